@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Files that are written atomically.
 
 use crate::names::{TEMPORARY_PREFIX, TEMPORARY_SUFFIX};
 use crate::{About, Error, label};
@@ -12,10 +12,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Everybody may run a plugin, root may replace it.
+/// All users may run a plugin; only root may replace it.
 pub(crate) const MODE: u32 = 0o755;
 
-/// A temporary file that is older than this was left by an installer that died.
+/// Minimum age of a temporary file that an interrupted installer left behind.
 const STALE: Duration = Duration::from_mins(10);
 
 /// SHA-256 of a file's content.
@@ -23,7 +23,7 @@ const STALE: Duration = Duration::from_mins(10);
 pub(crate) struct Checksum([u8; 32]);
 
 impl Checksum {
-    /// Reads a whole file.
+    /// Computes the checksum of a file.
     pub(crate) fn of(path: &Path) -> Result<Self, Error> {
         let mut file = File::open(path).about("open", path)?;
         let mut hasher = Sha256::new();
@@ -40,12 +40,11 @@ impl Checksum {
     }
 }
 
-/// What tells whether a file was touched since it was last read.
+/// Size and times of a file, which show whether it changed since the last read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp([i128; 5]);
 
 impl Stamp {
-    /// Of a file's metadata.
     pub(crate) fn of(metadata: &fs::Metadata) -> Self {
         let time = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         Self([
@@ -58,7 +57,7 @@ impl Stamp {
     }
 }
 
-/// A complete and verified copy of a binary that stands in its directory under a temporary name; gone when dropped.
+/// A complete and verified copy of a binary under a temporary name in its directory; deleted when dropped.
 #[derive(Debug)]
 pub(crate) struct Staged {
     dir: PathBuf,
@@ -66,7 +65,7 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Copies `from` into `dir` and compares what reached the disk.
+    /// Copies `from` into `dir`, and verifies the written content.
     pub(crate) fn copy(from: &Path, dir: &Path, expected: Checksum) -> Result<Self, Error> {
         let staged = Self {
             dir: dir.to_path_buf(),
@@ -83,8 +82,8 @@ impl Staged {
         }
     }
 
-    /// Stands for a file of `dir` that is right already, so that it is not stored twice. `None` where the file system
-    /// has no hard links.
+    /// A hard link to a valid file of `dir`, so that it is not stored twice. `None` if the file system has no hard
+    /// links.
     pub(crate) fn link(existing: &Path, dir: &Path) -> Option<Self> {
         let path = temporary(dir);
         fs::hard_link(existing, &path).ok()?;
@@ -94,8 +93,8 @@ impl Staged {
         })
     }
 
-    /// Puts the binary in place under a name, replacing whatever file or link is there. The names of one staged binary
-    /// share their storage.
+    /// Installs the binary under a name, and replaces an existing file or link. The names of one staged binary share
+    /// their storage.
     pub(crate) fn place(&self, name: &str) -> Result<(), Error> {
         let temporary = temporary(&self.dir);
         if fs::hard_link(&self.path, &temporary).is_err() {
@@ -108,29 +107,28 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // Gone already, or swept away later.
+        // It is gone already, or swept later.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Makes `path` a symbolic link to `target`, replacing whatever file or link is there.
+/// Makes `path` a symbolic link to `target`, and replaces an existing file or link.
 pub(crate) fn link(target: &Path, path: &Path) -> Result<(), Error> {
     let temporary = temporary_link(target, path)?;
     rename(&temporary, path)
 }
 
-/// Makes `path` a symbolic link to `target` if nothing or a link is there. A file that somebody else puts there at the
-/// same time stays.
+/// Makes `path` a symbolic link to `target`, unless a file exists there. A file that appears at the same time is kept.
 pub(crate) fn link_unless_file(target: &Path, path: &Path) -> Result<(), Error> {
     let temporary = temporary_link(target, path)?;
     match renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) if !path.is_symlink() => {
-            // Swept away later if this fails.
+            // It is swept later if this fails.
             let _ = fs::remove_file(&temporary);
             Ok(())
         }
-        // A link that may be replaced; or a file system that knows only to replace.
+        // An existing link, which may be replaced; or a file system that supports only replacing renames.
         Err(_) => rename(&temporary, path),
     }
 }
@@ -143,12 +141,12 @@ fn temporary_link(target: &Path, path: &Path) -> Result<PathBuf, Error> {
     Ok(temporary)
 }
 
-/// Makes what was renamed in a directory survive a crash of the node.
+/// Syncs a directory, so that renames in it survive a crash of the node.
 pub(crate) fn sync(dir: &Path) -> Result<(), Error> {
     File::open(dir).and_then(|dir| dir.sync_all()).about("sync", dir)
 }
 
-/// Removes what installers that died left behind.
+/// Deletes the temporary files of interrupted installers.
 pub(crate) fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -160,7 +158,7 @@ pub(crate) fn sweep(dir: &Path) {
             changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > STALE))
         };
         if ours && stale() {
-            // Somebody else may have swept at the same time.
+            // Another installer may have deleted it at the same time.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -176,7 +174,7 @@ fn write(from: &Path, to: &Path) -> Result<(), Error> {
         .about("create", to)?;
     let written = io::copy(&mut source, &mut copy)
         .and_then(|_| copy.flush())
-        // The mode given at creation is narrowed by the umask.
+        // The umask restricts the mode at creation.
         .and_then(|()| copy.set_permissions(Permissions::from_mode(MODE)))
         .and_then(|()| copy.sync_all());
     written
@@ -190,7 +188,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), Error> {
         .about("replace", to)
 }
 
-/// A name that no other installer uses: those of other containers have the same process id.
+/// A name that no other installer uses: those in other containers may have the same process id.
 fn temporary(dir: &Path) -> PathBuf {
     let random = RandomState::new().build_hasher().finish();
     dir.join(format!("{TEMPORARY_PREFIX}{random:016x}{TEMPORARY_SUFFIX}"))

@@ -1,6 +1,6 @@
-//! SELinux labels: what we put into a directory has the directory's label, as what the node itself puts there.
+//! SELinux labels: installed files get the label of their directory, like files that the node itself writes there.
 //!
-//! The kernel gives a new file the type of its directory, but user and level of the container that wrote it.
+//! The kernel gives a new file the type of its directory, but the user and the level of the container that wrote it.
 
 use crate::{About, Error};
 use rustix::fs::{XattrFlags, getxattr, lgetxattr, lsetxattr};
@@ -11,11 +11,11 @@ use std::path::Path;
 /// The extended attribute that holds the label.
 const ATTRIBUTE: &str = "security.selinux";
 
-/// Longer than any label.
+/// Maximum length of a label in bytes.
 const LONGEST: usize = 4096;
 
-/// Gives a file, or a symbolic link itself, the label of a directory. A directory without one (no SELinux, or a file
-/// system that has no labels) leaves the file as it is.
+/// Sets the label of a directory on a file, or on a symbolic link itself. Without a label on the directory (no SELinux,
+/// or a file system without labels) the file stays unchanged.
 pub(crate) fn inherit(dir: &Path, path: &Path) -> Result<(), Error> {
     let Some(wanted) = read(|buffer| getxattr(dir, ATTRIBUTE, buffer)).about("read label of", dir)? else {
         return Ok(());
@@ -30,7 +30,7 @@ pub(crate) fn inherit(dir: &Path, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The label, if there is one.
+/// The label, if it exists.
 fn read(
     attribute: impl FnOnce(&mut [u8; LONGEST]) -> rustix::io::Result<usize>,
 ) -> io::Result<Option<Vec<u8>>> {

@@ -1,4 +1,4 @@
-//! Puts the CNI binary on a node, under the names that container runtimes and network definitions use.
+//! Installs the CNI binary on a node, under the names that container runtimes and network definitions use.
 //!
 //! ```text
 //! image /weft-cni ──copy, fsync, sha256──> <dir>/.weft-….tmp ──hard link, rename──> <dir>/cnv-bridge
@@ -6,11 +6,11 @@
 //!                                                   symlink, rename ──────────────> <dir>/bridge -> …/cnv-bridge
 //! ```
 //!
-//! * [`plugins`] serves the workloads of the CNI plugins: copies and links, and stays to repair them;
-//! * [`multus`] serves multus' init container.
+//! * [`plugins`] is for the workloads of the CNI plugins: it installs copies and links, and repairs them;
+//! * [`multus`] is for multus' init container.
 //!
-//! Everything is put in place by a rename, so that a runtime never sees half a file, and a binary that is running
-//! ("text file busy") is replaced all the same.
+//! Each file is installed with a rename, so that a runtime never executes a partial file, and a running binary
+//! ("text file busy") can be replaced.
 
 pub mod multus;
 pub mod plugins;
@@ -23,44 +23,44 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why a file could not be put in place.
+/// A file that cannot be installed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// What was attempted.
+        /// The failed operation.
         doing: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// What was written is not what was read: a full or failing disk.
+    /// The written content differs from the source: the disk is full or failing.
     #[error("checksum of {} is wrong after copying", path.display())]
     Corrupt {
         /// The copy.
         path: PathBuf,
     },
-    /// The name can't be that of a file in the directory.
+    /// The name is not a valid file name.
     #[error("'{name}' is not a plugin name")]
     InvalidName {
-        /// As given.
+        /// The name.
         name: String,
     },
-    /// `--check` found something missing or different.
+    /// `--check` found missing or different files.
     #[error("not installed: {}", paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     NotInstalled {
-        /// What is missing or different.
+        /// The missing or different files.
         paths: Vec<PathBuf>,
     },
-    /// `install_multus` was not told what to install.
+    /// `install_multus` without a valid type.
     #[error("--type is missing or --type has invalid value")]
     InvalidType,
 }
 
-/// Gives an I/O error the file that it is about.
+/// Adds the file to an I/O error.
 trait About<T> {
     fn about(self, doing: &'static str, path: &Path) -> Result<T, Error>;
 }
@@ -80,8 +80,8 @@ mod testing {
     use std::io;
     use std::time::{Duration, Instant};
 
-    /// Starts a program that was written a moment ago. A process that another test starts at the same time may hold
-    /// the file open for writing until it is its own program.
+    /// Starts a program that was just written. A process that another test starts at the same time may hold the file
+    /// open for writing until it executes its own program.
     pub(crate) fn when_free<T>(mut start: impl FnMut() -> io::Result<T>) -> T {
         let deadline = Instant::now() + Duration::from_mins(1);
         loop {

@@ -1,7 +1,7 @@
 //! `weft install-multus` and `install_multus`: the multus binaries on a node (multus.md §8.2).
 //!
-//! The shim of the daemon and `passthru` are the small binary of all plugins; the plugin of thin mode talks to Kubernetes
-//! itself, so it is the large one.
+//! The shim of the daemon and `passthru` are the small binary of all plugins; the plugin of thin mode uses the API
+//! server itself, so it is the large one.
 
 use crate::copy::{self, Checksum, Staged};
 use crate::names::{BINARY, MULTUS_DIRECTORY, PASSTHRU, SHIM, THIN, WEFT};
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 /// Install the multus binaries on this node
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {
-    /// Directory of CNI binaries, as this container sees it
+    /// Directory of CNI binaries in this container
     #[arg(long, value_name = "DIR")]
     pub to: Option<PathBuf>,
 
-    /// The same as --to, in the established program's words; --type is needed then
+    /// The same as --to, with the name of upstream's program; needs --type
     #[arg(short, long, value_name = "DIR", default_value = MULTUS_DIRECTORY, conflicts_with = "to")]
     pub dest_dir: PathBuf,
 
@@ -30,10 +30,10 @@ pub struct Args {
     pub from: Option<PathBuf>,
 }
 
-/// Copies the binaries and says so on standard output. Blocks.
+/// Copies the binaries, and prints each. Blocks.
 ///
 /// # Errors
-/// When the type is missing or unknown, or a file can't be written.
+/// If the type is missing or unknown, or a file cannot be written.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         to,
@@ -51,7 +51,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The plugin that a type means. The established program insists on one; our own form means thick.
+/// The plugin of a type. Upstream's program requires a type; with `--to` the default is thick.
 fn plugin(kind: Option<&str>, own_form: bool) -> Result<&'static str, Error> {
     match kind {
         Some("thick") => Ok(SHIM),
@@ -61,7 +61,7 @@ fn plugin(kind: Option<&str>, own_form: bool) -> Result<&'static str, Error> {
     }
 }
 
-/// Which binary of the image a plugin is.
+/// The image's binary of a plugin.
 fn binary(name: &str) -> &'static Path {
     Path::new(if name == THIN { WEFT } else { BINARY })
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_that_is_running_is_replaced() {
+    fn running_shim_is_replaced() {
         // multus#76
         let root = tempfile::tempdir().expect("a directory");
         let (bin, from) = (root.path().join("bin"), root.path().join("weft-cni"));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_decides_what_is_installed() {
+    fn type_selects_installed_plugin() {
         for (kind, own_form, expected) in [
             (Some("thick"), false, Some("multus-shim")),
             (Some("thin"), false, Some("multus")),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_copied_from_the_program_that_it_is() {
+    fn plugin_is_copied_from_its_binary() {
         for (name, from) in [
             ("multus-shim", "/weft-cni"),
             ("passthru", "/weft-cni"),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_binary_is_named() {
+    fn missing_binary_is_named() {
         let root = tempfile::tempdir().expect("a directory");
         let from = root.path().join("weft-cni");
         let error = run(args(root.path(), &from)).expect_err("an error");

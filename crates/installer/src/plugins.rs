@@ -1,12 +1,12 @@
 //! `weft install-plugins`: the CNI plugins on a node.
 //!
-//! With `--host-dir`, the result is that of the established image's script (operands.md §3), and the program stays to
-//! keep it so:
+//! With `--host-dir`, the result is that of the script in upstream's image (operands.md §3), and the program runs on to
+//! repair it:
 //!
 //! | before | after |
 //! |---|---|
-//! | `bridge` is missing or a link | `cnv-bridge` is ours, `bridge -> <host-dir>/cnv-bridge` |
-//! | `bridge` is a file of the platform's | untouched; `cnv-bridge -> <host-dir>/bridge` |
+//! | `bridge` is missing or a link | `cnv-bridge` is the installed binary, `bridge -> <host-dir>/cnv-bridge` |
+//! | `bridge` is a file of the platform | unchanged; `cnv-bridge -> <host-dir>/bridge` |
 //!
 //! Without it, each name becomes a copy, and the program ends (the init containers of operands.md §13).
 
@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use watch::Watcher;
 
-/// How long until a failed installation is tried again: at first, and doubling up to this.
+/// Delay before a failed installation is retried: the first one, and the maximum after doubling.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -35,28 +35,28 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Each NAME becomes usable as the CNI types NAME and cnv-NAME. A plugin that the platform ships is left alone.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {
-    /// Directory of CNI binaries, as this container sees it
+    /// Directory of CNI binaries in this container
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
 
-    /// The same directory as the node sees it: links point there, and this program stays to repair what changes.
+    /// The path of the same directory on the node: links point there, and this program runs on to repair changes.
     /// Without it, the plugins are copied under their plain names and the program ends
     #[arg(long, value_name = "DIR")]
     pub host_dir: Option<PathBuf>,
 
-    /// The binary that is every plugin
+    /// The binary of all plugins
     #[arg(long, value_name = "FILE", default_value = BINARY)]
     pub from: PathBuf,
 
-    /// Write nothing; succeed if everything is installed with the right content (for a start-up probe)
+    /// Write nothing; succeed if everything is installed with the right content (for a startup probe)
     #[arg(long)]
     pub check: bool,
 
-    /// Keep ports with VLANs in the bridge's default VLAN as well, unless their config says otherwise
+    /// Keep ports with VLANs in the bridge's default VLAN as well, unless their config sets preserveDefaultVlan
     #[arg(long)]
     pub preserve_default_vlan: bool,
 
-    /// A plugin to install only where there is none of this name; one that is there is not updated. May be repeated
+    /// A plugin to install only if none with this name exists; an existing one is not updated. May be repeated
     #[arg(long, value_name = "NAME")]
     pub unless_present: Vec<String>,
 
@@ -65,11 +65,11 @@ pub struct Args {
     pub names: Vec<String>,
 }
 
-/// Installs, checks, or installs and keeps, as the arguments say. Blocks.
+/// Installs, checks, or installs and repairs, depending on the arguments. Blocks.
 ///
 /// # Errors
-/// When the binary can't be read; with `--check`, when something is missing or different; without `--host-dir`, when
-/// something can't be written. With it, that is logged and tried again.
+/// If the binary cannot be read; with `--check`, if something is missing or different; without `--host-dir`, if
+/// something cannot be written. With it, a failure is logged and retried.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         to,
@@ -96,17 +96,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if host_dir.is_none() {
         return Ok(install(&to, &mut wanted).map(drop)?);
     }
-    tirelessly(FIRST_PAUSE, || keep_installed(&to, &mut wanted))
+    retry_forever(FIRST_PAUSE, || keep_installed(&to, &mut wanted))
 }
 
-/// Everything that has to be in the directory.
+/// The desired content of the directory.
 struct Wanted {
     defaults: Option<BridgeDefaults>,
     installation: Installation,
 }
 
 impl Wanted {
-    /// What is missing or different.
+    /// Missing or different files.
     fn missing(&mut self) -> Result<Vec<PathBuf>, Error> {
         let mut paths = self.installation.missing()?;
         if let Some(defaults) = &self.defaults {
@@ -115,16 +115,16 @@ impl Wanted {
         Ok(paths)
     }
 
-    /// Puts it in place. Whether anything had to be done.
+    /// Installs everything. Returns whether anything changed.
     fn ensure(&mut self) -> Result<bool, Error> {
-        // The plugin comes after its defaults, or the first pods would be in another network.
+        // The defaults come before the plugin, or the first pods would be attached to another network.
         let written = self.defaults.as_ref().map_or(Ok(false), BridgeDefaults::ensure)?;
         Ok(self.installation.ensure()? || written)
     }
 }
 
-/// Does again what fails, after pauses that double from `first`, for ever.
-fn tirelessly(first: Duration, mut attempt: impl FnMut() -> Result<Infallible, Error>) -> ! {
+/// Repeats a failing attempt with back-off from `first`, for ever.
+fn retry_forever(first: Duration, mut attempt: impl FnMut() -> Result<Infallible, Error>) -> ! {
     let mut pause = first;
     loop {
         let begin = Instant::now();
@@ -133,22 +133,23 @@ fn tirelessly(first: Duration, mut attempt: impl FnMut() -> Result<Infallible, E
             pause = first;
         }
         let error = anyhow::Error::from(error);
-        tracing::error!("{error:#}; trying again in {pause:?}");
-        // Not an event but time: our own attempts are events, and space on a disk is none.
+        tracing::error!("{error:#}; retrying in {pause:?}");
+        // A timer rather than an event: the installer's own attempts cause events, and free space on a disk causes
+        // none.
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Puts everything in place, in a directory that may be missing. Whether anything had to be.
+/// Installs everything in a directory that may not exist. Returns whether anything changed.
 fn install(to: &Path, wanted: &mut Wanted) -> Result<bool, Error> {
     fs::create_dir_all(to).about("create", to)?;
     copy::sweep(to);
     wanted.ensure()
 }
 
-/// Pauses between repairs: two installers that disagree, such as those of two `DaemonSet`s, would otherwise undo each
-/// other's work many times a second for ever.
+/// Delays between repairs: two installers with different content, such as those of two `DaemonSet`s, would otherwise
+/// revert each other many times a second for ever.
 struct Repairs {
     pause: Duration,
     resumed: Instant,
@@ -164,7 +165,7 @@ impl Repairs {
         }
     }
 
-    /// How long to let changes gather after a repair at this time: longer with each one that comes soon after the last.
+    /// How long to collect changes after a repair at this time: the sooner a repair follows the last one, the longer.
     fn pause_after(&mut self, now: Instant) -> Duration {
         let soon = now.duration_since(self.resumed) < LONGEST_PAUSE;
         self.pause = if soon && !self.pause.is_zero() {
@@ -177,10 +178,10 @@ impl Repairs {
     }
 }
 
-/// Installs, and repairs what changes, until something fails: a full disk, a directory that is read-only.
+/// Installs, and repairs changes, until an error: a full disk, a read-only directory.
 fn keep_installed(to: &Path, wanted: &mut Wanted) -> Result<Infallible, Error> {
     fs::create_dir_all(to).about("create", to)?;
-    // Watching begins before looking, so that no change is missed in between.
+    // The watch starts before the check, so that no change is missed in between.
     let mut watcher = Watcher::open(to)?;
     install(to, wanted)?;
     println!("Entering sleep... (success)");
@@ -189,7 +190,7 @@ fn keep_installed(to: &Path, wanted: &mut Wanted) -> Result<Infallible, Error> {
         watcher.changed()?;
         if wanted.ensure()? {
             let pause = repairs.pause_after(Instant::now());
-            tracing::info!(directory = %to.display(), "repaired the plugins; looking again in {pause:?}");
+            tracing::info!(directory = %to.display(), "repaired the plugins; checking again in {pause:?}");
             thread::sleep(pause);
         }
     }

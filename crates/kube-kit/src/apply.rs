@@ -1,4 +1,4 @@
-//! Carries out what [`crate::merge`] decides.
+//! Executes the decisions of [`crate::merge`].
 //!
 //! ```text
 //! rendered ──> live object (cache, else GET) ──> plan ──> POST | PUT | DELETE and POST | nothing
@@ -30,50 +30,50 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long one request may take.
+/// Deadline of one request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often an object that others write at the same time is read anew before giving up.
+/// Maximum number of attempts on an object that other clients write at the same time.
 const ATTEMPTS: usize = 3;
 
-/// What became of a rendered object.
+/// The outcome of an apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
-    /// It was not there.
+    /// It did not exist.
     Created,
-    /// It was different.
+    /// It differed.
     Updated,
-    /// It was as rendered, nothing was written.
+    /// It did not differ; nothing was written.
     Unchanged,
-    /// It was different in a field that can't change, and was made anew.
+    /// It differed in an immutable field: it was deleted and created.
     Recreated,
 }
 
-/// What became of an object that has to go.
+/// The outcome of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is deleted, or on its way.
+    /// It is deleted, or waits for its finalizers.
     Deleted,
-    /// It was not there.
+    /// It did not exist.
     Absent,
     /// The API server does not serve its kind.
     UnknownKind,
-    /// It is there, and belongs to somebody else.
+    /// It has another owner, and stays.
     NotOwned,
 }
 
-/// Brings objects into the cluster and out of it.
+/// Applies and deletes objects.
 pub struct Applier {
     client: Client,
     policy: Policy,
     cache: Cache,
-    /// What writes came back with, so that a server that fills in more than we know of is not written to for ever.
+    /// Fields that the server stored beyond a write. Without these, an unknown default would cause writes for ever.
     learned: Mutex<HashMap<ObjectId, Learned>>,
     /// Recent writes, for the back-off.
     contests: Mutex<HashMap<ObjectId, Contest>>,
     /// The same for objects that are written by [`Self::store`].
     upkeeps: Mutex<HashMap<ObjectId, Upkeep>>,
-    /// What [`Self::apply_as`] sent.
+    /// Renderings that [`Self::apply_as`] sent.
     sent: server_side::Sent,
 }
 
@@ -89,7 +89,7 @@ impl Applier {
         Self::with_cache(client, policy, Cache::new())
     }
 
-    /// An applier that believes the cache where it knows something.
+    /// An applier that uses the cache for watched objects.
     pub fn with_cache(client: Client, policy: Policy, cache: Cache) -> Self {
         Self {
             client,
@@ -102,26 +102,26 @@ impl Applier {
         }
     }
 
-    /// The client that requests go through.
+    /// The client of the requests.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The cache that live objects are taken from.
+    /// The cache of live objects.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// Whose objects are whose.
+    /// Ownership of rendered objects.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Makes the live object the rendered one, writing only when they differ (operator.md §9.1).
+    /// Updates the live object to the rendered one, and writes only if they differ (operator.md §9.1).
     ///
     /// # Errors
-    /// When the object is refused, by us or by the API server, or another client keeps writing it at the same time, or
-    /// keeps changing it back.
+    /// If the object is refused, here or by the API server; if another client writes it at the same time; or if another
+    /// client keeps reverting it.
     pub async fn apply(&self, rendered: &Value) -> Result<Applied, Error> {
         let id = ObjectId::of(rendered);
         let failed = |cause| Error {
@@ -129,7 +129,7 @@ impl Applier {
             id: id.clone(),
             cause,
         };
-        // Refuse before asking: without a name there is nothing to ask for.
+        // Refuse before the read: an object without a name cannot be read.
         merge::plan(rendered, None, &self.policy).map_err(|error| failed(Cause::Refused(error)))?;
         let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(&id)))?;
         let mut live = match self.cache.lookup(&id) {
@@ -184,7 +184,7 @@ impl Applier {
         Ok(applied)
     }
 
-    /// Puts off another write of the same rendering while another client reverts each, and names it.
+    /// Delays another write of the same rendering while another client reverts each, and names that client.
     async fn may_write(
         &self,
         kind: Kind,
@@ -254,10 +254,10 @@ impl Applier {
         }
     }
 
-    /// The live object, asked of the API server; `None` when there is none.
+    /// Reads the live object from the API server; `None` if it does not exist.
     ///
     /// # Errors
-    /// When there is no answer, or the kind is not served.
+    /// If there is no answer, or the kind is not served.
     pub async fn get(&self, id: &ObjectId) -> Result<Option<Value>, Error> {
         let failed = |cause| Error {
             attempt: Attempt::Read,
@@ -268,12 +268,12 @@ impl Applier {
         self.read(kind, id).await.map_err(failed)
     }
 
-    /// Writes an object as it is, once, and returns what it became: over the one whose `resourceVersion` it carries, or
-    /// as a new one. For objects whose content depends on the live state: only their writer knows how to resolve a
+    /// Writes an object once and unchanged, and returns the stored one: an update if it has a `resourceVersion`, else a
+    /// creation. This is for objects whose content depends on the live state, because only their writer can resolve a
     /// conflict. The writer asks [`Self::upkeep`] before a repair that another client may revert.
     ///
     /// # Errors
-    /// When the API server refuses or does not answer; also when somebody else wrote the object meanwhile.
+    /// If the API server refuses or does not answer, or another client wrote the object meanwhile.
     pub async fn store(&self, object: &Value) -> Result<Value, Error> {
         let id = ObjectId::of(object);
         let failed = |cause| Error {
@@ -296,16 +296,16 @@ impl Applier {
     /// Deletes an object if one of its owners is of this kind (operator.md §9.2).
     ///
     /// # Errors
-    /// When the API server refuses or does not answer, or others keep making the object anew.
+    /// If the API server refuses or does not answer, or other clients keep recreating the object.
     pub async fn delete_if_owned(&self, id: &ObjectId, owner_kind: &str) -> Result<Deleted, Error> {
         self.delete_when(id, |live| object::owned_by(live, owner_kind))
             .await
     }
 
-    /// Deletes an object, whoever owns it.
+    /// Deletes an object, whatever its owner.
     ///
     /// # Errors
-    /// When the API server refuses or does not answer, or others keep making the object anew.
+    /// If the API server refuses or does not answer, or other clients keep recreating the object.
     pub async fn delete(&self, id: &ObjectId) -> Result<Deleted, Error> {
         self.delete_when(id, |_| true).await
     }
@@ -321,7 +321,7 @@ impl Applier {
         };
         let mut attempt = 1;
         loop {
-            // The cache may not select what an older version made: deleting asks.
+            // The cache may not select objects of an older version: a deletion reads from the API server.
             let live = match self.read(kind, id).await {
                 Ok(Some(live)) => live,
                 Ok(None) => return Ok(Deleted::Absent),
@@ -339,17 +339,17 @@ impl Applier {
                     tracing::info!(object = %id, "deleted");
                     return Ok(Deleted::Deleted);
                 }
-                // Another object of this name by now: look who owns it.
+                // Another object with this name exists by now: check its owner.
                 Err(cause) if cause.is_conflict() && attempt < ATTEMPTS => attempt += 1,
                 Err(cause) => return Err(failed(cause)),
             }
         }
     }
 
-    /// Applies a merge patch to an object or one of its subresources (`status`) and returns what it became.
+    /// Applies a merge patch to an object or one of its subresources (`status`), and returns the result.
     ///
     /// # Errors
-    /// When there is no such object, or the API server refuses or does not answer.
+    /// If the object does not exist, or the API server refuses or does not answer.
     pub async fn merge_patch(
         &self,
         id: &ObjectId,
@@ -406,7 +406,7 @@ impl Applier {
         .await
     }
 
-    /// Deletes this very object; one of the same name that was made since is left alone (409).
+    /// Deletes this object; a successor with the same name is left alone (409).
     async fn remove(&self, kind: Kind, id: &ObjectId, live: &Value) -> Result<(), Cause> {
         let preconditions = params::Preconditions {
             uid: uid(live),
@@ -418,7 +418,7 @@ impl Applier {
             .send(id, requests(kind, id).delete(&id.name, &parameters))
             .await
         {
-            // A finalizer holds it: it stays until the watch reports its end.
+            // A finalizer delays its end: the object stays in the cache until the watch reports the end.
             Ok(answer) if answer.pointer("/metadata/deletionTimestamp").is_some() => self.cache.put(&answer),
             Ok(_) => self.cache.bury(id, live),
             Err(cause) if cause.is_not_found() => self.cache.bury(id, live),
@@ -443,7 +443,7 @@ impl Applier {
 
 type RequestError = kube::core::request::Error;
 
-/// Requests for objects beside this one.
+/// Requests for the collection of this object.
 fn requests(kind: Kind, id: &ObjectId) -> Request {
     Request::new(kind.path(id.namespace.as_deref()))
 }
@@ -473,7 +473,7 @@ mod tests {
 
     const OWNER: &str = "NetworkAddonsConfig";
 
-    /// An API server that has another object, of the same name and owner, each time that one is to be deleted.
+    /// An API server that has a new object of the same name and owner at each deletion.
     fn restless() -> Client {
         let service = service_fn(|request: HttpRequest<Body>| async move {
             let (code, body) = if request.method() == Method::DELETE {
@@ -500,7 +500,7 @@ mod tests {
 
     // operator#89
     #[tokio::test]
-    async fn delete_of_an_object_that_is_made_anew_all_the_time_keeps_it_on_record() {
+    async fn delete_of_recreated_object_keeps_it_on_record() {
         let applier = Applier::new(restless(), Policy::owned_by(OWNER));
         let id = CONFIG_MAP.object(Some("ns"), "a");
         let error = applier.delete_if_owned(&id, OWNER).await.expect_err("a conflict");

@@ -1,6 +1,6 @@
-//! Who may read what a server tells: the bearer of a token that the API server knows (`TokenReview`), and whose user it
-//! lets `get` the path (`SubjectAccessReview`). Its answers are believed for a short while, so that one who asks every few
-//! seconds costs next to nothing.
+//! Authorization of scrapes: the API server authenticates the bearer token (`TokenReview`), and decides whether its
+//! user may `get` the path (`SubjectAccessReview`). Answers are cached for a short while, so that a frequent scraper
+//! costs next to nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,35 +29,32 @@ use crate::serve::Peer;
 #[cfg(test)]
 mod tests;
 
-/// How long a yes is believed: a right that is taken away ends this much later.
+/// Cache time of an allowed answer: a revoked right ends this much later.
 const YES_LASTS: Duration = Duration::from_mins(1);
-/// How long a no is believed: a right that is given counts this much later.
+/// Cache time of a denied answer: a granted right takes effect this much later.
 const NO_LASTS: Duration = Duration::from_secs(10);
-/// How many answers are remembered at most.
+/// Maximum number of cached answers.
 const REMEMBERED: usize = 64;
-/// How many questions are asked at a time, of one client at most half: strangers with invented tokens must neither keep the
-/// API server busy nor other clients out.
+/// Maximum number of concurrent reviews, of one client at most half: clients with invented tokens must neither overload
+/// the API server nor block other clients.
 const QUESTIONS: usize = 8;
-/// How long an answer may take.
+/// Deadline of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest token that is worth a question; those of service accounts have about 1,000 bytes.
+/// Maximum length of a token that is reviewed; tokens of service accounts have about 1,000 bytes.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// What the verb of the right is called.
+/// Verb of the required right.
 const VERB: &str = "get";
 
-/// What was found out about a token.
+/// Verdict on a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Answer {
-    /// It may read.
+    /// The user may read.
     Allowed,
-    /// Nobody's token.
+    /// The token is invalid.
     Unauthenticated,
-    /// The token of a user who may not read.
-    Forbidden {
-        /// The user.
-        user: String,
-    },
+    /// The user may not read.
+    Forbidden { user: String },
 }
 
 impl Answer {
@@ -69,8 +66,8 @@ impl Answer {
     }
 }
 
-/// Lets through to `router` only who may `get` the path there; everybody else hears 401 or 403, and 503 while the API
-/// server does not say.
+/// Restricts `router` to users that may `get` the path; others get 401 or 403, and 503 while the API server does not
+/// answer.
 pub fn guarded(router: Router, client: Client, path: &'static str) -> Router {
     let guard = Arc::new(Guard {
         client,
@@ -107,8 +104,8 @@ impl Guard {
                 (StatusCode::FORBIDDEN, text).into_response()
             }
             Err(error) => {
-                tracing::warn!(path = guard.path, error, "cannot find out who may read");
-                let text = "cannot find out who may read";
+                tracing::warn!(path = guard.path, error, "authorization check failed");
+                let text = "authorization check failed";
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             }
         }
@@ -146,7 +143,7 @@ impl Guard {
         let review = reviews
             .create(&PostParams::default(), &may_read(user, self.path))
             .await?;
-        // Whoever denies explicitly does not allow either.
+        // An explicit denial is not an allowance either.
         let allowed = review.status.is_some_and(|status| status.allowed);
         Ok(if allowed {
             Answer::Allowed
@@ -156,7 +153,7 @@ impl Guard {
     }
 }
 
-/// The token that a request bears, if it is worth a question.
+/// The bearer token of a request, if it is not too long.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers
         .get(header::AUTHORIZATION)?
@@ -169,7 +166,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     worth_it.then_some(token)
 }
 
-/// The user whose token it is.
+/// The user of the token.
 fn authenticated(review: TokenReview) -> Option<UserInfo> {
     let status = review.status?;
     if status.authenticated != Some(true) {
@@ -178,7 +175,7 @@ fn authenticated(review: TokenReview) -> Option<UserInfo> {
     status.user
 }
 
-/// Asks whether a user may read the path.
+/// The review whether a user may read the path.
 fn may_read(user: UserInfo, path: &str) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
@@ -196,7 +193,7 @@ fn may_read(user: UserInfo, path: &str) -> SubjectAccessReview {
     }
 }
 
-/// Answers of a short while, by the digests of their tokens: a token itself is not kept.
+/// Cached answers by the digest of their token; the token itself is not stored.
 #[derive(Default)]
 struct Answers(HashMap<[u8; 32], (Answer, Instant)>);
 
@@ -209,7 +206,7 @@ impl Answers {
     fn remember(&mut self, key: [u8; 32], answer: Answer, now: Instant) {
         self.0.retain(|_, (_, end)| now < *end);
         if self.0.len() >= REMEMBERED {
-            // A flood of invented tokens: the answers that end first go, and those are refusals.
+            // A flood of invented tokens: the answers that expire first are dropped, and those are denials.
             let first = self
                 .0
                 .iter()

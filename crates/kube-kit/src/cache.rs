@@ -1,7 +1,8 @@
-//! Live objects of many kinds as JSON, kept by watches: what [`crate::apply`] compares with instead of asking.
+//! Live objects of many kinds as JSON, kept current by watches: [`crate::apply`] compares with them instead of sending
+//! requests.
 //!
-//! The cache knows the writes of its own process at once: an object that it created is there, and an object that it deleted
-//! is gone, even while the watch lags.
+//! The cache contains the writes of its own process at once: an object that it created is present, and an object that
+//! it deleted is absent, even while the watch lags.
 
 use crate::lock;
 use crate::object::{Kind, ObjectId};
@@ -19,20 +20,20 @@ use std::time::Duration;
 /// How long a watch may fail before conditions name it: an API server may restart meanwhile.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Words of a message about a missing right.
+/// Part of a message about a missing right.
 pub const REFUSED: &str = "not allowed to";
 
-/// An object as it was last told about, shared and never changed.
+/// An object in its last observed state, shared and immutable.
 pub type Object = Arc<Value>;
 
-/// What the cache knows about an object.
+/// The cached state of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
-    /// Nothing: the kind is not watched there, or its first list is not complete.
+    /// The kind is not watched there, or its first list is not complete.
     Unknown,
-    /// There is none (among those that the watch selects).
+    /// It does not exist among the objects that the watch selects.
     Absent,
-    /// This.
+    /// The cached object.
     Present(Object),
 }
 
@@ -59,13 +60,13 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// A cache that knows nothing.
+    /// An empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Watches a kind, in one namespace or everywhere, and looks its objects up in the watch's store from now on. The
-    /// watch has to be driven by whoever holds it.
+    /// Watches a kind, in one namespace or everywhere, and looks up its objects in the watch's store from now on. The
+    /// caller has to poll the watch.
     ///
     /// `managedFields` are dropped from every object; `trim` may drop more.
     pub fn watch(
@@ -81,8 +82,8 @@ impl Cache {
         watch
     }
 
-    /// Like [`Cache::watch`], for a kind that may not be served: nobody waits for its first list. Until that is
-    /// complete, nothing is known of the kind.
+    /// Like [`Cache::watch`], for a kind that may not be served: [`Cache::is_synced`] does not wait for its first list.
+    /// Until that is complete, look-ups of the kind are `Unknown`.
     pub fn watch_if_served(
         &self,
         client: Client,
@@ -96,8 +97,8 @@ impl Cache {
         watch
     }
 
-    /// Like [`Cache::watch`], everywhere, of metadata alone: for objects of which that they are there says enough. Their
-    /// annotations are dropped too: one of them may hold a copy of the whole object.
+    /// Like [`Cache::watch`], everywhere, of metadata alone: for objects whose existence is enough. Their annotations
+    /// are dropped too, because one of them may hold a copy of the whole object.
     pub fn watch_metadata(&self, client: Client, kind: Kind, options: &Options) -> Watch<ObjectId, Object> {
         let project = move |object: PartialObjectMeta<DynamicObject>| {
             let mut metadata = DynamicObject::new("", &kind.api_resource());
@@ -153,7 +154,7 @@ impl Cache {
         });
     }
 
-    /// Ends the watches of a kind, and forgets what is known of it.
+    /// Ends the watches of a kind, and drops its objects.
     pub fn forget(&self, kind: Kind) {
         lock(&self.0).retain(|watched| {
             let other = watched.kind != kind;
@@ -172,8 +173,8 @@ impl Cache {
             .all(|watched| !watched.awaited || watched.store.is_synced())
     }
 
-    /// The resource of each watch, its namespace where it has one, and whether it is up to date. A kind that is not served
-    /// counts as an error only where it is awaited.
+    /// The resource of each watch, its namespace if it has one, and whether it is up to date. A kind that is not served
+    /// counts as an error only if it is awaited.
     pub(crate) fn health(&self, patience: Duration) -> Vec<(String, String, bool)> {
         let health = |watched: &Watched| {
             let is_up = match watched.store.trouble(patience) {
@@ -194,7 +195,7 @@ impl Cache {
         watches.peek().is_some() && watches.all(|watched| watched.store.is_synced())
     }
 
-    /// What is known about an object.
+    /// Looks up an object.
     pub fn lookup(&self, id: &ObjectId) -> Lookup {
         let watched: Vec<_> = self
             .covering(id)
@@ -210,7 +211,7 @@ impl Cache {
             .map_or(Lookup::Absent, Lookup::Present)
     }
 
-    /// All known objects of a kind.
+    /// All cached objects of a kind.
     pub fn list(&self, kind: Kind) -> Vec<Object> {
         let watched: Vec<_> = lock(&self.0)
             .iter()
@@ -223,7 +224,7 @@ impl Cache {
             .collect()
     }
 
-    /// Stores the answer to our own write, wherever the selector of a watch selects the object.
+    /// Stores the answer to a write of this process, in the stores of all watches that select the object.
     pub(crate) fn put(&self, object: &Value) {
         let id = ObjectId::of(object);
         let version = text(object, "resourceVersion");
@@ -237,7 +238,7 @@ impl Cache {
         }
     }
 
-    /// Removes an object that we deleted. `last` is the object before that.
+    /// Removes an object that this process deleted. `last` is the object before that.
     pub(crate) fn bury(&self, id: &ObjectId, last: &Value) {
         let (uid, version) = (text(last, "uid"), text(last, "resourceVersion"));
         for watched in self.covering(id) {
@@ -275,7 +276,7 @@ pub fn blocked<'a>(caches: impl IntoIterator<Item = &'a Cache>, patience: Durati
         let awaited = watched.iter().filter(|watched| watched.awaited);
         all.extend(awaited.filter_map(|watched| watched.blocked(patience)));
     }
-    // A right to the whole kind is a right to each object of it.
+    // A right to the whole kind covers each object of it.
     let is_covered = |blocked: &&Blocked| {
         let whole = Blocked {
             name: None,
@@ -292,11 +293,11 @@ pub fn blocked<'a>(caches: impl IntoIterator<Item = &'a Cache>, patience: Durati
 /// A watch that is refused, fails or is stale. Its text names the missing right.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Blocked {
-    /// As in rules of roles, and its group: `daemonsets.apps`.
+    /// Resource and group, as in the rules of roles: `daemonsets.apps`.
     resource: String,
     namespace: Option<String>,
     trouble: Trouble,
-    /// Where one object alone is watched.
+    /// Set if a single object is watched.
     name: Option<String>,
 }
 
@@ -319,7 +320,7 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// A kind as in rules of roles, and its group: `daemonsets.apps`.
+/// Resource and group, as in the rules of roles: `daemonsets.apps`.
 fn resource(kind: Kind) -> String {
     if kind.group.is_empty() {
         return kind.plural.to_owned();
@@ -327,13 +328,13 @@ fn resource(kind: Kind) -> String {
     format!("{}.{}", kind.plural, kind.group)
 }
 
-/// A text of an object's metadata, or an empty one.
+/// A text of an object's metadata; empty if it is absent.
 fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     let text = object.get("metadata").and_then(|metadata| metadata.get(key));
     text.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// How the objects of a kind are named by their metadata.
+/// The function that identifies the objects of a kind by their metadata.
 fn key(kind: Kind) -> impl Fn(&ObjectMeta) -> ObjectId + Send + 'static {
     move |metadata| {
         kind.object(
@@ -343,7 +344,7 @@ fn key(kind: Kind) -> impl Fn(&ObjectMeta) -> ObjectId + Send + 'static {
     }
 }
 
-/// Changes of many watches as one stream. Ends never as long as it holds a watch.
+/// Merged stream of the changes of several watches. It never ends while it has a watch.
 #[derive(Default)]
 pub struct Changes(SelectAll<Watch<ObjectId, Object>>);
 
@@ -354,7 +355,7 @@ impl fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// A stream of nothing.
+    /// A stream without watches.
     pub fn new() -> Self {
         Self::default()
     }
@@ -364,14 +365,14 @@ impl Changes {
         self.0.push(watch);
     }
 
-    /// Makes every watch that waits ask the API server now, for instance because a definition was installed.
+    /// Makes every waiting watch send its request now, for instance because a definition was installed.
     pub fn retry(&self) {
         for watch in &self.0 {
             watch.retry();
         }
     }
 
-    /// The next change of any watch; waits for ever when there is none.
+    /// The next change of any watch; pending for ever without watches.
     pub async fn next(&mut self) -> Change<ObjectId> {
         match self.0.next().await {
             Some(change) => change,
@@ -383,7 +384,7 @@ impl Changes {
 /// Keeps everything but `managedFields`.
 pub fn keep_all(_: &mut Value) {}
 
-/// Drops the status too, for kinds whose status nobody reads.
+/// Drops the status too, for kinds whose status is not read.
 pub fn drop_status(object: &mut Value) {
     if let Some(fields) = object.as_object_mut() {
         fields.shift_remove("status");
@@ -413,7 +414,7 @@ fn value(mut object: DynamicObject, kind: Kind) -> Value {
         api_version: kind.api_version(),
         kind: kind.kind.to_owned(),
     });
-    // It was JSON a moment ago: writing it cannot fail.
+    // The object was parsed from JSON, so its serialization cannot fail.
     serde_json::to_value(object).unwrap_or_default()
 }
 
@@ -423,7 +424,7 @@ mod tests {
     use crate::object;
 
     #[test]
-    fn nothing_is_known_of_what_is_not_watched() {
+    fn lookup_of_unwatched_kind_is_unknown() {
         let cache = Cache::new();
         assert_eq!(
             cache.lookup(&object::NAMESPACE.object(None, "a")),
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_watch_names_the_missing_right() {
+    fn blocked_watch_names_missing_right() {
         let blocked = |kind, namespace: Option<&str>, name: Option<&str>, trouble| Blocked {
             resource: resource(kind),
             namespace: namespace.map(str::to_owned),

@@ -23,60 +23,59 @@ use crate::metrics::Requests;
 /// First part of every component's user agent. API servers use it as the field manager of updates.
 pub const PRODUCT: &str = "weft";
 
-/// Longer than the longest silence of a healthy watch (290 s and a margin of 5 s), so that it only ever ends requests
-/// whose answer was lost.
+/// Read timeout. It exceeds the longest silence of a healthy watch (290 s and a margin of 5 s), so that it only ends
+/// requests whose answer was lost.
 const SILENCE: Duration = Duration::from_secs(310);
 
-/// How long the API server may take to begin its answer, also to a watch. The API server itself gives a request up after a
-/// minute (`--request-timeout`). If it does not, a controller with one worker would wait for [`SILENCE`].
+/// Deadline for the start of an answer, also of a watch. The API server itself gives up a request after a minute
+/// (`--request-timeout`). If it does not, a controller with one worker would wait for [`SILENCE`].
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long a connection may be silent before the kernel asks whether the other end is still there, and how often it asks
-/// then.
+/// Idle time before the kernel sends TCP keepalive probes, and the interval of these.
 const IDLE: Duration = Duration::from_secs(30);
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
-/// How long the other end may leave something unacknowledged. A connection that lost its way, for the address of the host
-/// has changed or the API server's host is gone, is noticed so soon; otherwise a watch over it would be blind for
-/// minutes, and so would be whoever waits for an answer. On a silent connection the kernel looks at it only when it would
-/// ask again, so it is the moment of the second question.
+/// Maximum time that sent data may stay unacknowledged (`TCP_USER_TIMEOUT`). It detects a dead connection after a
+/// change of the host's address, or when the API server's host is gone; otherwise a watch would be stale, and a request
+/// would wait, for minutes. On an idle connection the kernel checks it only when a keepalive probe is due, so it ends
+/// the connection at the second probe.
 const LOST: Duration = Duration::from_secs(40);
 
-/// Why there is no client.
+/// A client that cannot be created.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The file named by a flag or by `KUBECONFIG` is missing or malformed.
+    /// The file of a flag or of `KUBECONFIG` is missing or malformed.
     #[error("cannot use the kubeconfig {}", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
-    /// Neither a kubeconfig nor the service account of a pod was found.
-    #[error("no way to the cluster: no --kubeconfig, no KUBECONFIG, and not in a pod")]
+    /// Neither a kubeconfig nor the service account of a pod exists.
+    #[error("no cluster configuration: no --kubeconfig, no KUBECONFIG, and not in a pod")]
     Infer(#[source] Box<kube::config::InferConfigError>),
-    /// The configuration was found, but TLS or authentication can't be set up from it.
+    /// The configuration has invalid settings of TLS or authentication.
     #[error("cannot set up the connection to the cluster")]
     Client(#[source] Box<kube::Error>),
-    /// The component's name can't be sent as a user agent.
+    /// The component's name is not a valid user agent.
     #[error("invalid user agent")]
     UserAgent(#[source] axum::http::header::InvalidHeaderValue),
 }
 
-/// A client that introduces itself as `weft/<component>`: by `KUBECONFIG` when it is set, else by the pod's service
-/// account, else by `~/.kube/config`. Nothing is sent before its first request.
+/// A client with the user agent `weft/<component>`, configured by `KUBECONFIG` if it is set, else by the pod's service
+/// account, else by `~/.kube/config`. It sends nothing before the first request.
 ///
 /// # Errors
-/// When no configuration is found, or it is unusable.
+/// If there is no configuration, or it is invalid.
 pub async fn client(component: &str) -> Result<Client, Error> {
     client_from(component, None).await
 }
 
-/// Like [`client`], with an explicit kubeconfig file (`--kubeconfig`) that beats everything else.
+/// Like [`client`], with a kubeconfig file (`--kubeconfig`) that takes precedence.
 ///
 /// # Errors
-/// When no configuration is found, or it is unusable.
+/// If there is no configuration, or it is invalid.
 pub async fn client_from(component: &str, kubeconfig: Option<&Path>) -> Result<Client, Error> {
     counted_client_from(component, kubeconfig, &Requests::default()).await
 }
@@ -84,7 +83,7 @@ pub async fn client_from(component: &str, kubeconfig: Option<&Path>) -> Result<C
 /// Like [`client_from`], with its requests counted.
 ///
 /// # Errors
-/// When no configuration is found, or it is unusable.
+/// If there is no configuration, or it is invalid.
 pub async fn counted_client_from(
     component: &str,
     kubeconfig: Option<&Path>,
@@ -94,10 +93,10 @@ pub async fn counted_client_from(
     counted(config, requests).map_err(|source| Error::Client(Box::new(source)))
 }
 
-/// What a client is made from, for those who need one again and again that has no connections yet.
+/// The configuration of a client, for callers that create clients without open connections repeatedly.
 ///
 /// # Errors
-/// When no configuration is found, or it is unusable.
+/// If there is no configuration, or it is invalid.
 pub async fn configuration(component: &str, kubeconfig: Option<&Path>) -> Result<Config, Error> {
     let mut config = config(kubeconfig).await?;
     let agent = HeaderValue::from_str(&format!("{PRODUCT}/{component}")).map_err(Error::UserAgent)?;
@@ -107,10 +106,10 @@ pub async fn configuration(component: &str, kubeconfig: Option<&Path>) -> Result
     Ok(config)
 }
 
-/// A client whose requests are counted. A request fails if its answer does not begin within a minute.
+/// A client whose requests are counted. A request fails if its answer does not start within a minute.
 ///
 /// # Errors
-/// When TLS or authentication can't be set up from the configuration.
+/// If the configuration has invalid settings of TLS or authentication.
 pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Error> {
     counted_within(config, requests, PATIENCE)
 }
@@ -123,11 +122,11 @@ fn counted_within(config: Config, requests: &Requests, patience: Duration) -> Re
         let layer = layer_fn(|service| requests.count(host, service));
         return Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build());
     }
-    // The provider of the whole process; other code may have set it already.
+    // The crypto provider of the process; other code may have set it already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    // Otherwise a body that is written after its head waits until the head is acknowledged.
+    // Otherwise a body after its head waits until the head is acknowledged.
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(IDLE));
     tcp.set_keepalive_interval(Some(ASKED_AGAIN));
@@ -161,13 +160,13 @@ fn counted_within(config: Config, requests: &Requests, patience: Duration) -> Re
     Ok(builder.with_layer(&layer).build())
 }
 
-/// The API server did not begin to answer a request in time.
+/// The API server did not start its answer within the deadline.
 #[derive(Debug, Error)]
 #[error("no answer from the API server within {} seconds", .0.as_secs())]
 struct NoAnswer(Duration);
 
-/// A client that is whatever client `current` holds at the moment of each request: credentials are replaced that way. What
-/// was begun by an earlier one, such as a watch, goes on by it.
+/// A client that delegates each request to the client that `current` holds at that moment, so that credentials can be
+/// replaced. Running requests, such as watches, go on with the earlier client.
 pub fn following(current: watch::Receiver<Client>) -> Client {
     let namespace = current.borrow().default_namespace().to_owned();
     let service = service_fn(move |request| {
@@ -202,7 +201,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
     }
 }
 
-/// What the API server said, without the client library's decoration: fit for conditions and events.
+/// The API server's message without the client library's additions, for conditions and events.
 pub fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -211,7 +210,7 @@ pub fn message(error: &kube::Error) -> String {
     }
 }
 
-/// An error and its causes in one line, each said once: libraries often repeat the cause in their own text.
+/// An error and its causes in one line, without repetitions: libraries often repeat the cause in their own text.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -233,14 +232,14 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn the_kernel_asks_whether_the_other_end_is_still_there() {
+    async fn client_enables_keepalive_probes() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let port = listener.local_addr().expect("an address").port();
         let url = format!("http://127.0.0.1:{port}").parse().expect("a URL");
         let client = counted(Config::new(url), &Requests::default()).expect("a client");
         let asks = tokio::spawn(async move { client.apiserver_version().await });
         let (held, _) = listener.accept().await.expect("a connection");
-        // The client has nothing to wait for but the answer: `02` is the timer of questions.
+        // The client waits for the answer alone: `02` is the keepalive timer.
         let remote = format!("0100007F:{port:04X}");
         let found = tokio::time::timeout(Duration::from_secs(60), async {
             loop {
@@ -251,7 +250,7 @@ mod tests {
                 if ours.any(|line| line.get(2) == Some(&remote.as_str()) && line[5].starts_with("02:")) {
                     return;
                 }
-                // The kernel reports no change of this table: it has to be read again.
+                // The kernel reports no change of this table: it has to be polled.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_without_an_answer_fails_at_the_limit() {
+    async fn request_without_answer_fails_at_deadline() {
         // The kernel accepts connections; no program reads them.
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let port = listener.local_addr().expect("an address").port();

@@ -1,10 +1,10 @@
-//! Conditions in a status: since when they are what they are.
+//! Transition times of conditions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-/// The transition time of a condition that has this status `now`: `before` is the condition's status and transition
-/// time until now, if there was one. The time stays as long as the status does, whatever else changes.
+/// The transition time of a condition with this status `now`: `before` is the previous status and transition time, if
+/// the condition existed. The time changes only with the status.
 pub fn since(before: Option<(&str, Option<&Time>)>, status: &str, now: Timestamp) -> Time {
     match before {
         Some((before, Some(since))) if before == status => since.clone(),
@@ -12,7 +12,7 @@ pub fn since(before: Option<(&str, Option<&Time>)>, status: &str, now: Timestamp
     }
 }
 
-/// A time as the API keeps it, in seconds; comparing anything finer would see a change where there is none.
+/// A time as the API stores it, in whole seconds; a finer comparison would see a change on every write.
 pub fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transition_time_moves_only_with_the_status() {
+    fn transition_time_changes_with_status_alone() {
         let now = Timestamp::new(20, 500_000_000).expect("a time");
         let earlier = Time(Timestamp::from_second(10).expect("a time"));
         for (before, expected) in [

@@ -1,4 +1,4 @@
-//! The way to a cluster for people's commands, and what to tell them when there is none.
+//! Access to a cluster for commands of people, with errors that help to get it.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -10,24 +10,24 @@ use thiserror::Error;
 
 use crate::{client, process};
 
-/// How long a connection may take, and an answer.
+/// Deadline of a connection, and of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Exit code of a question that can't be answered.
+/// Exit code of a command that cannot read the cluster.
 pub const TROUBLE: u8 = 2;
 
-/// What a command for people has to say.
+/// Output of a command for people.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Answer {
-    /// For standard output.
+    /// Standard output.
     pub text: String,
-    /// For standard error.
+    /// Standard error.
     pub remarks: String,
     /// Exit code.
     pub code: u8,
 }
 
-/// Answers a question, and prints nothing. An error is an answer with the code [`TROUBLE`].
+/// Runs a command, and returns its output. An error becomes an output with the code [`TROUBLE`].
 pub fn answer<E: Display + From<Error>>(question: impl Future<Output = Result<Answer, E>>) -> Answer {
     let answered = process::run(question).unwrap_or_else(|error| Err(Error::Runtime(error).into()));
     answered.unwrap_or_else(|error| Answer {
@@ -37,7 +37,7 @@ pub fn answer<E: Display + From<Error>>(question: impl Future<Output = Result<An
     })
 }
 
-/// Flags for the way to the cluster.
+/// Flags for the access to the cluster.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "The cluster")]
@@ -50,52 +50,52 @@ pub struct Flags {
     pub context: Option<String>,
 }
 
-/// Why the cluster does not tell. The texts say what to do.
+/// A cluster that cannot be read. Each text has the next step.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// This program can't wait for answers.
-    #[error("cannot wait for answers: {0}")]
+    /// The asynchronous runtime cannot be started.
+    #[error("cannot start the runtime: {0}")]
     Runtime(std::io::Error),
-    /// No file says where the cluster is.
+    /// There is no usable kubeconfig.
     #[error(
-        "no way to a cluster: {0}\nName a kubeconfig by --kubeconfig FILE or KUBECONFIG=FILE; `kubectl config view` shows \
+        "no usable kubeconfig: {0}\nName a kubeconfig by --kubeconfig FILE or KUBECONFIG=FILE; `kubectl config view` shows \
          what kubectl uses."
     )]
     Kubeconfig(String),
-    /// Nobody answers.
+    /// The API server is unreachable.
     #[error(
         "the API server does not answer: {0}\nIs it the right cluster, and does it run? `kubectl config current-context` \
          and `kubectl version` tell."
     )]
     Unreachable(String),
-    /// Somebody answers who does not know us.
+    /// The API server refuses the credentials.
     #[error(
         "the API server does not accept these credentials: {0}\nLog in again, or choose another --context."
     )]
     Unauthorized(String),
-    /// We may not know.
+    /// The user lacks a right.
     #[error(
         "not allowed to read {what}: {cause}\nAsk whoever administers the cluster for the right to get and list it; \
          `kubectl auth can-i --list` shows what is allowed."
     )]
     Forbidden {
-        /// What was asked for.
+        /// The object or kind.
         what: String,
-        /// What the API server said.
+        /// The API server's message.
         cause: String,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("cannot read {what}: {cause}")]
     Other {
-        /// What was asked for.
+        /// The object or kind.
         what: String,
-        /// What the API server said.
+        /// The API server's message.
         cause: String,
     },
 }
 
 impl Error {
-    /// What to tell about an answer to the question for `what`.
+    /// The error of a request for `what`.
     pub fn of(what: &str, error: &kube::Error) -> Self {
         let cause = client::message(error);
         match error {
@@ -113,15 +113,15 @@ impl Error {
     }
 }
 
-/// Prepares the way that the flags name. Nothing is asked yet.
+/// Creates the client of the flags, without sending a request.
 ///
 /// # Errors
-/// When no kubeconfig says where the cluster is, or it is unusable.
+/// If there is no kubeconfig, or it is invalid.
 pub async fn connect(flags: &Flags) -> Result<Client, Error> {
     prepared(flags, Some(PATIENCE)).await
 }
 
-/// The same for calls whose answer comes when a program in a pod ends. The caller limits how long that takes.
+/// The same for calls that last until a program in a pod ends. The caller sets their deadline.
 ///
 /// # Errors
 /// As [`connect`].
@@ -146,7 +146,7 @@ async fn prepared(flags: &Flags, patience: Option<Duration>) -> Result<Client, E
         }
         None => match Config::from_kubeconfig(&options).await {
             Ok(config) => Ok(config),
-            // In a pod, for whoever debugs there.
+            // In a pod, for debugging there.
             Err(error) => Config::incluster().map_err(|_| unusable(error)),
         },
     };

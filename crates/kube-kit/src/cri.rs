@@ -1,7 +1,8 @@
-//! The container runtime, asked which sandboxes there are, which one a pod has and where its network namespace is (CRI v1,
-//! multus.md §5.4, §13.2).
+//! Client of the container runtime: its sandboxes, the sandbox of a pod, and its network namespace (CRI v1, multus.md
+//! §5.4, §13.2).
 //!
-//! Only the fields that are read are declared, with the numbers of `runtime.v1`; containerd and CRI-O answer alike.
+//! Only the fields that are read are declared, with the numbers of `runtime.v1`; containerd and CRI-O give the same
+//! answers.
 
 use crate::grpc::{self, unary};
 use prost::Message;
@@ -10,23 +11,23 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Paths of the calls.
+/// Paths of the methods.
 const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
-/// Label that kubelet gives every sandbox.
+/// Label of every sandbox, set by the kubelet.
 const UID_LABEL: &str = "io.kubernetes.pod.uid";
-/// How long the runtime may take for an answer.
+/// Deadline of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// `PodSandboxState`: the sandbox works.
+/// `PodSandboxState` of a running sandbox.
 const READY: i32 = 0;
-/// Key of what the runtime tells beyond the standard, and the kind of namespace looked for in there.
+/// Key of the runtime's additional information, and the kind of namespace in it.
 const INFO: &str = "info";
 const NETWORK: &str = "network";
 
 /// `ListPodSandboxRequest`
 #[derive(Clone, PartialEq, Message)]
 pub struct ListRequest {
-    /// Which ones.
+    /// Selection of the sandboxes.
     #[prost(message, optional, tag = "1")]
     pub filter: Option<Filter>,
 }
@@ -34,7 +35,7 @@ pub struct ListRequest {
 /// `PodSandboxFilter`
 #[derive(Clone, PartialEq, Message)]
 pub struct Filter {
-    /// Those with these labels.
+    /// Sandboxes with these labels.
     #[prost(map = "string, string", tag = "3")]
     pub label_selector: HashMap<String, String>,
 }
@@ -42,7 +43,7 @@ pub struct Filter {
 /// `ListPodSandboxResponse`
 #[derive(Clone, PartialEq, Message)]
 pub struct ListResponse {
-    /// What was found.
+    /// The sandboxes.
     #[prost(message, repeated, tag = "1")]
     pub items: Vec<Item>,
 }
@@ -50,13 +51,13 @@ pub struct ListResponse {
 /// `PodSandbox`
 #[derive(Clone, PartialEq, Message)]
 pub struct Item {
-    /// Its ID.
+    /// ID of the sandbox.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// Its state, 0 for a ready one.
+    /// `PodSandboxState`, 0 if ready.
     #[prost(int32, tag = "3")]
     pub state: i32,
-    /// When it was created, nanoseconds.
+    /// Creation time in nanoseconds.
     #[prost(int64, tag = "4")]
     pub created_at: i64,
 }
@@ -64,10 +65,10 @@ pub struct Item {
 /// `PodSandboxStatusRequest`
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusRequest {
-    /// Of which one.
+    /// ID of the sandbox.
     #[prost(string, tag = "1")]
     pub pod_sandbox_id: String,
-    /// With `info`.
+    /// Whether to return `info`.
     #[prost(bool, tag = "2")]
     pub verbose: bool,
 }
@@ -75,29 +76,29 @@ pub struct StatusRequest {
 /// `PodSandboxStatusResponse`
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusResponse {
-    /// What the runtime tells beyond the standard.
+    /// Additional information of the runtime.
     #[prost(map = "string, string", tag = "2")]
     pub info: HashMap<String, String>,
 }
 
-/// Why the sandbox of a pod is not known.
+/// A sandbox that cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The runtime does not answer, or says no.
+    /// The runtime does not answer, or refuses.
     #[error("{call}: {source}")]
     Call {
-        /// What was asked.
+        /// The method.
         call: &'static str,
-        /// Why.
+        /// The cause.
         source: grpc::Error,
     },
-    /// The pod has none.
+    /// The pod has no sandbox.
     #[error("ListPodSandbox returned 0 item for pod {0}")]
     None(String),
-    /// It has some, and none of them works.
+    /// The pod has only sandboxes that are not ready.
     #[error("ListPodSandbox returned no ready item for pod {0}")]
     NotReady(String),
-    /// The runtime does not tell the namespace.
+    /// The runtime does not report the network namespace.
     #[error("PodSandboxStatus of sandbox {0} names no network namespace")]
     NoNamespace(String),
 }
@@ -105,7 +106,7 @@ pub enum Error {
 /// The sandbox of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Its ID.
+    /// ID of the sandbox.
     pub id: String,
     /// Path of its network namespace on the host.
     pub netns: String,
@@ -114,13 +115,12 @@ pub struct Sandbox {
 /// The runtime of this node.
 #[derive(Debug, Clone)]
 pub struct Cri {
-    /// Its socket.
+    /// Socket of the runtime.
     pub socket: PathBuf,
 }
 
 impl Cri {
-    /// The sandbox of the pod with this UID: the newest one that is ready, because a pod that was restarted has dead
-    /// ones too.
+    /// The sandbox of the pod with this UID: the newest ready one, because a restarted pod has dead sandboxes too.
     pub async fn sandbox(&self, uid: &str) -> Result<Sandbox, Error> {
         let request = ListRequest {
             filter: Some(Filter {
@@ -141,7 +141,7 @@ impl Cri {
         }
     }
 
-    /// The IDs of all sandboxes that the runtime knows, whatever their state.
+    /// The IDs of all sandboxes, in any state.
     pub async fn sandboxes(&self) -> Result<BTreeSet<String>, Error> {
         let ListResponse { items } = self.ask(LIST, ListRequest { filter: None }).await?;
         Ok(items.into_iter().map(|item| item.id).collect())
@@ -195,7 +195,7 @@ struct Namespace {
     path: String,
 }
 
-/// The path of the network namespace in what containerd and CRI-O tell of a sandbox.
+/// The path of the network namespace in the additional information of containerd and CRI-O.
 fn network_namespace(info: &str) -> Option<String> {
     let info: Info = serde_json::from_str(info).ok()?;
     let namespaces = info.runtime_spec.linux.namespaces;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_sandbox_that_works_is_the_pods() {
+    fn newest_ready_sandbox_is_chosen() {
         // multus#90
         let items = vec![item("dead", 1, 9), item("old", 0, 1), item("new", 0, 5)];
         assert_eq!(newest(items, "u1").unwrap(), "new");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_in_what_runtimes_tell() {
+    fn network_namespace_is_read_from_info() {
         let info = |namespaces: &str| {
             format!(
                 r#"{{"pid":7,"runtimeSpec":{{"ociVersion":"1.0.2","linux":{{"namespaces":{namespaces}}}}}}}"#
@@ -243,7 +243,7 @@ mod tests {
             network_namespace(&info(found)).as_deref(),
             Some("/var/run/netns/cni-1")
         );
-        // Of a pod in the host's network.
+        // A pod in the host's network.
         assert_eq!(network_namespace(&info(r#"[{"type":"pid"}]"#)), None);
         assert_eq!(network_namespace(&info(r#"[{"type":"network"}]"#)), None);
         assert_eq!(network_namespace("nothing"), None);

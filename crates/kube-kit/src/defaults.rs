@@ -1,22 +1,22 @@
-//! What the API server fills in by itself, kind by kind: fields that a live object has although nobody wrote them.
+//! Defaults of the API server, kind by kind: fields of a live object that no client wrote.
 //!
-//! Needed to tell drift from defaulting (operator.md §9.1). A table, not code: each line is a path below the object
-//! (`*` stands for a list element) and the value that the server puts there. A server that fills in something newer
-//! than this table is met by [`crate::apply`], which remembers what a write came back with.
+//! They distinguish drift from defaulting (operator.md §9.1). This is a table, not code: each line is a path below the
+//! object (`*` stands for a list element) and the server's default. [`crate::apply`] learns newer defaults from the
+//! answers to its writes.
 
 use serde_json::Value;
 
-/// The value that marks a field as filled in by the server.
+/// The value that marks a field as the server's default.
 #[derive(Clone, Copy)]
 enum Filled {
     Text(&'static str),
     Number(i64),
     Flag(bool),
-    /// Whatever the server chose, such as an address.
+    /// Any value of the server's choice, such as an address.
     Anything,
-    /// A copy of the field beside it.
+    /// A copy of the sibling field.
     SameAs(&'static str),
-    /// Decided from the value and the object that holds it.
+    /// Decided from the value and its parent object.
     If(fn(value: &Value, parent: &Value) -> bool),
 }
 use Filled::{Anything, Flag, If, Number, SameAs, Text};
@@ -173,7 +173,7 @@ const SECURITY_CONTEXT_CONSTRAINTS: Table = &[
     ("userNamespaceLevel", Text("AllowHostLevel")),
 ];
 
-/// The tables of a kind, each with the path that it starts from.
+/// The tables of a kind, each with its root path.
 fn tables(kind: &str) -> &'static [(&'static str, Table)] {
     const WORKLOAD: [(&str, Table); 9] = [
         ("spec.template.spec", POD),
@@ -186,7 +186,7 @@ fn tables(kind: &str) -> &'static [(&'static str, Table)] {
         ("spec.template.spec.initContainers.*.readinessProbe", PROBE),
         ("spec.template.spec.initContainers.*.startupProbe", PROBE),
     ];
-    /// A workload's own fields before those of its pods.
+    /// A workload's own fields, followed by those of its pod template.
     const fn workload(own: Table) -> [(&'static str, Table); 10] {
         let mut all = [("", own); 10];
         let mut index = 0;
@@ -217,9 +217,9 @@ fn tables(kind: &str) -> &'static [(&'static str, Table)] {
     }
 }
 
-/// Whether the API server puts `value` at `path` of an object of this kind when nobody else does. `path` has `*` for
-/// list elements; `parent` is the object that holds the field.
-pub fn server_filled(kind: &str, path: &[&str], value: &Value, parent: &Value) -> bool {
+/// Whether `value` is the API server's default at `path` of an object of this kind. `path` has `*` for list elements;
+/// `parent` is the object that holds the field.
+pub(crate) fn server_filled(kind: &str, path: &[&str], value: &Value, parent: &Value) -> bool {
     tables(kind).iter().any(|(prefix, table)| {
         let Some(rest) = strip(path, prefix) else {
             return false;
@@ -230,10 +230,10 @@ pub fn server_filled(kind: &str, path: &[&str], value: &Value, parent: &Value) -
     })
 }
 
-/// Whether an empty value at this path means something else than no value: `{}` as a selector selects everything, `{}`
-/// as a volume or a subresource switches it on, a label without a value is a label, `false` denies a right that pods have
-/// otherwise, and user 0 is a choice where an image may have another user.
-pub fn empty_has_meaning(path: &[&str], value: &Value) -> bool {
+/// Whether an empty value at this path differs from an absent one: `{}` as a selector selects everything, `{}` as a
+/// volume or a subresource enables it, a label without a value is a label, `false` revokes a right that pods have by
+/// default, and user 0 overrides the user of the image.
+pub(crate) fn empty_has_meaning(path: &[&str], value: &Value) -> bool {
     let switch = matches!(
         path,
         [.., "namespaceSelector" | "podSelector" | "emptyDir"] | [.., "subresources", "status"]
@@ -251,7 +251,7 @@ pub fn empty_has_meaning(path: &[&str], value: &Value) -> bool {
         [.., "automountServiceAccountToken"]
             | [.., "securityContext", "allowPrivilegeEscalation" | "runAsUser"]
     );
-    // Values inside a schema are somebody's data.
+    // Values inside a schema are data.
     let data = matches!(path, [.., "default" | "example"]);
     (switch && value.is_object()) || (entry && value.is_string()) || ((denial || data) && !value.is_null())
 }
@@ -280,7 +280,7 @@ fn matches(filled: Filled, value: &Value, parent: &Value) -> bool {
     }
 }
 
-/// `Always` for the tag `latest` or none at all, `IfNotPresent` otherwise.
+/// `Always` for the tag `latest` or no tag, `IfNotPresent` otherwise.
 fn pull_policy_follows_the_tag(value: &Value, container: &Value) -> bool {
     let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
     let (path, digest) = image
@@ -303,7 +303,7 @@ fn default_subject_group(value: &Value, subject: &Value) -> bool {
     value.as_str() == Some(wanted)
 }
 
-/// Ingress always, egress when the policy has such rules.
+/// Always ingress, and egress if the policy has such rules.
 fn default_policy_types(value: &Value, spec: &Value) -> bool {
     let egress = spec
         .get("egress")
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_hold_at_their_place_only() {
+    fn server_filled_applies_at_path_of_default_alone() {
         let policy = "spec.template.spec.containers.*.terminationMessagePolicy";
         assert!(filled("DaemonSet", policy, &json!("File"), &json!({})));
         assert!(!filled(
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pull_policy_follows_the_tag() {
+    fn default_pull_policy_follows_tag() {
         let path = "spec.template.spec.containers.*.imagePullPolicy";
         for (image, policy) in [
             ("weft", "Always"),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_decide_where_the_server_lets_them() {
+    fn defaults_depend_on_sibling_fields() {
         assert!(filled(
             "Service",
             "spec.ports.*.targetPort",

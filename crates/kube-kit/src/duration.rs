@@ -1,4 +1,4 @@
-//! Durations in Go's notation, such as `1h30m`: what users write in intervals, and what messages print.
+//! Durations in Go's notation, such as `1h30m`: parsed from users' intervals, and printed in messages.
 
 use std::fmt::{self, Display};
 
@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct GoDuration(i64);
 
-/// Units, with their nanoseconds.
+/// Units with their nanoseconds.
 pub const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -18,16 +18,16 @@ pub const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Why a text is no duration; the texts are those of Go.
+/// An invalid duration; the texts are those of Go.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// No duration at all, or too long for one.
+    /// The text is not a duration, or too long a one.
     #[error("{}", no_duration(quoted(.0)))]
     Invalid(String),
     /// A number without its unit.
     #[error("{}", no_unit(quoted(.0)))]
     MissingUnit(String),
-    /// A unit that there is not.
+    /// An unknown unit.
     #[error("{}", unknown_unit(quoted(unit), quoted(text)))]
     UnknownUnit {
         /// The unit.
@@ -37,22 +37,22 @@ pub enum Error {
     },
 }
 
-/// No duration at all, or too long for one; the text is quoted.
+/// Text of an invalid or too long duration; the argument is quoted.
 pub fn no_duration(quoted: impl Display) -> String {
     format!("time: invalid duration {quoted}")
 }
 
-/// A number of a duration without its unit; the text is quoted.
+/// Text of a number without its unit; the argument is quoted.
 pub fn no_unit(quoted: impl Display) -> String {
     format!("time: missing unit in duration {quoted}")
 }
 
-/// A unit of a duration that there is not; both are quoted.
+/// Text of an unknown unit; both arguments are quoted.
 pub fn unknown_unit(unit: impl Display, quoted: impl Display) -> String {
     format!("time: unknown unit {unit} in duration {quoted}")
 }
 
-/// Quotes a text as Go's package of times does: what is no ASCII, and what controls, by its bytes.
+/// Quotes a text as Go's `time` package does: other characters than printable ASCII by their bytes.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -75,7 +75,7 @@ impl GoDuration {
     /// Parses Go's notation: an optional sign, then numbers with optional fraction and unit, or `0`.
     ///
     /// # Errors
-    /// When the text is no duration, or one that is too long.
+    /// If the text is not a duration, or exceeds 64 bits of nanoseconds.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let invalid = || Error::Invalid(text.to_owned());
         let (negative, mut rest) = match text.as_bytes().first() {
@@ -132,31 +132,30 @@ impl GoDuration {
         Ok(Self(if negative { -magnitude } else { magnitude }))
     }
 
-    /// Without its sign: less than nothing is nothing.
+    /// The duration; zero if it is negative.
     pub fn length(self) -> std::time::Duration {
         std::time::Duration::from_nanos(u64::try_from(self.0).unwrap_or_default())
     }
 
-    /// Whether it is less than nothing.
+    /// Whether it is less than zero.
     pub fn is_negative(self) -> bool {
         self.0 < 0
     }
 
-    /// Whether it is longer than nothing.
+    /// Whether it is greater than zero.
     pub fn is_positive(self) -> bool {
         self.0 > 0
     }
 }
 
 impl From<std::time::Duration> for GoDuration {
-    /// What is too long for Go (292 years) becomes the longest that it knows.
+    /// A duration longer than Go's maximum (292 years) becomes that maximum.
     fn from(duration: std::time::Duration) -> Self {
         Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
     }
 }
 
-/// The part of `scale` nanoseconds that the digits behind the point stand for, rounded down. No unit
-/// resolves more than 15 digits.
+/// The part of `scale` nanoseconds of the digits after the point, rounded down. No unit resolves more than 15 digits.
 fn fraction_of(digits: &str, scale: u64) -> u64 {
     let (value, divisor) = digits
         .bytes()
@@ -210,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_print_as_go_prints_them() {
+    fn display_equals_output_of_go() {
         for (text, printed) in [
             ("0", "0s"),
             ("2h", "2h0m0s"),
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_in_gos_words() {
+    fn parse_error_has_text_of_go() {
         for (text, error) in [
             ("", "time: invalid duration \"\""),
             ("asdf", "time: invalid duration \"asdf\""),

@@ -14,23 +14,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many different events are remembered, to be counted when they happen again.
+/// Maximum number of remembered events, whose repetitions are counted.
 const REMEMBERED: usize = 256;
 
-/// How many events an object may have in a row, and how long it takes to earn another one, as in the established
-/// client library: a controller in trouble must not flood the API server.
+/// Burst of events about one object, and the time until another one is allowed, as in upstream's client library: a
+/// failing controller must not flood the API server.
 const BURST: f64 = 25.0;
 const EARN: Duration = Duration::from_mins(5);
 
-/// How long publishing may take; events are a courtesy.
+/// Deadline of a publication; events are best effort.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How an event is meant.
+/// Type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Things went as they should.
+    /// Expected.
     Normal,
-    /// Somebody should look.
+    /// Needs attention.
     Warning,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Publishes core/v1 events in the name of one component. Clones share what is remembered.
+/// Publishes core/v1 events of one component. Clones share the remembered events.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
@@ -58,7 +58,7 @@ impl Recorder {
         Self::on_host(client, component, "")
     }
 
-    /// Like [`Recorder::new`], naming the node that the component runs on (`source.host`).
+    /// Like [`Recorder::new`], with the node of the component (`source.host`).
     pub fn on_host(client: Client, component: &str, host: &str) -> Self {
         Self {
             client,
@@ -68,8 +68,8 @@ impl Recorder {
         }
     }
 
-    /// Publishes an event about an object, in its namespace, or in `default` for a cluster-scoped object. Whether the
-    /// API server has it now; what can't be published is logged.
+    /// Publishes an event about an object, in its namespace, or in `default` for a cluster-scoped object. Returns
+    /// whether the API server has stored it; a failure is logged.
     pub async fn publish(
         &self,
         regarding: &ObjectReference,
@@ -91,11 +91,15 @@ impl Recorder {
         let decision = lock(&self.memory).decide(&key, Instant::now());
         let sent = match decision {
             Decision::Drop => {
-                tracing::debug!(reason, message, "event left out, too many about this object");
+                tracing::debug!(
+                    reason,
+                    message,
+                    "too many events about this object, event dropped"
+                );
                 return false;
             }
             Decision::Count { name, count } => match self.count(regarding, &name, count).await {
-                // Events are deleted after an hour: begin a new one.
+                // The API server deletes events after an hour: create a new one.
                 Err(Failure::Gone) => self.create(&key, regarding).await,
                 other => other,
             },
@@ -144,7 +148,7 @@ enum Failure {
     Other(String),
 }
 
-/// Where events about an object live.
+/// The namespace of events about an object.
 fn namespace(regarding: &ObjectReference) -> &str {
     regarding
         .namespace
@@ -158,7 +162,7 @@ fn requests(regarding: &ObjectReference) -> Result<Request, Failure> {
     Ok(Request::new(format!("/api/v1/namespaces/{namespace}/events")))
 }
 
-/// Unique by time, and short enough whatever the object is called.
+/// Unique by time, with a bounded length.
 fn event_name(object: &str, now: Timestamp) -> String {
     let prefix: String = object.chars().take(200).collect();
     format!("{prefix}.{:x}", now.as_nanosecond())
@@ -223,7 +227,7 @@ enum Decision {
     Drop,
 }
 
-/// What was published lately.
+/// Recently published events.
 #[derive(Debug, Default)]
 struct Memory {
     events: HashMap<Key, Published>,
@@ -244,7 +248,7 @@ struct Budget {
 }
 
 impl Memory {
-    /// What to do about an event that happens now.
+    /// Decides how to publish an event that happens now.
     fn decide(&mut self, key: &Key, now: Instant) -> Decision {
         if self.budgets.len() >= REMEMBERED && !self.budgets.contains_key(&key.object) {
             let oldest = self
@@ -328,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn identical_events_are_counted() {
+    async fn decide_counts_identical_events() {
         let mut memory = Memory::default();
         assert_eq!(memory.decide(&key("a"), Instant::now()), Decision::Create);
         memory.remember(key("a"), "cluster.1".to_owned(), Instant::now());
@@ -343,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_earns_its_events() {
+    async fn decide_limits_events_of_object() {
         let mut memory = Memory::default();
         for _ in 0..25 {
             assert_ne!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn memory_is_bounded() {
+    async fn remembered_events_are_bounded() {
         let mut memory = Memory::default();
         for index in 0..2 * REMEMBERED {
             let mut about = key("text");
@@ -376,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn events_about_cluster_scoped_objects_live_in_the_default_namespace() {
+    fn event_about_cluster_scoped_object_is_in_default_namespace() {
         let regarding = ObjectReference {
             kind: Some("NetworkAddonsConfig".to_owned()),
             name: Some("cluster".to_owned()),
@@ -400,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_are_cut_between_characters() {
+    fn long_message_is_cut_between_characters() {
         let message = "ä".repeat(1000);
         assert_eq!(bounded(&message).len(), 1024);
         let message = format!("a{message}");

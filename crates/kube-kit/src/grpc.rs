@@ -1,7 +1,7 @@
 //! gRPC over unix sockets: [`server`] answers calls.
 //!
-//! [`unary`] makes one call, on a connection of its own: they are rare, and a connection that stays would have to be
-//! watched for a server that restarts.
+//! [`unary`] makes one call, on a connection of its own: calls are rare, and a lasting connection would have to be
+//! monitored for a restart of the server.
 
 pub mod server;
 
@@ -18,26 +18,26 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::http::{Request, Uri};
 use tonic_prost::ProstCodec;
 
-/// Longest answer that is read, bytes.
+/// Maximum length of an answer in bytes.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
-/// How much may be on its way without our having read it, bytes; also for the headers.
+/// Flow-control window in bytes, also for the headers.
 const WINDOW: u32 = 256 * 1024;
-/// How much of the server's own words is repeated, characters.
+/// Maximum number of characters of the server's message that are repeated.
 const MAX_MESSAGE: usize = 200;
 
-/// Why there is no answer.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody listens.
+    /// No server listens.
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
-    /// The connection is not what it should be.
+    /// The connection failed.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// The server says no, or something that is no answer.
+    /// The server returned an error, or an invalid answer.
     #[error("code {}: {}", .0.code() as i32, .0.message().chars().take(MAX_MESSAGE).collect::<String>())]
     Status(Box<tonic::Status>),
-    /// It says nothing.
+    /// No answer within the deadline.
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
 }
@@ -70,7 +70,7 @@ where
         .max_header_list_size(WINDOW)
         .handshake(TokioIo::new(stream))
         .await?;
-    // Ends with the last sender; what it ends with is told by the call too.
+    // It ends with the last sender; the call reports its error too.
     tokio::spawn(connection);
     let service = tower::service_fn(move |request: Request<Body>| {
         let mut sender = sender.clone();

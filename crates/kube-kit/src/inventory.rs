@@ -1,5 +1,5 @@
-//! What was applied, written down where it survives a crash, so that what is no longer rendered is removed even when
-//! the process died in between (operator.md §9.2, §17.2).
+//! The record of the applied objects. It survives a crash, so that an object that is no longer rendered is deleted even
+//! if the process died in between (operator.md §9.2, §17.2).
 //!
 //! ```text
 //! before apply:  recorded := recorded ∪ rendered      (one write, only when something is new)
@@ -13,35 +13,35 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use thiserror::Error;
 
-/// Key of the ConfigMap that holds the applied configuration, beside the configuration itself.
+/// Key of the inventory in the ConfigMap, beside the applied configuration.
 pub const KEY: &str = "inventory";
 
-/// Objects that we made, in the order in which they were rendered.
+/// Applied objects, in the order in which they were rendered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory(Vec<Entry>);
 
-/// An object on record.
+/// A recorded object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     #[serde(flatten)]
     id: ObjectId,
-    /// The component that it was rendered for; none in records of versions that did not write it.
+    /// The component that it was rendered for; `None` in records of versions that did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     component: Option<String>,
 }
 
-/// The recorded inventory is not one.
+/// A recorded inventory that cannot be parsed.
 #[derive(Debug, Error)]
 #[error("cannot read the inventory")]
 pub struct Malformed(#[source] serde_json::Error);
 
 impl Inventory {
-    /// What these objects are, of no component.
+    /// The identities of these objects, without a component.
     pub fn of(objects: impl IntoIterator<Item = ObjectId>) -> Self {
         Self::collect(objects.into_iter().map(|id| Entry { id, component: None }))
     }
 
-    /// What these objects of a component are.
+    /// The identities of these objects of a component.
     pub fn of_component(component: &str, objects: impl IntoIterator<Item = ObjectId>) -> Self {
         Self::collect(objects.into_iter().map(|id| Entry {
             id,
@@ -57,10 +57,10 @@ impl Inventory {
         inventory
     }
 
-    /// Reads what [`Inventory::to_json`] wrote.
+    /// Parses the output of [`Inventory::to_json`].
     ///
     /// # Errors
-    /// When it is not a JSON list of object identities. Unknown keys are ignored.
+    /// If it is not a JSON list of object identities. Unknown keys are ignored.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         serde_json::from_str::<Vec<Entry>>(text)
             .map(|entries| Self::collect(entries.into_iter()))
@@ -69,7 +69,7 @@ impl Inventory {
 
     /// Compact JSON: a list of `{"group","version","kind","namespace","name","component"}`.
     pub fn to_json(&self) -> String {
-        // Strings in a list: writing them cannot fail.
+        // These are strings in a list, whose serialization cannot fail.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
@@ -78,7 +78,7 @@ impl Inventory {
         self.0.iter().map(|entry| &entry.id)
     }
 
-    /// Whether there are none.
+    /// Whether it has no objects.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -87,12 +87,12 @@ impl Inventory {
         self.0.iter().find(|known| known.id.same(id))
     }
 
-    /// Whether the object is in it, in whatever version.
+    /// Whether it contains the object, in any version.
     pub fn contains(&self, id: &ObjectId) -> bool {
         self.find(id).is_some()
     }
 
-    /// The component that an object was rendered for; `None` where the record does not say it.
+    /// The component that an object was rendered for; `None` if the record does not have it.
     pub fn component(&self, id: &ObjectId) -> Option<&str> {
         self.find(id)?.component.as_deref()
     }
@@ -100,17 +100,18 @@ impl Inventory {
     fn add(&mut self, entry: Entry) {
         match self.0.iter_mut().find(|known| known.id.same(&entry.id)) {
             Some(known) => {
-                // The version in which it is spoken about now.
+                // The version of the latest rendering.
                 known.id = entry.id;
-                // Of a rendering and the record before it, the rendering is asked first.
+                // The component of a rendering takes precedence over that of the record.
                 known.component = known.component.take().or(entry.component);
             }
             None => self.0.push(entry),
         }
     }
 
-    /// All of this, then what only the other has. What is recorded before applying is what is rendered together with what
-    /// was recorded: the same text whatever happened before, so that nothing has to be written when nothing is new.
+    /// All of these objects, then the additional ones of `other`. The union of the rendered and the recorded objects is
+    /// written before they are applied. It has the same text for the same objects, so nothing is written if nothing is
+    /// new.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self::collect(self.0.iter().chain(&other.0).cloned())
@@ -123,8 +124,8 @@ impl Inventory {
         Self(others.cloned().collect())
     }
 
-    /// What to delete after applying: recorded, no longer rendered and not protected, webhook configurations first
-    /// (without their server they would block everybody), otherwise in the order in which they were rendered.
+    /// The objects to delete after applying: recorded, no longer rendered and not protected; webhook configurations
+    /// first (without their server they would block all users), otherwise in the order in which they were rendered.
     pub fn prune(&self, rendered: &Self, protected: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
         let gone = self
             .objects()
@@ -135,7 +136,7 @@ impl Inventory {
     }
 }
 
-/// Where an inventory is recorded: a key of a ConfigMap.
+/// The key of a ConfigMap that holds an inventory.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     config_map: ObjectId,
@@ -143,7 +144,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The key [`KEY`] of this ConfigMap, which must exist when something is recorded.
+    /// The key [`KEY`] of this ConfigMap, which must exist before something is recorded.
     pub fn new(config_map: ObjectId) -> Self {
         Self {
             config_map,
@@ -154,7 +155,7 @@ impl Ledger {
     /// Records an inventory.
     ///
     /// # Errors
-    /// When the ConfigMap is not there or can't be written.
+    /// If the ConfigMap does not exist or cannot be written.
     pub async fn record(&self, applier: &Applier, inventory: &Inventory) -> Result<(), Error> {
         let patch = json!({"data": {self.key.as_str(): inventory.to_json()}});
         applier
@@ -164,21 +165,21 @@ impl Ledger {
     }
 }
 
-/// What became of a plan to delete.
+/// The outcome of a prune.
 #[derive(Debug, Default)]
 pub struct Pruned {
-    /// What is recorded now.
+    /// The current record.
     pub recorded: Inventory,
-    /// What was deleted.
+    /// Deleted objects.
     pub deleted: Vec<ObjectId>,
-    /// What could not be deleted, or not be taken off the record: it is planned again the next time.
+    /// Objects that could not be deleted, or not be removed from the record: the next prune repeats them.
     pub failures: Vec<Error>,
 }
 
-/// Deletes what is planned, and takes what is gone off the record, entry by entry: what can't be deleted stays on it, and
-/// keeps nothing else, with one exception. As long as a webhook configuration can't be withdrawn, only other such
-/// configurations go: its server may be among the rest. After a crash, what is gone already is planned again and found to
-/// be gone.
+/// Deletes the planned objects, and removes each from the record. A failed deletion stays on record, and does not block
+/// the others, with one exception: while a webhook configuration cannot be deleted, only other webhook configurations
+/// are deleted, because its server may be among the rest. After a crash, objects that are already gone are planned
+/// again and found to be gone.
 pub async fn prune(
     applier: &Applier,
     ledger: &Ledger,
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inventory_survives_being_written_down() {
+    fn parsed_inventory_equals_written_one() {
         let all = Inventory::of([CLUSTER_ROLE.object(None, "a"), DAEMON_SET.object(Some("ns"), "b")]);
         assert_eq!(
             all.to_json(),
@@ -246,7 +247,7 @@ mod tests {
 
     // operator#88
     #[test]
-    fn inventory_keeps_components_over_a_crash_and_an_upgrade() {
+    fn inventory_keeps_components_over_crash_and_upgrade() {
         let id = |name: &str| CONFIG_MAP.object(Some("ns"), name);
         let rendered = Inventory::of_component("multus", [id("a")]);
         let written = rendered.to_json();
@@ -254,7 +255,7 @@ mod tests {
             written,
             r#"[{"group":"","version":"v1","kind":"ConfigMap","namespace":"ns","name":"a","component":"multus"}]"#
         );
-        // An object that went from one component to another belongs to the one that renders it.
+        // An object that moved to another component belongs to the one that renders it.
         let recorded = Inventory::of_component("ovs", [id("a"), id("b")]).union(&Inventory::of([id("c")]));
         let planned = rendered.union(&recorded);
         let components = ["a", "b", "c"].map(|name| planned.component(&id(name)));
@@ -263,13 +264,13 @@ mod tests {
             Inventory::parse(&planned.to_json()).expect("an inventory"),
             planned
         );
-        // A record of an earlier version gets its components when they are rendered.
+        // Entries of an earlier version get their component with the next rendering.
         let earlier = Inventory::of([id("a")]);
         assert_eq!(rendered.union(&earlier), rendered);
     }
 
     #[test]
-    fn the_union_keeps_the_order_and_equals_the_record_when_nothing_is_new() {
+    fn union_keeps_order_and_equals_record_without_news() {
         let recorded = inventory(&["a", "b", "c"]);
         assert_eq!(recorded.union(&inventory(&["c", "a"])), recorded);
         assert_eq!(
@@ -279,10 +280,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_rendered_is_planned_until_it_is_off_the_record() {
+    fn prune_plans_unrendered_object_until_it_is_off_record() {
         let before = inventory(&["a", "b", "c"]);
         let rendered = inventory(&["b"]);
-        // The process may die at any point after this is written.
+        // The process may die at any point after this write.
         let recorded = before.union(&rendered);
         let plan = recorded.prune(&rendered, |_| false);
         assert_eq!(plan, ["a", "c"].map(|name| CONFIG_MAP.object(Some("ns"), name)));
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_go_first_and_what_is_protected_stays() {
+    fn prune_deletes_webhooks_first_and_keeps_protected_objects() {
         let recorded = Inventory::of([
             CUSTOM_RESOURCE_DEFINITION.object(None, "crd"),
             SERVICE.object(Some("ns"), "webhook"),
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_the_same_in_another_version() {
+    fn object_is_the_same_in_other_version() {
         let mut old = CONFIG_MAP.object(Some("ns"), "a");
         old.version = "v1beta1".to_owned();
         let recorded = Inventory::of([old]);

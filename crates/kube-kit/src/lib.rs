@@ -1,4 +1,4 @@
-//! What every controller of Weft shares.
+//! The common parts of all controllers.
 //!
 //! ```text
 //!             watch ──> cache ──> queue ──> reconcile (the component's own, pure)
@@ -8,10 +8,10 @@
 //!               └── conditions, events <────────┴──> inventory ──> prune
 //! ```
 //!
-//! Pure modules ([`merge`], [`inventory`], [`conditions`], [`queue`]'s back-off) take values and return plans; the
+//! Pure modules ([`merge`], [`inventory`], [`conditions`], [`queue`]'s back-off) take values and return plans. The
 //! modules at the edge ([`client`], [`apply`], [`watch`], [`cache`], [`events`], [`serve`] with [`tls`] and [`auth`])
-//! carry them out, and [`metrics`] count what they do. Everything is made for one current-thread runtime a process
-//! ([`process::run`]): locks are held for a few instructions and never across an await.
+//! execute them, and [`metrics`] counts them. A process has one current-thread runtime ([`process::run`]): locks are
+//! held for a few instructions, and never across an await.
 
 pub mod apply;
 pub mod auth;
@@ -21,7 +21,7 @@ pub mod conditions;
 pub mod connection;
 #[cfg(feature = "grpc")]
 pub mod cri;
-pub mod defaults;
+mod defaults;
 pub mod duration;
 pub mod events;
 #[cfg(feature = "grpc")]
@@ -43,13 +43,12 @@ pub mod watch;
 pub mod watch_dir;
 pub mod workload;
 
-/// The client library that this crate's interfaces are written in, so that users of both agree on one version.
+/// The client library in this crate's interfaces, re-exported so that users of both have the same version.
 pub use kube;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex; the data stays usable when another holder panicked, because every critical section here leaves
-/// it whole.
+/// Locks a mutex. A poisoned mutex is used on, because every critical section here leaves the data whole.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! Decides what to write so that a live object becomes the rendered one: pure, JSON in and a plan out.
+//! Decides how to update a live object to the rendered one: pure, with JSON as input and a plan as output.
 //!
 //! ```text
 //! rendered ──┐
-//!            ├── merge (keep what is the server's or a stranger's) ── compare after defaulting ──> Change
+//!            ├── merge (keep fields of the server and of others) ── compare after defaulting ──> Change
 //! live ──────┘
 //! ```
 //!
@@ -21,7 +21,7 @@ use thiserror::Error;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// Metadata that belongs to the API server and travels back to it untouched.
+/// Metadata of the API server, which is sent back unchanged.
 const SERVER_METADATA: [&str; 8] = [
     "creationTimestamp",
     "selfLink",
@@ -33,10 +33,10 @@ const SERVER_METADATA: [&str; 8] = [
     "deletionGracePeriodSeconds",
 ];
 
-/// Why a rendered object can't be applied at all.
+/// A rendered object that can never be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Error {
-    /// There is nothing to look for.
+    /// The object has no name.
     #[error("object has no name")]
     NoName,
     /// The controller of service accounts owns that list.
@@ -44,12 +44,12 @@ pub enum Error {
     ServiceAccountWithSecrets,
 }
 
-/// What the caller knows about ownership.
+/// Ownership of rendered objects.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// Kind of the object that owns what is rendered, such as `NetworkAddonsConfig`. References to owners of this
-    /// kind are ours: one that is not rendered is removed, all others are kept; and only an object with such an owner
-    /// is ever deleted to be made anew.
+    /// Kind of the owner of rendered objects, such as `NetworkAddonsConfig`. References to owners of this kind are
+    /// managed: one that is not rendered is removed, and all others are kept. Only an object with such an owner is ever
+    /// deleted and recreated.
     pub owner_kind: Option<String>,
 }
 
@@ -62,33 +62,33 @@ impl Policy {
     }
 }
 
-/// What has to be written.
+/// The required write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// There is no such object: create this one.
+    /// The object does not exist: create this one.
     Create(Value),
-    /// Replace the live object by this one, which carries the live `resourceVersion`.
+    /// Replace the live object with this one, which has the live `resourceVersion`.
     Update(Value),
-    /// Delete the live object and create this one: a field differs that the server never lets change.
+    /// Delete the live object and create this one: an immutable field differs.
     Recreate(Value),
     /// Write nothing.
     Unchanged,
 }
 
-/// Decides how the live object becomes the rendered one.
+/// Decides how to update the live object to the rendered one.
 ///
 /// # Errors
-/// When the rendered object could never be applied, whatever is live.
+/// If the rendered object can never be applied.
 pub fn plan(rendered: &Value, live: Option<&Value>, policy: &Policy) -> Result<Change, Error> {
     plan_knowing(rendered, live, policy, &[])
 }
 
-/// Like [`plan`], but overlooks differences that a former write of the same rendered object came back with: they are
-/// the server's (or an admission webhook's) doing and would come back again.
+/// Like [`plan`], without the differences in the answer to an earlier write of the same rendered object: the server or
+/// an admission webhook made them, and would make them again.
 ///
 /// # Errors
-/// When the rendered object could never be applied, whatever is live.
-pub fn plan_knowing(
+/// If the rendered object can never be applied.
+pub(crate) fn plan_knowing(
     rendered: &Value,
     live: Option<&Value>,
     policy: &Policy,
@@ -120,11 +120,11 @@ pub fn plan_knowing(
     Ok(Change::Update(merged))
 }
 
-/// In what the live object differs from the rendered one, after merging and defaulting: empty when nothing needs to be
-/// written. For logs, and to learn what the server fills in.
+/// The differences between the live and the rendered object, after merging and defaulting: empty if nothing has to be
+/// written. For logs, and to learn the defaults of the server.
 ///
 /// # Errors
-/// When the rendered object could never be applied, whatever is live.
+/// If the rendered object can never be applied.
 pub fn differences(rendered: &Value, live: &Value, policy: &Policy) -> Result<Vec<Difference>, Error> {
     let rendered = prepare(rendered)?;
     if is_tls_secret(live) {
@@ -133,8 +133,7 @@ pub fn differences(rendered: &Value, live: &Value, policy: &Policy) -> Result<Ve
     Ok(compare::differences(&merge(&rendered, live, policy), live))
 }
 
-/// The rendered object in the form in which it is sent: refused if it can't be, without status, with the text of a
-/// Secret encoded.
+/// The rendered object in the form in which it is sent: validated, without status, with the text of a Secret encoded.
 fn prepare(rendered: &Value) -> Result<Value, Error> {
     let id = ObjectId::of(rendered);
     if id.name.is_empty() {
@@ -157,7 +156,7 @@ fn prepare(rendered: &Value) -> Result<Value, Error> {
     Ok(prepared)
 }
 
-/// `stringData` is a way of writing: the server stores it as `data` and never gives it back.
+/// `stringData` is write-only: the server stores it as `data` and never returns it.
 fn encode_string_data(secret: &mut Map<String, Value>) {
     let Some(Value::Object(texts)) = secret.shift_remove("stringData") else {
         return;
@@ -170,7 +169,7 @@ fn encode_string_data(secret: &mut Map<String, Value>) {
     }
 }
 
-/// The object to send: everything rendered, and of the live object what is not ours to decide.
+/// The object to send: all rendered fields, and the live fields of other owners.
 fn merge(rendered: &Value, live: &Value, policy: &Policy) -> Value {
     let mut merged = rendered.clone();
     let Some(fields) = merged.as_object_mut() else {
@@ -266,8 +265,8 @@ fn merge_metadata(rendered: &Value, live: &Value, policy: &Policy) -> Map<String
     metadata
 }
 
-/// Live references in their order, ours replaced by the rendered ones or dropped, then what is new. An object has one
-/// controller at most: when we are it, a stranger stays an owner but no longer controls.
+/// Live references in their order, managed ones replaced by the rendered ones or dropped, then new ones. An object has
+/// at most one controller: a rendered controller takes that role from a foreign owner, which stays an owner.
 fn merge_owners(rendered: Vec<Value>, live: Vec<Value>, policy: &Policy) -> Vec<Value> {
     let text = |owner: &Value, key: &str| {
         owner
@@ -312,7 +311,7 @@ fn merge_owners(rendered: Vec<Value>, live: Vec<Value>, policy: &Policy) -> Vec<
     merged
 }
 
-/// The address of a Service never changes, not even to a rendered one.
+/// The cluster address of a Service is immutable, also if one is rendered.
 fn keep_cluster_address(fields: &mut Map<String, Value>, live: &Value) {
     let address = |key: &str| {
         live.pointer(&format!("/spec/{key}"))
@@ -333,7 +332,7 @@ fn keep_cluster_address(fields: &mut Map<String, Value>, live: &Value) {
     }
 }
 
-/// Whoever issues certificates writes the bundle into the live object; a rendered bundle wins.
+/// The issuer of a certificate writes the bundle into the live object; a rendered bundle takes precedence.
 fn keep_ca_bundles(fields: &mut Map<String, Value>, live: &Value) {
     let live_webhooks = live
         .get("webhooks")
@@ -363,7 +362,7 @@ fn keep_ca_bundles(fields: &mut Map<String, Value>, live: &Value) {
     }
 }
 
-/// Takes a field from the live object, or takes it away when that has none.
+/// Copies a field from the live object, or removes it if that has none.
 fn keep(fields: &mut Map<String, Value>, live: &Value, key: &str) {
     match live.get(key) {
         Some(value) => fields.insert(key.to_owned(), value.clone()),
@@ -400,7 +399,7 @@ fn is_tls_secret(live: &Value) -> bool {
     is_kind(live, object::SECRET) && live.get("type").and_then(Value::as_str) == Some("kubernetes.io/tls")
 }
 
-/// Fields that the API server refuses to change once the object exists.
+/// Fields that the API server refuses to change after creation.
 fn is_immutable(kind: &str, path: &str) -> bool {
     let below =
         |field: &str| path == field || path.strip_prefix(field).is_some_and(|rest| rest.starts_with('.'));

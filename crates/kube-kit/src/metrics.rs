@@ -1,9 +1,8 @@
-//! Figures that every controller has, under the names by which dashboards know them: reconciles and their queue as
-//! controller-runtime and client-go count them, requests to the API server, and the process; and watches, under a name of
-//! our own.
+//! Metrics of every controller, under their established names: reconciles and their queue as in controller-runtime and
+//! client-go, requests to the API server, and the process; and watches, under a name of this product.
 //!
-//! Each kind of figures is a cheap handle whose clones share them, with a `register` that adds them to a registry.
-//! Names of counters get their `_total` when they are written.
+//! Each group of metrics is a cheap handle whose clones share them, with a `register` that adds them to a registry.
+//! Names of counters get their `_total` when they are rendered.
 
 use std::time::Duration;
 
@@ -22,12 +21,12 @@ pub use process::Process;
 pub use requests::Requests;
 pub use watches::Watches;
 
-/// Limits in seconds for the time that a reconcile takes.
+/// Buckets of the duration of a reconcile, in seconds.
 const RECONCILE_TIMES: [f64; 13] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
 
-/// Limits in seconds for times in a queue, from 10 ns on: the first one, the factor, how many.
+/// Buckets of times in a queue, in seconds: the first one, the factor, their number.
 const QUEUE_TIMES: (f64, f64, u16) = (1e-8, 10.0, 12);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,7 +49,7 @@ struct QueueLabels {
 /// Results of a reconcile.
 const RESULTS: [&str; 2] = ["success", "error"];
 
-/// Reconciles of one controller with one worker.
+/// Metrics of the reconciles of one controller with one worker.
 #[derive(Debug, Clone)]
 pub struct Reconciles {
     controller: &'static str,
@@ -62,9 +61,9 @@ pub struct Reconciles {
 }
 
 impl Reconciles {
-    /// Figures of the controller of this name, all of them 0.
+    /// Metrics of the controller with this name, initially 0.
     pub fn new(controller: &'static str) -> Self {
-        let figures = Self {
+        let metrics = Self {
             controller,
             total: Family::default(),
             errors: Family::default(),
@@ -72,11 +71,11 @@ impl Reconciles {
             active: Family::default(),
             workers: Family::default(),
         };
-        figures.begin();
-        figures
+        metrics.begin();
+        metrics
     }
 
-    /// Figures of another controller of the process, all of them 0. They are registered with these.
+    /// Metrics of another controller of the process, initially 0. They are registered together with these.
     #[must_use]
     pub fn beside(&self, controller: &'static str) -> Self {
         let beside = Self {
@@ -87,7 +86,7 @@ impl Reconciles {
         beside
     }
 
-    /// What never happened yet is 0, and not missing.
+    /// Creates the counters with 0, so that they are not absent before the first event.
     fn begin(&self) {
         let (controller, labels) = (self.controller, self.labels());
         for result in RESULTS {
@@ -99,7 +98,7 @@ impl Reconciles {
         self.workers.get_or_create(&labels).set(1);
     }
 
-    /// Adds the figures to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "controller_runtime_reconcile",
@@ -128,12 +127,12 @@ impl Reconciles {
         );
     }
 
-    /// A reconcile begins.
+    /// Records the start of a reconcile.
     pub fn started(&self) {
         self.active.get_or_create(&self.labels()).set(1);
     }
 
-    /// A reconcile ended.
+    /// Records the end of a reconcile.
     pub fn ended(&self, succeeded: bool, took: Duration) {
         let [success, error] = RESULTS;
         let result = ResultLabels {
@@ -157,7 +156,7 @@ impl Reconciles {
     }
 }
 
-/// A [queue](crate::queue::Queue), which counts itself.
+/// Metrics of a [queue](crate::queue::Queue).
 #[derive(Debug, Clone)]
 pub struct Workqueue {
     labels: QueueLabels,
@@ -169,13 +168,13 @@ pub struct Workqueue {
 }
 
 impl Workqueue {
-    /// Figures of the queue of this controller, all of them 0.
+    /// Metrics of the queue of this controller, initially 0.
     pub fn new(controller: &'static str) -> Self {
         let histogram: fn() -> Histogram = || {
             let (first, factor, count) = QUEUE_TIMES;
             Histogram::new(exponential_buckets(first, factor, count))
         };
-        let figures = Self {
+        let metrics = Self {
             labels: QueueLabels {
                 controller,
                 name: controller,
@@ -186,11 +185,11 @@ impl Workqueue {
             waited: Family::new_with_constructor(histogram),
             worked: Family::new_with_constructor(histogram),
         };
-        figures.begin();
-        figures
+        metrics.begin();
+        metrics
     }
 
-    /// Figures of the queue of another controller of the process, all of them 0. They are registered with these.
+    /// Metrics of the queue of another controller of the process, initially 0. They are registered together with these.
     #[must_use]
     pub fn beside(&self, controller: &'static str) -> Self {
         let labels = QueueLabels {
@@ -213,7 +212,7 @@ impl Workqueue {
         drop(self.worked.get_or_create(&self.labels));
     }
 
-    /// Adds the figures to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "workqueue_depth",
@@ -242,13 +241,13 @@ impl Workqueue {
         );
     }
 
-    /// A key became ready that was not.
+    /// Records that a key became ready.
     pub(crate) fn added(&self) {
         self.adds.get_or_create(&self.labels).inc();
         self.depth.get_or_create(&self.labels).inc();
     }
 
-    /// Work on a key begins after this wait.
+    /// Records the start of work on a key after this wait.
     pub(crate) fn started(&self, waited: Duration) {
         self.depth.get_or_create(&self.labels).dec();
         self.waited
@@ -256,14 +255,14 @@ impl Workqueue {
             .observe(waited.as_secs_f64());
     }
 
-    /// Work on a key ended.
+    /// Records the end of work on a key.
     pub(crate) fn ended(&self, worked: Duration) {
         self.worked
             .get_or_create(&self.labels)
             .observe(worked.as_secs_f64());
     }
 
-    /// A key comes up again because work on it failed.
+    /// Records that a key is requeued after a failure.
     pub(crate) fn retried(&self) {
         self.retries.get_or_create(&self.labels).inc();
     }
@@ -292,19 +291,19 @@ mod tests {
     }
 
     #[test]
-    fn reconciles_are_counted_by_their_results() {
-        let (figures, mut registry) = (Reconciles::new("c"), Registry::default());
-        figures.register(&mut registry);
+    fn reconciles_are_counted_by_result() {
+        let (metrics, mut registry) = (Reconciles::new("c"), Registry::default());
+        metrics.register(&mut registry);
         let never = r#"controller_runtime_reconcile_total{controller="c",result="error"} 0"#;
         assert_lines(&registry, &[never]);
-        figures.started();
+        metrics.started();
         assert_lines(
             &registry,
             &[r#"controller_runtime_active_workers{controller="c"} 1"#],
         );
-        figures.ended(true, Duration::from_millis(30));
-        figures.started();
-        figures.ended(false, Duration::from_millis(70));
+        metrics.ended(true, Duration::from_millis(30));
+        metrics.started();
+        metrics.ended(false, Duration::from_millis(70));
         assert_lines(
             &registry,
             &[
@@ -320,10 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn controllers_of_a_process_share_their_figures() {
-        let (figures, mut registry) = (Reconciles::new("c"), Registry::default());
-        figures.register(&mut registry);
-        figures.beside("d").ended(true, Duration::from_millis(30));
+    fn controllers_of_process_share_metrics() {
+        let (metrics, mut registry) = (Reconciles::new("c"), Registry::default());
+        metrics.register(&mut registry);
+        metrics.beside("d").ended(true, Duration::from_millis(30));
         let queue = Workqueue::new("c");
         queue.register(&mut registry);
         queue.beside("d").added();
@@ -342,10 +341,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_queue_counts_itself() {
-        let (figures, mut registry) = (Workqueue::new("c"), Registry::default());
-        figures.register(&mut registry);
-        let queue = Queue::counted(figures);
+    async fn queue_updates_its_metrics() {
+        let (metrics, mut registry) = (Workqueue::new("c"), Registry::default());
+        metrics.register(&mut registry);
+        let queue = Queue::counted(metrics);
         queue.add("a");
         queue.add("a");
         let line =

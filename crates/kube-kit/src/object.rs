@@ -1,4 +1,4 @@
-//! Kinds and names of objects, without asking the API server for its catalogue: components know what they handle.
+//! Kinds and identities of objects. The kinds are constants, so that no discovery request is needed.
 
 use crate::path::{self, NotAName};
 use crate::watch::Name;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// A kind of object: how it is written in YAML and where it lives in the API.
+/// A kind of object, with its name in YAML and its path in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// API group, empty for the core group.
@@ -51,19 +51,19 @@ kinds! {
     SERVICE = "" "v1" "Service" "services" namespaced;
     /// The addresses behind a service.
     ENDPOINTS = "" "v1" "Endpoints" "endpoints" namespaced;
-    /// One pod a node.
+    /// A pod on each node.
     DAEMON_SET = "apps" "v1" "DaemonSet" "daemonsets" namespaced;
-    /// A number of interchangeable pods.
+    /// Interchangeable pods.
     DEPLOYMENT = "apps" "v1" "Deployment" "deployments" namespaced;
-    /// A number of pods with names of their own.
+    /// Pods with stable names.
     STATEFUL_SET = "apps" "v1" "StatefulSet" "statefulsets" namespaced;
     /// Permissions in the whole cluster.
     CLUSTER_ROLE = "rbac.authorization.k8s.io" "v1" "ClusterRole" "clusterroles" cluster;
-    /// Who has them.
+    /// Accounts with these permissions.
     CLUSTER_ROLE_BINDING = "rbac.authorization.k8s.io" "v1" "ClusterRoleBinding" "clusterrolebindings" cluster;
     /// Permissions in a namespace.
     ROLE = "rbac.authorization.k8s.io" "v1" "Role" "roles" namespaced;
-    /// Who has them.
+    /// Accounts with these permissions.
     ROLE_BINDING = "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" namespaced;
     /// The definition of another kind.
     CUSTOM_RESOURCE_DEFINITION =
@@ -74,39 +74,39 @@ kinds! {
     JOB = "batch" "v1" "Job" "jobs" namespaced;
     /// The priority of requests to the API server.
     FLOW_SCHEMA = "flowcontrol.apiserver.k8s.io" "v1" "FlowSchema" "flowschemas" cluster;
-    /// Which pods may talk to which.
+    /// Allowed connections of pods.
     NETWORK_POLICY = "networking.k8s.io" "v1" "NetworkPolicy" "networkpolicies" namespaced;
-    /// How many pods may be evicted at once.
+    /// Limit of concurrent evictions.
     POD_DISRUPTION_BUDGET = "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" namespaced;
-    /// Who changes objects on their way in.
+    /// Mutating admission webhooks.
     MUTATING_WEBHOOK_CONFIGURATION = "admissionregistration.k8s.io" "v1" "MutatingWebhookConfiguration"
         "mutatingwebhookconfigurations" cluster;
-    /// Who may refuse objects on their way in.
+    /// Validating admission webhooks.
     VALIDATING_WEBHOOK_CONFIGURATION = "admissionregistration.k8s.io" "v1" "ValidatingWebhookConfiguration"
         "validatingwebhookconfigurations" cluster;
-    /// What objects have to be like on their way in.
+    /// Validation rules of admission.
     VALIDATING_ADMISSION_POLICY = "admissionregistration.k8s.io" "v1" "ValidatingAdmissionPolicy"
         "validatingadmissionpolicies" cluster;
-    /// What becomes of those that are not.
+    /// Scope and actions of a validating admission policy.
     VALIDATING_ADMISSION_POLICY_BINDING = "admissionregistration.k8s.io" "v1" "ValidatingAdmissionPolicyBinding"
         "validatingadmissionpolicybindings" cluster;
-    /// What Prometheus scrapes.
+    /// Targets of Prometheus behind a Service.
     SERVICE_MONITOR = "monitoring.coreos.com" "v1" "ServiceMonitor" "servicemonitors" namespaced;
-    /// What Prometheus records and alerts on.
+    /// Recording and alerting rules of Prometheus.
     PROMETHEUS_RULE = "monitoring.coreos.com" "v1" "PrometheusRule" "prometheusrules" namespaced;
-    /// What pods may do on OpenShift.
+    /// Allowed privileges of pods on OpenShift.
     SECURITY_CONTEXT_CONSTRAINTS =
         "security.openshift.io" "v1" "SecurityContextConstraints" "securitycontextconstraints" cluster;
-    /// A certificate wanted of cert-manager.
+    /// A certificate that cert-manager issues.
     CERTIFICATE = "cert-manager.io" "v1" "Certificate" "certificates" namespaced;
-    /// Who signs it.
+    /// Issuer of cert-manager's certificates.
     ISSUER = "cert-manager.io" "v1" "Issuer" "issuers" namespaced;
     /// A secondary network.
     NETWORK_ATTACHMENT_DEFINITION = "k8s.cni.cncf.io" "v1" "NetworkAttachmentDefinition"
         "network-attachment-definitions" namespaced;
-    /// A wish for the node state components.
+    /// Request for the node state components.
     NMSTATE = "nmstate.io" "v1" "NMState" "nmstates" cluster;
-    /// A lock.
+    /// Lock of a leader election.
     LEASE = "coordination.k8s.io" "v1" "Lease" "leases" namespaced;
     /// The configuration of the add-ons operator.
     NETWORK_ADDONS_CONFIG =
@@ -115,13 +115,13 @@ kinds! {
     OPENSHIFT_NETWORK = "operator.openshift.io" "v1" "Network" "networks" cluster;
     /// The network that the installer chose for the cluster.
     CLUSTER_NETWORK = "config.openshift.io" "v1" "Network" "networks" cluster;
-    /// How an operator of the platform is doing.
+    /// State of an operator of the platform.
     CLUSTER_OPERATOR = "config.openshift.io" "v1" "ClusterOperator" "clusteroperators" cluster;
-    /// What OpenShift's API servers are told, such as their TLS profile.
+    /// Configuration of OpenShift's API servers, such as their TLS profile.
     OPENSHIFT_API_SERVER = "config.openshift.io" "v1" "APIServer" "apiservers" cluster;
     /// OpenShift's web console.
     OPENSHIFT_CONSOLE = "operator.openshift.io" "v1" "Console" "consoles" cluster;
-    /// Pages that somebody adds to that console.
+    /// Plugin of OpenShift's web console.
     CONSOLE_PLUGIN = "console.openshift.io" "v1" "ConsolePlugin" "consoleplugins" cluster;
     /// The configuration of machines of OpenShift.
     MACHINE_CONFIG = "machineconfiguration.openshift.io" "v1" "MachineConfig" "machineconfigs" cluster;
@@ -135,8 +135,8 @@ kinds! {
     OPENSHIFT_INFRASTRUCTURE = "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster;
 }
 
-/// The kind that `apiVersion` and `kind` of an object name, if it is one that we handle. The version matters: an
-/// unknown version of a known kind is unknown.
+/// The kind with this `apiVersion` and `kind`, if it is a known one. The version matters: an unknown version of a known
+/// kind is unknown.
 pub fn find(api_version: &str, kind: &str) -> Option<Kind> {
     ALL.iter()
         .find(|known| known.kind == kind && known.api_version() == api_version)
@@ -153,7 +153,7 @@ impl Kind {
         }
     }
 
-    /// The form that the client library wants.
+    /// The kind in the form of the client library.
     pub fn api_resource(&self) -> kube::core::ApiResource {
         kube::core::ApiResource::from_gvk_with_plural(
             &kube::core::GroupVersionKind::gvk(self.group, self.version, self.kind),
@@ -161,7 +161,7 @@ impl Kind {
         )
     }
 
-    /// URL path of the API that serves it.
+    /// URL path of its group and version.
     fn api(&self) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         format!("{root}/{}", self.api_version())
@@ -170,7 +170,7 @@ impl Kind {
     /// URL path of one object of a namespace.
     ///
     /// # Errors
-    /// When namespace or name can't be one.
+    /// If namespace or name is not a valid path segment.
     pub fn path_of(&self, name: &Name) -> Result<String, NotAName> {
         path::namespaced(&self.api(), self.plural, name)
     }
@@ -198,8 +198,8 @@ impl Kind {
     }
 }
 
-/// Which object: enough to find it again after a restart. Printed as `(<group>/<version>, Kind=<Kind>) <ns>/<name>`,
-/// the form users know from conditions (operator.md §4).
+/// Identity of an object, which can be stored. Printed as `(<group>/<version>, Kind=<Kind>) <ns>/<name>`, the form in
+/// conditions (operator.md §4).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId {
     /// API group, empty for the core group.
@@ -217,7 +217,7 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// Reads the identity from an object as it stands in YAML; missing parts become empty.
+    /// Reads the identity from an object as JSON; absent parts become empty.
     pub fn of(object: &Value) -> Self {
         let text = |pointer: &str| {
             object
@@ -237,7 +237,7 @@ impl ObjectId {
         }
     }
 
-    /// Whether both name the same object; the version it is spoken about in does not matter.
+    /// Whether both identify the same object, in any version.
     pub fn same(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.name == other.name
@@ -254,19 +254,19 @@ impl ObjectId {
         }
     }
 
-    /// The kind, if it is one that we handle.
+    /// The kind, if it is a known one.
     pub fn known_kind(&self) -> Option<Kind> {
         find(&self.api_version(), &self.kind)
     }
 
-    /// Whether the object configures admission webhooks, which go first when things are removed: a webhook without
-    /// its server blocks everybody.
-    pub fn is_webhook_configuration(&self) -> bool {
+    /// Whether the object configures admission webhooks. Those are deleted first, because a webhook without its server
+    /// blocks all users.
+    pub(crate) fn is_webhook_configuration(&self) -> bool {
         self.kind == MUTATING_WEBHOOK_CONFIGURATION.kind || self.kind == VALIDATING_WEBHOOK_CONFIGURATION.kind
     }
 }
 
-/// `apiVersion` in its two parts.
+/// Splits `apiVersion` into group and version.
 fn split(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
@@ -282,7 +282,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// A reference to the object that an object belongs to, as it stands in `metadata.ownerReferences`.
+/// An owner reference, an entry of `metadata.ownerReferences`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// `group/version` of the owner.
@@ -291,7 +291,7 @@ pub struct Owner {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Its uid: an owner of the same name that was created anew is another owner.
+    /// Its uid: a recreated owner with the same name is another owner.
     pub uid: String,
 }
 
@@ -327,7 +327,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn objects_are_named_as_users_know_them_from_conditions() {
+    fn object_id_has_text_of_conditions() {
         let daemon_set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
             "metadata": {"name": "multus", "namespace": "addons"}});
         assert_eq!(
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_found_by_what_its_yaml_says() {
+    fn find_returns_every_kind_by_api_version_and_kind() {
         for kind in ALL {
             assert_eq!(find(&kind.api_version(), kind.kind), Some(*kind));
         }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_follow_the_scope() {
+    fn paths_follow_scope_of_kind() {
         assert_eq!(CONFIG_MAP.path(Some("a")), "/api/v1/namespaces/a/configmaps");
         assert_eq!(CONFIG_MAP.path(None), "/api/v1/configmaps");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! JSON patches (RFC 6902), for changes that must touch nothing else.
+//! JSON patches (RFC 6902), for changes that must not touch anything else.
 
 use crate::client;
 use axum::http::{Method, Request, header::CONTENT_TYPE};
@@ -9,70 +9,70 @@ use serde_json::Value;
 use std::time::Duration;
 use thiserror::Error;
 
-/// How long a patch may take.
+/// Deadline of a patch.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One step of a patch. Paths are JSON pointers, their segments escaped by [`escape`].
+/// One operation of a patch. Paths are JSON pointers, with segments escaped by [`escape`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Operation {
-    /// Sets a member of an object, whether it is there or not, or inserts an element into a list.
+    /// Sets a member of an object, whether it exists or not, or inserts an element into a list.
     Add {
-        /// Where.
+        /// JSON pointer of the target.
         path: String,
-        /// What.
+        /// The new value.
         value: Value,
     },
-    /// Removes what is there; the whole patch fails when nothing is.
+    /// Removes a value; the whole patch fails if it does not exist.
     Remove {
-        /// Where.
+        /// JSON pointer of the target.
         path: String,
     },
-    /// Replaces what is there; the whole patch fails when nothing is.
+    /// Replaces a value; the whole patch fails if it does not exist.
     Replace {
-        /// Where.
+        /// JSON pointer of the target.
         path: String,
-        /// By what.
+        /// The new value.
         value: Value,
     },
-    /// Makes the whole patch fail unless this is there.
+    /// Makes the whole patch fail unless the target has this value.
     Test {
-        /// Where.
+        /// JSON pointer of the target.
         path: String,
-        /// What.
+        /// The expected value.
         value: Value,
     },
 }
 
-/// A key as it stands in a JSON pointer (RFC 6901): `~` becomes `~0`, `/` becomes `~1`.
+/// Escapes a key for a JSON pointer (RFC 6901): `~` becomes `~0`, `/` becomes `~1`.
 pub fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-/// A patch that did not happen.
+/// A patch that failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The API server refused, or could not be asked.
+    /// The API server refused, or is unreachable.
     #[error("{}", client::message(.0))]
     Request(Box<kube::Error>),
-    /// The request could not be put together.
+    /// The request is invalid.
     #[error("cannot build the request")]
     Build(#[source] axum::http::Error),
-    /// There is no answer in time.
+    /// No answer within the deadline.
     #[error("no answer from the API server within {} seconds", .0.as_secs())]
     Timeout(Duration),
 }
 
-/// Applies a JSON patch to the object (or subresource) at a URL path, and returns what it became.
+/// Applies a JSON patch to the object (or subresource) at a URL path, and returns the result.
 ///
 /// # Errors
-/// When the API server refuses or does not answer.
+/// If the API server refuses or does not answer.
 pub async fn apply<T: DeserializeOwned>(
     client: &Client,
     path: &str,
     operations: &[Operation],
 ) -> Result<T, Error> {
-    // Texts and JSON values in a list: writing them cannot fail.
+    // These are texts and JSON values in a list, whose serialization cannot fail.
     let body = serde_json::to_vec(operations).unwrap_or_default();
     let request = Request::builder()
         .method(Method::PATCH)
@@ -92,7 +92,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn operations_look_as_the_standard_wants_them() {
+    fn operations_serialize_as_in_rfc_6902() {
         let path = format!("/metadata/labels/{}", escape("a.b/c~d"));
         let patch = [
             Operation::Remove { path: path.clone() },

@@ -1,20 +1,20 @@
-//! Paths of the API server, from names that others chose.
+//! URL paths of the API server with names from other sources.
 //!
-//! Annotations and reviews carry names that no API server has validated. A name with a slash or a question mark would send
-//! a request to another object, and an empty name would list all of them.
+//! Annotations and reviews contain names that no API server has validated. A name with a slash or a question mark would
+//! address another object, and an empty name would list all of them.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::watch::Name;
 
-/// Characters that a query must not have as they are: all but the unreserved ones (RFC 3986 §2.3).
+/// Characters that are encoded in a query: all but the unreserved ones (RFC 3986 §2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// A text that can't be the name of an object or of a namespace.
+/// A text that cannot be the name of an object or of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid resource name {0:?}: it must consist of letters, digits, '-', '.', '_', '~' or ':'")]
 pub struct NotAName(String);
@@ -25,11 +25,11 @@ impl From<NotAName> for kube::Error {
     }
 }
 
-/// Checks that a text may be a part of a path as it is: letters, digits, `-`, `.`, `_`, `~` and `:` (RFC 3986 §2.3; the
-/// colon stands in the names of roles), and neither `.` nor `..`.
+/// Checks that a text is a valid path segment without encoding: letters, digits, `-`, `.`, `_`, `~` and `:` (RFC 3986
+/// §2.3; names of roles contain the colon), and neither `.` nor `..`.
 ///
 /// # Errors
-/// With the text where it is something else.
+/// If it contains anything else; the error has the text.
 pub fn segment(text: &str) -> Result<&str, NotAName> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
     if matches!(text, "" | "." | "..") || !text.bytes().all(is_plain) {
@@ -38,20 +38,19 @@ pub fn segment(text: &str) -> Result<&str, NotAName> {
     Ok(text)
 }
 
-/// Where the API server has an object of a namespace: `api` is `/api/v1` or `/apis/<group>/<version>`, `resource` its
-/// plural.
+/// The URL path of a namespaced object: `api` is `/api/v1` or `/apis/<group>/<version>`, `resource` its plural.
 ///
 /// # Errors
-/// When namespace or name can't be one.
+/// If namespace or name is not a valid path segment.
 pub fn namespaced(api: &str, resource: &str, name: &Name) -> Result<String, NotAName> {
     let (namespace, name) = (segment(&name.namespace)?, segment(&name.name)?);
     Ok(format!("{api}/namespaces/{namespace}/{resource}/{name}"))
 }
 
-/// Checks a namespace and a name before a request of `kube`, which puts them into a path without a check.
+/// Checks a namespace and a name before a request of `kube`, which inserts them into a path unchecked.
 ///
 /// # Errors
-/// When namespace or name can't be one.
+/// If namespace or name is not a valid path segment.
 pub fn check(namespace: &str, name: &str) -> Result<(), NotAName> {
     segment(namespace).and(segment(name)).map(drop)
 }
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_would_lead_elsewhere_is_refused() {
+    fn segment_refuses_name_that_changes_path() {
         // multus#106
         for wrong in [
             "",
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_queries_are_encoded() {
+    fn query_encodes_reserved_characters() {
         assert_eq!(
             query("spec.nodeName=n,spec.driver=x/y&limit=1"),
             "spec.nodeName%3Dn%2Cspec.driver%3Dx%2Fy%26limit%3D1"

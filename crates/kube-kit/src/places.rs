@@ -1,16 +1,15 @@
-//! A bounded number of places for concurrent work, shared fairly among its owners: the namespaces of pods, the clients of
-//! a server.
+//! A semaphore that is shared fairly among its owners, such as the namespaces of pods or the clients of a server.
 //!
-//! An owner takes places only as long as it then holds no more than were free (the dynamic thresholds of switches with
-//! shared memory, Choudhury and Hahne 1998). A single owner takes half of them, the next owner half of the rest, and so
-//! on, so that slow work of one owner does not block the others. Work without a place waits in a queue, first in, first
-//! out among those owners that may take what they ask for.
+//! An owner may take a place only if it then holds no more than are free (the dynamic thresholds of switches with
+//! shared memory, Choudhury and Hahne 1998). A single owner takes half of the places, the next owner half of the rest,
+//! and so on, so that slow work of one owner does not block the others. Waiting work is queued, first in, first out
+//! among the owners that may take the requested places.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
-/// A number of places. Clones share them.
+/// A semaphore with a number of places. Clones share it.
 #[derive(Debug)]
 pub struct Places<Owner: Clone + Ord>(Arc<Mutex<State<Owner>>>);
 
@@ -25,7 +24,7 @@ struct State<Owner: Clone + Ord> {
 pub struct Shares<Owner: Clone + Ord> {
     all: usize,
     free: usize,
-    /// How many an owner has, of those that have any.
+    /// Number of places of each owner that has any.
     taken: BTreeMap<Owner, usize>,
 }
 
@@ -37,7 +36,7 @@ struct Waiting<Owner: Clone + Ord> {
 }
 
 impl<Owner: Clone + Ord> Shares<Owner> {
-    /// Of so many places; at least one.
+    /// Creates shares of this many places; at least one.
     pub fn new(number: usize) -> Self {
         let number = number.max(1);
         Self {
@@ -47,19 +46,19 @@ impl<Owner: Clone + Ord> Shares<Owner> {
         }
     }
 
-    /// Whether an owner may take so many more.
+    /// Whether an owner may take this many more places.
     pub fn may_take(&self, owner: &Owner, number: usize) -> bool {
         let taken = self.taken.get(owner).copied().unwrap_or_default();
         taken.saturating_add(number) <= self.free
     }
 
-    /// An owner has so many more from now on; the caller asked whether it may.
+    /// Gives an owner this many more places; the caller has checked [`Self::may_take`].
     pub fn take(&mut self, owner: &Owner, number: usize) {
         self.free = self.free.saturating_sub(number);
         *self.taken.entry(owner.clone()).or_default() += number;
     }
 
-    /// An owner gives back so many of those that it has.
+    /// Returns this many places of an owner.
     pub fn give_back(&mut self, owner: &Owner, number: usize) {
         self.free += number;
         if let Some(taken) = self.taken.get_mut(owner) {
@@ -72,7 +71,7 @@ impl<Owner: Clone + Ord> Shares<Owner> {
 }
 
 impl<Owner: Clone + Ord> State<Owner> {
-    /// Those whose turn it is, in the order they came.
+    /// The waiting owners that may take their places now, in order of arrival.
     fn next(&mut self) -> Vec<Waiting<Owner>> {
         let mut turns = Vec::new();
         let mut index = 0;
@@ -100,7 +99,7 @@ impl<Owner: Clone + Ord> Clone for Places<Owner> {
 }
 
 impl<Owner: Clone + Ord> Places<Owner> {
-    /// So many; at least one.
+    /// Creates a semaphore of this many places; at least one.
     pub fn new(number: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             shares: Shares::new(number),
@@ -113,12 +112,12 @@ impl<Owner: Clone + Ord> Places<Owner> {
         self.take_many(owner, 1).await
     }
 
-    /// Waits for several places at once: all of them at most.
+    /// Waits for several places at once; at most for all of them.
     pub async fn take_many(&self, owner: &Owner, number: usize) -> Taken<Owner> {
         let turn = {
             let mut state = crate::lock(&self.0);
             let number = number.min(state.shares.all);
-            // No waiting owner may take its places now: it would have got them when they became free.
+            // No waiting owner may take its places now: it would have got them when they were returned.
             if state.shares.may_take(owner, number) {
                 state.shares.take(owner, number);
                 return self.taken(owner, number);
@@ -147,13 +146,13 @@ impl<Owner: Clone + Ord> Places<Owner> {
         }
     }
 
-    /// How many places no owner has.
+    /// Number of free places.
     pub fn free(&self) -> usize {
         crate::lock(&self.0).shares.free
     }
 }
 
-/// Places, until this is dropped.
+/// Places that are returned when this is dropped.
 #[derive(Debug)]
 pub struct Taken<Owner: Clone + Ord> {
     owner: Owner,
@@ -169,7 +168,7 @@ impl<Owner: Clone + Ord> Drop for Taken<Owner> {
             state.next()
         };
         for Waiting { owner, number, turn } in turns {
-            // A receiver that was dropped meanwhile drops the places, which go to the next.
+            // If the receiver was dropped meanwhile, the places are dropped too, and go to the next owner.
             let _ = turn.send(self.places.taken(&owner, number));
         }
     }
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_all() {
+    fn take_leaves_places_for_other_owners() {
         // multus#109
         let places = Places::new(32);
         let mut held = Vec::new();
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_place_is_everybodys_in_turn() {
+    fn single_place_goes_to_each_owner_in_turn() {
         let places = Places::new(0);
         let first = now(&places, "a").unwrap();
         let mut second = Box::pin(places.take(&"b"));
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn several_places_are_taken_together_or_not_at_all() {
+    fn take_many_takes_all_or_none() {
         let places = Places::new(8);
         let all = places.take_many(&"a", 100).now_or_never().unwrap();
         assert_eq!(places.free(), 0);
@@ -239,7 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken, given back and not waited for any longer: no place is lost, nobody waits whose turn it is.
+        /// For any sequence of takes, returns and cancelled waits, no place is lost, and no owner waits that may take
+        /// its places.
         #[test]
         fn no_place_is_lost(number in 1_usize..6, steps in prop::collection::vec((0_u8..3, 0_usize..8, 0_usize..4, 1_usize..8), 0..60)) {
             let places = Places::new(number);

@@ -1,5 +1,5 @@
-//! A pod as an update of its status needs it: metadata and status, lossless, without spec. The API server takes the
-//! spec of such an update from what it has.
+//! The metadata and the status of a pod for an update of its status: lossless, without spec. The API server keeps the
+//! spec in such an update.
 
 use crate::path::{self, NotAName};
 use crate::watch::Name;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// Metadata and status of one pod at one version.
+/// Metadata and status of a pod at one resource version.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodBody {
@@ -36,15 +36,15 @@ fn no_status() -> Box<RawValue> {
 }
 
 impl PodBody {
-    /// From the API server's answer to a read.
+    /// Parses the API server's answer to a read.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let mut body: Self = serde_json::from_str(text)?;
-        // Absent means: leave it as it is.
+        // An absent field means no change.
         body.metadata.shift_remove("managedFields");
         Ok(body)
     }
 
-    /// From what a watch saw.
+    /// Makes the body from an object of a watch.
     pub fn from_parts(mut metadata: ObjectMeta, status: &Value) -> Result<Self, serde_json::Error> {
         metadata.managed_fields = None;
         let Value::Object(metadata) = serde_json::to_value(metadata)? else {
@@ -63,7 +63,7 @@ impl PodBody {
         })
     }
 
-    /// The pod's UID.
+    /// UID of the pod.
     pub fn uid(&self) -> &str {
         self.metadata
             .get("uid")
@@ -71,12 +71,12 @@ impl PodBody {
             .unwrap_or_default()
     }
 
-    /// The value of an annotation.
+    /// Value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.get("annotations")?.get(key)?.as_str()
     }
 
-    /// The same pod with an annotation set.
+    /// Sets an annotation.
     #[must_use]
     pub fn with_annotation(&self, key: &str, value: &str) -> Self {
         let mut changed = self.clone();
@@ -92,18 +92,18 @@ impl PodBody {
     }
 }
 
-/// Where the API server has a pod.
+/// The URL path of a pod.
 ///
 /// # Errors
-/// When it can't have one of that name.
+/// If namespace or name is not a valid path segment.
 pub fn path(name: &Name) -> Result<String, NotAName> {
     path::namespaced("/api/v1", "pods", name)
 }
 
-/// Reads what lies at a path of the API server, as text.
+/// Reads the text at a URL path of the API server.
 ///
 /// # Errors
-/// What the API server or the way to it says.
+/// If the API server refuses or does not answer.
 pub async fn get(client: &Client, path: &str) -> Result<String, kube::Error> {
     let request = Request::get(path)
         .body(Vec::new())
@@ -111,11 +111,11 @@ pub async fn get(client: &Client, path: &str) -> Result<String, kube::Error> {
     client.request_text(request).await
 }
 
-/// Writes a pod's annotations and status by an update of `pods/status`: patching is more than the roles of those who
-/// write network status allow.
+/// Writes a pod's annotations and status with an update of `pods/status`: the roles of the network status writers do
+/// not allow patches.
 ///
 /// # Errors
-/// What the API server or the way to it says; a conflict when the pod has changed since it was read.
+/// If the API server refuses or does not answer; a conflict if the pod has changed since the read.
 pub async fn replace_status(client: &Client, name: &Name, body: &PodBody) -> Result<(), kube::Error> {
     let text = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
     let request = Request::put(format!("{}/status", path(name)?))
@@ -131,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn everything_but_the_annotation_stays() {
+    fn with_annotation_changes_annotation_alone() {
         let text = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "n"},
             "metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "labels": {"app": "x"},
                 "finalizers": ["f"], "managedFields": [{}]},
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_watch_saw_is_the_same_as_what_a_read_says() {
+    fn body_of_watch_equals_body_of_read() {
         let value = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7",
             "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"x": "y"}}, "status": {"phase": "Pending"}});
         let metadata: ObjectMeta = serde_json::from_value(value["metadata"].clone()).unwrap();

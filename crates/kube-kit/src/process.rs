@@ -1,4 +1,4 @@
-//! The runtime that every daemon runs on.
+//! The runtime of every daemon.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often to look whether there is something to give back.
+/// Interval of the checks whether memory can be returned to the system.
 const LOOK: Duration = Duration::from_secs(10);
-/// A process that worked less than this between two looks is at rest.
+/// A process with less CPU time than this between two checks is idle.
 const REST: Duration = Duration::from_millis(20);
-/// A process that worked more than this since it last gave back has something to give, as one has that just started.
+/// A process with more CPU time than this since its last return of memory may have memory to return.
 const WORK: Duration = Duration::from_millis(10);
 
-/// Runs a daemon's main future to its end on a current-thread runtime: worker threads and their stacks would cost more
-/// memory than a controller of this size has work. What starting and bursts of work leave in memory is given back when
-/// it comes to rest.
+/// Runs a daemon's main future to its end on a current-thread runtime: worker threads with their stacks would need more
+/// memory than they are worth for a controller of this size. Unused heap memory is returned to the system when the
+/// process becomes idle.
 ///
 /// # Errors
-/// Only when the runtime itself can't be built (no epoll, no file descriptors left).
+/// Only if the runtime cannot be created (no epoll, no free file descriptors).
 pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
-    // Look-ups of host names, new keys and large admission reviews are the only blocking work of a controller; one thread
-    // serves them. It ends after 10 s without work, and the heap that it shares is given back at rest.
+    // Name resolution, key generation and large admission reviews are the only blocking work of a controller; one
+    // thread does it. The thread ends after 10 s without work, and its heap is returned when the process is idle.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(1)
@@ -34,7 +34,7 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
     linux::memory::share_one_heap();
     runtime.spawn(give_back_at_rest());
     let output = runtime.block_on(main);
-    // A look-up that hangs must not keep the process from ending.
+    // A hanging name resolution must not delay the end of the process.
     runtime.shutdown_background();
     Ok(output)
 }
@@ -52,7 +52,7 @@ async fn give_back_at_rest() {
     }
 }
 
-/// Time that this process spent on processors.
+/// CPU time of this process.
 fn worked() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
@@ -61,7 +61,7 @@ fn worked() -> Duration {
     )
 }
 
-/// Time that a process had worked at the last look, and when it gave back last.
+/// CPU time of the process at the last check, and at its last return of memory.
 #[derive(Debug, Default)]
 struct Rest {
     looked: Duration,
@@ -69,7 +69,7 @@ struct Rest {
 }
 
 impl Rest {
-    /// Whether it is at rest for the first time, or for the first time after work.
+    /// Whether the process is idle for the first time since its start or since its last work.
     fn is_reached(&mut self, worked: Duration) -> bool {
         let at_rest = worked.saturating_sub(self.looked) < REST;
         self.looked = worked;
@@ -83,13 +83,12 @@ impl Rest {
 }
 
 thread_local! {
-    /// Whether what runs on this thread now is [`contained`].
+    /// Whether this thread currently runs [`contained`] code.
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets a panic, on whatever thread or in whatever task, end the process once it is told: a controller that lost one of
-/// its watches looks healthy and is blind, one that is restarted sees everything again. What is [`contained`] is
-/// excepted.
+/// Makes a panic on any thread and in any task end the process after its message: a controller that lost one of its
+/// watches seems healthy but is stale, and a restart recovers it. Code in [`contained`] is excepted.
 pub fn end_on_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
@@ -100,16 +99,16 @@ pub fn end_on_panic() {
     }));
 }
 
-/// A future panicked; shown as what it said.
+/// A panic in a future, with its message.
 #[derive(Debug, thiserror::Error)]
 #[error("panicked: {0}")]
 pub struct Panicked(String);
 
-/// Runs the answer to one request, whose panic ends nothing but itself: a request that nobody foresaw must not end the
-/// process, or whoever sends it again and again keeps everybody else from being answered.
+/// Runs the answer to one request, whose panic ends only that request: a request that triggers a panic must not end the
+/// process, or a client could block all others by repeating it.
 ///
 /// # Errors
-/// When it panics.
+/// If it panics.
 pub async fn contained<F: Future>(future: F) -> Result<F::Output, Panicked> {
     let mut future = pin!(future);
     poll_fn(move |context| {
@@ -128,7 +127,7 @@ pub async fn contained<F: Future>(future: F) -> Result<F::Output, Panicked> {
 fn said(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-    text.unwrap_or("something that is no text").to_owned()
+    text.unwrap_or("a value that is not a text").to_owned()
 }
 
 #[cfg(test)]
@@ -136,19 +135,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rest_is_told_once_after_work() {
+    fn idle_state_is_reported_once_after_work() {
         let mut rest = Rest::default();
-        let mut told = |milliseconds| rest.is_reached(Duration::from_millis(milliseconds));
-        assert!(!told(30), "it starts");
-        assert!(told(31));
-        assert!(!told(32) && !told(36) && !told(41), "nothing worth it since");
-        assert!(told(42));
-        assert!(!told(900) && !told(1500), "busy");
-        assert!(told(1510));
+        let mut reached = |milliseconds| rest.is_reached(Duration::from_millis(milliseconds));
+        assert!(!reached(30), "it starts");
+        assert!(reached(31));
+        assert!(
+            !reached(32) && !reached(36) && !reached(41),
+            "nothing worth it since"
+        );
+        assert!(reached(42));
+        assert!(!reached(900) && !reached(1500), "busy");
+        assert!(reached(1510));
     }
 
     #[tokio::test]
-    async fn a_panic_ends_what_is_contained_alone() {
+    async fn contained_panic_ends_its_future_alone() {
         assert_eq!(contained(async { 7 }).await.expect("an answer"), 7);
         let error = contained(async {
             tokio::task::yield_now().await;
@@ -162,9 +164,9 @@ mod tests {
         assert!(!CONTAINED.get(), "what comes next is not contained");
     }
 
-    /// Both sides of this are the same test: the process that ends is one of its own.
+    /// The test runs itself in a second process, which ends.
     #[test]
-    fn where_panics_end_the_process_contained_ones_do_not() {
+    fn contained_panic_does_not_end_process_that_ends_on_panic() {
         const ROLE: &str = "WEFT_TEST_TO_END";
         if std::env::var_os(ROLE).is_some() {
             end_on_panic();
@@ -177,15 +179,15 @@ mod tests {
             .expect("a runtime");
             return;
         }
-        let name = "process::tests::where_panics_end_the_process_contained_ones_do_not";
+        let name = "process::tests::contained_panic_does_not_end_process_that_ends_on_panic";
         let ended = std::process::Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", name, "--nocapture"])
             .env(ROLE, "1")
             .output()
             .expect("it runs");
-        let told = String::from_utf8_lossy(&ended.stdout);
-        assert!(told.contains("survived: panicked: the first one"), "{ended:?}");
-        assert!(!told.contains("survived both"), "{told}");
+        let output = String::from_utf8_lossy(&ended.stdout);
+        assert!(output.contains("survived: panicked: the first one"), "{ended:?}");
+        assert!(!output.contains("survived both"), "{output}");
         let signal = std::os::unix::process::ExitStatusExt::signal(&ended.status);
         assert_eq!(signal, Some(6), "SIGABRT: {ended:?}");
     }

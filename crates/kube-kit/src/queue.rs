@@ -1,5 +1,4 @@
-//! Keys that need work, each once, with growing pauses between failed attempts: what a controller needs of a work
-//! queue, with one worker or with several.
+//! A work queue of a controller: each key once, with back-off after failures, for one worker or for several.
 
 use crate::lock;
 use crate::metrics::Workqueue;
@@ -10,19 +9,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Pauses between attempts on one key: 5 ms, doubled each time, up to about 16 minutes where nothing else is said
-/// (operator.md §3).
+/// Back-off of one key: 5 ms, doubled with each failure, up to about 16 minutes by default (operator.md §3).
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1000);
 
-/// The pause after so many failures in a row (1 and up).
+/// The delay after this many failures in a row (1 and up).
 pub fn backoff(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(31);
     FIRST.saturating_mul(1 << doublings).min(LONGEST)
 }
 
-/// A queue of keys. Clones share it. Each key is worked on by one worker at a time: one that is added meanwhile comes
-/// up again afterwards.
+/// A queue of keys. Clones share it. One worker at a time processes a key: a key that is added meanwhile is requeued
+/// afterwards.
 pub struct Queue<Key> {
     state: Arc<Mutex<State<Key>>>,
     added: Arc<Notify>,
@@ -30,14 +28,13 @@ pub struct Queue<Key> {
 
 struct State<Key> {
     ready: VecDeque<Key>,
-    /// Since when.
     queued: BTreeMap<Key, Instant>,
     later: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, u32>,
-    /// What is worked on, since when.
+    /// Keys in work, with the start of the work.
     working: BTreeMap<Key, Instant>,
     longest: Duration,
-    figures: Workqueue,
+    metrics: Workqueue,
 }
 
 impl<Key> Clone for Queue<Key> {
@@ -71,17 +68,17 @@ impl<Key: Ord + Clone> Queue<Key> {
         Self::counted(Workqueue::new(""))
     }
 
-    /// An empty queue that counts what happens to it.
-    pub fn counted(figures: Workqueue) -> Self {
-        Self::of(figures, LONGEST)
+    /// An empty queue with metrics.
+    pub fn counted(metrics: Workqueue) -> Self {
+        Self::of(metrics, LONGEST)
     }
 
-    /// An empty queue with no longer pauses than this.
+    /// An empty queue with this maximum back-off.
     pub fn with_longest(longest: Duration) -> Self {
         Self::of(Workqueue::new(""), longest)
     }
 
-    fn of(figures: Workqueue, longest: Duration) -> Self {
+    fn of(metrics: Workqueue, longest: Duration) -> Self {
         let state = State {
             ready: VecDeque::new(),
             queued: BTreeMap::new(),
@@ -89,7 +86,7 @@ impl<Key: Ord + Clone> Queue<Key> {
             failures: BTreeMap::new(),
             working: BTreeMap::new(),
             longest,
-            figures,
+            metrics,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -97,20 +94,20 @@ impl<Key: Ord + Clone> Queue<Key> {
         }
     }
 
-    /// Wants work on a key now, unless it waits for that already. Ends a pause of that key.
+    /// Adds a key now, unless it is ready already. Ends a back-off of that key.
     pub fn add(&self, key: Key) {
         lock(&self.state).ready(key);
         self.added.notify_one();
     }
 
-    /// Wants work on a key after a while; an earlier wish for that key stands.
+    /// Adds a key after a delay; an earlier due time of that key is kept.
     pub fn add_after(&self, key: Key, delay: Duration) {
         lock(&self.state).delay(key, Instant::now() + delay);
         self.added.notify_one();
     }
 
-    /// The next key to work on; waits until there is one. The worker answers with [`Queue::succeeded`] or
-    /// [`Queue::failed`], and nobody else gets the key before.
+    /// The next key; waits until there is one. The worker answers with [`Queue::succeeded`] or [`Queue::failed`], and
+    /// no other worker gets the key before.
     pub async fn next(&self) -> Key {
         loop {
             let wake_at = {
@@ -131,7 +128,7 @@ impl<Key: Ord + Clone> Queue<Key> {
         }
     }
 
-    /// The work is done: the next failure of this key is again a first one.
+    /// Ends the work with success, and resets the back-off of this key.
     pub fn succeeded(&self, key: &Key) {
         let mut state = lock(&self.state);
         state.end(key, Instant::now());
@@ -140,16 +137,17 @@ impl<Key: Ord + Clone> Queue<Key> {
         self.added.notify_one();
     }
 
-    /// The work failed: the key comes up again after a pause, which is returned.
+    /// Ends the work with a failure: the key is requeued with back-off. Returns the delay.
     pub fn failed(&self, key: Key) -> Duration {
         self.failed_for(key, Duration::ZERO)
     }
 
-    /// The work failed, and will fail for this long at least.
+    /// Ends the work with a failure: the key is requeued with back-off, after `least` at the earliest. Returns the
+    /// delay.
     pub fn failed_for(&self, key: Key, least: Duration) -> Duration {
         let mut state = lock(&self.state);
         state.end(&key, Instant::now());
-        state.figures.retried();
+        state.metrics.retried();
         let failures = state.failures.entry(key.clone()).or_insert(0);
         *failures = failures.saturating_add(1);
         let pause = backoff(*failures).min(state.longest).max(least);
@@ -167,11 +165,11 @@ impl<Key: Ord + Clone> State<Key> {
             return;
         }
         self.queued.insert(key.clone(), Instant::now());
-        self.figures.added();
+        self.metrics.added();
         self.ready.push_back(key);
     }
 
-    /// The first key that is ready and that nobody works on.
+    /// Starts work on the first ready key that is not in work.
     fn start(&mut self, now: Instant) -> Option<Key> {
         let place = self
             .ready
@@ -179,14 +177,14 @@ impl<Key: Ord + Clone> State<Key> {
             .position(|key| !self.working.contains_key(key))?;
         let key = self.ready.remove(place)?;
         let since = self.queued.remove(&key).unwrap_or(now);
-        self.figures.started(now - since);
+        self.metrics.started(now - since);
         self.working.insert(key.clone(), now);
         Some(key)
     }
 
     fn end(&mut self, key: &Key, now: Instant) {
         if let Some(since) = self.working.remove(key) {
-            self.figures.ended(now - since);
+            self.metrics.ended(now - since);
         }
     }
 
@@ -198,7 +196,7 @@ impl<Key: Ord + Clone> State<Key> {
         *planned = at.min(*planned);
     }
 
-    /// Makes what has waited long enough ready.
+    /// Makes keys ready whose delay is over.
     fn wake(&mut self, now: Instant) {
         let due: Vec<Key> = self
             .later
@@ -218,7 +216,7 @@ mod tests {
     use futures::FutureExt;
 
     #[test]
-    fn pauses_double_up_to_sixteen_minutes() {
+    fn backoff_doubles_up_to_sixteen_minutes() {
         let millis: Vec<u128> = (1..=4).map(|failures| backoff(failures).as_millis()).collect();
         assert_eq!(millis, [5, 10, 20, 40]);
         assert_eq!(backoff(18), Duration::from_millis(5 << 17));
@@ -227,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_worked_on_once_however_often_it_was_added() {
+    async fn key_added_several_times_is_processed_once() {
         let queue = Queue::new();
         for key in ["a", "b", "a"] {
             queue.add(key);
@@ -235,7 +233,7 @@ mod tests {
         assert_eq!((queue.next().await, queue.next().await), ("a", "b"));
         assert!(queue.next().now_or_never().is_none());
         queue.add("a");
-        assert!(queue.next().now_or_never().is_none(), "somebody works on it");
+        assert!(queue.next().now_or_never().is_none(), "another worker has it");
         queue.succeeded(&"b");
         assert!(queue.next().now_or_never().is_none());
         queue.succeeded(&"a");
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_a_key_gets_it_as_soon_as_it_is_free() {
+    async fn waiting_worker_gets_key_once_it_is_free() {
         let queue = Queue::new();
         queue.add("a");
         let key = queue.next().await;
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_have_bounds() {
+    async fn backoff_is_bounded() {
         let queue = Queue::with_longest(Duration::from_millis(10));
         queue.add("a");
         let mut pauses = Vec::new();
@@ -266,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failed_key_comes_back_after_growing_pauses_that_success_ends() {
+    async fn failed_key_is_requeued_with_backoff_until_success() {
         let queue = Queue::new();
         queue.add("a");
         let mut key = queue.next().await;
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_wish_ends_a_pause() {
+    async fn add_ends_backoff() {
         let queue = Queue::new();
         queue.add("a");
         let key = queue.next().await;

@@ -1,4 +1,4 @@
-//! Small HTTP servers beside a component's work: probes for the kubelet, figures for Prometheus; with TLS or without.
+//! HTTP servers of a component: probes for the kubelet, metrics for Prometheus; with TLS or without.
 
 use axum::Router;
 use axum::extract::Request;
@@ -26,19 +26,19 @@ mod crowd;
 
 pub use certified::{Bind, Certified, InvalidBind, NoServer, Serving};
 
-/// How long requests that are being answered may take when the server stops, where nobody says otherwise.
+/// Default grace time of running requests when the server stops.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long a client may take to shake hands.
+/// Default deadline of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// How long a client may take for the head of a request.
+/// Default deadline of a request's head.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How long a client may be silent on a connection. Longer than the usual pause between two scrapes.
+/// Default idle timeout of a connection. Longer than the usual interval between two scrapes.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// How many connections there may be at a time.
+/// Default maximum number of connections.
 const CONNECTIONS: usize = 128;
 
 /// The address of the client, in the extensions of each request.
@@ -46,31 +46,31 @@ const CONNECTIONS: usize = 128;
 pub struct Peer(pub IpAddr);
 
 impl Peer {
-    /// The address of a request's client; the unspecified one where no server of ours took it.
+    /// The address of a request's client; unspecified if the request did not come through a [`Server`].
     pub fn of(extensions: &Extensions) -> IpAddr {
         let peer = extensions.get::<Self>();
         peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Self(address)| *address)
     }
 }
 
-/// The address that the client has reached, in the extensions of each request.
+/// The local address of the connection, in the extensions of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Local(pub IpAddr);
 
 impl Local {
-    /// The address that a request has reached; the unspecified one where no server of ours took it.
+    /// The local address of a request's connection; unspecified if the request did not come through a [`Server`].
     pub fn of(extensions: &Extensions) -> IpAddr {
         let local = extensions.get::<Self>();
         local.map_or(Ipv4Addr::UNSPECIFIED.into(), |Self(address)| *address)
     }
 }
 
-/// The common name of the certificate that the client showed, in the extensions of each of its requests: where the server
-/// [asks for one](Tls::set_authorities), and the client has one.
+/// The common name of the client's certificate, in the extensions of each of its requests: if the server [requests
+/// one](Tls::set_authorities), and the client has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientName(pub Arc<str>);
+pub(crate) struct ClientName(pub(crate) Arc<str>);
 
-/// Lets through to `router` only requests of clients whose certificate has this common name; others hear 401.
+/// Restricts `router` to clients whose certificate has this common name; others get 401.
 pub fn only_for(router: Router, name: &str) -> Router {
     let name: Arc<str> = name.into();
     router.layer(from_fn(move |request: Request, next: Next| {
@@ -84,19 +84,19 @@ pub fn only_for(router: Router, name: &str) -> Router {
     }))
 }
 
-/// What clients of a server may take.
+/// Limits of a server's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How long a client may take to shake hands.
+    /// Deadline of a handshake.
     pub handshake: Duration,
-    /// How long a client may take for the head of an HTTP/1 request, from its first byte on.
+    /// Deadline of the head of an HTTP/1 request, from its first byte on.
     pub head: Duration,
-    /// How long a client may be silent on a connection before it is ended.
+    /// Idle timeout of a connection.
     pub silence: Duration,
-    /// How many connections there may be at a time. For each one more, the client with the most connections loses one:
-    /// many connections of one client keep no other client out.
+    /// Maximum number of connections. Each additional one ends a connection of the client that has the most, so that
+    /// many connections of one client do not block other clients.
     pub connections: usize,
-    /// How long requests that are being answered may take when the server stops.
+    /// Grace time of running requests when the server stops.
     pub grace: Duration,
 }
 
@@ -113,11 +113,11 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For a server that the API server calls.
+    /// Limits of a server that the API server calls.
     ///
-    /// An API server ends connections that it did not use for 90 s. The server waits longer than that: a request that
-    /// is sent just when the server ends the connection is lost, and with it what a user wanted. With HTTP/1.1 each
-    /// request under way has a connection of its own, and there may be several API servers.
+    /// An API server closes connections that were idle for 90 s. The idle timeout here is longer: a request that is
+    /// sent just when the server closes the connection is lost, and a user's request fails with it. With HTTP/1.1 each
+    /// concurrent request has a connection of its own, and there may be several API servers.
     pub fn webhook() -> Self {
         Self {
             silence: Duration::from_secs(180),
@@ -128,28 +128,27 @@ impl Limits {
     }
 }
 
-/// The server can't listen.
+/// The server cannot listen.
 #[derive(Debug, Error)]
 #[error("cannot listen on {address}")]
 pub struct Error {
-    /// Where.
+    /// The listen address.
     pub address: SocketAddr,
-    /// Why not.
     #[source]
     source: io::Error,
 }
 
-/// Whether a component is ready for work; clones share the answer. Not ready at first.
+/// Readiness of a component; clones share it. Initially not ready.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(watch::Sender<bool>);
 
 impl Readiness {
-    /// Not ready.
+    /// Initially not ready.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says whether the component is ready from now on.
+    /// Sets the readiness.
     pub fn set(&self, ready: bool) {
         self.0.send_replace(ready);
     }
@@ -161,7 +160,7 @@ impl Readiness {
 
     /// Resolves when the component is ready, at once if it is already.
     pub async fn wait(&self) {
-        // An error would mean that every sender is gone, and `self` is one.
+        // It fails only without a sender, and `self` is one.
         let _ = self.0.subscribe().wait_for(|ready| *ready).await;
     }
 }
@@ -176,43 +175,47 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `router` on an address; port 0 takes a free one.
+    /// Serves `router` on an address; port 0 selects a free one.
     ///
     /// # Errors
-    /// When the address can't be listened on.
+    /// If it cannot listen on the address.
     pub async fn start(address: SocketAddr, router: Router) -> Result<Self, Error> {
         Self::start_within(address, router, Limits::default()).await
     }
 
-    /// Like [`Server::start`], with limits of its own.
+    /// Like [`Server::start`], with other limits.
     ///
     /// # Errors
-    /// When the address can't be listened on.
-    pub async fn start_within(address: SocketAddr, router: Router, limits: Limits) -> Result<Self, Error> {
+    /// If it cannot listen on the address.
+    pub(crate) async fn start_within(
+        address: SocketAddr,
+        router: Router,
+        limits: Limits,
+    ) -> Result<Self, Error> {
         Self::listen(address, router, None, limits).await
     }
 
-    /// Serves `router` on a port of all addresses, IPv6 and IPv4 where the host has both.
+    /// Serves `router` on a port of all addresses, IPv6 and IPv4 if the host has both.
     ///
     /// # Errors
-    /// When the port can't be listened on.
+    /// If it cannot listen on the port.
     pub async fn on_port(port: u16, router: Router) -> Result<Self, Error> {
         everywhere(port, |address| Self::start(address, router.clone())).await
     }
 
-    /// Like [`Server::start`], over TLS. What the settings change to counts from the next handshake on.
+    /// Like [`Server::start`], over TLS. Changed settings take effect with the next handshake.
     ///
     /// # Errors
-    /// When the address can't be listened on.
+    /// If it cannot listen on the address.
     pub async fn start_tls(address: SocketAddr, router: Router, tls: &Tls) -> Result<Self, Error> {
         Self::start_tls_within(address, router, tls, Limits::default()).await
     }
 
-    /// Like [`Server::start_tls`], with limits of its own.
+    /// Like [`Server::start_tls`], with other limits.
     ///
     /// # Errors
-    /// When the address can't be listened on.
-    pub async fn start_tls_within(
+    /// If it cannot listen on the address.
+    pub(crate) async fn start_tls_within(
         address: SocketAddr,
         router: Router,
         tls: &Tls,
@@ -221,18 +224,18 @@ impl Server {
         Self::listen(address, router, Some(tls.clone()), limits).await
     }
 
-    /// Like [`Server::on_port`], over TLS. What the settings change to counts from the next handshake on.
+    /// Like [`Server::on_port`], over TLS. Changed settings take effect with the next handshake.
     ///
     /// # Errors
-    /// When the port can't be listened on.
+    /// If it cannot listen on the port.
     pub async fn on_port_tls(port: u16, router: Router, tls: &Tls) -> Result<Self, Error> {
         everywhere(port, |address| Self::start_tls(address, router.clone(), tls)).await
     }
 
-    /// Like [`Server::on_port_tls`], with limits of its own.
+    /// Like [`Server::on_port_tls`], with other limits.
     ///
     /// # Errors
-    /// When the port can't be listened on.
+    /// If it cannot listen on the port.
     pub async fn on_port_tls_within(
         port: u16,
         router: Router,
@@ -269,15 +272,15 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The local address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more connections, and ends when the requests under way are answered.
+    /// Accepts no more connections, and ends when the running requests are answered, or after the grace time.
     pub async fn stop(mut self) {
         self.stop.trigger();
-        // A connection that is kept open without a request must not hold up the end of the process.
+        // An idle open connection must not delay the end of the process.
         let _ = tokio::time::timeout(self.grace, &mut self.task).await;
     }
 }
@@ -303,8 +306,8 @@ async fn everywhere<F: Future<Output = Result<Server, Error>>>(
     }
 }
 
-/// The address may be reused: a restarted pod on the host's network gets its port back at once. An unspecified IPv6
-/// address stands for IPv4 too, whatever the host's default is.
+/// Sets `SO_REUSEADDR`: a restarted pod on the host's network gets its port back at once. An unspecified IPv6 address
+/// includes IPv4, whatever the host's default is.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     const BACKLOG: u32 = 128;
     let socket = match address {
@@ -320,7 +323,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// `GET /healthz` says `ok` as long as the process serves it; `GET /readyz` says `ok` when the component is ready,
+/// `GET /healthz` returns `ok` while the process serves it; `GET /readyz` returns `ok` when the component is ready,
 /// else 503.
 pub fn probes(readiness: Readiness) -> Router {
     let ready = move || async move {

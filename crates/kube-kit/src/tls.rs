@@ -1,9 +1,9 @@
-//! TLS of a server: which versions and ciphers it speaks, by which certificate it is known, both changed while it runs.
+//! TLS of a server: its versions, ciphers and certificate, which can change while it runs.
 //!
 //! ```text
-//! profile, identity ──> Tls ──> ServerConfig, made when one of them changes
+//! profile, identity ──> Tls ──> ServerConfig, created when one of them changes
 //!                        ▲
-//!        each handshake ─┘ takes the one of now
+//!        each handshake ─┘ uses the current one
 //! ```
 
 use std::fmt;
@@ -28,58 +28,58 @@ pub mod files;
 #[cfg(test)]
 mod tests;
 
-/// Protocols that clients may choose from, as ALPN names them.
+/// Protocols in the form of ALPN.
 const HTTP_1: &[u8] = b"http/1.1";
 pub(crate) const HTTP_2: &[u8] = b"h2";
 
-/// How long a certificate that signs itself is valid. Nobody can check it, so its end must never be what stops a server.
+/// Validity of a self-signed certificate. Clients do not verify it, so its expiry must never stop a server.
 const VALIDITY: Duration = Duration::from_hours(24 * 365 * 10);
-/// How far the clocks of clients may be behind.
+/// Tolerated clock skew of clients.
 const CLOCK_SKEW: Duration = Duration::from_hours(24);
 
-/// What is wrong with a certificate, a key, or the settings made from them.
+/// An invalid certificate, key or setting.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// No certificate can be made.
-    #[error("cannot make a certificate")]
+    /// The certificate cannot be created.
+    #[error("cannot create a certificate")]
     Make(#[from] rcgen::Error),
-    /// A certificate or a key is not in PEM's form.
+    /// A certificate or a key is not valid PEM.
     #[error("cannot read the {what} as PEM")]
     Pem {
-        /// The certificate, or the key.
+        /// `certificate` or `key`.
         what: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: pem::Error,
     },
-    /// A certificate of an authority can't be used.
-    #[error("cannot use a certificate of the authorities")]
+    /// A certificate of a certificate authority is invalid.
+    #[error("cannot use a certificate of the certificate authorities")]
     Authority(#[source] rustls::Error),
-    /// Authorities can't vouch for clients.
-    #[error("cannot use the certificates of the authorities")]
+    /// The certificate authorities cannot verify clients.
+    #[error("cannot use the certificates of the certificate authorities")]
     Authorities(#[from] VerifierBuilderError),
-    /// Certificate and key can't be used, or not together.
+    /// Certificate and key are invalid, or do not match.
     #[error("cannot use the certificate and its key")]
     Use(#[from] rustls::Error),
 }
 
-/// Which versions and ciphers a server speaks. By default TLS 1.3 alone.
+/// Versions and ciphers of a server. The default is TLS 1.3 alone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// Ciphers of TLS 1.2, best first; none: TLS 1.3 alone is spoken.
+    /// Ciphers of TLS 1.2, best first; if empty, only TLS 1.3 is served.
     tls12: Vec<SupportedCipherSuite>,
-    /// Ciphers of TLS 1.3; none: all that there are.
+    /// Ciphers of TLS 1.3; if empty, all supported ones.
     tls13: Vec<SupportedCipherSuite>,
-    /// Groups of the key exchange, best first; none: all that there are, as the library prefers them.
+    /// Groups of the key exchange, best first; if empty, all supported ones in the library's order.
     groups: Vec<NamedGroup>,
-    /// Ciphers that were asked for and that we don't have.
+    /// Configured ciphers that are not supported.
     lacking: Vec<String>,
 }
 
 impl Profile {
-    /// Reads a lowest version such as `VersionTLS12`, and ciphers below TLS 1.3 by IANA's names, best first. No ciphers
-    /// mean all that there are. A version below 1.2, or one that nobody knows, is served as 1.2. Ciphers that we don't
-    /// have are left out; where that leaves none, TLS 1.3 is spoken alone, with all its ciphers.
+    /// Parses a minimum version such as `VersionTLS12`, and ciphers below TLS 1.3 by their IANA names, best first.
+    /// Without ciphers, all supported ones are served. A version below 1.2, or an unknown one, counts as 1.2.
+    /// Unsupported ciphers are ignored; if none remains, only TLS 1.3 is served, with all its ciphers.
     pub fn read(min_version: &str, ciphers: &[impl AsRef<str>]) -> Self {
         let ours = || {
             aws_lc_rs::ALL_CIPHER_SUITES
@@ -103,12 +103,12 @@ impl Profile {
         profile
     }
 
-    /// Narrowed to these ciphers of TLS 1.3 and these groups of the key exchange, both by IANA's names, the groups best
-    /// first. What we don't have is left out; where that leaves none, all stay.
+    /// Restricts the profile to these ciphers of TLS 1.3 and these groups of the key exchange, both by IANA names, the
+    /// groups best first. Unsupported ones are ignored; if none remains, all stay.
     #[must_use]
     pub fn narrowed(mut self, ciphers: &[impl AsRef<str>], groups: &[impl AsRef<str>]) -> Self {
         let asked = |suite: &&SupportedCipherSuite| {
-            // The library has names of its own for them.
+            // The library has other names for them.
             let name = suite.suite().as_str().unwrap_or_default();
             let name = name.replace("TLS13_", "TLS_");
             ciphers.iter().any(|cipher| cipher.as_ref() == name)
@@ -124,7 +124,7 @@ impl Profile {
         self
     }
 
-    /// The chosen ciphers and groups.
+    /// The crypto provider with the chosen ciphers and groups.
     fn provider(&self) -> CryptoProvider {
         let mut provider = aws_lc_rs::default_provider();
         let mut suites: Vec<_> = self.tls13.clone();
@@ -152,7 +152,7 @@ fn is_tls12(suite: &SupportedCipherSuite) -> bool {
     suite.version().version == ProtocolVersion::TLSv1_2
 }
 
-/// Names by which a Service is reached in its cluster.
+/// DNS names of a Service in its cluster.
 pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
     vec![
         format!("{service}.{namespace}.svc"),
@@ -162,7 +162,7 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
     ]
 }
 
-/// A certificate with its key: who a server is.
+/// The certificate of a server, with its key.
 #[derive(Clone)]
 pub struct Identity(Arc<CertifiedKey>);
 
@@ -175,10 +175,11 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// A fresh key, and a certificate for these DNS names that it signs itself; the first one is its common name.
+    /// A new key with a self-signed certificate for these DNS names; the first one is its common name. Valid for ten
+    /// years.
     ///
     /// # Errors
-    /// When a name is none.
+    /// If a name is not a valid DNS name.
     pub fn self_signed(names: &[String]) -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names)?;
@@ -197,11 +198,10 @@ impl Identity {
         )
     }
 
-    /// A certificate, with what it was signed by behind it, and its key, as PEM: what a Secret of type
-    /// `kubernetes.io/tls` holds.
+    /// A certificate chain and its key as PEM, the content of a Secret of type `kubernetes.io/tls`.
     ///
     /// # Errors
-    /// When one of them can't be read, or they don't belong together.
+    /// If one of them is invalid, or they do not match.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, Error> {
         let cannot_read = |what| move |source| Error::Pem { what, source };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
@@ -225,18 +225,18 @@ impl Identity {
     }
 }
 
-/// The authorities whose clients a server believes.
+/// The certificate authorities of a server's clients.
 #[derive(Debug, Clone)]
 pub struct Authorities(Arc<dyn ClientCertVerifier>);
 
 impl Authorities {
-    /// Reads certificates of authorities as PEM. Clients without a certificate stay welcome, for probes; a certificate of
-    /// another authority ends the handshake.
+    /// Parses certificates of certificate authorities as PEM. Clients without a certificate are accepted, for probes; a
+    /// certificate of another authority fails the handshake.
     ///
     /// # Errors
-    /// When there is no certificate, or one can't be read.
+    /// If there is no certificate, or one is invalid.
     pub fn from_pem(certificates: &[u8]) -> Result<Self, Error> {
-        let what = "certificates of the authorities";
+        let what = "certificates of the certificate authorities";
         let cannot_read = |source| Error::Pem { what, source };
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(certificates) {
@@ -258,8 +258,8 @@ pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     name.as_str().ok().map(str::to_owned)
 }
 
-/// The TLS settings of a server. Clones share them; a change counts from the next handshake on, and leaves connections
-/// that stand alone.
+/// The TLS settings of a server. Clones share them. A change takes effect with the next handshake, and does not affect
+/// open connections.
 #[derive(Debug, Clone)]
 pub struct Tls(Arc<Mutex<Settings>>);
 
@@ -276,15 +276,15 @@ impl Tls {
     /// Settings with the default profile: TLS 1.3 alone.
     ///
     /// # Errors
-    /// When TLS can't be set up at all.
+    /// If the settings are invalid.
     pub fn new(identity: Identity) -> Result<Self, Error> {
         Self::speaking(identity, false)
     }
 
-    /// Like [`Tls::new`], for a server that offers HTTP/2, and HTTP/1.1 to those who don't speak it.
+    /// Like [`Tls::new`], for a server that offers HTTP/2 besides HTTP/1.1.
     ///
     /// # Errors
-    /// When TLS can't be set up at all.
+    /// If the settings are invalid.
     pub fn with_http2(identity: Identity) -> Result<Self, Error> {
         Self::speaking(identity, true)
     }
@@ -301,10 +301,10 @@ impl Tls {
         }))))
     }
 
-    /// Asks clients for certificates of these authorities.
+    /// Requests certificates of these certificate authorities from clients.
     ///
     /// # Errors
-    /// When TLS can't be set up so; the settings stay.
+    /// If the settings would be invalid; they stay unchanged.
     pub fn set_authorities(&self, authorities: Authorities) -> Result<(), Error> {
         let mut settings = lock(&self.0);
         let Settings {
@@ -318,10 +318,10 @@ impl Tls {
         Ok(())
     }
 
-    /// Changes versions and ciphers. Says in the log which ciphers are missing, once a change.
+    /// Sets versions and ciphers. Logs unsupported ciphers once per change.
     ///
     /// # Errors
-    /// When TLS can't be set up so; the settings stay.
+    /// If the settings would be invalid; they stay unchanged.
     pub fn set_profile(&self, profile: Profile) -> Result<(), Error> {
         let mut settings = lock(&self.0);
         if settings.profile == profile {
@@ -343,10 +343,10 @@ impl Tls {
         Ok(())
     }
 
-    /// Changes the certificate.
+    /// Sets the certificate.
     ///
     /// # Errors
-    /// When TLS can't be set up with it; the settings stay.
+    /// If the settings would be invalid; they stay unchanged.
     pub fn set_identity(&self, identity: Identity) -> Result<(), Error> {
         let mut settings = lock(&self.0);
         settings.config = config(
@@ -359,7 +359,7 @@ impl Tls {
         Ok(())
     }
 
-    /// What the next handshake uses.
+    /// The configuration of the next handshake.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&lock(&self.0).config)
     }
@@ -391,7 +391,7 @@ fn config(
     let offered: &[_] = if http2 { &[HTTP_2, HTTP_1] } else { &[HTTP_1] };
     config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
     config.ignore_client_order = true;
-    // Clients keep their connections; sessions to resume would outlive a change of the settings, and cost memory.
+    // Clients keep their connections; resumable sessions would outlive a change of the settings, and need memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

@@ -1,5 +1,5 @@
-//! Guarded watches: one malformed object does not kill the stream, a lost connection heals by itself, and what is
-//! known is kept in a store that is read without waiting.
+//! Guarded watches: a malformed object does not end the stream, a lost connection is replaced, and the objects are in a
+//! store that is read without waiting.
 //!
 //! ```text
 //! list (pages of 50) ─┐                    ┌─> Store: key -> trimmed value, read synchronously
@@ -37,23 +37,23 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// How often to ask for a kind that the API server does not serve. [`Watch::retry`] asks at once.
+/// Retry interval of a kind that the API server does not serve. [`Watch::retry`] asks at once.
 const ABSENT: Duration = Duration::from_mins(5);
 
-/// What happened to a key.
+/// A change of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<Key> {
     /// The object is new or different; the store has it.
     Applied(Key),
     /// The object is gone, from the store too.
     Deleted(Key),
-    /// The object does not have the form of its kind. The store keeps what it knew before, if anything.
+    /// The object does not match its kind's schema. The store keeps the previous value, if it has one.
     Invalid(Key, String),
-    /// All objects that existed when the watch began (or began anew after a long silence) have been told about.
+    /// All objects of the list that started the watch (or restarted it after an interruption) have been reported.
     Synced,
 }
 
-/// A running watch: a stream of changes with a store behind it. Ends when dropped.
+/// A running watch: a stream of changes with a store behind it. It ends when dropped.
 #[derive(Debug)]
 pub struct Watch<Key, T> {
     store: Store<Key, T>,
@@ -64,7 +64,7 @@ pub struct Watch<Key, T> {
 }
 
 impl<Key, T> Watch<Key, T> {
-    /// What is known now. The store outlives the watch, but is then no longer kept up to date.
+    /// The store of the watch. It outlives the watch, but is not updated any more then.
     pub fn store(&self) -> Store<Key, T> {
         self.store.clone()
     }
@@ -74,17 +74,17 @@ impl<Key, T> Watch<Key, T> {
         self.changes.recv().await
     }
 
-    /// A way to end the watch, whoever holds it: its stream of changes ends too.
+    /// A handle that ends the watch and its stream of changes.
     pub fn stop(&self) -> Stop {
         Stop(self.task.0.abort_handle())
     }
 
-    /// Asks the API server now, when the watch waits because the kind was not served or the last request failed.
+    /// Sends the request now, if the watch waits because the kind was not served or the last request failed.
     pub fn retry(&self) {
         self.retry.notify_one();
     }
 
-    /// For those who only read the store: changes are no longer collected.
+    /// Discards changes, for readers of the store alone.
     #[must_use]
     pub fn quiet(mut self) -> Self {
         self.changes.close();
@@ -103,12 +103,12 @@ impl<Key, T> Stream for Watch<Key, T> {
 
 impl<Key, T> Unpin for Watch<Key, T> {}
 
-/// A way to end a watch that somebody else holds.
+/// A handle that ends a watch.
 #[derive(Debug, Clone)]
 pub struct Stop(AbortHandle);
 
 impl Stop {
-    /// Ends it.
+    /// Ends the watch.
     pub fn stop(&self) {
         self.0.abort();
     }
@@ -124,8 +124,8 @@ impl Drop for Task {
     }
 }
 
-/// Starts a watch on the current runtime. `key` names an object by its metadata; `project` keeps of an object what its
-/// reader needs, so that the rest is freed at once.
+/// Starts a watch on the current runtime. `key` identifies an object by its metadata; `project` keeps the parts of an
+/// object that its reader needs, so that the rest is freed at once.
 pub fn start<K, Key, T>(
     api: Api<DeserializeGuard<K>>,
     options: &Options,
@@ -143,7 +143,7 @@ where
     run(what, options.absent.unwrap_or(ABSENT), events, key, project)
 }
 
-/// Like [`start`], of metadata alone: the API server sends nothing else of the objects.
+/// Like [`start`], of metadata alone: the API server sends nothing else.
 pub fn start_metadata<Key, T>(
     api: Api<PartialObjectMeta<DynamicObject>>,
     options: &Options,
@@ -160,7 +160,7 @@ where
     run(what, options.absent.unwrap_or(ABSENT), events, key, project)
 }
 
-/// Metadata needs no guard: whatever an object is, it has that.
+/// Metadata needs no guard: every object has it.
 fn guarded<K>(event: Event<K>) -> Event<DeserializeGuard<K>> {
     let guard = |object| DeserializeGuard(Ok(object));
     match event {
@@ -203,8 +203,8 @@ where
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    // A list that has only begun is no success: its next page may fail again and again. Nor is a watch
-                    // that has reported nothing yet.
+                    // A list that has only begun is not a success: its next page may fail again and again. Nor is a
+                    // watch that has reported nothing yet.
                     if !matches!(event, Event::Init | Event::InitApply(_) | Event::Started) {
                         backoff.reset();
                     }
@@ -256,7 +256,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// As given.
+    /// Makes a name of its parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -264,7 +264,7 @@ impl Name {
         }
     }
 
-    /// The name that stands in an object's metadata.
+    /// The name in an object's metadata.
     pub fn of(metadata: &ObjectMeta) -> Self {
         Self::new(
             metadata.namespace.clone().unwrap_or_default(),
@@ -273,17 +273,18 @@ impl Name {
     }
 }
 
-/// The pause before a list that replaces a watch whose version has expired, as after a restart of the API server.
+/// Delay before the list that replaces a watch whose resource version has expired, as after a restart of the API
+/// server.
 const EXPIRED: Duration = Duration::from_secs(1);
 
-/// How long to wait after an error, told to the log.
+/// The delay after an error, which is logged.
 fn pause_after(what: &str, error: &Error, absent: Duration, backoff: &mut DefaultBackoff) -> Duration {
     if matches!(error, Error::InitialListFailed(_)) && health::code(error) == 404 {
-        tracing::debug!(what, "not served, watching later");
+        tracing::debug!(what, "kind is not served, retrying later");
         return absent;
     }
     if matches!(error, Error::WatchError(_)) && health::code(error) == 410 {
-        // The API server answers, so that the pauses of an outage do not count.
+        // The API server answers, so the back-off of an outage does not apply.
         tracing::info!(what, "the version of the watch has expired, listing again");
         return EXPIRED;
     }
@@ -292,7 +293,7 @@ fn pause_after(what: &str, error: &Error, absent: Duration, backoff: &mut Defaul
     pause
 }
 
-/// Carries events into the store and tells about what changed.
+/// Applies events to the store, and reports the changes.
 struct Follower<Key, T, KeyOf, Project> {
     what: String,
     store: Store<Key, T>,
@@ -364,7 +365,7 @@ where
                     what = self.what,
                     ?key,
                     error = invalid.error,
-                    "malformed object, left aside"
+                    "malformed object, ignored"
                 );
                 self.store.keep(&key);
                 self.tell(Change::Invalid(key, invalid.error));
@@ -379,7 +380,7 @@ where
     }
 
     fn tell(&self, change: Change<Key>) {
-        // Nobody listens when only the store is wanted.
+        // It fails without a receiver, if only the store is used.
         let _ = self.sender.send(change);
     }
 }
@@ -390,7 +391,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn expired_watch_is_listed_again_without_the_pauses_of_an_outage() {
+    fn expired_watch_is_listed_again_without_backoff_of_outage() {
         let mut backoff = DefaultBackoff::default();
         let unreachable = Error::NoResourceVersion;
         for _ in 0..8 {
@@ -405,10 +406,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_again_and_again_is_asked_for_ever_less_often() {
+    async fn failing_list_is_retried_with_backoff() {
         let lists = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&lists);
-        // As the stream of a watch is while listing fails: each attempt begins with `Init`.
+        // The stream of a watch while lists fail: each attempt starts with `Init`.
         let attempts = futures::stream::unfold(false, move |begun| {
             let counted = Arc::clone(&counted);
             async move {
@@ -421,7 +422,7 @@ mod tests {
         });
         let _watch = run("things".to_owned(), ABSENT, attempts, Name::of, drop);
         tokio::time::sleep(Duration::from_mins(10)).await;
-        // Every half minute at last, each pause up to twice as long by chance.
+        // Every half minute at the end, each delay with a jitter up to its double.
         let lists = lists.load(Ordering::Relaxed);
         assert!((10..40).contains(&lists), "{lists} lists in ten minutes");
     }

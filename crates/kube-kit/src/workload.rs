@@ -1,15 +1,15 @@
-//! How far a workload is, in the words that operators of networks use of it (operator.md §7.2, nmstate.md §10.2).
+//! Roll-out progress of a workload, with the texts of upstream's operators (operator.md §7.2, nmstate.md §10.2).
 
 use serde_json::Value;
 
 use crate::object::DAEMON_SET;
 
-/// A workload whose last change nobody has taken up yet.
+/// Text for a workload whose controller has not observed its last change.
 pub fn processed(subject: &str, generation: i64, observed: i64) -> String {
     format!("{subject} update is being processed (generation {generation}, observed generation {observed})")
 }
 
-/// What the status of a workload counts, whatever its kind calls it.
+/// The counters in the status of a workload, for all kinds.
 struct Counts {
     unavailable: i64,
     available: i64,
@@ -17,7 +17,7 @@ struct Counts {
     needs_pods: bool,
     updated: i64,
     desired: i64,
-    /// Pods of an earlier template that are still there.
+    /// Running pods of an earlier template.
     old: i64,
 }
 
@@ -48,10 +48,9 @@ impl Counts {
     }
 }
 
-/// The first thing that is still going on with a `DaemonSet` or a `Deployment`, if any. `subject` is how it is called in
-/// front of people.
+/// The first unfinished step of a `DaemonSet` or a `Deployment`, if any. `subject` is its name in the text.
 ///
-/// As `kubectl rollout status` does, this asks for pods of the newest template: the first status after a change of a
+/// Like `kubectl rollout status`, this requires pods of the newest template: the first status after a change of a
 /// Deployment that recreates its pods still counts the old pod as available.
 pub fn progress(kind: &str, subject: &str, object: &Value) -> Option<String> {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
@@ -102,7 +101,7 @@ mod tests {
     // operator#83
     #[test]
     fn deployment_with_old_pods_alone_is_not_rolled_out() {
-        // What the controller writes first after a change of a Deployment with the strategy Recreate.
+        // The controller's first status after a change of a Deployment with the strategy Recreate.
         let old_pod =
             json!({ "observedGeneration": 2, "replicas": 1, "readyReplicas": 1, "availableReplicas": 1 });
         assert_eq!(

@@ -1,8 +1,8 @@
 //! `weft bridge-marker`: one resource `bridge.network.kubevirt.io/<bridge>` per Linux bridge of the node's network
 //! namespace (cni-plugins.md §12).
 //!
-//! Link events of the kernel lead to a patch at once; the node is read at the start and at every reconcile interval,
-//! to repair what somebody else changed. Nothing to change means no request.
+//! A link event of the kernel causes a patch at once; the node is read at the start and at every reconcile interval, to
+//! repair changes by other clients. Without a difference nothing is sent.
 
 mod bridges;
 mod names;
@@ -33,11 +33,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
 
-    /// Longest pause before a failed request is repeated, in seconds
+    /// Maximum back-off of failed requests, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = UPDATE_INTERVAL)]
     pub update_interval: u64,
 
-    /// How long somebody else's change of the node's capacity may stay, in minutes
+    /// Maximum time until a change of the node's capacity by another client is repaired, in minutes
     #[arg(long, value_name = "MINUTES", default_value_t = RECONCILE_INTERVAL)]
     pub reconcile_interval: u64,
 
@@ -54,16 +54,16 @@ pub struct Args {
     pub log_flags: glog::Flags,
 }
 
-/// Marks the node until SIGTERM. What is advertised stays when it ends.
+/// Marks the node until SIGTERM. The advertised resources stay afterwards.
 ///
 /// # Errors
-/// When a flag is invalid, the port can't be listened on, there is no way to the cluster, or the kernel refuses link
-/// events. A failing API server is no error: it is tried again.
+/// If a flag is invalid, the port cannot be opened, there is no cluster configuration, or the kernel refuses link
+/// events. A failing API server is not an error: requests are retried.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let kubeconfig = args.kubeconfig.clone();
     let settings = Settings::try_from(args)?;
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
-    // Both probes answer as long as the process works: a failing API server is no reason to start it anew.
+    // Both probes succeed while the process works: a restart does not help against a failing API server.
     let readiness = Readiness::new();
     readiness.set(true);
     let server = Server::on_port(settings.health_port.get(), serve::probes(readiness)).await?;
@@ -80,7 +80,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 /// Keeps the node's capacity equal to the bridges, for ever.
 ///
 /// # Errors
-/// Only when the kernel refuses link events.
+/// Only if the kernel refuses link events.
 pub async fn mark(settings: &Settings, client: Client, bridges: Bridges) -> anyhow::Result<()> {
     let target = Target {
         node: &settings.node,

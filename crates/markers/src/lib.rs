@@ -1,10 +1,10 @@
-//! Marks a node with what it offers, so that pods are scheduled where their network is.
+//! Advertises the bridges of a node as extended resources, so that pods are scheduled where their network is.
 //!
 //! ```text
 //! rtnetlink link events ──┐
 //! OVSDB updates ──────────┴> bridges present ──┐
 //!                                              ├─ plan ──> PATCH nodes/<name>/status capacity
-//! GET nodes/<name>, now and then ─> advertised ┘
+//! GET nodes/<name>, periodically ─> advertised ┘
 //! ```
 //!
 //! * [`bridge`] advertises one extended resource per Linux bridge (cni-plugins.md §12),

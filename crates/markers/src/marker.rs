@@ -1,4 +1,4 @@
-//! The edge: observes the bridges and the node, and carries the plan out.
+//! The edge: observes the bridges and the node, and executes the plan.
 
 use crate::messages;
 use crate::plan::{self, Advertised, CapacityPatch, sort};
@@ -13,13 +13,13 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Pause after the first failure; doubled up to the update interval.
+/// Delay after the first failure; doubled up to the update interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long one request may take.
+/// Deadline of one request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The part of a node that matters here.
+/// The part of a node that the marker reads.
 #[derive(Debug, Deserialize)]
 struct Node {
     #[serde(default)]
@@ -32,30 +32,29 @@ struct Status {
     capacity: Option<BTreeMap<String, String>>,
 }
 
-/// Which part of which node a marker keeps.
+/// A node, and the resources that a marker manages on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
-    /// The node.
     pub(crate) node: &'a str,
-    /// How the names of the resources begin.
+    /// Prefix of the names of the resources.
     pub(crate) prefix: &'static str,
-    /// Longest pause before a failed request is repeated.
+    /// Maximum back-off of failed requests.
     pub(crate) update_interval: Duration,
-    /// Within which time the node is read again.
+    /// Interval of reading the node.
     pub(crate) reconcile_interval: Duration,
 }
 
-/// Keeps one node's capacity.
+/// Keeps one node's capacity equal to its bridges.
 pub(crate) struct Marker<'a> {
     target: Target<'a>,
     client: Client,
-    /// What the node advertises as far as we know.
+    /// The last observed resources of the node.
     advertised: Option<Advertised>,
-    /// When the node has to be read again.
+    /// When the node is read again.
     read_at: Instant,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Names that were complained about.
+    /// Names whose refusal was logged.
     refused: BTreeSet<String>,
 }
 
@@ -71,8 +70,8 @@ impl<'a> Marker<'a> {
         }
     }
 
-    /// Turns for ever: at once, whenever a bridge comes or goes, when a failed request is to be repeated, and when the
-    /// node is to be read again. Nothing happens before the source knows the bridges.
+    /// Reconciles for ever: at the start, whenever the bridges change, when a failed request is retried, and when the
+    /// node is read again. It waits until the source has listed the bridges.
     pub(crate) async fn run(mut self, mut bridges: impl Source) -> anyhow::Result<()> {
         loop {
             if Instant::now() >= self.read_at {
@@ -82,7 +81,7 @@ impl<'a> Marker<'a> {
                 bridges.changed().await?;
                 continue;
             };
-            let next = if self.turn(names).await.is_ok() {
+            let next = if self.reconcile(names).await.is_ok() {
                 self.failures = 0;
                 self.read_at
             } else {
@@ -96,8 +95,8 @@ impl<'a> Marker<'a> {
         }
     }
 
-    /// Makes the node advertise the bridges. What fails is logged, and is to be tried again.
-    async fn turn(&mut self, names: BTreeSet<String>) -> Result<(), ()> {
+    /// Updates the advertised bridges of the node. A failure is logged, and has to be retried.
+    async fn reconcile(&mut self, names: BTreeSet<String>) -> Result<(), ()> {
         let read = if Instant::now() >= self.read_at {
             self.read().await
         } else {
@@ -107,7 +106,7 @@ impl<'a> Marker<'a> {
         for name in refused.difference(&self.refused) {
             tracing::warn!(
                 bridge = name,
-                "the name is no valid resource name, the bridge is not advertised"
+                "the name is not a valid resource name, the bridge is not advertised"
             );
         }
         self.refused = refused;
@@ -119,7 +118,7 @@ impl<'a> Marker<'a> {
         };
         if let Err(error) = self.patch(&change).await {
             tracing::error!("{}", messages::update_failed(&error));
-            // Perhaps the node is not what we believe it is.
+            // The observed state of the node may be stale.
             self.read_at = Instant::now();
             return Err(());
         }
@@ -130,11 +129,11 @@ impl<'a> Marker<'a> {
             remove = shown(remove.iter().cloned().collect()),
             "updated the capacity of the node"
         );
-        self.advertised = Some(plan::wanted(&bridges));
+        self.advertised = Some(plan::desired(&bridges));
         read
     }
 
-    /// Reads what the node advertises. A failure leaves what is known.
+    /// Reads the advertised resources of the node. A failure keeps the last observed ones.
     async fn read(&mut self) -> Result<(), ()> {
         let found = match self.get().await {
             Ok(Some(capacity)) => plan::advertised(self.target.prefix, &capacity),
@@ -182,13 +181,13 @@ impl<'a> Marker<'a> {
     }
 }
 
-/// The pause after so many failures in a row.
+/// The back-off after this many consecutive failures.
 pub(crate) fn pause(failures: u32, longest: Duration) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     FIRST_PAUSE.saturating_mul(1 << doublings).min(longest)
 }
 
-/// Somewhat less than the interval, so that the markers of a cluster do not ask all at once.
+/// A little less than the interval, so that the markers of a cluster do not send their requests at the same time.
 fn jittered(interval: Duration) -> Duration {
     let thousandths = RandomState::new().build_hasher().finish() % 1000;
     let thousandths = u32::try_from(thousandths).unwrap_or(0);
@@ -200,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_up_to_the_update_interval() {
+    fn pause_grows_up_to_update_interval() {
         let longest = Duration::from_mins(1);
         let pauses: Vec<u64> = (1..=8)
             .map(|failures| pause(failures, longest).as_secs())
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_is_read_within_the_reconcile_interval() {
+    fn node_is_read_within_reconcile_interval() {
         let interval = Duration::from_mins(10);
         for _ in 0..100 {
             let next = jittered(interval);

@@ -1,11 +1,11 @@
-//! Texts that users know from the logs of the established markers.
+//! Log lines that users know from upstream's markers.
 
-/// The node's capacity is not what we left there.
+/// The node's capacity differs from the last patch.
 pub(crate) fn reported_bridges_differ(node: &str) -> String {
     format!("cached bridges are different than the reported bridges on node {node}")
 }
 
-/// A patch did not go through; it is tried again.
+/// A patch failed; it is retried.
 pub(crate) fn update_failed(cause: &dyn std::fmt::Display) -> String {
     format!("Update failed: {cause}")
 }
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_of_the_established_markers() {
+    fn texts_equal_those_of_upstream() {
         let differ = "cached bridges are different than the reported bridges on node node01";
         assert_eq!(reported_bridges_differ("node01"), differ);
         assert_eq!(update_failed(&"cause"), "Update failed: cause");

@@ -1,9 +1,9 @@
 //! Literals of all markers.
 
-/// How much of a bridge there is, and how the API server writes that number.
+/// Capacity of each bridge, in the form of the API server.
 pub(crate) const CAPACITY: &str = "1000";
 pub(crate) const CANONICAL_CAPACITY: &str = "1k";
 
-/// Defaults of the flags: seconds, minutes.
+/// Defaults of the flags, in seconds and in minutes.
 pub(crate) const UPDATE_INTERVAL: u64 = 60;
 pub(crate) const RECONCILE_INTERVAL: u64 = 10;

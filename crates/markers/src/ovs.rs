@@ -6,7 +6,7 @@
 //!                                     └─ every health interval ──> /tmp/healthy
 //! ```
 //!
-//! The database server reports changes of its table of bridges, and each one leads to a patch at once. While the server
+//! The database server reports changes of its table of bridges, and each one causes a patch at once. While the server
 //! is away, the node keeps what it advertises, and the thread connects again with back-off.
 
 mod bridges;
@@ -41,15 +41,15 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS")]
     pub ovs_socket: Option<String>,
 
-    /// Longest pause before a failed request or connection is repeated, in seconds
+    /// Maximum back-off of failed requests and connections, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = UPDATE_INTERVAL)]
     pub update_interval: u64,
 
-    /// How long somebody else's change of the node's capacity may stay, in minutes
+    /// Maximum time until a change of the node's capacity by another client is repaired, in minutes
     #[arg(long, value_name = "MINUTES", default_value_t = RECONCILE_INTERVAL)]
     pub reconcile_interval: u64,
 
-    /// Time between two signs of life in /tmp/healthy, in seconds
+    /// Interval of touching /tmp/healthy, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = names::HEALTH_INTERVAL)]
     pub healthcheck_interval: u64,
 
@@ -66,13 +66,12 @@ pub struct Args {
     pub log_flags: glog::Flags,
 }
 
-/// Marks the node until SIGTERM. What is advertised stays when it ends. With `check`, looks at the file of a running
-/// marker instead.
+/// Marks the node until SIGTERM. The advertised resources stay afterwards. With `check`, it checks the file of a
+/// running marker instead.
 ///
 /// # Errors
-/// When a flag is invalid, the file of the probe can't be written, or there is no way to the cluster. A failing API
-/// server or database server is no error: the marker retries with back-off. With `check`, when the marker gave no sign of
-/// life in time.
+/// If a flag is invalid, the file of the probes cannot be written, or there is no cluster configuration. A failing API
+/// server or database server is not an error: the marker retries with back-off. With `check`, if the file is too old.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let file = Path::new(names::HEALTH_FILE);
     if args.check {
@@ -94,7 +93,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 /// Keeps the node's capacity equal to the bridges, for ever.
 ///
 /// # Errors
-/// Only when the thread that follows the bridges ended.
+/// Only if the thread that follows the bridges has ended.
 pub async fn mark(settings: &Settings, client: Client, bridges: Bridges) -> anyhow::Result<()> {
     let target = Target {
         node: &settings.node,

@@ -1,4 +1,4 @@
-//! What to change on the node: pure.
+//! The changes of the node: pure functions.
 
 use crate::names::{CANONICAL_CAPACITY, CAPACITY};
 use kube_kit::patch::{Operation, escape};
@@ -6,13 +6,13 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A bridge whose name can be that of a resource: at most 63 letters, digits, `-`, `_` and `.`, beginning and ending
-/// with a letter or digit. The kernel and Open vSwitch allow more.
+/// A bridge whose name is valid in the name of a resource: at most 63 letters, digits, `-`, `_` and `.`, beginning and
+/// ending with a letter or digit. The kernel and Open vSwitch allow more.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BridgeName(String);
 
 impl BridgeName {
-    /// `None` when the API server would refuse the resource, and with it everything else in the same patch.
+    /// `None` if the API server would refuse the resource, and with it the whole patch.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let bytes = name.as_bytes();
         let (first, last) = (bytes.first()?, bytes.last()?);
@@ -31,7 +31,7 @@ impl fmt::Display for BridgeName {
     }
 }
 
-/// Splits names into those that can be advertised and those that can't.
+/// Splits names into valid and invalid ones.
 pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> (BTreeSet<BridgeName>, BTreeSet<String>) {
     let mut valid = BTreeSet::new();
     let mut invalid = BTreeSet::new();
@@ -48,10 +48,10 @@ pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> (BTreeSet<BridgeN
     (valid, invalid)
 }
 
-/// The bridges that a node's capacity lists: name after the prefix, and quantity.
+/// The bridges in a node's capacity: name after the prefix, and quantity.
 pub(crate) type Advertised = BTreeMap<String, String>;
 
-/// Picks the resources with the prefix out of a node's capacity.
+/// The resources with the prefix in a node's capacity.
 pub(crate) fn advertised(prefix: &str, capacity: &BTreeMap<String, String>) -> Advertised {
     capacity
         .iter()
@@ -62,24 +62,24 @@ pub(crate) fn advertised(prefix: &str, capacity: &BTreeMap<String, String>) -> A
         .collect()
 }
 
-/// What a node's capacity lists when it is right.
-pub(crate) fn wanted(bridges: &BTreeSet<BridgeName>) -> Advertised {
+/// The desired resources of a node's capacity.
+pub(crate) fn desired(bridges: &BTreeSet<BridgeName>) -> Advertised {
     bridges
         .iter()
         .map(|bridge| (bridge.0.clone(), CAPACITY.to_owned()))
         .collect()
 }
 
-/// What to change, so that the node's capacity lists exactly the bridges that exist.
+/// The changes after which the node's capacity lists exactly the existing bridges.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CapacityPatch {
-    /// Bridges that are not listed, or with another quantity.
+    /// Bridges that are not listed, or have another quantity.
     pub(crate) add: BTreeSet<BridgeName>,
     /// Listed names of bridges that do not exist.
     pub(crate) remove: BTreeSet<String>,
 }
 
-/// Compares the bridges of the host with those that the node advertises. `None` when nothing changes: then nothing is
+/// Compares the bridges of the host with those that the node advertises. `None` if nothing differs, so that nothing is
 /// written.
 pub(crate) fn plan(bridges: &BTreeSet<BridgeName>, advertised: &Advertised) -> Option<CapacityPatch> {
     let right = |bridge: &&BridgeName| {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_that_appears_is_advertised() {
+    fn plan_adds_new_bridge() {
         // cni-plugins#63
         let patch = plan(&set(&["br1"]), &listed(&[])).expect("a change");
         assert_eq!(
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_that_disappears_is_withdrawn() {
+    fn plan_removes_deleted_bridge() {
         // cni-plugins#63
         let patch = plan(&set(&["br1"]), &listed(&[("br1", "1k"), ("br2", "1k")])).expect("a change");
         assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_left_alone() {
+    fn plan_of_equal_capacity_is_none() {
         // cni-plugins#63
         let capacity = listed(&[("br1", "1k"), ("br-2.x_y", "1000")]);
         assert_eq!(plan(&set(&["br1", "br-2.x_y"]), &capacity), None);
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quantity_that_somebody_changed_is_repaired() {
+    fn plan_repairs_changed_quantity() {
         let patch = plan(&set(&["br1"]), &listed(&[("br1", "0")])).expect("a change");
         assert_eq!((patch.add, patch.remove.len()), (set(&["br1"]), 0));
     }
 
     #[test]
-    fn only_resources_with_the_prefix_are_ours() {
+    fn advertised_selects_resources_with_prefix() {
         let capacity = listed(&[
             ("cpu", "4"),
             ("bridge.network.kubevirt.io/br1", "1k"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_the_api_server_refuses_are_recognised() {
+    fn bridge_name_refuses_invalid_resource_names() {
         for valid in ["br1", "br-ex", "a.b_c", "0", "A"] {
             assert!(BridgeName::new(valid).is_some(), "{valid}");
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_sorted_into_usable_and_not() {
+    fn sort_splits_valid_and_invalid_names() {
         let (valid, invalid) = sort(["br1", "br~1"].map(str::to_owned));
         assert_eq!(valid.iter().map(ToString::to_string).collect::<Vec<_>>(), ["br1"]);
         assert_eq!(invalid.iter().map(String::as_str).collect::<Vec<_>>(), ["br~1"]);

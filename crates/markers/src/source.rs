@@ -1,21 +1,21 @@
-//! Where a marker learns which bridges there are.
+//! The source of a host's bridges.
 
 use std::collections::BTreeSet;
 
-/// The bridges of a host, kept by events.
+/// The bridges of a host, updated by events.
 pub(crate) trait Source {
-    /// Names as of the last event; `None` as long as they are unknown.
+    /// Names as of the last event; `None` while they are unknown.
     fn names(&self) -> Option<BTreeSet<String>>;
 
-    /// Lists the bridges anew, in case an event was missed.
+    /// Lists the bridges again, in case an event was missed.
     ///
     /// # Errors
-    /// When the host refuses.
+    /// If the host refuses.
     fn list(&mut self) -> anyhow::Result<()>;
 
-    /// Waits until a bridge came, went or was renamed. Nothing is lost when the wait is given up.
+    /// Waits until a bridge was created, deleted or renamed. It is cancel-safe.
     ///
     /// # Errors
-    /// When there will be no events any more.
+    /// If there will be no further events.
     async fn changed(&mut self) -> anyhow::Result<()>;
 }

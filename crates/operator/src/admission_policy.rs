@@ -1,13 +1,13 @@
-//! The operator's validation as a `ValidatingAdmissionPolicy`: the API server tells what is wrong with a configuration
-//! when it is written, in the words in which the status would tell it later (operator §5.6).
+//! The operator's validation as a `ValidatingAdmissionPolicy`: the API server reports the errors of a configuration when
+//! it is written, with the texts that the status would have later (operator §5.6).
 //!
 //! ```text
 //! texts, sockets, units, names of fields ──┬──> validation (configuration, general, mac, …)
-//!                                          └──> CEL: one variable a rule, its error or '' ──> policy + binding
+//!                                          └──> CEL: a variable per rule, its error or '' ──> policy + binding
 //! ```
 //!
-//! The operator does not need it, and validates all the same. It can't know what is in the cluster (OpenShift's network
-//! configuration) or was applied before, so these rules are missing here.
+//! The policy is optional, because the operator validates too. Rules that depend on the cluster (OpenShift's network
+//! configuration) or on the previously applied configuration are missing here.
 
 mod cel;
 
@@ -15,7 +15,7 @@ use kube_kit::duration::{self, UNITS};
 use serde_json::{Value, json};
 
 use crate::{
-    components::multus_dynamic_networks::CRI_SOCKETS,
+    components::CRI_SOCKETS,
     general::{INTERVAL_BOUNDS, INTERVALS},
     layout::PLACES,
     mac,
@@ -25,17 +25,16 @@ use crate::{
 };
 use cel::{concat, hole, list, literal};
 
-/// What becomes of a configuration that is not valid.
+/// Effect of the policy on an invalid configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Action {
-    /// It is stored, and whoever writes it is warned.
+pub(crate) enum Action {
+    /// It is stored, and the client gets a warning.
     Warn,
-    /// It is refused.
     Deny,
 }
 
-/// The policy and its binding. The binding has one name whatever the action is: applying the other replaces it.
-pub fn objects(action: Action) -> [Manifest; 2] {
+/// The policy and its binding. The binding has the same name for both actions: one replaces the other.
+pub(crate) fn objects(action: Action) -> [Manifest; 2] {
     [policy(), binding(action)]
 }
 
@@ -70,7 +69,7 @@ fn policy() -> Manifest {
             json!({
                 "expression": format!("variables.{name} == ''"),
                 "messageExpression": format!("variables.{name}"),
-                // A text that the expression can't make: it would be too long, or have line breaks.
+                // Used if the expression's text is too long or has line breaks.
                 "message": FALLBACK,
             })
         })
@@ -80,7 +79,7 @@ fn policy() -> Manifest {
         "kind": "ValidatingAdmissionPolicy",
         "metadata": metadata(),
         "spec": {
-            // What can't be evaluated passes: the operator looks at it again.
+            // A configuration whose evaluation fails is accepted: the operator validates it again.
             "failurePolicy": "Ignore",
             "matchConstraints": { "resourceRules": [{
                 "apiGroups": [api::names::NETWORK_ADDONS_GROUP],
@@ -100,7 +99,7 @@ fn policy() -> Manifest {
                     ),
                 },
                 {
-                    // Labels and finalizers of a configuration that is not valid can be changed.
+                    // Labels and finalizers of an invalid configuration can be changed.
                     "name": "another-specification",
                     "expression": "request.operation == 'CREATE' || \
                                    object.?spec.orValue({}) != oldObject.?spec.orValue({})",
@@ -112,14 +111,13 @@ fn policy() -> Manifest {
     }))
 }
 
-/// Characters of an interval that is looked at. No real one is nearly as long, and the work for a text grows with the
-/// square of its length.
+/// Maximum number of characters of an interval that is evaluated. Real ones are far shorter, and the cost grows with
+/// the square of the length.
 const LONGEST: usize = 256;
 
-/// Message of a rule that can't make its own.
+/// Message of a rule whose own message cannot be computed.
 const FALLBACK: &str = "the configuration is not valid, as its status will say";
 
-/// A named expression.
 struct Variable {
     name: String,
     expression: String,
@@ -132,12 +130,12 @@ fn variable(name: impl Into<String>, expression: impl Into<String>) -> Variable 
     }
 }
 
-/// A field of an object in a variable: its text, or an empty one.
+/// The text of a field of the object in a variable; empty if it is absent.
 fn text_field(object: &str, field: &str) -> String {
     format!("variables.{object}.?{field}.orValue('')")
 }
 
-/// Variables that rules have in common.
+/// Variables that several rules use.
 fn variables() -> Vec<Variable> {
     let mut all = vec![
         variable("spec", "object.?spec.orValue({})"),
@@ -173,7 +171,7 @@ fn variables() -> Vec<Variable> {
     all
 }
 
-/// One variable a rule, in the order of the table: what is wrong, or an empty text.
+/// One variable per rule, in the order of the table: the error, or an empty text.
 fn rules() -> Vec<Variable> {
     let mut rules = vec![
         variable("rangeError", range_error()),
@@ -191,7 +189,7 @@ fn rules() -> Vec<Variable> {
     rules
 }
 
-/// The twelve digits of a MAC address in lower case, or nothing.
+/// The twelve digits of a MAC address in lower case; empty for an invalid one.
 fn digits(address: &str) -> String {
     let notations = r"^(([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}|([0-9a-fA-F]{2}-){5}[0-9a-fA-F]{2}|([0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4})$";
     format!(
@@ -248,8 +246,8 @@ fn pull_policy_error() -> String {
     )])
 }
 
-/// What has to be known of an interval: the text without its sign, its numbers with their units, those among them that
-/// are wrong, and how the whole is printed.
+/// The parts of an interval: the text without its sign, its numbers with their units, the invalid ones among them, and
+/// the form in which Go prints the whole.
 fn interval_parts(name: &str) -> [Variable; 4] {
     let text = format!("variables.{name}");
     let units: Vec<_> = UNITS.iter().map(|(unit, _)| *unit).collect();
@@ -277,12 +275,12 @@ fn interval_parts(name: &str) -> [Variable; 4] {
     ]
 }
 
-/// A duration as Go prints it.
+/// A duration in the form in which Go prints it.
 fn printed(text: &str) -> String {
     let duration = format!("duration({text})");
     let seconds = format!("{duration}.getSeconds()");
     let fraction = format!("({duration} - duration(string({seconds}) + 's'))");
-    // The text of a duration in CEL is a number of seconds; below one, it is exact to the nanosecond.
+    // CEL prints a duration as a number of seconds, which is exact to the nanosecond below one second.
     let nanos = format!("int(double(string({duration}).replace('s', '')) * 1000000000.0 + 0.5)");
     cel::first_of_or(
         &[
@@ -316,7 +314,7 @@ fn interval_error(name: &str) -> String {
         .iter()
         .map(|(unit, nanos)| format!("{}: {nanos}.0", literal(unit)))
         .collect();
-    // Nanoseconds have to fit into 64 bits, as in Go. The sum has the precision of a double, which is exact there.
+    // Nanoseconds must fit into 64 bits, as in Go. The sum is a double, which is exact up to that bound.
     let too_long = format!(
         "{text}Tokens.map(token, double(token.find('^[0-9.]+')) * {{{}}}[token.find('[^0-9.]+$')]).sum() >= \
          9223372036854775808.0",
@@ -362,7 +360,7 @@ fn interval_error(name: &str) -> String {
     ])
 }
 
-/// A text in quotes, as Go's package of times quotes it.
+/// A text in quotes, in the form of Go's `time` package.
 fn quoted(text: &str) -> String {
     let bytes = r"'%x'.format([c]).findAll('..').map(b, '\\x' + b).join('')";
     let printable = cel::pattern(r"^[ -\x7f]$");

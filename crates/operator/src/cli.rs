@@ -6,7 +6,7 @@
 //! cluster ──> connection ──> observe ──────> diff, status ──> print, exit code
 //! ```
 //!
-//! What is decided is what the operator decides, by its own code; nothing is ever written to a cluster.
+//! The commands run the operator's own code up to its plan, and write nothing to a cluster.
 
 mod connection;
 mod diff;
@@ -20,12 +20,12 @@ use std::fmt::Display;
 
 use kube_kit::process;
 
-/// Exit code of a specification that is rejected, of differences, and of what is not available.
+/// Exit code of a rejected specification, of differences, and of components that are not available.
 const FAILURE: u8 = 1;
-/// Exit code of a command line that can't be understood, and of a question that can't be answered.
+/// Exit code of an invalid command line, and of a cluster that cannot be read.
 const TROUBLE: u8 = 2;
 
-/// Commands for people. They print; they do not log.
+/// Commands for people. They print to standard output, and do not log.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Print the objects that the operator would apply, without a cluster
@@ -34,23 +34,23 @@ pub enum Command {
     /// Show what the operator would change in the cluster
     #[command(long_about = diff::ABOUT)]
     Diff(diff::Args),
-    /// Show how the add-ons are, and what to do about it
+    /// Show the state of the add-ons, and the next step
     #[command(long_about = status::ABOUT)]
     Status(status::Args),
 }
 
-/// What a command has to say.
+/// Output of a command.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Answer {
-    /// For standard output.
+    /// Standard output.
     pub text: String,
-    /// For standard error.
+    /// Standard error.
     pub remarks: String,
     /// Exit code.
     pub code: u8,
 }
 
-/// Runs a command, and prints nothing.
+/// Runs a command, and returns its output.
 pub fn answer(command: Command) -> Answer {
     match command {
         Command::Render(args) => match render::run(&args) {

@@ -1,70 +1,70 @@
-//! What the operator knows about the cluster it runs in (operator §2.1).
+//! Facts about the cluster in which the operator runs (operator §2.1).
 
 use serde_json::Value;
 
 use crate::layout::Layout;
 
-/// Facts that are found out at start, and again when the kinds change that the cluster serves.
+/// Facts that are detected at start, and again when the set of served kinds changes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Platform {
-    /// OpenShift 4: its CNI directories, DNS and certificates are used.
+    /// OpenShift 4: the operator uses its CNI directories, DNS and certificates.
     pub openshift4: bool,
-    /// Security context constraints exist, so that privileged workloads need them.
+    /// Security context constraints exist, so privileged workloads need them.
     pub scc: bool,
-    /// The Prometheus operator's kinds exist.
+    /// The kinds of the Prometheus operator exist.
     pub monitoring: bool,
-    /// Where nodes keep what belongs to CNI and to the container runtime.
+    /// Paths of CNI and of the container runtime on the nodes.
     pub layout: Layout,
 }
 
 /// OpenShift's network configuration, `Network.operator.openshift.io/cluster`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenShiftNetwork {
-    /// `spec.disableMultiNetwork`: OpenShift's own multus is switched off.
+    /// `spec.disableMultiNetwork`: OpenShift does not deploy multus.
     pub multus_disabled: bool,
 }
 
-/// All facts that rendering and validation depend on.
+/// All facts on which rendering and validation depend.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cluster {
-    /// Facts that are found out once.
+    /// Detected facts.
     pub platform: Platform,
-    /// OpenShift's network configuration, if there is one. This is another notion than
-    /// [`Platform::openshift4`], which is about the presence of the API.
+    /// OpenShift's network configuration, if the object exists. [`Platform::openshift4`] says only that the API is
+    /// served.
     pub openshift_network: Option<OpenShiftNetwork>,
 }
 
-/// What there is of the API by which node state is wished for, and which somebody else may have brought.
+/// State of the `NMState` API, which another operator may have installed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeState {
-    /// Its definition.
+    /// The definition of the kind.
     pub definition: NodeStateDefinition,
-    /// Its objects.
-    pub wish: NodeStateWish,
+    /// The `NMState` objects.
+    pub object: NMStateObject,
 }
 
-/// The definition of the API by which node state is wished for.
+/// The owner of the definition of `NMState`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum NodeStateDefinition {
-    /// There is none.
+    /// It does not exist.
     #[default]
     None,
-    /// We deployed it.
+    /// This operator deployed it.
     Ours,
-    /// Somebody else did, and has an operator for it.
-    SomebodyElses,
+    /// Another operator deployed it, and serves it.
+    Foreign,
 }
 
-/// Wishes for node state. There is one at most: of several, node state operators keep the oldest.
+/// The `NMState` object. One counts: of several, node state operators keep the oldest.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum NodeStateWish {
-    /// There can't be any yet.
+pub enum NMStateObject {
+    /// The API is not served.
     #[default]
     NotServed,
-    /// There is none.
+    /// The API is served, and no object exists.
     None,
-    /// Ours, with these settings.
+    /// The object of this operator, with its settings.
     Ours(Value),
-    /// Somebody else's.
-    SomebodyElses,
+    /// The object of another owner.
+    Foreign,
 }

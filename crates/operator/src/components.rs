@@ -1,9 +1,9 @@
-//! The components that can be deployed, each a module with its rules and its objects.
+//! The components, each a module with its validation, its defaults and its objects.
 //!
 //! ```text
-//! spec ──> validate ──> defaults ──> change_safe ──> render ──> objects in order
-//!                                        ▲
-//!                            specification applied before
+//! spec ──> validate ──> defaults ──> Component: enabled ──> render ──> objects in order
+//!                          ▲                       └──────> leftovers, issued
+//!              specification applied before
 //! ```
 
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
@@ -12,7 +12,7 @@ use kube_kit::object::{ObjectId, SECURITY_CONTEXT_CONSTRAINTS};
 use serde_json::json;
 
 use crate::{
-    cluster_facts::{Cluster, NodeState, Platform},
+    cluster_facts::{Cluster, NodeState},
     images::Images,
     layout::Directories,
     manifest::{self, Error, Manifest},
@@ -20,67 +20,45 @@ use crate::{
     tls::TlsSettings,
 };
 
-pub mod kube_mac_pool;
-pub mod kube_secondary_dns;
-pub mod kubevirt_ipam_controller;
-pub mod linux_bridge;
-pub mod macvtap;
-pub mod monitoring;
-pub mod multus;
-pub mod multus_dynamic_networks;
-pub mod network_policies;
-pub mod nmstate;
-pub mod ovs;
+pub(crate) mod kube_mac_pool;
+pub(crate) mod kube_secondary_dns;
+pub(crate) mod kubevirt_ipam_controller;
+pub(crate) mod linux_bridge;
+pub(crate) mod macvtap;
+pub(crate) mod monitoring;
+pub(crate) mod multus;
+pub(crate) mod multus_dynamic_networks;
+pub(crate) mod network_policies;
+pub(crate) mod nmstate;
+pub(crate) mod ovs;
 
-/// A part of the configuration with the objects that belong to it. Everything here is pure.
-pub trait Component: Sync {
-    /// Name of the component: its field in the specification, where it has one.
+pub use multus_dynamic_networks::CRI_SOCKETS;
+
+/// A part of the configuration with its objects. All methods are pure.
+pub(crate) trait Component: Sync {
+    /// Name of the component: its field in the specification, if it has one.
     fn name(&self) -> &'static str;
 
-    /// Whether the specification asks for the component.
+    /// Whether the specification enables the component.
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool;
 
-    /// What is wrong with the component's part of the specification, in the words of operator §5.1.
-    fn validate(&self, _spec: &NetworkAddonsConfigSpec, _cluster: &Cluster) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Fills in what the specification leaves open; `random` holds two octets drawn at random.
-    fn defaults(
-        &self,
-        _spec: &mut NetworkAddonsConfigSpec,
-        _previous: Option<&NetworkAddonsConfigSpec>,
-        _platform: Platform,
-        _random: [u8; 2],
-    ) {
-    }
-
-    /// Why the change from the specification applied before is not allowed; both are complete.
-    fn change_safe(
-        &self,
-        _previous: &NetworkAddonsConfigSpec,
-        _spec: &NetworkAddonsConfigSpec,
-    ) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// The component's objects in the order in which they are applied. Called for a component that is
-    /// enabled, with a complete specification. Labels and owners are put on later.
+    /// The component's objects in the order in which they are applied. Called for enabled components with a complete
+    /// specification. Labels and owners are added later.
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error>;
 
-    /// Objects of the component that are not rendered, such as Secrets of certificates: the operator writes them with
-    /// what is there, and removes them with the component.
+    /// Objects of the component that are not rendered, such as Secrets of certificates: the operator writes them
+    /// depending on the observed state, and deletes them with the component.
     fn issued(&self, _context: &Context<'_>) -> Result<Vec<ObjectId>, Error> {
         Ok(Vec::new())
     }
 
-    /// Objects of earlier versions that stand in the way of this one: removed before it is applied.
+    /// Objects of earlier versions that conflict with this component: deleted before it is applied.
     fn leftovers(&self, _cluster: &Cluster) -> &'static [Leftover] {
         &[]
     }
 }
 
-/// Puts roles in the place of those of the same name: our own programs need less than the established ones.
+/// Replaces the roles of the same names: Weft's programs need fewer rights than upstream's.
 fn replace_roles(objects: &mut [Manifest], roles: Vec<Manifest>) {
     for role in roles {
         let wider = objects
@@ -92,8 +70,8 @@ fn replace_roles(objects: &mut [Manifest], roles: Vec<Manifest>) {
     }
 }
 
-/// Lets pods under security context constraints name the seccomp profile of the container runtime, and these
-/// capabilities: constraints that list none refuse pods that name any.
+/// Allows the runtime's default seccomp profile and these capabilities in security context constraints: constraints
+/// without a list refuse pods that name any.
 fn permit_confined(objects: &mut [Manifest], capabilities: &[&str]) {
     let kind = SECURITY_CONTEXT_CONSTRAINTS.kind;
     for constraints in objects.iter_mut().filter(|object| object.kind() == kind) {
@@ -104,30 +82,24 @@ fn permit_confined(objects: &mut [Manifest], capabilities: &[&str]) {
     }
 }
 
-/// An object of an earlier version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Leftover {
-    /// Its kind.
-    pub kind: kube_kit::object::Kind,
-    /// Its namespace: the operands', another one, or none.
-    pub place: Place,
-    /// Its name.
-    pub name: &'static str,
+pub(crate) struct Leftover {
+    pub(crate) kind: kube_kit::object::Kind,
+    pub(crate) place: Place,
+    pub(crate) name: &'static str,
 }
 
-/// Where a [`Leftover`] is.
+/// Namespace of a [`Leftover`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Place {
-    /// In the namespace of the operands.
+pub(crate) enum Place {
     Operands,
-    /// In this namespace.
     Namespace(&'static str),
-    /// In no namespace.
+    /// Cluster-scoped.
     Cluster,
 }
 
 /// All components in the order in which they are applied (operator §8.1).
-pub const ALL: [&dyn Component; 11] = [
+pub(crate) const ALL: [&dyn Component; 11] = [
     &multus::Multus,
     &multus_dynamic_networks::MultusDynamicNetworks,
     &linux_bridge::LinuxBridge,
@@ -141,7 +113,7 @@ pub const ALL: [&dyn Component; 11] = [
     &network_policies::NetworkPolicies,
 ];
 
-/// What rendering depends on.
+/// The input of rendering.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The complete specification.
@@ -152,15 +124,15 @@ pub struct Context<'a> {
     pub images: &'a Images,
     /// Namespace of the operands.
     pub namespace: &'a str,
-    /// Who monitors them.
+    /// The monitoring stack.
     pub prometheus: &'a Prometheus,
-    /// What there is of the API by which node state is wished for.
+    /// State of the `NMState` API.
     pub node_state: &'a NodeState,
 }
 
 impl Context<'_> {
-    /// Reads a component's file, and moves its objects into the namespace.
-    pub fn objects(&self, file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
+    /// Reads a component's file, and sets the namespace of its objects.
+    pub(crate) fn objects(&self, file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
         let mut objects = manifest::parse(file, yaml)?;
         for object in &mut objects {
             object.set_namespace(self.namespace);
@@ -169,12 +141,12 @@ impl Context<'_> {
     }
 
     /// The namespace of the operands, the first object of most components.
-    pub fn namespace_object(&self) -> Result<Vec<Manifest>, Error> {
+    pub(crate) fn namespace_object(&self) -> Result<Vec<Manifest>, Error> {
         self.objects("namespace.yaml", include_str!("components/namespace.yaml"))
     }
 
-    /// Placement of what runs on nodes with workloads.
-    pub fn workloads(&self) -> Placement {
+    /// Placement of pods on the nodes with workloads.
+    pub(crate) fn workloads(&self) -> Placement {
         self.spec
             .placement_configuration
             .as_ref()
@@ -182,8 +154,8 @@ impl Context<'_> {
             .unwrap_or_default()
     }
 
-    /// Placement of what runs beside the cluster's own controllers.
-    pub fn infra(&self) -> Placement {
+    /// Placement of pods beside the cluster's own controllers.
+    pub(crate) fn infra(&self) -> Placement {
         self.spec
             .placement_configuration
             .as_ref()
@@ -192,18 +164,17 @@ impl Context<'_> {
     }
 
     /// Directories of CNI on the nodes.
-    pub fn directories(&self) -> Directories<'_> {
+    pub(crate) fn directories(&self) -> Directories<'_> {
         Directories::of(self.spec, self.cluster.platform)
     }
 
-    /// When images are pulled.
-    pub fn pull_policy(&self) -> &str {
+    pub(crate) fn pull_policy(&self) -> &str {
         &self.spec.image_pull_policy
     }
 
-    /// Arguments of servers, from the TLS profile: it is valid, or only the names of the objects count, because they
-    /// are to be removed.
-    pub fn tls_arguments(&self) -> Vec<String> {
+    /// Arguments of servers, from the TLS profile. An invalid profile gives none: then only the names of the objects
+    /// count, because the objects are to be deleted.
+    pub(crate) fn tls_arguments(&self) -> Vec<String> {
         TlsSettings::of(self.spec.tls_security_profile.as_ref())
             .map(|settings| settings.arguments())
             .unwrap_or_default()

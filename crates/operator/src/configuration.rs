@@ -1,28 +1,24 @@
-//! From the specification that a user wrote to the complete one that is applied: validation, defaults,
-//! and whether the change is allowed (operator §5).
+//! From the specification of a user to the complete one that is applied: validation and defaults (operator §5).
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::Value;
 
 use crate::{
     cluster_facts::{Cluster, Platform},
-    components::{
-        self, Component, kube_mac_pool::KubeMacPool, macvtap::Macvtap, multus::Multus,
-        multus_dynamic_networks::MultusDynamicNetworks,
-    },
+    components::{kube_mac_pool, macvtap, multus, multus_dynamic_networks},
     general, layout,
 };
 
-/// A specification that is none.
+/// A specification that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {cause}")]
 pub struct Unreadable {
-    /// The path of the field, or `spec` for all of it.
+    /// The path of the field, or `spec`.
     place: String,
     cause: serde_json::Error,
 }
 
-/// Reads a specification: JSON with null for what is not there, as Go writes it, and with unknown keys.
+/// Parses a specification. Go's JSON has null for absent fields; unknown keys are ignored.
 pub fn read(mut spec: Value) -> Result<NetworkAddonsConfigSpec, Unreadable> {
     drop_nulls(&mut spec);
     match spec {
@@ -49,22 +45,22 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// All that is wrong with a specification, in the order of the table in operator §5.1.
+/// All errors of a specification, in the order of the table in operator §5.1.
 pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
     [
-        Multus.validate(spec, cluster),
-        KubeMacPool.validate(spec, cluster),
+        multus::validate(spec, cluster),
+        kube_mac_pool::validate(spec),
         general::validate_pull_policy(spec),
         general::validate_self_sign(spec),
-        MultusDynamicNetworks.validate(spec, cluster),
-        Macvtap.validate(spec, cluster),
+        multus_dynamic_networks::validate(spec, cluster),
+        macvtap::validate(spec, cluster),
         general::validate_tls(spec),
         layout::validate(spec),
     ]
     .concat()
 }
 
-/// The specification with everything filled in that the user left open.
+/// Fills in all defaults.
 pub fn complete(
     spec: &NetworkAddonsConfigSpec,
     previous: Option<&NetworkAddonsConfigSpec>,
@@ -73,19 +69,10 @@ pub fn complete(
 ) -> NetworkAddonsConfigSpec {
     let mut spec = spec.clone();
     general::defaults(&mut spec, previous);
-    for component in components::ALL {
-        component.defaults(&mut spec, previous, platform, random);
-    }
+    kube_mac_pool::defaults(&mut spec, previous, random);
+    macvtap::defaults(&mut spec, previous);
+    multus_dynamic_networks::defaults(&mut spec, previous, platform);
     spec
-}
-
-/// Why the change between two complete specifications is not allowed.
-pub fn change_safe(previous: &NetworkAddonsConfigSpec, spec: &NetworkAddonsConfigSpec) -> Vec<String> {
-    let mut errors = general::pull_policy_change_safe(previous, spec);
-    for component in components::ALL {
-        errors.extend(component.change_safe(previous, spec));
-    }
-    errors
 }
 
 #[cfg(test)]

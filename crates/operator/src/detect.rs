@@ -1,5 +1,5 @@
-//! Asks what kind of cluster this is and which image the operator itself runs, at start, and what a watch does not know
-//! yet (operator §2.1). What changes of the cluster later on, [`crate::watches`] tell.
+//! Detects the platform and the operator's own image at start, and reads from the API server while a watch is not
+//! synced (operator §2.1). [`crate::watches`] reports later changes of the cluster.
 
 use api::names::{MANAGED_BY_LABEL, NETWORK_ADDONS_KIND};
 use kube::{
@@ -14,29 +14,29 @@ use kube_kit::{
 use serde_json::{Value, json};
 
 use crate::{
-    cluster_facts::{NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
+    cluster_facts::{NMStateObject, NodeStateDefinition, OpenShiftNetwork, Platform},
     layout::Layout,
     names,
     settings::Settings,
 };
 
-/// Definitions without which nothing can be monitored.
+/// Definitions that monitoring needs.
 const MONITORING: [&str; 2] = [
     "prometheusrules.monitoring.coreos.com",
     "servicemonitors.monitoring.coreos.com",
 ];
 
-/// A question that the API server did not answer.
+/// A request that the API server did not answer.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot find out {question}: {}", client::message(.source))]
+#[error("cannot detect {question}: {}", client::message(.source))]
 pub struct Error {
     question: &'static str,
     #[source]
     source: Box<kube::Error>,
 }
 
-/// Finds out what kind of cluster this is. May be asked again at any time.
-pub async fn platform(client: &Client, settings: &Settings) -> Result<Platform, Error> {
+/// Detects the platform. Can be repeated at any time.
+pub(crate) async fn platform(client: &Client, settings: &Settings) -> Result<Platform, Error> {
     let mut monitoring = true;
     for name in MONITORING {
         monitoring &= match api(client, object::CUSTOM_RESOURCE_DEFINITION, None)
@@ -46,7 +46,7 @@ pub async fn platform(client: &Client, settings: &Settings) -> Result<Platform, 
             Ok(definition) => definition.is_some(),
             Err(error) => {
                 let error = client::message(&error);
-                tracing::warn!(name, error, "cannot find out whether there is monitoring");
+                tracing::warn!(name, error, "cannot detect whether monitoring is installed");
                 false
             }
         };
@@ -64,9 +64,9 @@ pub async fn platform(client: &Client, settings: &Settings) -> Result<Platform, 
     })
 }
 
-/// Where nodes keep what belongs to CNI: as the node of the operator's own pod does. The operator may read that node,
-/// and not list all of them. Where it can't be read, the usual places are assumed: a wrong guess shows in the status of
-/// the workloads, and the specification can say it better.
+/// Paths of CNI on the nodes, from the node of the operator's own pod: the operator may read that node, and may not
+/// list nodes. If the node cannot be read, the defaults are assumed: a wrong path shows in the status of the workloads,
+/// and the specification can override it.
 async fn layout(client: &Client, settings: &Settings) -> Layout {
     let Some(pod) = own_pod(client, settings).await else {
         return Layout::default();
@@ -81,13 +81,17 @@ async fn layout(client: &Client, settings: &Settings) -> Layout {
         Ok(None) => Layout::default(),
         Err(error) => {
             let error = client::message(&error);
-            tracing::warn!(name, error, "cannot read the operator's own node");
+            tracing::warn!(
+                name,
+                error,
+                "cannot read the operator's own node, assuming the default CNI paths"
+            );
             Layout::default()
         }
     }
 }
 
-/// The operator's own pod, if it runs in one and can read it.
+/// The operator's own pod; `None` outside of a pod, or if it cannot be read.
 async fn own_pod(client: &Client, settings: &Settings) -> Option<DynamicObject> {
     let pod = settings.pod_name.as_ref()?;
     match api(client, object::POD, Some(&settings.operator_namespace))
@@ -96,7 +100,7 @@ async fn own_pod(client: &Client, settings: &Settings) -> Option<DynamicObject> 
     {
         Ok(found) => {
             if found.is_none() {
-                tracing::warn!(pod, "the operator's own pod is not there");
+                tracing::warn!(pod, "the operator's own pod does not exist");
             }
             found
         }
@@ -125,14 +129,14 @@ async fn is_served(client: &Client, kind: Kind, question: &'static str) -> Resul
     }
 }
 
-/// The image of the operator's own pod, else the one that the manifest names.
-pub async fn own_image(client: &Client, settings: &Settings) -> Option<String> {
+/// The image of the operator's own pod, else the image in the environment.
+pub(crate) async fn own_image(client: &Client, settings: &Settings) -> Option<String> {
     let pod = own_pod(client, settings).await;
     let image = pod.and_then(|pod| image_of(&pod.data));
     image.or_else(|| settings.operator_image.clone())
 }
 
-/// The image of the operator's container, or of the only one.
+/// The image of the operator's container, or of the only container.
 fn image_of(pod: &Value) -> Option<String> {
     let containers = pod.pointer("/spec/containers")?.as_array()?;
     let ours = containers
@@ -144,9 +148,9 @@ fn image_of(pod: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// OpenShift's network configuration, if there is one. Only asked for on OpenShift 4.
-pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwork>, kube::Error> {
-    // The operator may list this kind, but not get it.
+/// OpenShift's network configuration, if it exists. Call it only on OpenShift 4.
+pub(crate) async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwork>, kube::Error> {
+    // RBAC allows to list this kind, and not to get it.
     let cluster = ListParams::default().fields("metadata.name=cluster");
     let list = match api(client, object::OPENSHIFT_NETWORK, None).list(&cluster).await {
         Ok(list) => list,
@@ -156,53 +160,53 @@ pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwor
     Ok(list.items.first().map(|network| read_network(&network.data)))
 }
 
-/// OpenShift's network configuration, if it is among the objects that a watch knows.
-pub fn known_openshift_network(known: &[Object]) -> Option<OpenShiftNetwork> {
+/// OpenShift's network configuration, if it is among the objects of a watch.
+pub(crate) fn known_openshift_network(known: &[Object]) -> Option<OpenShiftNetwork> {
     known.first().map(|network| read_network(network))
 }
 
-/// Whose the definition of the API is by which node state is wished for, from what is known of it.
-pub fn node_state_definition(definition: &Value) -> NodeStateDefinition {
+/// The owner of the definition of `NMState`.
+pub(crate) fn node_state_definition(definition: &Value) -> NodeStateDefinition {
     let managed_by = definition
         .pointer("/metadata/labels")
         .and_then(|labels| labels.get(MANAGED_BY_LABEL));
     if managed_by.and_then(Value::as_str) == Some(names::MANAGED_BY) {
         NodeStateDefinition::Ours
     } else {
-        NodeStateDefinition::SomebodyElses
+        NodeStateDefinition::Foreign
     }
 }
 
-/// Wishes for node state; `None` where their API is not served.
-pub async fn node_states(client: &Client) -> Result<Option<Vec<Object>>, kube::Error> {
+/// All `NMState` objects; `None` if the API is not served.
+pub(crate) async fn node_states(client: &Client) -> Result<Option<Vec<Object>>, kube::Error> {
     match api(client, object::NMSTATE, None)
         .list(&ListParams::default())
         .await
     {
         Ok(list) => {
-            let wishes = list.items.into_iter();
-            let wishes = wishes.filter_map(|wish| serde_json::to_value(wish).ok());
-            Ok(Some(wishes.map(Object::from).collect()))
+            let nmstates = list.items.into_iter();
+            let nmstates = nmstates.filter_map(|nmstate| serde_json::to_value(nmstate).ok());
+            Ok(Some(nmstates.map(Object::from).collect()))
         }
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What the wishes for node state mean for ours; `None` where their API is not served.
-pub fn node_state_wish(wishes: Option<&[Object]>) -> NodeStateWish {
-    wishes.map_or(NodeStateWish::NotServed, |wishes| {
-        read_wishes(wishes.iter().map(|wish| Value::clone(wish)))
+/// The `NMState` object that counts; `None` for `objects` means that the API is not served.
+pub(crate) fn nmstate_object(nmstates: Option<&[Object]>) -> NMStateObject {
+    nmstates.map_or(NMStateObject::NotServed, |nmstates| {
+        read_nmstates(nmstates.iter().map(|nmstate| Value::clone(nmstate)))
     })
 }
 
-fn read_wishes(wishes: impl Iterator<Item = Value>) -> NodeStateWish {
-    let mut found = NodeStateWish::None;
-    for wish in wishes {
-        if object::owned_by(&wish, NETWORK_ADDONS_KIND) {
-            return NodeStateWish::Ours(wish.get("spec").cloned().unwrap_or_else(|| json!({})));
+fn read_nmstates(nmstates: impl Iterator<Item = Value>) -> NMStateObject {
+    let mut found = NMStateObject::None;
+    for nmstate in nmstates {
+        if object::owned_by(&nmstate, NETWORK_ADDONS_KIND) {
+            return NMStateObject::Ours(nmstate.get("spec").cloned().unwrap_or_else(|| json!({})));
         }
-        found = NodeStateWish::SomebodyElses;
+        found = NMStateObject::Foreign;
     }
     found
 }
@@ -228,9 +232,9 @@ fn api(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObjec
 mod tests {
     use super::*;
 
-    // operator#47, the reading
+    // operator#47, the parsing
     #[test]
-    fn multus_is_disabled_only_where_openshift_says_so() {
+    fn read_network_reports_disabled_multus() {
         for (spec, disabled) in [
             (json!({ "disableMultiNetwork": true }), true),
             (json!({ "disableMultiNetwork": false }), false),
@@ -243,30 +247,30 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_wish_for_node_state_is_respected() {
-        let wish = |owner: Option<&str>, spec: &Value| {
+    fn nmstate_of_other_owner_is_foreign() {
+        let nmstate = |owner: Option<&str>, spec: &Value| {
             let owners: Vec<_> = owner.into_iter().map(|kind| json!({ "kind": kind })).collect();
             json!({ "metadata": { "ownerReferences": owners }, "spec": spec })
         };
-        let ours = wish(Some("NetworkAddonsConfig"), &json!({ "logLevel": "debug" }));
-        let read = |wishes: &[Value]| read_wishes(wishes.iter().cloned());
-        assert_eq!(read(&[]), NodeStateWish::None);
+        let ours = nmstate(Some("NetworkAddonsConfig"), &json!({ "logLevel": "debug" }));
+        let read = |nmstates: &[Value]| read_nmstates(nmstates.iter().cloned());
+        assert_eq!(read(&[]), NMStateObject::None);
         assert_eq!(
             read(std::slice::from_ref(&ours)),
-            NodeStateWish::Ours(json!({ "logLevel": "debug" }))
+            NMStateObject::Ours(json!({ "logLevel": "debug" }))
         );
-        for stranger in [wish(None, &json!({})), wish(Some("HyperConverged"), &json!({}))] {
-            assert_eq!(
-                read(std::slice::from_ref(&stranger)),
-                NodeStateWish::SomebodyElses
-            );
-            // Which of two stays, the node state operator decides.
-            assert!(matches!(read(&[stranger, ours.clone()]), NodeStateWish::Ours(_)));
+        for foreign in [
+            nmstate(None, &json!({})),
+            nmstate(Some("HyperConverged"), &json!({})),
+        ] {
+            assert_eq!(read(std::slice::from_ref(&foreign)), NMStateObject::Foreign);
+            // The node state operator decides which of two is kept.
+            assert!(matches!(read(&[foreign, ours.clone()]), NMStateObject::Ours(_)));
         }
     }
 
     #[test]
-    fn the_operators_container_is_found_among_others() {
+    fn image_of_finds_container_of_operator() {
         let sidecar = json!({ "name": "proxy", "image": "proxy:1" });
         let ours = json!({ "name": "cluster-network-addons-operator", "image": "weft:1" });
         let pod = |containers: Value| image_of(&json!({ "spec": { "containers": containers } }));

@@ -1,53 +1,57 @@
-//! What went wrong in a reconcile, in the order in which it did. One component's failure is not another's.
+//! Failures of one reconcile, in order of occurrence, by component: one component's failure is not another's.
 
-/// Something that went wrong, for a condition and an event.
+/// A failure, for a condition and an event.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Failure {
-    /// One word.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
+pub(crate) struct Failure {
+    /// Reason in CamelCase.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
 }
 
-/// Failures of components, and of what belongs to none.
+/// Failures of components, and of steps that belong to no component.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Failures {
+pub(crate) struct Failures {
     noted: Vec<(Option<&'static str>, Failure)>,
 }
 
 impl Failures {
-    /// Takes down a failure of a component.
-    pub fn note(&mut self, component: &'static str, reason: &'static str, message: impl Into<String>) {
-        self.add(Some(component), reason, message.into());
+    /// Adds a failure of a component.
+    pub(crate) fn add(&mut self, component: &'static str, reason: &'static str, message: impl Into<String>) {
+        self.push(Some(component), reason, message.into());
     }
 
-    /// Takes down a failure of what belongs to no component.
-    pub fn note_general(&mut self, reason: &'static str, message: impl Into<String>) {
-        self.add(None, reason, message.into());
+    /// Adds a failure that belongs to no component.
+    pub(crate) fn add_general(&mut self, reason: &'static str, message: impl Into<String>) {
+        self.push(None, reason, message.into());
     }
 
-    fn add(&mut self, component: Option<&'static str>, reason: &'static str, message: String) {
-        tracing::warn!(component, reason, error = message, "a step failed");
+    fn push(&mut self, component: Option<&'static str>, reason: &'static str, message: String) {
+        tracing::warn!(
+            component,
+            reason,
+            error = message,
+            "a step of the reconcile failed"
+        );
         self.noted.push((component, Failure { reason, message }));
     }
 
-    /// Whether nothing of a component failed.
-    pub fn spare(&self, component: &str) -> bool {
+    /// Whether a component has no failure.
+    pub(crate) fn has_none_of(&self, component: &str) -> bool {
         !self.noted.iter().any(|(of, _)| *of == Some(component))
     }
 
-    /// What failed of a component.
-    pub fn of(&self, component: &str) -> Option<Failure> {
+    /// Summary of the failures of a component.
+    pub(crate) fn of(&self, component: &str) -> Option<Failure> {
         summary(self.noted.iter().filter(|(of, _)| *of == Some(component)))
     }
 
-    /// All that failed.
-    pub fn all(&self) -> Option<Failure> {
+    /// Summary of all failures.
+    pub(crate) fn all(&self) -> Option<Failure> {
         summary(self.noted.iter())
     }
 }
 
-/// The first failure has the word; the messages follow one a line, each once.
+/// The reason is that of the first failure; the messages follow, one a line, without repetitions.
 fn summary<'a>(failures: impl Iterator<Item = &'a (Option<&'static str>, Failure)>) -> Option<Failure> {
     let mut reason = None;
     let mut messages: Vec<&str> = Vec::new();
@@ -68,22 +72,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_has_the_word_and_every_message_is_said_once() {
+    fn summary_has_first_reason_and_each_message_once() {
         let mut failures = Failures::default();
         assert_eq!(failures.all(), None);
-        failures.note("ovs", "FailedToRender", "a");
-        failures.note("macvtap", "FailedToApply", "b");
-        failures.note("multus", "FailedToApply", "b");
-        failures.note("ovs", "FailedToApply", "c");
-        failures.note_general("FailedToDeleteObjects", "d");
-        let told = |failure: Option<Failure>| failure.map(|found| (found.reason, found.message));
+        failures.add("ovs", "FailedToRender", "a");
+        failures.add("macvtap", "FailedToApply", "b");
+        failures.add("multus", "FailedToApply", "b");
+        failures.add("ovs", "FailedToApply", "c");
+        failures.add_general("FailedToDeleteObjects", "d");
+        let summary_of = |failure: Option<Failure>| failure.map(|found| (found.reason, found.message));
         assert_eq!(
-            told(failures.all()),
+            summary_of(failures.all()),
             Some(("FailedToRender", "a\nb\nc\nd".into()))
         );
-        assert_eq!(told(failures.of("ovs")), Some(("FailedToRender", "a\nc".into())));
-        assert_eq!(told(failures.of("macvtap")), Some(("FailedToApply", "b".into())));
-        assert_eq!(told(failures.of("linuxBridge")), None);
-        assert!(failures.spare("linuxBridge") && !failures.spare("multus"));
+        assert_eq!(
+            summary_of(failures.of("ovs")),
+            Some(("FailedToRender", "a\nc".into()))
+        );
+        assert_eq!(
+            summary_of(failures.of("macvtap")),
+            Some(("FailedToApply", "b".into()))
+        );
+        assert_eq!(summary_of(failures.of("linuxBridge")), None);
+        assert!(failures.has_none_of("linuxBridge") && !failures.has_none_of("multus"));
     }
 }

@@ -1,4 +1,4 @@
-//! Settings that belong to no component: the pull policy, certificates, placement, TLS (operator §5).
+//! Settings that belong to no component: pull policy, certificates, placement, TLS (operator §5).
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,15 @@ use webhook::certificates::Intervals;
 
 use crate::{messages::specification, tls::TlsSettings};
 
-/// Checks the pull policy.
-pub fn validate_pull_policy(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+pub(crate) fn validate_pull_policy(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     match spec.image_pull_policy.as_str() {
         "" | "Always" | "Never" | "IfNotPresent" => Vec::new(),
         other => vec![specification::pull_policy(other)],
     }
 }
 
-/// Checks that the pull policy stays what it was.
-pub fn pull_policy_change_safe(
-    previous: &NetworkAddonsConfigSpec,
-    spec: &NetworkAddonsConfigSpec,
-) -> Vec<String> {
+/// Checks that the change from the previously applied specification is allowed: the pull policy must stay the same.
+pub(crate) fn change_safe(previous: &NetworkAddonsConfigSpec, spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     if previous.image_pull_policy.is_empty() || previous.image_pull_policy == spec.image_pull_policy {
         Vec::new()
     } else {
@@ -34,21 +30,21 @@ pub fn pull_policy_change_safe(
     }
 }
 
-/// Intervals of certificates, in the order in which they are checked.
-pub const INTERVALS: [&str; 4] = [CA_ROTATE, "caOverlapInterval", CERT_ROTATE, "certOverlapInterval"];
+/// Intervals of certificates, in the order of validation.
+pub(crate) const INTERVALS: [&str; 4] = [CA_ROTATE, "caOverlapInterval", CERT_ROTATE, "certOverlapInterval"];
 const CA_ROTATE: &str = "caRotateInterval";
 const CERT_ROTATE: &str = "certRotateInterval";
 
-/// Intervals and those that they must not be longer than, in the order in which they are compared.
-pub const INTERVAL_BOUNDS: [(&str, &str); 3] = [
+/// Pairs of intervals, of which the first must not exceed the second, in the order of validation.
+pub(crate) const INTERVAL_BOUNDS: [(&str, &str); 3] = [
     (INTERVALS[1], CA_ROTATE),
     (CERT_ROTATE, CA_ROTATE),
     (INTERVALS[3], CERT_ROTATE),
 ];
 
-/// Checks the intervals of certificates: all there, then all durations, then their relations. Stops
+/// Checks the intervals of certificates: first that all are set, then that all are durations, then their bounds. Stops
 /// after the first group with errors.
-pub fn validate_self_sign(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+pub(crate) fn validate_self_sign(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     let Some(settings) = &spec.self_sign_configuration else {
         return Vec::new();
     };
@@ -92,8 +88,7 @@ fn interval(name: &str, text: &str) -> Result<GoDuration, String> {
     }
 }
 
-/// Checks that the TLS profile means something.
-pub fn validate_tls(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+pub(crate) fn validate_tls(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     TlsSettings::of(spec.tls_security_profile.as_ref())
         .err()
         .into_iter()
@@ -101,7 +96,7 @@ pub fn validate_tls(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
 }
 
 /// Fills in the pull policy, the intervals of certificates and the placement.
-pub fn defaults(spec: &mut NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>) {
+pub(crate) fn defaults(spec: &mut NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>) {
     if spec.image_pull_policy.is_empty() {
         spec.image_pull_policy = previous
             .map(|spec| spec.image_pull_policy.clone())
@@ -130,8 +125,8 @@ fn is_complete(settings: &SelfSignConfiguration) -> bool {
     .any(|text| text.is_empty())
 }
 
-/// The intervals of certificates. One that means nothing, as another version may have left it, is the default.
-pub fn intervals(spec: &NetworkAddonsConfigSpec) -> Intervals {
+/// The intervals of certificates. An invalid one, as another version may have applied it, counts as the default.
+pub(crate) fn intervals(spec: &NetworkAddonsConfigSpec) -> Intervals {
     let default = default_intervals();
     let settings = spec.self_sign_configuration.as_ref().unwrap_or(&default);
     let interval = |text: &str, default: &str| {
@@ -156,7 +151,7 @@ fn default_intervals() -> SelfSignConfiguration {
     }
 }
 
-/// Control plane nodes are preferred.
+/// Prefers control plane nodes.
 fn infra() -> Placement {
     let prefer = |weight, key: &str| PreferredSchedulingTerm {
         preference: NodeSelectorTerm {
@@ -186,7 +181,7 @@ fn infra() -> Placement {
 }
 
 /// The default node selector of workloads: all Linux nodes.
-pub fn linux_nodes() -> BTreeMap<String, String> {
+pub(crate) fn linux_nodes() -> BTreeMap<String, String> {
     [("kubernetes.io/os".to_owned(), "linux".to_owned())].into()
 }
 
@@ -211,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_that_mean_nothing_are_the_defaults() {
+    fn invalid_intervals_become_defaults() {
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let usual = intervals(&NetworkAddonsConfigSpec::default());
         let found = [

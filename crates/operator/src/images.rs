@@ -1,33 +1,30 @@
-//! Which image a container runs, and by that in which flavour it is deployed (operator §2, operands §13).
+//! Image of each container. The image decides the flavour of the container (operator §2, operands §13).
 
 use std::collections::BTreeMap;
 
 use crate::names;
 
-/// Image of one container.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Image<'a> {
-    /// An image that a variable names: the container has the established command line.
-    Established(&'a str),
-    /// The operator's own image: the container has our command line.
+pub(crate) enum Image<'a> {
+    /// An image from an environment variable: the container gets upstream's command line.
+    Upstream(&'a str),
+    /// The operator's own image: the container gets Weft's command line.
     Native(&'a str),
 }
 
 impl<'a> Image<'a> {
-    /// Reference to pull the image by.
-    pub fn reference(self) -> &'a str {
+    pub(crate) fn reference(self) -> &'a str {
         match self {
-            Self::Established(reference) | Self::Native(reference) => reference,
+            Self::Upstream(reference) | Self::Native(reference) => reference,
         }
     }
 
-    /// Whether it is the operator's own image.
-    pub fn is_native(self) -> bool {
+    pub(crate) fn is_native(self) -> bool {
         matches!(self, Self::Native(_))
     }
 }
 
-/// Neither a variable nor the operator's own image says what to run.
+/// Neither a variable nor the operator's own image is known.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "environment variable {variable} is not set, and the operator's own image, to be used instead, is unknown: set \
@@ -43,11 +40,11 @@ pub struct UnknownImage {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Images {
     own: Option<String>,
-    established: BTreeMap<&'static str, String>,
+    upstream: BTreeMap<&'static str, String>,
 }
 
 impl Images {
-    /// Reads the image variables through `lookup`; a variable that is empty counts as unset.
+    /// Reads the image variables through `lookup`; an empty variable counts as unset.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &'static str| {
             lookup(name)
@@ -56,11 +53,11 @@ impl Images {
         };
         Self {
             own: None,
-            established: names::env::IMAGES.into_iter().filter_map(set).collect(),
+            upstream: names::env::IMAGES.into_iter().filter_map(set).collect(),
         }
     }
 
-    /// With the operator's own image.
+    /// Sets the operator's own image.
     #[must_use]
     pub fn with_own(self, own: Option<String>) -> Self {
         Self {
@@ -69,23 +66,20 @@ impl Images {
         }
     }
 
-    /// Image of the containers that `variable` stands for.
-    pub fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
-        let established = self
-            .established
-            .get(variable)
-            .map(|image| Image::Established(image));
+    /// The image of the containers that `variable` configures.
+    pub(crate) fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
+        let upstream = self.upstream.get(variable).map(|image| Image::Upstream(image));
         let own = || self.own.as_deref().map(Image::Native);
-        established.or_else(own).ok_or(UnknownImage { variable })
+        upstream.or_else(own).ok_or(UnknownImage { variable })
     }
 
     /// The operator's own image, if it is known.
-    pub fn own(&self) -> Option<&str> {
+    pub(crate) fn own(&self) -> Option<&str> {
         self.own.as_deref()
     }
 
     /// Checks that every container has an image.
-    pub fn complete(&self) -> Result<(), UnknownImage> {
+    pub(crate) fn complete(&self) -> Result<(), UnknownImage> {
         names::env::IMAGES
             .into_iter()
             .try_for_each(|variable| self.of(variable).map(drop))
@@ -97,21 +91,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_variable_means_our_own_image() {
+    fn image_of_empty_variable_is_native() {
         let lookup = |name: &str| match name {
             "MULTUS_IMAGE" => Some("multus:1".to_owned()),
             "LINUX_BRIDGE_IMAGE" => Some(String::new()),
             _ => None,
         };
         let images = Images::read(lookup).with_own(Some("weft:1".into()));
-        assert_eq!(images.of("MULTUS_IMAGE"), Ok(Image::Established("multus:1")));
+        assert_eq!(images.of("MULTUS_IMAGE"), Ok(Image::Upstream("multus:1")));
         assert_eq!(images.of("LINUX_BRIDGE_IMAGE"), Ok(Image::Native("weft:1")));
         assert_eq!(images.of("OVS_CNI_IMAGE"), Ok(Image::Native("weft:1")));
         assert_eq!(images.complete(), Ok(()));
     }
 
     #[test]
-    fn a_missing_image_is_named() {
+    fn unknown_image_names_its_variable() {
         let images = Images::read(|_| None).with_own(Some(String::new()));
         let error = images.complete().expect_err("no image").to_string();
         assert!(

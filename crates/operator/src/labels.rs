@@ -1,4 +1,4 @@
-//! Labels and owners that every rendered object gets (operator §8.2, §8.3).
+//! Labels and owner references of all rendered objects (operator §8.2, §8.3).
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::{
     names,
 };
 
-/// Longest value of a label.
+/// Maximum length of a label value.
 const LABEL_LENGTH: usize = 63;
 
 /// Labels that the operator's own namespace must not carry (operator §9.3).
-pub const NOT_ON_OWN_NAMESPACE: [&str; 7] = [
+pub(crate) const NOT_ON_OWN_NAMESPACE: [&str; 7] = [
     COMPONENT_LABEL,
     PART_OF_LABEL,
     PRODUCT_VERSION_LABEL,
@@ -28,22 +28,22 @@ pub const NOT_ON_OWN_NAMESPACE: [&str; 7] = [
     VERSION_LABEL,
 ];
 
-/// What the objects of one reconcile have in common.
+/// The metadata that all objects of one reconcile share.
 #[derive(Clone, Debug)]
 pub struct Stamp {
-    /// Version of the operator, in any form.
+    /// Version of the operator, not yet a valid label value.
     pub operator_version: String,
     /// Namespace of the operator.
     pub operator_namespace: String,
     /// Labels of the configuration resource.
     pub cr_labels: BTreeMap<String, String>,
-    /// The configuration resource as an owner.
+    /// The configuration resource as owner.
     pub owner: Owner,
 }
 
-/// A version as the value of a label: what is not allowed there becomes `_`, a run of it one `_`. A value begins and ends
-/// with a letter or a digit: what else is there is left out.
-pub fn label_safe(version: &str) -> String {
+/// Makes a valid label value of a version: a run of forbidden characters becomes one `_`. A value begins and ends with
+/// a letter or a digit; leading and trailing punctuation is dropped.
+pub(crate) fn label_safe(version: &str) -> String {
     let mut safe = String::new();
     let mut in_run = false;
     for c in version.chars() {
@@ -63,8 +63,8 @@ pub fn label_safe(version: &str) -> String {
 }
 
 impl Stamp {
-    /// Puts labels and owner on an object.
-    pub fn put_on(&self, object: &mut Manifest) -> Result<(), Error> {
+    /// Sets labels and owner of an object.
+    pub(crate) fn put_on(&self, object: &mut Manifest) -> Result<(), Error> {
         let own_namespace = object.kind() == "Namespace" && object.name() == self.operator_namespace;
         if own_namespace {
             object.labels_mut()?.shift_remove(names::CONTROL_PLANE_LABEL);

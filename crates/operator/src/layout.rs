@@ -1,4 +1,4 @@
-//! Where nodes keep CNI plugins, CNI configurations and the socket of the container runtime (operator §12).
+//! Paths of CNI plugins, CNI configurations and the socket of the container runtime on the nodes (operator §12).
 //!
 //! ```text
 //! Node of the operator's pod ──> Layout ──┐
@@ -10,40 +10,36 @@ use serde_json::Value;
 
 use crate::{cluster_facts::Platform, messages::specification};
 
-/// Directory of CNI plugins where nothing says otherwise. Containers of the established images have the
-/// directory mounted here, or below `/host`, wherever the host has it.
-pub const CNI_BIN_DIR: &str = "/opt/cni/bin";
-/// Directory of CNI configurations where nothing says otherwise.
+/// Default directory of CNI plugins. Containers of upstream's images have the node's directory mounted here or below
+/// `/host`, whatever its path on the node.
+pub(crate) const CNI_BIN_DIR: &str = "/opt/cni/bin";
+/// Default directory of CNI configurations.
 const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 
-/// Socket of cri-o.
-pub const CRIO_SOCKET: &str = "/run/crio/crio.sock";
-/// Socket of containerd.
-pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
-/// Socket of the containerd that is part of k3s and of RKE2.
-pub const K3S_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
-/// Socket of the containerd that is part of microk8s.
-pub const MICROK8S_SOCKET: &str = "/var/snap/microk8s/common/run/containerd.sock";
+pub(crate) const CRIO_SOCKET: &str = "/run/crio/crio.sock";
+pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// Socket of the containerd of k3s and RKE2.
+pub(crate) const K3S_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
+/// Socket of the containerd of microk8s.
+pub(crate) const MICROK8S_SOCKET: &str = "/var/snap/microk8s/common/run/containerd.sock";
 
-/// What k3s unpacks: its directories of CNI plugins have links that lead elsewhere in here.
+/// Directory into which k3s unpacks its files. The links in its directories of CNI plugins point into it.
 const K3S_DATA: &str = "/var/lib/rancher/k3s/data";
 
-/// Label by which microk8s marks its nodes.
+/// Label of microk8s' nodes.
 const MICROK8S_LABEL: &str = "microk8s.io/cluster";
 
-/// First releases of k3s, as minor version and patch, with a directory of CNI plugins that stays the same
-/// over upgrades; all minor versions above have one, none below.
+/// First releases of k3s, as minor version and patch, whose directory of CNI plugins stays the same over upgrades. All
+/// higher minor versions have it, no lower ones.
 const K3S_STABLE_BIN_DIR: [(u32, u32); 4] = [(28, 15), (29, 10), (30, 6), (31, 2)];
 
-/// Where a node keeps what belongs to CNI and to the container runtime.
+/// Paths of CNI and of the container runtime on a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Layout {
-    /// Directory of CNI plugins.
-    pub cni_bin_dir: &'static str,
-    /// Directory of CNI configurations.
-    pub cni_conf_dir: &'static str,
-    /// Socket of the container runtime, where it is known.
-    pub cri_socket: Option<&'static str>,
+    pub(crate) cni_bin_dir: &'static str,
+    pub(crate) cni_conf_dir: &'static str,
+    /// Socket of the container runtime, if it is known.
+    pub(crate) cri_socket: Option<&'static str>,
 }
 
 impl Default for Layout {
@@ -57,9 +53,9 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// The layout of a distribution of Kubernetes, recognised by what its nodes say of themselves. What is not
-    /// recognised has the usual one.
-    pub fn of(node: &Value) -> Self {
+    /// Derives the layout from the node's kubelet version, runtime version and labels. An unknown distribution has the
+    /// default layout.
+    pub(crate) fn of(node: &Value) -> Self {
         let info = |key: &str| {
             let text = node.pointer("/status/nodeInfo").and_then(|info| info.get(key));
             text.and_then(Value::as_str).unwrap_or_default()
@@ -102,7 +98,7 @@ fn k3s(kubelet: &str) -> Layout {
             let first = K3S_STABLE_BIN_DIR.iter().find(|(known, _)| *known == minor);
             first.map_or(minor > 31, |(_, first)| patch >= *first)
         }
-        // Whatever it is, it is new.
+        // A version in an unknown form is a newer one.
         _ => true,
     };
     Layout {
@@ -116,21 +112,21 @@ fn k3s(kubelet: &str) -> Layout {
     }
 }
 
-/// Directories of CNI on the host, as they are used.
+/// The directories of CNI on the nodes that are used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Directories<'a> {
+pub(crate) struct Directories<'a> {
     /// Directory of CNI plugins.
-    pub bin: &'a str,
+    pub(crate) bin: &'a str,
     /// Directory of CNI configurations.
-    pub conf: &'a str,
-    /// Whether multus has to be told about the directory of plugins: it is neither the usual one nor that of
-    /// OpenShift, for which multus is set up as established.
-    pub moved: bool,
+    pub(crate) conf: &'a str,
+    /// Whether multus needs the directory of plugins in its configuration: it is neither the default one nor
+    /// OpenShift's, for which multus is configured as upstream does.
+    pub(crate) moved: bool,
 }
 
 impl<'a> Directories<'a> {
-    /// What the specification says, else what OpenShift has, else what was found out.
-    pub fn of(spec: &'a NetworkAddonsConfigSpec, platform: Platform) -> Self {
+    /// The directories of the specification, else those of OpenShift, else the detected ones.
+    pub(crate) fn of(spec: &'a NetworkAddonsConfigSpec, platform: Platform) -> Self {
         let layout = if platform.openshift4 {
             Layout {
                 cni_bin_dir: "/var/lib/cni/bin",
@@ -152,9 +148,9 @@ impl<'a> Directories<'a> {
         }
     }
 
-    /// A directory that has to be seen under the host's own name besides [`bin`](Self::bin), because links in there
-    /// lead to it.
-    pub fn bin_targets(self) -> Option<&'static str> {
+    /// A directory that must be mounted under the same path as on the node, besides [`bin`](Self::bin), because the
+    /// links in `bin` point into it.
+    pub(crate) fn bin_targets(self) -> Option<&'static str> {
         let inside = self.bin.strip_prefix(K3S_DATA);
         inside
             .is_some_and(|rest| rest.starts_with('/'))
@@ -162,9 +158,9 @@ impl<'a> Directories<'a> {
     }
 }
 
-/// Where `spec.cniDirectories` may lead: programs in there run as root on the nodes. Container runtimes keep what pods
-/// write elsewhere. Another directory can be mounted or linked at `/srv/cni`.
-pub const PLACES: [&str; 14] = [
+/// Directories that `spec.cniDirectories` may point into: the programs there run as root on the nodes. Container
+/// runtimes keep the files of pods elsewhere. Another directory can be mounted or linked at `/srv/cni`.
+pub(crate) const PLACES: [&str; 14] = [
     "/etc/cni",
     "/etc/kubernetes/cni",
     "/home/kubernetes",
@@ -181,11 +177,10 @@ pub const PLACES: [&str; 14] = [
     "/var/snap/microk8s/current/opt/cni",
 ];
 
-/// Characters of a path besides letters and digits: none that a shell or a mount understands.
+/// Characters of a path besides letters and digits. Neither a shell nor a mount gives them a meaning.
 const PUNCTUATION: &str = "._+-";
 
-/// Checks the directories of the specification.
-pub fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     let Some(directories) = &spec.cni_directories else {
         return Vec::new();
     };
@@ -199,7 +194,7 @@ pub fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
         .collect()
 }
 
-/// Whether this is an absolute path, not that of the root, of harmless characters, that does not lead upwards.
+/// Whether this is an absolute path other than `/`, of harmless characters, without `.` and `..`.
 fn is_directory(path: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty()
@@ -214,7 +209,7 @@ fn is_directory(path: &str) -> bool {
         .is_some_and(|path| path.split('/').all(is_name))
 }
 
-/// Whether a directory is one of [`PLACES`] or below.
+/// Whether a directory is one of [`PLACES`] or below one.
 fn is_in_place(path: &str) -> bool {
     PLACES.iter().any(|place| {
         path.strip_prefix(place)

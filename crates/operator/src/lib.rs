@@ -1,47 +1,46 @@
-//! The cluster network add-ons operator: deploys what the one `NetworkAddonsConfig` asks for.
+//! The cluster network add-ons operator: deploys the components that the one `NetworkAddonsConfig` requests.
 //!
 //! ```text
 //!     watches, detect: NetworkAddonsConfig, record, facts about the cluster
-//!                                 │ observations
+//!                                 │ observed state
 //!   configuration, render ──> plan: objects in order, with labels and owners ──> cli: diff, render, status
 //!                                 │
 //!           reconcile: clean up ──> apply ──> prune ──> certificates ──> status, events, metrics
 //! ```
 //!
-//! Everything above `reconcile` is pure. What is there is compared with what the watches know, so that
-//! the operator asks for nothing and writes nothing while nothing changes, and restores at once what
-//! somebody else changed. [`manifests`] renders what installs the operator itself, and [`admission_policy`]
-//! puts the rules of `configuration` into a policy for the API server, with the same texts.
+//! Everything above `reconcile` is pure. The plan is compared with the caches of the watches: while nothing changes, the
+//! operator sends no request, and drift is corrected at once. [`manifests`] renders the installation of the operator
+//! itself. `admission_policy` makes a policy for the API server of the rules of `configuration`, with the same texts.
 
-pub mod admission_policy;
-pub mod applied;
+mod admission_policy;
 pub mod cli;
 pub mod cluster_facts;
 pub mod components;
 pub mod configuration;
 pub mod controller;
-pub mod detect;
-pub mod failures;
-pub mod general;
+mod detect;
+mod failures;
+mod general;
 pub mod images;
 pub mod labels;
-pub mod layout;
-pub mod mac;
-pub mod manifest;
+mod layout;
+mod mac;
+mod manifest;
 pub mod manifests;
-pub mod messages;
+mod messages;
 pub mod metrics;
-pub mod names;
+mod names;
 mod plan;
-pub mod rbac;
-pub mod reconcile;
+mod rbac;
+mod reconcile;
+mod record;
 pub mod render;
-pub mod resource;
+mod resource;
 pub mod settings;
-pub mod status;
-pub mod tls;
-pub mod watches;
-pub mod workloads;
+mod status;
+mod tls;
+mod watches;
+mod workloads;
 
 use std::path::PathBuf;
 
@@ -55,25 +54,25 @@ use settings::Settings;
 /// Port of the probes.
 const HEALTH_PORT: u16 = 8081;
 
-/// What `weft operator --help` says last.
+/// End of the text of `weft operator --help`.
 const ENVIRONMENT: &str = "\
 Images, namespaces and the rest come from environment variables, as in the
 Deployment that `weft manifests --image REF` prints.";
 
-/// Arguments of `weft operator`: those of the established operator.
+/// Arguments of `weft operator`: the same as upstream's.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = ENVIRONMENT)]
 pub struct Args {
     /// Kubeconfig to use instead of the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// What is logged, and how.
+    /// Verbosity and format of the log.
     #[command(flatten)]
     pub zap: program::zap::Flags,
 }
 
 impl Args {
-    /// The log level that flags and environment ask for, for whoever sets up the log.
+    /// The log level from the flags and the environment.
     pub fn log_level(&self) -> &'static str {
         self.zap
             .level(std::env::var(names::env::LOG_LEVEL).ok().as_deref())
@@ -90,7 +89,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         "cluster-network-addons-operator version"
     );
     let shutdown = Shutdown::on_signals().context("signal handlers")?;
-    let metrics = Metrics::new(&settings).context("the certificate of the metrics")?;
+    let metrics = Metrics::new(&settings).context("certificate of the metrics server")?;
     let client = client::counted_client_from("operator", kubeconfig.as_deref(), metrics.requests()).await?;
 
     let readiness = serve::Readiness::new();
@@ -99,7 +98,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let scrapes = metrics
         .serve(client.clone(), metrics::PORT)
         .await
-        .context("the metrics")?;
+        .context("metrics server")?;
 
     let work = async {
         let operator = Operator::start(client, settings, metrics).await?;

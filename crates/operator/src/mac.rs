@@ -1,35 +1,23 @@
-//! Ranges of MAC addresses, as users write them for the pool (operator §5.1, §5.2).
+//! Ranges of MAC addresses in a specification (operator §5.1, §5.2).
 
 use std::fmt;
 
 use crate::messages::specification;
 
-/// The first address of a range, in messages.
-pub const RANGE_START: &str = "RangeStart";
-/// The last address of a range, in messages.
-pub const RANGE_END: &str = "RangeEnd";
+/// Name of the first address in messages.
+pub(crate) const RANGE_START: &str = "RangeStart";
+/// Name of the last address in messages.
+pub(crate) const RANGE_END: &str = "RangeEnd";
 
 /// A MAC address of six octets; ordered octet by octet, printed in lower-case colon form.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct MacAddress([u8; 6]);
+pub(crate) struct MacAddress([u8; 6]);
 
 impl MacAddress {
     /// Parses `02:00:00:00:00:01`, `02-00-00-00-00-01` or `0200.0000.0001`, in any case.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (separator, digits) = match text.as_bytes().get(2)? {
-            b':' => (':', 2),
-            b'-' => ('-', 2),
-            _ => ('.', 4),
-        };
-        let groups: Vec<_> = text.split(separator).collect();
-        let hex = |group: &&str| group.len() == digits && group.bytes().all(|b| b.is_ascii_hexdigit());
-        if groups.len() * digits != 12 || !groups.iter().all(hex) {
-            return None;
-        }
-        let number = u64::from_str_radix(&groups.concat(), 16).ok()?.to_be_bytes();
-        let mut octets = [0; 6];
-        octets.copy_from_slice(&number[2..]);
-        Some(Self(octets))
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let octets = cni::mac::parse(text).ok()?;
+        octets.try_into().ok().map(Self)
     }
 
     fn is_multicast(self) -> bool {
@@ -49,8 +37,8 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// What is wrong with a range, if anything; both ends may be empty. Stops at the first error.
-pub fn check_range(start: &str, end: &str) -> Option<String> {
+/// The first error of a range; both ends may be empty.
+pub(crate) fn check_range(start: &str, end: &str) -> Option<String> {
     if start.is_empty() && end.is_empty() {
         return None;
     }
@@ -72,7 +60,7 @@ pub fn check_range(start: &str, end: &str) -> Option<String> {
 }
 
 /// The range with the given second and third octets: locally administered, unicast, 2^24 addresses.
-pub fn range_with_prefix([second, third]: [u8; 2]) -> (String, String) {
+pub(crate) fn range_with_prefix([second, third]: [u8; 2]) -> (String, String) {
     let address = |rest| MacAddress([2, second, third, rest, rest, rest]).to_string();
     (address(0), address(0xff))
 }
@@ -82,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_in_three_notations() {
+    fn parse_accepts_three_notations() {
         for text in [
             "02:0A:00:ff:00:01",
             "02-0a-00-FF-00-01",
@@ -115,7 +103,7 @@ mod tests {
 
     // operator#29-34
     #[test]
-    fn ranges_are_checked_in_the_words_of_the_table() {
+    fn check_range_reports_errors_of_specification() {
         let lesser = "failed to set mac address range: invalid range. Range end is lesser than or equal to its start. ";
         let multicast = "invalid mac address. Multicast addressing is not supported. Unicast addressing must be \
                          used. The first octet is";
@@ -178,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_range_is_unicast_and_valid() {
+    fn range_with_prefix_is_unicast_and_valid() {
         let (start, end) = range_with_prefix([0xab, 0x01]);
         assert_eq!(
             (start.as_str(), end.as_str()),

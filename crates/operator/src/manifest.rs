@@ -1,7 +1,7 @@
-//! Operand objects: read from the YAML files beside each component, completed by structural steps.
+//! Operand objects: read from the YAML files beside each component, and completed by structural steps.
 //!
-//! The files are valid objects, complete but for what depends on the cluster and on the configuration;
-//! a step that does not find what it is to complete is an error, never a silent omission.
+//! The files hold valid objects without the values that depend on the cluster and on the configuration. A step that
+//! does not find its target is an error, never a silent omission.
 
 mod pods;
 
@@ -10,46 +10,44 @@ use k8s_openapi::{
 };
 use serde_json::{Map, Value, json};
 
-pub use pods::{Container, Pods};
+pub(crate) use pods::Pods;
 
-/// Why an operand could not be rendered. All of these are defects of the operator's own files, but for
-/// the image.
+/// An operand that cannot be rendered. Apart from an unknown image, each is a defect of the operator's own files.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file is no YAML, or an object no JSON.
+    /// A file is not YAML, or an object is not JSON.
     #[error("{file} is not a list of objects: {cause}")]
     Syntax {
         /// File name, or kind of the object.
         file: &'static str,
-        /// What the parser says.
+        /// Error of the parser.
         cause: String,
     },
-    /// An object lacks what a step completes.
+    /// An object lacks the target of a step.
     #[error("{object} has no {part}")]
     Missing {
         /// Kind and name of the object.
         object: String,
-        /// What it lacks.
+        /// The missing part.
         part: String,
     },
-    /// There is nothing to run in a container that only our own image can run.
+    /// The image of a container that needs the operator's own image is unknown.
     #[error(
         "the operator's own image is unknown: set environment variable {} or {}",
         crate::names::env::POD_NAME,
         crate::names::env::OPERATOR_IMAGE
     )]
     OwnImage,
-    /// There is nothing to run in a container.
+    /// The image of a container is unknown.
     #[error(transparent)]
     Image(#[from] crate::images::UnknownImage),
 }
 
-/// An object to deploy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Manifest(Value);
+pub(crate) struct Manifest(Value);
 
 /// Reads the objects of a file, in order. `file` is its name in messages.
-pub fn parse(file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
+pub(crate) fn parse(file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
     let values: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|cause| Error::Syntax {
         file,
         cause: cause.to_string(),
@@ -59,7 +57,7 @@ pub fn parse(file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
 
 impl Manifest {
     /// Makes a manifest of a typed object; `kind` names it in messages.
-    pub fn of(kind: &'static str, object: &impl Serialize) -> Result<Self, Error> {
+    pub(crate) fn of(kind: &'static str, object: &impl Serialize) -> Result<Self, Error> {
         let value = serde_json::to_value(object);
         value.map(Self).map_err(|cause| Error::Syntax {
             file: kind,
@@ -67,8 +65,10 @@ impl Manifest {
         })
     }
 
-    /// Makes a manifest of a definition that is generated from our types.
-    pub fn definition(definition: Result<CustomResourceDefinition, api::Error>) -> Result<Self, Error> {
+    /// Makes a manifest of a definition that is generated from the types of `api`.
+    pub(crate) fn definition(
+        definition: Result<CustomResourceDefinition, api::Error>,
+    ) -> Result<Self, Error> {
         const KIND: &str = "CustomResourceDefinition";
         let definition = definition.map_err(|error| Error::Syntax {
             file: KIND,
@@ -77,28 +77,23 @@ impl Manifest {
         Self::of(KIND, &definition)
     }
 
-    /// Makes a manifest of an object as it stands in JSON.
-    pub fn from_value(object: Value) -> Self {
+    pub(crate) fn from_value(object: Value) -> Self {
         Self(object)
     }
 
-    /// Kind of the object.
-    pub fn kind(&self) -> &str {
+    pub(crate) fn kind(&self) -> &str {
         self.text("/kind")
     }
 
-    /// Name of the object.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
-    /// The object as JSON.
-    pub fn value(&self) -> &Value {
+    pub(crate) fn value(&self) -> &Value {
         &self.0
     }
 
-    /// The object as JSON.
-    pub fn into_value(self) -> Value {
+    pub(crate) fn into_value(self) -> Value {
         self.0
     }
 
@@ -116,9 +111,9 @@ impl Manifest {
         }
     }
 
-    /// Moves the object, and the service accounts that it binds and the webhook services that it names, into
-    /// the namespace. A Namespace gets its name; an object without a namespace has none.
-    pub fn set_namespace(&mut self, namespace: &str) {
+    /// Sets the namespace of the object, of the service accounts that it binds and of the webhook services that it
+    /// names. A Namespace gets it as its name; cluster-scoped objects get none.
+    pub(crate) fn set_namespace(&mut self, namespace: &str) {
         if self.kind() == "Namespace" {
             self.0["metadata"]["name"] = json!(namespace);
         }
@@ -149,19 +144,16 @@ impl Manifest {
         }
     }
 
-    /// Labels of the object.
-    pub fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
+    pub(crate) fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
         let missing = self.missing("labels");
         object_at(self.metadata()?, "labels").ok_or(missing)
     }
 
-    /// Annotations of the object.
-    pub fn annotations(&self) -> Option<&Map<String, Value>> {
+    pub(crate) fn annotations(&self) -> Option<&Map<String, Value>> {
         self.0.pointer("/metadata/annotations").and_then(Value::as_object)
     }
 
-    /// Adds an annotation to the object.
-    pub fn annotate(&mut self, key: &str, value: &str) -> Result<(), Error> {
+    pub(crate) fn annotate(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let missing = self.missing("annotations");
         let annotations = object_at(self.metadata()?, "annotations").ok_or(missing)?;
         annotations.insert(key.to_owned(), json!(value));
@@ -176,44 +168,44 @@ impl Manifest {
             .ok_or(missing)
     }
 
-    /// Puts a member into the object's metadata.
-    pub fn set_metadata(&mut self, key: &str, value: Value) -> Result<(), Error> {
+    /// Sets a field of the object's metadata.
+    pub(crate) fn set_metadata(&mut self, key: &str, value: Value) -> Result<(), Error> {
         self.metadata()?.insert(key.to_owned(), value);
         Ok(())
     }
 
-    /// Sets a member of the object's specification.
-    pub fn set_spec(&mut self, key: &str, value: Value) -> Result<(), Error> {
+    /// Sets a field of the object's specification.
+    pub(crate) fn set_spec(&mut self, key: &str, value: Value) -> Result<(), Error> {
         let missing = self.missing("specification");
         let spec = self.0.get_mut("spec").and_then(Value::as_object_mut);
         spec.ok_or(missing)?.insert(key.to_owned(), value);
         Ok(())
     }
 
-    /// Takes a member of the object's specification away.
-    pub fn without_spec(&mut self, key: &str) -> Result<(), Error> {
+    /// Removes a field of the object's specification.
+    pub(crate) fn without_spec(&mut self, key: &str) -> Result<(), Error> {
         let missing = self.missing("specification");
         let spec = self.0.get_mut("spec").and_then(Value::as_object_mut);
         spec.ok_or(missing)?.shift_remove(key);
         Ok(())
     }
 
-    /// Sets any member of the object.
-    pub fn set(&mut self, key: &str, value: Value) {
+    /// Sets a top-level field of the object.
+    pub(crate) fn set(&mut self, key: &str, value: Value) {
         if let Some(members) = self.0.as_object_mut() {
             members.insert(key.to_owned(), value);
         }
     }
 
-    /// Replaces what is at a JSON pointer.
-    pub fn replace(&mut self, pointer: &str, value: Value) -> Result<(), Error> {
+    /// Replaces the value at a JSON pointer.
+    pub(crate) fn replace(&mut self, pointer: &str, value: Value) -> Result<(), Error> {
         let missing = self.missing(pointer);
         *self.0.pointer_mut(pointer).ok_or(missing)? = value;
         Ok(())
     }
 
-    /// The pods of a workload.
-    pub fn pods(&mut self) -> Result<Pods<'_>, Error> {
+    /// The pod template of a workload.
+    pub(crate) fn pods(&mut self) -> Result<Pods<'_>, Error> {
         let missing = self.missing("pod template");
         let object = format!("{} {}", self.kind(), self.name());
         let template = self
@@ -224,24 +216,24 @@ impl Manifest {
         Ok(Pods { object, template })
     }
 
-    /// Binds the role of a binding to one service account.
-    pub fn bind_to(&mut self, namespace: &str, account: &str) {
+    /// Makes one service account the subject of a binding.
+    pub(crate) fn bind_to(&mut self, namespace: &str, account: &str) {
         self.set(
             "subjects",
             json!([{ "kind": "ServiceAccount", "name": account, "namespace": namespace }]),
         );
     }
 
-    /// Sets an entry of a ConfigMap, which has it already.
-    pub fn set_data(&mut self, key: &str, value: &str) -> Result<(), Error> {
+    /// Sets an entry of a ConfigMap that has the key already.
+    pub(crate) fn set_data(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let missing = self.missing(&format!("entry {key}"));
         let entry = self.0.get_mut("data").and_then(|data| data.get_mut(key));
         *entry.ok_or(missing)? = json!(value);
         Ok(())
     }
 
-    /// The rules of a `PrometheusRule`, of all its groups.
-    pub fn prometheus_rules(&mut self) -> impl Iterator<Item = &mut Map<String, Value>> {
+    /// The rules of all groups of a `PrometheusRule`.
+    pub(crate) fn prometheus_rules(&mut self) -> impl Iterator<Item = &mut Map<String, Value>> {
         let groups = self.0.pointer_mut("/spec/groups").and_then(Value::as_array_mut);
         groups
             .into_iter()
@@ -251,8 +243,8 @@ impl Manifest {
             .filter_map(Value::as_object_mut)
     }
 
-    /// Whether the object is a workload, with a template of its pods.
-    pub fn has_pods(&self) -> bool {
+    /// Whether the object is a workload with a pod template.
+    pub(crate) fn has_pods(&self) -> bool {
         matches!(
             self.kind(),
             "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet"
@@ -260,7 +252,7 @@ impl Manifest {
     }
 }
 
-/// The object under a key, made if it is not there.
+/// The object under a key, created if it is absent.
 fn object_at<'a>(map: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
     map.entry(key).or_insert_with(|| json!({})).as_object_mut()
 }

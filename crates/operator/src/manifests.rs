@@ -1,4 +1,4 @@
-//! What installs the operator: namespace, definition, operator, example (operator §13).
+//! Installation of the operator: namespace, definition, operator, example (operator §13).
 //!
 //! ```text
 //! yaml files ─┬─> parts ─┬─> files, flat and as a tree by version, bundle for OLM   (release, csv)
@@ -7,7 +7,7 @@
 //!                        ├─> the node state operator alone                          (node_state)
 //!                        ├─> multus alone                                           (multus_alone)
 //!                        ├─> the pod network                                        (pod_network)
-//!                        └─> what templates of parent operators ask for             (templator)
+//!                        └─> data for the templates of parent operators             (templator)
 //! ```
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 
 mod chart;
 mod csv;
-pub mod mac_pool;
-pub mod multus_alone;
-pub mod node_state;
-pub mod pod_network;
+pub(crate) mod mac_pool;
+pub(crate) mod multus_alone;
+pub(crate) mod node_state;
+pub(crate) mod pod_network;
 mod release;
 mod template;
 pub mod templator;
@@ -36,66 +36,65 @@ use crate::{
     rbac,
 };
 
-/// Where the monitoring stack is expected unless told otherwise.
-pub const MONITORING_NAMESPACE: &str = "openshift-monitoring";
+/// Default namespace of the monitoring stack.
+pub(crate) const MONITORING_NAMESPACE: &str = "openshift-monitoring";
 
 /// Files of an installation, in the order in which they are applied.
-pub const FILES: [&str; 4] = [
+pub(crate) const FILES: [&str; 4] = [
     "namespace.yaml",
     "network-addons-config.crd.yaml",
     "operator.yaml",
     "network-addons-config-example.cr.yaml",
 ];
 
-/// What an installation is made of.
+/// The parameters of an installation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Install<'a> {
-    /// Reference of the image with everything in it.
+    /// Reference of the image, which contains all programs.
     pub image: &'a str,
-    /// Namespace of the operator, and of what it deploys.
+    /// Namespace of the operator and of its operands.
     pub namespace: &'a str,
-    /// Version for status and labels.
+    /// Version in status and labels.
     pub version: &'a str,
-    /// When the image of the operator is pulled.
+    /// Pull policy of the operator's image.
     pub pull_policy: &'a str,
 }
 
-/// An installation could not be rendered: a defect of the operator's own files.
+/// An installation that cannot be rendered, because of a defect of the operator's own files.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file lacks what is to be completed.
+    /// A file lacks the target of a step.
     #[error(transparent)]
     Manifest(#[from] manifest::Error),
-    /// The definition.
+    /// A definition cannot be generated.
     #[error(transparent)]
     Definition(#[from] api::Error),
-    /// A file holds no object.
+    /// A file has no object.
     #[error("{file} holds no object")]
     Empty {
         /// Name of the file.
         file: &'static str,
     },
-    /// A release has a number.
+    /// The version is not a semantic version.
     #[error("version {0:?} is not like 1.2.3 or 1.2.3-rc.1")]
     Version(String),
-    /// Something is not to be written as YAML.
+    /// An object cannot be written as YAML.
     #[error("cannot write {file}: {cause}")]
     Yaml {
         /// Name of the file.
         file: &'static str,
-        /// What the serialiser says.
+        /// Error of the serializer.
         cause: String,
     },
 }
 
-/// What generators may be told beyond an [`Install`].
+/// Options of the generators beyond an [`Install`].
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Choice {
-    /// Images of operands by the [variable](env::IMAGES) that names them. A variable that is not here is empty: the
-    /// operator's own image.
-    pub images: BTreeMap<&'static str, String>,
+pub(crate) struct Choice {
+    /// Images of operands by their [variable](env::IMAGES). A missing variable is empty: the operator's own image.
+    pub(crate) images: BTreeMap<&'static str, String>,
     /// Whether the operator may deploy multus.
-    pub allow_multus: bool,
+    pub(crate) allow_multus: bool,
 }
 
 impl Default for Choice {
@@ -107,21 +106,19 @@ impl Default for Choice {
     }
 }
 
-/// The objects that the operator itself is made of.
+/// The objects of the operator itself.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parts {
+pub(crate) struct Parts {
     /// Service account, roles and their bindings, in the order in which they are applied.
-    pub accounts: Vec<Manifest>,
-    /// A role and its binding: rights that only established images need.
-    pub established: Vec<Manifest>,
-    /// The Deployment.
-    pub deployment: Manifest,
-    /// Rights of what the operator deploys, and could not grant.
-    pub granted: Vec<Manifest>,
+    pub(crate) accounts: Vec<Manifest>,
+    /// A role and its binding with the rights that only upstream's images need.
+    pub(crate) upstream: Vec<Manifest>,
+    pub(crate) deployment: Manifest,
+    /// Roles of operands with rights that the operator does not hold, and so cannot grant.
+    pub(crate) granted: Vec<Manifest>,
 }
 
-/// Makes the objects of the operator.
-pub fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Error> {
+pub(crate) fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Error> {
     let file = FILES[2];
     let mut accounts = in_namespace(file, include_str!("manifests/accounts.yaml"), install)?;
     for object in &mut accounts {
@@ -132,19 +129,19 @@ pub fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Error> {
         };
         set_rules(object, rules);
     }
-    let mut established = in_namespace(file, include_str!("manifests/established.yaml"), install)?;
-    for role in established
+    let mut upstream = in_namespace(file, include_str!("manifests/established.yaml"), install)?;
+    for role in upstream
         .iter_mut()
         .filter(|object| object.kind() == "ClusterRole")
     {
-        set_rules(role, rbac::established_rules(choice.allow_multus));
+        set_rules(role, rbac::upstream_rules(choice.allow_multus));
     }
     let mut deployments = in_namespace(file, include_str!("manifests/operator.yaml"), install)?;
     let mut deployment = deployments.pop().ok_or(Error::Empty { file })?;
     complete(&mut deployment, install, choice)?;
     Ok(Parts {
         accounts,
-        established,
+        upstream,
         deployment,
         granted: manifest::parse(file, include_str!("manifests/nmstate-role.yaml"))?,
     })
@@ -155,11 +152,11 @@ fn set_rules(role: &mut Manifest, rules: Vec<rbac::Rule>) {
 }
 
 impl Parts {
-    /// The cluster role with all rights in one, for installations that have room for one.
+    /// One cluster role with all rights, for installations that have a single one.
     fn whole_cluster_role(&self) -> Option<Manifest> {
         let is_role = |object: &&Manifest| object.kind() == "ClusterRole";
         let mut role = self.accounts.iter().find(is_role)?.clone();
-        let more = self.established.iter().filter(is_role);
+        let more = self.upstream.iter().filter(is_role);
         let rules = [&role]
             .into_iter()
             .chain(more)
@@ -186,7 +183,7 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
     }
     let Parts {
         accounts,
-        established,
+        upstream,
         deployment,
         granted,
     } = parts(install, choice)?;
@@ -197,19 +194,19 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
             operator,
             documents(
                 operator,
-                &[accounts, established, vec![deployment], granted].concat(),
+                &[accounts, upstream, vec![deployment], granted].concat(),
             )?,
         ),
         (example, documents(example, &example_objects()?)?),
     ])
 }
 
-/// The example of a configuration.
+/// The objects of the example.
 fn example_objects() -> Result<Vec<Manifest>, Error> {
     Ok(manifest::parse(FILES[3], include_str!("manifests/example.yaml"))?)
 }
 
-/// Reads the objects of a file, and moves them into the namespace of the installation.
+/// Reads the objects of a file, and sets the namespace of the installation.
 fn in_namespace(file: &'static str, yaml: &str, install: &Install<'_>) -> Result<Vec<Manifest>, Error> {
     let mut objects = manifest::parse(file, yaml)?;
     for object in &mut objects {
@@ -218,14 +215,14 @@ fn in_namespace(file: &'static str, yaml: &str, install: &Install<'_>) -> Result
     Ok(objects)
 }
 
-/// Files of which one may be applied besides the [others](FILES): the admission policy, to warn of configurations that
-/// are not valid, or to refuse them.
-pub const ADMISSION_FILES: [(&str, Action); 2] = [
+/// Files of which one may be applied in addition to the [others](FILES): the admission policy, which warns of invalid
+/// configurations or refuses them.
+pub(crate) const ADMISSION_FILES: [(&str, Action); 2] = [
     ("admission-policy.yaml", Action::Warn),
     ("admission-policy-deny.yaml", Action::Deny),
 ];
 
-/// File that may be applied besides: the admission policy that keeps markers to their own node.
+/// File that may be applied in addition: the admission policy that restricts markers to their own node.
 pub const MARKERS_FILE: &str = "admission-policy-markers.yaml";
 
 /// Renders the [admission](ADMISSION_FILES) [policies](MARKERS_FILE): pairs of file name and YAML.
@@ -252,7 +249,7 @@ fn complete(deployment: &mut Manifest, install: &Install<'_>, choice: &Choice) -
     Ok(())
 }
 
-/// The environment, in the established order. An image that is empty is native: the operator's own.
+/// The environment, in upstream's order. An empty image is the operator's own.
 fn environment(install: &Install<'_>, choice: &Choice) -> Value {
     let value = environment_value;
     let field =
@@ -289,7 +286,7 @@ fn documents(file: &'static str, objects: &[Manifest]) -> Result<String, Error> 
     Ok(documents?.join("---\n"))
 }
 
-/// An object as text, with its keys sorted: in which order they were put together tells nothing.
+/// An object as text with sorted keys, because their order depends on the steps of rendering.
 fn yaml(file: &'static str, object: &Value) -> Result<String, Error> {
     let mut sorted = object.clone();
     sorted.sort_all_objects();
@@ -304,7 +301,7 @@ fn in_order(file: &'static str, object: &impl Serialize) -> Result<String, Error
     })
 }
 
-/// What `weft manifests --help` says last.
+/// End of the text of `weft manifests --help`.
 const EXAMPLES: &str = "\
 Examples:
   weft manifests --image registry.example/weft:1.0 | kubectl apply -f -
@@ -321,7 +318,7 @@ pub struct Args {
     /// Directory to write a release to: the files to apply, the same by version, an OLM bundle and a Helm chart.
     /// Without it the files to apply go to standard output as one.
     #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
     /// Namespace of the operator, and of what it deploys.
     #[arg(long, value_name = "NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
@@ -330,17 +327,17 @@ pub struct Args {
     pub version: String,
     /// Version that this one replaces, for OLM.
     #[arg(long, value_name = "VERSION")]
-    pub version_replaces: Option<String>,
-    /// Established image to deploy instead of ours, as a variable of the operator: `MULTUS_IMAGE=quay.io/…`. Can be
-    /// given several times.
+    pub(crate) version_replaces: Option<String>,
+    /// Image of upstream to deploy instead of Weft's own, as a variable of the operator: `MULTUS_IMAGE=quay.io/…`. Can
+    /// be given several times.
     #[arg(long, value_name = "VARIABLE=REF", value_parser = operand_image)]
-    pub operand_image: Vec<(&'static str, String)>,
+    pub(crate) operand_image: Vec<(&'static str, String)>,
     /// When the image of the operator is pulled.
     #[arg(long, value_name = "POLICY", default_value = "IfNotPresent", value_parser = ["Always", "IfNotPresent", "Never"])]
-    pub image_pull_policy: String,
+    pub(crate) image_pull_policy: String,
 }
 
-/// Takes an image variable apart.
+/// Parses the argument of an image variable.
 fn operand_image(text: &str) -> Result<(&'static str, String), String> {
     let (name, image) = text.split_once('=').unwrap_or((text, ""));
     let known = env::IMAGES.into_iter().find(|variable| *variable == name);
@@ -351,8 +348,8 @@ fn operand_image(text: &str) -> Result<(&'static str, String), String> {
     Ok((variable, image.to_owned()))
 }
 
-/// Writes the files of an installation. The example goes to a directory only: on standard output it
-/// would be applied with the rest.
+/// Writes the files of an installation. The example is written to a directory only: on standard output it would be
+/// applied with the rest.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         image,
@@ -377,7 +374,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         for (name, content) in release::release(&install, &choice, version_replaces.as_deref())? {
             let path = dir.join(name);
             let parent = path.parent().unwrap_or(&dir);
-            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+            fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
             fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
         }
     } else {

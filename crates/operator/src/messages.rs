@@ -1,59 +1,59 @@
 //! Texts that users see and that the specification fixes (operator §5.1, §7).
 
-pub mod specification;
+pub(crate) mod specification;
 
-/// Puts the errors of a specification into one text, one a line.
-pub fn invalid_configuration(errors: &[String]) -> String {
+/// Joins the errors of a specification, one a line.
+pub(crate) fn invalid_configuration(errors: &[String]) -> String {
     format!("invalid configuration:\n{}", errors.join("\n"))
 }
 
-/// Message of a condition: the specification is invalid.
-pub fn failed_to_validate(errors: &[String]) -> String {
+/// Message of Degraded: the specification is invalid.
+pub(crate) fn failed_to_validate(errors: &[String]) -> String {
     format!(
         "failed to validate NetworkConfig.Spec: {}",
         invalid_configuration(errors)
     )
 }
 
-/// Message of a condition: what was applied before can't be read.
-pub fn previous_configuration(cause: &str) -> String {
+/// Message of Degraded: the record of the last applied configuration cannot be read.
+pub(crate) fn previous_configuration(cause: &str) -> String {
     format!("failed to retrieve previously applied configuration: {cause}")
 }
 
-/// Message of a condition: the change is not allowed.
-pub fn unsafe_change(errors: &[String]) -> String {
+/// Message of Degraded: the change is not allowed.
+pub(crate) fn unsafe_change(errors: &[String]) -> String {
     format!("not applying unsafe change: {}", invalid_configuration(errors))
 }
 
-/// Message of Available when the configuration level fails.
-pub const UNABLE_TO_APPLY: &str = "Unable to apply desired configuration";
-/// Message of Progressing when the configuration level fails.
-pub const HUMAN_NEEDED: &str = "Human interaction is needed, please fix the desired configuration";
+/// Message of Available when the configuration as a whole is rejected.
+pub(crate) const UNABLE_TO_APPLY: &str = "Unable to apply desired configuration";
+/// Message of Progressing when the configuration as a whole is rejected.
+pub(crate) const HUMAN_NEEDED: &str = "Human interaction is needed, please fix the desired configuration";
 /// Message of Available when a workload is gone.
-pub const PODS_FAILING: &str = "Some problems occurred while deploying components' pods";
+pub(crate) const PODS_FAILING: &str = "Some problems occurred while deploying components' pods";
 /// Message of Available while workloads are rolled out.
-pub const IN_PROCESS: &str = "Configuration is in process";
+pub(crate) const IN_PROCESS: &str = "Configuration is in process";
 /// Event: a workload was changed.
-pub const MODIFIED: &str = "Config spec was modified";
+pub(crate) const MODIFIED: &str = "Config spec was modified";
 /// Event: workloads are being rolled out.
-pub const PROGRESSING: &str = "Operator is progressing";
-/// Event: everything is there again.
-pub const AVAILABLE: &str = "All applied components are available";
+pub(crate) const PROGRESSING: &str = "Operator is progressing";
+/// Event: all components are available again.
+pub(crate) const AVAILABLE: &str = "All applied components are available";
 
-/// What [`READY`](crate::names::metric::READY) means.
-pub const READY_HELP: &str = "CNAO CR Ready";
-/// What [`MAC_POOL`](crate::names::metric::MAC_POOL) means.
-pub const MAC_POOL_HELP: &str = "KubeMacpool is deployed by CNAO CR";
+/// Help of [`READY`](crate::names::metric::READY).
+pub(crate) const READY_HELP: &str = "CNAO CR Ready";
+/// Help of [`MAC_POOL`](crate::names::metric::MAC_POOL).
+pub(crate) const MAC_POOL_HELP: &str = "KubeMacpool is deployed by CNAO CR";
 
 /// Event: something failed.
-pub fn operator_failed(message: &str) -> String {
+pub(crate) fn operator_failed(message: &str) -> String {
     format!("Operator failed: {message}")
 }
 
 /// Reason of the event about a failure with this reason.
-pub fn failed_reason(reason: &str) -> String {
+pub(crate) fn failed_reason(reason: &str) -> String {
     format!("Failed: {reason}")
 }
 
-/// A template was not named.
-pub const NO_INPUT_FILE: &str = "Must specify input file";
+/// Error of the templator without `--input-file`.
+pub(crate) const NO_INPUT_FILE: &str = "Must specify input file";

@@ -1,78 +1,78 @@
-//! Names that the operator and its users agree on: environment variables, objects, reasons.
+//! Names that the operator shares with its users: environment variables, objects, reasons.
 
-/// Name of the admission policy with the rules for configurations, and of its binding.
-pub const ADMISSION_POLICY: &str = "network-addons-config";
+/// Name of the admission policy for configurations, and of its binding.
+pub(crate) const ADMISSION_POLICY: &str = "network-addons-config";
 /// Resource of configurations.
-pub const CONFIGURATIONS: &str = "networkaddonsconfigs";
+pub(crate) const CONFIGURATIONS: &str = "networkaddonsconfigs";
 
-/// Name by which our requests, events and leases are known.
-pub const OPERATOR: &str = "cluster-network-addons-operator";
+/// Name of the operator in requests, events and leases.
+pub(crate) const OPERATOR: &str = "cluster-network-addons-operator";
 /// Namespace of the shipped manifests.
-pub const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
-/// Value of the label `app.kubernetes.io/managed-by` on everything that is rendered.
-pub const MANAGED_BY: &str = "cnao-operator";
+pub(crate) const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
+/// Value of the label `app.kubernetes.io/managed-by` on all rendered objects.
+pub(crate) const MANAGED_BY: &str = "cnao-operator";
 /// Value of the label `app.kubernetes.io/component` when the configuration resource has none.
-pub const DEFAULT_COMPONENT: &str = "network";
-/// Label by which kubemacpool's objects opt out of the operator's metrics Service.
-pub const CONTROL_PLANE_LABEL: &str = "control-plane";
-/// Value of [`CONTROL_PLANE_LABEL`] on the objects that opt out.
-pub const MAC_CONTROLLER_MANAGER: &str = "mac-controller-manager";
+pub(crate) const DEFAULT_COMPONENT: &str = "network";
+/// Label that excludes kubemacpool's objects from the operator's metrics Service.
+pub(crate) const CONTROL_PLANE_LABEL: &str = "control-plane";
+/// Value of [`CONTROL_PLANE_LABEL`] on the excluded objects.
+pub(crate) const MAC_CONTROLLER_MANAGER: &str = "mac-controller-manager";
 
-/// ConfigMap with what was last applied (operator §6); the plural is historic.
-pub const APPLIED_CONFIG_MAP: &str = "cluster-networks-addons-operator-applied-cluster";
+/// ConfigMap that records the last applied configuration (operator §6); the plural is historic.
+pub(crate) const APPLIED_CONFIG_MAP: &str = "cluster-networks-addons-operator-applied-cluster";
 /// Key of the applied specification.
-pub const APPLIED_KEY: &str = "applied";
+pub(crate) const APPLIED_KEY: &str = "applied";
 
-/// Component that events are recorded under.
-pub const EVENT_COMPONENT: &str = "cluster";
+/// Component of the operator's events.
+pub(crate) const EVENT_COMPONENT: &str = "cluster";
 
-/// Name of the reconciles and their queue in metrics.
-pub const CONTROLLER: &str = "networkaddonsconfig-controller";
-/// Service by which the operator's metrics are scraped.
-pub const METRICS_SERVICE: &str = "cluster-network-addons-operator-prometheus-metrics";
+/// Name of the controller and its queue in metrics.
+pub(crate) const CONTROLLER: &str = "networkaddonsconfig-controller";
+/// Service through which the operator's metrics are scraped.
+pub(crate) const METRICS_SERVICE: &str = "cluster-network-addons-operator-prometheus-metrics";
 
 /// The operator's own metrics (operator §10.1).
-pub mod metric {
+pub(crate) mod metric {
     /// 1 while Available is True.
-    pub const READY: &str = "kubevirt_cnao_cr_ready";
+    pub(crate) const READY: &str = "kubevirt_cnao_cr_ready";
     /// 1 while the MAC pool is deployed.
-    pub const MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed";
+    pub(crate) const MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed";
 }
 
-/// Label of pods that network policies let reach the API server and the DNS (operands §10).
-pub const CLUSTER_SERVICES_LABEL: &str = "allow-access-cluster-services";
+/// Label of pods that network policies allow to reach the API server and the DNS (operands §10).
+pub(crate) const CLUSTER_SERVICES_LABEL: &str = "allow-access-cluster-services";
 
-/// Annotation by which OpenShift picks the security context constraints of a pod.
-pub const REQUIRED_SCC: &str = "openshift.io/required-scc";
+/// Annotation that selects the security context constraints of a pod on OpenShift.
+pub(crate) const REQUIRED_SCC: &str = "openshift.io/required-scc";
 
-/// Name of the one object in which OpenShift keeps a configuration of the cluster.
-pub const OPENSHIFT_CLUSTER: &str = "cluster";
+/// Name of the singleton objects of OpenShift's cluster configuration.
+pub(crate) const OPENSHIFT_CLUSTER: &str = "cluster";
 
 /// Environment variables.
-pub mod env {
+pub(crate) mod env {
     /// Image of both containers of multus.
-    pub const MULTUS_IMAGE: &str = "MULTUS_IMAGE";
+    pub(crate) const MULTUS_IMAGE: &str = "MULTUS_IMAGE";
     /// Image of the dynamic networks controller.
-    pub const MULTUS_DYNAMIC_NETWORKS_IMAGE: &str = "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE";
+    pub(crate) const MULTUS_DYNAMIC_NETWORKS_IMAGE: &str = "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE";
     /// Image that installs the CNI plugins for Linux bridges.
-    pub const LINUX_BRIDGE_IMAGE: &str = "LINUX_BRIDGE_IMAGE";
+    pub(crate) const LINUX_BRIDGE_IMAGE: &str = "LINUX_BRIDGE_IMAGE";
     /// Image of the bridge marker.
-    pub const LINUX_BRIDGE_MARKER_IMAGE: &str = "LINUX_BRIDGE_MARKER_IMAGE";
+    pub(crate) const LINUX_BRIDGE_MARKER_IMAGE: &str = "LINUX_BRIDGE_MARKER_IMAGE";
     /// Image of both Open vSwitch containers.
-    pub const OVS_CNI_IMAGE: &str = "OVS_CNI_IMAGE";
+    pub(crate) const OVS_CNI_IMAGE: &str = "OVS_CNI_IMAGE";
     /// Image of both kubemacpool Deployments.
-    pub const KUBEMACPOOL_IMAGE: &str = "KUBEMACPOOL_IMAGE";
+    pub(crate) const KUBEMACPOOL_IMAGE: &str = "KUBEMACPOOL_IMAGE";
     /// Image of both macvtap containers.
-    pub const MACVTAP_CNI_IMAGE: &str = "MACVTAP_CNI_IMAGE";
+    pub(crate) const MACVTAP_CNI_IMAGE: &str = "MACVTAP_CNI_IMAGE";
     /// Image that writes the zones of the secondary DNS.
-    pub const KUBE_SECONDARY_DNS_IMAGE: &str = "KUBE_SECONDARY_DNS_IMAGE";
+    pub(crate) const KUBE_SECONDARY_DNS_IMAGE: &str = "KUBE_SECONDARY_DNS_IMAGE";
     /// Image that serves the zones of the secondary DNS.
-    pub const CORE_DNS_IMAGE: &str = "CORE_DNS_IMAGE";
+    pub(crate) const CORE_DNS_IMAGE: &str = "CORE_DNS_IMAGE";
     /// Image of the KubeVirt IPAM controller.
-    pub const KUBEVIRT_IPAM_CONTROLLER_IMAGE: &str = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
+    pub(crate) const KUBEVIRT_IPAM_CONTROLLER_IMAGE: &str = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
 
-    /// The ten of them, in the order of the shipped Deployment (operator §13.1).
-    pub const IMAGES: [&str; 10] = [
+    /// The ten images, in the order of the shipped Deployment (operator §13.1).
+    pub(crate) const IMAGES: [&str; 10] = [
         MULTUS_IMAGE,
         MULTUS_DYNAMIC_NETWORKS_IMAGE,
         LINUX_BRIDGE_IMAGE,
@@ -86,42 +86,42 @@ pub mod env {
     ];
 
     /// Image of the operator itself.
-    pub const OPERATOR_IMAGE: &str = "OPERATOR_IMAGE";
+    pub(crate) const OPERATOR_IMAGE: &str = "OPERATOR_IMAGE";
     /// Name of the operator; kept in the manifest for tools.
-    pub const OPERATOR_NAME: &str = "OPERATOR_NAME";
-    /// Version that goes into status and labels.
-    pub const OPERATOR_VERSION: &str = "OPERATOR_VERSION";
+    pub(crate) const OPERATOR_NAME: &str = "OPERATOR_NAME";
+    /// Version in status and labels.
+    pub(crate) const OPERATOR_VERSION: &str = "OPERATOR_VERSION";
     /// Namespace of the operator.
-    pub const OPERATOR_NAMESPACE: &str = "OPERATOR_NAMESPACE";
-    /// Namespace of everything that is deployed.
-    pub const OPERAND_NAMESPACE: &str = "OPERAND_NAMESPACE";
-    /// Must exist, may be empty.
-    pub const WATCH_NAMESPACE: &str = "WATCH_NAMESPACE";
+    pub(crate) const OPERATOR_NAMESPACE: &str = "OPERATOR_NAMESPACE";
+    /// Namespace of the operands.
+    pub(crate) const OPERAND_NAMESPACE: &str = "OPERAND_NAMESPACE";
+    /// Must be set, and may be empty.
+    pub(crate) const WATCH_NAMESPACE: &str = "WATCH_NAMESPACE";
     /// Name of the operator's pod.
-    pub const POD_NAME: &str = "POD_NAME";
+    pub(crate) const POD_NAME: &str = "POD_NAME";
     /// Namespace of the monitoring stack.
-    pub const MONITORING_NAMESPACE: &str = "MONITORING_NAMESPACE";
+    pub(crate) const MONITORING_NAMESPACE: &str = "MONITORING_NAMESPACE";
     /// Service account of the monitoring stack.
-    pub const MONITORING_SERVICE_ACCOUNT: &str = "MONITORING_SERVICE_ACCOUNT";
-    /// Where alerts link to.
-    pub const RUNBOOK_URL_TEMPLATE: &str = "RUNBOOK_URL_TEMPLATE";
+    pub(crate) const MONITORING_SERVICE_ACCOUNT: &str = "MONITORING_SERVICE_ACCOUNT";
+    /// Template of the links of alerts.
+    pub(crate) const RUNBOOK_URL_TEMPLATE: &str = "RUNBOOK_URL_TEMPLATE";
     /// Verbosity of the log.
-    pub const LOG_LEVEL: &str = "CNAO_LOG_LEVEL";
+    pub(crate) const LOG_LEVEL: &str = "CNAO_LOG_LEVEL";
 }
 
 /// Types of the conditions in status.
-pub mod condition {
-    /// Everything asked for is there.
-    pub const AVAILABLE: &str = "Available";
-    /// Something is being rolled out.
-    pub const PROGRESSING: &str = "Progressing";
-    /// Something is wrong.
-    pub const DEGRADED: &str = "Degraded";
-    /// End of the types of the components' own conditions.
+pub(crate) mod condition {
+    /// All requested components are deployed and ready.
+    pub(crate) const AVAILABLE: &str = "Available";
+    /// A workload is being rolled out.
+    pub(crate) const PROGRESSING: &str = "Progressing";
+    /// Something failed.
+    pub(crate) const DEGRADED: &str = "Degraded";
+    /// Suffix of the types of the components' own conditions.
     const OF_COMPONENT: &str = "Available";
 
     /// Type of a component's own condition: `LinuxBridgeAvailable` for `linuxBridge`.
-    pub fn of_component(name: &str) -> String {
+    pub(crate) fn of_component(name: &str) -> String {
         let mut letters = name.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
         first
@@ -131,51 +131,51 @@ pub mod condition {
             .collect()
     }
 
-    /// Whether a type is that of a component's own condition, of this version's or another's.
-    pub fn is_of_component(kind: &str) -> bool {
+    /// Whether a type is that of a component's own condition, of any version of the operator.
+    pub(crate) fn is_of_component(kind: &str) -> bool {
         kind != AVAILABLE && kind.ends_with(OF_COMPONENT)
     }
 
     /// Type that the first generation wrote instead of [`DEGRADED`].
-    pub const FAILING: &str = "Failing";
+    pub(crate) const FAILING: &str = "Failing";
 }
 
 /// Reasons of conditions and events (operator §7.3, §7.4).
-pub mod reason {
-    /// OpenShift's network configuration can't be read.
-    pub const OPENSHIFT_NETWORK: &str = "FailedToGetOpenShiftNetworkConfig";
+pub(crate) mod reason {
+    /// OpenShift's network configuration cannot be read.
+    pub(crate) const OPENSHIFT_NETWORK: &str = "FailedToGetOpenShiftNetworkConfig";
     /// The specification is invalid.
-    pub const VALIDATE: &str = "FailedToValidate";
-    /// What was applied before can't be read, or the change is unsafe.
-    pub const PREVIOUS_CONFIG: &str = "FailedToGetPreviousConfigSpec";
-    /// Objects can't be rendered.
-    pub const RENDER: &str = "FailedToRender";
-    /// Objects of removed components can't be rendered.
-    pub const RENDER_DELETE: &str = "FailedToRenderDelete";
-    /// An object can't be applied.
-    pub const APPLY: &str = "FailedToApply";
+    pub(crate) const VALIDATE: &str = "FailedToValidate";
+    /// The record of the last applied configuration cannot be read, or the change is not allowed.
+    pub(crate) const PREVIOUS_CONFIG: &str = "FailedToGetPreviousConfigSpec";
+    /// Objects cannot be rendered.
+    pub(crate) const RENDER: &str = "FailedToRender";
+    /// Objects of removed components cannot be rendered.
+    pub(crate) const RENDER_DELETE: &str = "FailedToRenderDelete";
+    /// An object cannot be applied.
+    pub(crate) const APPLY: &str = "FailedToApply";
     /// A watch is refused, fails or is stale.
-    pub const WATCH: &str = "FailedToWatch";
-    /// An object can't be deleted.
-    pub const DELETE: &str = "FailedToDeleteObjects";
+    pub(crate) const WATCH: &str = "FailedToWatch";
+    /// An object cannot be deleted.
+    pub(crate) const DELETE: &str = "FailedToDeleteObjects";
     /// The namespace of a workload is gone.
-    pub const NO_NAMESPACE: &str = "NoNamespace";
+    pub(crate) const NO_NAMESPACE: &str = "NoNamespace";
     /// A DaemonSet is gone.
-    pub const NO_DAEMON_SET: &str = "NoDaemonSet";
+    pub(crate) const NO_DAEMON_SET: &str = "NoDaemonSet";
     /// A Deployment is gone.
-    pub const NO_DEPLOYMENT: &str = "NoDeployment";
+    pub(crate) const NO_DEPLOYMENT: &str = "NoDeployment";
     /// Available is False because of a failure.
-    pub const FAILING: &str = "Failing";
+    pub(crate) const FAILING: &str = "Failing";
     /// Available is False because something is being rolled out.
-    pub const STARTUP: &str = "Startup";
+    pub(crate) const STARTUP: &str = "Startup";
     /// Progressing is True.
-    pub const DEPLOYING: &str = "Deploying";
-    /// Progressing is False because somebody has to act.
-    pub const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
+    pub(crate) const DEPLOYING: &str = "Deploying";
+    /// Progressing is False because a user has to act.
+    pub(crate) const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
     /// Event: a workload was changed.
-    pub const MODIFIED: &str = "Modified";
+    pub(crate) const MODIFIED: &str = "Modified";
     /// Event: workloads are being rolled out.
-    pub const PROGRESSING: &str = "Progressing";
-    /// Event: everything is there again.
-    pub const AVAILABLE: &str = "Available";
+    pub(crate) const PROGRESSING: &str = "Progressing";
+    /// Event: all components are available again.
+    pub(crate) const AVAILABLE: &str = "Available";
 }

@@ -1,10 +1,10 @@
-//! The work of one reconcile, decided from observations alone (operator §4).
+//! The plan of one reconcile, a pure function of the observed state (operator §4).
 //!
 //! ```text
-//! Observed ──> validate ──> defaults ──> change_safe ──> render ──> Plan ──> reconcile: carried out, in this order:
+//! Observed ──> validate ──> defaults ──> change_safe ──> render ──> Plan ──> reconcile executes, in this order:
 //!                 └────────────┴────────────┴─ Rejection    │                leftovers, own labels, freed networks,
 //!                                                           │                record, objects, pruned
-//!                                                           └──> weft diff, render and status: shown
+//!                                                           └──> weft diff, render and status print
 //! ```
 
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use kube_kit::{
 use serde_json::{Value, json};
 
 use crate::{
-    applied::{self, Applied},
     cluster_facts::{Cluster, NodeState},
     components::Context,
-    configuration,
+    configuration, general,
     labels::{NOT_ON_OWN_NAMESPACE, Stamp},
     manifest, messages,
     names::reason,
+    record::{self, Record},
     render::{self, Group},
     resource::Resource,
     settings::Settings,
@@ -37,34 +37,34 @@ pub(crate) struct Observed<'a> {
     pub(crate) cluster: Cluster,
     pub(crate) node_state: NodeState,
     /// The record of the last reconcile, or the reason why it cannot be read.
-    pub(crate) applied: Result<Applied, String>,
+    pub(crate) applied: Result<Record, String>,
     /// The operator's own namespace.
     pub(crate) own_namespace: Option<Arc<Value>>,
     /// The definition of networks, unless it is known to have no owner.
     pub(crate) networks: Option<Value>,
-    /// Octets for a range of MAC addresses that the user left to the operator.
+    /// Octets for a range of MAC addresses, if the specification has none.
     pub(crate) random: [u8; 2],
 }
 
 /// The work of one reconcile.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Objects of earlier versions that go before their component is applied, whoever owns them.
+    /// Objects of earlier versions that are deleted before their component is applied, whatever their owner.
     pub(crate) leftovers: Vec<(&'static str, ObjectId)>,
-    /// Labels that the operator's own namespace loses.
+    /// Labels that are removed from the operator's own namespace.
     pub(crate) own_labels: Vec<String>,
-    /// The definition of networks without the owner that the first generation gave it. Without that, all networks of
-    /// all users would go with the configuration resource.
+    /// The definition of networks without the owner that the first generation set. With that owner, the garbage
+    /// collector would delete the networks of all users together with the configuration resource.
     pub(crate) freed: Option<Value>,
     /// The ConfigMap that records the specification and the inventory.
     pub(crate) record: Value,
-    /// All objects that have to be there, and those of earlier reconciles.
+    /// All rendered objects, and those of earlier reconciles.
     pub(crate) inventory: Inventory,
     /// The objects of each component, in the order in which they are applied.
     pub(crate) groups: Vec<Group>,
-    /// Objects that go last, as far as the configuration resource owns them.
+    /// Objects that are deleted last, if the configuration resource owns them.
     pub(crate) pruned: Vec<ObjectId>,
-    /// Components that are deployed, with their workloads, and those that cannot be rendered.
+    /// Deployed components with their workloads, including those that cannot be rendered.
     pub(crate) deployed: Vec<(&'static str, Vec<ObjectId>)>,
     /// Components that cannot be rendered.
     pub(crate) unrendered: Vec<(&'static str, manifest::Error)>,
@@ -72,7 +72,7 @@ pub(crate) struct Plan {
     pub(crate) draws_range: bool,
 }
 
-/// The configuration as a whole changes nothing.
+/// The configuration as a whole is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Rejection {
     #[error("{}", messages::failed_to_validate(.0))]
@@ -100,14 +100,14 @@ impl Rejection {
         }
     }
 
-    /// Whether nothing but a change can end it.
+    /// Whether only a change of the configuration can resolve it.
     pub(crate) fn is_final(&self) -> bool {
         !matches!(self, Self::History(_) | Self::Record(_))
     }
 }
 
 impl Plan {
-    /// Decides the work. A component that cannot be rendered does not keep the others from it.
+    /// Decides the work. A component that cannot be rendered does not block the others.
     pub(crate) fn of(observed: &Observed<'_>) -> Result<Self, Rejection> {
         let Observed {
             resource, settings, ..
@@ -142,16 +142,16 @@ impl Plan {
     }
 }
 
-/// The specification with everything that the user left open, if it may follow the previous one.
+/// The complete specification, if the change from the previous one is allowed.
 fn complete(
     asked: &NetworkAddonsConfigSpec,
-    applied: &Applied,
+    applied: &Record,
     observed: &Observed<'_>,
 ) -> Result<NetworkAddonsConfigSpec, Rejection> {
     let previous = applied.spec.as_ref();
     let spec = configuration::complete(asked, previous, observed.cluster.platform, observed.random);
     let errors = previous
-        .map(|previous| configuration::change_safe(previous, &spec))
+        .map(|previous| general::change_safe(previous, &spec))
         .unwrap_or_default();
     if errors.is_empty() {
         Ok(spec)
@@ -160,8 +160,8 @@ fn complete(
     }
 }
 
-/// Whether a range of MAC addresses is left to the operator, and there is none yet.
-fn draws_range(asked: &NetworkAddonsConfigSpec, applied: &Applied) -> bool {
+/// Whether a range of MAC addresses has to be drawn: the specification has none, and none was applied before.
+fn draws_range(asked: &NetworkAddonsConfigSpec, applied: &Record) -> bool {
     let is_open = |spec: &NetworkAddonsConfigSpec| {
         let pool = spec.kube_mac_pool.as_ref();
         pool.is_some_and(|pool| pool.range_start.is_empty() && pool.range_end.is_empty())
@@ -194,7 +194,7 @@ impl Rendered {
         let mut all = Self::default();
         for (component, group) in render::each(context, stamp) {
             match group {
-                // Another operator does the work, or nothing monitors.
+                // Another operator deploys it, or the cluster has no monitoring.
                 Ok(group) if group.objects.is_empty() => {}
                 Ok(group) => {
                     all.deployed.push((component, render::workloads(&group)));
@@ -210,10 +210,10 @@ impl Rendered {
     }
 }
 
-/// The inventory, or its stand-in after an operator that kept none: the objects of the specification that it applied, and
-/// those that even earlier ones left.
+/// The recorded inventory. After an operator that recorded none: the objects of its specification, and the leftovers of
+/// even earlier ones.
 fn recorded(
-    applied: &Applied,
+    applied: &Record,
     context: &Context<'_>,
     stamp: &Stamp,
     observed: &Observed<'_>,
@@ -240,13 +240,13 @@ fn record(
     stamp: &Stamp,
     operator_namespace: &str,
 ) -> Result<Value, String> {
-    let record = applied::render(spec, inventory, operator_namespace);
+    let record = record::render(spec, inventory, operator_namespace);
     let mut record = record.map_err(|error| error.to_string())?;
     stamp.put_on(&mut record).map_err(|error| error.to_string())?;
     Ok(record.into_value())
 }
 
-/// Labels of a namespace that earlier versions put on the operator's own.
+/// Labels that earlier versions set on the operator's own namespace.
 fn own_labels(namespace: Option<&Value>) -> Vec<String> {
     let labels = namespace.and_then(|namespace| namespace.pointer("/metadata/labels")?.as_object());
     let keys = labels.into_iter().flat_map(|labels| labels.keys());
@@ -255,13 +255,13 @@ fn own_labels(namespace: Option<&Value>) -> Vec<String> {
         .collect()
 }
 
-/// The definition of networks without an owner, if it belongs to the configuration resource and is not applied anyway.
+/// The definition of networks without an owner, if the configuration resource owns it and it is not rendered.
 fn freed(networks: Option<&Value>, groups: &[Group]) -> Option<Value> {
     let id = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
     let networks = networks.filter(|definition| object::owned_by(definition, NETWORK_ADDONS_KIND))?;
     let mut rendered = groups.iter().flat_map(|group| &group.objects);
     let is_rendered = rendered.any(|object| ObjectId::of(object) == id);
-    // References of other owners stay.
+    // Other owners stay.
     let free = json!({
         "apiVersion": id.api_version(), "kind": id.kind,
         "metadata": { "name": id.name }, "spec": networks["spec"],

@@ -1,14 +1,14 @@
-//! What the operator may do (operator §11). The API server lets it grant to operands only what it holds, and it holds only
-//! what bounds it: neither `escalate`, nor `bind` of roles that are not its own.
+//! Rights of the operator (operator §11). The API server lets it grant to operands only rights that it holds, and it
+//! holds only bounded rights: neither `escalate`, nor `bind` of roles other than its own.
 //!
-//! What exists can be named, so changes are allowed by name. What is yet to be created can't, and lists and watches ask by
-//! label: these are allowed of a whole kind.
+//! Existing objects have names, so changes are allowed by name. Creations cannot be limited by name, and lists and
+//! watches select by label: these are allowed for a whole kind.
 
 use serde_json::{Value, json};
 
-/// One rule: groups, resources, names and verbs, separated by blanks; the core group is `-`.
+/// One rule: groups, resources, names and verbs, each separated by blanks; `-` is the core group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Rule {
+pub(crate) struct Rule {
     groups: &'static str,
     resources: &'static str,
     names: &'static str,
@@ -42,8 +42,8 @@ const DEFINITIONS: &str = "apiextensions.k8s.io";
 const MONITORING: &str = "monitoring.coreos.com";
 const CERT_MANAGER: &str = "cert-manager.io";
 
-// Names of what is rendered, in any flavour, on any platform. A name stays here as long as an installation may have such an
-// object on record, or it could not be removed.
+// Names of all rendered objects, in every flavour and on every platform. A name stays here as long as the inventory of
+// an installation may have the object, because the operator could not delete it otherwise.
 
 const CONSTRAINTS: &str = "linux-bridge bridge-marker macvtap-cni multus ovs-cni-marker";
 const CLUSTER_ROLES: &str = "multus multus-scc-use dynamic-networks-controller linux-bridge-scc-use bridge-marker-cr \
@@ -62,7 +62,7 @@ const ROLE_BINDINGS: &str = "kubemacpool-manager-rolebinding kubemacpool-prometh
                              cluster-network-addons-nmstate-operator-namespace";
 const WEBHOOKS: &str = "kubemacpool-mutator kubevirt-ipam-controller-mutating-webhook-configuration";
 
-// Names of what earlier operators left (operator §9.2, §9.3).
+// Names of the leftovers of earlier operators (operator §9.2, §9.3).
 
 const OLD_CONSTRAINTS: &str = "passt-binding-cni";
 const OLD_CLUSTER_ROLES: &str = "nmstate-handler kubevirt-ipam-claims-manager-role";
@@ -71,11 +71,12 @@ const OLD_ROLES: &str = "nmstate-handler kubevirt-ipam-claims-leader-election-ro
 const OLD_ROLE_BINDINGS: &str = "nmstate-handler kubevirt-ipam-claims-leader-election-rolebinding";
 const OLD_WEBHOOKS: &str = "nmstate kubevirt-ipam-claims-mutating-webhook-configuration";
 
-/// The roles of the node state operator. They are shipped, because the operator could grant only what it holds.
+/// The roles of the node state operator. They are part of the manifests, because the operator can grant only rights
+/// that it holds.
 const NODE_STATE_ROLES: &str =
     "cluster-network-addons-nmstate-operator cluster-network-addons-nmstate-operator-namespace";
 
-/// Rules in the whole cluster: what the operator does itself, then what it holds in order to grant it.
+/// Rules of the whole cluster: the operator's own requests, then the rights that it grants.
 const CLUSTER: [Rule; 39] = [
     rule("operator.openshift.io", "networks", "list watch"),
     rule("config.openshift.io", "infrastructures", "list watch"),
@@ -151,16 +152,16 @@ const CLUSTER: [Rule; 39] = [
     ),
 ];
 
-/// Everything about networks of pods: only where multus may be deployed, which is everywhere by default.
+/// Full access to networks of pods: only if multus may be deployed, which is the default.
 const MULTUS: Rule = rule(NETWORKS, "*", "*");
 
-/// Sight of the devices that pods have claims to; only where multus may be deployed.
+/// Reading the devices of pods' resource claims; only if multus may be deployed.
 const MULTUS_DEVICES: Rule = rule("resource.k8s.io", "resourceclaims resourceslices", "get list");
 
-/// Sight of its own DaemonSet, by which multus knows that it leaves a node; only where multus may be deployed.
+/// Reading its own DaemonSet, from which multus learns that it is removed from a node; only if multus may be deployed.
 const MULTUS_DAEMON_SET: Rule = named("apps", "daemonsets", "multus", "get");
 
-/// Rules in the whole cluster that are held only in order to grant what established images ask for, and ours do not.
+/// Rules of the whole cluster that the operator only grants, and that only upstream's images need.
 const ESTABLISHED: [Rule; 8] = [
     rule("-", "events", "update"),
     rule("events.k8s.io", "events", "update"),
@@ -176,7 +177,6 @@ const ESTABLISHED: [Rule; 8] = [
     rule(ADMISSION, "mutatingwebhookconfigurations", "update"),
 ];
 
-/// Rules in the operator's namespace.
 const NAMESPACE: [Rule; 18] = [
     rule(
         "apps",
@@ -236,26 +236,24 @@ const NAMESPACE: [Rule; 18] = [
     ),
 ];
 
-/// Rules of the cluster role.
-pub fn cluster_rules(allow_multus: bool) -> Vec<Rule> {
+pub(crate) fn cluster_rules(allow_multus: bool) -> Vec<Rule> {
     let held = |rule: &Rule| allow_multus || ![MULTUS_DEVICES, MULTUS_DAEMON_SET].contains(rule);
     CLUSTER.into_iter().filter(held).collect()
 }
 
-/// Rules of the cluster role that goes with established images.
-pub fn established_rules(allow_multus: bool) -> Vec<Rule> {
+/// Additional rules of the cluster role for upstream's images.
+pub(crate) fn upstream_rules(allow_multus: bool) -> Vec<Rule> {
     let multus = allow_multus.then_some(MULTUS);
     ESTABLISHED.into_iter().chain(multus).collect()
 }
 
-/// Rules of the role in the operator's namespace.
-pub fn namespace_rules() -> Vec<Rule> {
+pub(crate) fn namespace_rules() -> Vec<Rule> {
     NAMESPACE.to_vec()
 }
 
 impl Rule {
-    /// The rule as it stands in a role.
-    pub fn to_value(self) -> Value {
+    /// The rule in the form of a role's manifest.
+    pub(crate) fn to_value(self) -> Value {
         let list = |text: &str| -> Vec<String> {
             text.split_whitespace()
                 .map(|word| {

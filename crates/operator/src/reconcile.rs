@@ -1,18 +1,17 @@
-//! Brings about what the configuration resource asks for (operator §4), and says in its status how that
-//! goes.
+//! Reconciles the configuration resource (operator §4), and reports in its status.
 //!
 //! ```text
 //! observe ──> plan ──> clean up ──> record ──> apply ──> prune ──> certificates ──> status
-//!    │  └─ Stop ┴───────────┼── Stop ──┘         │          │            │             │
+//!    │  └ Abort ┴───────────┼─ Abort ──┘         │          │            │             │
 //!    │                      └──────── Failures ──┴──────────┴────────────┴─────────────┘
 //!    └── from the watches: while nothing changes the operator sends no request
 //! ```
 //!
-//! What concerns the configuration as a whole stops everything, and leaves what is deployed as it is: only certificates
-//! are kept all the same. What goes wrong with one component is noted, and the others go on, with every later step.
+//! An error of the configuration as a whole aborts the reconcile, and leaves the deployed objects unchanged; certificates
+//! are rotated anyway. A failure of one component is collected, and neither the other components nor later steps stop.
 
-mod carry_out;
 mod certificates;
+mod execute;
 mod report;
 mod watching;
 
@@ -34,8 +33,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    applied::{self, Applied},
-    cluster_facts::{Cluster, NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
+    cluster_facts::{Cluster, NMStateObject, NodeState, NodeStateDefinition, OpenShiftNetwork, Platform},
     components::{
         Component as _,
         kubevirt_ipam_controller::KubevirtIpamController,
@@ -47,6 +45,7 @@ use crate::{
     metrics::Metrics,
     names::reason,
     plan::{Observed, Plan, Rejection},
+    record::{self, Record},
     render::{self, Group},
     resource::{self, Resource},
     settings::Settings,
@@ -55,79 +54,75 @@ use crate::{
     workloads::{ReadySince, Workload},
 };
 
-/// Why a reconcile has to be repeated, although nothing was heard of a change.
+/// A reconcile that has to be repeated with back-off.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Something failed that may work later; the status says so too.
+pub(crate) enum Error {
+    /// A step failed that may succeed later; the status has the failure too.
     #[error("{0}")]
     Failed(String),
-    /// The status could not be written, or access not withdrawn.
+    /// The status could not be written, or access could not be revoked.
     #[error(transparent)]
     Write(#[from] apply::Error),
 }
 
 /// Reconciles the one configuration resource.
-pub struct Reconciler {
+pub(crate) struct Reconciler {
     applier: Applier,
     recorder: Recorder,
     settings: Arc<Settings>,
     platform: Platform,
-    /// Definitions of others, which decide what is deployed.
+    /// Definitions of other products' kinds, which decide what is deployed.
     definitions: Cache,
     metrics: Metrics,
-    memory: Memory,
-    /// Watches that are refused, fail or are stale.
+    history: History,
     blocked: Vec<Blocked>,
-    /// When certificates have to be looked at again.
-    look_again: Option<SystemTime>,
-    /// What decides whether a change of the configuration resource needs work.
+    /// When certificates have to be checked again.
+    certificates_due: Option<SystemTime>,
+    /// The parts of the configuration resource whose change needs a reconcile.
     configuration_seen: Option<[Value; 4]>,
-    /// When the status was written last.
-    told: Option<Instant>,
-    /// When to write what was not worth a write yet.
-    held_back: Option<Instant>,
-    /// When a workload that just became ready will have stayed so for long enough.
+    /// When the status was last written.
+    status_written: Option<Instant>,
+    /// When a change of mere messages is due to be written.
+    details_due: Option<Instant>,
+    /// When the [hold](crate::workloads::HOLD) of the last workload that became ready ends.
     ready_at: Option<Instant>,
 }
 
-/// What is remembered between reconciles of one and the same configuration resource. All of it may be
-/// lost: then some things are looked at again.
+/// State that is kept between reconciles of one configuration resource. It may be lost: then the operator checks a few
+/// things again.
 #[derive(Debug, Default)]
-struct Memory {
-    /// Which one; empty when there is none.
+struct History {
+    /// Uid of the configuration resource; empty if there is none.
     uid: String,
-    /// Components that were deployed, with their workloads.
+    /// Deployed components with their workloads.
     deployed: Vec<(&'static str, Vec<ObjectId>)>,
-    /// How far what the node state operator deploys is, if it is asked for.
+    /// Progress of the operands of the node state operator, if they are requested.
     second_step: Option<Workload>,
-    /// Their generations, as far as they were seen.
+    /// Observed generations of the workloads.
     generations: BTreeMap<ObjectId, i64>,
-    /// Since when they are ready.
+    /// Since when the workloads are ready.
     ready_since: ReadySince,
-    /// Whether a workload was made in this reconcile.
-    made: bool,
-    /// Objects of earlier versions that are known to be gone, and definitions that are known to be nobody's.
+    /// Whether this reconcile created a workload.
+    created_workload: bool,
+    /// Objects of earlier versions that are known to be gone, and definitions that are known to have no owner.
     gone: BTreeSet<ObjectId>,
     /// Whether the last reconcile failed, in whole or in part.
     failed: bool,
 }
 
-/// What a reconcile led to.
-struct Outcome {
-    /// What was rendered.
+struct Reconciled {
     groups: Vec<Group>,
-    /// What went wrong with some of it.
     failures: Failures,
 }
 
-/// The end of a reconcile before its goal.
-struct Stop {
+/// A reconcile that was aborted.
+struct Abort {
     failure: Failure,
-    /// Whether it may go better without a change.
+    /// Whether a retry may succeed without a change.
     retry: bool,
 }
 
-impl Stop {
+impl Abort {
     fn retry(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             failure: Failure {
@@ -139,7 +134,7 @@ impl Stop {
     }
 }
 
-impl From<Rejection> for Stop {
+impl From<Rejection> for Abort {
     fn from(rejection: Rejection) -> Self {
         Self {
             failure: Failure {
@@ -152,8 +147,7 @@ impl From<Rejection> for Stop {
 }
 
 impl Reconciler {
-    /// A reconciler that believes the cache.
-    pub fn new(
+    pub(crate) fn new(
         applier: Applier,
         recorder: Recorder,
         settings: Settings,
@@ -168,97 +162,95 @@ impl Reconciler {
             platform,
             definitions,
             metrics,
-            memory: Memory::default(),
+            history: History::default(),
             blocked: Vec::new(),
-            look_again: None,
+            certificates_due: None,
             configuration_seen: None,
-            told: None,
-            held_back: None,
+            status_written: None,
+            details_due: None,
             ready_at: None,
         }
     }
 
-    /// What kind of cluster this is, as far as that was found out since.
-    pub fn set_platform(&mut self, platform: Platform) {
+    pub(crate) fn set_platform(&mut self, platform: Platform) {
         self.platform = platform;
     }
 
-    /// What kind of cluster this is.
-    pub fn platform(&self) -> Platform {
+    pub(crate) fn platform(&self) -> Platform {
         self.platform
     }
 
-    /// One reconcile: everything is brought about that can be, and the status says what could not.
-    pub async fn reconcile(&mut self) -> Result<(), Error> {
-        // What was to be done later belongs to the reconcile before: this one says anew what is left.
-        self.look_again = None;
-        self.held_back = None;
+    /// Runs one reconcile: applies as much as possible, and reports failures in the status.
+    pub(crate) async fn reconcile(&mut self) -> Result<(), Error> {
+        // The deadlines of the reconcile before are void: this one sets its own.
+        self.certificates_due = None;
+        self.details_due = None;
         self.ready_at = None;
         let Some(cr) = self.resource() else {
-            self.memory = Memory::default();
-            self.measure_nothing();
+            self.history = History::default();
+            self.measure_absence();
             return self.withdraw().await;
         };
-        // Of one that was deleted and made anew in a moment, both are heard of at once.
-        if self.memory.uid != cr.uid {
-            self.memory = Memory {
+        // A deletion and a creation in quick succession arrive as one change.
+        if self.history.uid != cr.uid {
+            self.history = History {
                 uid: cr.uid.clone(),
-                ..Memory::default()
+                ..History::default()
             };
         }
-        // A profile that is not valid changes nothing: the status says what is wrong with it.
+        // An invalid profile changes nothing: the status has its error.
         if let Some(settings) = cr.tls_settings() {
             self.metrics.publish_tls(&settings);
         }
         self.report_losses(&cr).await;
-        let mut outcome = self.bring_about(&cr).await;
-        if let Err(error) = self.keep_certificates(&cr).await {
+        let mut outcome = self.apply_configuration(&cr).await;
+        if let Err(error) = self.rotate_certificates(&cr).await {
             let component = KubevirtIpamController.name();
             match &mut outcome {
-                Ok(outcome) => outcome.failures.note(component, reason::APPLY, error),
+                Ok(outcome) => outcome.failures.add(component, reason::APPLY, error),
                 Err(stop) => {
-                    tracing::error!(component, error, "cannot keep certificates");
+                    tracing::error!(component, error, "cannot issue or rotate certificates");
                     stop.retry = true;
                 }
             }
         }
         self.report_modifications(&cr).await;
-        let (finding, again) = self.judge(outcome);
+        let (finding, retry_reason) = self.judge(outcome);
         self.write_status(&cr, &finding).await?;
-        match again {
+        match retry_reason {
             Some(message) => Err(Error::Failed(message)),
             None => Ok(()),
         }
     }
 
-    /// What follows from the outcome: for the status, and why to try again without a change.
-    fn judge(&mut self, outcome: Result<Outcome, Stop>) -> (Finding, Option<String>) {
+    /// The finding for the status, and the reason for a retry.
+    fn judge(&mut self, outcome: Result<Reconciled, Abort>) -> (Finding, Option<String>) {
         match outcome {
-            Ok(Outcome { groups, failures }) => {
-                let again = failures.all().map(|failure| failure.message);
-                self.memory.failed = again.is_some();
+            Ok(Reconciled { groups, failures }) => {
+                let retry_reason = failures.all().map(|failure| failure.message);
+                self.history.failed = retry_reason.is_some();
                 let components = self.components();
                 let finding = Finding::Applied {
                     components,
                     containers: render::containers(&groups),
                     failures,
                 };
-                (finding, again)
+                (finding, retry_reason)
             }
-            Err(Stop { failure, retry }) => {
+            Err(Abort { failure, retry }) => {
                 let (reason, error) = (failure.reason, &failure.message);
-                tracing::error!(reason, error, "cannot bring about the configuration");
-                self.memory.failed = true;
-                let again = retry.then(|| failure.message.clone());
+                tracing::error!(reason, error, "cannot apply the configuration");
+                self.history.failed = true;
+                let retry_reason = retry.then(|| failure.message.clone());
                 let components = self.components();
-                (Finding::Rejected { failure, components }, again)
+                (Finding::Rejected { failure, components }, retry_reason)
             }
         }
     }
 
-    /// Whether a change of this object may need work. Of the configuration resource, a change of its
-    /// status does not: it is our own.
-    pub fn concerns(&mut self, id: &ObjectId) -> bool {
+    /// Whether a change of this object may need a reconcile. A change of the configuration resource's status does not:
+    /// the operator wrote it.
+    pub(crate) fn concerns(&mut self, id: &ObjectId) -> bool {
         if id.kind != api::names::NETWORK_ADDONS_KIND {
             return true;
         }
@@ -296,31 +288,31 @@ impl Reconciler {
         Some(Resource { object, uid })
     }
 
-    async fn bring_about(&mut self, cr: &Resource) -> Result<Outcome, Stop> {
+    async fn apply_configuration(&mut self, cr: &Resource) -> Result<Reconciled, Abort> {
         let mut failures = Failures::default();
         if let Some(Failure { reason, message }) = self.blockade() {
-            failures.note_general(reason, message);
+            failures.add_general(reason, message);
         }
         let settings = Arc::clone(&self.settings);
         let (observed, second_step) = self.observe_all(cr, &settings, &mut failures).await?;
         let plan = Plan::of(&observed)?;
-        self.memory.second_step = second_step;
-        self.memory.deployed.clone_from(&plan.deployed);
+        self.history.second_step = second_step;
+        self.history.deployed.clone_from(&plan.deployed);
         for (component, error) in &plan.unrendered {
-            failures.note(component, reason::RENDER, error.to_string());
+            failures.add(component, reason::RENDER, error.to_string());
         }
-        self.carry_out(&plan, &mut failures).await?;
+        self.execute(&plan, &mut failures).await?;
         let groups = plan.groups;
-        Ok(Outcome { groups, failures })
+        Ok(Reconciled { groups, failures })
     }
 
-    /// Everything that the plan depends on, and the progress of the second step.
+    /// Reads everything that the plan depends on, and the progress of the node state operator.
     async fn observe_all<'a>(
         &self,
         cr: &'a Resource,
         settings: &'a Settings,
         failures: &mut Failures,
-    ) -> Result<(Observed<'a>, Option<Workload>), Stop> {
+    ) -> Result<(Observed<'a>, Option<Workload>), Abort> {
         let cluster = Cluster {
             platform: self.platform,
             openshift_network: self.openshift_network().await?,
@@ -332,7 +324,7 @@ impl Reconciler {
             Lookup::Present(namespace) => Some(namespace),
             Lookup::Absent | Lookup::Unknown => {
                 let missing = format!("namespaces \"{}\" not found", own_namespace.name);
-                failures.note_general(reason::RENDER, messages::invalid_configuration(&[missing]));
+                failures.add_general(reason::RENDER, messages::invalid_configuration(&[missing]));
                 None
             }
         };
@@ -352,21 +344,21 @@ impl Reconciler {
     /// The definition of networks, until it is known to have no owner.
     async fn networks(&self, failures: &mut Failures) -> Option<Value> {
         let id = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
-        if self.memory.gone.contains(&id) {
+        if self.history.gone.contains(&id) {
             return None;
         }
         match self.applier.get(&id).await {
             Ok(definition) => definition,
             Err(error) => {
                 let error = messages::invalid_configuration(&[error.to_string()]);
-                failures.note_general(reason::RENDER, error);
+                failures.add_general(reason::RENDER, error);
                 None
             }
         }
     }
 
-    /// The API for node state, with the progress of what its operator deploys; only observed where it is asked for. A
-    /// failure to read it is taken for the state that leads to most objects, so that none is pruned.
+    /// The `NMState` API and the progress of its operator; read only if `spec.nmstate` is set. If the read fails, the
+    /// state is assumed under which most objects are rendered, so that none is pruned.
     async fn node_state(&self, cr: &Resource, failures: &mut Failures) -> (NodeState, Option<Workload>) {
         if !cr.wants_node_state() {
             return (NodeState::default(), None);
@@ -375,26 +367,26 @@ impl Reconciler {
             Lookup::Present(definition) => detect::node_state_definition(&definition),
             Lookup::Absent | Lookup::Unknown => NodeStateDefinition::None,
         };
-        let wishes = match definition {
+        let nmstates = match definition {
             NodeStateDefinition::None => Ok(None),
             _ if self.cache().serves(object::NMSTATE) => Ok(Some(self.cache().list(object::NMSTATE))),
             _ => detect::node_states(self.applier.client()).await,
         };
-        match wishes {
-            Ok(wishes) => {
-                let second_step = nmstate::second_step(definition, wishes.as_deref());
-                let wish = detect::node_state_wish(wishes.as_deref());
-                (NodeState { definition, wish }, Some(second_step))
+        match nmstates {
+            Ok(nmstates) => {
+                let second_step = nmstate::second_step(definition, nmstates.as_deref());
+                let object = detect::nmstate_object(nmstates.as_deref());
+                (NodeState { definition, object }, Some(second_step))
             }
             Err(error) => {
-                failures.note(NMState.name(), reason::RENDER, client::message(&error));
-                let wish = NodeStateWish::None;
-                (NodeState { definition, wish }, None)
+                failures.add(NMState.name(), reason::RENDER, client::message(&error));
+                let object = NMStateObject::None;
+                (NodeState { definition, object }, None)
             }
         }
     }
 
-    async fn openshift_network(&self) -> Result<Option<OpenShiftNetwork>, Stop> {
+    async fn openshift_network(&self) -> Result<Option<OpenShiftNetwork>, Abort> {
         if !self.platform.openshift4 {
             return Ok(None);
         }
@@ -403,31 +395,31 @@ impl Reconciler {
             return Ok(detect::known_openshift_network(&known));
         }
         let network = detect::openshift_network(self.applier.client()).await;
-        network.map_err(|error| Stop::retry(reason::OPENSHIFT_NETWORK, client::message(&error)))
+        network.map_err(|error| Abort::retry(reason::OPENSHIFT_NETWORK, client::message(&error)))
     }
 
-    /// The record of the last reconcile under this very configuration resource, or the reason why it cannot be read.
-    fn applied(&self, cr: &Resource) -> Result<Result<Applied, String>, Stop> {
-        let id = applied::id(&self.settings.operator_namespace);
+    /// The record of the last reconcile of this configuration resource, or the reason why it cannot be read.
+    fn applied(&self, cr: &Resource) -> Result<Result<Record, String>, Abort> {
+        let id = record::id(&self.settings.operator_namespace);
         match self.cache().lookup(&id) {
             Lookup::Present(record) => {
-                Ok(applied::read_under(&record, &cr.uid).map_err(|error| error.to_string()))
+                Ok(record::read_under(&record, &cr.uid).map_err(|error| error.to_string()))
             }
-            Lookup::Absent => Ok(Ok(Applied::default())),
-            // Unknown is not absent: a new random range of addresses would be drawn.
+            Lookup::Absent => Ok(Ok(Record::default())),
+            // A record that is not synced is not an absent one: a new random range of addresses would be drawn.
             Lookup::Unknown => {
                 let error = messages::previous_configuration("it is not known yet");
-                Err(Stop::retry(reason::PREVIOUS_CONFIG, error))
+                Err(Abort::retry(reason::PREVIOUS_CONFIG, error))
             }
         }
     }
 }
 
-/// Two octets of the kernel's random numbers.
-fn random() -> Result<[u8; 2], Stop> {
+/// Two random octets of the kernel.
+fn random() -> Result<[u8; 2], Abort> {
     let mut octets = [0; 2];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut octets))
-        .map_err(|error| Stop::retry(reason::RENDER, format!("cannot read /dev/urandom: {error}")))?;
+        .map_err(|error| Abort::retry(reason::RENDER, format!("cannot read /dev/urandom: {error}")))?;
     Ok(octets)
 }

@@ -1,4 +1,4 @@
-//! From a complete specification to the objects that have to be there, in order (operator §8).
+//! From a complete specification to the ordered objects of the deployment (operator §8).
 
 use api::network_addons::Container;
 use kube_kit::{
@@ -13,24 +13,25 @@ use crate::{
     manifest::Error,
 };
 
-/// The objects of one component.
+/// The rendered objects of one component.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Name of the component.
-    pub component: &'static str,
-    /// Its objects in the order in which they are applied.
+    pub(crate) component: &'static str,
+    /// The objects in the order in which they are applied.
     pub objects: Vec<Value>,
-    /// Objects that belong to it and are not rendered: what is in them is decided with what is there.
-    pub issued: Vec<ObjectId>,
+    /// Objects that belong to the component and are not rendered, such as Secrets: their content depends on the
+    /// observed state.
+    pub(crate) issued: Vec<ObjectId>,
 }
 
-/// The objects of all components that are deployed, complete with labels and owners.
+/// The objects of all deployed components, with labels and owners.
 pub fn render(context: &Context<'_>, stamp: &Stamp) -> Result<Vec<Group>, Error> {
     each(context, stamp).map(|(_, group)| group).collect()
 }
 
-/// Like [`render`], each component for itself, by name: one that can't be rendered is not in the way of the others.
-pub fn each<'a>(
+/// Renders each component by itself, and returns the results by name: one that cannot be rendered does not affect the
+/// others.
+pub(crate) fn each<'a>(
     context: &'a Context<'_>,
     stamp: &'a Stamp,
 ) -> impl Iterator<Item = (&'static str, Result<Group, Error>)> + 'a {
@@ -46,7 +47,7 @@ fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Res
         .into_iter()
         .map(crate::manifest::Manifest::into_value)
         .collect();
-    // Stable: otherwise the order is that of the component.
+    // The sort is stable: objects of one rank keep the order of the component.
     objects.sort_by_key(rank);
     Ok(Group {
         component: component.name(),
@@ -55,8 +56,8 @@ fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Res
     })
 }
 
-/// What others stand on is applied first: namespaces and definitions, then accounts with all that gives them rights. A pod
-/// that starts before its account is refused, or finds that it may do nothing.
+/// Rank of an object: prerequisites are applied first. Namespaces and definitions come before accounts and their
+/// rights, because a pod that starts before its account is refused, and one that starts before its rights gets errors.
 fn rank(object: &Value) -> u8 {
     const FOUNDATIONS: [Kind; 2] = [object::NAMESPACE, object::CUSTOM_RESOURCE_DEFINITION];
     const ACCESS: [Kind; 6] = [
@@ -83,9 +84,8 @@ fn enabled<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Co
         .filter(|component| component.enabled(context.spec))
 }
 
-/// Objects of earlier versions that have to go before the enabled components are applied, each with the component that
-/// waits for that.
-pub fn leftovers(context: &Context<'_>) -> Vec<(&'static str, ObjectId)> {
+/// Objects of earlier versions that must be gone before the enabled components are applied, each with its component.
+pub(crate) fn leftovers(context: &Context<'_>) -> Vec<(&'static str, ObjectId)> {
     let of = |component: &'static dyn Component| {
         let leftovers = component.leftovers(context.cluster).iter();
         leftovers.map(move |leftover| (component.name(), leftover.id(context.namespace)))
@@ -104,11 +104,11 @@ impl Leftover {
     }
 }
 
-/// Objects that operators before ours left behind, and that go if the configuration resource owns them
-/// (operator §9.2): the old node state component, the passt binding, and what else was forgotten; of the secondary DNS
-/// nothing where it is asked for, also not while its program is still to come. What stands in the way of a component is
-/// among them: it is not removed before the component is applied when nobody asks for that any more.
-pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
+/// Leftovers of earlier operators, which are deleted if the configuration resource owns them (operator §9.2): the old
+/// node state component, the passt binding, and other forgotten objects. Those of the secondary DNS are kept if it is
+/// requested, even while its program is not deployed yet. Objects that conflict with a component are included: they are
+/// not deleted before the component is applied once it is no longer requested.
+pub(crate) fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
     const fn operands(kind: Kind, name: &'static str) -> Leftover {
         Leftover {
             kind,
@@ -148,7 +148,7 @@ pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
         // Of the first generation's kubemacpool (operands §12).
         operands(object::POD_DISRUPTION_BUDGET, "mac-controller-manager"),
     ];
-    // Of releases that forgot them when the secondary DNS was given up (secondary-dns §1).
+    // Of releases that left them behind when the secondary DNS was disabled (secondary-dns §1).
     const SECONDARY_DNS: [Leftover; 6] = [
         operands(object::CONFIG_MAP, "secondary-dns"),
         cluster(object::CLUSTER_ROLE, "secondary"),
@@ -173,9 +173,9 @@ pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
         .collect()
 }
 
-/// What is recorded of the objects: all that may have to be pruned one day. Definitions and namespaces
-/// are kept for ever (operator §9.2).
-pub fn inventory(groups: &[Group]) -> Inventory {
+/// The inventory of the objects: all that may have to be pruned later. Definitions and namespaces are never pruned
+/// (operator §9.2).
+pub(crate) fn inventory(groups: &[Group]) -> Inventory {
     groups.iter().fold(Inventory::default(), |all, group| {
         let rendered = group.objects.iter().map(ObjectId::of);
         let ids = rendered.chain(group.issued.iter().cloned());
@@ -186,9 +186,9 @@ pub fn inventory(groups: &[Group]) -> Inventory {
     })
 }
 
-/// What to remove: on record, no longer rendered, and not of one of the components that can't be rendered now. As long as
-/// there is one, what an earlier version recorded without its component may be of it.
-pub fn superfluous(planned: &Inventory, groups: &[Group], unrendered: &[&str]) -> Vec<ObjectId> {
+/// The objects to delete: recorded, no longer rendered, and not of a component that currently cannot be rendered. As
+/// long as there is such a component, entries without a component, which an earlier version recorded, are kept.
+pub(crate) fn superfluous(planned: &Inventory, groups: &[Group], unrendered: &[&str]) -> Vec<ObjectId> {
     planned.prune(&inventory(groups), |id| {
         let is_held = |component: Option<&str>| match component {
             Some(component) => unrendered.contains(&component),
@@ -199,17 +199,15 @@ pub fn superfluous(planned: &Inventory, groups: &[Group], unrendered: &[&str]) -
 }
 
 /// Whether an object is never pruned.
-pub fn is_kept(id: &ObjectId) -> bool {
+pub(crate) fn is_kept(id: &ObjectId) -> bool {
     id.kind == object::CUSTOM_RESOURCE_DEFINITION.kind || id.kind == object::NAMESPACE.kind
 }
 
-/// Whether an object is a DaemonSet or a Deployment.
-pub fn is_workload(id: &ObjectId) -> bool {
+pub(crate) fn is_workload(id: &ObjectId) -> bool {
     id.group == "apps" && matches!(id.kind.as_str(), "DaemonSet" | "Deployment")
 }
 
-/// Workloads among the objects of a component, in order.
-pub fn workloads(group: &Group) -> Vec<ObjectId> {
+pub(crate) fn workloads(group: &Group) -> Vec<ObjectId> {
     group
         .objects
         .iter()
@@ -218,8 +216,8 @@ pub fn workloads(group: &Group) -> Vec<ObjectId> {
         .collect()
 }
 
-/// Containers for the status: of each DaemonSet and Deployment the init containers, then the others.
-pub fn containers(groups: &[Group]) -> Vec<Container> {
+/// Containers for the status: the init containers of each DaemonSet and Deployment, then its containers.
+pub(crate) fn containers(groups: &[Group]) -> Vec<Container> {
     let mut all = Vec::new();
     for object in groups.iter().flat_map(|group| &group.objects) {
         let text = |value: &Value, pointer: &str| {

@@ -1,4 +1,4 @@
-//! The configuration resource as it was last seen.
+//! The configuration resource in its last observed state.
 
 use std::sync::Arc;
 
@@ -9,57 +9,54 @@ use serde_json::{Value, json};
 
 use crate::{cluster_facts::Cluster, configuration, labels::Stamp, settings::Settings, tls::TlsSettings};
 
-/// Identity of the one configuration resource that counts.
-pub fn id() -> ObjectId {
+/// Identity of the one configuration resource that is reconciled.
+pub(crate) fn id() -> ObjectId {
     object::NETWORK_ADDONS_CONFIG.object(None, api::names::NETWORK_ADDONS_SINGLETON)
 }
 
-/// Whether an object is deleted once all that it owns is.
-pub fn is_deleted_in_foreground(object: &Value) -> bool {
+/// Whether the deletion of an object waits only for the deletion of its dependents.
+pub(crate) fn is_deleted_in_foreground(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     object.pointer("/metadata/deletionTimestamp").is_some()
         && finalizers.is_some_and(|list| list.contains(&json!("foregroundDeletion")))
 }
 
-/// The configuration resource.
-pub struct Resource {
-    /// The object as JSON.
-    pub object: Arc<Value>,
-    /// Its uid.
-    pub uid: String,
+pub(crate) struct Resource {
+    pub(crate) object: Arc<Value>,
+    pub(crate) uid: String,
 }
 
 impl Resource {
-    /// The specification, if it is valid; otherwise what is wrong with it.
-    pub fn validated(&self, cluster: &Cluster) -> Result<NetworkAddonsConfigSpec, Vec<String>> {
+    /// The specification, or its errors.
+    pub(crate) fn validated(&self, cluster: &Cluster) -> Result<NetworkAddonsConfigSpec, Vec<String>> {
         let spec = self.object.get("spec").cloned().unwrap_or_default();
         let spec = configuration::read(spec).map_err(|error| vec![error.to_string()])?;
         let errors = configuration::validate(&spec, cluster);
         if errors.is_empty() { Ok(spec) } else { Err(errors) }
     }
 
-    /// What the TLS profile means, if it means anything.
-    pub fn tls_settings(&self) -> Option<TlsSettings> {
+    /// The settings of the TLS profile, if it is valid.
+    pub(crate) fn tls_settings(&self) -> Option<TlsSettings> {
         let profile = self.object.pointer("/spec/tlsSecurityProfile").cloned();
         let spec = json!({ "tlsSecurityProfile": profile });
         let spec = configuration::read(spec).ok()?;
         TlsSettings::of(spec.tls_security_profile.as_ref()).ok()
     }
 
-    /// Whether the specification asks for the MAC pool.
-    pub fn wants_mac_pool(&self) -> bool {
+    /// Whether the specification enables the MAC pool.
+    pub(crate) fn wants_mac_pool(&self) -> bool {
         self.object
             .pointer("/spec/kubeMacPool")
             .is_some_and(Value::is_object)
     }
 
-    /// Whether the specification asks for node state.
-    pub fn wants_node_state(&self) -> bool {
+    /// Whether the specification enables node state.
+    pub(crate) fn wants_node_state(&self) -> bool {
         self.object.pointer("/spec/nmstate").is_some_and(Value::is_object)
     }
 
-    /// What its objects get: labels and owner.
-    pub fn stamp(&self, settings: &Settings) -> Stamp {
+    /// Labels and owner of the objects that are rendered for it.
+    pub(crate) fn stamp(&self, settings: &Settings) -> Stamp {
         let labels = self.object.pointer("/metadata/labels").and_then(Value::as_object);
         let labels = labels.into_iter().flatten();
         Stamp {
@@ -77,8 +74,8 @@ impl Resource {
         }
     }
 
-    /// As the object of an event.
-    pub fn reference(&self) -> ObjectReference {
+    /// The subject of events about it.
+    pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some(object::NETWORK_ADDONS_CONFIG.api_version()),
             kind: Some(api::names::NETWORK_ADDONS_KIND.to_owned()),
@@ -90,7 +87,7 @@ impl Resource {
 }
 
 /// The uid of the configuration resource that owns an object, if one does.
-pub fn owner_uid(object: &Value) -> Option<&str> {
+pub(crate) fn owner_uid(object: &Value) -> Option<&str> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners
         .iter()
@@ -98,15 +95,15 @@ pub fn owner_uid(object: &Value) -> Option<&str> {
     owner.get("uid")?.as_str()
 }
 
-/// A status that can't be read counts as none: it is written anew.
-pub fn read_status(status: Value) -> NetworkAddonsConfigStatus {
+/// A status that cannot be parsed counts as empty, and is overwritten.
+pub(crate) fn read_status(status: Value) -> NetworkAddonsConfigStatus {
     serde_json::from_value(status).unwrap_or_default()
 }
 
-/// A merge patch that leaves nothing of the old status. The API server refuses it for another object of the same name,
-/// whose status is not this one's.
-pub fn status_patch(uid: &str, live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
-    // Texts in lists: writing them cannot fail.
+/// A merge patch that replaces the whole status. It contains the uid, so that the API server refuses it for another
+/// object of the same name.
+pub(crate) fn status_patch(uid: &str, live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
+    // These are texts and lists, whose serialization cannot fail.
     let mut patch = serde_json::to_value(status).unwrap_or_default();
     if let (Some(patch), Some(live)) = (patch.as_object_mut(), live.as_object()) {
         for key in live.keys() {
@@ -121,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_written_over_the_old_one_of_the_same_object() {
+    fn status_patch_replaces_whole_status_of_same_uid() {
         let live = json!({ "observedVersion": "1", "strange": 1 });
         let patch = status_patch("u", &live, &NetworkAddonsConfigStatus::default());
         assert_eq!(patch["metadata"], json!({ "uid": "u" }));
@@ -129,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_deletion_in_the_foreground_removes_what_is_owned() {
+    fn only_foreground_deletion_is_deleted_in_foreground() {
         for (metadata, expected) in [
             (json!({}), false),
             (json!({ "finalizers": ["foregroundDeletion"] }), false),

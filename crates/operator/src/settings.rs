@@ -1,23 +1,23 @@
-//! What the operator is told by its environment (operator §2).
+//! Settings of the operator from its environment (operator §2).
 
 use crate::{images::Images, names::env};
 
 /// Settings of the operator.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
-    /// Version for status and labels; may be empty.
+    /// Version in status and labels; may be empty.
     pub operator_version: String,
     /// Namespace of the operator.
     pub operator_namespace: String,
-    /// Namespace of everything that is deployed.
+    /// Namespace of the operands.
     pub operand_namespace: String,
-    /// Name of the operator's own pod, when it runs in one.
+    /// Name of the operator's own pod, if it runs in one.
     pub pod_name: Option<String>,
-    /// Image of the operator as the manifest names it, when its own pod can't be asked.
+    /// The operator's image as its Deployment names it, for the case that its own pod cannot be read.
     pub operator_image: Option<String>,
-    /// Images that variables name; the operator's own is found out later.
+    /// Images from environment variables; the operator's own image is detected later.
     pub images: Images,
-    /// Who monitors what is deployed.
+    /// The monitoring stack.
     pub prometheus: Prometheus,
 }
 
@@ -28,11 +28,11 @@ pub struct Prometheus {
     pub namespace: String,
     /// Name of its service account.
     pub service_account: String,
-    /// Where alerts link to; `%s` stands for the name of the alert, exactly once.
+    /// Template of the links of alerts, with exactly one `%s` for the name of the alert.
     pub runbook_url_template: String,
 }
 
-/// What stands for the name of the alert in a template of links.
+/// Placeholder for the name of the alert.
 const ALERT: &str = "%s";
 
 impl Default for Prometheus {
@@ -59,28 +59,28 @@ impl Prometheus {
         })
     }
 
-    /// Where an alert links to.
-    pub fn runbook_url(&self, alert: &str) -> String {
+    /// The link of an alert.
+    pub(crate) fn runbook_url(&self, alert: &str) -> String {
         self.runbook_url_template.replacen(ALERT, alert, 1)
     }
 }
 
-/// What is missing in the environment.
+/// A missing or invalid environment variable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The namespace of the operator.
+    /// `OPERATOR_NAMESPACE` is missing.
     #[error("environment variable OPERATOR_NAMESPACE has to be set")]
     OperatorNamespace,
-    /// The namespace to watch, which may be empty.
+    /// `WATCH_NAMESPACE` is missing; it may be empty.
     #[error("WATCH_NAMESPACE must be set")]
     WatchNamespace,
-    /// Where alerts link to.
+    /// The template of links has not exactly one placeholder.
     #[error("runbook URL template must have exactly 1 %s substring")]
     RunbookUrlTemplate,
 }
 
 impl Settings {
-    /// Reads the environment through `lookup`. Variables of earlier generations are not looked at.
+    /// Reads the environment through `lookup`. Variables of earlier generations are ignored.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let operator_namespace = set(env::OPERATOR_NAMESPACE).ok_or(Error::OperatorNamespace)?;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_namespaces_are_asked_for_in_the_established_words() {
+    fn missing_namespaces_are_reported_with_upstream_texts() {
         let error = |variables| read(variables).expect_err("an error").to_string();
         assert_eq!(
             error(&[]),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operands_live_beside_the_operator_unless_told_otherwise() {
+    fn operand_namespace_defaults_to_operator_namespace() {
         let base = [("OPERATOR_NAMESPACE", "ns"), ("WATCH_NAMESPACE", "")];
         let settings = read(&base).expect("settings");
         assert_eq!(
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_monitoring_stack_is_the_usual_one_unless_told_otherwise() {
+    fn monitoring_stack_defaults_to_openshift_monitoring() {
         let base = [("OPERATOR_NAMESPACE", "ns"), ("WATCH_NAMESPACE", "")];
         let prometheus = |more: &[(&str, &str)]| read(&[&base, more].concat()).map(|it| it.prometheus);
         let found = prometheus(&[("MONITORING_NAMESPACE", ""), ("MONITORING_SERVICE_ACCOUNT", "")]);

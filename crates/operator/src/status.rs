@@ -1,5 +1,5 @@
-//! The status of the configuration resource: a pure function of the status before and of what was found
-//! out since (operator §7).
+//! The status of the configuration resource: a pure function of the previous status and the finding of a reconcile
+//! (operator §7).
 //!
 //! ```text
 //! failures, by component ───────┐
@@ -7,9 +7,9 @@
 //! containers that were rendered ┘        └──> events
 //! ```
 //!
-//! What holds whatever is found, in whatever order: Available is never True together with Degraded or Progressing, nor
-//! while a component's own condition is not True; neither becomes True while a workload has been ready for less than
-//! [`HOLD`](workloads::HOLD); a finding that says nothing new changes nothing and tells nothing.
+//! Invariants for any sequence of findings: Available is never True together with Degraded or Progressing, nor while a
+//! component's own condition is not True; neither becomes True while a workload has been ready for less than
+//! [`HOLD`](workloads::HOLD); a finding that repeats the status changes nothing and emits no event.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ use crate::{
     workloads::{self, Progress, Workload},
 };
 
-/// Whether everything that is asked for is there.
-pub fn is_available(status: &NetworkAddonsConfigStatus) -> bool {
+/// Whether the requested components are available.
+pub(crate) fn is_available(status: &NetworkAddonsConfigStatus) -> bool {
     let available = status
         .conditions
         .iter()
@@ -33,62 +33,53 @@ pub fn is_available(status: &NetworkAddonsConfigStatus) -> bool {
     available.is_some_and(|found| found.status == "True")
 }
 
-/// What was found out in a reconcile.
+/// The result of a reconcile.
 #[derive(Clone, Debug)]
-pub enum Finding {
-    /// Nothing of the configuration was applied; what was deployed before is left as it is.
+pub(crate) enum Finding {
+    /// The configuration as a whole was rejected; deployed components are unchanged.
     Rejected {
-        /// Why.
         failure: Failure,
-        /// What was deployed before; empty when that is not known, such as after a restart.
+        /// Components that were deployed before; empty if that is unknown, such as after a restart.
         components: Vec<Component>,
     },
-    /// A workload that was applied before is gone; it is not restored yet.
+    /// A workload that was applied before is gone, and not restored yet.
     Lost {
-        /// Which.
         failure: Failure,
-        /// What was deployed before.
+        /// Components that were deployed before.
         components: Vec<Component>,
     },
-    /// The configuration was applied, as far as it could be.
+    /// The configuration was applied, apart from the failures.
     Applied {
-        /// What could not.
         failures: Failures,
-        /// All components that are deployed, also those that failed.
+        /// All deployed components, including those that failed.
         components: Vec<Component>,
-        /// Containers that were rendered.
+        /// Rendered containers.
         containers: Vec<Container>,
     },
 }
 
-/// A deployed component.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Component {
-    /// Its name.
-    pub name: &'static str,
-    /// Its workloads, and how far they are.
-    pub workloads: Vec<Workload>,
+pub(crate) struct Component {
+    pub(crate) name: &'static str,
+    pub(crate) workloads: Vec<Workload>,
 }
 
 /// Sums up the workloads of all components.
-pub fn progress(components: &[Component]) -> Progress {
+pub(crate) fn progress(components: &[Component]) -> Progress {
     workloads::progress(components.iter().flat_map(|component| &component.workloads))
 }
 
-/// An event about the configuration resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Event {
-    /// How it is meant.
-    pub kind: Kind,
-    /// One word, or two.
-    pub reason: String,
-    /// For people.
-    pub message: String,
+pub(crate) struct Event {
+    pub(crate) kind: Kind,
+    /// Reason in CamelCase.
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
-/// Status and events that follow from a finding. The status is equal to `before` when nothing changed.
-/// Events are told once: not again as long as the status says the same.
-pub fn next(
+/// The status and the events that follow from a finding. The status equals `before` if nothing changed. An event is
+/// emitted once, and not again while the status stays the same.
+pub(crate) fn next(
     before: &NetworkAddonsConfigStatus,
     finding: &Finding,
     operator_version: &str,
@@ -125,7 +116,7 @@ pub fn next(
                     write.progress(&lines, operator_version);
                 }
             }
-            write.forget_all_but(components);
+            write.remove_all_but(components);
             write.components(components, failures);
         }
     }
@@ -138,8 +129,8 @@ pub fn next(
     (write.status, write.events)
 }
 
-/// Whether two statuses differ in nothing but messages, such as which nodes a roll-out waits for.
-pub fn differ_in_messages_alone(
+/// Whether two statuses differ in messages alone, such as the nodes that a roll-out waits for.
+pub(crate) fn differ_in_messages_alone(
     before: &NetworkAddonsConfigStatus,
     after: &NetworkAddonsConfigStatus,
 ) -> bool {
@@ -160,7 +151,7 @@ struct Write {
 }
 
 impl Write {
-    /// Of conditions of one type, which no operator writes, the first one stays.
+    /// Keeps the first of several conditions of one type, which no operator writes.
     fn keep_one_of_each(&mut self) {
         let mut seen = BTreeSet::new();
         self.status
@@ -212,7 +203,7 @@ impl Write {
         );
     }
 
-    /// Degraded is True for the failure; its event is told when that is news.
+    /// Sets Degraded to True, with an event if that is a change.
     fn degraded(&mut self, failure: &Failure) {
         let known = self.find(condition::DEGRADED).is_some_and(|found| {
             found.status == "True" && found.reason == failure.reason && found.message == failure.message
@@ -255,14 +246,15 @@ impl Write {
         );
     }
 
-    /// Whether a condition becomes True only after [`HOLD`](workloads::HOLD): it says otherwise by now. One that is not
-    /// there, as under an operator that writes none for components, counts as saying what Available says.
+    /// Whether a condition becomes True only after [`HOLD`](workloads::HOLD): it is not True now. An absent condition
+    /// counts as equal to Available, because earlier operators write none for components.
     fn waits(&self, kind: &str) -> bool {
         let found = self.find(kind).or_else(|| self.find(condition::AVAILABLE));
         found.is_some_and(|found| found.status != "True")
     }
 
-    /// Whether Available waits for workloads that just became ready, itself or because their component's condition does.
+    /// Whether Available has to wait for workloads that just became ready, directly or through the condition of a
+    /// component.
     fn has_to_wait(&self, components: &[Component]) -> bool {
         let just_ready = |component: &&Component| {
             matches!(
@@ -275,7 +267,7 @@ impl Write {
             || all.any(|component| self.waits(&condition::of_component(component.name)))
     }
 
-    /// Each component's own condition says whether it alone is available.
+    /// Sets each component's own condition to whether that component is available.
     fn components(&mut self, components: &[Component], failures: &Failures) {
         for component in components {
             let kind = condition::of_component(component.name);
@@ -293,8 +285,8 @@ impl Write {
         }
     }
 
-    /// What is not deployed any more has no condition.
-    fn forget_all_but(&mut self, components: &[Component]) {
+    /// Removes the conditions of components that are no longer deployed.
+    fn remove_all_but(&mut self, components: &[Component]) {
         self.status.conditions.retain(|found| {
             !condition::is_of_component(&found.kind)
                 || components

@@ -1,4 +1,4 @@
-//! From the TLS profile in the specification to what servers are told (operator §5.4).
+//! From the TLS profile in the specification to the settings of servers (operator §5.4).
 
 use api::network_addons::{CIPHERS, TlsSecurityProfile};
 use kube_kit::tls::ciphers::IANA_NAMES;
@@ -8,23 +8,23 @@ use crate::messages::specification;
 /// TLS settings of a server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsSettings {
-    /// Lowest version, such as `VersionTLS12`.
-    pub min_version: String,
-    /// Ciphers below TLS 1.3 by IANA's names, in order; none means the server's own choice.
-    pub ciphers: Vec<&'static str>,
+    /// Minimum version, such as `VersionTLS12`.
+    pub(crate) min_version: String,
+    /// IANA names of the ciphers below TLS 1.3, in order; empty for the server's default.
+    pub(crate) ciphers: Vec<&'static str>,
 }
 
 impl TlsSettings {
-    /// What the profile means; none means Modern. A custom profile counts whatever the type says.
+    /// The settings of a profile; `None` counts as Modern. Custom settings take effect whatever the type is.
     ///
     /// # Errors
-    /// The text for the condition, when the profile names no settings at all.
-    pub fn of(profile: Option<&TlsSecurityProfile>) -> Result<Self, String> {
+    /// The text for the condition, if the profile is invalid.
+    pub(crate) fn of(profile: Option<&TlsSecurityProfile>) -> Result<Self, String> {
         let Some(profile) = profile else {
             return Ok(Self::new("VersionTLS13", &CIPHERS[..3]));
         };
         if let Some(custom) = &profile.custom {
-            // A profile with ciphers alone leaves the version to us.
+            // A profile may have ciphers alone.
             let version = if custom.min_tls_version.is_empty() {
                 "VersionTLS12"
             } else {
@@ -58,8 +58,8 @@ impl TlsSettings {
         }
     }
 
-    /// Command-line arguments of a server; the one for ciphers is left out when there are none.
-    pub fn arguments(&self) -> Vec<String> {
+    /// Command-line arguments of a server; without the argument for ciphers if there are none.
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![format!("--tls-min-version={}", self.min_version)];
         if !self.ciphers.is_empty() {
             arguments.push(format!("--tls-cipher-suites={}", self.ciphers.join(",")));
@@ -80,7 +80,7 @@ mod tests {
 
     // operator#48
     #[test]
-    fn without_a_profile_servers_speak_tls_1_3() {
+    fn absent_profile_means_tls_1_3() {
         assert_eq!(arguments(json!(null)), ["--tls-min-version=VersionTLS13"]);
         assert_eq!(
             arguments(json!({ "type": "Modern", "modern": {} })),
@@ -90,7 +90,7 @@ mod tests {
 
     // operator#49
     #[test]
-    fn the_old_profile_has_eighteen_ciphers_in_order() {
+    fn old_profile_has_eighteen_ciphers_in_order() {
         let ciphers = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
             TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,\
             TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,\
@@ -110,7 +110,7 @@ mod tests {
 
     // operator#50
     #[test]
-    fn the_intermediate_profile_has_six_ciphers() {
+    fn intermediate_profile_has_six_ciphers() {
         let ciphers = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
             TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,\
             TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256";
@@ -125,7 +125,7 @@ mod tests {
 
     // operator#51, operator#52, operator#53
     #[test]
-    fn a_custom_profile_counts_whatever_the_type_says() {
+    fn custom_settings_take_effect_with_any_type() {
         let rsa = "--tls-cipher-suites=TLS_RSA_WITH_AES_128_CBC_SHA,TLS_RSA_WITH_AES_256_CBC_SHA";
         for kind in ["Custom", "Old", ""] {
             let custom = json!({ "ciphers": ["AES128-SHA", "AES256-SHA"], "minTLSVersion": "VersionTLS12" });
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_without_settings_is_an_error() {
+    fn profile_without_settings_is_refused() {
         for (profile, error) in [
             (
                 json!({}),

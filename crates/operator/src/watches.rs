@@ -1,9 +1,8 @@
-//! What is watched, so that nothing has to be asked for: the configuration resource, and everything that
-//! was rendered, by the label that it all carries.
+//! The watches of the operator: the configuration resource, and all rendered objects by their common label.
 //!
-//! Some kinds somebody else defines, now, later or never. Their definitions are watched by name, metadata alone: a
-//! connection and about a kilobyte each, however many definitions there are besides. A kind is watched as soon as its
-//! definition is there, and no longer when that goes; nobody waits for what such a watch knows.
+//! Some kinds belong to other products, which may be installed now, later or never. Their definitions are watched by
+//! name, metadata alone: each costs a connection and about a kilobyte, however many other definitions exist. A kind is
+//! watched while its definition exists; the operator does not wait for these watches to sync.
 
 use api::names::MANAGED_BY_LABEL;
 use kube::Client;
@@ -15,7 +14,7 @@ use kube_kit::{
 
 use crate::{cluster_facts::Platform, components::kubevirt_ipam_controller, names, settings::Settings};
 
-/// Kinds of rendered objects that every cluster knows.
+/// Kinds of rendered objects that every cluster serves.
 const RENDERED: [Kind; 13] = [
     object::DAEMON_SET,
     object::DEPLOYMENT,
@@ -32,7 +31,7 @@ const RENDERED: [Kind; 13] = [
     object::CUSTOM_RESOURCE_DEFINITION,
 ];
 
-/// Kinds of rendered objects that somebody else defines.
+/// Kinds of rendered objects that other products define.
 const RENDERED_IF_SERVED: [Kind; 5] = [
     object::SECURITY_CONTEXT_CONSTRAINTS,
     object::SERVICE_MONITOR,
@@ -41,21 +40,21 @@ const RENDERED_IF_SERVED: [Kind; 5] = [
     object::ISSUER,
 ];
 
-/// Kinds that decide what is rendered, and that somebody else defines.
+/// Kinds of other products that decide what is rendered.
 const DECIDING: [Kind; 2] = [object::OPENSHIFT_NETWORK, object::NMSTATE];
 
-/// Kinds of objects that are watched by their label.
-pub fn rendered_kinds() -> Vec<Kind> {
+/// Kinds of objects that are watched by label.
+#[cfg(test)]
+pub(crate) fn rendered_kinds() -> Vec<Kind> {
     [&RENDERED[..], &RENDERED_IF_SERVED[..]].concat()
 }
 
-/// Identity of the definition of a kind.
-pub fn definition(kind: Kind) -> ObjectId {
+pub(crate) fn definition(kind: Kind) -> ObjectId {
     let name = format!("{}.{}", kind.plural, kind.group);
     object::CUSTOM_RESOURCE_DEFINITION.object(None, &name)
 }
 
-/// The kinds whose definitions are watched, the configuration resource's own first.
+/// The kinds whose definitions are watched, starting with the configuration resource's own.
 fn defined() -> impl Iterator<Item = Kind> {
     [object::NETWORK_ADDONS_CONFIG]
         .into_iter()
@@ -63,21 +62,21 @@ fn defined() -> impl Iterator<Item = Kind> {
         .chain(DECIDING)
 }
 
-/// Which kind an object is the watched definition of.
-pub fn defined_by(id: &ObjectId) -> Option<Kind> {
+/// The kind that a watched definition defines.
+pub(crate) fn defined_by(id: &ObjectId) -> Option<Kind> {
     defined().find(|kind| definition(*kind) == *id)
 }
 
-/// Watches those definitions, whoever deployed them.
-pub fn definitions(client: &Client, cache: &Cache, changes: &mut Changes) {
+/// Watches these definitions, whatever their owner.
+pub(crate) fn definitions(client: &Client, cache: &Cache, changes: &mut Changes) {
     for kind in defined() {
         let named = Options::all().named(&definition(kind).name);
         changes.push(cache.watch_metadata(client.clone(), object::CUSTOM_RESOURCE_DEFINITION, &named));
     }
 }
 
-/// Watches a kind that somebody else defines.
-pub fn if_served(
+/// Watches a kind of another product.
+pub(crate) fn if_served(
     client: &Client,
     cache: &Cache,
     kind: Kind,
@@ -85,12 +84,12 @@ pub fn if_served(
 ) -> Watch<ObjectId, cache::Object> {
     let options = match kind {
         object::OPENSHIFT_NETWORK => Options::all().named(names::OPENSHIFT_CLUSTER),
-        // Others' wishes count too.
+        // Objects of other owners count too.
         object::NMSTATE => Options::all(),
         _ => ours(),
     };
     let trim = match kind {
-        // Their conditions tell how far their operator is.
+        // The conditions report the progress of the node state operator.
         object::NMSTATE => cache::keep_all,
         _ => cache::drop_status,
     };
@@ -98,9 +97,9 @@ pub fn if_served(
     cache.watch_if_served(client.clone(), kind, namespace, &options, trim)
 }
 
-/// What a platform is once these kinds are served: what they were found to be at start or since, they stay until their
-/// definition goes.
-pub fn platform(before: Platform, serves: impl Fn(Kind) -> bool) -> Platform {
+/// The platform after these kinds were observed as served. A kind that was detected before stays until its definition
+/// is deleted.
+pub(crate) fn platform(before: Platform, serves: impl Fn(Kind) -> bool) -> Platform {
     let mut platform = before;
     platform.openshift4 |= serves(object::OPENSHIFT_NETWORK);
     platform.scc |= serves(object::SECURITY_CONTEXT_CONSTRAINTS);
@@ -108,8 +107,8 @@ pub fn platform(before: Platform, serves: impl Fn(Kind) -> bool) -> Platform {
     platform
 }
 
-/// What a platform is without a kind.
-pub fn platform_without(before: Platform, kind: Kind) -> Platform {
+/// The platform without a kind.
+pub(crate) fn platform_without(before: Platform, kind: Kind) -> Platform {
     let mut platform = before;
     match kind {
         object::OPENSHIFT_NETWORK => platform.openshift4 = false,
@@ -120,8 +119,8 @@ pub fn platform_without(before: Platform, kind: Kind) -> Platform {
     platform
 }
 
-/// The kinds that make a platform what it was found to be at start.
-pub fn found_at_start(platform: Platform) -> Vec<Kind> {
+/// The kinds behind the platform that was detected at start.
+pub(crate) fn found_at_start(platform: Platform) -> Vec<Kind> {
     let kinds = [
         (platform.openshift4, object::OPENSHIFT_NETWORK),
         (platform.scc, object::SECURITY_CONTEXT_CONSTRAINTS),
@@ -138,9 +137,9 @@ fn ours() -> Options {
     Options::all().labels(format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY))
 }
 
-/// Starts the watches of kinds that every cluster knows, and of the configuration resource; the cache looks things up
-/// in them.
-pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
+/// Starts the watches of kinds that every cluster serves, and of the configuration resource, and adds them to the
+/// cache.
+pub(crate) fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     let mut changes = Changes::new();
     let mut watch = |kind: Kind, namespace: &str, options: &Options| {
         let namespace = kind.namespaced.then_some(namespace);
@@ -153,18 +152,18 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     let (own, operands) = (&settings.operator_namespace, &settings.operand_namespace);
     let singleton = Options::all().named(api::names::NETWORK_ADDONS_SINGLETON);
     watch(object::NETWORK_ADDONS_CONFIG, "", &singleton);
-    // What was applied may have been written by an operator that labelled nothing.
+    // An earlier operator may have written the record without labels.
     watch(
         object::CONFIG_MAP,
         own,
         &Options::all().named(names::APPLIED_CONFIG_MAP),
     );
-    // Namespaces are not labelled when they are the operator's own.
+    // The operator's own namespace has no label.
     watch(object::NAMESPACE, "", &Options::all().named(own));
     if operands != own {
         watch(object::NAMESPACE, "", &Options::all().named(operands));
     }
-    // Where OpenShift issues it, they are never there.
+    // On OpenShift, which issues these certificates, the Secrets never exist.
     for name in kubevirt_ipam_controller::issued_secrets(&settings.images, Platform::default()) {
         watch(object::SECRET, operands, &Options::all().named(name));
     }
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_is_known_by_its_name() {
+    fn defined_by_returns_kind_of_definition_name() {
         let id = definition(object::CERTIFICATE);
         assert_eq!(id.name, "certificates.cert-manager.io");
         assert_eq!(defined_by(&id), Some(object::CERTIFICATE));
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_is_what_is_served_until_that_goes() {
+    fn platform_keeps_served_kind_until_its_definition_goes() {
         let plain = Platform::default();
         let monitored = platform(plain, |kind| kind.group == "monitoring.coreos.com");
         assert_eq!(
@@ -202,7 +201,7 @@ mod tests {
         );
         // One of both kinds is not enough.
         assert_eq!(platform(plain, |kind| kind == object::SERVICE_MONITOR), plain);
-        // A watch that is not complete yet says nothing about what was found before.
+        // A watch that is not synced does not change the detected platform.
         assert_eq!(platform(monitored, |_| false), monitored);
         assert_eq!(platform_without(monitored, object::PROMETHEUS_RULE), plain);
         assert_eq!(platform_without(monitored, object::CERTIFICATE), monitored);

@@ -1,4 +1,4 @@
-//! How far the deployed workloads are, from the status that the cluster reports of them (operator §7.2).
+//! States of the deployed workloads, from the status that the cluster reports (operator §7.2).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,57 +9,52 @@ use tokio::time::Instant;
 
 use crate::{failures::Failure, names::reason};
 
-/// How long workloads have to stay ready before a condition that is not True becomes True.
-pub const HOLD: Duration = Duration::from_secs(1);
+/// How long workloads have to stay ready before a condition becomes True.
+pub(crate) const HOLD: Duration = Duration::from_secs(1);
 
-/// What is known of a tracked workload.
+/// The observed state of a workload.
 #[derive(Clone, Debug)]
-pub enum Observation<'a> {
-    /// The object as it was last seen.
+pub(crate) enum Observation<'a> {
     Seen(&'a Value),
-    /// There is none.
+    /// It does not exist.
     Gone {
-        /// Whether its namespace is there.
+        /// Whether its namespace exists.
         namespace: bool,
     },
 }
 
-/// A workload, and how far it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Workload {
-    /// A DaemonSet or a Deployment; or an `NMState`, which stands for what its operator deploys.
-    pub id: ObjectId,
-    /// How far it is.
-    pub state: State,
+pub(crate) struct Workload {
+    /// A DaemonSet or a Deployment; or an `NMState`, which stands for the operands of its operator.
+    pub(crate) id: ObjectId,
+    pub(crate) state: State,
 }
 
-/// How far a workload is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum State {
-    /// It is there, and so are its pods.
+pub(crate) enum State {
+    /// All of its pods are ready.
     Ready,
     /// Ready for less than [`HOLD`].
     JustReady,
-    /// Something is still going on: a line for people.
+    /// Being rolled out, with a line for people.
     Progressing(String),
-    /// There is none.
+    /// It does not exist.
     Gone(Failure),
 }
 
 /// State of several workloads.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Progress {
-    /// A workload is gone.
+pub(crate) enum Progress {
+    /// A workload does not exist.
     Failed(Failure),
-    /// What is still going on, a line for each workload; none when all are there.
+    /// A line for each workload that is being rolled out; empty when all are ready.
     Lines(Vec<String>),
-    /// All are there, some of them for less than [`HOLD`]: a line for each of those.
+    /// All are ready, some of them for less than [`HOLD`]: a line for each of those.
     JustReady(Vec<String>),
 }
 
 impl Workload {
-    /// Evaluates what is known of a workload.
-    pub fn observed(id: ObjectId, observation: &Observation<'_>) -> Self {
+    pub(crate) fn observed(id: ObjectId, observation: &Observation<'_>) -> Self {
         let state = match observation {
             Observation::Gone { namespace } => State::Gone(gone(&id, *namespace)),
             Observation::Seen(object) => {
@@ -70,8 +65,8 @@ impl Workload {
     }
 }
 
-/// Sums up workloads: those of nodes first. The first one that is gone decides.
-pub fn progress<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Progress {
+/// Sums up workloads, `DaemonSet`s first. The first one that is gone decides.
+pub(crate) fn progress<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Progress {
     let mut workloads: Vec<_> = workloads.collect();
     workloads.sort_by_key(|workload| workload.id.kind != DAEMON_SET.kind);
     let (mut lines, mut just_ready) = (Vec::new(), Vec::new());
@@ -93,14 +88,14 @@ pub fn progress<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Progress {
     }
 }
 
-/// Since when workloads are ready, without a break that was seen.
+/// Since when workloads are ready without an observed interruption.
 #[derive(Debug, Default)]
-pub struct ReadySince(BTreeMap<ObjectId, Instant>);
+pub(crate) struct ReadySince(BTreeMap<ObjectId, Instant>);
 
 impl ReadySince {
-    /// Marks workloads that became ready less than [`HOLD`] before `now`, and returns when the first of them has been
-    /// ready for that long. Forgets workloads that are not ready or not given.
-    pub fn mark<'a>(
+    /// Marks workloads that became ready less than [`HOLD`] before `now`, and returns when the hold of the first of
+    /// them ends. Forgets workloads that are not ready or not given.
+    pub(crate) fn mark<'a>(
         &mut self,
         workloads: impl Iterator<Item = &'a mut Workload>,
         now: Instant,
@@ -171,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_set_reports_the_first_thing_that_is_going_on() {
+    fn progress_of_daemon_set_is_first_unfinished_step() {
         let status = |unavailable, available, updated, desired, generation, observed| {
             json!({
                 "metadata": { "generation": generation },
@@ -215,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_reports_the_first_thing_that_is_going_on() {
+    fn progress_of_deployment_is_first_unfinished_step() {
         let status = |unavailable, available, updated, generation, observed| {
             json!({
                 "metadata": { "generation": generation },
@@ -247,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_is_gone_is_a_failure() {
+    fn absent_workload_is_failure() {
         let daemon_set = DAEMON_SET.object(Some("ns"), "multus");
         let deployment = DEPLOYMENT.object(Some("ns"), "pool");
         let rolling = json!({ "status": { "numberUnavailable": 1 } });
@@ -278,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_sets_are_reported_before_deployments() {
+    fn progress_lists_daemon_sets_before_deployments() {
         let object = json!({ "metadata": { "generation": 1 } });
         let progress = evaluate(&[
             (DEPLOYMENT.object(Some("ns"), "pool"), Observation::Seen(&object)),
@@ -314,7 +309,7 @@ mod tests {
         assert_eq!(look(State::Ready, 0), (State::JustReady, Some(1000)));
         assert_eq!(look(State::Ready, 999), (State::JustReady, Some(1000)));
         assert_eq!(look(State::Ready, 1000), (State::Ready, None));
-        // A break begins a new second.
+        // An interruption starts a new second.
         let rolling = State::Progressing("line".into());
         assert_eq!(look(rolling.clone(), 1500), (rolling, None));
         assert_eq!(look(State::Ready, 2000), (State::JustReady, Some(3000)));

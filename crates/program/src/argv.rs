@@ -1,10 +1,10 @@
-//! Flags as Go programs take them, in the form that clap understands.
+//! Flags in the form of Go programs, converted for clap.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Go programs accept one dash before long names; clap would take `-node-name` for a row of short ones. Single letters
-/// stay as they are, and so does everything after `--`.
+/// Converts long flags with one dash, which Go programs accept: clap would parse `-node-name` as several short flags.
+/// Single letters stay unchanged, and so does everything after `--`.
 pub fn go_flags(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut verbatim = false;
     arguments.map(move |argument| {
@@ -18,7 +18,7 @@ pub fn go_flags(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item
     })
 }
 
-/// `-name` or `-name=value` with a name of two characters at least that is not a number.
+/// Whether this is `-name` or `-name=value`, with a name of at least two characters that is not a number.
 fn is_go_flag(argument: &OsStr) -> bool {
     let bytes = argument.as_bytes();
     let name = bytes.split(|byte| *byte == b'=').next().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Flags of Go's logging libraries (glog and klog) that existing manifests pass: understood, and without effect unless a
-//! program [asks](Flags::is_verbose) for one.
+//! Flags of Go's logging libraries (glog and klog), which existing manifests pass. They have no effect unless a program
+//! [reads](Flags::is_verbose) one.
 
 use clap::Args;
 
-/// `-v 3 -logtostderr` and their kin. Switches take a value only behind `=`.
+/// `-v 3 -logtostderr` and the others. A switch takes a value only after `=`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Flags {
     #[arg(short = 'v', long = "v", hide = true, value_name = "LEVEL")]
@@ -34,16 +34,16 @@ pub struct Flags {
     log_backtrace_at: Option<String>,
 }
 
-/// Level of `-v` from which on programs log how they come to their decisions.
+/// Minimum level of `-v` for logging decisions.
 const VERBOSE: i32 = 4;
 
 impl Flags {
-    /// Whether `-v` asks for lines beyond those of everyday.
+    /// Whether `-v` requests debug lines.
     pub fn is_verbose(&self) -> bool {
         self.level().is_some_and(|level| level >= VERBOSE)
     }
 
-    /// What `-v` says, if it is there and a number.
+    /// The value of `-v`, if it is a number.
     pub fn level(&self) -> Option<i32> {
         self.v.as_deref()?.parse().ok()
     }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn v_of_four_and_more_is_verbose() {
+    fn level_of_four_or_more_is_verbose() {
         // multus#123
         for (arguments, is_verbose) in [
             (&["-v=3"][..], false),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_in_every_spelling() {
+    fn flags_are_accepted_in_every_spelling() {
         let switches = [
             "logtostderr",
             "alsologtostderr",
@@ -100,7 +100,7 @@ mod tests {
         for name in switches {
             for dashes in ["-", "--"] {
                 let flag = format!("{dashes}{name}");
-                // What follows is not its value.
+                // The next argument is not its value.
                 assert_eq!(parse(&[&flag, "rest"]).as_deref(), Some("rest"), "{flag}");
                 assert_eq!(parse(&[&format!("{flag}=false")]), None);
             }

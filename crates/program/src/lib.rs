@@ -1,5 +1,5 @@
-//! What the command lines of all programs have in common: flags as Go takes them, what log lines look like, and how
-//! files are read and answers printed.
+//! The command lines of all programs: flags in the form of Go, the format of log lines, the reading of files and the
+//! printing of output.
 //!
 //! ```text
 //! argv ──> argv::go_flags ──> clap ──> zap::Flags ──> logging::start

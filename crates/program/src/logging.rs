@@ -1,4 +1,4 @@
-//! Where log lines go and what they look like.
+//! Destination and format of log lines.
 
 use crate::zap::{Encoder, Lines, TimeEncoding};
 use serde_json::{Map, Value};
@@ -14,33 +14,33 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// What is logged unless somebody says otherwise.
+/// Default log level.
 pub const DEFAULT: &str = "info";
 
-/// What commands log that print for people.
+/// Log level of commands that print for people.
 pub const QUIET: &str = "error";
 
-/// The variable that says otherwise.
+/// The environment variable that overrides the log level.
 pub(crate) const VARIABLE: &str = "WEFT_LOG";
 
-/// Libraries whose debug lines say how they work rather than what happens, and one that calls every request an error
-/// that is not answered: whoever sends a request tells what came of it.
+/// Libraries whose debug lines describe their internals, and one that logs every unanswered request as an error: the
+/// caller reports the failure itself.
 const NOISY: &str = "hyper=info,hyper_util=info,tower=info,rustls=info,kube_client::client::builder=off";
 
-/// What a line looks like.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Time, level, module, text: for people.
     Text,
-    /// As the established operator logs, and its flags say (operator.md §2).
+    /// The format of upstream's operator and its flags (operator.md §2).
     Zap(Lines),
-    /// As klog writes it: `I0102 15:04:05.000000       1 module] "text" key="value"`.
+    /// The format of klog: `I0102 15:04:05.000000       1 module] "text" key="value"`.
     Klog,
-    /// Level in brackets and text, as the established DNS server logs (secondary-dns §7).
+    /// Level in brackets and text, the format of upstream's DNS server (secondary-dns §7).
     Bracketed,
 }
 
-/// What the log of the MAC pool is like: in production JSON, else for people and more of it (kubemacpool §2.1).
+/// Format and level of the MAC pool: JSON in production, else text at debug level (kubemacpool §2.1).
 pub fn zap(production: bool) -> (Format, &'static str) {
     let (encoder, level) = if production {
         (Encoder::Json, DEFAULT)
@@ -50,7 +50,7 @@ pub fn zap(production: bool) -> (Format, &'static str) {
     (Format::Zap(Lines { encoder, time: None }), level)
 }
 
-/// Sends log lines to standard error from now on. `WEFT_LOG` wins over `level`.
+/// Starts logging to standard error. `WEFT_LOG` overrides `level`.
 pub fn start(format: Format, level: &str) {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     let filter = filter(&wanted, level);
@@ -58,7 +58,7 @@ pub fn start(format: Format, level: &str) {
         .with_writer(io::stderr)
         .with_ansi(false);
     let registry = tracing_subscriber::registry().with(filter);
-    // It is started once: a second start would leave the first in place.
+    // A second start is ignored.
     let _ = match format {
         Format::Text => registry.with(lines.compact()).try_init(),
         Format::Zap(form) => registry.with(lines.event_format(ZapLines(form))).try_init(),
@@ -67,20 +67,20 @@ pub fn start(format: Format, level: &str) {
     };
 }
 
-/// The filter that the variable asks for; what it can't mean is told and left out.
+/// Parses the filter of the variable; an invalid one is reported and ignored.
 pub(crate) fn filter(wanted: &str, level: &str) -> Targets {
     let text = if wanted.is_empty() { level } else { wanted };
     match format!("{NOISY},{text}").parse() {
         Ok(filter) => filter,
         Err(error) => {
-            eprintln!("{VARIABLE}={wanted} means nothing: {error}");
+            eprintln!("invalid {VARIABLE} \"{wanted}\", ignored: {error}");
             Targets::new().with_default(Level::INFO)
         }
     }
 }
 
-/// Lines as the established operator writes them: one JSON object with `level`, `ts`, `logger`, `msg` and what else
-/// belongs to the event, or the same for people.
+/// Lines in the format of upstream's operator: one JSON object with `level`, `ts`, `logger`, `msg` and the fields of
+/// the event, or the same as text.
 struct ZapLines(Lines);
 
 impl<S, N> FormatEvent<S, N> for ZapLines
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// Lines as klog writes them: severity and date, time of day, process, module, text, and what else belongs to the event.
+/// Lines in the format of klog: severity and date, time of day, process, module, text, and the fields of the event.
 struct KlogLines;
 
 impl<S, N> FormatEvent<S, N> for KlogLines
@@ -158,7 +158,7 @@ where
     }
 }
 
-/// Lines as the established DNS server writes them: `[INFO] text`, and what else belongs to the event as JSON.
+/// Lines in the format of upstream's DNS server: `[INFO] text`, and the fields of the event as JSON.
 struct BracketedLines;
 
 impl<S, N> FormatEvent<S, N> for BracketedLines
@@ -186,7 +186,7 @@ where
     }
 }
 
-/// `I0102 15:04:05.000000`, of a date and time as RFC 3339 writes them.
+/// `I0102 15:04:05.000000`, from a date and time in RFC 3339.
 fn klog_head(severity: char, date: &str) -> String {
     let date = with_digits(date, 6);
     let month = date.get(5..7).unwrap_or_default();
@@ -195,7 +195,7 @@ fn klog_head(severity: char, date: &str) -> String {
     format!("{severity}{month}{day} {time}")
 }
 
-/// The time as a log line tells it.
+/// The current time in a log line.
 fn now(encoding: Option<TimeEncoding>) -> Result<Value, fmt::Error> {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let since_1970 = since_1970.unwrap_or_default();
@@ -215,7 +215,7 @@ fn now(encoding: Option<TimeEncoding>) -> Result<Value, fmt::Error> {
     })
 }
 
-/// A date and time with so many digits of the second's fraction.
+/// A date and time with this many digits of the second's fraction.
 pub(crate) fn with_digits(date: &str, digits: usize) -> String {
     let date = date.trim_end_matches('Z');
     let (seconds, fraction) = date.split_once('.').unwrap_or((date, ""));
@@ -225,12 +225,11 @@ pub(crate) fn with_digits(date: &str, digits: usize) -> String {
     format!("{seconds}.{fraction:0<digits$.digits$}Z")
 }
 
-/// What an event says.
+/// Message and fields of an event.
 #[derive(Default)]
 pub(crate) struct Fields {
-    /// In words.
     pub(crate) message: String,
-    /// What else belongs to it.
+    /// Other fields.
     pub(crate) others: Map<String, Value>,
 }
 
@@ -284,7 +283,7 @@ mod tests {
         }
     }
 
-    /// A line as it is written in this form.
+    /// A log line in this format.
     fn line(form: Lines) -> String {
         line_of(ZapLines(form))
     }
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn klog_lines_have_severity_time_and_process() {
+    fn klog_line_has_severity_time_and_process() {
         let sink = Sink::default();
         let writer = sink.clone();
         let lines = tracing_subscriber::fmt::layer()
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn json_lines_have_the_established_keys() {
+    fn json_line_has_keys_of_upstream() {
         let line = line(Lines::default());
         let value: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(value["level"], "warn");
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn bracketed_lines_begin_with_the_level() {
+    fn bracketed_line_starts_with_level() {
         assert_eq!(
             line_of(BracketedLines),
             "[WARNING] something \"odd\" {\"count\":3,\"object\":\"a/b\"}\n"
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn console_lines_are_readable() {
+    fn console_line_is_readable() {
         let line = line(Lines {
             encoder: Encoder::Console,
             time: Some(TimeEncoding::Rfc3339),
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_told_as_asked_for() {
+    fn time_has_configured_encoding() {
         let ts = |time| {
             let form = Lines {
                 encoder: Encoder::Json,
@@ -417,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_wins_over_the_level() {
+    fn variable_overrides_level() {
         let enabled = |filter: &Targets, target: &str| filter.would_enable(target, &Level::DEBUG);
         assert!(!enabled(&filter("", "info"), "operator"));
         assert!(enabled(&filter("", "debug"), "operator"));

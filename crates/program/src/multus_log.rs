@@ -1,4 +1,4 @@
-//! Where multus logs to as its configuration says, and what its lines look like (multus.md §11).
+//! Logging as multus' configuration defines it, in multus' format (multus.md §11).
 
 use crate::logging::{Fields, VARIABLE, filter, with_digits};
 use crate::rotated::{Rotated, Rotation};
@@ -15,22 +15,22 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// How much multus logs, as its configuration calls it.
+/// Log level of multus' configuration.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Verbosity {
-    /// Nothing but how the process ends.
+    /// Only the end of the process.
     Panic,
-    /// What failed.
+    /// Failures.
     Error,
-    /// What was done.
+    /// Actions.
     #[default]
     Verbose,
-    /// How it was done.
+    /// Details of actions.
     Debug,
 }
 
 impl Verbosity {
-    /// Reads a level, in whatever letter case.
+    /// Parses a level, case-insensitively.
     pub fn read(text: &str) -> Option<Self> {
         let levels = [
             ("panic", Self::Panic),
@@ -45,7 +45,7 @@ impl Verbosity {
     fn filter(self) -> &'static str {
         match self {
             Self::Panic => "off",
-            // There are no warnings in multus: what is not as it should be is an error.
+            // Multus has no warnings: they are logged as errors.
             Self::Error => "warn",
             Self::Verbose => "info",
             Self::Debug => "debug",
@@ -61,19 +61,19 @@ impl Verbosity {
     }
 }
 
-/// Where multus logs to, and how much.
+/// Destinations and level of the log.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Sinks {
-    /// How much.
+    /// The log level.
     pub level: Verbosity,
-    /// Whether to standard error.
+    /// Whether to log to standard error.
     pub to_stderr: bool,
-    /// Into which file.
+    /// The file with its rotation, if any.
     pub file: Option<(PathBuf, Rotation)>,
 }
 
-/// Sends log lines where multus' configuration says from now on, in the form that it has there. `WEFT_LOG` wins over
-/// the level. A file that can't be written is told of and does without.
+/// Starts logging as multus' configuration defines it. `WEFT_LOG` overrides the level. A file that cannot be opened is
+/// reported and not used.
 pub fn start(sinks: &Sinks) {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     let mut to_stderr = sinks.to_stderr;
@@ -99,8 +99,8 @@ pub fn start(sinks: &Sinks) {
     let _ = registry.with(stderr).with(file).try_init();
 }
 
-/// Lines as multus writes them: `2026-01-02T03:04:05Z [verbose] text`, and what else belongs to the event behind it
-/// (multus.md §11).
+/// Lines in the format of multus: `2026-01-02T03:04:05Z [verbose] text`, followed by the fields of the event (multus.md
+/// §11).
 struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// A text without what could steer the terminal that it is shown in: plugins say what they like.
+/// Escapes the control characters of a text, which could steer a terminal: plugins write arbitrary text.
 fn visible(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(steers) {
@@ -153,7 +153,7 @@ fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown.collect())
 }
 
-/// The time as backups of log files have it: `2026-01-02T03-04-05.678`.
+/// The time in the names of log backups: `2026-01-02T03-04-05.678`.
 pub(crate) fn stamp() -> String {
     let mut date = String::new();
     // Writing to a string cannot fail.
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_as_established_and_as_many_as_asked_for() {
+    fn lines_have_upstream_format_and_configured_level() {
         let all = [
             r#"[error] failed error="no \u001b[2J" code=7"#,
             r"[error] left behind \u{1b}[31m",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn backups_are_named_after_the_time() {
+    fn stamp_is_valid_time_of_backup() {
         let stamp = stamp();
         assert_eq!(stamp.len(), "2026-01-02T03-04-05.678".len(), "{stamp}");
     }

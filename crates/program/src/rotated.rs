@@ -1,4 +1,4 @@
-//! A log file that does not grow for ever (multus.md §11): when it is full it becomes a backup, and old backups go.
+//! A log file of bounded size (multus.md §11): a full file becomes a backup, and old backups are deleted.
 
 use crate::multus_log;
 use std::fs::{self, File, OpenOptions};
@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-/// When a file is full, and which backups stay.
+/// Limits of a log file and of its backups.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rotation {
-    /// Largest size of the file, bytes.
+    /// Maximum size of the file in bytes.
     pub max_size: u64,
-    /// How long backups stay; `None`: for ever.
+    /// Maximum age of backups; `None` for no limit.
     pub max_age: Option<Duration>,
-    /// How many backups stay; `None`: all.
+    /// Maximum number of backups; `None` for no limit.
     pub max_backups: Option<usize>,
 }
 
-/// The file.
+/// A rotated log file.
 #[derive(Debug)]
-pub struct Rotated {
+pub(crate) struct Rotated {
     path: PathBuf,
     rotation: Rotation,
     file: File,
@@ -29,11 +29,11 @@ pub struct Rotated {
 }
 
 impl Rotated {
-    /// Opens the file, which is made when it is not there, as is its directory. What it holds stays.
+    /// Opens the file for appending; creates it and its directory if they do not exist.
     ///
     /// # Errors
-    /// When that can't be done.
-    pub fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
+    /// If the file or its directory cannot be created or opened.
+    pub(crate) fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
         }
@@ -47,7 +47,8 @@ impl Rotated {
         })
     }
 
-    /// The full file becomes a backup. When it can't, it goes on as it is: a log that is too long beats none.
+    /// Makes a backup of the full file. If that fails, logging continues in the same file: a file that is too long is
+    /// better than none.
     fn rotate(&mut self, now: SystemTime) -> io::Result<()> {
         fs::rename(&self.path, free(&self.path))?;
         self.file = append(&self.path)?;
@@ -56,7 +57,7 @@ impl Rotated {
         Ok(())
     }
 
-    /// What can't be removed now is tried again at the next rotation.
+    /// A backup that cannot be deleted is tried again at the next rotation.
     fn clean(&self, now: SystemTime) {
         let Rotation {
             max_age, max_backups, ..
@@ -75,7 +76,7 @@ impl Rotated {
 }
 
 impl Write for Rotated {
-    /// Takes whole lines.
+    /// Writes whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let length = line.len() as u64;
         if self.size > 0 && self.size + length > self.rotation.max_size {
@@ -99,7 +100,7 @@ fn append(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// The name of a file without what follows its last dot, and that with the dot.
+/// The name of a file without its extension, and the extension with its dot.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let extension = path
@@ -108,7 +109,7 @@ fn parts(path: &Path) -> (String, String) {
     (text(path.file_stem()), extension.unwrap_or_default())
 }
 
-/// A name for a backup that is not taken: `multus-2026-01-02T03-04-05.678.log`, as established, so that backups of both
+/// A free name for a backup: `multus-2026-01-02T03-04-05.678.log`, as upstream names them, so that the backups of both
 /// programs count together.
 fn free(path: &Path) -> PathBuf {
     let (stem, extension) = parts(path);
@@ -117,12 +118,12 @@ fn free(path: &Path) -> PathBuf {
         if !backup.exists() {
             return backup;
         }
-        // The next millisecond has a name of its own.
+        // The next millisecond has another name.
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// The backups of a file, the oldest first; those that the established program compressed as well.
+/// The backups of a file, the oldest first, including those that upstream's program has compressed.
 fn backups(path: &Path) -> Vec<(String, PathBuf)> {
     let (stem, extension) = parts(path);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -143,7 +144,7 @@ fn backups(path: &Path) -> Vec<(String, PathBuf)> {
     backups
 }
 
-/// Whether this is a time as backups have it: `2026-01-02T03-04-05.678`.
+/// Whether this is a time in the name of a backup: `2026-01-02T03-04-05.678`.
 fn is_stamp(text: &str) -> bool {
     const SHAPE: &[u8] = b"0000-00-00T00-00-00.000";
     text.len() == SHAPE.len()
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_becomes_a_backup_and_few_of_them_stay() {
+    fn full_file_becomes_backup_and_number_is_limited() {
         let root = tempfile::tempdir().expect("a directory");
         let dir = root.path().join("new");
         let path = dir.join("multus.log");
@@ -182,7 +183,7 @@ mod tests {
         for other in ["multus-notes.log", "other-2026-01-02T03-04-05.678.log"] {
             fs::write(dir.join(other), "stays").expect("a file");
         }
-        // Of the established program, the oldest of all.
+        // A backup of upstream's program, the oldest of all.
         fs::write(dir.join("multus-2020-01-02T03-04-05.678.log.gz"), "").expect("a file");
         for line in ["first\n", "second\n", "third\n", "fourth\n"] {
             log.write_all(line.as_bytes()).expect("a line");
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_holds_counts_and_stays() {
+    fn existing_content_counts_and_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("log");
         fs::write(&path, "12345678").expect("a file");
@@ -208,13 +209,13 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("the log"), "123456789\n");
         log.write_all(b"\n").expect("a line");
         assert_eq!(fs::read_to_string(&path).expect("the log"), "\n");
-        // A line that is longer than a file may be has one to itself.
+        // A line that exceeds the maximum size gets a file of its own.
         log.write_all(b"12345678901234\n").expect("a line");
         assert_eq!(fs::read_to_string(&path).expect("the log"), "12345678901234\n");
     }
 
     #[test]
-    fn old_backups_go() {
+    fn old_backups_are_deleted() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("log");
         let rotation = Rotation {

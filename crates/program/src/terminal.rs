@@ -1,15 +1,15 @@
-//! What is read from the command line's files and printed for people and pipes.
+//! Files that commands read, and output for people and pipes.
 
 use std::io::{self, Read as _};
 use std::process::ExitCode;
 
-/// What standard input is called where a file is asked for.
+/// Name of standard input.
 pub const STDIN: &str = "-";
 
-/// The text of a file, or of standard input.
+/// Reads the text of a file, or of standard input.
 ///
 /// # Errors
-/// When it can't be read, or is no text.
+/// If it cannot be read, or is not UTF-8.
 pub fn read(file: &str) -> io::Result<String> {
     if file != STDIN {
         return std::fs::read_to_string(file);
@@ -19,12 +19,13 @@ pub fn read(file: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// Exit code of a command line that can't be understood, and of an answer that can't be printed.
+/// Exit code of an invalid command line, and of output that cannot be written.
 pub const TROUBLE: u8 = 2;
 
-/// Prints what a command for people has to say, `remarks` to standard error, and tells by the exit code how it went.
+/// Prints the output of a command for people, `remarks` to standard error, and returns its exit code.
 ///
-/// Both contain what users of the cluster wrote: no control character of theirs steers the terminal.
+/// Both contain text of the cluster's users: their control characters are replaced, because they could steer the
+/// terminal.
 pub fn answer(text: &str, remarks: &str, code: u8) -> ExitCode {
     eprint!("{}", harmless(remarks));
     match print(&harmless(text)) {
@@ -40,10 +41,10 @@ fn harmless(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "?")
 }
 
-/// Prints to standard output. Whoever reads only the head of it is no failure.
+/// Prints to standard output. A reader that closes the pipe early is not an error.
 ///
 /// # Errors
-/// When it can't be written.
+/// If it cannot be written.
 pub fn print(text: &str) -> io::Result<()> {
     written(io::stdout().lock(), text)
 }
@@ -59,7 +60,7 @@ fn written(mut to: impl io::Write, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Takes nothing.
+    /// Refuses all output.
     struct Closed(io::ErrorKind);
 
     impl io::Write for Closed {
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_enough_is_no_failure() {
+    fn closed_pipe_is_no_error() {
         assert!(written(Closed(io::ErrorKind::BrokenPipe), "text").is_ok());
         let full = written(Closed(io::ErrorKind::StorageFull), "text");
         assert_eq!(

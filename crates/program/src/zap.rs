@@ -1,21 +1,21 @@
-//! The log flags of established programs: what lines look like, and which are written (operator §2, nmstate §13.2).
+//! The log flags of upstream's programs: format and level of log lines (operator §2, nmstate §13.2).
 
 use clap::{ArgAction, ValueEnum};
 
 /// Log flags.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Flags {
-    /// Log level: debug, info, error, or a number of steps above info. Wins over the environment
+    /// Log level: debug, info, error, or a number of steps above info. Overrides the environment
     #[arg(long = "zap-log-level", value_name = "LEVEL", value_parser = level)]
     level: Option<String>,
     /// For developers: log level debug, readable lines
     #[arg(long = "zap-devel", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_value = "false", default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     devel: bool,
-    /// What a log line is: one JSON object, or readable
+    /// Format of log lines: JSON objects, or text
     #[arg(long = "zap-encoder", value_name = "ENCODER")]
     encoder: Option<Encoder>,
-    /// How log lines tell the time
+    /// Format of the time in log lines
     #[arg(long = "zap-time-encoding", value_name = "ENCODING")]
     time: Option<TimeEncoding>,
     /// Accepted without effect: log lines have no stack traces
@@ -24,17 +24,17 @@ pub struct Flags {
     stacktrace: Option<String>,
 }
 
-/// What a log line is.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub enum Encoder {
-    /// One JSON object.
+    /// One JSON object per line.
     #[default]
     Json,
-    /// Time, level, logger, message and the rest as JSON, with tabs between them.
+    /// Time, level, logger, message, and the fields as JSON, separated by tabs.
     Console,
 }
 
-/// How log lines tell the time.
+/// Format of the time in log lines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum TimeEncoding {
     /// Seconds since 1970, with a fraction.
@@ -47,21 +47,21 @@ pub enum TimeEncoding {
     Iso8601,
     /// Date and time with seconds.
     Rfc3339,
-    /// Date and time with as many digits as there are.
+    /// Date and time with as many digits as needed.
     Rfc3339nano,
 }
 
-/// What log lines look like.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Lines {
-    /// What a line is.
+    /// Format of a line.
     pub encoder: Encoder,
-    /// How it tells the time; RFC 3339 with microseconds unless somebody says otherwise.
+    /// Format of the time; RFC 3339 with microseconds by default.
     pub time: Option<TimeEncoding>,
 }
 
 impl Flags {
-    /// What log lines are to look like.
+    /// The format of log lines.
     pub fn lines(&self) -> Lines {
         let usual = if self.devel {
             Encoder::Console
@@ -74,14 +74,14 @@ impl Flags {
         }
     }
 
-    /// The log level that flags and environment ask for.
+    /// The log level from the flags and the environment.
     pub fn level(&self, environment: Option<&str>) -> &'static str {
         let devel = self.devel.then_some("debug");
         log_level(self.level.as_deref().or(devel), environment)
     }
 }
 
-/// A level as the flag has it.
+/// Parses the log level of the flag.
 fn level(text: &str) -> Result<String, String> {
     let steps = text.parse::<u8>().is_ok_and(|steps| steps > 0);
     if steps || ["debug", "info", "error", "panic"].contains(&text) {
@@ -91,8 +91,8 @@ fn level(text: &str) -> Result<String, String> {
     }
 }
 
-/// The log level that flag and environment ask for: the flag wins, the environment has zap's number, and
-/// what can't be understood is `info`.
+/// The log level from the flag and the environment: the flag takes precedence, the environment has zap's number, and an
+/// invalid value means `info`.
 fn log_level(flag: Option<&str>, environment: Option<&str>) -> &'static str {
     match flag {
         Some("debug") => return "debug",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_decide_about_level_and_form() {
+    fn flags_set_level_and_format() {
         use Encoder::{Console, Json};
         for (flags, environment, level, encoder) in [
             (&[][..], None, "info", Json),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_fatal() {
+    fn unknown_flag_value_is_refused() {
         for flags in [
             ["--zap-log-level=loud"],
             ["--zap-log-level=0"],
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_decides_about_the_log_before_the_environment() {
+    fn flag_overrides_level_of_environment() {
         for (flag, environment, level) in [
             (None, None, "info"),
             (None, Some("0"), "info"),

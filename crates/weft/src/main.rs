@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn every_runtime_that_the_operator_permits_is_asked_for_its_sandboxes() {
         let asked = multus::names::CRI_SOCKETS;
-        for socket in operator::components::multus_dynamic_networks::CRI_SOCKETS {
+        for socket in operator::components::CRI_SOCKETS {
             assert!(asked.contains(&socket), "{socket}");
         }
     }

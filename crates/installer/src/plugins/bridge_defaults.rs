@@ -1,4 +1,4 @@
-//! The node's defaults for bridge configs, a file beside the plugins (cni-plugins §3.1).
+//! The node's defaults of bridge configs, a file beside the plugins (cni-plugins §3.1).
 
 use crate::{About, Error};
 use cni::files;
@@ -7,23 +7,23 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The plugin that reads the file. Who does not install it has no say in its defaults.
+/// The plugin that reads the file. Other installers do not change its defaults.
 const PLUGIN: &str = "bridge";
-/// A port with VLANs stays in the bridge's default VLAN as well, unless its config says otherwise.
+/// A port with VLANs stays in the bridge's default VLAN as well, unless its config sets `preserveDefaultVlan`.
 const PRESERVE_DEFAULT_VLAN: &str = "{\"preserveDefaultVlan\":true}\n";
-/// Everybody may read it, root may replace it.
+/// All users may read it; only root may replace it.
 const MODE: u32 = 0o644;
 
-/// What has to be in the file.
+/// The desired content of the file.
 #[derive(Debug)]
 pub(crate) struct BridgeDefaults {
     path: PathBuf,
-    /// `None`: no file, and the defaults of the configs.
+    /// `None`: no file, so that only the configs count.
     content: Option<&'static str>,
 }
 
 impl BridgeDefaults {
-    /// For an installation of these plugins; `None` when that is none of its business.
+    /// The file for an installation of these plugins; `None` without the bridge plugin.
     pub(crate) fn new(dir: &Path, names: &[String], preserve_default_vlan: bool) -> Option<Self> {
         names.iter().any(|name| name == PLUGIN).then(|| Self {
             path: dir.join(BRIDGE_DEFAULTS),
@@ -31,7 +31,7 @@ impl BridgeDefaults {
         })
     }
 
-    /// The file, if it is missing, different or too much.
+    /// The file, if it is missing, different or superfluous.
     pub(crate) fn missing(&self) -> Result<Option<PathBuf>, Error> {
         let found = match fs::read(&self.path) {
             Ok(found) => Some(found),
@@ -42,7 +42,7 @@ impl BridgeDefaults {
         Ok((!right).then(|| self.path.clone()))
     }
 
-    /// Puts the file in place, or takes it away. Whether anything had to be done.
+    /// Writes or deletes the file. Returns whether anything changed.
     pub(crate) fn ensure(&self) -> Result<bool, Error> {
         if self.missing()?.is_none() {
             return Ok(false);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_there_exactly_when_it_says_something() {
+    fn file_exists_only_with_content() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("weft-bridge.json");
         let on = defaults(dir.path(), &["bridge", "tuning"], true).unwrap();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn installations_of_other_plugins_leave_it_alone() {
+    fn installation_of_other_plugins_keeps_file() {
         let dir = tempfile::tempdir().unwrap();
         assert!(defaults(dir.path(), &["ovs", "macvtap"], false).is_none());
     }

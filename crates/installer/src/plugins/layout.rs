@@ -1,4 +1,4 @@
-//! What has to be in the directory, and what is missing of it.
+//! The desired entries of the directory, and their installation.
 
 use crate::copy::{self, Checksum, MODE, Staged, Stamp};
 use crate::names::PREFIX;
@@ -9,16 +9,15 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What has to stand under a name.
+/// The desired file of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// Our binary, as a regular file.
+    /// A regular file with the binary.
     Binary(String),
     /// A symbolic link.
     Link {
-        /// Its name.
         name: String,
-        /// Where it points, as the node sees it.
+        /// The target as a path on the node.
         target: PathBuf,
     },
 }
@@ -31,7 +30,7 @@ impl Entry {
     }
 }
 
-/// The entries of one plugin; `shipped` says that the platform brings a plugin of this name.
+/// The entries of one plugin; `shipped` if the platform has a plugin of this name.
 pub(crate) fn entries(name: &str, host_dir: Option<&Path>, shipped: bool) -> Vec<Entry> {
     let Some(host_dir) = host_dir else {
         return vec![Entry::Binary(name.to_owned())];
@@ -57,15 +56,15 @@ pub(crate) struct Installation {
     host_dir: Option<PathBuf>,
     from: PathBuf,
     names: Vec<String>,
-    /// Plugins that are wanted where there is none of their name.
+    /// Plugins that are installed only if none with their name exists.
     unless_present: Vec<String>,
     checksum: Checksum,
-    /// Binaries that were found right, so that they are not read again as long as nobody touches them.
+    /// Verified binaries, which are not read again while they are unchanged.
     verified: HashMap<String, Stamp>,
 }
 
 impl Installation {
-    /// Reads the binary's checksum; touches nothing.
+    /// Computes the checksum of the binary; writes nothing.
     pub(crate) fn new(
         dir: &Path,
         host_dir: Option<&Path>,
@@ -84,7 +83,7 @@ impl Installation {
         })
     }
 
-    /// The same, and these plugins where there is none of their name.
+    /// Adds plugins that are installed only if none with their name exists.
     pub(crate) fn and_unless_present(self, names: Vec<String>) -> Result<Self, Error> {
         check_names(&names)?;
         Ok(Self {
@@ -93,7 +92,7 @@ impl Installation {
         })
     }
 
-    /// What is missing or different.
+    /// Missing or different files.
     pub(crate) fn missing(&mut self) -> Result<Vec<PathBuf>, Error> {
         Ok(self
             .wrong()?
@@ -102,7 +101,7 @@ impl Installation {
             .collect())
     }
 
-    /// Puts everything in place. Whether anything had to be.
+    /// Installs everything. Returns whether anything changed.
     pub(crate) fn ensure(&mut self) -> Result<bool, Error> {
         let wrong = self.wrong()?;
         let binaries: Vec<&str> = wrong
@@ -118,12 +117,12 @@ impl Installation {
                 staged.place(name)?;
             }
         }
-        // A link that points to nothing yet would be a plugin that fails: links come last.
+        // Links come last, because a plugin whose link has no target yet fails.
         for entry in &wrong {
             if let Entry::Link { name, target } = entry {
                 let path = self.dir.join(name);
                 if self.names.contains(name) {
-                    // A plugin that the platform put there meanwhile is respected; the watch tells of it.
+                    // A plugin that the platform installed meanwhile is kept; the watch reports it.
                     copy::link_unless_file(target, &path)?;
                 } else {
                     copy::link(target, &path)?;
@@ -136,7 +135,7 @@ impl Installation {
         Ok(!wrong.is_empty())
     }
 
-    /// The binary in the directory, shared with one that is right already.
+    /// The binary in the directory, linked to a valid one if there is one.
     fn stage(&self) -> Result<Staged, Error> {
         let existing = self
             .verified
@@ -195,7 +194,7 @@ impl Installation {
         }
         let right = match Checksum::of(path) {
             Ok(checksum) => checksum == self.checksum,
-            // Removed since.
+            // Deleted meanwhile.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
@@ -206,7 +205,7 @@ impl Installation {
     }
 }
 
-/// Names become files of the directory.
+/// Checks that all names are valid file names.
 fn check_names(names: &[String]) -> Result<(), Error> {
     for name in names {
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
@@ -216,12 +215,12 @@ fn check_names(names: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A plugin that is there and is no link is the platform's.
+/// Whether a plugin of the platform exists: a file that is not a link.
 fn is_shipped(path: &Path) -> Result<bool, Error> {
     Ok(metadata(path)?.is_some_and(|metadata| !metadata.is_symlink()))
 }
 
-/// Metadata of the file or link itself; `None` when there is none.
+/// Metadata of the file or link itself; `None` if it does not exist.
 fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),

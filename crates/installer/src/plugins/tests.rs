@@ -50,7 +50,8 @@ impl Node {
             .expect("an installation")
     }
 
-    /// What the directory holds: `-> target` for a link, the content for a file. What vanishes meanwhile is left out.
+    /// The content of the directory: `-> target` for a link, the text of a file. A file that vanishes meanwhile is
+    /// omitted.
     fn listing(&self) -> BTreeMap<String, String> {
         let read = |path: &Path| match fs::read_link(path) {
             Ok(target) => Some(format!("-> {}", target.display())),
@@ -85,7 +86,7 @@ fn fresh() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn an_empty_directory_gets_binaries_and_links() {
+fn run_in_empty_directory_creates_binaries_and_links() {
     // cni-plugins#71
     let node = Node::new();
     assert!(node.installation().ensure().expect("installed"));
@@ -101,7 +102,7 @@ fn an_empty_directory_gets_binaries_and_links() {
 }
 
 #[test]
-fn a_plugin_of_the_platform_is_respected() {
+fn run_keeps_plugin_of_platform() {
     // cni-plugins#71
     let node = Node::new();
     fs::write(node.path("bridge"), "theirs").expect("a plugin");
@@ -116,7 +117,7 @@ fn a_plugin_of_the_platform_is_respected() {
 }
 
 #[test]
-fn a_second_run_changes_nothing() {
+fn second_run_changes_nothing() {
     // cni-plugins#71
     let node = Node::new();
     node.installation().ensure().expect("installed");
@@ -129,7 +130,7 @@ fn a_second_run_changes_nothing() {
 }
 
 #[test]
-fn the_plugins_run_by_all_their_names() {
+fn plugins_run_under_all_names() {
     // cni-plugins#71
     let node = Node::new();
     let args = node.args(Some(&node.bin().display().to_string()), &["bridge", "tuning"]);
@@ -157,7 +158,7 @@ fn foreign_links_stale_binaries_and_wrong_modes_are_replaced() {
 }
 
 #[test]
-fn one_lost_binary_is_linked_to_the_one_that_is_left() {
+fn deleted_binary_is_linked_to_remaining_one() {
     let node = Node::new();
     let mut installation = node.installation();
     installation.ensure().expect("installed");
@@ -173,7 +174,7 @@ fn one_lost_binary_is_linked_to_the_one_that_is_left() {
 }
 
 #[test]
-fn the_check_names_what_is_missing() {
+fn check_names_missing_files() {
     let node = Node::new();
     let check = Args {
         check: true,
@@ -194,7 +195,7 @@ fn the_check_names_what_is_missing() {
 }
 
 #[test]
-fn without_a_host_directory_plain_copies_are_made() {
+fn run_without_host_directory_makes_copies() {
     let node = Node::new();
     fs::write(node.path("ovs"), "old").expect("a file");
     run(node.args(None, &["ovs", "ovs-mirror-producer"])).expect("installed");
@@ -210,7 +211,7 @@ fn without_a_host_directory_plain_copies_are_made() {
 }
 
 #[test]
-fn a_plugin_that_is_there_already_may_be_left_alone() {
+fn unless_present_keeps_existing_plugin() {
     let node = Node::new();
     let args = Args {
         unless_present: vec!["loopback".to_owned()],
@@ -232,7 +233,7 @@ fn a_plugin_that_is_there_already_may_be_left_alone() {
 }
 
 #[test]
-fn what_is_not_a_file_name_is_refused() {
+fn invalid_plugin_name_is_refused() {
     for name in ["", "..", "a/b", ".hidden"] {
         let node = Node::new();
         let error = run(node.args(None, &[name])).expect_err("an error");
@@ -241,7 +242,7 @@ fn what_is_not_a_file_name_is_refused() {
 }
 
 #[test]
-fn entries_follow_what_the_platform_ships() {
+fn entries_depend_on_plugin_of_platform() {
     let host = Path::new("/opt/cni/bin");
     let link = |name: &str, target: &str| Entry::Link {
         name: name.to_owned(),
@@ -256,7 +257,7 @@ fn entries_follow_what_the_platform_ships() {
 }
 
 #[test]
-fn what_goes_missing_comes_back() {
+fn deleted_files_are_restored() {
     let node = Node::new();
     let mut installation = node.installation();
     let mut watcher = Watcher::open(&node.bin()).expect("a watch");
@@ -288,7 +289,7 @@ fn what_goes_missing_comes_back() {
 }
 
 #[test]
-fn repairs_that_somebody_undoes_become_rare() {
+fn reverted_repairs_back_off() {
     let begin = Instant::now();
     let mut repairs = Repairs::new(begin);
     let mut now = begin;
@@ -307,12 +308,12 @@ fn repairs_that_somebody_undoes_become_rare() {
     assert_eq!(
         repairs.pause_after(now + LONGEST_PAUSE).as_millis(),
         100,
-        "nobody disagreed for a while"
+        "no repair was reverted for a while"
     );
 }
 
 #[test]
-fn the_defaults_of_the_bridge_plugin_come_and_go_with_the_flag() {
+fn bridge_defaults_follow_flag() {
     let node = Node::new();
     let args = |preserve_default_vlan, check| Args {
         check,
@@ -329,7 +330,7 @@ fn the_defaults_of_the_bridge_plugin_come_and_go_with_the_flag() {
     assert!(!file.exists());
 }
 
-/// Runs `test` on a thread with mounts of its own. Without root it says so and does nothing.
+/// Runs `test` on a thread with a mount namespace of its own. Without root it prints that and does nothing.
 fn with_mounts(name: &str, test: impl FnOnce() + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: {name} needs root to mount");
@@ -349,7 +350,7 @@ fn causes(error: Error) -> String {
 }
 
 #[test]
-fn a_full_or_read_only_directory_is_named_and_left_as_it_was() {
+fn full_or_read_only_directory_is_named_and_unchanged() {
     with_mounts("a full disk", || {
         let node = Node::new();
         let from = vec![b'x'; 300_000];
@@ -379,7 +380,7 @@ fn a_full_or_read_only_directory_is_named_and_left_as_it_was() {
 }
 
 #[test]
-fn what_fails_is_tried_again() {
+fn failed_installation_is_retried() {
     let node = Node::new();
     fs::remove_dir(node.bin()).expect("removed");
     fs::write(node.bin(), "in the way").expect("a file");
@@ -390,8 +391,8 @@ fn what_fails_is_tried_again() {
     };
     let (tried, tries) = mpsc::channel();
     std::thread::spawn(move || {
-        tirelessly(Duration::from_millis(1), || {
-            // Nobody counts once the test is over.
+        retry_forever(Duration::from_millis(1), || {
+            // The receiver is gone once the test is over.
             let _ = tried.send(());
             keep_installed(&to, &mut wanted)
         })
@@ -408,7 +409,7 @@ fn what_fails_is_tried_again() {
 }
 
 #[test]
-fn a_file_that_comes_in_between_is_respected() {
+fn file_that_appears_during_installation_is_kept() {
     let node = Node::new();
     let path = node.path("bridge");
     let link = || copy::link_unless_file(Path::new("/x/cnv-bridge"), &path).expect("done");
@@ -425,7 +426,7 @@ fn a_file_that_comes_in_between_is_respected() {
 }
 
 #[test]
-fn what_is_installed_has_the_label_of_the_directory() {
+fn installed_file_has_label_of_directory() {
     let set = |path: &Path, label: &[u8]| {
         rustix::fs::lsetxattr(path, "security.selinux", label, rustix::fs::XattrFlags::empty())
     };
@@ -444,7 +445,7 @@ fn what_is_installed_has_the_label_of_the_directory() {
     for name in ["bridge", "cnv-bridge", "tuning", "cnv-tuning"] {
         assert_eq!(get(&node.path(name)).as_deref(), Some(label), "{name}");
     }
-    // What is right already is not touched: the node's policy may know better.
+    // A valid file is not changed: the node's policy may have set its label.
     set(&node.path("cnv-bridge"), b"system_u:object_r:other_t:s0").expect("a label");
     assert!(!node.installation().ensure().expect("installed"));
 }

@@ -1,4 +1,4 @@
-//! Waits until something changes in a directory.
+//! A watch on the changes of a directory.
 
 use crate::{About, Error};
 use inotify::{EventMask, Inotify, WatchMask};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// How long to let changes gather: others install their plugins in bursts.
+/// How long to collect changes: other installers write their plugins in bursts.
 const GATHER: Duration = Duration::from_millis(100);
 
 /// A watch on the entries of one directory.
@@ -19,7 +19,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches from now on.
+    /// Starts watching.
     pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
         let mut watcher = Self {
             dir: dir.to_path_buf(),
@@ -44,7 +44,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Waits for the next change. A directory that was removed is made again.
+    /// Waits for the next change. A deleted directory is created again.
     pub(crate) fn changed(&mut self) -> Result<(), Error> {
         let mut buffer = [0; 4096];
         let mut lost = self.read(&mut buffer, true)?;
@@ -57,7 +57,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Reads what has happened, waiting for it if asked to. Whether the directory itself is gone.
+    /// Reads the pending events, and waits for one if `wait` is set. Returns whether the directory itself is gone.
     fn read(&mut self, buffer: &mut [u8], wait: bool) -> Result<bool, Error> {
         let gone = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED;
         let mut lost = false;

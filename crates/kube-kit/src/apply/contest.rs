@@ -1,4 +1,4 @@
-//! Back-off for objects that another client keeps changing back.
+//! Back-off for objects that another client keeps reverting.
 //!
 //! Without it both clients write as fast as the API server answers, for ever. The same rendering is written a few times
 //! without delay, then with growing pauses, until it stays.
@@ -24,7 +24,7 @@ pub(super) struct Contest {
     /// The hash of the rendering.
     fingerprint: u64,
     writes: VecDeque<Instant>,
-    /// The current pause; zero before the budget is used up.
+    /// The current pause; zero while the budget lasts.
     pause: Duration,
     /// A sentence about the other client, after a search for it.
     opponent: Option<String>,
@@ -34,12 +34,12 @@ pub(super) struct Contest {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Write,
-    /// Not now, with the sentence about the other client where it is known.
+    /// Not now; with the sentence about the other client, if it is known.
     Wait(Option<String>),
 }
 
 impl Contest {
-    /// Whether this rendering may be written now.
+    /// Decides whether this rendering may be written now.
     pub(super) fn ask(&mut self, fingerprint: u64, now: Instant) -> Verdict {
         if self.fingerprint != fingerprint || self.is_over(now) {
             *self = Self {
@@ -63,7 +63,7 @@ impl Contest {
         Verdict::Write
     }
 
-    /// This rendering was written.
+    /// Records a write of this rendering.
     pub(super) fn wrote(&mut self, now: Instant) {
         self.writes.push_back(now);
         if self.writes.len() > BUDGET {
@@ -75,19 +75,19 @@ impl Contest {
         }
     }
 
-    /// How much of the current pause is left.
+    /// The rest of the current pause.
     pub(super) fn left(&self, now: Instant) -> Duration {
         let last = self.writes.back().copied().unwrap_or(now);
         self.pause.saturating_sub(now.duration_since(last))
     }
 
-    /// Keeps the sentence about the other client.
+    /// Sets the sentence about the other client.
     pub(super) fn name(&mut self, opponent: String) {
         self.opponent = Some(opponent);
     }
 
-    /// Whether the last write has stood long enough to reset the back-off. A failed reconcile retries up to a minute after
-    /// the end of a pause, so calm has to last longer than that.
+    /// Whether the last write has lasted long enough to reset the back-off. A failed reconcile retries up to a minute
+    /// after the end of a pause, so the quiet time must be longer than that.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let calm = WINDOW.saturating_mul(2) + self.pause.saturating_mul(2);
         self.writes
@@ -96,8 +96,8 @@ impl Contest {
     }
 }
 
-/// A sentence about the client that makes the live object differ at `path`: the field manager that owns the field, else
-/// the one that wrote last.
+/// A sentence about the client that changed the live object at `path`: the field manager that owns the field, else the
+/// last writer.
 pub(super) fn opponent(live: Option<&Value>, path: &str) -> String {
     let Some(live) = live else {
         return "another client keeps deleting it".to_owned();
@@ -108,7 +108,7 @@ pub(super) fn opponent(live: Option<&Value>, path: &str) -> String {
     }
 }
 
-/// Whether it was us who changed the live object at `path`.
+/// Whether this product changed the live object at `path`.
 pub(super) fn is_ours(live: Option<&Value>, path: &str) -> bool {
     live.and_then(|live| manager(live, path)) == Some(PRODUCT)
 }
@@ -122,7 +122,7 @@ fn manager<'a>(live: &'a Value, path: &str) -> Option<&'a str> {
         let owned = entry
             .get("fieldsV1")
             .and_then(|fields| uncovered(fields, live, path));
-        // Times have seconds. Within the same second, prefer the other client.
+        // Times have a resolution of one second. Within the same second, prefer the other client.
         let is_other = text(entry, "manager") != PRODUCT;
         (owned.map(Reverse), text(entry, "time"), is_other)
     })?;
@@ -133,9 +133,9 @@ fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
     entry.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// How much of this path of the object the closest field of `fieldsV1` leaves uncovered: nothing for the field itself,
-/// more for an owner of something above it. `None` when there is no such field. Keys and indices are joined by full
-/// stops, and keys may contain some themselves.
+/// The number of bytes of this path that the closest field of `fieldsV1` does not cover: 0 for the field itself, more
+/// for an owner of a parent. `None` if there is no such field. Keys and indices are joined by full stops, and keys may
+/// contain full stops themselves.
 ///
 /// A manager that owns an object as a whole and one that owns nothing but its existence look alike: `"f:data": {}`.
 fn uncovered(fields: &Value, live: &Value, path: &str) -> Option<usize> {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn contest_over_a_reverted_object_grows_its_pauses() {
+    fn contest_over_reverted_object_grows_its_pauses() {
         let (mut contest, begin) = (Contest::default(), Instant::now());
         assert_eq!(
             writes_within(&mut contest, begin, Duration::from_secs(10)),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn contest_after_another_rendering_or_calm_starts_anew() {
+    fn contest_after_other_rendering_or_quiet_time_is_reset() {
         let (mut contest, begin) = (Contest::default(), Instant::now());
         writes_within(&mut contest, begin, Duration::from_secs(1));
         let now = begin + Duration::from_secs(1);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_of_a_changed_field_is_its_owner() {
+    fn opponent_is_owner_of_changed_field() {
         let live = json!({
             "metadata": { "managedFields": [
                 { "manager": "weft", "time": "2026-01-01T00:00:02Z", "fieldsV1": {
@@ -267,9 +267,9 @@ mod tests {
             opponent(Some(&live), "data.daemon-config.json"),
             "field manager \"argocd\" keeps changing data.daemon-config.json"
         );
-        let nobody = json!({ "metadata": {} });
+        let ownerless = json!({ "metadata": {} });
         assert_eq!(
-            opponent(Some(&nobody), "data.a"),
+            opponent(Some(&ownerless), "data.a"),
             "another client keeps changing data.a"
         );
         assert_eq!(opponent(None, "data.a"), "another client keeps deleting it");

@@ -1,4 +1,4 @@
-//! What can't be done with an object, and why.
+//! Errors of requests about objects.
 
 use crate::client;
 use crate::merge;
@@ -7,16 +7,16 @@ use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What was attempted.
+/// The failed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
     /// Reading an object.
     Read,
-    /// Creating or updating one.
+    /// Creating or updating an object.
     Apply,
-    /// Deleting one.
+    /// Deleting an object.
     Delete,
-    /// Patching one.
+    /// Patching an object.
     Patch,
 }
 
@@ -31,26 +31,26 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// Something that could not be done with an object: `could not apply (<group>/<version>, Kind=<Kind>) <ns>/<name>:
-/// <cause>`, the text that users see in conditions. The cause is part of the text and not repeated in the chain.
+/// A failed operation on an object: `could not apply (<group>/<version>, Kind=<Kind>) <ns>/<name>: <cause>`, the text
+/// that users see in conditions. The cause is part of the text and not repeated in the chain.
 #[derive(Debug, Error)]
 #[error("could not {attempt} {id}: {cause}")]
 pub struct Error {
-    /// What was attempted.
+    /// The failed operation.
     pub attempt: Attempt,
-    /// With which object.
+    /// The object.
     pub id: ObjectId,
-    /// Why it failed.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// Why something could not be done with an object.
+/// The cause of a failed operation.
 #[derive(Debug, Error)]
 pub enum Cause {
-    /// The object itself is refused before it is sent.
+    /// The object is refused before it is sent.
     #[error("{0}")]
     Refused(merge::Error),
-    /// The API server does not serve the kind (or we do not handle it).
+    /// The API server, or this crate, does not serve the kind.
     #[error("no matches for kind \"{kind}\" in version \"{api_version}\"")]
     UnknownKind {
         /// Kind as in YAML.
@@ -58,19 +58,19 @@ pub enum Cause {
         /// `group/version`.
         api_version: String,
     },
-    /// The API server's answer, or why there is none.
+    /// The API server's error, or the reason for its absence.
     #[error("{}", client::message(.0))]
     Request(Box<kube::Error>),
-    /// Another client reverts each write. Says which one, and where.
+    /// Another client reverts each write. Names the client and the field.
     #[error("{0}; retrying with back-off")]
     Contested(String),
-    /// There is no answer in time.
+    /// No answer within the deadline.
     #[error("no answer from the API server within {} seconds", .0.as_secs())]
     Timeout(Duration),
 }
 
 impl Cause {
-    /// The HTTP status code of the API server's answer, 0 when there is none.
+    /// The HTTP status code of the API server's answer, 0 without an answer.
     pub fn code(&self) -> u16 {
         match self {
             Self::Request(error) => match error.as_ref() {
@@ -82,7 +82,7 @@ impl Cause {
         }
     }
 
-    /// Whether somebody else wrote the object, or created it, at the same time.
+    /// Whether another client wrote or created the object at the same time.
     pub(super) fn is_conflict(&self) -> bool {
         self.code() == 409
     }
@@ -91,7 +91,7 @@ impl Cause {
         self.code() == 404
     }
 
-    /// A 404 that names no object is about the kind.
+    /// A 404 without the name of an object concerns the kind.
     pub(super) fn from_request(error: kube::Error, id: &ObjectId) -> Self {
         if let kube::Error::Api(status) = &error
             && status.code == 404
@@ -119,17 +119,17 @@ impl Error {
         matches!(self.cause, Cause::UnknownKind { .. })
     }
 
-    /// Whether somebody else wrote the object, or created it, at the same time.
+    /// Whether another client wrote or created the object at the same time.
     pub fn is_conflict(&self) -> bool {
         self.cause.is_conflict()
     }
 
-    /// Whether the write was put off because another client reverts each.
+    /// Whether the write was delayed because another client reverts each.
     pub fn is_contested(&self) -> bool {
         matches!(self.cause, Cause::Contested(_))
     }
 
-    /// Whether there is no such object.
+    /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.cause.is_not_found() && !self.is_unknown_kind()
     }
@@ -141,7 +141,7 @@ mod tests {
     use crate::object;
 
     #[test]
-    fn errors_read_as_users_know_them() {
+    fn error_has_text_of_conditions() {
         let id = object::CERTIFICATE.object(Some("addons"), "c");
         let error = Error {
             attempt: Attempt::Apply,

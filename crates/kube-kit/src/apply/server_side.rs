@@ -1,8 +1,8 @@
 //! Server-side apply: for objects that several clients write, each its own fields.
 //!
-//! The API server merges and remembers who owns which field; what we do not set is not ours, and stays. Nothing is sent
-//! when the live object has all that was rendered and the same rendering was sent before: fields that an earlier
-//! rendering set are taken back by sending the new one.
+//! The API server merges, and records the owner of each field; fields that are not rendered have other owners, and
+//! stay. Nothing is sent if the live object has all rendered fields and the same rendering was sent before: the API
+//! server removes fields of an earlier rendering when the new one is sent.
 
 use super::{Applied, Applier, Attempt, Cause, Error, fingerprint, requests};
 use crate::cache::Lookup;
@@ -14,10 +14,10 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// An object, a subresource of it, and the field manager.
+/// An object, its subresource, and the field manager.
 type Key = (ObjectId, Option<&'static str>, String);
 
-/// What was sent.
+/// Renderings that were sent.
 #[derive(Debug, Default)]
 pub(super) struct Sent(Mutex<HashMap<Key, Entry>>);
 
@@ -25,17 +25,18 @@ pub(super) struct Sent(Mutex<HashMap<Key, Entry>>);
 struct Entry {
     /// The hash of the rendering.
     rendering: u64,
-    /// Where the answer did not have what was sent: the server's or a webhook's doing, and it would come back.
+    /// Paths at which the answer differed from the rendering: the server or a webhook changed them, and would do so
+    /// again.
     uncovered: Vec<String>,
 }
 
 impl Applier {
-    /// Has the API server merge an object, or a subresource of it (`status`), as the field manager `manager`, who takes
-    /// over the fields that others own. Nothing is sent where it would change nothing. What this process has not sent yet
-    /// is always sent, so that fields of an earlier version are taken back.
+    /// Sends an object, or a subresource of it (`status`), as the field manager `manager`, who takes over fields of
+    /// other managers. Nothing is sent if that would change nothing. The first rendering in each process is always
+    /// sent, so that the API server removes fields of an earlier version.
     ///
     /// # Errors
-    /// When the object is refused or does not exist, or another client keeps changing it back.
+    /// If the object is refused or does not exist, or another client keeps reverting it.
     pub async fn apply_as(
         &self,
         manager: &str,
@@ -51,7 +52,7 @@ impl Applier {
         let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(&id)))?;
         let known = match self.cache.lookup(&id) {
             Lookup::Present(object) => Some(object),
-            // A watch may select only what already has our labels.
+            // A watch may select only objects with our labels.
             Lookup::Absent | Lookup::Unknown => None,
         };
         let rendering = fingerprint(rendered);
@@ -82,7 +83,7 @@ impl Applier {
         lock(&self.sent.0).insert(key, entry);
         let version = |object: &Value| object.pointer("/metadata/resourceVersion").cloned();
         let applied = match &known {
-            // An apply that changes nothing is no write.
+            // An apply that changes nothing is not a write.
             Some(live) if version(live) == version(&stored) => Applied::Unchanged,
             Some(_) => Applied::Updated,
             None => Applied::Created,
@@ -94,10 +95,10 @@ impl Applier {
         Ok(applied)
     }
 
-    /// Applies a strategic merge patch to an object and returns what it became.
+    /// Applies a strategic merge patch to an object, and returns the result.
     ///
     /// # Errors
-    /// When there is no such object, or the API server refuses or does not answer.
+    /// If the object does not exist, or the API server refuses or does not answer.
     pub async fn strategic_patch(&self, id: &ObjectId, patch: &Value) -> Result<Value, Error> {
         let failed = |cause| Error {
             attempt: Attempt::Patch,

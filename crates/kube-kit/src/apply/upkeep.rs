@@ -1,7 +1,8 @@
-//! Back-off for objects that are kept in order together and get other content with each write: certificates.
+//! Back-off for groups of objects that get different content with each write: certificates.
 //!
-//! [`Contest`] counts writes of one rendering, and here none is written twice. So every repair counts: a write at a time
-//! when nothing is due. First writes and renewals are no repairs: they do not count, and a pause does not hold them up.
+//! [`Contest`] counts writes of one rendering, and here each write is different. So every repair counts, which is a
+//! write at a time when nothing is due. First writes and renewals are not repairs: they do not count, and a pause does
+//! not delay them.
 
 use super::contest::{self, Contest, Verdict};
 use super::{Applier, Cause, fingerprint, requests};
@@ -13,22 +14,23 @@ use std::hash::Hash;
 use std::time::SystemTime;
 use tokio::time::Instant;
 
-/// Recent repairs of objects that are kept in order together.
+/// Recent repairs of a group of objects.
 #[derive(Debug, Default)]
 pub struct Upkeep {
-    /// The hash of what the objects are kept for.
+    /// The hash of the group's purpose.
     purpose: u64,
-    /// The time of the next write that is due even without a change by others; `None` before the objects were in order.
+    /// The time at which the next write is due without a change by other clients; `None` before the first complete
+    /// write.
     due: Option<SystemTime>,
     repairs: Contest,
 }
 
-/// Nothing is repaired for now, because another client reverts each repair.
+/// A pause of repairs, because another client reverts each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    /// When to look again.
+    /// The end of the pause.
     pub until: SystemTime,
-    /// A sentence about the other client, once it was looked for.
+    /// A sentence about the other client, after a search for it.
     pub opponent: Option<String>,
 }
 
@@ -46,27 +48,26 @@ impl Upkeep {
         }
     }
 
-    /// Something was written at this time, after [`Self::pause`] was asked about the same time.
+    /// Records a write at this time, after [`Self::pause`] was asked about the same time.
     pub fn wrote(&mut self, now: SystemTime) {
         if self.due.is_some_and(|due| now < due) {
             self.repairs.wrote(Instant::now());
         }
     }
 
-    /// Everything is in order until then, unless another client writes.
+    /// Records that all objects are in order until `due`, unless another client writes.
     pub fn in_order(&mut self, due: SystemTime) {
         self.due = Some(due);
     }
 
-    /// Keeps the sentence about the other client.
+    /// Sets the sentence about the other client.
     pub fn name(&mut self, opponent: String) {
         self.repairs.name(opponent);
     }
 }
 
 impl Applier {
-    /// The back-off of objects that are kept in order together, remembered under one of them. Another purpose starts it
-    /// anew.
+    /// The back-off of a group of objects, stored under one of them. A change of the purpose resets it.
     pub fn upkeep<T>(&self, id: &ObjectId, purpose: &impl Hash, with: impl FnOnce(&mut Upkeep) -> T) -> T {
         let purpose = fingerprint(purpose);
         let mut upkeeps = lock(&self.upkeeps);
@@ -80,13 +81,13 @@ impl Applier {
         with(upkeep)
     }
 
-    /// A sentence about the client that reverts repairs. Each suspect is an object and the field that this client may have
-    /// changed; the first that we did not write last counts.
+    /// A sentence about the client that reverts repairs. Each suspect is an object and the field that the client may
+    /// have changed; the first one with another last writer counts.
     pub async fn blame(&self, suspects: &[(ObjectId, String)]) -> String {
         let mut ours = None;
         for (id, path) in suspects {
             let live = self.listed(id).await.unwrap_or_else(|cause| {
-                tracing::debug!(object = %id, %cause, "cannot find out who changes it");
+                tracing::debug!(object = %id, %cause, "cannot determine the client that changes it");
                 Some(Value::Null)
             });
             let sentence = format!("{id}: {}", contest::opponent(live.as_ref(), path));
@@ -95,11 +96,11 @@ impl Applier {
             }
             ours.get_or_insert(sentence);
         }
-        // All are ours: another process of ours reverts them.
+        // This product wrote all of them last: another process of it reverts them.
         ours.unwrap_or_default()
     }
 
-    /// The live object with its `managedFields`, which the cache drops. Established roles may list Secrets and not get
+    /// The live object with its `managedFields`, which the cache drops. Upstream's roles may list Secrets and not get
     /// them (kubemacpool.md §17).
     async fn listed(&self, id: &ObjectId) -> Result<Option<Value>, Cause> {
         let kind = id.known_kind().ok_or_else(|| Cause::unknown_kind(id))?;
@@ -138,7 +139,7 @@ mod tests {
             self.now += time;
         }
 
-        /// Writes everything anew if that may be done now.
+        /// Rewrites everything if that is allowed now.
         fn write(&mut self, due: SystemTime) -> Option<Pause> {
             let pause = self.upkeep.pause(self.now);
             if pause.is_none() {
@@ -163,7 +164,7 @@ mod tests {
 
     // operator#95, the pauses
     #[tokio::test(start_paused = true)]
-    async fn upkeep_of_reverted_objects_grows_its_pauses_and_says_their_end() {
+    async fn upkeep_of_reverted_objects_grows_its_pauses_and_returns_their_end() {
         let mut world = World::new();
         let due = world.now + 24 * HOUR;
         let mut writes = Vec::new();
@@ -190,7 +191,7 @@ mod tests {
 
     // operator#95, renewals
     #[tokio::test(start_paused = true)]
-    async fn upkeep_that_is_due_is_written_during_a_pause_and_leaves_it_as_it_is() {
+    async fn due_upkeep_is_written_during_pause_and_keeps_it() {
         let mut world = World::new();
         let end = world.exhaust().until;
         let due = world.now + Duration::from_secs(5);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn upkeep_that_is_not_in_order_yet_or_due_each_time_never_waits() {
+    async fn upkeep_before_first_order_or_always_due_never_waits() {
         let mut upkeep = Upkeep::default();
         let now = SystemTime::UNIX_EPOCH + HOUR;
         for number in 0..20 {

@@ -2,7 +2,7 @@ use super::*;
 use axum::http::HeaderValue;
 
 const ALLOWED: Answer = Answer::Allowed;
-const NOBODY: Answer = Answer::Unauthenticated;
+const UNAUTHENTICATED: Answer = Answer::Unauthenticated;
 
 fn headers(value: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -14,7 +14,7 @@ fn headers(value: &str) -> HeaderMap {
 }
 
 #[test]
-fn only_a_bearers_token_is_worth_a_question() {
+fn bearer_accepts_bearer_tokens_alone() {
     assert_eq!(bearer(&headers("Bearer abc")), Some("abc"));
     assert_eq!(bearer(&headers("bearer  abc ")), Some("abc"));
     for other in ["Basic abc", "Bearer", "Bearer ", "abc", ""] {
@@ -28,7 +28,7 @@ fn only_a_bearers_token_is_worth_a_question() {
 }
 
 #[test]
-fn only_an_authenticated_user_is_one() {
+fn authenticated_returns_authenticated_user_alone() {
     let review = |status: serde_json::Value| {
         let review = serde_json::json!({ "spec": {}, "status": status });
         authenticated(serde_json::from_value(review).expect("a review"))
@@ -46,7 +46,7 @@ fn only_an_authenticated_user_is_one() {
 }
 
 #[test]
-fn the_question_is_about_the_path_and_everything_known_about_the_user() {
+fn may_read_reviews_path_with_all_attributes_of_user() {
     let user = UserInfo {
         username: Some("u".into()),
         uid: Some("1".into()),
@@ -64,27 +64,27 @@ fn the_question_is_about_the_path_and_everything_known_about_the_user() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_are_believed_for_a_while() {
+async fn answers_are_cached_for_a_while() {
     let (mut answers, start) = (Answers::default(), Instant::now());
     answers.remember([1; 32], ALLOWED, start);
-    answers.remember([2; 32], NOBODY, start);
+    answers.remember([2; 32], UNAUTHENTICATED, start);
     let at = |seconds| start + Duration::from_secs(seconds);
     assert_eq!(answers.find(&[1; 32], at(59)), Some(ALLOWED));
     assert_eq!(answers.find(&[1; 32], at(60)), None);
-    assert_eq!(answers.find(&[2; 32], at(9)), Some(NOBODY));
+    assert_eq!(answers.find(&[2; 32], at(9)), Some(UNAUTHENTICATED));
     assert_eq!(answers.find(&[2; 32], at(10)), None);
     assert_eq!(answers.find(&[3; 32], start), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_invented_tokens_fills_no_memory_and_drives_nobody_out() {
+async fn flood_of_invented_tokens_keeps_allowed_answers() {
     let (mut answers, start) = (Answers::default(), Instant::now());
     answers.remember([255; 32], ALLOWED, start);
     for token in 0..=200 {
-        answers.remember([token; 32], NOBODY, start);
+        answers.remember([token; 32], UNAUTHENTICATED, start);
     }
     assert_eq!(answers.0.len(), REMEMBERED);
     assert_eq!(answers.find(&[255; 32], start), Some(ALLOWED));
-    answers.remember([1; 32], NOBODY, start + YES_LASTS);
-    assert_eq!(answers.0.len(), 1, "what has ended is forgotten");
+    answers.remember([1; 32], UNAUTHENTICATED, start + YES_LASTS);
+    assert_eq!(answers.0.len(), 1, "expired answers are dropped");
 }

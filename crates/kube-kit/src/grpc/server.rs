@@ -19,7 +19,7 @@ use tonic::codegen::http;
 use tonic::server::Grpc;
 use tonic_prost::ProstCodec;
 
-/// Why a call fails, for the client.
+/// The error of a call, for the client.
 pub use tonic::Status;
 
 /// A call whose message is not read yet.
@@ -27,18 +27,18 @@ pub type Call = http::Request<hyper::body::Incoming>;
 /// The answer to a call.
 pub type Answer = http::Response<Body>;
 
-/// Clients that are served at a time. The next one waits.
+/// Maximum number of clients that are served at a time. Another one waits.
 const MOST_CONNECTIONS: usize = 16;
-/// Calls of one client that are served at a time.
+/// Maximum number of concurrent calls of one client.
 const MOST_CALLS: u32 = 32;
 /// Bytes that a client may send before they are read, for one call and for its headers.
 const WINDOW: u32 = 64 * 1024;
-/// Largest message that is read, bytes.
+/// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 1024 * 1024;
 /// Pause after a failed accept: the process has no free file descriptor.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Answers every call by `answer`, for ever. Dropping the future ends all connections.
+/// Answers every call with `answer`, for ever. Dropping the future ends all connections.
 pub async fn serve<F, A>(listener: UnixListener, answer: F)
 where
     F: Fn(Call) -> A + Clone + Send + Sync + 'static,
@@ -81,7 +81,7 @@ where
     }
 }
 
-/// Answers a call by one message.
+/// Answers a call with one message.
 pub async fn unary<Q, A, F, R>(call: Call, method: F) -> Answer
 where
     Q: Message + Default + 'static,
@@ -100,7 +100,7 @@ where
         .await
 }
 
-/// Answers a call by the messages of a stream, as they come.
+/// Answers a call with the messages of a stream, as they arrive.
 pub async fn streaming<Q, A, S>(call: Call, messages: S) -> Answer
 where
     Q: Message + Default + 'static,
@@ -109,7 +109,7 @@ where
 {
     let mut messages = Some(messages);
     let service = tower::service_fn(move |_: tonic::Request<Q>| {
-        // The service is called once for a call.
+        // The service is called once per call.
         let stream = messages
             .take()
             .map(|messages| futures::StreamExt::map(messages, Ok));
@@ -124,7 +124,7 @@ where
         .await
 }
 
-/// Says that the server has no such method.
+/// The answer to a call of an unknown method.
 pub fn unimplemented() -> Answer {
     Status::unimplemented("no such method").into_http()
 }

@@ -1,17 +1,17 @@
-//! Compares a merged object with the live one, knowing what the server fills in and what it leaves out.
+//! Compares a merged object with the live one, with regard to defaults and omitted values of the server.
 
 use crate::defaults;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// One place in which two objects differ.
+/// A difference of two objects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// Where: keys and list indices joined by dots.
+    /// Keys and list indices joined by dots.
     pub path: String,
-    /// What should be there, `None` for nothing.
+    /// The desired value, `None` for an absent one.
     pub wanted: Option<Value>,
-    /// What is there, `None` for nothing.
+    /// The live value, `None` for an absent one.
     pub found: Option<Value>,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Difference {
 /// Metadata that is compared; the rest belongs to the API server.
 const COMPARED_METADATA: [&str; 4] = ["labels", "annotations", "ownerReferences", "finalizers"];
 
-/// All places in which the live object differs from the merged one.
+/// All differences of the live object from the merged one.
 pub(super) fn differences(merged: &Value, live: &Value) -> Vec<Difference> {
     let mut walk = Walk {
         kind: merged.get("kind").and_then(Value::as_str).unwrap_or_default(),
@@ -54,7 +54,7 @@ pub(super) fn differences(merged: &Value, live: &Value) -> Vec<Difference> {
     walk.differences
 }
 
-/// Whether a value is one that the server may leave out or fill in without changing the meaning.
+/// Whether the server may omit or fill in this value without changing the meaning.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -65,7 +65,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether the server leaves this value out when it stores an object: a zero of its type.
+/// Whether the server omits this value when it stores an object: the zero of its type.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Bool(flag) => !flag,
@@ -74,7 +74,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// The keys of both, each once, in a stable order.
+/// The keys of both, without duplicates, in a stable order.
 fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> Vec<&'a str> {
     let more = b.keys().filter(|key| !a.contains_key(*key));
     a.keys().chain(more).map(String::as_str).collect()
@@ -144,7 +144,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A list element is there even when it is empty: a rule `{}` allows everything.
+    /// An empty list element differs from an absent one: a rule `{}` allows everything.
     fn element(&mut self, wanted: &Value, found: &Value, list: &Value) {
         match (wanted, found) {
             (Value::Object(wanted), Value::Object(fields)) => {
@@ -171,7 +171,7 @@ impl Walk<'_> {
         self.is_quantity() && quantity(wanted).is_some_and(|wanted| quantity(found) == Some(wanted))
     }
 
-    /// Whether the value here is an amount, which the server writes in a form of its own.
+    /// Whether the value is a quantity, which the server normalizes.
     fn is_quantity(&self) -> bool {
         let mut back = self.pattern.iter().rev().map(String::as_str);
         let (last, before, before_that) = (back.next(), back.next(), back.next());
@@ -188,8 +188,8 @@ impl Walk<'_> {
     }
 }
 
-/// An amount such as `100m`, `0.1` or `1Gi` in thousand-millionths, exactly; `None` when it is none or needs more
-/// digits than that.
+/// A quantity such as `100m`, `0.1` or `1Gi` in units of 10^-9, exactly; `None` if it is not a quantity or needs more
+/// digits.
 pub(super) fn quantity(value: &Value) -> Option<i128> {
     const NANO: i128 = 1_000_000_000;
     let text = match value {
@@ -229,7 +229,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn amounts_are_compared_by_value() {
+    fn quantities_are_compared_by_value() {
         for (a, b) in [
             ("0.1", "100m"),
             ("1000m", "1"),

@@ -1,12 +1,12 @@
-//! Whether a live object has everything that was rendered, and where not.
+//! Whether a live object contains all rendered fields, and which are missing.
 //!
-//! Fields that were not rendered do not count. Lists whose items have a key are compared item by item, as server-side
-//! apply merges them; all others have to be the same.
+//! Other fields do not count. Lists whose items have a key are compared item by item, as server-side apply merges them;
+//! all others have to be equal.
 
 use super::compare::quantity;
 use serde_json::{Map, Value};
 
-/// Lists whose items are merged, and the fields that tell the items apart (of several, those that an item has).
+/// Lists whose items are merged, with their key fields (of several, those that an item has).
 const KEYED: [(&str, &[&str]); 11] = [
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -21,7 +21,7 @@ const KEYED: [(&str, &[&str]); 11] = [
     ("ports", &["containerPort", "port", "protocol"]),
 ];
 
-/// JSON pointers of what was rendered and is not so in the live object.
+/// JSON pointers of the rendered fields that differ in the live object.
 pub fn uncovered(rendered: &Value, live: &Value) -> Vec<String> {
     let mut paths = Vec::new();
     compare(rendered, Some(live), "", &mut paths);
@@ -39,7 +39,7 @@ fn compare(rendered: &Value, live: Option<&Value>, path: &str, paths: &mut Vec<S
 
 fn members(rendered: &Map<String, Value>, live: &Map<String, Value>, path: &str, paths: &mut Vec<String>) {
     for (key, value) in rendered {
-        // The API server leaves it out of what it stores.
+        // The API server does not store it.
         if path == "/metadata" && key == "managedFields" {
             continue;
         }
@@ -70,7 +70,7 @@ fn items(rendered: &[Value], live: &[Value], path: &str, paths: &mut Vec<String>
     }
 }
 
-/// Whether two items have the same value of a key; one that was not rendered is whatever the server filled in.
+/// Whether two items have the same value of a key; a key that was not rendered matches any default.
 fn same_key(rendered: &Value, live: &Value, key: &str) -> bool {
     rendered.get(key).is_none_or(|value| live.get(key) == Some(value))
 }
@@ -78,7 +78,7 @@ fn same_key(rendered: &Value, live: &Value, key: &str) -> bool {
 fn is_same(rendered: &Value, live: Option<&Value>, path: &str) -> bool {
     match (rendered, live) {
         (rendered, Some(live)) if rendered == live => true,
-        // What is empty is not stored by every kind.
+        // Not every kind stores empty values.
         (Value::Null, None | Some(Value::Null)) => true,
         (Value::Object(members), None | Some(Value::Null)) => members.is_empty(),
         (Value::Array(items), None | Some(Value::Null)) => items.is_empty(),
@@ -99,7 +99,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_others_added_does_not_count() {
+    fn uncovered_ignores_additional_fields() {
         let rendered = json!({
             "metadata": { "name": "a", "labels": { "x/y": "1" } },
             "spec": { "containers": [{ "name": "c", "env": [{ "name": "A", "value": "" }], "ports": [{ "containerPort": 1 }],
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn uncovered_names_differing_fields() {
         let rendered = json!({
             "metadata": { "labels": { "x/y": "1" } },
             "spec": { "containers": [{ "name": "c" }], "args": ["a", "b"], "port": 1, "tolerations": [{ "key": "a" }] },

@@ -3,13 +3,13 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Whether the live definition has versions or properties that the rendered one lacks. Taking them away would make the
-/// API server drop what others write there.
+/// Whether the live definition has versions or properties that the rendered one lacks. Without them, the API server
+/// would drop these fields from other clients' objects.
 pub(super) fn is_wider(live: &Value, rendered: &Value) -> bool {
     !properties(live).is_subset(&properties(rendered))
 }
 
-/// The paths of all properties in all versions, and the versions themselves.
+/// The versions, and the paths of all properties in all of them.
 fn properties(definition: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array);

@@ -22,7 +22,7 @@ fn object(api_version: &str, kind: &str, rest: &Value) -> Value {
     object
 }
 
-/// Lays `upper` over `lower`: objects are merged, anything else replaced.
+/// Lays `upper` over `lower`: objects are merged, anything else is replaced.
 fn overlay(lower: &mut Value, upper: &Value) {
     match (lower, upper) {
         (Value::Object(lower), Value::Object(upper)) => {
@@ -99,7 +99,7 @@ fn daemon_set() -> Value {
     )
 }
 
-/// What a real server returns for [`daemon_set`].
+/// The answer of a real server to [`daemon_set`].
 fn live_daemon_set() -> Value {
     let mut live = live(
         &daemon_set(),
@@ -146,19 +146,19 @@ fn live_daemon_set() -> Value {
 }
 
 #[test]
-fn what_is_not_there_is_created_as_rendered() {
+fn plan_creates_absent_object() {
     let rendered = config_map(&json!({"a": "1"}));
     assert_eq!(plan(&rendered, None, &policy()), Ok(Change::Create(rendered)));
 }
 
 #[test]
-fn an_object_without_a_name_is_refused() {
+fn plan_refuses_object_without_name() {
     let rendered = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns"}});
     assert_eq!(plan(&rendered, None, &policy()), Err(Error::NoName));
 }
 
 #[test]
-fn a_service_account_with_secrets_is_refused() {
+fn plan_refuses_service_account_with_secrets() {
     // operator#62
     let rendered = object("v1", "ServiceAccount", &json!({"secrets": [{"name": "token"}]}));
     let error = plan(&rendered, None, &policy()).expect_err("an error");
@@ -167,7 +167,7 @@ fn a_service_account_with_secrets_is_refused() {
 }
 
 #[test]
-fn labels_and_annotations_are_merged_and_the_rendered_value_wins() {
+fn labels_and_annotations_are_merged_with_rendered_values_first() {
     // operator#56
     for place in ["labels", "annotations"] {
         let rendered = object(
@@ -187,7 +187,7 @@ fn labels_and_annotations_are_merged_and_the_rendered_value_wins() {
 }
 
 #[test]
-fn foreign_labels_alone_are_no_difference_but_a_lost_one_of_ours_is() {
+fn missing_rendered_label_is_difference_and_foreign_one_is_not() {
     let rendered = object("v1", "ConfigMap", &json!({"metadata": {"labels": {"ours": ""}}}));
     let with_more = object(
         "v1",
@@ -207,7 +207,7 @@ fn foreign_labels_alone_are_no_difference_but_a_lost_one_of_ours_is() {
 }
 
 #[test]
-fn the_revision_of_a_deployment_is_kept() {
+fn revision_of_deployment_is_kept() {
     // operator#57
     let annotations =
         |value: &str| json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": value}}});
@@ -224,7 +224,7 @@ fn the_revision_of_a_deployment_is_kept() {
 }
 
 #[test]
-fn the_cluster_address_of_a_service_is_kept() {
+fn cluster_address_of_service_is_kept() {
     // operator#58
     let live = object(
         "v1",
@@ -250,7 +250,7 @@ fn the_cluster_address_of_a_service_is_kept() {
 }
 
 #[test]
-fn the_secrets_of_a_service_account_are_kept() {
+fn secrets_of_service_account_are_kept() {
     // operator#59
     let live = object(
         "v1",
@@ -278,7 +278,7 @@ fn webhooks(kind: &str, webhooks: &Value) -> Value {
 }
 
 #[test]
-fn a_ca_bundle_survives_unless_one_is_rendered() {
+fn ca_bundle_is_kept_unless_one_is_rendered() {
     // operator#60
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let live = webhooks(
@@ -310,7 +310,7 @@ fn a_ca_bundle_survives_unless_one_is_rendered() {
 }
 
 #[test]
-fn webhooks_come_and_go_with_what_is_rendered() {
+fn webhooks_follow_rendered_configuration() {
     // operator#61
     let live = webhooks("MutatingWebhookConfiguration", &json!([{"name": "old"}]));
     let rendered = webhooks("MutatingWebhookConfiguration", &json!([{"name": "new"}]));
@@ -326,7 +326,7 @@ fn webhooks_come_and_go_with_what_is_rendered() {
 }
 
 #[test]
-fn a_tls_secret_that_exists_is_never_touched() {
+fn existing_tls_secret_is_unchanged() {
     // operator#63
     let rendered = object(
         "v1",
@@ -350,7 +350,7 @@ fn a_tls_secret_that_exists_is_never_touched() {
 }
 
 #[test]
-fn rules_that_a_controller_aggregates_are_its_own() {
+fn rules_of_aggregated_role_are_kept() {
     let role = |rest: &Value| object("rbac.authorization.k8s.io/v1", "ClusterRole", rest);
     let rendered = role(
         &json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}, "rules": []}),
@@ -361,7 +361,7 @@ fn rules_that_a_controller_aggregates_are_its_own() {
 }
 
 #[test]
-fn foreign_owners_and_finalizers_stay_and_ours_are_brought_up_to_date() {
+fn foreign_owners_and_finalizers_stay_and_managed_ones_are_updated() {
     let stranger =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "s", "uid": "9", "controller": true});
     let rendered = object(
@@ -387,7 +387,7 @@ fn foreign_owners_and_finalizers_stay_and_ours_are_brought_up_to_date() {
 }
 
 #[test]
-fn a_stale_owner_of_ours_is_cleared_where_none_is_rendered() {
+fn stale_managed_owner_is_removed_if_none_is_rendered() {
     let crd = |owners: &Value| {
         object(
             "apiextensions.k8s.io/v1",
@@ -402,7 +402,7 @@ fn a_stale_owner_of_ours_is_cleared_where_none_is_rendered() {
 }
 
 #[test]
-fn a_changed_selector_means_making_the_workload_anew_if_it_is_ours() {
+fn changed_selector_recreates_owned_workload() {
     let mut live = live_daemon_set();
     live["spec"]["selector"]["matchLabels"] = json!({"app": "x"});
     assert_eq!(

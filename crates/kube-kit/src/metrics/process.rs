@@ -1,4 +1,4 @@
-//! The process, as the kernel knows it.
+//! Metrics of the process, from `/proc`.
 
 use std::fmt;
 use std::fs;
@@ -9,15 +9,15 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// Ticks of the clock in a second, as the kernel counts them for programs on every architecture of ours.
+/// Clock ticks per second in `/proc`, the same on every supported architecture.
 const TICKS: f64 = 100.0;
 
-/// The own process, looked at whenever somebody asks.
+/// The current process, read at each scrape.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Process;
 
 impl Process {
-    /// Adds the figures to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(self, registry: &mut Registry) {
         registry.register_collector(Box::new(self));
     }
@@ -27,7 +27,7 @@ impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let read = |file: &str| fs::read_to_string(file).ok();
         let mut gauge = |name: &str, help: &str, value: Option<f64>| -> fmt::Result {
-            // What can't be found out is not told.
+            // An unknown value is omitted.
             let Some(value) = value else { return Ok(()) };
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
@@ -47,7 +47,7 @@ impl Collector for Process {
         gauge(
             "process_open_fds",
             "Number of open file descriptors.",
-            // The folder that is read is open itself.
+            // The directory that is read counts as an open file too.
             fs::read_dir("/proc/self/fd")
                 .ok()
                 .map(|files| float(files.count().saturating_sub(1))),
@@ -82,7 +82,7 @@ fn float(count: usize) -> f64 {
     count as f64
 }
 
-/// Fields of `/proc/self/stat` behind the command's name, which may hold anything.
+/// Field of `/proc/self/stat` after the command's name, which may contain any characters.
 fn field(stat: &str, number: usize) -> Option<f64> {
     const BEHIND_THE_NAME: usize = 3;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -92,30 +92,30 @@ fn field(stat: &str, number: usize) -> Option<f64> {
         .ok()
 }
 
-/// Seconds on a processor, for the process itself and in the kernel.
+/// CPU time of the process in user and kernel mode, in seconds.
 fn processor_time(stat: &str) -> Option<f64> {
     Some((field(stat, 14)? + field(stat, 15)?) / TICKS)
 }
 
-/// When the process began: seconds after the machine.
+/// Start of the process in seconds since boot.
 fn started(stat: &str) -> Option<f64> {
     Some(field(stat, 22)? / TICKS)
 }
 
-/// When the machine began, from `/proc/stat`: seconds since 1970.
+/// Boot time from `/proc/stat`, in seconds since 1970.
 fn booted(stat: &str) -> Option<f64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
     line.trim().parse().ok()
 }
 
-/// A line of `/proc/self/status` in bytes.
+/// The value of a line of `/proc/self/status`, in bytes.
 fn bytes(status: &str, key: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let kibibytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024.0)
 }
 
-/// How many files may be open, from `/proc/self/limits`.
+/// Maximum number of open files, from `/proc/self/limits`.
 fn open_files(limits: &str) -> Option<f64> {
     let line = limits
         .lines()
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::float_cmp, reason = "no arithmetic that rounds")]
-    fn files_of_the_kernel_are_read() {
+    fn fields_of_proc_files_are_parsed() {
         assert_eq!(processor_time(STAT), Some(2.0));
         assert_eq!(started(STAT), Some(42.0));
         assert_eq!(booted("cpu 1 2\nbtime 1700000000\n"), Some(1_700_000_000.0));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_process_has_all_figures() {
+    fn current_process_has_all_metrics() {
         let mut registry = Registry::default();
         Process.register(&mut registry);
         let mut text = String::new();

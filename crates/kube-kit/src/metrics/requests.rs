@@ -1,4 +1,4 @@
-//! Requests to the API server.
+//! Metrics of requests to the API server.
 
 use std::task::{Context, Poll};
 
@@ -17,17 +17,17 @@ struct Labels {
     host: String,
 }
 
-/// What stands for the code of a request that nobody answered.
+/// Value of the code label for a request without an answer.
 const NO_ANSWER: &str = "<error>";
 
-/// Requests of one process to API servers, counted when their answers begin.
+/// Requests of the process to API servers, counted when their answers start.
 #[derive(Debug, Clone, Default)]
 pub struct Requests {
     total: Family<Labels, Counter>,
 }
 
 impl Requests {
-    /// Adds the figures to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "rest_client_requests",
@@ -36,12 +36,12 @@ impl Requests {
         );
     }
 
-    /// A service that does what `service` does, and counts it as requests to `host`.
+    /// Wraps a service so that its requests to `host` are counted.
     pub(crate) fn count<S>(&self, host: &str, service: S) -> Counted<S> {
         Counted {
             service,
             host: host.to_owned(),
-            figures: self.clone(),
+            metrics: self.clone(),
         }
     }
 
@@ -55,7 +55,7 @@ impl Requests {
 pub(crate) struct Counted<S> {
     service: S,
     host: String,
-    figures: Requests,
+    metrics: Requests,
 }
 
 impl<S, In, Out> Service<Request<In>> for Counted<S>
@@ -74,13 +74,13 @@ where
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        let (figures, host) = (self.figures.clone(), self.host.clone());
+        let (metrics, host) = (self.metrics.clone(), self.host.clone());
         let method = request.method().to_string();
         let answer = self.service.call(request);
         Box::pin(async move {
             let answer = answer.await;
             let code = answer.as_ref().ok().map(|response| response.status().as_u16());
-            figures.answered(code, method, host);
+            metrics.answered(code, method, host);
             answer
         })
     }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use std::future::{Ready, ready};
 
-    /// Answers with the code that the path names, and not at all where it names none.
+    /// Answers with the status code in the path, and fails without one.
     struct Server;
 
     impl Service<Request<()>> for Server {
@@ -112,9 +112,9 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_counted_by_code_method_and_host() {
-        let (figures, mut registry) = (Requests::default(), Registry::default());
-        figures.register(&mut registry);
-        let mut service = figures.count("10.0.0.1:443", Server);
+        let (metrics, mut registry) = (Requests::default(), Registry::default());
+        metrics.register(&mut registry);
+        let mut service = metrics.count("10.0.0.1:443", Server);
         for (method, path) in [
             ("GET", "/200"),
             ("GET", "/200"),

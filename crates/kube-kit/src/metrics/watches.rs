@@ -1,4 +1,4 @@
-//! Whether the watches of caches are up to date.
+//! Metrics of the watches of caches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,13 +52,13 @@ impl Watches {
         lock(&self.0).patience = patience;
     }
 
-    /// Adds the figures to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(self.clone()));
     }
 
-    /// By resource and namespace: 0 as soon as one of several watches is not up to date.
-    fn figures(&self) -> Family<Labels, Gauge> {
+    /// By resource and namespace: 0 if any of several watches is not up to date.
+    fn values(&self) -> Family<Labels, Gauge> {
         let mut all = BTreeMap::new();
         let watched = lock(&self.0);
         for cache in &watched.caches {
@@ -79,8 +79,8 @@ impl Watches {
 impl Collector for Watches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Whether the watch of a resource is up to date: 0 while it is refused, fails or is stale";
-        let figures = self.figures();
-        figures.encode(encoder.encode_descriptor(NAME, help, None, figures.metric_type())?)
+        let gauges = self.values();
+        gauges.encode(encoder.encode_descriptor(NAME, help, None, gauges.metric_type())?)
     }
 }
 
@@ -97,9 +97,9 @@ mod tests {
     use std::future::pending;
     use tower::service_fn;
 
-    // operator#92, the figure
+    // operator#92, the metric
     #[tokio::test(start_paused = true)]
-    async fn watch_without_an_answer_is_not_up() {
+    async fn watch_without_answer_is_not_up() {
         let silent = service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
         let cache = Cache::new();
         let client = Client::new(silent, "default");

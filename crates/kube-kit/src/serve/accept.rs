@@ -1,7 +1,7 @@
 //! Accepts connections and serves each of them in a task of its own, so that a slow client delays no other.
 //!
 //! ```text
-//! accept ──> Crowd: a place ──> TLS handshake, the costly step in turn ──> Connection ──> hyper ──> router
+//! accept ──> Crowd: admission ──> TLS handshake, the costly step in turn ──> Connection ──> hyper ──> router
 //! ```
 
 use std::io;
@@ -31,36 +31,37 @@ use super::{ClientName, Limits, Local, Peer};
 use crate::shutdown::Shutdown;
 use crate::tls::{self, Tls};
 
-/// Pause after a connection that could not be accepted, for want of file descriptors for instance.
+/// Pause after a failed accept, for instance without free file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many bytes of an HTTP/1 connection are buffered, and so how long a head may be.
+/// Buffer of an HTTP/1 connection in bytes, which limits the length of a head.
 const BUFFER: usize = 64 * 1024;
-/// How many requests an HTTP/2 connection may have under way.
+/// Maximum number of concurrent requests of an HTTP/2 connection.
 const STREAMS: u32 = 32;
-/// How many bytes of a request an HTTP/2 client may send before they are read.
+/// Flow-control window of one HTTP/2 request in bytes.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// How many bytes of all requests an HTTP/2 client may send before they are read.
+/// Flow-control window of an HTTP/2 connection in bytes.
 const WINDOW: u32 = 128 * 1024;
 
-/// A connection that is ready for requests.
+/// A connection after its handshake.
 struct Shaken {
     stream: Stream,
     http2: bool,
     name: Option<ClientName>,
 }
 
-/// What all connections of a server share.
+/// Shared by all connections of a server.
 #[derive(Clone)]
 struct Shared {
     router: Router,
     tls: Option<Tls>,
     limits: Limits,
-    /// Whose turn it is to shake hands: that takes a millisecond, and requests of other connections come between two.
+    /// Serializes the costly step of handshakes, which takes a millisecond, so that requests of other connections run
+    /// between two.
     turn: Arc<Semaphore>,
     stop: Shutdown,
 }
 
-/// Serves connections until `stop`, and then those requests that are under way.
+/// Serves connections until `stop`, and then the running requests.
 pub(super) async fn serve(
     tcp: TcpListener,
     router: Router,
@@ -82,7 +83,7 @@ pub(super) async fn serve(
         tokio::select! {
             () = &mut stopped => break,
             (stream, peer) = accept(&tcp) => {
-                // A client that is refused hears it at once, and can try again.
+                // The refusal is immediate, so that the client can retry.
                 let Some(place) = crowd.enter(peer.ip().to_canonical()) else { continue };
                 let shared = shared.clone();
                 connections.spawn(async move {
@@ -148,7 +149,7 @@ impl Shared {
 
     async fn handshake(&self, tcp: TcpStream, tls: &Tls) -> io::Result<Shaken> {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await?;
-        // Not before the client has begun: a change of the settings counts for it.
+        // Only after the client's first message, so that a change of the settings before it takes effect.
         let mut rest = pin!(hello.into_stream(tls.config()));
         let begun = {
             // The semaphore is never closed.
@@ -194,7 +195,7 @@ impl Shared {
         builder
             .http1()
             .timer(TokioTimer::new())
-            // It would end connections that are kept for the next request; `Connection` tells them apart.
+            // It would close idle keep-alive connections too; `Connection` distinguishes them.
             .header_read_timeout(None)
             .max_buf_size(BUFFER);
         builder

@@ -1,4 +1,4 @@
-//! Servers over TLS whose certificate somebody else writes, and where flags and variables say that they listen.
+//! Servers over TLS whose certificate another program writes, and their listen addresses in flags and variables.
 //!
 //! ```text
 //! tls.crt, tls.key ──> Files ──> Tls <── Profile
@@ -18,18 +18,18 @@ use super::{Error, Limits, Readiness, Server};
 use crate::tls::files::Files;
 use crate::tls::{self, Authorities, Identity, Profile, Tls};
 
-/// Where a server listens, as Go's programs write it.
+/// A listen address in the form of Go's programs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Bind {
-    /// Nowhere: `0`.
+    /// No server: `0`.
     Off,
-    /// On a port of all addresses: `:8443`.
+    /// A port of all addresses: `:8443`.
     Everywhere(u16),
-    /// On an address: `127.0.0.1:8443`, `[::1]:8443`, `localhost:8443`.
+    /// One address: `127.0.0.1:8443`, `[::1]:8443`, `localhost:8443`.
     At(String, u16),
 }
 
-/// What is said is no address. The words are those of flags about metrics, which are all that say so today.
+/// An invalid listen address. The text mentions metrics, because only flags of metrics report it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("invalid metrics address {0:?}, expected host:port or :port")]
 pub struct InvalidBind(String);
@@ -49,7 +49,7 @@ impl FromStr for Bind {
             Some(Some(host)) if !host.is_empty() => Ok(Self::At(host.to_owned(), port)),
             Some(_) => Err(invalid()),
             None if host.is_empty() => Ok(Self::Everywhere(port)),
-            // Without brackets it would be guessed which colon is the last.
+            // Without brackets the port would be ambiguous.
             None if host.contains(':') => Err(invalid()),
             None => Ok(Self::At(host.to_owned(), port)),
         }
@@ -62,52 +62,53 @@ impl From<SocketAddr> for Bind {
     }
 }
 
-/// There is no server.
+/// A server that cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum NoServer {
-    /// TLS can't be set up.
+    /// The TLS settings are invalid.
     #[error("cannot set up TLS")]
     Tls(#[from] tls::Error),
-    /// It can't listen.
+    /// The address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] Error),
-    /// It is to listen nowhere.
-    #[error("there is no address to listen on")]
+    /// The address means no server.
+    #[error("no listen address is configured")]
     Nowhere,
-    /// A host of that name has no address.
+    /// The host name has no address.
     #[error("cannot find an address of {host:?}")]
     Host {
-        /// Its name.
+        /// The host name.
         host: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// As whom a server over TLS is known, and what its clients may take.
+/// Identity and limits of a server over TLS.
 #[derive(Clone, Debug)]
 pub struct Certified {
-    /// Directory with `tls.crt` and `tls.key`, which is followed; `None`: nobody writes them.
+    /// Directory with `tls.crt` and `tls.key`, whose changes take effect; `None` for a self-signed certificate alone.
     pub certificates: Option<PathBuf>,
-    /// Names in the certificate of its own that it shows as long as there is no other.
+    /// Names in the self-signed certificate that is used until there is another one.
     pub names: Vec<String>,
     /// Versions, ciphers and groups.
     pub profile: Profile,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
-    /// Authorities of clients that are known by their certificates, if any are.
+    /// Certificate authorities of clients, if client certificates are accepted.
     pub authorities: Option<Authorities>,
-    /// What clients may take.
+    /// Limits of the clients.
     pub limits: Limits,
 }
 
 impl Certified {
-    /// Serves `router` where `bind` says; `None` when that is nowhere. `loaded` gets ready when the certificate of the
-    /// directory is used: at once, if it is there already.
+    /// Serves `router` at `bind`; `None` if that means no server. `loaded` becomes ready when the certificate in the
+    /// directory is used: at once, if it exists already.
     ///
     /// # Errors
-    /// When it can't listen there, or TLS can't be set up. A certificate that is missing or wrong is waited for.
+    /// If it cannot listen there, or the TLS settings are invalid. A missing or invalid certificate is not an error:
+    /// the server waits for a valid one.
     pub async fn serve(
         self,
         bind: &Bind,
@@ -123,7 +124,7 @@ impl Certified {
             limits,
         } = self;
         let mut files = certificates.map(Files::new);
-        // What is missing or wrong is told by what follows the files.
+        // The task that follows the files logs a missing or invalid certificate.
         let found = files.as_mut().and_then(|files| files.read().ok().flatten());
         let identity = match found {
             Some(identity) => {
@@ -173,17 +174,17 @@ async fn resolve(host: &str, port: u16) -> Result<SocketAddr, NoServer> {
 #[derive(Debug)]
 pub struct Serving {
     server: Server,
-    /// Keeps to the files of the certificate; ends when it is dropped.
+    /// Follows the files of the certificate; ends when it is dropped.
     follower: JoinSet<()>,
 }
 
 impl Serving {
-    /// Where it listens.
+    /// The local address.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Takes no more connections, and ends when the requests under way are answered.
+    /// Accepts no more connections, and ends when the running requests are answered, or after the grace time.
     pub async fn stop(self) {
         let Self { server, follower } = self;
         drop(follower);
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_to_listen_on_are_read_as_go_does() {
+    fn bind_is_parsed_as_by_go() {
         let at = |host: &str, port| Ok(Bind::At(host.to_owned(), port));
         for (text, expected) in [
             (":8443", Ok(Bind::Everywhere(8443))),

@@ -1,4 +1,4 @@
-//! A connection, plain or encrypted, that ends when its client is too slow.
+//! A connection, plain or encrypted, with the deadlines of its client.
 
 use std::io;
 use std::pin::Pin;
@@ -13,26 +13,26 @@ use tokio_rustls::server::TlsStream;
 use super::Limits;
 use super::crowd::{Member, Phase};
 
-/// Where bytes come from. One type, so that the HTTP server is compiled once.
+/// Source of bytes. It is one type, so that the HTTP server is compiled once.
 pub(super) enum Stream {
     Plain(TcpStream),
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection whose client is silent no longer than [`Limits::silence`], and sends the head of an HTTP/1 request within
+/// A connection that closes after [`Limits::silence`], or if the head of an HTTP/1 request takes longer than
 /// [`Limits::head`].
 pub(super) struct Connection {
     stream: Stream,
     member: Arc<Member>,
     limits: Limits,
     http2: bool,
-    /// When bytes went either way the last time.
+    /// Time of the last transfer in either direction.
     moved: Instant,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl Connection {
-    /// `http2`: the client chose it. Bytes are then no sign of a request: there are pings.
+    /// `http2`: the client chose it. Bytes then do not mean a request, because of pings.
     pub(super) fn new(stream: Stream, http2: bool, member: Arc<Member>, limits: Limits) -> Self {
         let moved = Instant::now();
         Self {
@@ -45,7 +45,7 @@ impl Connection {
         }
     }
 
-    /// Ready when the client was too slow.
+    /// Ready once a deadline has passed.
     fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let silence = self.moved + self.limits.silence;
         let at = match self.member.phase() {

@@ -1,4 +1,4 @@
-//! The connections of a server, and which of them ends when a newcomer finds no place.
+//! The connections of a server, and the choice of the one that is closed for a new one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::lock;
 
-/// How often a server that is full says so in its log.
-const SAID_AGAIN: Duration = Duration::from_mins(1);
+/// Interval between log lines of a full server.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The connections of a server: so many at most.
+/// The connections of a server, up to a maximum number.
 pub(super) struct Crowd {
     places: usize,
     members: Mutex<Members>,
@@ -26,31 +26,30 @@ struct Members {
     said: Option<Instant>,
 }
 
-/// A connection from the moment it was accepted.
+/// A connection from its accept on.
 pub(super) struct Member {
     peer: IpAddr,
     phase: Mutex<Phase>,
     end: Notify,
 }
 
-/// The state of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
     /// The server waits for a request, or for the handshake.
     Idle {
-        /// The last request was answered then.
+        /// Time of the last answer.
         since: Instant,
     },
     /// The server waits for the rest of a request's head.
     Head {
-        /// Its first byte came then.
+        /// Time of its first byte.
         since: Instant,
     },
     /// The server reads and answers requests.
     Answering {
-        /// How many.
+        /// Number of requests.
         requests: usize,
-        /// The first of them came then.
+        /// Arrival of the first of them.
         since: Instant,
     },
 }
@@ -72,7 +71,7 @@ impl Member {
         *lock(&self.phase)
     }
 
-    /// The client began a request.
+    /// Records the first byte of a request.
     pub(super) fn begin(&self) {
         let mut phase = lock(&self.phase);
         if let Phase::Idle { .. } = *phase {
@@ -82,7 +81,7 @@ impl Member {
         }
     }
 
-    /// A request is answered until this is dropped.
+    /// Records a request that is answered until the value is dropped.
     pub(super) fn answer(self: &Arc<Self>) -> Answer {
         let mut phase = lock(&self.phase);
         *phase = match *phase {
@@ -98,7 +97,7 @@ impl Member {
         Answer(Arc::clone(self))
     }
 
-    /// Resolves when the connection has to make room.
+    /// Resolves when the connection has to close for another one.
     pub(super) async fn must_end(&self) {
         self.end.notified().await;
     }
@@ -130,7 +129,7 @@ impl Crowd {
         }
     }
 
-    /// Admits a connection. A full server ends another one for it ([`leaves`]), or refuses it with `None`.
+    /// Admits a connection. A full server closes another one for it ([`leaves`]), or refuses it with `None`.
     pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let now = Instant::now();
         let mut members = lock(&self.members);
@@ -138,7 +137,7 @@ impl Crowd {
             let leaves = leaves(&members.all, peer);
             if members
                 .said
-                .is_none_or(|said| now.duration_since(said) >= SAID_AGAIN)
+                .is_none_or(|said| now.duration_since(said) >= LOG_INTERVAL)
             {
                 members.said = Some(now);
                 let ended = leaves
@@ -148,7 +147,7 @@ impl Crowd {
                     places = self.places,
                     newcomer = %peer,
                     ended = ended.map(tracing::field::display),
-                    "all connections are taken: one ends for each newcomer"
+                    "maximum number of connections reached: one is closed for each new one"
                 );
             }
             members.all.remove(&leaves?)?.end.notify_one();
@@ -169,9 +168,9 @@ impl Crowd {
     }
 }
 
-/// Which connection makes room for one of `newcomer`: one of the client that has the most. Of its connections the one
-/// that has waited for the client longest, else the one whose request began first. A client that has the most itself ends
-/// none that is being answered.
+/// The connection that is closed for one of `newcomer`: of the client that has the most, the connection that has been
+/// idle longest, else the one whose request started first. A client that has the most itself closes none that is being
+/// answered.
 fn leaves(members: &BTreeMap<u64, Arc<Member>>, newcomer: IpAddr) -> Option<u64> {
     let mut of = BTreeMap::<IpAddr, usize>::new();
     for member in members.values() {
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_idle_connection_of_the_largest_client_makes_room() {
+    async fn enter_closes_longest_idle_connection_of_largest_client() {
         let crowd = crowd(4);
         let quiet = crowd.enter(peer(1)).unwrap();
         let mut flood = Vec::new();
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_with_many_slow_requests_makes_room_for_others() {
+    async fn enter_closes_slow_request_of_largest_client_for_others() {
         let crowd = crowd(3);
         let mut flood = Vec::new();
         for _ in 0..3 {
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn phases_follow_requests() {
+    async fn phase_follows_requests() {
         let crowd = crowd(1);
         let place = crowd.enter(peer(1)).unwrap();
         let member = place.member();

@@ -17,7 +17,7 @@ fn local() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn probes_tell_health_and_readiness_apart() {
+async fn probes_report_health_and_readiness() {
     let readiness = Readiness::new();
     let server = Server::start(local(), probes(readiness.clone()))
         .await
@@ -32,17 +32,14 @@ async fn probes_tell_health_and_readiness_apart() {
     assert!(ask(server.address(), "/readyz").await.starts_with("HTTP/1.1 200"));
     let address = server.address();
     server.stop().await;
-    assert!(
-        TcpStream::connect(address).await.is_err(),
-        "nobody listens any more"
-    );
+    assert!(TcpStream::connect(address).await.is_err(), "the port is closed");
     Server::start(address, probes(readiness))
         .await
         .expect("the same port again");
 }
 
 #[tokio::test]
-async fn a_port_is_served_over_ipv4_too() {
+async fn on_port_serves_ipv4_too() {
     let server = Server::on_port(0, probes(Readiness::new()))
         .await
         .expect("a server");
@@ -64,7 +61,7 @@ async fn metrics_have_one_line_each() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named() {
+async fn start_on_taken_port_names_address() {
     let server = Server::start(local(), Router::new()).await.expect("a server");
     let error = Server::start(server.address(), Router::new())
         .await
@@ -76,7 +73,7 @@ async fn a_port_that_is_taken_is_named() {
 }
 
 #[tokio::test]
-async fn a_head_that_takes_too_long_ends_its_connection() {
+async fn slow_head_closes_its_connection() {
     let limits = Limits {
         head: Duration::from_millis(100),
         ..Limits::default()
@@ -104,7 +101,7 @@ async fn a_head_that_takes_too_long_ends_its_connection() {
     }
 }
 
-/// A connection from another address of this machine.
+/// A connection from another local address.
 async fn from(last: u8, server: &Server) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     let own = SocketAddr::new(Ipv4Addr::new(127, 0, 0, last).into(), 0);
@@ -113,7 +110,7 @@ async fn from(last: u8, server: &Server) -> TcpStream {
 }
 
 #[tokio::test]
-async fn one_client_keeps_no_other_out() {
+async fn flood_of_one_client_does_not_block_others() {
     let limits = Limits {
         connections: 8,
         ..Limits::default()
@@ -130,7 +127,7 @@ async fn one_client_keeps_no_other_out() {
             .expect("a part of a head");
         flood.push(slow);
     }
-    // Another connection of the flood, or one of its first, ends for each that comes; those of others stay.
+    // A connection of the flood is closed for each new one; those of others stay.
     assert!(
         ask(server.address(), "/healthz")
             .await

@@ -1,7 +1,7 @@
-//! What ciphers below TLS 1.3 are called by whom.
+//! Names of ciphers below TLS 1.3.
 
-/// Names of OpenSSL and of IANA. Ciphers of TLS 1.3 are missing: they can't be chosen. Those that have forward secrecy and
-/// authenticated encryption come first, [`STRONG`] of them.
+/// Names of OpenSSL and of IANA. Ciphers of TLS 1.3 are missing, because they cannot be configured. Ciphers with
+/// forward secrecy and authenticated encryption come first, [`STRONG`] of them.
 pub const IANA_NAMES: [(&str, &str); 18] = [
     (
         "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -44,10 +44,10 @@ pub const IANA_NAMES: [(&str, &str); 18] = [
     ("DES-CBC3-SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
 ];
 
-/// How many of the ciphers are those that we serve; the others are there for profiles that name them.
+/// Number of ciphers that are served; profiles may name the others too.
 pub const STRONG: usize = 6;
 
-/// A cipher's name as IANA has it: Go has a short name of its own for two of them.
+/// The IANA name of a cipher: Go has a short name for two of them.
 pub fn in_full(cipher: &str) -> String {
     let short = cipher.ends_with("_WITH_CHACHA20_POLY1305");
     format!("{cipher}{}", if short { "_SHA256" } else { "" })
@@ -59,7 +59,7 @@ mod tests {
     use crate::tls::Profile;
 
     #[test]
-    fn the_strong_ones_are_served_and_no_others() {
+    fn strong_ciphers_alone_are_served() {
         for (place, (_, iana)) in IANA_NAMES.iter().enumerate() {
             let profile = Profile::read("VersionTLS12", &[iana]);
             assert_eq!(profile.lacking.is_empty(), place < STRONG, "{iana}");

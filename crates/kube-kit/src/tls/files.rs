@@ -1,5 +1,5 @@
-//! The certificate of a server as files that somebody else writes: the kubelet, which exchanges all files of a Secret at
-//! once by a symbolic link, or a person, who writes one after the other.
+//! The certificate of a server in files: the kubelet replaces all files of a Secret at once by a symbolic link, and a
+//! person writes one after the other.
 
 use std::fs;
 use std::io;
@@ -12,30 +12,30 @@ use super::{Identity, Tls};
 use crate::client::chain;
 use crate::watch_dir::DirWatcher;
 
-/// Where no file system event tells of a change, it is seen within this time.
+/// Polling interval without file system events.
 const CHECK: Duration = Duration::from_secs(10);
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// The files can't be used.
+/// Files that cannot be used.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// One can't be read.
+    /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// They hold no certificate with its key.
+    /// They are not a certificate and its key.
     #[error("no certificate and its key in {}", directory.display())]
     Unusable {
-        /// Where they are.
+        /// Directory of the files.
         directory: PathBuf,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: super::Error,
     },
@@ -45,9 +45,9 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Files {
     directory: PathBuf,
-    /// What was read last, whether it was of use or not.
+    /// The last content, valid or not.
     last: Option<Content>,
-    /// What was complained of last.
+    /// The last logged error.
     complaint: String,
 }
 
@@ -58,7 +58,7 @@ struct Content {
 }
 
 impl Files {
-    /// Those of a directory, which need not be there yet. Nothing is read.
+    /// The files of a directory, which need not exist yet. Reads nothing.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -67,10 +67,10 @@ impl Files {
         }
     }
 
-    /// Reads them; nothing when they are what they were when they were read last.
+    /// Reads the files; `None` if they are unchanged since the last read.
     ///
     /// # Errors
-    /// When they are not there, or can't be used.
+    /// If they do not exist, or are invalid.
     pub fn read(&mut self) -> Result<Option<Identity>, Error> {
         let content = Content {
             certificate: self.file(CERTIFICATE)?,
@@ -93,12 +93,12 @@ impl Files {
         fs::read(&path).map_err(|source| Error::Read { path, source })
     }
 
-    /// Lets a server be known by them for ever: at once, and whenever they change. What can't be used is said in the log
-    /// once, and the certificate stays what it is. `used` is called each time when they are used.
+    /// Sets the server's certificate from the files, at once and whenever they change, for ever. An error is logged
+    /// once, and the certificate stays unchanged. Calls `used` each time after the certificate was set.
     pub async fn follow(mut self, tls: &Tls, mut used: impl FnMut()) {
         let mut watcher = DirWatcher::new().ok();
         loop {
-            // Anew each time: the directory may not have been there, or may be another one.
+            // Each time anew: the directory may have been created or replaced.
             watch(watcher.as_mut(), &self.directory);
             match self
                 .read()
@@ -120,7 +120,10 @@ impl Files {
     fn complain(&mut self, error: &dyn std::error::Error) {
         let complaint = chain(error);
         if complaint != self.complaint {
-            tracing::warn!(error = complaint, "no serving certificate, the one before stays");
+            tracing::warn!(
+                error = complaint,
+                "cannot load the serving certificate, the previous one stays in use"
+            );
             self.complaint = complaint;
         }
     }
@@ -132,13 +135,13 @@ fn watch(watcher: Option<&mut DirWatcher>, directory: &Path) {
     }
 }
 
-/// Waits until something may have changed.
+/// Waits until the files may have changed.
 async fn changed(watcher: &mut Option<DirWatcher>) {
     let Some(watching) = watcher else {
         return tokio::time::sleep(CHECK).await;
     };
     if let Ok(Err(error)) = tokio::time::timeout(CHECK, watching.next()).await {
-        tracing::warn!(%error, "files are looked at from time to time alone");
+        tracing::warn!(%error, "no file system events, polling the certificate files");
         *watcher = None;
     }
 }

@@ -11,27 +11,27 @@ const CBC: &str = "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA";
 const NONE: [&str; 0] = [];
 
 #[test]
-fn a_profile_keeps_its_order_and_leaves_out_what_we_lack() {
+fn read_keeps_order_and_ignores_unsupported_ciphers() {
     let profile = Profile::read("VersionTLS12", &[RSA_CHACHA, CBC, ECDSA_AES, RSA_CHACHA]);
     assert_eq!(suites(&profile), [RSA_CHACHA, ECDSA_AES]);
     assert_eq!(profile.lacking, [CBC]);
 }
 
 #[test]
-fn versions_below_1_2_are_served_as_1_2() {
+fn version_below_1_2_is_served_as_1_2() {
     for version in ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionSSL30", ""] {
         assert_eq!(
             suites(&Profile::read(version, &[ECDSA_AES])),
             [ECDSA_AES],
             "{version}"
         );
-        // Without ciphers the choice is ours.
+        // Without configured ciphers, all supported ones are served.
         assert_eq!(Profile::read(version, &NONE).tls12.len(), 6, "{version}");
     }
 }
 
 #[test]
-fn tls_1_3_is_spoken_alone_where_it_is_asked_for_or_nothing_else_is_left() {
+fn tls_1_3_is_served_alone_if_configured_or_without_other_ciphers() {
     for profile in [
         Profile::default(),
         Profile::read("VersionTLS13", &[ECDSA_AES]),
@@ -45,7 +45,7 @@ fn tls_1_3_is_spoken_alone_where_it_is_asked_for_or_nothing_else_is_left() {
 }
 
 #[test]
-fn a_profile_is_narrowed_to_ciphers_of_tls_1_3_and_to_groups() {
+fn narrowed_restricts_tls_1_3_ciphers_and_groups() {
     let groups = |profile: &Profile| {
         let groups = profile.provider().kx_groups;
         let names = groups.iter().map(|group| group.name().as_str());
@@ -68,13 +68,13 @@ fn a_profile_is_narrowed_to_ciphers_of_tls_1_3_and_to_groups() {
         .map(SupportedCipherSuite::suite)
         .collect();
     assert_eq!(suites, [CipherSuite::TLS13_AES_256_GCM_SHA384]);
-    // What leaves nothing changes nothing.
+    // A restriction that leaves nothing has no effect.
     let nothing = usual.clone().narrowed(&[ECDSA_AES], &["secp521r1"]);
     assert_eq!(nothing, usual);
 }
 
 #[test]
-fn a_fresh_certificate_is_for_its_names_and_for_a_long_time() {
+fn self_signed_certificate_has_names_and_long_validity() {
     let names = ["metrics.addons.svc".to_owned(), "metrics".to_owned()];
     let identity = Identity::self_signed(&names).expect("an identity");
     let (_, certificate) =
@@ -99,7 +99,7 @@ fn a_fresh_certificate_is_for_its_names_and_for_a_long_time() {
 }
 
 #[test]
-fn certificates_and_keys_are_read_as_secrets_hold_them() {
+fn from_pem_reads_content_of_secret() {
     for algorithm in [
         &rcgen::PKCS_ECDSA_P256_SHA256,
         &rcgen::PKCS_ECDSA_P384_SHA384,
@@ -113,7 +113,7 @@ fn certificates_and_keys_are_read_as_secrets_hold_them() {
 }
 
 #[test]
-fn what_cannot_be_an_identity_is_refused() {
+fn from_pem_refuses_invalid_identity() {
     let pem = || {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(["x".to_owned()]).expect("parameters");

@@ -1,4 +1,4 @@
-//! The events of a kind: a list in pages, then a watch from there, without end.
+//! The events of a kind: a paginated list, then a watch from there, without end.
 //!
 //! The client library's watcher does the same, but hides the version of its list and the bookmarks. The
 //! [store](super::Store) needs both to know which of its own writes the watch has passed.
@@ -13,16 +13,16 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// How long a watch may be silent. The API server ends each watch after 290 s, so a connection that is silent for longer is
+/// Maximum silence of a watch. The API server ends each watch after 290 s, so a connection with a longer silence is
 /// dead.
 const SILENCE: Duration = Duration::from_secs(295);
 
 /// An event of a kind.
 #[derive(Debug)]
 pub(super) enum Event<K> {
-    /// A list begins.
+    /// A list starts.
     Init,
-    /// The list has this object.
+    /// An object of the list.
     InitApply(K),
     /// The list is complete, as of this version.
     InitDone(String),
@@ -36,8 +36,8 @@ pub(super) enum Event<K> {
     Bookmark(String),
 }
 
-/// Lists and watches until it is dropped. After an error the stream resumes when it is polled again; the reader waits
-/// first.
+/// Lists and watches until it is dropped. After an error the stream resumes when it is polled again; the reader decides
+/// on the delay.
 pub(super) fn events<K>(
     api: Api<K>,
     list: ListParams,
@@ -66,7 +66,7 @@ struct Source<K> {
 
 enum State<K> {
     Empty,
-    /// Objects of a page, and how the list goes on.
+    /// Objects of a page, and the rest of the list.
     Listing(VecDeque<K>, Rest),
     /// The list is complete, as of this version.
     Listed(String),
@@ -74,11 +74,11 @@ enum State<K> {
     Watching(String, BoxStream<'static, kube::Result<WatchEvent<K>>>),
 }
 
-/// How a list goes on after a page.
+/// The rest of a list after a page.
 enum Rest {
     /// Another page, by its token; the first one has none.
     Page(Option<String>),
-    /// The list ends. Its version.
+    /// The end of the list, with its version.
     End(String),
 }
 
@@ -103,17 +103,19 @@ where
                 },
             },
             State::Listed(version) => match self.api.watch(&self.watch, &version).await {
-                Ok(told) => (Some(Ok(Event::Started)), State::Watching(version, told.boxed())),
+                Ok(events) => (Some(Ok(Event::Started)), State::Watching(version, events.boxed())),
                 Err(error) => (Some(Err(Error::WatchStartFailed(error))), State::Listed(version)),
             },
-            State::Watching(version, mut told) => match tokio::time::timeout(SILENCE, told.next()).await {
-                Ok(Some(Ok(event))) => follow(event, version, told),
-                Ok(Some(Err(error))) => (
-                    Some(Err(Error::WatchFailed(error))),
-                    State::Watching(version, told),
-                ),
-                Ok(None) | Err(_) => (None, State::Listed(version)),
-            },
+            State::Watching(version, mut events) => {
+                match tokio::time::timeout(SILENCE, events.next()).await {
+                    Ok(Some(Ok(event))) => follow(event, version, events),
+                    Ok(Some(Err(error))) => (
+                        Some(Err(Error::WatchFailed(error))),
+                        State::Watching(version, events),
+                    ),
+                    Ok(None) | Err(_) => (None, State::Listed(version)),
+                }
+            }
         }
     }
 
@@ -136,7 +138,7 @@ where
 fn follow<K: Resource>(
     event: WatchEvent<K>,
     version: String,
-    told: BoxStream<'static, kube::Result<WatchEvent<K>>>,
+    events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
 ) -> (Option<Result<Event<K>, Error>>, State<K>) {
     let (event, version) = match event {
         WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -155,13 +157,13 @@ fn follow<K: Resource>(
             // The version is too old: list again.
             let next = match status.code {
                 410 => State::Empty,
-                _ => State::Watching(version, told),
+                _ => State::Watching(version, events),
             };
             return (Some(Err(Error::WatchError(status))), next);
         }
     };
     match version.filter(|version| !version.is_empty()) {
-        Some(version) => (Some(Ok(event)), State::Watching(version, told)),
+        Some(version) => (Some(Ok(event)), State::Watching(version, events)),
         None => (Some(Err(Error::NoResourceVersion)), State::Empty),
     }
 }
@@ -179,7 +181,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tower::service_fn;
 
-    /// Gives these answers in turn, then none; records the requests.
+    /// Returns these answers in turn, then none; records the requests.
     fn server(answers: &[(u16, &str)]) -> (Client, Arc<Mutex<Vec<String>>>) {
         let answers: VecDeque<(u16, String)> = answers
             .iter()
@@ -226,14 +228,14 @@ mod tests {
         "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "b"}}]}"#;
 
     #[tokio::test]
-    async fn events_carry_the_version_of_the_list_and_bookmarks() {
-        let told = [
+    async fn events_have_version_of_list_and_bookmarks() {
+        let lines = [
             r#"{"type": "ADDED", "object": {"metadata": {"name": "c", "resourceVersion": "8"}}}"#,
             r#"{"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"resourceVersion": "11"}}}"#,
             r#"{"type": "DELETED", "object": {"metadata": {"name": "c", "resourceVersion": "12"}}}"#,
         ];
-        let told = told.join("\n") + "\n";
-        let (client, asked) = server(&[(200, FIRST_PAGE), (200, LAST_PAGE), (200, &told), (200, "")]);
+        let lines = lines.join("\n") + "\n";
+        let (client, asked) = server(&[(200, FIRST_PAGE), (200, LAST_PAGE), (200, &lines), (200, "")]);
         let expected = [
             "init",
             "has a",
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_after_an_expired_version_begin_with_a_list() {
+    async fn events_after_expired_version_start_with_list() {
         let gone = r#"{"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "too old resource version", "reason": "Expired", "code": 410}}"#;
         let gone = format!("{gone}\n");
         let (client, _) = server(&[(200, LAST_PAGE), (200, &gone), (200, LAST_PAGE)]);

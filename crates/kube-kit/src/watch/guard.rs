@@ -1,4 +1,4 @@
-//! One malformed object among many.
+//! Parsing of lists and events with malformed objects.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -7,21 +7,21 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// What watched objects are read through, `Api::<DeserializeGuard<Pod>>`: an object that does not have the form of its
-/// kind leaves those around it readable.
+/// Wrapper of watched objects, `Api::<DeserializeGuard<Pod>>`: a malformed object does not affect the parsing of
+/// others.
 ///
-/// Like the client library's guard, but an object is read from its text: nothing is built of what its kind leaves out.
-/// Reads JSON texts alone.
+/// Like the client library's guard, but an object is parsed from its text, so unused fields are never built. Parses
+/// JSON text alone.
 #[derive(Clone, Debug)]
 pub struct DeserializeGuard<K>(pub Result<K, Invalid>);
 
-/// An object that does not have the form of its kind.
+/// A malformed object.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Invalid {
-    /// What is wrong with it.
+    /// Error of the parser.
     pub error: String,
-    /// Whose error it is.
+    /// Metadata of the object.
     pub metadata: ObjectMeta,
 }
 
@@ -87,7 +87,7 @@ mod tests {
     ]}"#;
 
     #[test]
-    fn a_malformed_object_leaves_the_others_of_its_list_readable() {
+    fn malformed_object_does_not_affect_others_of_its_list() {
         let list: ObjectList<DeserializeGuard<ConfigMap>> = serde_json::from_str(LIST).expect("a list");
         let names: Vec<_> = list.items.iter().map(|it| it.meta().name.as_deref()).collect();
         assert_eq!(names, [Some("bad"), Some("good")]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_a_watch_are_read_too() {
+    fn events_of_watch_are_guarded_too() {
         let event = r#"{"type":"MODIFIED","object":{"metadata":{"name":"good"},"data":{"key":"1"}}}"#;
         let event: WatchEvent<DeserializeGuard<ConfigMap>> = serde_json::from_str(event).expect("an event");
         assert!(matches!(event, WatchEvent::Modified(DeserializeGuard(Ok(_)))));

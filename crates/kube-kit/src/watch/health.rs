@@ -1,9 +1,9 @@
-//! Why a watch may be stale.
+//! Causes of a stale watch.
 
 use kube::runtime::watcher::Error;
 use tokio::time::Instant;
 
-/// Why a watch may be stale.
+/// The cause of a stale watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
     /// The API server refuses this verb.
@@ -66,7 +66,7 @@ mod tests {
     use kube::core::Status;
 
     #[test]
-    fn trouble_of_a_refused_request_names_the_verb() {
+    fn trouble_of_refused_request_names_verb() {
         let answer = |code, message: &str| {
             let status = Status {
                 code,

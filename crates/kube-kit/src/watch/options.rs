@@ -1,22 +1,22 @@
-//! Which objects a watch selects.
+//! Selection of a watch.
 
 use kube::api::{ListParams, WatchParams};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Objects asked for at a time: the first list decides how much memory the process holds ever after.
+/// Default page size of a list: the first list determines the memory of the process ever after.
 const PAGE: u32 = 50;
 
-/// Which objects to watch.
+/// Options of a watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// A label selector, such as `app=multus`.
     pub labels: Option<String>,
     /// A field selector, such as `spec.nodeName=node1`.
     pub fields: Option<String>,
-    /// How often to ask for a kind that the API server does not serve; every five minutes where nothing is said.
+    /// Retry interval of a kind that the API server does not serve; five minutes by default.
     pub absent: Option<Duration>,
-    /// Objects asked for at a time by the first list; 50 where nothing is said.
+    /// Page size of the first list; 50 by default.
     pub page: Option<u32>,
 }
 
@@ -40,28 +40,28 @@ impl Options {
         self
     }
 
-    /// Asks so often for a kind that the API server does not serve.
+    /// Sets the retry interval of a kind that the API server does not serve.
     #[must_use]
     pub fn absent(mut self, pause: Duration) -> Self {
         self.absent = Some(pause);
         self
     }
 
-    /// Only the object of this name.
+    /// Only the object with this name.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         self.fields(format!("metadata.name={name}"))
     }
 
-    /// So many objects at a time: more are listed faster and take more memory meanwhile, less so the less of them is
-    /// read.
+    /// Sets the page size of the first list. Larger pages list faster and raise the peak of memory, unless the watch
+    /// keeps little of each object.
     #[must_use]
     pub fn page(mut self, objects: u32) -> Self {
         self.page = Some(objects);
         self
     }
 
-    /// Whether the selectors select an object; `None` where they use other operators than equality, or other fields than
+    /// Whether the selectors select an object; `None` if they use other operators than equality, or other fields than
     /// name and namespace.
     pub(crate) fn select(&self, object: &Value) -> Option<bool> {
         let text = |pointer: &str| {
@@ -87,7 +87,7 @@ impl Options {
         Some(selected)
     }
 
-    /// The name of the only object that is selected, where the selector is a name.
+    /// The name of the only selected object, if the selector is a name.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields.as_deref()?.strip_prefix("metadata.name=")
     }
@@ -111,8 +111,8 @@ impl Options {
     }
 }
 
-/// Keys of a selector with the value that each must have, or none where the key alone must be there. `None` where the
-/// selector uses other operators.
+/// Keys of a selector with their required values, or none if the key alone is required. `None` if the selector uses
+/// other operators.
 fn equalities(selector: Option<&str>) -> Option<Vec<(&str, Option<&str>)>> {
     let is_plain = |text: &str| !text.contains(['!', '=', '(', ')', ' ']);
     let Some(selector) = selector else {
@@ -134,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn selectors_with_equality_alone_are_evaluated() {
+    fn select_evaluates_equality_alone() {
         let object =
             json!({ "metadata": { "name": "n", "namespace": "s", "labels": { "a": "1", "b/c": "" } } });
         for (options, expected) in [

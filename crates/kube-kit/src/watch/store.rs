@@ -1,4 +1,4 @@
-//! Objects by key: those that a watch reported, and those that this process wrote itself.
+//! Objects by key: those that a watch reported, and those that this process wrote.
 //!
 //! ```text
 //! events ───────────────┐
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Objects by key, as of the last event and of our last write. Clones share the content; reading never waits for the
+/// Objects by key, as of the last event and of the last own write. Clones share the content; a read never waits for the
 /// network.
 pub struct Store<Key, T> {
     state: Arc<Mutex<State<Key, T>>>,
@@ -28,9 +28,9 @@ pub struct Store<Key, T> {
 
 struct State<Key, T> {
     entries: BTreeMap<Key, Entry<T>>,
-    /// Our writes that the watch has not reported yet, by the time of the first.
+    /// Own writes that the watch has not reported yet, by the time of the first.
     own: BTreeMap<Key, Instant>,
-    /// Our deletions that the watch has not reported yet.
+    /// Own deletions that the watch has not reported yet.
     buried: BTreeMap<Key, Grave>,
     listing: Option<Listing<Key>>,
     /// The watch has reported every event up to this version.
@@ -46,14 +46,14 @@ struct Entry<T> {
 
 struct Grave {
     uid: Box<str>,
-    /// The last version before the deletion that we know.
+    /// The last known version before the deletion.
     version: Box<str>,
 }
 
-/// A list under way.
+/// A list in progress.
 struct Listing<Key> {
     seen: BTreeSet<Key>,
-    /// Keys that we wrote since it began.
+    /// Keys written since its start.
     written: BTreeSet<Key>,
 }
 
@@ -105,7 +105,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         lock(&self.state).entries.get(key).map(|entry| read(&entry.value))
     }
 
-    /// Whether there is such a key.
+    /// Whether the key exists.
     pub fn contains(&self, key: &Key) -> bool {
         lock(&self.state).entries.contains_key(key)
     }
@@ -127,29 +127,29 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
             .collect()
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         lock(&self.state).entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the first list is complete: before that, a missing key means nothing.
+    /// Whether the first list is complete: before that, an absent key may exist.
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
     /// Waits until the first list is complete.
     pub async fn synced(&self) {
-        // An error would mean that the sender is gone, and `self` holds it.
+        // It fails only without a sender, and `self` holds it.
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Stores the answer to our own write of an object that the watch selects. The object stays until the watch reports a
-    /// newer one, or passes this version without reporting it. Ignored when the watch is already past this version.
+    /// Stores the answer to an own write of an object that the watch selects. The object stays until the watch reports
+    /// a newer one, or passes this version without reporting it. Ignored if the watch is already past this version.
     pub fn put(&self, key: Key, version: &str, value: T) {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
@@ -171,8 +171,8 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         state.entries.insert(key, Entry::new(version, value));
     }
 
-    /// Removes an object that we deleted. Late events of the same object do not bring it back. `version` is its last known
-    /// version; `is_it` tells the object from a later one of the same name.
+    /// Removes an object that this process deleted. Late events of the same object do not restore it. `version` is its
+    /// last known version; `is_it` distinguishes the object from a later one with the same name.
     pub fn bury(&self, key: Key, uid: &str, version: &str, is_it: impl Fn(&T) -> bool) {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
@@ -191,7 +191,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         state.buried.insert(key, grave);
     }
 
-    /// Why the store may be stale, once that has lasted for `patience`.
+    /// The cause of a stale store, once that has lasted for `patience`.
     pub fn trouble(&self, patience: Duration) -> Option<Trouble> {
         let long = |since: &Instant| since.elapsed() >= patience;
         let synced = self.is_synced();
@@ -205,7 +205,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         }
     }
 
-    /// A request of the watch failed.
+    /// Records a failed request of the watch.
     pub(super) fn failed(&self, trouble: Trouble) {
         let mut state = lock(&self.state);
         let since = state
@@ -215,12 +215,12 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         state.failure = Some(Failure { since, trouble });
     }
 
-    /// The watch goes on.
+    /// Records that the watch works again.
     pub(super) fn recovered(&self) {
         lock(&self.state).failure = None;
     }
 
-    /// A list begins. The list is believed about everything that we deleted before: it reads the state after that.
+    /// Starts a list. It overrides all earlier own deletions, because it reads the state after them.
     pub(super) fn begin(&self) {
         let mut state = lock(&self.state);
         state.buried.clear();
@@ -230,9 +230,9 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         });
     }
 
-    /// The watch or the list reported an object. Returns whether that is news: a version older than our own write is not,
-    /// nor is an object that we deleted. A list is believed even where it is older, except about our writes since it began:
-    /// an API server may have been restored from a backup.
+    /// Applies an object of the watch or the list. Returns whether that is a change: neither a version older than an
+    /// own write is, nor an object that was deleted. A list overrides newer entries too, apart from own writes since
+    /// its start: an API server may have been restored from a backup.
     pub(super) fn insert(
         &self,
         key: Key,
@@ -267,7 +267,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         true
     }
 
-    /// The watch reported an object that can't be read: the entry stays as it was.
+    /// Applies a malformed object of the watch: the entry stays unchanged.
     pub(super) fn keep(&self, key: &Key) {
         let mut state = lock(&self.state);
         state.own.remove(key);
@@ -276,8 +276,8 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         }
     }
 
-    /// The watch reported a deletion. Returns whether that is news: it is not when we have created another object of the
-    /// same name since.
+    /// Applies a deletion of the watch. Returns whether that is a change: it is not if this process has created another
+    /// object with the same name since.
     pub(super) fn remove(&self, key: &Key, version: Option<&str>, uid: Option<&str>) -> bool {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
@@ -298,14 +298,14 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         state.entries.remove(key).is_some()
     }
 
-    /// The watch has reported every event up to this version.
+    /// Records that the watch has reported every event up to this version.
     pub(super) fn reach(&self, version: &str) {
         let mut state = lock(&self.state);
         state.reached = state.reached.max(number(version).unwrap_or(0));
     }
 
-    /// Drops our writes that the watch has passed without reporting them, and returns their keys: another client deleted
-    /// these objects before the watch got there.
+    /// Drops own writes that the watch has passed without reporting them, and returns their keys: another client
+    /// deleted these objects meanwhile.
     pub(super) fn overtaken(&self) -> Vec<Key> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
@@ -321,7 +321,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         passed
     }
 
-    /// A list is complete, as of this version. Drops the keys that it did not contain and returns them; objects that we wrote
+    /// Completes a list, as of this version. Drops the keys that it did not contain, and returns them; objects written
     /// after that version stay.
     pub(super) fn complete(&self, version: &str) -> Vec<Key> {
         let mut guard = lock(&self.state);
@@ -345,7 +345,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
             state.entries.remove(key);
             state.own.remove(key);
         }
-        // The watch will not report a deletion that came before this version.
+        // The watch will not report a deletion before this version.
         state
             .buried
             .retain(|key, grave| seen.contains(key) || is_later(&grave.version).unwrap_or(true));
@@ -365,7 +365,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// The number that a resource version is, if it is one.
+/// The number of a resource version, if it is one.
 fn number(version: &str) -> Option<u64> {
     version.parse().ok()
 }

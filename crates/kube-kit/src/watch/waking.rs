@@ -1,4 +1,4 @@
-//! Watches whose changes wake a queue, of objects from which only some values are kept.
+//! Watches that wake a queue, and keep only some values of their objects.
 
 use kube::Client;
 use kube::api::Api;
@@ -19,7 +19,7 @@ pub struct Waking<Key> {
 }
 
 impl<Key: Ord + Clone + Send + 'static> Waking<Key> {
-    /// Wakes this queue.
+    /// Makes a starter of watches that wake this queue.
     pub fn new(client: Client, queue: &Queue<Key>) -> Self {
         Self {
             client,
@@ -28,8 +28,8 @@ impl<Key: Ord + Clone + Send + 'static> Waking<Key> {
         }
     }
 
-    /// Watches objects of a kind, in one namespace or in all. `read` keeps of an object what its reader needs; after each
-    /// change there is work on `key`.
+    /// Watches objects of a kind, in one namespace or in all. `read` returns the needed values of an object; each
+    /// change adds `key` to the queue.
     pub fn start<T: Send + 'static>(
         &mut self,
         kind: &Kind,
@@ -46,7 +46,7 @@ impl<Key: Ord + Clone + Send + 'static> Waking<Key> {
             _ => Api::all_with(self.client.clone(), &resource),
         };
         let mut watch = start_named(api, options, move |object| {
-            // What was read as an object is one again.
+            // The object was parsed from JSON, so its serialization cannot fail.
             read(&serde_json::to_value(&object).unwrap_or_default())
         });
         let store = watch.store();
@@ -60,7 +60,7 @@ impl<Key: Ord + Clone + Send + 'static> Waking<Key> {
     }
 }
 
-/// Whether a watch has told what there is, which may be that its kind is not served.
+/// Whether the first list of a watch is complete, or its kind is not served.
 pub fn has_begun<T>(store: &Store<Name, T>) -> bool {
     store.is_synced() || store.trouble(Duration::ZERO) == Some(Trouble::NotServed)
 }

@@ -11,7 +11,7 @@ use kube_kit::merge::{self, Policy};
 use kube_kit::object::{self, ObjectId};
 use serde_json::{Value, json};
 
-/// An applier that has learned nothing.
+/// An applier without learned differences.
 fn applier(client: &Client) -> Applier {
     Applier::new(client.clone(), Policy::owned_by(OWNER))
 }
@@ -31,7 +31,7 @@ async fn live(applier: &Applier, rendered: &Value) -> Value {
         .expect("the object is there")
 }
 
-/// Changes the live object as somebody else would, by a merge patch.
+/// Changes the live object as another client, with a merge patch.
 async fn change(applier: &Applier, rendered: &Value, patch: &Value) {
     applier
         .merge_patch(&ObjectId::of(rendered), None, patch)
@@ -40,7 +40,7 @@ async fn change(applier: &Applier, rendered: &Value, patch: &Value) {
 }
 
 #[test]
-fn what_was_applied_needs_no_second_write() {
+fn applied_object_needs_no_second_write() {
     with_client(async |client| {
         for rendered in objects::all("twice") {
             assert_eq!(
@@ -60,8 +60,8 @@ fn what_was_applied_needs_no_second_write() {
 }
 
 #[test]
-fn what_somebody_changed_is_repaired() {
-    // Kind of the rendered object, and what somebody does to it.
+fn changed_object_is_repaired() {
+    // Kind of the rendered object, and a change by another client.
     let changes = [
         ("ConfigMap", json!({"data": {"a": "2"}})),
         ("ConfigMap", json!({"data": {"more": "2"}})),
@@ -126,7 +126,7 @@ fn what_somebody_changed_is_repaired() {
 
 // operator#94, the budget
 #[test]
-fn apply_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
+fn apply_of_reverted_object_backs_off_and_names_manager() {
     with_client(async |client| {
         let applier = applier(&client);
         apply(&applier, &objects::namespace("contested")).await;
@@ -156,7 +156,7 @@ fn apply_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
              retrying with back-off"
         );
         assert_eq!(live(&applier, &rendered).await["data"]["a"], "theirs");
-        // Another rendering is written at once, and so is an object that we deleted ourselves.
+        // Another rendering is written at once, and so is an object that this process deleted itself.
         rendered["data"]["a"] = json!("new");
         assert_eq!(apply(&applier, &rendered).await, Applied::Updated);
         for _ in 0..10 {
@@ -167,7 +167,7 @@ fn apply_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
 }
 
 #[test]
-fn what_is_not_ours_survives_an_update() {
+fn foreign_fields_survive_update() {
     // operator#57, operator#58, operator#59
     with_client(async |client| {
         let applier = applier(&client);
@@ -237,7 +237,7 @@ fn what_is_not_ours_survives_an_update() {
 }
 
 #[test]
-fn a_new_webhook_is_added_to_a_live_configuration() {
+fn new_webhook_is_added_to_live_configuration() {
     // operator#61
     with_client(async |client| {
         let applier = applier(&client);
@@ -253,7 +253,7 @@ fn a_new_webhook_is_added_to_a_live_configuration() {
 }
 
 #[test]
-fn an_existing_tls_secret_stays_as_it_is() {
+fn existing_tls_secret_is_unchanged() {
     // operator#63
     with_client(async |client| {
         let applier = applier(&client);
@@ -269,7 +269,7 @@ fn an_existing_tls_secret_stays_as_it_is() {
 }
 
 #[test]
-fn a_service_account_with_secrets_is_never_sent() {
+fn service_account_with_secrets_is_never_sent() {
     // operator#62
     with_client(async |client| {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
@@ -285,7 +285,7 @@ fn a_service_account_with_secrets_is_never_sent() {
 }
 
 #[test]
-fn a_workload_of_ours_with_another_selector_is_made_anew_and_a_foreign_one_is_not() {
+fn owned_workload_with_other_selector_is_recreated_and_foreign_one_is_not() {
     with_client(async |client| {
         let applier = applier(&client);
         apply(&applier, &objects::namespace("selector")).await;
@@ -311,7 +311,7 @@ fn a_workload_of_ours_with_another_selector_is_made_anew_and_a_foreign_one_is_no
 }
 
 #[test]
-fn a_new_owner_takes_the_place_of_the_old_one() {
+fn new_owner_replaces_old_one() {
     with_client(async |client| {
         let applier = applier(&client);
         apply(&applier, &objects::namespace("owners")).await;
@@ -335,7 +335,7 @@ fn a_new_owner_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn a_server_that_fills_in_more_than_is_known_is_written_to_once() {
+fn unknown_default_of_server_causes_single_write() {
     with_client(async |client| {
         let learning = applier(&client);
         apply(
@@ -368,7 +368,7 @@ fn a_server_that_fills_in_more_than_is_known_is_written_to_once() {
 }
 
 #[test]
-fn a_kind_that_is_not_served_is_named_or_skipped() {
+fn unserved_kind_is_named_or_skipped() {
     with_client(async |client| {
         let applier = applier(&client);
         let certificate = json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate",
@@ -394,7 +394,7 @@ fn a_kind_that_is_not_served_is_named_or_skipped() {
 }
 
 #[test]
-fn what_is_no_longer_rendered_goes_and_what_others_own_stays() {
+fn prune_deletes_unrendered_objects_and_keeps_foreign_ones() {
     // operator#64, operator#65
     with_client(async |client| {
         let applier = applier(&client);
@@ -442,7 +442,7 @@ fn what_is_no_longer_rendered_goes_and_what_others_own_stays() {
 }
 
 #[test]
-fn a_deletion_that_fails_stays_on_the_record_and_keeps_nothing_else() {
+fn failed_deletion_stays_on_record_and_does_not_block_others() {
     with_client(async |client| {
         let applier = applier(&client);
         apply(&applier, &objects::namespace("interrupted")).await;
@@ -456,7 +456,7 @@ fn a_deletion_that_fails_stays_on_the_record_and_keeps_nothing_else() {
             let live = applier.get(&ObjectId::of(&gone)).await;
             live.expect("an answer").is_some()
         };
-        // A name that can't be asked for.
+        // An invalid name.
         let bad = |kind: object::Kind| kind.object(Some("interrupted"), "a b");
         let webhook = bad(object::MUTATING_WEBHOOK_CONFIGURATION);
         for (bad, blocks) in [(webhook, true), (bad(object::CONFIG_MAP), false)] {

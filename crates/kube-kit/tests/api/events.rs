@@ -21,7 +21,7 @@ async fn events(client: &Client, namespace: &str, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn an_event_that_happens_again_is_counted() {
+fn repeated_event_is_counted() {
     with_client(async |client| {
         let regarding = serde_json::from_value(
             json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "counted",
@@ -50,7 +50,7 @@ fn an_event_that_happens_again_is_counted() {
 }
 
 #[test]
-fn an_event_that_was_deleted_begins_anew() {
+fn deleted_event_is_created_again() {
     with_client(async |client| {
         let applier = Applier::new(client.clone(), Policy::default());
         applier

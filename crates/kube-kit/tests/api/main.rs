@@ -12,7 +12,7 @@ use kube_kit::kube::Client;
 use std::future::Future;
 use std::time::Duration;
 
-/// How long anything may take on a slow machine.
+/// Deadline of any step on a slow machine.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Runs a test with a client of the API server that all tests share.
@@ -30,8 +30,8 @@ fn with_client<F: Future<Output = ()>>(test: impl FnOnce(Client) -> F) {
     });
 }
 
-/// Waits for something that has to happen.
+/// Waits for an expected step.
 async fn within<T>(what: &str, happens: impl Future<Output = T>) -> T {
     let happened = tokio::time::timeout(DEADLINE, happens).await;
-    happened.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    happened.unwrap_or_else(|_| panic!("deadline exceeded: {what}"))
 }

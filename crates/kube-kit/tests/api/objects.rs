@@ -1,10 +1,10 @@
-//! One object of every kind that components render, as they render them.
+//! One object of every kind, as components render them.
 
 use serde_json::{Value, json};
 
 pub(crate) const OWNER: &str = "NetworkAddonsConfig";
 
-/// A reference to an owner that exists for nobody but the tests: no garbage collector runs.
+/// A reference to an owner that does not exist: no garbage collector runs.
 pub(crate) fn owner(uid: &str) -> Value {
     json!({"apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": OWNER, "name": "cluster", "uid": uid,
         "controller": true, "blockOwnerDeletion": true})
@@ -130,7 +130,7 @@ pub(crate) fn definition(group: &str, kind: &str, plural: &str) -> Value {
                     "status": {"type": "object", "properties": {}}}}}}]}})
 }
 
-/// Everything, in an order in which it can be created.
+/// All objects, in an order in which they can be created.
 pub(crate) fn all(namespace_name: &str) -> Vec<Value> {
     let namespaced = |name: &str| metadata(Some(namespace_name), name);
     let cluster = |name: &str| metadata(None, &format!("{namespace_name}-{name}"));

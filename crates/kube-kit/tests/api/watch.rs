@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A network definition as strictly as nobody should read it.
+/// A network definition with a stricter schema than a real client has.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 struct StrictSpec {
     config: String,
@@ -33,7 +33,7 @@ fn watch_networks(client: &Client) -> Watch<Name, String> {
 }
 
 #[test]
-fn one_malformed_object_does_not_hide_the_others() {
+fn malformed_object_does_not_hide_others() {
     with_client(async |client| {
         let applier = Applier::new(client.clone(), Policy::default());
         let mut early = watch_networks(&client);
@@ -77,7 +77,7 @@ fn one_malformed_object_does_not_hide_the_others() {
         assert_eq!(watch.store().get(&good_name), Some("1".to_owned()));
         assert!(!watch.store().contains(&bad));
 
-        // While it watches, too: a good one that turns bad is kept as it was, and what follows is seen.
+        // While it watches, too: a valid object that becomes malformed is kept, and later events are applied.
         applier
             .merge_patch(&ObjectId::of(&good), None, &json!({"spec": {"config": null}}))
             .await
@@ -106,7 +106,7 @@ fn one_malformed_object_does_not_hide_the_others() {
             Some(Change::Deleted(next))
         );
 
-        // A watch that began before the kind was served finds it when told.
+        // A watch that started before the kind was served finds it after a retry.
         early.retry();
         within("the early watch", async {
             while early.next().await != Some(Change::Synced) {}
@@ -115,13 +115,13 @@ fn one_malformed_object_does_not_hide_the_others() {
     });
 }
 
-/// Waits for a change. The watch may tell about our own writes before it: it is faster than their answers at times.
+/// Waits for a change. The watch may report own writes before it: it is sometimes faster than their answers.
 async fn follow(what: &str, changes: &mut Changes, expected: &Change<ObjectId>) {
     within(what, async { while changes.next().await != *expected {} }).await;
 }
 
 #[test]
-fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
+fn cache_has_watched_objects_and_reports_changes() {
     with_client(async |client| {
         let cache = Cache::new();
         let applier = Applier::with_cache(client.clone(), Policy::owned_by(OWNER), cache.clone());
@@ -161,7 +161,7 @@ fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
             (&json!("ConfigMap"), None)
         );
 
-        // Our own write is known at once.
+        // The own write is in the cache at once.
         rendered["data"]["a"] = json!("2");
         assert_eq!(applier.apply(&rendered).await.expect("applied"), Applied::Updated);
         let Lookup::Present(object) = cache.lookup(&id) else {
@@ -173,7 +173,7 @@ fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
             Applied::Unchanged
         );
 
-        // Somebody takes the label off: the object leaves the watch, and is still found when it is applied.
+        // Another client removes the label: the object leaves the watch, and is still found when it is applied.
         let other = Applier::new(client.clone(), Policy::default());
         let unlabel = json!({"metadata": {"labels": null}});
         other.merge_patch(&id, None, &unlabel).await.expect("changed");
@@ -185,7 +185,7 @@ fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
         follow("the deletion", &mut changes, &Change::Deleted(id.clone())).await;
         assert_eq!(applier.apply(&rendered).await.expect("applied"), Applied::Created);
 
-        // An object that we delete is gone at once, and its successor is there at once.
+        // A deleted object is absent at once, and its successor is present at once.
         for _ in 0..3 {
             applier.delete(&id).await.expect("deleted");
             assert_eq!(cache.lookup(&id), Lookup::Absent);
@@ -203,7 +203,7 @@ fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
         .await;
         assert!(matches!(cache.lookup(&id), Lookup::Present(_)));
 
-        // A finalizer keeps a deleted object until the finalizer goes.
+        // A finalizer keeps a deleted object until it is removed.
         let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
         other.merge_patch(&id, None, &held).await.expect("changed");
         applier.delete(&id).await.expect("deleted");
@@ -216,7 +216,7 @@ fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
 }
 
 #[test]
-fn a_kind_that_is_not_served_is_waited_for_by_nobody_and_known_once_it_is() {
+fn unserved_kind_is_not_awaited_and_cached_once_served() {
     with_client(async |client| {
         let applier = Applier::new(client.clone(), Policy::default());
         let cache = Cache::new();
@@ -233,7 +233,7 @@ fn a_kind_that_is_not_served_is_waited_for_by_nobody_and_known_once_it_is() {
         assert_eq!(definitions.lookup(&id), Lookup::Absent);
 
         changes.push(cache.watch_if_served(client.clone(), kind, None, &Options::all(), keep_all));
-        assert!(cache.is_synced(), "nobody waits for it");
+        assert!(cache.is_synced(), "it is not awaited");
         let issuer = json!({"apiVersion": "cert-manager.io/v1", "kind": "Issuer",
             "metadata": {"name": "i", "namespace": "default"}, "spec": {"config": "x"}});
         assert!(!cache.serves(kind));
@@ -250,7 +250,7 @@ fn a_kind_that_is_not_served_is_waited_for_by_nobody_and_known_once_it_is() {
         let Lookup::Present(found) = definitions.lookup(&id) else {
             panic!("the definition is not known")
         };
-        // Of a definition, its metadata says enough.
+        // The metadata of a definition is enough.
         assert_eq!(found["kind"], "CustomResourceDefinition");
         for pointer in ["/spec", "/status", "/metadata/annotations"] {
             assert_eq!(found.pointer(pointer), None, "{pointer}");

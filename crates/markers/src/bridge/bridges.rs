@@ -1,4 +1,4 @@
-//! The bridges of a network namespace, kept by the kernel's events.
+//! The bridges of a network namespace, updated by the kernel's events.
 
 use super::names::BRIDGE;
 use crate::source::Source;
@@ -18,12 +18,12 @@ pub struct Bridges {
 }
 
 impl Bridges {
-    /// Begins to listen in the calling thread's network namespace, and lists what is there.
+    /// Subscribes to the events of the calling thread's network namespace, and lists its bridges.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn open() -> linux::Result<Self> {
-        // Listening begins before listing, so that no change is missed in between.
+        // The subscription comes before the list, so that no change is missed in between.
         let monitor = LinkMonitor::open_for_kind(BRIDGE)?;
         let mut socket = Socket::open()?;
         let known = Known::of(socket.links()?);
@@ -35,7 +35,7 @@ impl Bridges {
     }
 }
 
-/// [`Bridges`] that the runtime wakes up.
+/// [`Bridges`] with a socket that the runtime polls.
 #[derive(Debug)]
 pub(super) struct Following {
     monitor: AsyncFd<LinkMonitor>,
@@ -104,11 +104,11 @@ impl Known {
         Self(bridges.map(|link| (link.index, link.name)).collect())
     }
 
-    /// Takes an event in. Whether events were lost, so that everything has to be listed again.
+    /// Applies an event. Returns whether events were lost, so that all bridges have to be listed again.
     fn follow(&mut self, event: LinkEvent) -> bool {
         match event {
             LinkEvent::Changed(link) => {
-                // A link never changes its kind, and some events leave it out.
+                // The kind of a link never changes, and some events omit it.
                 if link.is_kind(BRIDGE) {
                     self.0.insert(link.index, link.name);
                 }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bridges_come_go_and_are_renamed() {
+    fn follow_adds_removes_and_renames_bridges() {
         let mut known = Known::of(vec![
             link(1, "lo", None),
             link(2, "br1", Some("bridge")),

@@ -1,31 +1,31 @@
-//! Flags, checked.
+//! Validated flags.
 
 use super::Args;
 use std::num::NonZeroU16;
 use std::time::Duration;
 use thiserror::Error;
 
-/// A flag that makes no sense; the texts are the established marker's.
+/// An invalid flag; the texts are those of upstream's marker.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidSettings {
-    /// Without a node there is nothing to mark.
+    /// No node is named.
     #[error("node-name must be set")]
     NodeName,
-    /// No such port.
+    /// An invalid port.
     #[error("health-probe-port must be between 1 and 65535, got {0}")]
     HealthPort(i64),
 }
 
-/// What the marker needs to know.
+/// Settings of the marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The node to mark.
+    /// Name of the node.
     pub node: String,
-    /// Longest pause before a failed request is repeated.
+    /// Maximum back-off of failed requests.
     pub update_interval: Duration,
-    /// Within which time the node is read again.
+    /// Interval of reading the node.
     pub reconcile_interval: Duration,
-    /// Where `/healthz` is.
+    /// Port of `/healthz`.
     pub health_port: NonZeroU16,
 }
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_established_ones() {
+    fn defaults_equal_those_of_upstream() {
         let settings = settings(&["--node-name", "n"]).expect("settings");
         assert_eq!(settings.update_interval, Duration::from_secs(60));
         assert_eq!(settings.reconcile_interval, Duration::from_mins(10));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_known_text() {
+    fn invalid_flag_is_refused_with_text_of_upstream() {
         for (flags, text) in [
             (vec![], "node-name must be set"),
             (vec!["--node-name", ""], "node-name must be set"),

@@ -1,4 +1,4 @@
-//! The bridges of Open vSwitch, kept by the updates of its database.
+//! The bridges of Open vSwitch, from the updates of its database.
 
 use super::Settings;
 use crate::marker::pause;
@@ -15,13 +15,13 @@ use tokio::sync::watch;
 const TABLE: &str = "Bridge";
 const NAME: &str = "name";
 
-/// How long connecting and each request may take.
+/// Deadline of a connection and of each request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the server may be silent before it is asked for a sign of life.
+/// Time without a message after which the server is probed.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// The bridges of a database, which a thread follows until this is dropped; it notices that within a minute.
+/// The bridges of a database. A thread follows them, and ends within a minute after this is dropped.
 #[derive(Debug)]
 pub struct Bridges {
     names: watch::Receiver<Option<BTreeSet<String>>>,
@@ -31,7 +31,7 @@ impl Bridges {
     /// Starts the thread. The bridges are unknown until it has connected.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// If the thread cannot be started.
     pub fn follow(settings: &Settings) -> anyhow::Result<Self> {
         let (seen, names) = watch::channel(None);
         let (address, longest) = (settings.socket.clone(), settings.update_interval);
@@ -49,7 +49,7 @@ impl Source for Bridges {
     }
 
     fn list(&mut self) -> anyhow::Result<()> {
-        // The server loses no update: it ends the connection instead, and a new one begins with all rows.
+        // The server loses no update: it closes the connection instead, and the next one starts with all rows.
         Ok(())
     }
 
@@ -59,26 +59,26 @@ impl Source for Bridges {
     }
 }
 
-/// Connects again and again, after pauses that grow, until nobody listens any more.
+/// Connects with back-off, until there is no receiver any more.
 fn follow(address: &Address, longest: Duration, seen: &watch::Sender<Option<BTreeSet<String>>>) {
     let mut failures = 0_u32;
-    let mut told = String::new();
+    let mut logged = String::new();
     while !seen.is_closed() {
         let mut connected = || {
             tracing::info!(%address, "following the bridges of Open vSwitch");
             failures = 0;
-            told.clear();
+            logged.clear();
         };
         if let Err(error) = session(address, seen, &mut connected) {
             let error = error.to_string();
-            // The same failure at every try is one line in the log.
-            if error != told {
+            // A repeated failure is logged once.
+            if error != logged {
                 tracing::warn!(
                     error,
                     "cannot follow the bridges of Open vSwitch, the node keeps what it advertises; \
                      check that ovsdb-server runs on this node and that its socket is mounted"
                 );
-                told = error;
+                logged = error;
             }
         }
         failures = failures.saturating_add(1);
@@ -86,7 +86,7 @@ fn follow(address: &Address, longest: Duration, seen: &watch::Sender<Option<BTre
     }
 }
 
-/// Follows the bridges over one connection, until it fails or nobody listens any more.
+/// Follows the bridges over one connection, until it fails or there is no receiver any more.
 fn session(
     address: &Address,
     seen: &watch::Sender<Option<BTreeSet<String>>>,
@@ -117,7 +117,7 @@ fn session(
 struct Known(BTreeMap<String, String>);
 
 impl Known {
-    /// Takes the rows of the start, or of an update, in.
+    /// Applies the rows of the start, or of an update.
     fn follow(&mut self, update: &Value) {
         for (row, change) in update.get(TABLE).and_then(Value::as_object).into_iter().flatten() {
             match change.get("new").and_then(|columns| columns.get(NAME)?.as_str()) {

@@ -1,4 +1,4 @@
-//! The file by which probes see that the marker works: they look at its age.
+//! The file of the marker's probes, which check its age.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use thiserror::Error;
 
-/// How old the file of a working marker may be.
+/// Maximum age of the file of a working marker.
 const FRESH: Duration = Duration::from_mins(2);
 
-/// The marker is not healthy, or can't say that it is.
+/// The marker is not healthy, or its health is unknown.
 #[derive(Debug, Error)]
 pub(super) enum Error {
     #[error(
@@ -19,11 +19,11 @@ pub(super) enum Error {
     Write { path: PathBuf, cause: io::Error },
     #[error("the marker has not started: cannot read {}: {cause}", .path.display())]
     Read { path: PathBuf, cause: io::Error },
-    #[error("the marker gave its last sign of life {} s ago, in {}", .age.as_secs(), .path.display())]
+    #[error("the marker last updated {} s ago, in {}", .age.as_secs(), .path.display())]
     Old { path: PathBuf, age: Duration },
 }
 
-/// Sets the time of the file to now, and creates it when it is missing.
+/// Sets the time of the file to now; creates it if it does not exist.
 pub(super) fn touch(path: &Path) -> Result<(), Error> {
     let written = || {
         if let Some(dir) = path.parent() {
@@ -38,8 +38,8 @@ pub(super) fn touch(path: &Path) -> Result<(), Error> {
     })
 }
 
-/// Touches the file at every interval, for ever. It runs beside the marker on one thread: a marker that hangs leaves the
-/// file alone.
+/// Touches the file at every interval, for ever. It runs on the same thread as the marker, so a hanging marker does not
+/// touch the file.
 pub(super) async fn keep(path: &Path, interval: Duration) -> Error {
     loop {
         tokio::time::sleep(interval).await;
@@ -49,7 +49,7 @@ pub(super) async fn keep(path: &Path, interval: Duration) -> Error {
     }
 }
 
-/// Fails unless the file is fresh. A time in the future is: the clock was set back.
+/// Fails unless the file is fresh. A time in the future is fresh: the clock was set back.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     let modified = fs::metadata(path).and_then(|file| file.modified());
     let modified = modified.map_err(|cause| Error::Read {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_older_than_two_minutes_is_unhealthy() {
+    fn check_of_file_older_than_two_minutes_fails() {
         // cni-plugins#65
         let now = SystemTime::now();
         assert_eq!(checked(now), Ok(()));
@@ -88,13 +88,13 @@ mod tests {
         assert_eq!(checked(now + Duration::from_hours(1)), Ok(()));
         let error = checked(now - Duration::from_secs(120)).expect_err("an error");
         assert!(
-            error.starts_with("the marker gave its last sign of life 120 s ago, in /"),
+            error.starts_with("the marker last updated 120 s ago, in /"),
             "{error}"
         );
     }
 
     #[test]
-    fn a_missing_file_is_unhealthy() {
+    fn check_of_missing_file_fails() {
         let error = check(Path::new("/nowhere/healthy")).expect_err("an error");
         assert_eq!(
             error.to_string(),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_running_marker_keeps_the_file_fresh() {
+    async fn keep_touches_file() {
         // cni-plugins#65
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("healthy");

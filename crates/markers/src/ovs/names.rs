@@ -9,5 +9,5 @@ pub(super) const COMPONENT: &str = "ovs-marker";
 /// Default of the flag, in seconds.
 pub(super) const HEALTH_INTERVAL: u64 = 60;
 
-/// The file that probes look at.
+/// The file of the probes.
 pub(super) const HEALTH_FILE: &str = "/tmp/healthy";

@@ -1,36 +1,36 @@
-//! Flags, checked.
+//! Validated flags.
 
 use super::Args;
 use ovsdb::{Address, InvalidAddress};
 use std::time::Duration;
 use thiserror::Error;
 
-/// A flag that makes no sense; the first two texts are the established marker's.
+/// An invalid flag; the first two texts are those of upstream's marker.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidSettings {
-    /// Without a node there is nothing to mark.
+    /// No node is named.
     #[error("node-name must be set")]
     NodeName,
-    /// Without a socket there are no bridges.
+    /// No socket is given.
     #[error("ovs-socket must be set")]
     Socket,
-    /// The socket is no address.
+    /// The socket is not a valid address.
     #[error("invalid ovs-socket: {0}")]
     Address(InvalidAddress),
 }
 
-/// What the marker needs to know.
+/// Settings of the marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The node to mark.
+    /// Name of the node.
     pub node: String,
-    /// Where the database server listens.
+    /// Address of the database server.
     pub socket: Address,
-    /// Longest pause before a failed request or connection is repeated.
+    /// Maximum back-off of failed requests and connections.
     pub update_interval: Duration,
-    /// Within which time the node is read again.
+    /// Interval of reading the node.
     pub reconcile_interval: Duration,
-    /// Time between two signs of life.
+    /// Interval of touching the file of the probes.
     pub health_interval: Duration,
 }
 
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_established_ones() {
+    fn defaults_equal_those_of_upstream() {
         let settings = settings(&["-node-name", "n", "-ovs-socket", "/db.sock"]).expect("settings");
         assert_eq!(settings.update_interval, Duration::from_secs(60));
         assert_eq!(settings.reconcile_interval, Duration::from_mins(10));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_established_arguments_are_accepted() {
+    fn arguments_of_upstream_are_accepted() {
         // operands.md §5
         let flags = [
             "-v",
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_flags_are_refused_with_the_known_text() {
+    fn missing_flag_is_refused_with_text_of_upstream() {
         // cni-plugins#64 (the OVS marker's flags)
         for (flags, text) in [
             (vec![], "node-name must be set"),

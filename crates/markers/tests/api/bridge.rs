@@ -1,4 +1,4 @@
-//! The bridge marker, with a network namespace in the place of its host.
+//! The bridge marker, with a network namespace as its host.
 
 use super::node::{Node, Watched};
 use linux::link::{BridgeSpec, LinkChange};
@@ -17,7 +17,7 @@ struct Host {
 }
 
 impl Host {
-    /// `None`, said aloud, without the right to make namespaces.
+    /// `None`, with a printed reason, without the right to create network namespaces.
     fn new(name: &'static str) -> Option<Self> {
         let Ok(namespace) = NetNs::create_anonymous() else {
             println!("skipped: {name} needs root to make network namespaces");
@@ -67,7 +67,7 @@ fn add_bridge(links: &mut Socket, name: &str) {
 }
 
 #[test]
-fn bridges_are_advertised_as_they_come_and_go() {
+fn capacity_follows_bridges() {
     // cni-plugins#62
     let Some(mut host) = Host::new("come-and-go") else {
         return;
@@ -93,7 +93,7 @@ fn bridges_are_advertised_as_they_come_and_go() {
 }
 
 #[test]
-fn a_name_that_is_no_resource_name_does_not_hide_the_others() {
+fn invalid_resource_name_does_not_hide_others() {
     let Some(mut host) = Host::new("odd-names") else {
         return;
     };
@@ -107,7 +107,7 @@ fn a_name_that_is_no_resource_name_does_not_hide_the_others() {
 }
 
 #[test]
-fn nothing_is_written_when_nothing_changes_and_others_changes_are_repaired() {
+fn unchanged_node_is_not_written_and_foreign_change_is_repaired() {
     // cni-plugins#63
     let Some(mut host) = Host::new("repaired") else {
         return;
@@ -132,7 +132,7 @@ fn nothing_is_written_when_nothing_changes_and_others_changes_are_repaired() {
 }
 
 #[test]
-fn it_lives_on_while_the_api_fails() {
+fn marker_survives_failing_api_server() {
     // cni-plugins#63
     let Some(mut host) = Host::new("late") else { return };
     add_bridge(&mut host.links, "br1");

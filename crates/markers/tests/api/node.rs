@@ -1,4 +1,4 @@
-//! A node that exists in the API only, and what its marker did.
+//! A node in the API server, and the requests of its marker.
 
 use cluster::ApiServer;
 use kube_kit::kube::{Api, Client, core::Object};
@@ -11,15 +11,15 @@ use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// A node, and which marker keeps it.
+/// A node with its marker.
 pub(crate) struct Node {
     pub(crate) name: &'static str,
     server: &'static ApiServer,
-    /// How the names of the marker's resources begin.
+    /// Prefix of the names of the marker's resources.
     prefix: &'static str,
-    /// The marker's name for itself.
+    /// User agent of the marker.
     component: &'static str,
-    /// Version of the node after our own last change: older ones prove nothing.
+    /// Version of the node after the last change by the test: older versions are stale.
     changed: Cell<u64>,
 }
 
@@ -47,7 +47,7 @@ impl Seen {
     }
 }
 
-/// What the API server tells of nodes.
+/// A watch of nodes.
 pub(crate) type Watched = Watch<Name, Seen>;
 
 fn watch_nodes(client: Client) -> Watched {
@@ -130,7 +130,7 @@ impl Node {
             .collect()
     }
 
-    /// Waits until the marker has sent so many requests of a kind.
+    /// Waits until the marker has sent this many requests of a kind.
     pub(crate) async fn asked(&self, times: usize, kind: impl Fn(&(String, u64)) -> bool) {
         let waited = tokio::time::timeout(DEADLINE, async {
             while self.requests().iter().filter(|request| kind(request)).count() < times {

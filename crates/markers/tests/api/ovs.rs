@@ -36,7 +36,7 @@ fn mark(node: &Node, dir: &Path, reconcile: Duration, test: impl AsyncFnOnce(&No
     node.beside(async |client| ovs::mark(&settings, client, bridges).await, test);
 }
 
-/// Asserts that the marker has written so often, after the audit log has it all.
+/// Asserts the number of the marker's patches, once the audit log is complete.
 async fn assert_patches(node: &Node, times: usize) {
     let is_patch = |(verb, _): &(String, u64)| verb == "patch";
     node.asked(times, is_patch).await;
@@ -46,7 +46,7 @@ async fn assert_patches(node: &Node, times: usize) {
 }
 
 #[test]
-fn bridges_are_advertised_as_they_come_and_go() {
+fn capacity_follows_bridges() {
     // cni-plugins#65, cni-plugins#62 (bridges of Open vSwitch)
     let dir = tempfile::tempdir().expect("a directory");
     let database = start_database(dir.path());
@@ -59,7 +59,7 @@ fn bridges_are_advertised_as_they_come_and_go() {
         node.advertises(&mut seen, &["br-2", "br1"]).await;
         database.vsctl(["del-br", "br1"]).expect("deleted");
         node.advertises(&mut seen, &["br-2"]).await;
-        // Only the name matters of what a bridge has.
+        // The marker reads only the name of a bridge.
         database
             .vsctl(["set", "bridge", "br-2", "external_ids:a=b"])
             .expect("set");
@@ -71,7 +71,7 @@ fn bridges_are_advertised_as_they_come_and_go() {
 }
 
 #[test]
-fn a_database_that_is_absent_at_the_start_is_waited_for() {
+fn absent_database_is_awaited() {
     // cni-plugins#65
     let dir = tempfile::tempdir().expect("a directory");
     let node = new_node("ovs-late");
@@ -87,7 +87,7 @@ fn a_database_that_is_absent_at_the_start_is_waited_for() {
 }
 
 #[test]
-fn a_database_that_restarts_withdraws_nothing() {
+fn restart_of_database_withdraws_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut database = start_database(dir.path());
     database.add_bridge("br1").expect("a bridge");
@@ -99,13 +99,13 @@ fn a_database_that_restarts_withdraws_nothing() {
         database.start_database_again().expect("a database");
         database.add_bridge("br2").expect("a bridge");
         node.advertises(&mut seen, &["br1", "br2"]).await;
-        // One patch for each bridge: br1 stayed all the time.
+        // One patch per bridge: br1 was never withdrawn.
         assert_patches(node, 2).await;
     });
 }
 
 #[test]
-fn nothing_is_written_when_nothing_changes_and_others_changes_are_repaired() {
+fn unchanged_node_is_not_written_and_foreign_change_is_repaired() {
     // cni-plugins#63 (bridges of Open vSwitch)
     let dir = tempfile::tempdir().expect("a directory");
     let database = start_database(dir.path());

@@ -1,6 +1,6 @@
-//! Expressions of the Common Expression Language as text.
+//! Text of expressions in the Common Expression Language.
 
-/// What begins and ends an expression in a text; no message has it.
+/// Start and end of an expression in a text; no message contains it.
 const MARK: char = '\0';
 
 /// A text as a literal.
@@ -15,17 +15,17 @@ pub(super) fn literal(text: &str) -> String {
     quoted + "'"
 }
 
-/// A regular expression as a literal; it has no quotes.
+/// A regular expression as a literal; it must not contain quotes.
 pub(super) fn pattern(expression: &str) -> String {
     format!("r'{expression}'")
 }
 
-/// An expression to be put into a message, see [`concat`].
+/// Placeholder for an expression in a message, see [`concat`].
 pub(super) fn hole(expression: &str) -> String {
     format!("{MARK}{expression}{MARK}")
 }
 
-/// The expression that makes a message in which there are [holes](hole).
+/// The expression that computes a message with [placeholders](hole).
 pub(super) fn concat(message: &str) -> String {
     let parts = message.split(MARK).enumerate();
     let parts: Vec<_> = parts
@@ -41,18 +41,17 @@ pub(super) fn concat(message: &str) -> String {
     parts.join(" + ")
 }
 
-/// A list.
 pub(super) fn list(items: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let items: Vec<_> = items.into_iter().map(|item| item.as_ref().to_owned()).collect();
     format!("[{}]", items.join(", "))
 }
 
-/// The value of the first condition that holds, else an empty text.
+/// The value of the first true condition, else an empty text.
 pub(super) fn first_of(cases: &[(&str, String)]) -> String {
     first_of_or(cases, "''")
 }
 
-/// The value of the first condition that holds, else another one.
+/// The value of the first true condition, else `otherwise`.
 pub(super) fn first_of_or(cases: &[(&str, String)], otherwise: &str) -> String {
     let lines: Vec<_> = cases
         .iter()

@@ -1,9 +1,9 @@
-//! The objects; that the rules are those of the validation is proven on an API server, in the api tier.
+//! Tests of the objects. The api tier proves on an API server that the policy has the same rules as the validation.
 
 use super::*;
 
 #[test]
-fn the_two_files_differ_in_the_action_alone() {
+fn files_of_warn_and_deny_differ_in_action_alone() {
     let [policy, warn] = objects(Action::Warn).map(Manifest::into_value);
     let [same, deny] = objects(Action::Deny).map(Manifest::into_value);
     assert_eq!(policy, same);
@@ -16,7 +16,7 @@ fn the_two_files_differ_in_the_action_alone() {
 }
 
 #[test]
-fn a_message_becomes_an_expression() {
+fn concat_makes_expression_of_message() {
     assert_eq!(concat("it's"), r"'it\'s'");
     assert_eq!(
         concat(&format!("a {} b{}", hole("x + 'y'"), hole("z"))),

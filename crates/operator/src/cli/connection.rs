@@ -1,4 +1,4 @@
-//! The way to a cluster for people, and what to tell them when there is none.
+//! Access to a cluster, with errors that help to get it.
 
 use kube::{
     Api, Client,
@@ -14,35 +14,31 @@ use serde_json::Value;
 
 use crate::{detect, names};
 
-/// Why the cluster does not tell. The texts say what to do.
+/// A cluster that cannot be read. Each text has the next step.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// There is no way to it, or it does not let us look.
+    /// There is no connection, or no permission.
     #[error(transparent)]
     Connection(#[from] connection::Error),
-    /// The operator was never installed.
+    /// The definition of `NetworkAddonsConfig` does not exist.
     #[error(
-        "this cluster does not know NetworkAddonsConfig: the operator is not installed\nInstall it by:\n  weft manifests \
+        "this cluster does not serve NetworkAddonsConfig: the operator is not installed\nInstall it by:\n  weft manifests \
          --image REF | kubectl apply -f -"
     )]
     NotInstalled,
-    /// There is nobody to ask what he would do.
+    /// There is no Deployment of the operator.
     #[error(
         "there is no operator (Deployment {}) in {place}\nInstall it by `weft manifests --image REF | kubectl apply -f \
          -`, or say by --images-from FILE or --image REF which operator is meant.",
         names::OPERATOR
     )]
-    NoOperator {
-        /// Where it was looked for.
-        place: String,
-    },
-    /// There is more than one.
-    #[error("there is an operator in each of the namespaces {}: choose one by --namespace", .0.join(", "))]
+    NoOperator { place: String },
+    #[error("there is an operator in each of the namespaces {}: select one with --namespace", .0.join(", "))]
     Operators(Vec<String>),
 }
 
 impl Error {
-    /// What to tell about an answer to the question for `what`.
+    /// The error of a request for `what`.
     pub(super) fn of(what: &str, error: &kube::Error) -> Self {
         connection::Error::of(what, error).into()
     }
@@ -70,13 +66,13 @@ impl From<detect::Error> for Error {
             .source()
             .and_then(|source| source.downcast_ref::<kube::Error>())
         {
-            Some(source) => Self::of("what kind of cluster this is", source),
-            None => Self::other("what kind of cluster this is".to_owned(), error.to_string()),
+            Some(source) => Self::of("the platform", source),
+            None => Self::other("the platform".to_owned(), error.to_string()),
         }
     }
 }
 
-/// An object as users name it: `DaemonSet addons/multus`.
+/// An object in the form that users know: `DaemonSet addons/multus`.
 pub(super) fn named(id: &ObjectId) -> String {
     match &id.namespace {
         Some(namespace) => format!("{} {namespace}/{}", id.kind, id.name),
@@ -84,13 +80,13 @@ pub(super) fn named(id: &ObjectId) -> String {
     }
 }
 
-/// A cluster that is looked at, and not touched.
+/// Read-only access to a cluster.
 pub(super) struct Cluster {
     applier: Applier,
 }
 
 impl Cluster {
-    /// Prepares the way that the flags name. Nothing is asked yet.
+    /// Prepares the connection of the flags, without sending a request.
     pub(super) async fn connect(flags: &connection::Flags) -> Result<Self, Error> {
         let client = connection::connect(flags).await?;
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
@@ -103,7 +99,7 @@ impl Cluster {
         self.applier.client()
     }
 
-    /// The object; `None` when there is none, or none of its kind.
+    /// The object; `None` if it or its kind does not exist.
     pub(super) async fn get(&self, id: &ObjectId) -> Result<Option<Value>, Error> {
         match self.applier.get(id).await {
             Err(error) if error.is_unknown_kind() => Ok(None),
@@ -111,7 +107,6 @@ impl Cluster {
         }
     }
 
-    /// The configuration resource, as JSON.
     pub(super) async fn configuration(&self) -> Result<Option<Value>, Error> {
         match self.applier.get(&crate::resource::id()).await {
             Err(error) if error.is_unknown_kind() => Err(Error::NotInstalled),
@@ -127,7 +122,6 @@ impl Cluster {
         }
     }
 
-    /// Objects of a kind.
     pub(super) async fn list(
         &self,
         kind: Kind,
@@ -145,7 +139,7 @@ impl Cluster {
             .map_err(|error| Error::of(kind.plural, &error))?;
         let named = list.items.into_iter().filter_map(|object| {
             let mut object = serde_json::to_value(object).ok()?;
-            // Elements of a list do not say what they are.
+            // Items of a list have no apiVersion and no kind.
             object["apiVersion"] = kind.api_version().into();
             object["kind"] = kind.kind.into();
             Some(object)
@@ -153,7 +147,7 @@ impl Cluster {
         Ok(named.collect())
     }
 
-    /// The Deployment of the operator, in a namespace or wherever it is.
+    /// The Deployment of the operator, in a namespace or in any.
     pub(super) async fn operator(&self, namespace: Option<&str>) -> Result<Option<Value>, Error> {
         let named = ListParams::default().fields(&format!("metadata.name={}", names::OPERATOR));
         let mut found = self.list(object::DEPLOYMENT, namespace, &named).await?;

@@ -1,8 +1,8 @@
-//! `weft diff`: what the operator would change in the cluster.
+//! `weft diff`: the changes that the operator would make in the cluster.
 //!
 //! ```text
 //! file or cluster ── configuration resource ──┐
-//! cluster ── record, platform, Deployment ────┴──> plan ──> objects to be there, objects to go
+//! cluster ── record, platform, Deployment ────┴──> plan ──> objects to apply, objects to delete
 //! cluster ── live objects ───────────────────────────────────────┴──> compare ──> text
 //! ```
 
@@ -25,40 +25,40 @@ use super::{
     render::flat,
 };
 use crate::{
-    applied::{self, Applied},
     cluster_facts::{Cluster, NodeState},
     detect,
     plan::{Observed, Plan, Rejection},
+    record::{self, Record},
     resource::Resource,
     settings::Settings,
     watches,
 };
 
-/// What `weft diff --help` says first.
+/// Start of the text of `weft diff --help`.
 pub(super) const ABOUT: &str = "\
 Show what the operator would change in the cluster
 
-With -f, as if that NetworkAddonsConfig were applied; without it, for the one in
-the cluster: what somebody changed since, or what an operator would do that is
-told something else (--images-from, --image). Compares as the operator does:
-what the API server fills in, and what others have put there, is no difference.
+With -f, compares with the objects of that NetworkAddonsConfig; without it, with
+those of the one in the cluster. This shows drift, and the effect of another
+operator version or image (--images-from, --image). Compares as the operator
+does: defaults of the API server and fields of other clients are no difference.
 
-Nothing is written. The contents of Secrets and bundles of certificates are not
-shown, and neither is the record that the operator keeps of its own.";
+Nothing is written. The contents of Secrets, bundles of certificates and the
+operator's own record are not shown.";
 
-/// What `weft diff --help` says last.
+/// End of the text of `weft diff --help`.
 const EXAMPLES: &str = "\
 Examples:
-  weft diff                              what is not as the operator wants it
-  weft diff -f cr.yaml                   before applying a change
+  weft diff                              drift in the cluster
+  weft diff -f cr.yaml                   before a change is applied
   weft diff --images-from operator.yaml  before an upgrade of the operator
 
-What the operator is told is read from its Deployment in the cluster; the flags
-above say otherwise.
+The environment of the operator is read from its Deployment in the cluster; the
+flags above override it.
 
-Marks: + created, ~ changed, -/+ made anew, - deleted, ! cannot be applied.
+Marks: + created, ~ changed, -/+ recreated, - deleted, ! cannot be applied.
 
-Exit code: 0 no difference, 1 differences, 2 the question cannot be answered.";
+Exit code: 0 no difference, 1 differences, 2 the cluster cannot be compared.";
 
 /// Arguments of `weft diff`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -66,69 +66,57 @@ Exit code: 0 no difference, 1 differences, 2 the question cannot be answered.";
 pub struct Args {
     /// File with the NetworkAddonsConfig; - is standard input [default: the one in the cluster]
     #[arg(short, long, value_name = "FILE")]
-    pub filename: Option<PathBuf>,
-    /// What the operator is told; by default what its Deployment in the cluster says.
+    pub(crate) filename: Option<PathBuf>,
+    /// Settings of the operator; by default those of its Deployment in the cluster.
     #[command(flatten)]
-    pub operator: environment::Flags,
-    /// The way to the cluster.
+    pub(crate) operator: environment::Flags,
+    /// Access to the cluster.
     #[command(flatten)]
-    pub cluster: kube_kit::connection::Flags,
+    pub(crate) cluster: kube_kit::connection::Flags,
 }
 
-/// Why there is no answer. The texts say what to do.
+/// A diff that cannot be made. Each text has the next step.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// There is no configuration resource in the file.
     #[error(transparent)]
     Input(#[from] input::Error),
-    /// There is none in the cluster.
+    /// There is no configuration resource in the cluster.
     #[error(
         "there is no {NETWORK_ADDONS_KIND} in the cluster\nShow what one would do by `weft diff -f cr.yaml`; `weft status` \
          shows what one looks like."
     )]
     NoConfiguration,
-    /// The one in the cluster is on its way out.
     #[error("the {NETWORK_ADDONS_KIND} in the cluster is being deleted, and all that it owns with it")]
     Deleted,
-    /// It is not known what the operator would be told.
+    /// The settings of the operator are unknown.
     #[error(transparent)]
     Environment(#[from] environment::Error),
-    /// The cluster does not tell.
     #[error(transparent)]
     Cluster(#[from] connection::Error),
-    /// The operator would reject the specification.
     #[error("the operator would change nothing: {0}")]
     Rejected(#[from] Rejection),
-    /// An object could never be applied.
+    /// An object can never be applied.
     #[error("{object}: {cause}")]
-    Refused {
-        /// Which object.
-        object: String,
-        /// Why.
-        cause: merge::Error,
-    },
+    Refused { object: String, cause: merge::Error },
 }
 
-/// The answer.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// For people.
-    pub text: String,
-    /// Whether there is a difference.
-    pub differs: bool,
-    /// What the user should know besides.
-    pub notes: Vec<String>,
+    pub(crate) text: String,
+    pub(crate) differs: bool,
+    /// Notes for the user.
+    pub(crate) notes: Vec<String>,
 }
 
-/// What the operator would do with an object.
+/// The operator's change of an object.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
     Created,
     Changed(Vec<Difference>),
-    /// Deleted and created: a field differs that never changes.
+    /// Deleted and created, because an immutable field differs.
     Recreated(Vec<Difference>),
     Deleted,
-    /// The API server does not serve its kind.
+    /// The cluster does not serve the kind.
     NotServed,
 }
 
@@ -137,16 +125,16 @@ enum Change {
 struct ObjectDiff {
     id: ObjectId,
     change: Change,
-    /// As it is rendered; null for one that goes.
+    /// The rendered object; null for a deletion.
     wanted: Value,
-    /// As it is; null for one that is not there.
+    /// The live object; null for a creation.
     live: Value,
 }
 
-/// Asks the cluster, and compares.
+/// Reads the cluster, and compares.
 ///
 /// # Errors
-/// When the question can't be answered.
+/// If the cluster cannot be read, or the operator would reject the specification.
 pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
     let input = args.filename.as_deref().map(input::read).transpose()?;
     let cluster = connection::Cluster::connect(&args.cluster).await?;
@@ -171,7 +159,7 @@ pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
     let plan = Plan::of(&observed)?;
     notes.extend(remarks(&plan));
 
-    // In the order of the operator's work.
+    // In the order of the operator's steps.
     let leftovers: Vec<_> = plan.leftovers.iter().map(|(_, id)| id.clone()).collect();
     let mut diffs = gone(&cluster, &leftovers, |_| true).await?;
     let rendered = flat(plan.groups.clone());
@@ -206,7 +194,7 @@ pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
     })
 }
 
-/// Remarks on a plan beside its differences.
+/// Notes on a plan.
 fn remarks(plan: &Plan) -> Vec<String> {
     let unrendered = plan.unrendered.iter();
     let unrendered =
@@ -216,7 +204,7 @@ fn remarks(plan: &Plan) -> Vec<String> {
     unrendered.chain(drawn).collect()
 }
 
-/// Whether the kind of an object will be served once everything is applied.
+/// Whether a rendered definition defines the kind of an object.
 fn defines(rendered: &[Value], id: &ObjectId) -> bool {
     let defines = |object: &Value| {
         object["kind"] == object::CUSTOM_RESOURCE_DEFINITION.kind
@@ -226,7 +214,7 @@ fn defines(rendered: &[Value], id: &ObjectId) -> bool {
     rendered.iter().any(defines)
 }
 
-/// The labels that the operator's own namespace loses where it is not among the objects.
+/// The labels that the operator's own namespace loses, if that is not rendered.
 fn unlabelled(id: &ObjectId, plan: &Plan, rendered: &[Value], live: Option<&Value>) -> Option<ObjectDiff> {
     let live = live.filter(|_| !plan.own_labels.is_empty())?;
     let is_rendered = rendered.iter().any(|object| ObjectId::of(object) == *id);
@@ -238,7 +226,7 @@ fn unlabelled(id: &ObjectId, plan: &Plan, rendered: &[Value], live: Option<&Valu
     })
 }
 
-/// Objects that have to go, as far as they are there and may be deleted.
+/// The existing objects of a list that the operator may delete.
 async fn gone(
     cluster: &connection::Cluster,
     ids: &[ObjectId],
@@ -258,7 +246,7 @@ async fn gone(
     Ok(diffs)
 }
 
-/// The configuration resource of a file as it would be in the cluster.
+/// The configuration resource of a file in the form that the cluster would have.
 fn proposed(mut object: Value, live: Option<&Value>) -> Value {
     let Some(metadata) = live.and_then(|live| live.get("metadata")) else {
         return object;
@@ -272,20 +260,21 @@ fn proposed(mut object: Value, live: Option<&Value>) -> Value {
     object
 }
 
-/// What the operator is told: by the file that the flags name, else by its Deployment in the cluster; the flags win.
+/// The settings of the operator: from the file in the flags, else from its Deployment in the cluster; single flags
+/// override both.
 async fn settings(flags: &environment::Flags, cluster: &connection::Cluster) -> Result<Settings, Error> {
     if let Some(deployment) = flags.deployment()? {
         return Ok(flags.settings(Some(&deployment), |_| None)?);
     }
     match cluster.operator(flags.namespace.as_deref()).await? {
         Some(live) => {
-            // Where it is, is known by now; where it deploys to, it says itself.
+            // The Deployment is already found, and it names the namespace of the operands.
             let flags = environment::Flags {
                 namespace: None,
                 ..flags.clone()
             };
             let settings = flags.settings(Some(&Deployment::of(&live)), |_| None)?;
-            // Its node tells what nodes are like.
+            // The layout of the nodes comes from the node of the operator's pod.
             let namespace = Some(settings.operator_namespace.as_str());
             let named = ListParams::default().labels(&format!("name={}", crate::names::OPERATOR));
             let pods = cluster.list(object::POD, namespace, &named).await?;
@@ -330,19 +319,19 @@ async fn observe<'a>(
     };
     let node_state = match definition {
         Some(definition) => {
-            let wishes = detect::node_states(client).await;
-            let wishes = wishes.map_err(asked("wishes for node state"))?;
+            let nmstates = detect::node_states(client).await;
+            let nmstates = nmstates.map_err(asked("NMState objects"))?;
             NodeState {
                 definition: detect::node_state_definition(&definition),
-                wish: detect::node_state_wish(wishes.as_deref()),
+                object: detect::nmstate_object(nmstates.as_deref()),
             }
         }
         None => NodeState::default(),
     };
-    let record = cluster.get(&applied::id(&settings.operator_namespace)).await?;
+    let record = cluster.get(&record::id(&settings.operator_namespace)).await?;
     let applied = match record {
-        Some(record) => applied::read_under(&record, &cr.uid).map_err(|error| error.to_string()),
-        None => Ok(Applied::default()),
+        Some(record) => record::read_under(&record, &cr.uid).map_err(|error| error.to_string()),
+        None => Ok(Record::default()),
     };
     let own_namespace = object::NAMESPACE.object(None, &settings.operator_namespace);
     let networks = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
@@ -357,7 +346,7 @@ async fn observe<'a>(
         applied,
         own_namespace: cluster.get(&own_namespace).await?.map(Arc::new),
         networks: cluster.get(&networks).await?,
-        // The operator would draw other ones; no octet of them is shown.
+        // The operator draws others; these octets are not printed.
         random: [0; 2],
     })
 }
@@ -399,7 +388,7 @@ fn compare(
     }))
 }
 
-/// Labels that the operator takes away from its own namespace.
+/// Labels that the operator removes from its own namespace.
 fn stale_labels(namespace: &Value, keys: &[String]) -> Vec<Difference> {
     let difference = |key: &String| {
         Some(Difference {

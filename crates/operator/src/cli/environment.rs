@@ -1,4 +1,4 @@
-//! What an operator would be told by its environment, for commands that stand in for it.
+//! The environment of an operator, for commands that act in its place.
 //!
 //! ```text
 //! flags ──> Deployment of an operator (file or cluster), else variables of this process ──> shipped values
@@ -15,55 +15,47 @@ use crate::{
     settings::{self, Settings},
 };
 
-/// Flags for what the operator gets from its environment.
+/// Flags for the environment of the operator.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
-#[command(next_help_heading = "What the operator is told")]
-pub struct Flags {
+#[command(next_help_heading = "Environment of the operator")]
+pub(crate) struct Flags {
     /// Image of the operator, which runs in all containers that have no image of their own.
     #[arg(long, value_name = "REF")]
-    pub image: Option<String>,
+    pub(crate) image: Option<String>,
     /// Manifest with the operator's Deployment: its image, its *_IMAGE and other variables, its namespace.
     #[arg(long, value_name = "FILE")]
-    pub images_from: Option<PathBuf>,
+    pub(crate) images_from: Option<PathBuf>,
     /// Namespace of the operator
     #[arg(short, long, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// Version of the operator, which labels every object
     #[arg(long, value_name = "VERSION")]
-    pub operator_version: Option<String>,
+    pub(crate) operator_version: Option<String>,
     /// Namespace of the monitoring stack
     #[arg(long, value_name = "NAMESPACE")]
-    pub monitoring_namespace: Option<String>,
+    pub(crate) monitoring_namespace: Option<String>,
 }
 
-/// Why it is not known what an operator would be told. The texts say what to do.
+/// Settings that cannot be determined. Each text has the next step.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file can't be used.
+pub(crate) enum Error {
     #[error("cannot use {file} for --images-from: {cause}")]
-    File {
-        /// Its name.
-        file: String,
-        /// What is wrong.
-        cause: String,
-    },
-    /// The operator would not start.
+    File { file: String, cause: String },
     #[error("the operator would not start: {0}")]
     Settings(#[from] settings::Error),
 }
 
-/// A Deployment of an operator, read.
+/// The settings in a Deployment of an operator.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Deployment {
+pub(crate) struct Deployment {
     namespace: String,
     image: Option<String>,
     variables: BTreeMap<String, String>,
 }
 
 impl Deployment {
-    /// Reads the Deployment.
-    pub fn of(object: &Value) -> Self {
+    pub(crate) fn of(object: &Value) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let containers = object
             .pointer("/spec/template/spec/containers")
@@ -84,7 +76,7 @@ impl Deployment {
                 .and_then(Value::as_str);
             let value = match field {
                 Some("metadata.namespace") => namespace,
-                // The name of a pod, and what else nobody knows yet.
+                // A value from another object, such as the name of the pod, is unknown here.
                 Some(_) => return None,
                 None => variable.get("value").and_then(Value::as_str).unwrap_or_default(),
             };
@@ -100,11 +92,11 @@ impl Deployment {
 }
 
 impl Flags {
-    /// The Deployment that `--images-from` names.
+    /// The Deployment in the file of `--images-from`.
     ///
     /// # Errors
-    /// When the file can't be read, or there is no Deployment of an operator in it.
-    pub fn deployment(&self) -> Result<Option<Deployment>, Error> {
+    /// If the file cannot be read, or has no Deployment of an operator.
+    pub(crate) fn deployment(&self) -> Result<Option<Deployment>, Error> {
         let Some(path) = &self.images_from else {
             return Ok(None);
         };
@@ -126,12 +118,12 @@ impl Flags {
         Ok(Some(Deployment::of(&found)))
     }
 
-    /// What the operator would be told. `variable` looks into the environment of this process, for where there is no
-    /// Deployment to look at.
+    /// The settings that the operator would have. `variable` reads the environment of this process, which is used
+    /// without a Deployment.
     ///
     /// # Errors
-    /// When the operator would not start with that.
-    pub fn settings(
+    /// If the operator would not start with these settings.
+    pub(crate) fn settings(
         &self,
         deployment: Option<&Deployment>,
         variable: impl Fn(&str) -> Option<String>,
@@ -142,7 +134,7 @@ impl Flags {
             env::MONITORING_NAMESPACE => self.monitoring_namespace.clone(),
             _ => None,
         };
-        let told = |name: &str| match deployment {
+        let value = |name: &str| match deployment {
             Some(deployment) => deployment.variables.get(name).cloned(),
             None => variable(name)
                 .filter(|value| !value.is_empty())
@@ -156,7 +148,7 @@ impl Flags {
             env::WATCH_NAMESPACE => Some(String::new()),
             _ => None,
         };
-        let settings = Settings::read(|name| flag(name).or_else(|| told(name)).or_else(|| missing(name)))?;
+        let settings = Settings::read(|name| flag(name).or_else(|| value(name)).or_else(|| missing(name)))?;
         let running = deployment.and_then(|deployment| deployment.image.clone());
         let own = self
             .image
@@ -170,7 +162,7 @@ impl Flags {
     }
 }
 
-/// What the shipped Deployment says where it says the same to everybody.
+/// The value of a variable in the shipped Deployment, if it is the same for all installations.
 fn shipped(name: &str) -> Option<String> {
     match name {
         env::OPERATOR_VERSION => Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -203,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_read_as_its_pod_would_read_it() {
+    fn settings_of_deployment_equal_those_of_its_pod() {
         let settings = Flags::default()
             .settings(Some(&deployment()), |_| Some("of this process".into()))
             .expect("settings");
@@ -212,7 +204,7 @@ mod tests {
         assert_eq!(settings.operator_version, "9");
         assert_eq!(
             settings.prometheus.namespace, "monitoring",
-            "it says nothing else"
+            "the environment of this process is ignored"
         );
         assert_eq!(settings.pod_name, None);
         let image = |variable| {
@@ -228,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_the_deployment() {
+    fn settings_of_flags_override_deployment() {
         let flags = Flags {
             image: Some("weft:3".into()),
             namespace: Some("other".into()),
@@ -245,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anything_it_is_as_shipped() {
+    fn settings_default_to_shipped_deployment() {
         let settings = Flags::default().settings(None, |_| None).expect("settings");
         assert_eq!(settings.operator_namespace, "cluster-network-addons");
         assert_eq!(settings.operator_version, env!("CARGO_PKG_VERSION"));

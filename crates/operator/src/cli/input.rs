@@ -1,5 +1,4 @@
-//! The configuration resource in a file that a user hands over: YAML or JSON, alone, among other documents, or in a
-//! list.
+//! The configuration resource in a file of a user: YAML or JSON, alone, among other documents, or in a list.
 
 use std::{
     fs,
@@ -16,115 +15,73 @@ use serde_json::Value;
 
 use super::unknown;
 
-/// Stands for standard input.
+/// Name of standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// More than any repository of manifests, in bytes: something else was named by mistake.
+/// Maximum size of a file in bytes; no repository of manifests is as large.
 const TOO_MUCH: u64 = 64 << 20;
 
-/// How many of the objects that are no configuration resource an error names.
+/// Maximum number of other objects that an error names.
 const NAMED: usize = 3;
 
-/// Why a file gives no configuration resource. The texts say what to do.
+/// A file without a usable configuration resource. Each text has the next step.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// There is no such file, or it can't be read.
     #[error("cannot read {file}: {cause}")]
-    Read {
-        /// Its name.
-        file: String,
-        /// What the system says.
-        cause: io::Error,
-    },
-    /// The file is no manifest.
+    Read { file: String, cause: io::Error },
     #[error("{file} is larger than {} MiB: that is no manifest", TOO_MUCH >> 20)]
-    TooLarge {
-        /// Its name.
-        file: String,
-    },
-    /// The file is no text.
+    TooLarge { file: String },
     #[error("{file} is not UTF-8 text")]
-    NoText {
-        /// Its name.
-        file: String,
-    },
-    /// The text is neither YAML nor JSON.
+    NoText { file: String },
     #[error("{file} is neither YAML nor JSON: {cause}")]
-    Syntax {
-        /// Its name.
-        file: String,
-        /// What the parser says.
-        cause: String,
-    },
-    /// There is nothing in it.
+    Syntax { file: String, cause: String },
     #[error(
-        "{file} is empty; a {NETWORK_ADDONS_KIND} looks like this:\n\n\
+        "{file} is empty; a {NETWORK_ADDONS_KIND} has this form:\n\n\
          apiVersion: {NETWORK_ADDONS_GROUP}/{NETWORK_ADDONS_STORED_VERSION}\n\
          kind: {NETWORK_ADDONS_KIND}\n\
          metadata:\n  name: {NETWORK_ADDONS_SINGLETON}\n\
          spec:\n  multus: {{}}\n  linuxBridge: {{}}"
     )]
-    Empty {
-        /// Its name.
-        file: String,
-    },
-    /// There are other objects in it.
+    Empty { file: String },
+    /// The file has other objects only.
     #[error(
         "there is no {NETWORK_ADDONS_KIND} of {NETWORK_ADDONS_GROUP} in {file}, only {}",
         some(found)
     )]
     None {
-        /// Its name.
         file: String,
-        /// What is there instead, for people.
+        /// The other objects, for people.
         found: Vec<String>,
     },
-    /// The operator would not look at it.
+    /// The operator would ignore it.
     #[error(
         "the {NETWORK_ADDONS_KIND} in {file} is named {}: the operator acts upon the one named \
          {NETWORK_ADDONS_SINGLETON} only; rename it",
         some(names)
     )]
-    Name {
-        /// Its name.
-        file: String,
-        /// Names of what is there.
-        names: Vec<String>,
-    },
-    /// There is more than one, and it does not show which is meant.
+    Name { file: String, names: Vec<String> },
     #[error("{file} has {count} objects {NETWORK_ADDONS_KIND} {NETWORK_ADDONS_SINGLETON}: leave one")]
-    Several {
-        /// Its name.
-        file: String,
-        /// How many there are.
-        count: usize,
-    },
-    /// No API server serves that version.
+    Several { file: String, count: usize },
+    /// The operator serves no such version.
     #[error(
         "the {NETWORK_ADDONS_KIND} in {file} is of version {version:?}: there are \
          {NETWORK_ADDONS_STORED_VERSION} and {NETWORK_ADDONS_OLD_VERSION}"
     )]
-    Version {
-        /// Its name.
-        file: String,
-        /// The version that it names.
-        version: String,
-    },
+    Version { file: String, version: String },
 }
 
 /// The configuration resource of a file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Input {
-    /// The object.
-    pub object: Value,
-    /// What the user should know about it.
-    pub notes: Vec<String>,
+    pub(crate) object: Value,
+    /// Notes for the user.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Reads a file, or standard input for `-`.
 ///
 /// # Errors
-/// When it can't be read, or there is no configuration resource in it that the operator would act upon.
+/// If it cannot be read, or has no configuration resource that the operator would reconcile.
 pub(super) fn read(path: &Path) -> Result<Input, Error> {
     let from_stdin = path == Path::new(STANDARD_INPUT);
     let file = if from_stdin {
@@ -212,10 +169,10 @@ fn parse(file: &str, text: &str) -> Result<Input, Error> {
     Ok(Input { object, notes })
 }
 
-/// The documents of a text; those without content do not count.
+/// The documents of a text, without empty ones.
 fn documents(text: &str) -> Result<Vec<Value>, String> {
     let text = text.trim_start_matches('\u{feff}');
-    // Written by a program and long, as a rule: this is many times faster than YAML.
+    // JSON is usually generated and long, and its own parser is many times faster than that of YAML.
     if text.trim_start().starts_with('{')
         && let Ok(object) = serde_json::from_str(text)
     {
@@ -224,7 +181,7 @@ fn documents(text: &str) -> Result<Vec<Value>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    // A whole repository of manifests has more documents than the parser expects.
+    // A repository of manifests has more documents than the parser's default limit.
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_documents: 50_000,
@@ -238,7 +195,7 @@ fn documents(text: &str) -> Result<Vec<Value>, String> {
     })
 }
 
-/// The objects of a list, however deep, else the object itself.
+/// The items of a list, nested ones included, else the object itself.
 pub(super) fn items(object: Value) -> Vec<Value> {
     let is_list = object
         .get("kind")
@@ -266,11 +223,11 @@ fn name(object: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// An object that is something else, in an error.
+/// The name of another object, in an error.
 fn described(object: &Value) -> String {
     let id = ObjectId::of(object);
     if id.kind.is_empty() {
-        return "something without a kind".to_owned();
+        return "an object without a kind".to_owned();
     }
     let api_version = id.api_version();
     if id.kind == NETWORK_ADDONS_KIND {
@@ -307,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_found_in_every_form() {
+    fn parse_finds_configuration_in_every_form() {
         let json = json!({
             "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1alpha1", "kind": "NetworkAddonsConfig",
             "metadata": { "name": "cluster" }, "spec": { "multus": {} },
@@ -331,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_named() {
+    fn parse_error_names_problem_of_file() {
         for text in [
             "",
             "\n\n",
@@ -340,7 +297,7 @@ mod tests {
             r#"{"kind":"List","items":[]}"#,
         ] {
             assert!(
-                fails(text).starts_with("cr.yaml is empty; a NetworkAddonsConfig looks like this:"),
+                fails(text).starts_with("cr.yaml is empty; a NetworkAddonsConfig has this form:"),
                 "{text}"
             );
         }
@@ -348,7 +305,7 @@ mod tests {
         assert_eq!(
             fails(pods),
             "there is no NetworkAddonsConfig of networkaddonsoperator.network.kubevirt.io in cr.yaml, only Pod \"a\", \
-             Service \"b\", something without a kind and 1 more"
+             Service \"b\", an object without a kind and 1 more"
         );
         let group = CR.replace("network.kubevirt.io/v1", "example/v1");
         assert!(
@@ -373,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_ignores_is_told() {
+    fn notes_name_ignored_objects_and_fields() {
         let other = CR.replace("name: cluster", "name: mine");
         let text = format!("{other}---\n{CR}  linuxbridge: {{}}\n  kubeMacPool: {{rangestart: 'a'}}\n");
         let input = parse("cr.yaml", &text).expect("a configuration");
@@ -388,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_megabytes_are_no_obstacle() {
+    fn parse_accepts_ten_megabytes() {
         let padding = format!("# {}\n", "x".repeat(10 << 20));
         assert_eq!(spec(&format!("{CR}{padding}")), json!({ "multus": {} }));
         let many =

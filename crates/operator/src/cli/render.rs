@@ -1,7 +1,7 @@
-//! `weft render`: what the operator would apply, without a cluster.
+//! `weft render`: the objects that the operator would apply, without a cluster.
 //!
-//! Everything is decided by what the operator itself runs: validation, defaults, components, labels. Only what a cluster
-//! would have to say is asked of the user instead.
+//! Validation, defaults, components and labels are those of the operator. Flags replace the facts that the operator
+//! would read from a cluster.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -14,30 +14,30 @@ use super::{
     input,
 };
 use crate::{
-    applied::Applied,
-    cluster_facts::{Cluster, NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
+    cluster_facts::{Cluster, NMStateObject, NodeState, NodeStateDefinition, OpenShiftNetwork, Platform},
     components::{Component as _, kube_mac_pool::KubeMacPool},
     manifest,
     plan::{Observed, Plan, Rejection},
+    record::Record,
     render::Group,
     resource::Resource,
     settings::Settings,
 };
 
-/// What `weft render --help` says first.
+/// Start of the text of `weft render --help`.
 pub(super) const ABOUT: &str = "\
 Print the objects that the operator would apply, without a cluster
 
 Reads a NetworkAddonsConfig (v1 or v1alpha1; YAML or JSON; other documents in
-the file are skipped) and prints, in the order in which they are applied, the
-very objects that the operator would apply for it: for review, for GitOps, or
-to see what a setting does. The same input gives the same bytes.
+the file are skipped) and prints the objects that the operator would apply for
+it, in the order in which it would apply them: for review, for GitOps, or to see
+the effect of a setting. The same input gives the same bytes.
 
-Left out are owner references, because they hold the uid of an object in a
-cluster, and the ConfigMap in which the operator keeps a record of its own. A
-specification that the operator would reject is rejected in its words.";
+The output has no owner references, because they contain the uid of an object in
+a cluster, and not the ConfigMap with the operator's own record. A specification
+that the operator would reject is rejected with the operator's text.";
 
-/// What `weft render --help` says last.
+/// End of the text of `weft render --help`.
 const EXAMPLES: &str = "\
 Examples:
   weft render -f cr.yaml --image registry.example/weft:1.0
@@ -48,8 +48,9 @@ Examples:
 
 Without --images-from, the variables of the operator are taken from this
 program's environment: MULTUS_IMAGE, LINUX_BRIDGE_IMAGE, OPERATOR_IMAGE, ...
-What they do not say is as shipped: namespace cluster-network-addons, the
-version of this program, monitoring in openshift-monitoring.
+The defaults are those of the shipped Deployment: namespace
+cluster-network-addons, the version of this program, monitoring in
+openshift-monitoring.
 
 Exit code: 0 printed, 1 rejected or unusable.";
 
@@ -59,73 +60,61 @@ Exit code: 0 printed, 1 rejected or unusable.";
 pub struct Args {
     /// File with the NetworkAddonsConfig; - is standard input
     #[arg(short, long, value_name = "FILE")]
-    pub filename: PathBuf,
+    pub(crate) filename: PathBuf,
     /// Format of the output: a stream of YAML documents, or one JSON list
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub output: Output,
+    pub(crate) output: Output,
     /// For plain Kubernetes; the default
     #[arg(long, conflicts_with = "openshift")]
-    pub kubernetes: bool,
+    pub(crate) kubernetes: bool,
     /// For OpenShift 4: its directories, its DNS and certificates, its own multus
     #[arg(long)]
-    pub openshift: bool,
+    pub(crate) openshift: bool,
     /// Whether there are security context constraints [default: on OpenShift]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub scc: Option<bool>,
+    pub(crate) scc: Option<bool>,
     /// Whether there is the Prometheus operator [default: on OpenShift]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub monitoring: Option<bool>,
-    /// What the operator is told.
+    pub(crate) monitoring: Option<bool>,
+    /// Settings of the operator.
     #[command(flatten)]
-    pub operator: Flags,
+    pub(crate) operator: Flags,
 }
 
-/// Format of the output.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
-pub enum Output {
-    /// One document an object.
+pub(crate) enum Output {
+    /// One document per object.
     #[default]
     Yaml,
-    /// One `List`.
     Json,
 }
 
-/// Why nothing is rendered. The texts say what to do.
+/// A rendering that fails. Each text has the next step.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// There is no configuration resource.
     #[error(transparent)]
     Input(#[from] input::Error),
-    /// It is not known what the operator would be told.
+    /// The settings of the operator are unknown.
     #[error(transparent)]
     Environment(#[from] environment::Error),
-    /// The operator would reject the specification.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// An image is not known.
-    #[error("{0}\nHere, --image REF names it, or --images-from FILE a manifest of the operator.")]
+    /// An image is unknown.
+    #[error("{0}\nSet it with --image REF, or with --images-from FILE and a manifest of the operator.")]
     Image(manifest::Error),
     /// A defect of the operator's own files.
     #[error(transparent)]
     Manifest(manifest::Error),
-    /// The operator would draw lots.
+    /// The operator would draw a random range.
     #[error(
         "spec.kubeMacPool has no range: the operator would choose one at random once and keep it, so that no two \
          renderings would be the same\nWrite rangeStart and rangeEnd into the specification. A cluster that has one \
          already tells it by:\n  kubectl get configmap kubemacpool-mac-range-config -n {namespace} -o yaml"
     )]
-    RandomRange {
-        /// Namespace of the pool.
-        namespace: String,
-    },
-    /// Something is not to be written as YAML.
+    RandomRange { namespace: String },
+    /// An object cannot be written as YAML.
     #[error("cannot write {object} as YAML: {cause}")]
-    Yaml {
-        /// Which object.
-        object: String,
-        /// What the serialiser says.
-        cause: String,
-    },
+    Yaml { object: String, cause: String },
 }
 
 impl From<manifest::Error> for Error {
@@ -137,17 +126,16 @@ impl From<manifest::Error> for Error {
     }
 }
 
-/// What is rendered of a configuration resource.
 #[derive(Debug)]
 pub(super) struct Rendered {
     /// The objects, by component, in order.
-    pub groups: Vec<Group>,
+    pub(crate) groups: Vec<Group>,
 }
 
 /// The text to print, and notes for the user.
 ///
 /// # Errors
-/// When the operator would reject the specification, or something is missing that it would know.
+/// If the operator would reject the specification, or a fact is missing that the operator would know.
 pub(super) fn run(args: &Args) -> Result<(String, Vec<String>), Error> {
     let input = input::read(&args.filename)?;
     let deployment = args.operator.deployment()?;
@@ -187,10 +175,10 @@ fn platform(mut platform: Platform, openshift4: bool, scc: bool, monitoring: boo
     platform
 }
 
-/// Renders a configuration resource as the operator would under which it is new.
+/// Renders a configuration resource as the operator would on a new cluster.
 ///
 /// # Errors
-/// When the operator would reject the specification, or something is missing that it would know.
+/// If the operator would reject the specification, or a fact is missing that the operator would know.
 pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<Rendered, Error> {
     let cluster = cluster(args);
     let cr = Resource {
@@ -201,12 +189,12 @@ pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<
         resource: &cr,
         settings,
         cluster,
-        // As it is once all of this is applied.
+        // The state after everything is applied.
         node_state: NodeState {
             definition: NodeStateDefinition::Ours,
-            wish: NodeStateWish::None,
+            object: NMStateObject::None,
         },
-        applied: Ok(Applied::default()),
+        applied: Ok(Record::default()),
         own_namespace: None,
         networks: None,
         random: [0; 2],
@@ -226,7 +214,7 @@ pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<
     Ok(Rendered { groups })
 }
 
-/// Takes away the reference to the configuration resource, whose uid nobody knows.
+/// Removes the reference to the configuration resource, whose uid is unknown.
 fn disown(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
         return;
@@ -239,8 +227,8 @@ fn disown(object: &mut Value) {
     }
 }
 
-/// All objects in order, each once: what several components share would be refused twice in one file by many tools. It
-/// gets the labels of all of them, as by applying one after the other.
+/// All objects in order, each once: many tools refuse a file with an object twice. An object of several components gets
+/// the labels of all, as if they were applied one after the other.
 pub(super) fn flat(groups: Vec<Group>) -> Vec<Value> {
     let mut objects: Vec<Value> = Vec::new();
     for object in groups.into_iter().flat_map(|group| group.objects) {
@@ -322,7 +310,7 @@ mod tests {
     const IMAGE: [&str; 2] = ["--image", "weft:1"];
 
     #[test]
-    fn objects_come_in_the_order_of_their_application() {
+    fn render_prints_objects_in_order_of_application() {
         let (text, notes) = rendered(&json!({ "multus": {}, "linuxBridge": {} }), &IMAGE).expect("objects");
         assert_eq!(notes, Vec::<String>::new());
         assert_eq!(
@@ -356,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_input_gives_the_same_bytes_in_both_formats() {
+    fn render_of_same_input_is_identical_in_both_formats() {
         let spec = json!({ "multus": {}, "linuxBridge": {}, "ovs": {} });
         let (first, _) = rendered(&spec, &IMAGE).expect("objects");
         let (second, _) = rendered(&spec, &IMAGE).expect("objects");
@@ -368,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejected_specification_is_rejected_in_the_operators_words() {
+    fn render_reports_rejection_with_texts_of_operator() {
         let spec =
             json!({ "imagePullPolicy": "Sometimes", "kubeMacPool": { "rangeStart": "02:00:00:00:00:00" } });
         let error = rendered(&spec, &IMAGE).expect_err("an error").to_string();
@@ -388,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_to_chance() {
+    fn render_refuses_pool_without_range() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("operator.yaml");
         let deployment = json!({
@@ -418,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_components_share_comes_once() {
+    fn render_prints_shared_object_once() {
         let namespace = |labels: Value| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "a", "labels": labels } });
         let group = |component, object| Group {
             component,
@@ -437,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_needed_is_asked_for() {
+    fn render_without_needed_image_names_flags() {
         let error = rendered(&json!({ "multus": {} }), &[])
             .expect_err("an error")
             .to_string();
@@ -450,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn openshift_is_another_platform() {
+    fn render_for_openshift_omits_its_own_components() {
         let flags = |more: &[&'static str]| [&IMAGE[..], more].concat();
         let (text, _) = rendered(
             &json!({ "multus": {}, "linuxBridge": {} }),

@@ -1,4 +1,4 @@
-//! `weft status`: how the add-ons are, and what to do about it.
+//! `weft status`: the state of the add-ons, and the next step.
 //!
 //! ```text
 //! cluster ──> observe ──> report: states, problems, next step ──> table or JSON
@@ -18,22 +18,22 @@ use serde_json::Value;
 use super::connection::{Cluster, Error};
 use crate::{names, resource};
 
-/// What `weft status --help` says first.
+/// Start of the text of `weft status --help`.
 pub(super) const ABOUT: &str = "\
-Show how the add-ons are, and what to do about it
+Show the state of the add-ons, and the next step
 
-Versions of the operator, conditions and how long they have been so, each
-component with its workloads and images, what is wrong and where, warnings of
-the last hour, and the next step.";
+Prints the versions of the operator, the conditions with the time since their
+last transition, each component with its workloads and images, the problems,
+the warnings of the last hour, and the next step.";
 
-/// What `weft status --help` says last.
+/// End of the text of `weft status --help`.
 const EXAMPLES: &str = "\
 Examples:
   weft status
   weft status --context production -o json
-  until weft status; do sleep 5; done   wait until all is available
+  until weft status; do sleep 5; done   wait until all are available
 
-Exit code: 0 available, 1 not available, 2 it cannot be told.";
+Exit code: 0 available, 1 not available, 2 the state is unknown.";
 
 /// Arguments of `weft status`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -41,62 +41,54 @@ Exit code: 0 available, 1 not available, 2 it cannot be told.";
 pub struct Args {
     /// Format of the output
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub output: Output,
-    /// Namespace of the operator [default: wherever it is]
+    pub(crate) output: Output,
+    /// Namespace of the operator [default: any]
     #[arg(short, long, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
-    /// The way to the cluster.
+    pub(crate) namespace: Option<String>,
+    /// Access to the cluster.
     #[command(flatten)]
-    pub cluster: kube_kit::connection::Flags,
+    pub(crate) cluster: kube_kit::connection::Flags,
 }
 
-/// Format of the output.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
-pub enum Output {
+pub(crate) enum Output {
     /// A table for people, 80 columns wide.
     #[default]
     Table,
-    /// The same as JSON.
     Json,
 }
 
-/// The answer.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// To print.
-    pub text: String,
-    /// Whether everything that was asked for is there.
-    pub available: bool,
+    pub(crate) text: String,
+    /// Whether the requested components are available.
+    pub(crate) available: bool,
 }
 
-/// What the cluster says.
+/// The objects that were read from the cluster.
 #[derive(Clone, Debug, Default)]
 struct Observed {
-    /// The configuration resource.
     configuration: Option<Value>,
-    /// The operator's Deployment.
     operator: Option<Value>,
     /// `DaemonSets` and Deployments that the operator manages.
     workloads: Vec<Value>,
-    /// Their pods.
     pods: Vec<Value>,
-    /// Warnings.
     events: Vec<Value>,
-    /// What the cluster did not tell.
+    /// Objects that could not be read.
     notes: Vec<String>,
 }
 
-/// Asks the cluster, and judges.
+/// Reads the cluster, and evaluates its state.
 ///
 /// # Errors
-/// When it can't be told how the add-ons are.
+/// If the state cannot be determined.
 pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let observed = observe(&cluster, args.namespace.as_deref()).await?;
     let report = report::report(&observed, Timestamp::now());
     let text = match args.output {
         Output::Table => table::table(&report),
-        // Texts and numbers: writing them cannot fail.
+        // The report has texts and numbers, whose serialization cannot fail.
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&report).unwrap_or_default()),
     };
     Ok(Outcome {
@@ -111,9 +103,9 @@ async fn observe(cluster: &Cluster, namespace: Option<&str>) -> Result<Observed,
         ..Observed::default()
     };
     let ours = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY));
-    // Whoever may see less still sees the rest.
+    // A user with fewer rights gets the rest of the report.
     let mut notes = Vec::new();
-    let mut known = |answer: Result<Vec<Value>, Error>| match answer {
+    let mut readable = |answer: Result<Vec<Value>, Error>| match answer {
         Ok(found) => Ok(found),
         Err(error @ (Error::Connection(Refused::Forbidden { .. }) | Error::Operators(_))) => {
             notes.push(error.to_string());
@@ -122,18 +114,18 @@ async fn observe(cluster: &Cluster, namespace: Option<&str>) -> Result<Observed,
         Err(error) => Err(error),
     };
     let operator = cluster.operator(namespace).await;
-    observed.operator = known(operator.map(|found| found.into_iter().collect()))?.pop();
+    observed.operator = readable(operator.map(|found| found.into_iter().collect()))?.pop();
     for kind in [object::DAEMON_SET, object::DEPLOYMENT] {
-        let found = known(cluster.list(kind, None, &ours).await)?;
+        let found = readable(cluster.list(kind, None, &ours).await)?;
         observed.workloads.extend(found);
     }
-    observed.pods = known(cluster.list(object::POD, None, &ours).await)?;
-    observed.events = known(warnings(cluster, &observed).await)?;
+    observed.pods = readable(cluster.list(object::POD, None, &ours).await)?;
+    observed.events = readable(warnings(cluster, &observed).await)?;
     observed.notes = notes;
     Ok(observed)
 }
 
-/// Warnings about the configuration resource, and those from where the workloads are.
+/// Warnings about the configuration resource, and those in the namespaces of the workloads.
 async fn warnings(cluster: &Cluster, observed: &Observed) -> Result<Vec<Value>, Error> {
     let namespace = |object: &Value| object.pointer("/metadata/namespace")?.as_str().map(str::to_owned);
     let objects = observed.workloads.iter().chain(&observed.operator);
@@ -146,14 +138,14 @@ async fn warnings(cluster: &Cluster, observed: &Observed) -> Result<Vec<Value>, 
         "type=Warning,involvedObject.kind={NETWORK_ADDONS_KIND},involvedObject.name={}",
         id.name
     ));
-    let mut questions: Vec<_> = namespaces
+    let mut queries: Vec<_> = namespaces
         .iter()
         .map(|namespace| (namespace.as_str(), &warning))
         .collect();
-    // Events about objects without a namespace are in this one.
-    questions.push(("default", &about_us));
+    // Events about cluster-scoped objects are in this namespace.
+    queries.push(("default", &about_us));
     let mut found = Vec::new();
-    for (namespace, parameters) in questions {
+    for (namespace, parameters) in queries {
         let api: Api<Event> = Api::namespaced(cluster.client().clone(), namespace);
         let list = api.list(parameters).await;
         let list = list.map_err(|error| Error::of("events", &error))?;

@@ -1,9 +1,9 @@
-//! Fields that the definition of the configuration resource does not have: spelt wrongly, as a rule. The API server drops
-//! them without a word when whoever sends them does not ask for strictness.
+//! Fields that the definition of the configuration resource does not have, usually misspelled ones. The API server
+//! drops them silently unless the client requests strict validation.
 
 use serde_json::Value;
 
-/// Paths of the fields in `spec` that the definition does not know, sorted.
+/// Paths of the unknown fields in `spec`, sorted.
 pub(super) fn fields(object: &Value) -> Vec<String> {
     let definition = api::network_addons::crd()
         .ok()
@@ -53,7 +53,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_fields_without_a_definition_are_unknown() {
+    fn fields_lists_fields_without_definition() {
         let object = json!({ "metadata": { "nonsense": 1 }, "spec": {
             "multus": { "a": {} }, "ovs": null, "Ovs": {},
             "placementConfiguration": { "workloads": {

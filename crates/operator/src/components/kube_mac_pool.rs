@@ -1,20 +1,18 @@
-//! The MAC pool: addresses of virtual machines and pods without collisions (operands §4).
+//! The MAC pool: unique addresses of virtual machines and pods (operands §4).
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
 use super::{Component, Context, monitoring, replace_roles};
 use crate::{
-    cluster_facts::{Cluster, Platform},
     mac,
     manifest::{Error, Manifest},
     names,
 };
 
-/// The Deployment that answers webhooks; the other one renews its certificates.
-pub const MANAGER: &str = "kubemacpool-mac-controller-manager";
+/// The Deployment that answers webhooks; another one renews its certificates.
+pub(crate) const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
-/// See the module.
-pub struct KubeMacPool;
+pub(crate) struct KubeMacPool;
 
 impl Component for KubeMacPool {
     fn name(&self) -> &'static str {
@@ -23,35 +21,6 @@ impl Component for KubeMacPool {
 
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
         spec.kube_mac_pool.is_some()
-    }
-
-    fn validate(&self, spec: &NetworkAddonsConfigSpec, _cluster: &Cluster) -> Vec<String> {
-        let pool = spec.kube_mac_pool.as_ref();
-        pool.and_then(|pool| mac::check_range(&pool.range_start, &pool.range_end))
-            .into_iter()
-            .collect()
-    }
-
-    fn defaults(
-        &self,
-        spec: &mut NetworkAddonsConfigSpec,
-        previous: Option<&NetworkAddonsConfigSpec>,
-        _platform: Platform,
-        random: [u8; 2],
-    ) {
-        let Some(pool) = &mut spec.kube_mac_pool else {
-            return;
-        };
-        if !pool.range_start.is_empty() || !pool.range_end.is_empty() {
-            return;
-        }
-        let before = previous
-            .and_then(|spec| spec.kube_mac_pool.as_ref())
-            .filter(|pool| !pool.range_start.is_empty() && !pool.range_end.is_empty());
-        (pool.range_start, pool.range_end) = match before {
-            Some(pool) => (pool.range_start.clone(), pool.range_end.clone()),
-            None => mac::range_with_prefix(random),
-        };
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
@@ -74,7 +43,7 @@ impl Component for KubeMacPool {
                 &mut base,
                 context.objects("kube_mac_pool/native-role.yaml", narrow)?,
             );
-            // Before the account loses what the wider role gave it.
+            // Rights are added before the wider role is replaced.
             objects.extend(context.objects(
                 "kube_mac_pool/native-namespace-role.yaml",
                 include_str!("kube_mac_pool/native-namespace-role.yaml"),
@@ -95,6 +64,35 @@ impl Component for KubeMacPool {
         )?);
         Ok(objects)
     }
+}
+
+/// Checks the range of the pool.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+    let pool = spec.kube_mac_pool.as_ref();
+    pool.and_then(|pool| mac::check_range(&pool.range_start, &pool.range_end))
+        .into_iter()
+        .collect()
+}
+
+/// Keeps the range of the pool, or makes one of two random octets.
+pub(crate) fn defaults(
+    spec: &mut NetworkAddonsConfigSpec,
+    previous: Option<&NetworkAddonsConfigSpec>,
+    random: [u8; 2],
+) {
+    let Some(pool) = &mut spec.kube_mac_pool else {
+        return;
+    };
+    if !pool.range_start.is_empty() || !pool.range_end.is_empty() {
+        return;
+    }
+    let before = previous
+        .and_then(|spec| spec.kube_mac_pool.as_ref())
+        .filter(|pool| !pool.range_start.is_empty() && !pool.range_end.is_empty());
+    (pool.range_start, pool.range_end) = match before {
+        Some(pool) => (pool.range_start.clone(), pool.range_end.clone()),
+        None => mac::range_with_prefix(random),
+    };
 }
 
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {

@@ -21,7 +21,7 @@ const PORT: u16 = 5353;
 const REPLICAS: u8 = 2;
 
 /// See the module.
-pub struct KubeSecondaryDns;
+pub(crate) struct KubeSecondaryDns;
 
 impl Component for KubeSecondaryDns {
     fn name(&self) -> &'static str {

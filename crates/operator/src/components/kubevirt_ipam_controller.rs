@@ -32,7 +32,7 @@ const AUTHORITY_SECRET: &str = "kubevirt-ipam-controller-webhook-ca";
 const USER: u32 = 65532;
 
 /// See the module.
-pub struct KubevirtIpamController;
+pub(crate) struct KubevirtIpamController;
 
 /// Where the webhook has its certificate from.
 #[derive(Clone, Copy)]
@@ -76,20 +76,20 @@ impl Certificates {
 /// The certificate that the operator itself issues. Its Secrets are no rendered objects: what is in them is decided
 /// with what is there.
 #[derive(Debug)]
-pub struct IssuedCertificates {
+pub(crate) struct IssuedCertificates {
     /// Secret of the authority, without its data.
-    pub authority: Manifest,
+    pub(crate) authority: Manifest,
     /// Secret of the certificate, without its data.
-    pub serving: Manifest,
+    pub(crate) serving: Manifest,
     /// The webhook configuration that trusts the authority.
-    pub configuration: ObjectId,
+    pub(crate) configuration: ObjectId,
     /// Whom the certificate is for.
-    pub identity: Identity,
+    pub(crate) identity: Identity,
 }
 
 impl IssuedCertificates {
     /// The certificate, if the component is deployed and nobody else issues it.
-    pub fn of(context: &Context<'_>) -> Result<Option<Self>, Error> {
+    pub(crate) fn of(context: &Context<'_>) -> Result<Option<Self>, Error> {
         let component = KubevirtIpamController;
         if !component.enabled(context.spec)
             || issued_secrets(context.images, context.cluster.platform).is_empty()
@@ -117,14 +117,14 @@ impl IssuedCertificates {
     }
 
     /// Both Secrets.
-    pub fn objects(&self) -> [ObjectId; 2] {
+    pub(crate) fn objects(&self) -> [ObjectId; 2] {
         [&self.authority, &self.serving].map(|secret| ObjectId::of(secret.value()))
     }
 }
 
 /// Names of the Secrets that the operator writes, once the component is asked for; none where somebody else issues the
 /// certificate.
-pub fn issued_secrets(images: &Images, platform: Platform) -> &'static [&'static str] {
+pub(crate) fn issued_secrets(images: &Images, platform: Platform) -> &'static [&'static str] {
     let variable = names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE;
     match images.of(variable).map(|image| Certificates::of(platform, image)) {
         Ok(Certificates::Operator) => &[AUTHORITY_SECRET, SERVING_SECRET],

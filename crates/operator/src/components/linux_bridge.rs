@@ -10,8 +10,7 @@ use crate::{
     names,
 };
 
-/// See the module.
-pub struct LinuxBridge;
+pub(crate) struct LinuxBridge;
 
 impl Component for LinuxBridge {
     fn name(&self) -> &'static str {
@@ -86,7 +85,7 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
         container.command(&["/bin/bash", "-ce", &install_script(host_dir)]);
         return Ok(());
     }
-    let what = what_to_install(settings, host_dir);
+    let what = installer_arguments(settings, host_dir);
     let install = [&["/weft", "install-plugins"], &what[..]].concat();
     let check = [&["/weft", "install-plugins", "--check"], &what[..]].concat();
     container.command(&install).startup_command(&check);
@@ -97,8 +96,8 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
     Ok(())
 }
 
-/// Arguments of our installer.
-fn what_to_install(settings: Settings, host_dir: &str) -> Vec<&str> {
+/// Arguments of Weft's installer.
+fn installer_arguments(settings: Settings, host_dir: &str) -> Vec<&str> {
     let mut what = vec!["--to", "/opt/cni/bin", "--host-dir", host_dir];
     if settings.preserve_default_vlan.unwrap_or_default() {
         what.push("--preserve-default-vlan");
@@ -110,7 +109,7 @@ fn what_to_install(settings: Settings, host_dir: &str) -> Vec<&str> {
     what
 }
 
-/// The script that the established image runs. `host_dir` has no character that a shell understands: it was validated.
+/// The script of upstream's image. `host_dir` is validated and has no character with a meaning for a shell.
 fn install_script(host_dir: &str) -> String {
     format!("host_dir={host_dir}\n{}", include_str!("linux_bridge/install.sh"))
 }
@@ -179,7 +178,7 @@ mod tests {
 
     // cni-plugins#71, operands#5
     #[test]
-    fn the_established_script_installs_both_plugins_under_both_names() {
+    fn install_script_installs_both_plugins_under_both_names() {
         let root = tempfile::tempdir().expect("a directory");
         let root = root.path();
         image(root);
@@ -201,12 +200,12 @@ mod tests {
 
     // cni-plugins#71, operands#5
     #[test]
-    fn a_plugin_of_the_platform_stays() {
+    fn install_script_keeps_plugin_of_platform() {
         let root = tempfile::tempdir().expect("a directory");
         let root = root.path();
         image(root);
         fs::write(root.join("bin/bridge"), "the platform's bridge").expect("a file");
-        // A link of an earlier run, from before the platform brought its own.
+        // A link of an earlier run, before the platform installed its own plugin.
         symlink("/nowhere", root.join("bin/cnv-bridge")).expect("a link");
         assert!(install(root).status.success());
         assert_eq!(content(root, "bridge"), "the platform's bridge");
@@ -216,7 +215,7 @@ mod tests {
 
     // operands#5
     #[test]
-    fn a_damaged_plugin_fails_the_container() {
+    fn install_script_fails_on_damaged_plugin() {
         let root = tempfile::tempdir().expect("a directory");
         let root = root.path();
         image(root);

@@ -4,17 +4,16 @@ use api::network_addons::NetworkAddonsConfigSpec;
 
 use super::{Component, Context};
 use crate::{
-    cluster_facts::{Cluster, Platform},
+    cluster_facts::Cluster,
     manifest::{Error, Manifest},
     messages::specification,
     names,
 };
 
-/// ConfigMap of the device plugin when the specification names none.
+/// Default ConfigMap of the device plugin.
 const DEVICE_PLUGIN_CONFIG: &str = "macvtap-deviceplugin-config";
 
-/// See the module.
-pub struct Macvtap;
+pub(crate) struct Macvtap;
 
 impl Component for Macvtap {
     fn name(&self) -> &'static str {
@@ -23,31 +22,6 @@ impl Component for Macvtap {
 
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
         spec.macvtap.is_some()
-    }
-
-    fn validate(&self, spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
-        if self.enabled(spec) && cluster.openshift_network.is_some() {
-            vec![specification::MACVTAP_ON_OPENSHIFT.into()]
-        } else {
-            Vec::new()
-        }
-    }
-
-    fn defaults(
-        &self,
-        spec: &mut NetworkAddonsConfigSpec,
-        previous: Option<&NetworkAddonsConfigSpec>,
-        _platform: Platform,
-        _random: [u8; 2],
-    ) {
-        let Some(macvtap) = &mut spec.macvtap else { return };
-        if macvtap.device_plugin_config.is_empty() {
-            let before = previous.and_then(|spec| spec.macvtap.as_ref());
-            macvtap.device_plugin_config = before
-                .map(|macvtap| macvtap.device_plugin_config.clone())
-                .filter(|name| !name.is_empty())
-                .unwrap_or_else(|| DEVICE_PLUGIN_CONFIG.to_owned());
-        }
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
@@ -65,13 +39,34 @@ impl Component for Macvtap {
     }
 }
 
+/// Checks that this is not OpenShift.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
+    if spec.macvtap.is_some() && cluster.openshift_network.is_some() {
+        vec![specification::MACVTAP_ON_OPENSHIFT.into()]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Keeps the ConfigMap of the device plugin, or fills in the default one.
+pub(crate) fn defaults(spec: &mut NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>) {
+    let Some(macvtap) = &mut spec.macvtap else { return };
+    if macvtap.device_plugin_config.is_empty() {
+        let before = previous.and_then(|spec| spec.macvtap.as_ref());
+        macvtap.device_plugin_config = before
+            .map(|macvtap| macvtap.device_plugin_config.clone())
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| DEVICE_PLUGIN_CONFIG.to_owned());
+    }
+}
+
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
     let image = context.images.of(names::env::MACVTAP_CNI_IMAGE)?;
     let mut pods = workload.pods()?;
     pods.place(&context.workloads())?;
     pods.host_path("cni", context.directories().bin)?;
     if image.is_native() {
-        // It talks to kubelet alone.
+        // It uses the kubelet's socket alone.
         pods.without_token()?;
     }
     let mut install = pods.container("install-cni")?;
@@ -93,8 +88,8 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     Ok(())
 }
 
-/// Name of the ConfigMap that the device plugin reads. A complete specification has one; one that an operator before
-/// ours wrote down need not be complete.
+/// Name of the ConfigMap that the device plugin reads. A complete specification has one; a record of an earlier
+/// operator may be incomplete.
 fn device_plugin_config<'a>(context: &Context<'a>) -> &'a str {
     let settings = context.spec.macvtap.as_ref();
     settings

@@ -1,5 +1,5 @@
-//! Monitoring of the operator and of what it deploys: alerts, and what they are made from (operands §9).
-//! Deployed, whatever the specification says, where the cluster knows the Prometheus operator's kinds.
+//! Monitoring of the operator and of its operands: alerts and their recording rules (operands §9). Deployed if the
+//! cluster serves the Prometheus operator's kinds, whatever the specification is.
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::{Value, json};
@@ -10,8 +10,7 @@ use crate::{
     names,
 };
 
-/// See the module.
-pub struct Monitoring;
+pub(crate) struct Monitoring;
 
 impl Component for Monitoring {
     fn name(&self) -> &'static str {
@@ -39,8 +38,8 @@ impl Component for Monitoring {
     }
 }
 
-/// Reads a component's file of monitoring objects: none where nobody monitors. Roles are bound to the
-/// monitoring stack, and alerts link to their runbooks.
+/// Reads a component's file of monitoring objects: empty without monitoring. Binds roles to the monitoring stack, and
+/// sets the links of alerts to their runbooks.
 pub(super) fn objects(context: &Context<'_>, file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
     if !context.cluster.platform.monitoring {
         return Ok(Vec::new());
@@ -63,13 +62,12 @@ pub(super) fn objects(context: &Context<'_>, file: &'static str, yaml: &str) -> 
     Ok(objects)
 }
 
-/// Watches services in the namespace.
+/// Selects services in the namespace.
 fn select_namespace(monitor: &mut Manifest, namespace: &str) -> Result<(), Error> {
     monitor.set_spec("namespaceSelector", json!({ "matchNames": [namespace] }))
 }
 
-/// Turns the measurements of the shipped namespace into those of this one. A query is text, and the name
-/// of a namespace needs no quoting in it.
+/// Replaces the shipped namespace in the queries. The name of a namespace needs no quoting in a query.
 fn measure_namespace(rules: &mut Manifest, namespace: &str) {
     let matcher = |namespace: &str| format!("namespace='{namespace}'");
     let (shipped, ours) = (matcher(names::DEFAULT_NAMESPACE), matcher(namespace));

@@ -12,8 +12,7 @@ use crate::{
     names,
 };
 
-/// See the module.
-pub struct Multus;
+pub(crate) struct Multus;
 
 impl Component for Multus {
     fn name(&self) -> &'static str {
@@ -22,17 +21,6 @@ impl Component for Multus {
 
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
         spec.multus.is_some()
-    }
-
-    fn validate(&self, spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
-        let disabled = cluster
-            .openshift_network
-            .is_some_and(|network| network.multus_disabled);
-        if self.enabled(spec) && disabled {
-            vec![specification::MULTUS_DISABLED.into()]
-        } else {
-            Vec::new()
-        }
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
@@ -53,7 +41,7 @@ impl Component for Multus {
             if object.has_pods() {
                 complete(object, context)?;
             } else if object.kind() == "ConfigMap" && context.directories().moved {
-                tell_bin_dir(object, context.directories().bin)?;
+                set_bin_dir(object, context.directories().bin)?;
             }
         }
         objects.extend(daemon);
@@ -64,13 +52,25 @@ impl Component for Multus {
     }
 
     fn leftovers(&self, _cluster: &Cluster) -> &'static [Leftover] {
-        // The DaemonSet of thin multus; it would go on writing the configuration of the node.
+        // The DaemonSet of thin multus, which would go on writing the node's configuration.
         const OLD: [Leftover; 1] = [Leftover {
             kind: DAEMON_SET,
             place: Place::Operands,
             name: "kube-multus-ds-amd64",
         }];
         &OLD
+    }
+}
+
+/// Checks that OpenShift is not configured to deploy no multus.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
+    let disabled = cluster
+        .openshift_network
+        .is_some_and(|network| network.multus_disabled);
+    if spec.multus.is_some() && disabled {
+        vec![specification::MULTUS_DISABLED.into()]
+    } else {
+        Vec::new()
     }
 }
 
@@ -94,14 +94,14 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     let mut daemon = pods.container("kube-multus")?;
     daemon.run(image, context.pull_policy());
     if directories.moved {
-        // A plugin is looked for in the container, and run by the same path on the host.
+        // Multus looks for a plugin in the container, and runs it under the same path on the host.
         daemon.mount_at("cnibin", directories.bin)?;
     }
     if let Some(targets) = directories.bin_targets() {
         daemon.also_mount(BIN_TARGETS, targets)?;
     }
     if image.is_native() {
-        // No preStop: the node's configuration stays over a restart, and the shim waits for the daemon.
+        // No preStop hook: the node's configuration stays over a restart, and the shim waits for the daemon.
         daemon
             .command(&["/weft", "multus-daemon"])
             .startup_command(&["/weft", "multus-daemon", "--check"])
@@ -111,17 +111,17 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     Ok(())
 }
 
-/// Volume with the files that links in the directory of plugins lead to.
+/// Volume with the targets of the links in the directory of plugins.
 const BIN_TARGETS: &str = "cnibin-targets";
 
-/// Key of multus' configuration with the first directory of plugins.
+/// Key of the first directory of plugins in multus' configuration.
 const BIN_DIR_KEY: &str = "binDir";
 
 /// File with multus' configuration, in its ConfigMap.
 const DAEMON_CONFIG: &str = "/data/daemon-config.json";
 
-/// Tells multus where plugins are; without, it looks into the usual directory.
-fn tell_bin_dir(config_map: &mut Manifest, bin_dir: &str) -> Result<(), Error> {
+/// Sets the directory of plugins; multus uses the default one otherwise.
+fn set_bin_dir(config_map: &mut Manifest, bin_dir: &str) -> Result<(), Error> {
     let text = config_map.value().pointer(DAEMON_CONFIG).and_then(Value::as_str);
     let mut config: Map<String, Value> =
         serde_json::from_str(text.unwrap_or_default()).map_err(|error| Error::Syntax {
@@ -129,7 +129,7 @@ fn tell_bin_dir(config_map: &mut Manifest, bin_dir: &str) -> Result<(), Error> {
             cause: error.to_string(),
         })?;
     config.insert(BIN_DIR_KEY.to_owned(), json!(bin_dir));
-    // As the established operator writes it.
+    // Upstream's operator sorts the keys.
     config.sort_keys();
     config_map.replace(DAEMON_CONFIG, json!(Value::Object(config).to_string()))
 }

@@ -12,7 +12,7 @@ use crate::{
     names,
 };
 
-/// Sockets of container runtimes that are supported; the first is the default.
+/// Supported sockets of container runtimes; the first is the default.
 pub const CRI_SOCKETS: [&str; 4] = [
     layout::CRIO_SOCKET,
     layout::CONTAINERD_SOCKET,
@@ -26,11 +26,10 @@ const CONFIG: &str = "/etc/dynamic-networks-controller/dynamic-networks-config.j
 /// The multus daemon's socket in the controller's container.
 const MULTUS_SOCKET: &str = "/host/run/multus/multus.sock";
 
-/// Volume for the socket on which the controller answers its probes, and where that is.
+/// Volume for the socket of the controller's probes, and its mount path.
 const RUN: (&str, &str) = ("run", "/run");
 
-/// See the module.
-pub struct MultusDynamicNetworks;
+pub(crate) struct MultusDynamicNetworks;
 
 impl Component for MultusDynamicNetworks {
     fn name(&self) -> &'static str {
@@ -39,42 +38,6 @@ impl Component for MultusDynamicNetworks {
 
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
         spec.multus_dynamic_networks.is_some()
-    }
-
-    fn validate(&self, spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
-        let Some(settings) = &spec.multus_dynamic_networks else {
-            return Vec::new();
-        };
-        let socket = settings.host_cri_socket_path.as_str();
-        let error = if cluster.openshift_network.is_some() {
-            specification::DYNAMIC_ON_OPENSHIFT.to_owned()
-        } else if spec.multus.is_none() {
-            specification::DYNAMIC_WITHOUT_MULTUS.to_owned()
-        } else if !socket.is_empty() && !CRI_SOCKETS.contains(&socket) {
-            specification::cri_socket(&CRI_SOCKETS)
-        } else {
-            return Vec::new();
-        };
-        vec![error]
-    }
-
-    fn defaults(
-        &self,
-        spec: &mut NetworkAddonsConfigSpec,
-        previous: Option<&NetworkAddonsConfigSpec>,
-        platform: Platform,
-        _random: [u8; 2],
-    ) {
-        let Some(settings) = &mut spec.multus_dynamic_networks else {
-            return;
-        };
-        if settings.host_cri_socket_path.is_empty() {
-            let before = previous.and_then(|spec| spec.multus_dynamic_networks.as_ref());
-            settings.host_cri_socket_path = before
-                .map(|settings| settings.host_cri_socket_path.clone())
-                .filter(|path| !path.is_empty())
-                .unwrap_or_else(|| platform.layout.cri_socket.unwrap_or(CRI_SOCKETS[0]).to_owned());
-        }
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
@@ -105,23 +68,59 @@ impl Component for MultusDynamicNetworks {
     }
 }
 
+/// Checks that multus is enabled, that this is not OpenShift, and that the socket is supported.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
+    let Some(settings) = &spec.multus_dynamic_networks else {
+        return Vec::new();
+    };
+    let socket = settings.host_cri_socket_path.as_str();
+    let error = if cluster.openshift_network.is_some() {
+        specification::DYNAMIC_ON_OPENSHIFT.to_owned()
+    } else if spec.multus.is_none() {
+        specification::DYNAMIC_WITHOUT_MULTUS.to_owned()
+    } else if !socket.is_empty() && !CRI_SOCKETS.contains(&socket) {
+        specification::cri_socket(&CRI_SOCKETS)
+    } else {
+        return Vec::new();
+    };
+    vec![error]
+}
+
+/// Keeps the socket of the container runtime, or fills in the detected one.
+pub(crate) fn defaults(
+    spec: &mut NetworkAddonsConfigSpec,
+    previous: Option<&NetworkAddonsConfigSpec>,
+    platform: Platform,
+) {
+    let Some(settings) = &mut spec.multus_dynamic_networks else {
+        return;
+    };
+    if settings.host_cri_socket_path.is_empty() {
+        let before = previous.and_then(|spec| spec.multus_dynamic_networks.as_ref());
+        settings.host_cri_socket_path = before
+            .map(|settings| settings.host_cri_socket_path.clone())
+            .filter(|path| !path.is_empty())
+            .unwrap_or_else(|| platform.layout.cri_socket.unwrap_or(CRI_SOCKETS[0]).to_owned());
+    }
+}
+
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
     let image = context.images.of(names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE)?;
     let socket = cri_socket(context);
     let mut pods = workload.pods()?;
-    // Where multus is: elsewhere these pods would wait for its socket, and the configuration with them.
+    // Pods on nodes without multus would wait for its socket, and block the roll-out.
     let mut placement = context.workloads();
     if !image.is_native() && placement.node_selector == general::linux_nodes() {
-        // As established: a selector more would restart the pods of an installation that is taken over.
+        // As upstream: an additional selector would restart the pods of an adopted installation.
         placement.node_selector.clear();
     }
     pods.place(&placement)?;
     pods.host_path("cri-socket", socket)?;
     if image.is_native() {
-        // The directory instead of the socket: a daemon that is restarted makes a new one.
+        // The directory instead of the socket: a restarted daemon creates a new one.
         pods.host_directory("multus-server-socket", "/run/multus")?;
         pods.add_empty_dir(RUN.0)?;
-        // The way to the API, where a policy denies everything else.
+        // Network policies that deny everything else allow access to the API server by this label.
         pods.labels_mut()?
             .insert(names::CLUSTER_SERVICES_LABEL.to_owned(), json!(""));
     }
@@ -135,7 +134,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
             .set("args", json!([format!("--config={CONFIG}")]))
             .mount_at("multus-server-socket", "/host/run/multus")?
             .also_mount(RUN.0, RUN.1)?
-            // All that it needs of the host are two sockets of root.
+            // It needs only two sockets of root on the host.
             .without_privileges()?
             .as_root_of_the_host()?;
         for (probe, check) in [("livenessProbe", "--check"), ("readinessProbe", "--check=ready")] {
@@ -147,8 +146,8 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     Ok(())
 }
 
-/// The socket of the nodes' container runtime. A complete specification has one; one that an operator before ours
-/// wrote down need not be complete.
+/// The socket of the nodes' container runtime. A complete specification has one; a record of an earlier operator may be
+/// incomplete.
 fn cri_socket<'a>(context: &Context<'a>) -> &'a str {
     let settings = context.spec.multus_dynamic_networks.as_ref();
     settings
@@ -157,7 +156,7 @@ fn cri_socket<'a>(context: &Context<'a>) -> &'a str {
         .unwrap_or(CRI_SOCKETS[0])
 }
 
-/// Where the container sees a path of the host.
+/// The path under which the container sees a path of the host.
 fn in_container(host_path: &str) -> String {
     format!("/host{host_path}")
 }

@@ -1,4 +1,4 @@
-//! Network policies that let pods of components reach the API and the DNS of the cluster where other
+//! Network policies that allow pods of components to reach the API server and the DNS of the cluster where other
 //! policies isolate them. Always deployed (operands §10).
 
 use api::network_addons::NetworkAddonsConfigSpec;
@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::{Component, Context};
 use crate::manifest::{Error, Manifest};
 
-/// See the module.
-pub struct NetworkPolicies;
+pub(crate) struct NetworkPolicies;
 
 impl Component for NetworkPolicies {
     fn name(&self) -> &'static str {

@@ -5,7 +5,7 @@
 //!                  NMState nmstate ──────┴──> handlers, webhook, ... : they belong to the NMState
 //! ```
 //!
-//! Where somebody else brought the API, his operator does the work, and only the object is created.
+//! Where another operator has installed the API, only the object is created, and that operator reconciles it.
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::{cache::Object, object};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Component, Context};
 use crate::{
-    cluster_facts::{NodeStateDefinition, NodeStateWish},
+    cluster_facts::{NMStateObject, NodeStateDefinition},
     images::Image,
     manifest::{Error, Manifest},
     names::condition,
@@ -21,10 +21,9 @@ use crate::{
 };
 
 /// Name of our `NMState`.
-const WISH: &str = "nmstate";
+const OBJECT: &str = "nmstate";
 
-/// See the module.
-pub struct NMState;
+pub(crate) struct NMState;
 
 impl Component for NMState {
     fn name(&self) -> &'static str {
@@ -37,7 +36,7 @@ impl Component for NMState {
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.namespace_object()?;
-        if context.node_state.definition != NodeStateDefinition::SomebodyElses {
+        if context.node_state.definition != NodeStateDefinition::Foreign {
             objects.push(Manifest::definition(api::node_state::crd())?);
             let mut operator =
                 context.objects("nmstate/operator.yaml", include_str!("nmstate/operator.yaml"))?;
@@ -46,37 +45,37 @@ impl Component for NMState {
             }
             objects.extend(operator);
         }
-        let settings = match &context.node_state.wish {
-            NodeStateWish::NotServed | NodeStateWish::SomebodyElses => return Ok(objects),
-            NodeStateWish::None => None,
-            NodeStateWish::Ours(settings) => Some(settings),
+        let settings = match &context.node_state.object {
+            NMStateObject::NotServed | NMStateObject::Foreign => return Ok(objects),
+            NMStateObject::None => None,
+            NMStateObject::Ours(settings) => Some(settings),
         };
-        let mut wish = context.objects("nmstate/wish.yaml", include_str!("nmstate/wish.yaml"))?;
+        let mut nmstate = context.objects("nmstate/nmstate.yaml", include_str!("nmstate/nmstate.yaml"))?;
         if let Some(settings) = settings {
-            // What is set up there is the user's: this configuration has nothing to say about it.
-            for object in &mut wish {
+            // An existing object belongs to the user; the configuration does not change it.
+            for object in &mut nmstate {
                 object.set("spec", settings.clone());
             }
         }
-        objects.extend(wish);
+        objects.extend(nmstate);
         Ok(objects)
     }
 }
 
-/// How far handlers, webhook and metrics are. They are deployed by the node state operator, which says in the conditions
-/// of the `NMState` how they are. `wishes` are all objects of the kind, `None` where the API is not served.
-pub fn second_step(definition: NodeStateDefinition, wishes: Option<&[Object]>) -> Workload {
-    let chosen = wishes.and_then(chosen);
-    let name = chosen.and_then(|wish| wish.pointer("/metadata/name")?.as_str());
-    let id = object::NMSTATE.object(None, name.unwrap_or(WISH));
+/// Progress of handlers, webhook and metrics. The node state operator deploys them, and reports them in the conditions
+/// of the `NMState`. `objects` are all objects of the kind, `None` if the API is not served.
+pub(crate) fn second_step(definition: NodeStateDefinition, nmstates: Option<&[Object]>) -> Workload {
+    let chosen = nmstates.and_then(chosen);
+    let name = chosen.and_then(|nmstate| nmstate.pointer("/metadata/name")?.as_str());
+    let id = object::NMSTATE.object(None, name.unwrap_or(OBJECT));
     let subject = format!("{} \"{}\"", object::NMSTATE.kind, id.name);
     let served = object::NMSTATE.api_version();
     let state = match (chosen, definition) {
-        (Some(wish), _) => state(&subject, definition, wish),
-        (None, NodeStateDefinition::SomebodyElses) if wishes.is_none() => State::Progressing(format!(
+        (Some(nmstate), _) => state(&subject, definition, nmstate),
+        (None, NodeStateDefinition::Foreign) if nmstates.is_none() => State::Progressing(format!(
             "{subject} cannot be created: the definition of its kind, which is not the operator's, serves no {served}"
         )),
-        (None, _) if wishes.is_none() => {
+        (None, _) if nmstates.is_none() => {
             State::Progressing(format!("{subject} is not created yet: {served} is not served"))
         }
         (None, _) => State::Progressing(format!("{subject} is not created yet")),
@@ -84,27 +83,29 @@ pub fn second_step(definition: NodeStateDefinition, wishes: Option<&[Object]>) -
     Workload { id, state }
 }
 
-/// The `NMState` that a node state operator goes by: the oldest, and among several of one second one with a status.
-fn chosen(wishes: &[Object]) -> Option<&Value> {
-    let text = |wish: &Value, pointer: &str| {
-        let text = wish.pointer(pointer).and_then(Value::as_str);
+/// The `NMState` that a node state operator reconciles: the oldest, and among several of the same second one with a
+/// status.
+fn chosen(nmstates: &[Object]) -> Option<&Value> {
+    let text = |nmstate: &Value, pointer: &str| {
+        let text = nmstate.pointer(pointer).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
     };
-    let all = wishes.iter().map(|wish| &**wish);
-    all.filter(|wish| wish.pointer("/metadata/deletionTimestamp").is_none())
-        .min_by_key(|&wish| {
+    let all = nmstates.iter().map(|nmstate| &**nmstate);
+    all.filter(|nmstate| nmstate.pointer("/metadata/deletionTimestamp").is_none())
+        .min_by_key(|&nmstate| {
             (
-                text(wish, "/metadata/creationTimestamp"),
-                wish.pointer("/status/conditions").is_none(),
-                text(wish, "/metadata/name"),
+                text(nmstate, "/metadata/creationTimestamp"),
+                nmstate.pointer("/status/conditions").is_none(),
+                text(nmstate, "/metadata/name"),
             )
         })
 }
 
-/// What the conditions of an `NMState` say. Ours always gets some; operators of other people wrote none for a long time.
-fn state(subject: &str, definition: NodeStateDefinition, wish: &Value) -> State {
+/// The state in the conditions of an `NMState`. Weft's operator always writes some; other operators wrote none for a
+/// long time.
+fn state(subject: &str, definition: NodeStateDefinition, nmstate: &Value) -> State {
     let says = |kind: &str| {
-        let conditions = wish.pointer("/status/conditions").and_then(Value::as_array);
+        let conditions = nmstate.pointer("/status/conditions").and_then(Value::as_array);
         let mut conditions = conditions.into_iter().flatten();
         let found = conditions.find(|found| found["type"] == kind)?;
         let message = found["message"].as_str().unwrap_or_default();
@@ -112,7 +113,7 @@ fn state(subject: &str, definition: NodeStateDefinition, wish: &Value) -> State 
     };
     let (available, message) = match says(condition::AVAILABLE) {
         Some(said) => said,
-        None if definition == NodeStateDefinition::SomebodyElses => return State::Ready,
+        None if definition == NodeStateDefinition::Foreign => return State::Ready,
         None => return State::Progressing(format!("{subject} is not taken up by its operator yet")),
     };
     if available {
@@ -147,9 +148,9 @@ mod tests {
     use serde_json::json;
 
     const SERVED_BY_US: NodeStateDefinition = NodeStateDefinition::Ours;
-    const SERVED_BY_OTHERS: NodeStateDefinition = NodeStateDefinition::SomebodyElses;
+    const SERVED_BY_OTHERS: NodeStateDefinition = NodeStateDefinition::Foreign;
 
-    fn wish(name: &str, created: &str, conditions: &Value) -> Object {
+    fn nmstate(name: &str, created: &str, conditions: &Value) -> Object {
         let object = json!({
             "apiVersion": "nmstate.io/v1", "kind": "NMState",
             "metadata": { "name": name, "creationTimestamp": created },
@@ -164,10 +165,10 @@ mod tests {
 
     // operator#85
     #[test]
-    fn second_step_is_as_far_as_the_conditions_of_the_nmstate_say() {
+    fn second_step_follows_conditions_of_nmstate() {
         let of = |conditions: &Value| {
-            let wishes = [wish("nmstate", "2026-01-01T00:00:00Z", conditions)];
-            second_step(SERVED_BY_US, Some(&wishes[..])).state
+            let nmstates = [nmstate("nmstate", "2026-01-01T00:00:00Z", conditions)];
+            second_step(SERVED_BY_US, Some(&nmstates[..])).state
         };
         let deploying = json!([
             { "type": "Available", "status": "False", "message": "Deploying is in progress" },
@@ -189,7 +190,7 @@ mod tests {
             of(&failed),
             progressing("NMState \"nmstate\" is not available (no image)")
         );
-        // Degraded, for a part of the TLS profile is not served, and available all the same.
+        // Degraded, because a part of the TLS profile is not served, and available anyway.
         let deployed = json!([
             { "type": "Available", "status": "True" }, { "type": "Degraded", "status": "True" },
         ]);
@@ -203,7 +204,7 @@ mod tests {
     // operator#85
     #[test]
     fn second_step_waits_for_the_kind_and_its_object() {
-        let of = |definition, wishes: Option<&[Object]>| second_step(definition, wishes).state;
+        let of = |definition, nmstates: Option<&[Object]>| second_step(definition, nmstates).state;
         for definition in [NodeStateDefinition::None, SERVED_BY_US] {
             assert_eq!(
                 of(definition, None),
@@ -227,7 +228,7 @@ mod tests {
             )
         );
         // Their operator may write no conditions at all.
-        let silent = [wish("theirs", "2026-01-01T00:00:00Z", &json!([]))];
+        let silent = [nmstate("theirs", "2026-01-01T00:00:00Z", &json!([]))];
         assert_eq!(
             second_step(SERVED_BY_OTHERS, Some(&silent[..])).state,
             State::Ready
@@ -235,20 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn second_step_goes_by_the_nmstate_that_the_operator_keeps() {
+    fn second_step_uses_nmstate_that_operator_keeps() {
         let available = json!([{ "type": "Available", "status": "True" }]);
-        let wishes = [
-            wish("younger", "2026-01-02T00:00:00Z", &json!([])),
-            wish("older", "2026-01-01T00:00:00Z", &available),
+        let nmstates = [
+            nmstate("younger", "2026-01-02T00:00:00Z", &json!([])),
+            nmstate("older", "2026-01-01T00:00:00Z", &available),
         ];
-        let workload = second_step(SERVED_BY_US, Some(&wishes[..]));
+        let workload = second_step(SERVED_BY_US, Some(&nmstates[..]));
         assert_eq!(
             (workload.id.name.as_str(), workload.state),
             ("older", State::Ready)
         );
-        let mut deleted = Value::clone(&wishes[1]);
+        let mut deleted = Value::clone(&nmstates[1]);
         deleted["metadata"]["deletionTimestamp"] = json!("2026-01-03T00:00:00Z");
-        let workload = second_step(SERVED_BY_US, Some(&[wishes[0].clone(), deleted.into()]));
+        let workload = second_step(SERVED_BY_US, Some(&[nmstates[0].clone(), deleted.into()]));
         assert_eq!(workload.id.name, "younger");
     }
 }

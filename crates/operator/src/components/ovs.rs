@@ -9,15 +9,13 @@ use crate::{
     names,
 };
 
-/// Capability of the marker: the socket of OVSDB belongs to the user that Open vSwitch runs as, which is not root on
-/// some hosts.
+/// Capability of the marker: the socket of OVSDB belongs to the user of Open vSwitch, which is not root on some hosts.
 const MARKER_CAPABILITY: &str = "DAC_OVERRIDE";
 
-/// Volume for the file by which the marker's own probe knows that it works, and its place.
+/// Volume for the file of the marker's own probe, and its mount path.
 const TMP: (&str, &str) = ("tmp", "/tmp");
 
-/// See the module.
-pub struct Ovs;
+pub(crate) struct Ovs;
 
 impl Component for Ovs {
     fn name(&self) -> &'static str {

@@ -37,13 +37,13 @@ fn completed(value: Value, previous: Option<Value>) -> Value {
 }
 
 #[test]
-fn an_empty_specification_is_valid() {
+fn validate_accepts_empty_specification() {
     assert_eq!(errors(json!({})), Vec::<String>::new());
     assert_eq!(errors(json!(null)), Vec::<String>::new());
 }
 
 #[test]
-fn the_pull_policy_is_one_of_three() {
+fn validate_accepts_three_pull_policies() {
     assert_eq!(
         errors(json!({ "imagePullPolicy": "BAD" })),
         ["requested imagePullPolicy 'BAD' is not valid"]
@@ -55,7 +55,7 @@ fn the_pull_policy_is_one_of_three() {
 
 // operator#38
 #[test]
-fn all_errors_are_told_at_once_in_order() {
+fn validate_reports_all_errors_in_order() {
     let errors = errors(json!({
         "macvtap": {},
         "multusDynamicNetworks": {},
@@ -76,9 +76,9 @@ fn all_errors_are_told_at_once_in_order() {
     );
 }
 
-// The rules are tested with the range; here that it is looked at.
+// The rules are tested with the range itself; this test proves that they are applied.
 #[test]
-fn the_range_of_the_pool_is_checked() {
+fn validate_checks_range_of_pool() {
     let pool = json!({ "rangeStart": "02:00:00:ff:00:00", "rangeEnd": "02:00:00:00:00:00" });
     assert_eq!(
         errors(json!({ "kubeMacPool": pool })),
@@ -92,7 +92,7 @@ fn the_range_of_the_pool_is_checked() {
 
 // operator#42
 #[test]
-fn the_intervals_of_certificates_fit_together() {
+fn validate_checks_bounds_of_intervals() {
     let check = |ca_rotate: &str, ca_overlap: &str, cert_rotate: &str, cert_overlap: &str| {
         errors(json!({ "selfSignConfiguration": {
             "caRotateInterval": ca_rotate, "caOverlapInterval": ca_overlap,
@@ -146,7 +146,7 @@ fn the_intervals_of_certificates_fit_together() {
 
 // operator#44
 #[test]
-fn dynamic_networks_need_multus_and_no_openshift() {
+fn validate_refuses_dynamic_networks_without_multus_or_on_openshift() {
     let alone = json!({ "multusDynamicNetworks": {} });
     let both = json!({ "multus": {}, "multusDynamicNetworks": {} });
     assert_eq!(errors(alone), ["the `multus` configuration is required"]);
@@ -160,7 +160,7 @@ fn dynamic_networks_need_multus_and_no_openshift() {
 
 // operator#45
 #[test]
-fn the_socket_of_the_runtime_is_one_of_four() {
+fn validate_accepts_four_runtime_sockets() {
     let with =
         |path: &str| errors(json!({ "multus": {}, "multusDynamicNetworks": { "hostCRISocketPath": path } }));
     for path in [
@@ -206,7 +206,7 @@ fn the_socket_of_the_runtime_is_one_of_four() {
 }
 
 #[test]
-fn the_socket_that_was_found_is_used_where_nothing_was_applied_before() {
+fn runtime_socket_defaults_to_detected_one_without_previous_specification() {
     let platform = Platform {
         layout: Layout {
             cri_socket: Some("/run/containerd/containerd.sock"),
@@ -235,7 +235,7 @@ fn the_socket_that_was_found_is_used_where_nothing_was_applied_before() {
 
 // operator#46
 #[test]
-fn the_configuration_of_macvtap_is_kept() {
+fn macvtap_configuration_is_kept() {
     let name = |spec: Value, previous| completed(spec, previous)["macvtap"]["devicePluginConfig"].clone();
     let before = json!({ "macvtap": { "devicePluginConfig": "custom" } });
     assert_eq!(
@@ -253,7 +253,7 @@ fn the_configuration_of_macvtap_is_kept() {
 }
 
 #[test]
-fn macvtap_is_not_for_openshift() {
+fn validate_refuses_macvtap_on_openshift() {
     let macvtap = spec(json!({ "macvtap": {} }));
     assert_eq!(validate(&macvtap, &Cluster::default()), Vec::<String>::new());
     assert_eq!(
@@ -264,7 +264,7 @@ fn macvtap_is_not_for_openshift() {
 
 // operator#47, the validation
 #[test]
-fn multus_is_refused_where_openshift_switched_it_off() {
+fn validate_refuses_multus_disabled_by_openshift() {
     let multus = spec(json!({ "multus": {} }));
     assert_eq!(
         validate(&multus, &on_openshift(true)),
@@ -279,7 +279,7 @@ fn multus_is_refused_where_openshift_switched_it_off() {
 
 // operator#36
 #[test]
-fn a_random_range_is_kept_and_an_explicit_one_wins() {
+fn random_range_is_kept_and_explicit_one_overrides_it() {
     let random = json!({ "rangeStart": "02:ab:cd:00:00:00", "rangeEnd": "02:ab:cd:ff:ff:ff" });
     let before = json!({ "rangeStart": "02:01:02:00:00:00", "rangeEnd": "02:01:02:ff:ff:ff" });
     let explicit = json!({ "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:00:00:00:00:0f" });
@@ -293,7 +293,7 @@ fn a_random_range_is_kept_and_an_explicit_one_wins() {
     assert_eq!(pool(&json!({}), None), random);
     assert_eq!(pool(&json!({}), Some(&before)), before);
     assert_eq!(pool(&explicit, Some(&before)), explicit);
-    // Removed and added again: a new one.
+    // A new range after the component was removed and added again.
     assert_eq!(
         completed(json!({ "kubeMacPool": {} }), Some(json!({ "multus": {} })))["kubeMacPool"],
         random
@@ -306,7 +306,7 @@ fn a_random_range_is_kept_and_an_explicit_one_wins() {
 
 // operator#41, the rules
 #[test]
-fn the_pull_policy_is_kept_and_never_changes() {
+fn pull_policy_is_kept_and_immutable() {
     let policy = |spec: Value, previous| completed(spec, previous)["imagePullPolicy"].clone();
     let always = json!({ "imagePullPolicy": "Always" });
     assert_eq!(policy(json!({}), None), "IfNotPresent");
@@ -315,16 +315,19 @@ fn the_pull_policy_is_kept_and_never_changes() {
 
     let (always, never) = (spec(always), spec(json!({ "imagePullPolicy": "IfNotPresent" })));
     assert_eq!(
-        messages::unsafe_change(&change_safe(&always, &never)),
+        messages::unsafe_change(&general::change_safe(&always, &never)),
         "not applying unsafe change: invalid configuration:\n\
          cannot modify ImagePullPolicy configuration once components were deployed"
     );
-    assert_eq!(change_safe(&always, &always), Vec::<String>::new());
-    assert_eq!(change_safe(&spec(json!({})), &always), Vec::<String>::new());
+    assert_eq!(general::change_safe(&always, &always), Vec::<String>::new());
+    assert_eq!(
+        general::change_safe(&spec(json!({})), &always),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
-fn everything_but_the_pull_policy_may_change() {
+fn change_safe_refuses_only_change_of_pull_policy() {
     let before = json!({
         "imagePullPolicy": "Always", "multus": {}, "macvtap": { "devicePluginConfig": "a" },
         "kubeMacPool": { "rangeStart": "02:01:02:00:00:00", "rangeEnd": "02:01:02:ff:ff:ff" },
@@ -334,12 +337,15 @@ fn everything_but_the_pull_policy_may_change() {
         "imagePullPolicy": "Always",
         "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:00:00:00:00:0f" },
     });
-    assert_eq!(change_safe(&spec(before), &spec(after)), Vec::<String>::new());
+    assert_eq!(
+        general::change_safe(&spec(before), &spec(after)),
+        Vec::<String>::new()
+    );
 }
 
 // operator#43
 #[test]
-fn the_intervals_of_certificates_are_kept_when_they_are_complete() {
+fn complete_intervals_are_kept() {
     let intervals = |spec: Value, previous| completed(spec, previous)["selfSignConfiguration"].clone();
     let default = json!({
         "caRotateInterval": "48h0m0s", "caOverlapInterval": "24h0m0s",
@@ -362,7 +368,7 @@ fn the_intervals_of_certificates_are_kept_when_they_are_complete() {
 }
 
 #[test]
-fn a_placement_replaces_the_default_and_an_empty_one_is_no_constraint() {
+fn placement_replaces_default_and_empty_one_means_no_constraint() {
     let placement = |value: Value| {
         completed(json!({ "placementConfiguration": value }), None)["placementConfiguration"].clone()
     };
@@ -396,7 +402,7 @@ fn a_placement_replaces_the_default_and_an_empty_one_is_no_constraint() {
         placement(json!({ "workloads": node })),
         json!({ "infra": infra, "workloads": node })
     );
-    // Defaults come from the operator that runs, not from what was applied.
+    // Defaults come from the running operator, not from the applied specification.
     let before = json!({ "placementConfiguration": { "infra": node, "workloads": node } });
     assert_eq!(
         completed(json!({}), Some(before))["placementConfiguration"]["workloads"],
@@ -405,10 +411,10 @@ fn a_placement_replaces_the_default_and_an_empty_one_is_no_constraint() {
 }
 
 #[test]
-fn a_specification_of_the_first_generation_can_be_compared_with() {
+fn change_safe_accepts_specification_of_first_generation() {
     let before = spec(json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));
     let now = complete(&spec(json!({})), Some(&before), Platform::default(), [0, 0]);
-    assert_eq!(change_safe(&before, &now), Vec::<String>::new());
+    assert_eq!(general::change_safe(&before, &now), Vec::<String>::new());
     assert_eq!(now.multus, None);
     let again = complete(&before, Some(&before), Platform::default(), [0, 0]);
     assert!(

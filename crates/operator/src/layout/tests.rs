@@ -1,4 +1,4 @@
-//! Distributions as their nodes describe themselves, and directories as users write them, against operator §5.1 and §12.
+//! Distributions as their nodes report themselves, and directories of users, against operator §5.1 and §12.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn found(kubelet: &str, runtime: &str, labels: &Value) -> (&'static str, &'stati
 const USUAL: (&str, &str) = ("/opt/cni/bin", "/etc/cni/net.d");
 
 #[test]
-fn the_runtime_of_an_ordinary_node_decides_about_the_socket_alone() {
+fn layout_of_plain_node_differs_in_socket_alone() {
     for (runtime, socket) in [
         ("containerd://2.1.4", Some("/run/containerd/containerd.sock")),
         ("cri-o://1.33.0", Some("/run/crio/crio.sock")),
@@ -42,7 +42,7 @@ fn the_runtime_of_an_ordinary_node_decides_about_the_socket_alone() {
 }
 
 #[test]
-fn k3s_has_directories_of_its_own() {
+fn layout_of_k3s_has_its_own_directories() {
     let conf = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
     for (kubelet, bin) in [
         ("v1.33.1+k3s1", "/var/lib/rancher/k3s/data/cni"),
@@ -70,7 +70,7 @@ fn k3s_has_directories_of_its_own() {
 }
 
 #[test]
-fn rke2_has_the_usual_directories_and_the_socket_of_k3s() {
+fn layout_of_rke2_has_default_directories_and_socket_of_k3s() {
     assert_eq!(
         found("v1.33.1+rke2r1", "containerd://2.0.5-k3s1", &json!({})),
         (USUAL.0, USUAL.1, Some("/run/k3s/containerd/containerd.sock"))
@@ -78,7 +78,7 @@ fn rke2_has_the_usual_directories_and_the_socket_of_k3s() {
 }
 
 #[test]
-fn microk8s_keeps_everything_in_its_snap() {
+fn layout_of_microk8s_is_in_its_snap() {
     let labels = json!({
         "microk8s.io/cluster": "true", "node.kubernetes.io/microk8s-controlplane": "microk8s-controlplane",
     });
@@ -104,7 +104,7 @@ fn directories(spec: Value, platform: Platform) -> (String, String, bool, Option
 }
 
 #[test]
-fn the_specification_wins_over_the_platform() {
+fn directories_of_specification_override_platform() {
     let k3s = Platform {
         layout: Layout::of(&node("v1.33.1+k3s1", "", &json!({}))),
         ..Platform::default()
@@ -177,7 +177,7 @@ fn the_specification_wins_over_the_platform() {
 }
 
 #[test]
-fn a_directory_is_an_absolute_path_of_harmless_characters() {
+fn validate_accepts_absolute_paths_of_harmless_characters() {
     let errors = |path: &str| {
         let spec = json!({ "cniDirectories": { "bin": path, "conf": path } });
         validate(&configuration::read(spec).expect("a specification"))
@@ -222,9 +222,9 @@ fn a_directory_is_an_absolute_path_of_harmless_characters() {
     }
 }
 
-// operator.md 5.1: programs in the directory run as root on the nodes, so that no pod may be able to write there.
+// operator.md 5.1: programs in the directory run as root on the nodes, so pods must not be able to write there.
 #[test]
-fn a_directory_outside_of_the_known_places_is_refused() {
+fn validate_refuses_directory_outside_of_allowed_places() {
     for path in [
         "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs",
         "/var/lib/kubelet/pods/0/volume-subpaths/a/b/0",

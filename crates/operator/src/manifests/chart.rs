@@ -1,7 +1,7 @@
-//! The Helm chart: the generated objects with values where people choose (operator §13.4).
+//! The Helm chart: the generated objects with chart values for the choices of users (operator §13.4).
 //!
 //! ```text
-//! parts with words in place of values ──> YAML ──> every word ──> an expression of Helm
+//! parts with placeholders in place of values ──> YAML ──> each placeholder becomes a template expression
 //! ```
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::{
     names::{self, env},
 };
 
-/// Images of operands: the variable, the word that stands for its value while YAML is made, and what becomes of it.
+/// Images of operands: the variable, its placeholder in YAML, and the template expression.
 const IMAGES: [(&str, &str, &str); 10] = [
     (env::MULTUS_IMAGE, "chartMultus", "multus"),
     (
@@ -42,7 +42,7 @@ const IMAGES: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// Variables that values decide about: the variable, its word, and what becomes of it.
+/// Variables with a chart value: the variable, its placeholder, and the template expression.
 const VARIABLES: [(&str, &str, &str); 4] = [
     (
         env::MONITORING_NAMESPACE,
@@ -66,7 +66,7 @@ const VARIABLES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Other words, and what becomes of each.
+/// Other placeholders with their template expressions.
 const WORDS: [(&str, &str); 5] = [
     ("chartNamespace", "{{ .Release.Namespace }}"),
     ("chartImage", "{{ include \"weft.image\" . | quote }}"),
@@ -78,19 +78,19 @@ const WORDS: [(&str, &str); 5] = [
     ),
 ];
 
-/// Members of the pods' specification that are there only if values have them, by the path of the value.
+/// Optional fields of the pod specification, by the path of the value.
 const OPTIONAL: [(&str, &str); 4] = [
     ("imagePullSecrets", "imagePullSecrets"),
     ("nodeSelector", "placement.nodeSelector"),
     ("tolerations", "placement.tolerations"),
     ("affinity", "placement.affinity"),
 ];
-/// Whether an image is chosen whose role is wider than that of ours.
+/// Whether an image is chosen whose role is wider than that of Weft's image.
 const ESTABLISHED: &str = "include \"weft.establishedRights\" .";
-/// Whether somebody may wish for node state: the chart knows what its own configuration asks for.
+/// Whether node state may be requested. Only the chart's own configuration is known to the chart.
 const NODE_STATE: &str = "include \"weft.nodeState\" .";
 
-/// Stands for the value of such a member.
+/// Placeholder for the value of an optional field.
 const BLOCK: &str = "chartBlock";
 
 /// All files of the chart, below `chart/`.
@@ -174,11 +174,11 @@ fn operator() -> Result<String, Error> {
         add_to_pods(deployment, member, &pointer)?;
     }
     let always = documents("chart", &[parts.accounts, vec![parts.deployment]].concat())?;
-    let established = documents("chart", &parts.established)?;
+    let upstream = documents("chart", &parts.upstream)?;
     let granted = documents("chart", &parts.granted)?;
     let yaml = [
         always,
-        only_if(ESTABLISHED, &established),
+        only_if(ESTABLISHED, &upstream),
         only_if(NODE_STATE, &granted),
     ]
     .concat();
@@ -197,7 +197,7 @@ fn operator() -> Result<String, Error> {
     Ok(words.lines().map(optional).collect())
 }
 
-/// Documents that are there under a condition, behind others.
+/// Documents under a condition, after others.
 fn only_if(condition: &str, documents: &str) -> String {
     format!("{{{{- if {condition} }}}}\n---\n{documents}{{{{- end }}}}\n")
 }
@@ -208,7 +208,7 @@ fn add_to_pods(deployment: &mut Manifest, member: &str, value: &str) -> Result<(
     Ok(deployment.replace("/spec/template/spec", spec)?)
 }
 
-/// Replaces the words that end lines.
+/// Replaces the placeholders at the ends of lines.
 fn replaced(yaml: &str, meaning: impl Fn(&str) -> Option<String>) -> String {
     let line = |line: &str| match line.rsplit_once(' ') {
         Some((rest, word)) => match meaning(word) {
@@ -220,7 +220,7 @@ fn replaced(yaml: &str, meaning: impl Fn(&str) -> Option<String>) -> String {
     yaml.lines().map(line).collect()
 }
 
-/// A line, or what a template has instead of the line of an optional member.
+/// A line, or the template expression that replaces the line of an optional field.
 fn optional(line: &str) -> String {
     let indent = line.len() - line.trim_start().len();
     let blanks = " ".repeat(indent);
@@ -240,16 +240,16 @@ fn optional(line: &str) -> String {
     }
 }
 
-/// Repository, tag and digest of an image; those that it lacks are empty.
+/// Repository, tag and digest of an image; absent ones are empty.
 fn reference(image: &str) -> (&str, &str, &str) {
     let (image, digest) = image.split_once('@').unwrap_or((image, ""));
-    // A port of a registry is no tag.
+    // The port of a registry is not a tag.
     let tag = image.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
     let (repository, tag) = tag.unwrap_or((image, ""));
     (repository, tag, digest)
 }
 
-/// What values may be: those of the file, and for the configuration the fields of its definition.
+/// The schema of the values: those of the file, and for the configuration the fields of its definition.
 fn schema() -> Result<String, Error> {
     const FILE: &str = "values.schema.json";
     let failed = |cause: String| Error::Yaml { file: FILE, cause };
@@ -266,7 +266,7 @@ fn schema() -> Result<String, Error> {
         .collect();
     let spec = schema
         .pointer_mut("/properties/networkAddonsConfig/properties/spec/properties")
-        .ok_or_else(|| failed("it has no place for the configuration".to_owned()))?;
+        .ok_or_else(|| failed("the values have no field for the configuration".to_owned()))?;
     *spec = json!(fields);
     schema.sort_all_objects();
     let text = serde_json::to_string_pretty(&schema).map_err(|error| failed(error.to_string()))?;

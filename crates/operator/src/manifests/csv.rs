@@ -1,4 +1,4 @@
-//! What the Operator Lifecycle Manager installs the operator by (operator §13.3).
+//! The `ClusterServiceVersion`, from which the Operator Lifecycle Manager installs the operator (operator §13.3).
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub(super) const PACKAGE: &str = "cluster-network-addons";
 /// The only channel.
 pub(super) const CHANNEL: &str = "alpha";
 
-/// Images in the order of `relatedImages`, which is not that of the environment.
+/// Images in the order of `relatedImages`, which differs from that of the environment.
 const RELATED: [&str; 10] = [
     env::MULTUS_IMAGE,
     env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
@@ -32,16 +32,15 @@ pub(super) fn name(version: &str) -> String {
     format!("{}.{version}", names::OPERATOR)
 }
 
-/// An image that is part of an installation.
+/// An image of an installation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct RelatedImage {
     /// The image without registry, tag and digest.
-    pub name: String,
-    /// How it is pulled.
-    pub reference: String,
+    pub(crate) name: String,
+    pub(crate) reference: String,
 }
 
-/// All images of an installation. Our own stands for every one that is not chosen.
+/// All images of an installation. The operator's own image replaces each that is not chosen.
 pub(super) fn related_images(install: &Install<'_>, choice: &Choice) -> Vec<RelatedImage> {
     let chosen = RELATED.iter().filter_map(|variable| choice.images.get(variable));
     chosen
@@ -62,7 +61,7 @@ fn short_name(reference: &str) -> &str {
     last.split(':').next().unwrap_or_default()
 }
 
-/// Makes the `ClusterServiceVersion` of `version`, which replaces another if it is told so.
+/// Makes the `ClusterServiceVersion` of `version`, which may replace another.
 pub(super) fn cluster_service_version(
     install: &Install<'_>,
     choice: &Choice,
@@ -85,7 +84,7 @@ pub(super) fn cluster_service_version(
         .map(|image| json!({ "name": image.name, "image": image.reference }))
         .collect();
     let definition = api::network_addons::crd()?;
-    // The newest is the first: the one that is stored.
+    // The first version is the newest, which is stored.
     let served = definition.spec.versions.first().map(|version| &version.name);
 
     let mut objects = manifest::parse(FILE, include_str!("csv.yaml"))?;
@@ -125,7 +124,7 @@ pub(super) fn cluster_service_version(
     Ok(csv.into_value())
 }
 
-/// What a console offers to begin with.
+/// The examples that a console offers.
 fn examples() -> Result<String, Error> {
     let mut objects = super::example_objects()?;
     let mut example = objects.pop().ok_or(Error::Empty {

@@ -1,5 +1,5 @@
-//! What installs the MAC pool alone, without the operator (kubemacpool §18): the objects that the operator would deploy,
-//! with what only the operator puts on them taken off.
+//! Installation of the MAC pool alone, without the operator (kubemacpool §18): the objects that the operator would
+//! deploy, without the parts that depend on the operator.
 
 use api::network_addons::{KubeMacPool as Range, NetworkAddonsConfigSpec};
 use serde_json::json;
@@ -13,9 +13,9 @@ use crate::{
     settings::Prometheus,
 };
 
-/// Files of which the first installs the pool, the second its monitoring, and the third the pool with several managers,
-/// instead of the first.
-pub const FILES: [&str; 3] = [
+/// The first file installs the pool, and the second its monitoring. The third replaces the first, and installs the pool
+/// with several managers.
+pub(crate) const FILES: [&str; 3] = [
     "kubemacpool.yaml",
     "kubemacpool-monitoring.yaml",
     "kubemacpool-replicas.yaml",
@@ -27,13 +27,13 @@ const NAMESPACE: &str = "kubemacpool-system";
 /// Range of an installation of the pool alone.
 const RANGE: [&str; 2] = ["02:00:00:00:00:00", "02:FF:FF:FF:FF:FF"];
 
-/// Label of the manager's pods, by which everything else finds them.
+/// Label that selects the manager's pods.
 const CONTROL_PLANE: (&str, &str) = ("control-plane", "mac-controller-manager");
 
-/// How many managers there are where there are several.
+/// Number of managers in the third file.
 const REPLICAS: u32 = 3;
 
-/// What the file of several managers begins with.
+/// Head of the file with several managers.
 const ABOUT_REPLICAS: &str = "\
 # The MAC pool with three managers: apply this instead of kubemacpool.yaml. Where that is installed, remove its one
 # manager first:
@@ -49,8 +49,8 @@ const ABOUT_REPLICAS: &str = "\
 /// Renders the [files](FILES): pairs of name and YAML.
 ///
 /// # Errors
-/// When the operator's own files lack what is to be completed.
-pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
+/// If the operator's own files lack the target of a step.
+pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
     let [alone, monitoring, replicas] = FILES;
     let mut objects = objects(install)?;
     let own = objects.iter().position(|object| object.kind() == "Namespace");
@@ -101,7 +101,7 @@ fn objects(install: &Install<'_>) -> Result<Vec<Manifest>, Error> {
     Ok(objects)
 }
 
-/// A workload without what it has for the operator's and OpenShift's sake.
+/// A workload without the parts for the operator and for OpenShift.
 fn alone(workload: &mut Manifest) -> Result<(), Error> {
     let serves = workload.name() == kube_mac_pool::MANAGER;
     let mut pods = workload.pods()?;
@@ -124,7 +124,7 @@ fn alone(workload: &mut Manifest) -> Result<(), Error> {
             },
         }] } }),
     )?;
-    // A node that is lost is given up after a minute instead of five.
+    // The pods leave an unreachable node after one minute instead of five.
     let tolerated = ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"].map(
         |taint| json!({ "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60 }),
     );
@@ -153,7 +153,7 @@ fn number(manager: &mut Manifest) -> Result<(), Error> {
     for (key, value) in [
         ("replicas", json!(REPLICAS)),
         ("serviceName", json!(kube_mac_pool::MANAGER)),
-        // Nobody waits for the one before.
+        // The managers do not wait for each other.
         ("podManagementPolicy", json!("Parallel")),
         ("updateStrategy", json!({ "type": "RollingUpdate" })),
     ] {
@@ -161,13 +161,13 @@ fn number(manager: &mut Manifest) -> Result<(), Error> {
     }
     let replicas = [format!("--replicas={REPLICAS}")];
     let mut pods = manager.pods()?;
-    // One that ends is asked for a moment longer, and answers what it was asked.
+    // A manager that ends gets requests for a moment longer, and answers them.
     pods.set("terminationGracePeriodSeconds", json!(10))?;
     pods.container("manager")?.add_arguments(&replicas);
     Ok(())
 }
 
-/// What several managers need beside them: a Service that gives them names, and that they are not all taken away at once.
+/// Additional objects of several managers: a Service that names them, and a disruption budget.
 fn around_several() -> [Manifest; 2] {
     let (label, value) = CONTROL_PLANE;
     let metadata = json!({ "name": kube_mac_pool::MANAGER, "namespace": NAMESPACE });

@@ -1,5 +1,5 @@
-//! What installs multus alone, without the operator (multus.md §12.1, §12.3): in `kube-system` and under the established
-//! names, so that it takes the place of what is there.
+//! Installation of multus alone, without the operator (multus.md §12.1, §12.3): in `kube-system` and under upstream's
+//! names, so that it replaces an existing installation.
 
 use super::{Error, Install, documents};
 use crate::{
@@ -8,20 +8,20 @@ use crate::{
 };
 
 /// Folder of the files in a release.
-pub const FOLDER: &str = "multus";
+pub(crate) const FOLDER: &str = "multus";
 
-/// Files of which one of the first two is applied: multus with a daemon, and without. The third is for nodes with
+/// One of the first two files is applied: multus with a daemon, or without. The third one is for nodes with
 /// certificates of their own.
-pub const FILES: [&str; 3] = ["thick.yaml", "thin.yaml", "cert-approver.yaml"];
+pub(crate) const FILES: [&str; 3] = ["thick.yaml", "thin.yaml", "cert-approver.yaml"];
 
-/// Containers, each of which is ours.
+/// Containers, which all run Weft's image.
 const CONTAINERS: [&str; 3] = ["install-multus-binary", "kube-multus", "cert-approver"];
 
 /// Renders the [files](FILES): pairs of name and YAML.
 ///
 /// # Errors
-/// When a file here is not what it should be.
-pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
+/// If a file of this module is invalid.
+pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
     let [thick, thin, approver] = FILES;
     let mut access = vec![Manifest::definition(api::net_attach_def::crd())?];
     access.extend(manifest::parse(
@@ -34,7 +34,7 @@ pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Erro
         for object in objects.iter_mut().filter(|object| object.has_pods()) {
             let mut pods = object.pods()?;
             for container in CONTAINERS {
-                // Not every workload has each of them.
+                // Each workload has only some of them.
                 if let Ok(mut container) = pods.container(container) {
                     container.run(Image::Native(install.image), install.pull_policy);
                 }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_objects_have_the_established_names() {
+    fn objects_have_names_of_upstream() {
         let [thick, thin, approver] = files();
         let access = [
             "CustomResourceDefinition -/network-attachment-definitions.k8s.cni.cncf.io",
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_container_runs_our_image_under_an_established_name() {
+    fn containers_run_own_image_under_names_of_upstream() {
         let [thick, thin, approver] = files();
         for (objects, commands) in [
             (
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_sees_of_its_node_what_it_has_to() {
+    fn daemon_mounts_required_paths_of_node() {
         // multus.md §12.1
         let [thick, ..] = files();
         let pods = &thick.last().expect("a workload")["spec"]["template"]["spec"];

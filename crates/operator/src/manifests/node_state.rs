@@ -1,5 +1,5 @@
-//! What installs the node state operator alone, without the add-ons operator (nmstate §11): the files that its releases
-//! have, with the objects that the add-ons operator would deploy.
+//! Installation of the node state operator alone, without the add-ons operator (nmstate §11): the files of its
+//! releases, with the objects that the add-ons operator would deploy.
 
 use serde_json::json;
 
@@ -10,10 +10,10 @@ use crate::{
 };
 
 /// Folder of the files in a release.
-pub const FOLDER: &str = "nmstate";
+pub(crate) const FOLDER: &str = "nmstate";
 
-/// Files in the order in which they are applied; the last one asks for everything.
-pub const FILES: [&str; 7] = [
+/// Files in the order in which they are applied; the last one is the `NMState`.
+pub(crate) const FILES: [&str; 7] = [
     "nmstate.io_nmstates.yaml",
     "namespace.yaml",
     "service_account.yaml",
@@ -27,10 +27,10 @@ pub const FILES: [&str; 7] = [
 const NAMESPACE: &str = "nmstate";
 /// Name of the operator and its account.
 const OPERATOR: &str = "nmstate-operator";
-/// What names of its roles and bindings begin with beside the add-ons operator, and not alone.
+/// Prefix of the names of roles and bindings that the add-ons operator deploys.
 const BESIDE: &str = "cluster-network-addons-";
 
-/// Variables that the operator may be told beyond those that the add-ons operator tells it, with what they are otherwise.
+/// Variables, with their defaults, that the add-ons operator does not set.
 const VARIABLES: [(&str, &str); 8] = [
     ("NNCP_MAX_RETRIES", "5"),
     ("NNCP_MAX_BACKOFF_SECONDS", "30"),
@@ -48,11 +48,11 @@ const VARIABLES: [(&str, &str); 8] = [
 /// Renders the [files](FILES): pairs of name and YAML.
 ///
 /// # Errors
-/// When the operator's own files lack what is to be completed.
-pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
+/// If the operator's own files lack the target of a step.
+pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
     let source = "nmstate/operator.yaml";
     let objects = manifest::parse(source, include_str!("../components/nmstate/operator.yaml"))?;
-    let [definition, namespace, account, role, binding, operator, wish] = FILES;
+    let [definition, namespace, account, role, binding, operator, nmstate] = FILES;
     let (mut accounts, mut bindings, mut workloads) = (Vec::new(), Vec::new(), Vec::new());
     for mut object in objects {
         object.set_namespace(NAMESPACE);
@@ -81,8 +81,8 @@ pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Erro
         "metadata": { "name": NAMESPACE, "labels": { "name": NAMESPACE } },
     }));
     let example = manifest::parse(
-        "nmstate/wish.yaml",
-        include_str!("../components/nmstate/wish.yaml"),
+        "nmstate/nmstate.yaml",
+        include_str!("../components/nmstate/nmstate.yaml"),
     )?;
     Ok(vec![
         (definition, in_order(definition, &api::node_state::crd()?)?),
@@ -91,17 +91,17 @@ pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Erro
         (role, documents(role, &roles)?),
         (binding, documents(binding, &bindings)?),
         (operator, documents(operator, &workloads)?),
-        (wish, documents(wish, &example)?),
+        (nmstate, documents(nmstate, &example)?),
     ])
 }
 
-/// What a role or a binding is called in an installation of node state alone: as its role.
+/// Name of a role or a binding in an installation of node state alone: that of its role.
 pub(super) fn own_name(object: &Manifest) -> String {
     let name = object.name();
     name.strip_prefix(BESIDE).unwrap_or(name).to_owned()
 }
 
-/// The operator without what it has for the add-ons operator's sake, and with what that would have decided.
+/// The operator's workload without the parts for the add-ons operator, and with the settings that it would choose.
 fn alone(workload: &mut Manifest, install: &Install<'_>) -> Result<(), Error> {
     let mut pods = workload.pods()?;
     pods.labels_mut()?.shift_remove("allow-access-cluster-services");

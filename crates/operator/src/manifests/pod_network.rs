@@ -1,23 +1,23 @@
-//! What installs the pod network without the cluster network operator, and what takes it off the nodes again
+//! Installation of the pod network without the cluster network operator, and its removal from the nodes
 //! (docs/pod-network.md).
 
 use super::{Error, Install, documents};
 use crate::{images::Image, manifest};
 
 /// Folder of the files in a release.
-pub const FOLDER: &str = "pod-network";
+pub(crate) const FOLDER: &str = "pod-network";
 
-/// Files of which the first installs the network, and the second, in its place, removes it.
-pub const FILES: [&str; 2] = ["pod-network.yaml", "remove.yaml"];
+/// The first file installs the network. The second one replaces it, and removes the network from the nodes.
+pub(crate) const FILES: [&str; 2] = ["pod-network.yaml", "remove.yaml"];
 
-/// Containers, each of which is ours.
+/// Containers, which all run Weft's image.
 const CONTAINERS: [&str; 4] = ["install-plugins", "pod-network", "remove", "stay"];
 
 /// Renders the [files](FILES): pairs of name and YAML.
 ///
 /// # Errors
-/// When a file here is not what it should be.
-pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
+/// If a file of this module is invalid.
+pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
     let file = |name, text| {
         let mut objects = manifest::parse(name, text)?;
         for object in objects.iter_mut().filter(|object| object.has_pods()) {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_takes_the_place_of_the_daemon() {
+    fn removal_replaces_daemon() {
         let [network, remove] = files();
         let daemon = network.last().expect("a workload");
         let [remove] = remove.as_slice() else {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn every_container_runs_our_image_without_more_rights_than_it_uses() {
+    fn containers_run_own_image_with_minimal_privileges() {
         for objects in files() {
             let pods = &objects.last().expect("a workload")["spec"]["template"]["spec"];
             assert_eq!(pods["hostNetwork"], true);

@@ -1,10 +1,10 @@
-//! Everything that a release consists of, in the layouts of both generations (operator §13.2, §15).
+//! All files of a release, in the layouts of both generations (operator §13.2, §15).
 //!
 //! ```text
 //! namespace.yaml, …                                       files to apply, flat: assets of a release
 //! manifests/cluster-network-addons/<version>/…            the same by version, with the ClusterServiceVersion
-//! manifests/cluster-network-addons/….package.yaml         which version is current
-//! bundle/manifests/, bundle/metadata/                     what an OLM bundle image is made of
+//! manifests/cluster-network-addons/….package.yaml         names the current version
+//! bundle/manifests/, bundle/metadata/                     content of an OLM bundle image
 //! chart/                                                  the Helm chart
 //! kubemacpool.yaml, …                                     the MAC pool alone
 //! nmstate/                                                the node state operator alone
@@ -67,7 +67,7 @@ pub(super) fn release(
     Ok(files)
 }
 
-/// Which version of the package is current.
+/// The package manifest, which names the current version.
 pub(super) fn package(version: &str) -> Result<String, Error> {
     yaml(
         "package.yaml",
@@ -89,7 +89,7 @@ fn bundle(install: &Install<'_>, choice: &Choice, csv: String) -> Result<Vec<Fil
         format!("{PREFIX}.channels.v1"): csv::CHANNEL,
         format!("{PREFIX}.channel.default.v1"): csv::CHANNEL,
     } });
-    // Service account, roles and Deployment are made by OLM; what is granted to operands has to be brought along.
+    // OLM creates service account, roles and Deployment; the bundle contains the roles of operands.
     let granted = parts(install, choice)?.granted;
     let definition = in_order("bundle", &api::network_addons::crd()?)?;
     let mut files = vec![
@@ -120,7 +120,8 @@ fn bundle(install: &Install<'_>, choice: &Choice, csv: String) -> Result<Vec<Fil
     Ok(files)
 }
 
-/// `1.2.3`, `1.2.3-rc.1`: a name of a directory and a version that OLM and Helm can compare.
+/// Whether a text is a version like `1.2.3` or `1.2.3-rc.1`, which is a valid directory name, and which OLM and Helm
+/// can compare.
 fn is_version(text: &str) -> bool {
     let core = text.split(['-', '+']).next().unwrap_or_default();
     let numbers: Vec<&str> = core.split('.').collect();

@@ -1,9 +1,8 @@
-//! Templates in the form of Go's `text/template`, as far as manifests need it: fields, `if`, `with`, `range`, `else`,
-//! comments, and `-` that trims blanks. Functions, variables and pipelines are refused.
+//! A subset of Go's `text/template` for manifests: fields, `if`, `with`, `range`, `else`, comments, and `-` that trims
+//! white space. Functions, variables and pipelines are refused.
 
 use serde_json::Value;
 
-/// A template cannot be rendered.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub(super) struct Error {
@@ -54,11 +53,11 @@ pub(super) fn render(template: &str, data: &Value) -> Result<String, Error> {
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Token {
     Text(String),
-    /// What stands between the braces, and the line of it.
+    /// The text between the braces, and its line.
     Action(String, usize),
 }
 
-/// Splits a template into text and actions, with the blanks taken away that actions ask for.
+/// Splits a template into text and actions, with white space trimmed as the actions request.
 fn tokens(template: &str) -> Result<Vec<Token>, Error> {
     let mut tokens = Vec::new();
     let mut rest = template;
@@ -113,14 +112,14 @@ enum Kind {
     Range,
 }
 
-/// `.A.B` from where one is, or `$.A.B` from the top.
+/// `.A.B` from the current value, or `$.A.B` from the top.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Path {
     text: String,
     line: usize,
 }
 
-/// What a list of nodes ended at.
+/// The end of a list of nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stop {
     Template,
@@ -128,7 +127,7 @@ enum Stop {
     End,
 }
 
-/// Reads nodes up to the end of what was `opened` at a line, or of the template.
+/// Parses nodes up to the end of the action `opened` at a line, or of the template.
 fn parse(
     tokens: &mut impl Iterator<Item = Token>,
     opened: Option<(&str, usize)>,
@@ -262,7 +261,7 @@ fn write(nodes: &[Node], scope: Scope<'_>, out: &mut String) -> Result<(), Error
     Ok(())
 }
 
-/// What `if` takes for false.
+/// Whether `if` takes a value for false.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_mean_what_they_mean_to_go() {
+    fn render_equals_rendering_of_go() {
         for (template, expected) in [
             ("v{{.Version}}, {{ .Count }} {{.Yes}}", "v1.2.3, 3 true"),
             (
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_by_its_line() {
+    fn unsupported_action_is_refused_with_its_line() {
         for (template, problem) in [
             ("a\n{{.Version", "line 2: {{ without }}"),
             (

@@ -1,4 +1,4 @@
-//! `manifest-templator` and `csv-generator`: what builds of parent operators run in the image (operator §13.3).
+//! `manifest-templator` and `csv-generator`, which builds of parent operators run in the image (operator §13.3).
 
 use std::{collections::BTreeMap, ffi::OsString, fs, path::PathBuf};
 
@@ -20,47 +20,47 @@ use crate::{
 pub struct Args {
     /// Version of the `ClusterServiceVersion`
     #[arg(long, default_value = "", hide_default_value = true)]
-    pub version: String,
+    pub(crate) version: String,
     /// Version that it replaces
     #[arg(long, default_value = "", hide_default_value = true)]
-    pub version_replaces: String,
+    pub(crate) version_replaces: String,
     /// Version of the operator, for status and labels
     #[arg(long, default_value = "", hide_default_value = true)]
-    pub operator_version: String,
+    pub(crate) operator_version: String,
     /// Namespace of the operator
     #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Registry and organisation of the operator's image
     #[arg(long, default_value = "localhost")]
-    pub container_prefix: String,
+    pub(crate) container_prefix: String,
     /// Name of the operator's image
     #[arg(long, default_value = names::OPERATOR)]
-    pub image_name: String,
+    pub(crate) image_name: String,
     /// Tag of the operator's image
     #[arg(long, default_value = "latest")]
-    pub container_tag: String,
+    pub(crate) container_tag: String,
     /// When the operator's image is pulled
     #[arg(long, default_value = "Always")]
-    pub image_pull_policy: String,
+    pub(crate) image_pull_policy: String,
     /// Whether the operator gets the rights that it needs in order to deploy multus
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "true",
         default_missing_value = "true", value_parser = go_bool)]
-    pub allow_multus: bool,
+    pub(crate) allow_multus: bool,
     /// Append the definition of NetworkAddonsConfig
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
         default_missing_value = "true", value_parser = go_bool)]
-    pub dump_crds: bool,
+    pub(crate) dump_crds: bool,
     /// Template to fill in; csv-generator has one of its own
     #[arg(long, value_name = "FILE")]
-    pub input_file: Option<PathBuf>,
+    pub(crate) input_file: Option<PathBuf>,
     /// Images of the components.
     #[command(flatten)]
-    pub images: ImageArgs,
+    pub(crate) images: ImageArgs,
 }
 
-/// Images of the components; one that is not given, or empty, is our own.
+/// Images of the components; an absent or empty one is Weft's own.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Images of components, our own where none is given")]
+#[command(next_help_heading = "Images of components, Weft's own by default")]
 pub struct ImageArgs {
     /// multus
     #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
@@ -95,7 +95,7 @@ pub struct ImageArgs {
 }
 
 impl ImageArgs {
-    /// The images by variable, each with the name that templates know it by.
+    /// The images by variable, each with its name in templates.
     fn by_variable(&self) -> [(&'static str, &'static str, &str); 10] {
         let Self {
             multus_image,
@@ -139,7 +139,7 @@ impl ImageArgs {
         ]
     }
 
-    /// Those that are given.
+    /// The images that are set.
     pub(super) fn chosen(&self) -> BTreeMap<&'static str, String> {
         let given = self.by_variable().into_iter();
         given
@@ -149,7 +149,7 @@ impl ImageArgs {
     }
 }
 
-/// A flag's value as Go reads it.
+/// Parses the value of a boolean flag as Go does.
 fn go_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -158,7 +158,7 @@ fn go_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The arguments without the flags that these commands do not know: parents pass the flags of other generators too.
+/// The arguments without unknown flags: parents pass the flags of other generators too.
 pub fn known(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let command = Args::augment_args(clap::Command::new("templator"));
     let takes_value = |flag: &str| {
@@ -191,14 +191,13 @@ pub fn known(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     kept
 }
 
-/// Why nothing is generated.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{}", messages::NO_INPUT_FILE)]
     NoInputFile,
 }
 
-/// `manifest-templator`: fills in the template that it is given, and prints it.
+/// `manifest-templator`: fills in a template, and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let file = args.input_file.as_ref().ok_or(Failure::NoInputFile)?;
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -211,7 +210,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// `csv-generator`: prints the `ClusterServiceVersion`, or fills in the template that it is given.
+/// `csv-generator`: prints the `ClusterServiceVersion`, or fills in a template.
 pub fn run_csv(args: &Args) -> anyhow::Result<()> {
     if args.input_file.is_some() {
         return run(args);
@@ -231,7 +230,7 @@ fn generated_csv(args: &Args) -> Result<String, Error> {
 }
 
 impl Args {
-    /// `prefix/name:tag`; parents that pin a digest give `name@sha256` as the name.
+    /// `prefix/name:tag`; parents that pin a digest set `name@sha256` as the name.
     fn image(&self) -> String {
         format!(
             "{}/{}:{}",
@@ -256,13 +255,13 @@ impl Args {
     }
 }
 
-/// Everything that templates may name.
+/// The data of templates.
 fn data(args: &Args) -> Result<Value, Error> {
     let image = args.image();
     let (install, choice) = (args.install(&image), args.choice());
     let parts = parts(&install, &choice)?;
     let role = parts.accounts.iter().find(|object| object.kind() == "Role");
-    // Parents set the image variables, and their templates have a place for one role.
+    // Parents set the image variables, and their templates have a single role.
     let (Some(cluster_role), Some(role)) = (parts.whole_cluster_role(), role) else {
         return Err(Error::Empty {
             file: "accounts.yaml",
@@ -332,7 +331,8 @@ fn document(object: &Manifest) -> Result<String, Error> {
     Ok(format!("---\n{}", yaml("operator.yaml", object.value())?))
 }
 
-/// As it stands in a `ClusterServiceVersion`: rules below `rules:`, a specification below `spec:`, twelve blanks deep.
+/// The form in a `ClusterServiceVersion`: rules below `rules:`, a specification below `spec:`, indented by twelve
+/// blanks.
 fn indented(value: &Value) -> Result<String, Error> {
     let text = yaml("ClusterServiceVersion", value)?;
     Ok(text.lines().map(|line| format!("            {line}\n")).collect())

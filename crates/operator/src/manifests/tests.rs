@@ -1,4 +1,4 @@
-//! The files of an installation against operator §11 and §13, and the checked-in ones against the files.
+//! The files of an installation against operator §11 and §13, and the checked-in files against the rendered ones.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,7 +7,7 @@ use crate::watches;
 
 mod roles;
 
-/// `group resource verb`, with a resource's names where a rule has them.
+/// `group resource verb`, with the names of a rule that has them.
 type Permissions = BTreeSet<String>;
 
 fn install() -> Install<'static> {
@@ -35,8 +35,8 @@ fn operator(kind: &str) -> Value {
         .expect("the object")
 }
 
-/// The role that goes with established images.
-fn established() -> Value {
+/// The role for upstream's images.
+fn upstream() -> Value {
     let (_, objects) = files(&install()).remove(2);
     let named = |object: &Value| {
         object["kind"] == "ClusterRole"
@@ -73,12 +73,12 @@ fn permissions(role: &Value) -> Permissions {
     all
 }
 
-/// Reads `group!resource,resource: verb verb of name,name` lines; most have no names.
+/// Parses lines `group!resource,resource: verb verb of name,name`; most have no names.
 fn expected(table: &str) -> Permissions {
     let mut all = Permissions::new();
     for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (what, verbs) = line.split_once(": ").expect("resources and verbs");
-        let (group, resources) = what.split_once('!').expect("group and resources");
+        let (resources, verbs) = line.split_once(": ").expect("resources and verbs");
+        let (group, resources) = resources.split_once('!').expect("group and resources");
         let (verbs, names) = verbs.split_once(" of ").unwrap_or((verbs, ""));
         for resource in resources.split(',') {
             for verb in verbs.split(' ') {
@@ -89,7 +89,7 @@ fn expected(table: &str) -> Permissions {
     all
 }
 
-/// Nmstate §12, the role of the node state operator in the whole cluster.
+/// Cluster role of the node state operator, nmstate §12.
 const NODE_STATE: &str = "
     !events: create
     !nodes: get list watch
@@ -119,7 +119,7 @@ nodenetworkconfigurationenactments.nmstate.io,nodenetworkconfigurationpolicies.n
     rbac.authorization.k8s.io!clusterroles,clusterrolebindings: get list watch create update delete
     rbac.authorization.k8s.io!roles,rolebindings: get list watch create update delete";
 
-/// The same, its role in the namespace of the handlers.
+/// Role of the node state operator in the namespace of the handlers, nmstate §12.
 const NODE_STATE_NAMESPACE: &str = "
     !configmaps,secrets,serviceaccounts,services: get list watch create update delete
     !endpoints,pods: get list watch
@@ -129,20 +129,20 @@ const NODE_STATE_NAMESPACE: &str = "
     monitoring.coreos.com!prometheusrules,servicemonitors: get list watch create update";
 
 #[test]
-fn the_node_state_operator_may_do_what_its_tables_say() {
+fn roles_of_node_state_operator_equal_tables() {
     let (_, objects) = files(&install()).remove(2);
     let roles: Vec<_> = objects.iter().rev().take(2).map(permissions).collect();
     assert_eq!(roles, [expected(NODE_STATE_NAMESPACE), expected(NODE_STATE)]);
 }
 
 #[test]
-fn the_operator_may_watch_whatever_it_renders() {
+fn roles_allow_watching_all_rendered_kinds() {
     let held: Permissions = permissions(&operator("ClusterRole"))
         .union(&permissions(&operator("Role")))
         .cloned()
         .collect();
     for kind in watches::rendered_kinds() {
-        // A watch selects by label, so that no name helps.
+        // A watch selects by label, so names do not apply.
         for verb in ["list", "watch", "get", "create"] {
             let permission = format!("{}/{} {verb}", kind.group, kind.plural);
             assert!(held.contains(&permission), "{permission}");
@@ -151,9 +151,9 @@ fn the_operator_may_watch_whatever_it_renders() {
 }
 
 #[test]
-fn nothing_is_changed_in_the_whole_cluster_without_its_name() {
+fn cluster_roles_name_all_changed_objects() {
     let of_operands = [
-        // IPAMClaims, pods' and nodes' status, finalizers of machines: in order to grant it.
+        // IPAMClaims, status of pods and nodes, finalizers of machines: only granted to operands.
         "k8s.cni.cncf.io/ipamclaims update",
         "k8s.cni.cncf.io/ipamclaims delete",
         "k8s.cni.cncf.io/ipamclaims/status update",
@@ -182,7 +182,7 @@ fn nothing_is_changed_in_the_whole_cluster_without_its_name() {
 }
 
 #[test]
-fn the_files_hold_the_objects_in_order() {
+fn files_have_objects_in_order() {
     let files = files(&install());
     let names: Vec<_> = files.iter().map(|(name, _)| *name).collect();
     assert_eq!(
@@ -283,7 +283,7 @@ fn the_files_hold_the_objects_in_order() {
 }
 
 #[test]
-fn the_deployment_is_the_one_of_the_specification() {
+fn deployment_equals_specification() {
     let value = |name: &str, value: &str| json!({ "name": name, "value": value });
     let field =
         |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
@@ -373,7 +373,7 @@ fn the_deployment_is_the_one_of_the_specification() {
 }
 
 #[test]
-fn an_image_of_an_operand_is_named_by_its_variable() {
+fn operand_image_argument_needs_known_variable() {
     assert_eq!(
         operand_image("MULTUS_IMAGE=r.example/multus:1"),
         Ok(("MULTUS_IMAGE", "r.example/multus:1".to_owned()))
@@ -389,7 +389,7 @@ fn an_image_of_an_operand_is_named_by_its_variable() {
 }
 
 #[test]
-fn checked_in_files_are_fresh() {
+fn checked_in_files_are_up_to_date() {
     let version = format!("v{}", env!("CARGO_PKG_VERSION"));
     let image = format!("registry.example/weft:{version}");
     let install = Install {

@@ -1,4 +1,4 @@
-//! Plans from observations written by hand.
+//! Plans from observed states that are written by hand.
 
 use super::*;
 use crate::images::Images;
@@ -14,7 +14,7 @@ fn settings() -> Settings {
     }
 }
 
-/// The plan for a specification in an empty cluster, after `observe` changed the observations.
+/// The plan for a specification in an empty cluster, after `observe` changed the observed state.
 fn plan_with(spec: &Value, observe: impl FnOnce(&mut Observed<'_>)) -> Result<Plan, Rejection> {
     plan_by(&settings(), spec, observe)
 }
@@ -33,7 +33,7 @@ fn plan_by(
         settings,
         cluster: Cluster::default(),
         node_state: NodeState::default(),
-        applied: Ok(Applied::default()),
+        applied: Ok(Record::default()),
         own_namespace: None,
         networks: None,
         random: [1, 2],
@@ -42,9 +42,9 @@ fn plan_by(
     Plan::of(&observed)
 }
 
-fn applied(spec: &Value, inventory: Option<Inventory>) -> Applied {
+fn applied(spec: &Value, inventory: Option<Inventory>) -> Record {
     let spec = configuration::read(spec.clone()).expect("a specification");
-    Applied {
+    Record {
         spec: Some(spec),
         inventory,
     }
@@ -63,7 +63,7 @@ fn recorded_object_that_is_not_rendered_is_pruned() {
     let marker = daemon_set("bridge-marker");
     let inventory = Inventory::of([marker.clone(), daemon_set("multus")]);
     let plan = plan_with(&json!({ "multus": {} }), |observed| {
-        observed.applied = Ok(Applied {
+        observed.applied = Ok(Record {
             spec: None,
             inventory: Some(inventory),
         });
@@ -87,7 +87,7 @@ fn object_of_an_operator_without_inventory_is_pruned_by_its_specification() {
 fn component_that_cannot_be_rendered_keeps_its_objects_and_the_others() {
     let bridge = daemon_set("kube-cni-linux-bridge-plugin");
     let recorded = Inventory::of_component("linuxBridge", [bridge.clone()]);
-    // Without an image of its own the operator knows that of multus alone.
+    // Without an image of its own the operator knows only that of multus.
     let settings = Settings {
         images: Images::read(|name| (name == "MULTUS_IMAGE").then(|| "multus:1".to_owned())),
         ..settings()
@@ -96,7 +96,7 @@ fn component_that_cannot_be_rendered_keeps_its_objects_and_the_others() {
         &settings,
         &json!({ "multus": {}, "linuxBridge": {} }),
         |observed| {
-            observed.applied = Ok(Applied {
+            observed.applied = Ok(Record {
                 spec: None,
                 inventory: Some(recorded),
             });

@@ -16,10 +16,10 @@ use crate::{
 };
 
 impl Reconciler {
-    /// Issues and rotates certificates for what was applied: also while the configuration is rejected, because what
-    /// runs goes on. Only what is on record as ours is written, so that it is removed one day.
-    pub(super) async fn keep_certificates(&mut self, cr: &Resource) -> Result<(), String> {
-        // The plan reports a record that can't be read.
+    /// Issues and rotates the certificates of the applied components: also while the configuration is rejected, because
+    /// the components run on. Only Secrets in the inventory are written, so that each is deleted one day.
+    pub(super) async fn rotate_certificates(&mut self, cr: &Resource) -> Result<(), String> {
+        // The plan reports a record that cannot be read.
         let Ok(Ok(applied)) = self.applied(cr) else {
             return Ok(());
         };
@@ -32,7 +32,7 @@ impl Reconciler {
         if !issued.objects().iter().all(|id| inventory.contains(id)) {
             return Ok(());
         }
-        // Not to be had: a watch will tell.
+        // It does not exist; a watch reports its creation.
         if self.cache().lookup(&issued.configuration) == Lookup::Absent {
             return Ok(());
         }
@@ -50,14 +50,14 @@ impl Reconciler {
             configurations: vec![issued.configuration],
         };
         let intervals = general::intervals(&spec);
-        let look_again = certificates::keep(&self.applier, &objects, &issued.identity, &intervals).await;
-        self.look_again = Some(look_again.map_err(|error| error.to_string())?);
+        let due = certificates::keep(&self.applier, &objects, &issued.identity, &intervals).await;
+        self.certificates_due = Some(due.map_err(|error| error.to_string())?);
         Ok(())
     }
 
-    /// When certificates have to be looked at again, even if nothing changes.
-    pub fn look_again(&self) -> Option<SystemTime> {
-        self.look_again
+    /// When certificates have to be checked again, even if nothing changes.
+    pub(crate) fn look_again(&self) -> Option<SystemTime> {
+        self.certificates_due
     }
 
     fn issued(&self, spec: &NetworkAddonsConfigSpec) -> Result<Option<IssuedCertificates>, manifest::Error> {

@@ -1,4 +1,4 @@
-//! What users are told: the status, and events.
+//! Reports to users: the status, and events.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,15 +22,15 @@ use crate::{
     workloads::{Observation, Progress, Workload},
 };
 
-/// How long a status stands before it is written only because its messages differ.
+/// Minimum age of a status before it is rewritten because of its messages alone.
 const DETAILS: Duration = Duration::from_secs(1);
 
 impl Reconciler {
-    /// The deployed components, and how far their workloads are.
+    /// The deployed components with the states of their workloads.
     pub(super) fn components(&mut self) -> Vec<Component> {
-        let deployed = self.memory.deployed.iter();
+        let deployed = self.history.deployed.iter();
         let component = |(name, ids): &(&'static str, Vec<ObjectId>)| {
-            let second = self.memory.second_step.iter();
+            let second = self.history.second_step.iter();
             let second = second.filter(|_| *name == NMState.name()).cloned();
             Component {
                 name,
@@ -41,7 +41,7 @@ impl Reconciler {
         let workloads = components
             .iter_mut()
             .flat_map(|component| &mut component.workloads);
-        self.ready_at = self.memory.ready_since.mark(workloads, Instant::now());
+        self.ready_at = self.history.ready_since.mark(workloads, Instant::now());
         components
     }
 
@@ -60,10 +60,10 @@ impl Reconciler {
         Workload::observed(id.clone(), &observation)
     }
 
-    /// Says in the status that a workload is gone, before it is restored. A failure of the configuration outranks it.
-    /// What goes wrong with telling it does not keep it from being restored.
+    /// Reports a workload that is gone in the status, before it is restored. A failure of the configuration as a whole
+    /// takes precedence. An error of this report does not delay the restoration.
     pub(super) async fn report_losses(&mut self, cr: &Resource) {
-        if self.memory.failed {
+        if self.history.failed {
             return;
         }
         let components = self.components();
@@ -72,29 +72,29 @@ impl Reconciler {
             tracing::warn!(reason, error, "a workload is gone");
             let finding = Finding::Lost { failure, components };
             if let Err(error) = self.write_status(cr, &finding).await {
-                tracing::warn!(%error, "cannot tell about it");
+                tracing::warn!(%error, "cannot write the status about the workload");
             }
         }
     }
 
-    /// Tells about workloads that were made, or whose specification changed, whoever changed it. What was
-    /// there before the first reconcile is no news.
+    /// Emits an event about workloads that were created, or whose specification changed, by any client. Workloads that
+    /// existed before the first reconcile are not reported.
     pub(super) async fn report_modifications(&mut self, cr: &Resource) {
         let generation = |id: &ObjectId| match self.cache().lookup(id) {
             Lookup::Present(object) => object.pointer("/metadata/generation").and_then(Value::as_i64),
             _ => None,
         };
-        let workloads = self.memory.deployed.iter().flat_map(|(_, workloads)| workloads);
+        let workloads = self.history.deployed.iter().flat_map(|(_, workloads)| workloads);
         let now: BTreeMap<_, _> = workloads
             .filter_map(|id| Some((id.clone(), generation(id)?)))
             .collect();
-        let before = std::mem::replace(&mut self.memory.generations, now);
+        let before = std::mem::replace(&mut self.history.generations, now);
         let changed = self
-            .memory
+            .history
             .generations
             .iter()
             .any(|(id, generation)| before.get(id).is_some_and(|before| before != generation));
-        if std::mem::take(&mut self.memory.made) || changed {
+        if std::mem::take(&mut self.history.created_workload) || changed {
             let regarding = cr.reference();
             self.recorder
                 .publish(&regarding, Kind::Normal, reason::MODIFIED, messages::MODIFIED)
@@ -102,35 +102,35 @@ impl Reconciler {
         }
     }
 
-    /// Tells the metrics what the status says.
+    /// Sets the metrics from the status.
     fn measure(&self, cr: &Resource, status: &NetworkAddonsConfigStatus) {
         self.metrics.set_ready(status::is_available(status));
         self.metrics.set_mac_pool(cr.wants_mac_pool());
     }
 
-    /// Tells the metrics that there is no configuration resource.
-    pub(super) fn measure_nothing(&self) {
+    /// Sets the metrics of a cluster without a configuration resource.
+    pub(super) fn measure_absence(&self) {
         self.metrics.set_ready(false);
         self.metrics.set_mac_pool(false);
     }
 
-    /// When to look at the status again: messages were held back, or workloads will have stayed ready for long enough.
-    pub fn held_back_until(&self) -> Option<Instant> {
-        self.held_back.into_iter().chain(self.ready_at).min()
+    /// When the status has to be evaluated again: messages were held back, or the hold of a workload ends.
+    pub(crate) fn held_back_until(&self) -> Option<Instant> {
+        self.details_due.into_iter().chain(self.ready_at).min()
     }
 
-    /// A roll-out over many nodes changes messages many times a second: so often nobody reads them.
-    fn may_tell_details(&mut self) -> bool {
-        let next = self.told.map(|told| told + DETAILS);
-        self.held_back = next.filter(|next| *next > Instant::now());
-        self.held_back.is_none()
+    /// A roll-out over many nodes changes messages many times a second, faster than anybody can read.
+    fn may_write_details(&mut self) -> bool {
+        let next = self.status_written.map(|written| written + DETAILS);
+        self.details_due = next.filter(|next| *next > Instant::now());
+        self.details_due.is_none()
     }
 
-    /// Writes the status if it differs, then tells the events that belong to the change.
+    /// Writes the status if it differs, and then emits the events of the change.
     pub(super) async fn write_status(&mut self, cr: &Resource, finding: &Finding) -> Result<(), Error> {
-        self.held_back = None;
+        self.details_due = None;
         let id = ObjectId::of(&cr.object);
-        // The cache has what was written earlier in the same reconcile.
+        // The cache has the status that an earlier step of this reconcile wrote.
         let object = match self.cache().lookup(&id) {
             Lookup::Present(object) => object,
             _ => Arc::clone(&cr.object),
@@ -143,12 +143,12 @@ impl Reconciler {
             &self.settings.operator_version,
             Timestamp::now(),
         );
-        if events.is_empty() && status::differ_in_messages_alone(&before, &after) && !self.may_tell_details()
+        if events.is_empty() && status::differ_in_messages_alone(&before, &after) && !self.may_write_details()
         {
             return Ok(());
         }
         if after != before {
-            self.told = Some(Instant::now());
+            self.status_written = Some(Instant::now());
             match self
                 .applier
                 .merge_patch(
@@ -160,7 +160,7 @@ impl Reconciler {
             {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => {
-                    self.measure_nothing();
+                    self.measure_absence();
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),

@@ -6,8 +6,8 @@ use super::Reconciler;
 use crate::{failures::Failure, names::reason, status::Finding};
 
 impl Reconciler {
-    /// Sets the watches that are refused, fail or are stale. Returns whether that is news.
-    pub fn set_blocked(&mut self, blocked: Vec<Blocked>) -> bool {
+    /// Sets the watches that are refused, fail or are stale. Returns whether the set changed.
+    pub(crate) fn set_blocked(&mut self, blocked: Vec<Blocked>) -> bool {
         let news = blocked != self.blocked;
         if news && blocked.is_empty() {
             tracing::info!("all watches are up to date");
@@ -20,11 +20,11 @@ impl Reconciler {
     }
 
     /// Whether a watch is refused, fails or is stale.
-    pub fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         !self.blocked.is_empty()
     }
 
-    /// The failure for a condition: a line for each watch.
+    /// The failure for a condition, one line for each watch.
     pub(super) fn blockade(&self) -> Option<Failure> {
         let lines: Vec<_> = self.blocked.iter().map(ToString::to_string).collect();
         (!lines.is_empty()).then(|| Failure {
@@ -33,9 +33,9 @@ impl Reconciler {
         })
     }
 
-    /// Writes the failure into the status while the first lists are not complete, so that nothing can be reconciled. Only
-    /// the watch of the configuration resource is needed for that.
-    pub async fn report_blockade(&mut self) {
+    /// Writes the failure into the status while the initial lists are incomplete, which blocks reconciles. This needs
+    /// only the watch of the configuration resource.
+    pub(crate) async fn report_blockade(&mut self) {
         let (Some(failure), Some(cr)) = (self.blockade(), self.resource()) else {
             return;
         };

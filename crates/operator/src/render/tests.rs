@@ -33,7 +33,7 @@ use crate::{
     settings::Prometheus,
 };
 
-/// Which flavour, on which platform.
+/// The flavour and the platform.
 #[derive(Clone, Copy, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 struct Setting {
@@ -79,7 +79,7 @@ impl Setting {
     }
 }
 
-/// A specification that asks for everything.
+/// A specification that enables all components.
 fn all_components() -> Value {
     json!({
         "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "kubeMacPool": {}, "ovs": {}, "macvtap": {},
@@ -87,7 +87,7 @@ fn all_components() -> Value {
     })
 }
 
-/// What [`render`] yields once every program is there.
+/// The groups of [`render`] for all enabled components.
 fn render_enabled(context: &Context<'_>) -> Vec<Group> {
     enabled(context)
         .map(|component| group(component, context, &stamps::stamp()).expect("objects"))
@@ -99,7 +99,7 @@ fn complete(spec: Value) -> NetworkAddonsConfigSpec {
     configuration::complete(&spec, None, Platform::default(), [1, 2])
 }
 
-/// A monitoring stack that is not the usual one.
+/// A monitoring stack other than the default one.
 fn prometheus() -> Prometheus {
     Prometheus {
         namespace: "observers".into(),
@@ -109,7 +109,7 @@ fn prometheus() -> Prometheus {
 }
 
 fn images(native: bool) -> Images {
-    let established = |name: &str| {
+    let upstream = |name: &str| {
         let image = match name {
             "MULTUS_IMAGE" => "multus:4",
             "LINUX_BRIDGE_IMAGE" => "plugins:1",
@@ -125,7 +125,7 @@ fn images(native: bool) -> Images {
         };
         (!native).then(|| image.to_owned())
     };
-    Images::read(established).with_own(Some("weft:1".to_owned()))
+    Images::read(upstream).with_own(Some("weft:1".to_owned()))
 }
 
 fn namespace() -> Value {
@@ -199,8 +199,8 @@ fn assert_objects(found: &[Value], expected: &[Value]) {
     }
 }
 
-/// Checks what the status tells about the containers of a specification, and that the labels and the owner of the
-/// common steps are on all objects and pods: a component can't leave them out.
+/// Checks the containers in the status for a specification, and that labels and owner are on all objects and pods: a
+/// component cannot omit them.
 fn assert_containers(native: bool, spec: Value, expected: &[[&str; 4]]) {
     let setting = Setting {
         native,
@@ -219,7 +219,7 @@ fn assert_containers(native: bool, spec: Value, expected: &[[&str; 4]]) {
     }
 }
 
-/// Takes the descriptions out of a schema: their words are free.
+/// Removes the descriptions from a schema: their text is free.
 fn without_descriptions(mut value: Value) -> Value {
     match &mut value {
         Value::Object(members) => {
@@ -238,14 +238,14 @@ fn without_descriptions(mut value: Value) -> Value {
 
 const DEFAULT_TOLERATION: &str = "node.kubernetes.io/unschedulable";
 
-/// Puts the default placement of workloads into a pod.
+/// Adds the default placement of workloads to a pod.
 fn place(pod: &mut Value) {
     pod["nodeSelector"] = json!({ "kubernetes.io/os": "linux" });
     pod["affinity"] = json!({});
     pod["tolerations"] = json!([{ "key": DEFAULT_TOLERATION, "operator": "Exists", "effect": "NoSchedule" }]);
 }
 
-/// Puts the default placement of what serves the whole cluster into a pod.
+/// Adds the default placement of infrastructure to a pod.
 fn place_infra(pod: &mut Value) {
     let prefer = |weight: u32, role: &str| {
         let key = format!("node-role.kubernetes.io/{role}");
@@ -256,7 +256,7 @@ fn place_infra(pod: &mut Value) {
     ] } });
 }
 
-/// The role and the binding by which the monitoring stack finds what it scrapes.
+/// The role and the binding with which the monitoring stack finds its targets.
 fn scraping(name: &str) -> [Value; 2] {
     let rbac = "rbac.authorization.k8s.io";
     [
@@ -276,7 +276,7 @@ fn scraping(name: &str) -> [Value; 2] {
     ]
 }
 
-/// A policy that lets everybody in at a port of some pods.
+/// A policy that allows ingress from everywhere to a port of some pods.
 fn ingress(name: &str, pods: &Value, protocol: &str, port: u16) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -339,7 +339,7 @@ fn network_policies_follow_the_platform() {
 }
 
 #[test]
-fn what_is_rendered_is_watched() {
+fn rendered_kinds_are_watched() {
     let setting = Setting {
         scc: true,
         monitoring: true,
@@ -358,7 +358,7 @@ fn what_is_rendered_is_watched() {
 
 // operator#87
 #[test]
-fn accounts_and_their_rights_come_before_what_runs_under_them() {
+fn render_orders_accounts_and_rights_before_workloads() {
     let access = [
         "ServiceAccount",
         "ClusterRole",
@@ -400,7 +400,7 @@ fn accounts_and_their_rights_come_before_what_runs_under_them() {
 }
 
 #[test]
-fn a_component_that_cannot_be_rendered_is_not_in_the_way_of_the_others() {
+fn each_renders_components_after_failed_one() {
     let images = Images::read(|name| (name == "MULTUS_IMAGE").then(|| "multus:4".to_owned()));
     let spec = json!({ "multus": {}, "linuxBridge": {} });
     let rendered = Setting::default().with(spec, |context| {
@@ -425,7 +425,7 @@ fn a_component_that_cannot_be_rendered_is_not_in_the_way_of_the_others() {
 }
 
 #[test]
-fn every_component_is_rendered_of_our_own_image_and_of_established_ones() {
+fn every_component_renders_with_own_image_and_with_upstream_images() {
     for native in [true, false] {
         let setting = Setting {
             native,
@@ -454,7 +454,7 @@ fn every_component_is_rendered_of_our_own_image_and_of_established_ones() {
 }
 
 #[test]
-fn what_stays_for_ever_is_not_in_the_inventory() {
+fn inventory_omits_kept_objects() {
     let setting = Setting {
         native: true,
         ..Setting::default()
@@ -482,7 +482,7 @@ fn what_stays_for_ever_is_not_in_the_inventory() {
 
 // operator#88
 #[test]
-fn a_component_that_cannot_be_rendered_keeps_its_own_objects_alone() {
+fn superfluous_keeps_objects_of_unrendered_component_alone() {
     let id = |name: &str| kube_kit::object::CONFIG_MAP.object(Some("ns"), name);
     let multus = Group {
         component: "multus",
@@ -502,7 +502,7 @@ fn a_component_that_cannot_be_rendered_keeps_its_own_objects_alone() {
     );
     let all = [id("former"), id("bridge"), id("ovs")];
     assert_eq!(superfluous(&planned, &groups, &[]), all);
-    // What an earlier version recorded may be of any component.
+    // An entry of an earlier version may belong to any component.
     let planned = planned.union(&Inventory::of([id("earlier")]));
     assert_eq!(
         superfluous(&planned, &groups, &["linuxBridge"]),
@@ -516,7 +516,7 @@ fn a_component_that_cannot_be_rendered_keeps_its_own_objects_alone() {
 
 // operator#80, the list of operator §9.2
 #[test]
-fn what_earlier_operators_left_is_known() {
+fn legacy_lists_leftovers_of_earlier_operators() {
     let ids = Setting::default().with(json!({}), |context| {
         legacy(&Context {
             namespace: "ns",

@@ -29,7 +29,7 @@ fn applied(lines: &[&str]) -> Finding {
     }
 }
 
-/// Multus with workloads that are this far.
+/// Multus with workloads in these states.
 fn multus(lines: &[&str]) -> Component {
     let progressing = lines.iter().map(|line| State::Progressing((*line).to_owned()));
     let mut workloads: Vec<_> = progressing.map(workload).collect();
@@ -61,12 +61,12 @@ fn containers() -> Vec<Container> {
     }]
 }
 
-/// `type status reason message` of each established condition, sorted by type.
+/// `type status reason message` of each of upstream's conditions, sorted by type.
 fn conditions(status: &NetworkAddonsConfigStatus) -> Vec<String> {
     listed(status, |kind| !condition::is_of_component(kind))
 }
 
-/// The same of the components' own conditions.
+/// The same for the components' own conditions.
 fn of_components(status: &NetworkAddonsConfigStatus) -> Vec<String> {
     listed(status, condition::is_of_component)
 }
@@ -98,23 +98,23 @@ fn step(
     finding: &Finding,
     second: i64,
 ) -> (NetworkAddonsConfigStatus, Vec<String>) {
-    let (after, told) = next(before, finding, VERSION, at(second));
-    (after, events(&told))
+    let (after, emitted) = next(before, finding, VERSION, at(second));
+    (after, events(&emitted))
 }
 
 const AVAILABLE: [&str; 3] = ["Available True", "Degraded False", "Progressing False"];
 
 #[test]
-fn nothing_to_deploy_is_available_at_once() {
+fn next_without_components_is_available_at_once() {
     let finding = Finding::Applied {
         failures: Failures::default(),
         components: Vec::new(),
         containers: Vec::new(),
     };
-    let (status, told) = step(&NetworkAddonsConfigStatus::default(), &finding, 1);
+    let (status, emitted) = step(&NetworkAddonsConfigStatus::default(), &finding, 1);
     assert_eq!(conditions(&status), AVAILABLE);
     // Available was absent, not False: no event.
-    assert_eq!(told, Vec::<String>::new());
+    assert_eq!(emitted, Vec::<String>::new());
     let versions = [
         &status.operator_version,
         &status.target_version,
@@ -125,8 +125,8 @@ fn nothing_to_deploy_is_available_at_once() {
 }
 
 #[test]
-fn a_roll_out_goes_from_progressing_to_available() {
-    let (rolling, told) = step(
+fn next_during_roll_out_is_progressing_then_available() {
+    let (rolling, emitted) = step(
         &NetworkAddonsConfigStatus::default(),
         &applied(&["first", "second"]),
         1,
@@ -139,7 +139,7 @@ fn a_roll_out_goes_from_progressing_to_available() {
             "Progressing True Deploying first\nsecond",
         ]
     );
-    assert_eq!(told, ["Normal Progressing | Operator is progressing"]);
+    assert_eq!(emitted, ["Normal Progressing | Operator is progressing"]);
     assert_eq!(
         (rolling.operator_version.as_str(), rolling.target_version.as_str()),
         (VERSION, VERSION)
@@ -147,19 +147,22 @@ fn a_roll_out_goes_from_progressing_to_available() {
     assert_eq!(rolling.observed_version, "");
     assert_eq!(rolling.containers, containers());
 
-    let (further, told) = step(&rolling, &applied(&["second"]), 2);
+    let (further, emitted) = step(&rolling, &applied(&["second"]), 2);
     assert!(conditions(&further).contains(&"Progressing True Deploying second".to_owned()));
-    assert_eq!(told, Vec::<String>::new());
+    assert_eq!(emitted, Vec::<String>::new());
 
-    let (done, told) = step(&further, &applied(&[]), 3);
+    let (done, emitted) = step(&further, &applied(&[]), 3);
     assert_eq!(conditions(&done), AVAILABLE);
-    assert_eq!(told, ["Normal Available | All applied components are available"]);
+    assert_eq!(
+        emitted,
+        ["Normal Available | All applied components are available"]
+    );
     assert_eq!(done.observed_version, VERSION);
 }
 
 // operator#84
 #[test]
-fn available_waits_until_workloads_have_stayed_ready() {
+fn next_holds_available_until_workloads_stayed_ready() {
     let just_ready = Finding::Applied {
         failures: Failures::default(),
         components: vec![Component {
@@ -170,7 +173,7 @@ fn available_waits_until_workloads_have_stayed_ready() {
     };
     let line = "DaemonSet \"ns/multus\" has been available for less than a second";
     let (rolling, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&["a"]), 1);
-    let (held, told) = step(&rolling, &just_ready, 2);
+    let (held, emitted) = step(&rolling, &just_ready, 2);
     assert_eq!(
         conditions(&held),
         [
@@ -183,26 +186,29 @@ fn available_waits_until_workloads_have_stayed_ready() {
         of_components(&held),
         [format!("MultusAvailable False Deploying {line}")]
     );
-    assert_eq!(told, Vec::<String>::new());
+    assert_eq!(emitted, Vec::<String>::new());
     assert_eq!(held.observed_version, "");
-    let (done, told) = step(&held, &applied(&[]), 3);
+    let (done, emitted) = step(&held, &applied(&[]), 3);
     assert_eq!(conditions(&done), AVAILABLE);
-    assert_eq!(told, ["Normal Available | All applied components are available"]);
-    // A starting operator does not know since when workloads are ready: what says True stays True.
+    assert_eq!(
+        emitted,
+        ["Normal Available | All applied components are available"]
+    );
+    // A starting operator does not know since when workloads are ready: a True condition stays True.
     assert_eq!(step(&done, &just_ready, 4), (done.clone(), Vec::new()));
-    // So it does where an operator wrote no conditions for components.
+    // The same if an operator wrote no conditions for components.
     let mut taken_over = done.clone();
     taken_over
         .conditions
         .retain(|found| !condition::is_of_component(&found.kind));
-    let (after, told) = step(&taken_over, &just_ready, 5);
+    let (after, emitted) = step(&taken_over, &just_ready, 5);
     assert_eq!(conditions(&after), AVAILABLE);
     assert_eq!(of_components(&after), ["MultusAvailable True"]);
-    assert_eq!(told, Vec::<String>::new());
+    assert_eq!(emitted, Vec::<String>::new());
 }
 
 #[test]
-fn nothing_new_changes_nothing() {
+fn next_with_same_finding_changes_nothing() {
     let (done, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
     for second in [2, 1000] {
         assert_eq!(step(&done, &applied(&[]), second), (done.clone(), Vec::new()));
@@ -213,9 +219,9 @@ fn nothing_new_changes_nothing() {
 }
 
 #[test]
-fn an_invalid_configuration_is_degraded_from_the_beginning() {
+fn next_with_invalid_configuration_is_degraded() {
     let finding = rejected(failure("FailedToValidate", "text"));
-    let (status, told) = step(&NetworkAddonsConfigStatus::default(), &finding, 1);
+    let (status, emitted) = step(&NetworkAddonsConfigStatus::default(), &finding, 1);
     let expected = [
         "Available False Failing Unable to apply desired configuration",
         "Degraded True FailedToValidate text",
@@ -223,32 +229,38 @@ fn an_invalid_configuration_is_degraded_from_the_beginning() {
     ];
     assert_eq!(conditions(&status), expected);
     assert_eq!(
-        told,
+        emitted,
         [
             "Warning Failed: FailedToValidate | Operator failed: text",
             "Warning Failed: Failing | Operator failed: Unable to apply desired configuration",
         ]
     );
     assert_eq!(status.observed_version, "");
-    // Another failure is told, that nothing can be applied was told.
-    let (_, told) = step(&status, &rejected(failure("FailedToApply", "other")), 2);
-    assert_eq!(told, ["Warning Failed: FailedToApply | Operator failed: other"]);
+    // Another failure has an event; the rejection itself was reported before.
+    let (_, emitted) = step(&status, &rejected(failure("FailedToApply", "other")), 2);
+    assert_eq!(
+        emitted,
+        ["Warning Failed: FailedToApply | Operator failed: other"]
+    );
 }
 
 #[test]
-fn a_fixed_configuration_is_available_again() {
+fn next_with_corrected_configuration_is_available_again() {
     let (good, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
     let (bad, _) = step(&good, &rejected(failure("FailedToValidate", "text")), 2);
     assert_eq!(bad.containers, containers(), "what runs is left untouched");
     assert_eq!(bad.observed_version, VERSION);
-    let (fixed, told) = step(&bad, &applied(&[]), 3);
+    let (fixed, emitted) = step(&bad, &applied(&[]), 3);
     assert_eq!(conditions(&fixed), AVAILABLE);
-    assert_eq!(told, ["Normal Available | All applied components are available"]);
+    assert_eq!(
+        emitted,
+        ["Normal Available | All applied components are available"]
+    );
 }
 
-// operator#18, the condition, which may be gone before anybody looks
+// operator#18, the condition, which may be too short to be observed in the api tier
 #[test]
-fn a_lost_workload_is_degraded_until_it_is_restored() {
+fn next_with_lost_workload_is_degraded_until_restored() {
     let (good, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
     let gone = failure("NoDaemonSet", "Expected DaemonSet \"ns/multus\" does not exist");
     let lost = Finding::Lost {
@@ -258,7 +270,7 @@ fn a_lost_workload_is_degraded_until_it_is_restored() {
             workloads: vec![workload(State::Gone(gone))],
         }],
     };
-    let (lost, told) = step(&good, &lost, 2);
+    let (lost, emitted) = step(&good, &lost, 2);
     assert_eq!(
         of_components(&lost),
         ["MultusAvailable False NoDaemonSet Expected DaemonSet \"ns/multus\" does not exist"]
@@ -272,7 +284,7 @@ fn a_lost_workload_is_degraded_until_it_is_restored() {
         ]
     );
     assert_eq!(
-        told,
+        emitted,
         [
             "Warning Failed: NoDaemonSet | Operator failed: Expected DaemonSet \"ns/multus\" does not exist",
             "Warning Failed: Failing | Operator failed: Some problems occurred while deploying components' pods",
@@ -286,7 +298,7 @@ fn a_lost_workload_is_degraded_until_it_is_restored() {
 }
 
 #[test]
-fn the_transition_time_follows_the_status_alone() {
+fn transition_time_changes_with_status_alone() {
     let since = |status: &NetworkAddonsConfigStatus, kind: &str| {
         let found = status
             .conditions
@@ -310,13 +322,13 @@ fn the_transition_time_follows_the_status_alone() {
         ),
         (3, 3, 1)
     );
-    // A new condition has no heartbeat, and says so.
+    // A new condition has a null heartbeat.
     let value = serde_json::to_value(&third.conditions[0]).expect("JSON");
     assert_eq!(value["lastHeartbeatTime"], json!(null));
 }
 
 #[test]
-fn the_condition_of_the_first_generation_goes() {
+fn next_removes_condition_of_first_generation() {
     let old = NetworkAddonsConfigStatus {
         conditions: vec![Condition {
             kind: "Failing".into(),
@@ -331,7 +343,7 @@ fn the_condition_of_the_first_generation_goes() {
 
 // operator#69
 #[test]
-fn a_new_version_is_a_target_before_it_is_observed() {
+fn new_version_is_target_before_it_is_observed() {
     let (old, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
     let (rolling, _) = next(&old, &applied(&["a"]), "2.0.0", at(2));
     let versions = |s: &NetworkAddonsConfigStatus| {
@@ -354,7 +366,7 @@ fn a_new_version_is_a_target_before_it_is_observed() {
 }
 
 #[test]
-fn each_component_has_a_condition_of_its_own_as_long_as_it_is_deployed() {
+fn deployed_component_has_its_own_condition() {
     let bridge = Component {
         name: "linuxBridge",
         workloads: Vec::new(),
@@ -374,10 +386,10 @@ fn each_component_has_a_condition_of_its_own_as_long_as_it_is_deployed() {
         ]
     );
     let mut failures = Failures::default();
-    failures.note("linuxBridge", "FailedToApply", "no way");
-    failures.note("multus", "FailedToRender", "nothing there");
-    failures.note_general("FailedToDeleteObjects", "still there");
-    let (failed, told) = step(&rolling, &finding(failures, multus(&[])), 2);
+    failures.add("linuxBridge", "FailedToApply", "no way");
+    failures.add("multus", "FailedToRender", "nothing there");
+    failures.add_general("FailedToDeleteObjects", "still there");
+    let (failed, emitted) = step(&rolling, &finding(failures, multus(&[])), 2);
     assert_eq!(
         of_components(&failed),
         [
@@ -390,12 +402,12 @@ fn each_component_has_a_condition_of_its_own_as_long_as_it_is_deployed() {
             .contains(&"Degraded True FailedToApply no way\nnothing there\nstill there".to_owned())
     );
     assert_eq!(
-        told,
+        emitted,
         ["Warning Failed: FailedToApply | Operator failed: no way\nnothing there\nstill there"]
     );
-    // One component heals; what is not known to have changed is not touched.
+    // One component recovers; the conditions of the others are unchanged.
     let mut failures = Failures::default();
-    failures.note("linuxBridge", "FailedToApply", "no way");
+    failures.add("linuxBridge", "FailedToApply", "no way");
     let (half, _) = step(&failed, &finding(failures, multus(&[])), 3);
     assert_eq!(
         of_components(&half),
@@ -406,14 +418,14 @@ fn each_component_has_a_condition_of_its_own_as_long_as_it_is_deployed() {
     );
     let (invalid, _) = step(&half, &rejected(failure("FailedToValidate", "text")), 4);
     assert_eq!(of_components(&invalid), of_components(&half));
-    // Nobody asks for bridges any more.
+    // Bridges are no longer requested.
     let (done, _) = step(&invalid, &applied(&[]), 5);
     assert_eq!(of_components(&done), ["MultusAvailable True"]);
     assert_eq!(conditions(&done), AVAILABLE);
 }
 
 #[test]
-fn types_of_conditions_follow_the_names_of_components() {
+fn condition_type_follows_component_name() {
     let types: Vec<_> = crate::components::ALL
         .iter()
         .map(|component| condition::of_component(component.name()))
@@ -441,7 +453,7 @@ fn types_of_conditions_follow_the_names_of_components() {
 }
 
 #[test]
-fn a_change_of_messages_is_told_from_other_changes() {
+fn differ_in_messages_alone_detects_other_changes() {
     let (first, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&["a"]), 1);
     let (second, _) = step(&first, &applied(&["b"]), 2);
     let (done, _) = step(&second, &applied(&[]), 3);

@@ -1,4 +1,4 @@
-//! Service accounts that ask the API server by tokens of their own, as their pods do.
+//! Service accounts that send requests with their own tokens, as their pods do.
 
 use kube::{
     Client,
@@ -17,15 +17,15 @@ use crate::fixture::Fixture;
 const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// A service account. The API server knows it by its token alone.
+/// A service account, authenticated by its token alone.
 pub(crate) struct Account {
-    /// As the API server calls it.
+    /// Its name in the API server.
     pub(crate) user: String,
     client: Client,
     runtime: Runtime,
 }
 
-/// What the API server answers where it does not do as it was asked.
+/// The error of a refused request.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: u16,
@@ -33,12 +33,12 @@ pub(crate) struct Refusal {
 }
 
 impl Account {
-    /// An account, as soon as it is there.
+    /// An account, once it exists.
     pub(crate) fn of(fixture: &Fixture, namespace: &str, name: &str) -> Self {
         Self::with_token(fixture, namespace, name, &json!({}))
     }
 
-    /// An account by the token of one of its pods.
+    /// An account with the token of one of its pods.
     pub(crate) fn of_pod(fixture: &Fixture, namespace: &str, name: &str, pod: &str) -> Self {
         let bound = json!({ "apiVersion": "v1", "kind": "Pod", "name": pod });
         Self::with_token(fixture, namespace, name, &json!({ "boundObjectRef": bound }))
@@ -62,7 +62,7 @@ impl Account {
             .expect("a runtime");
         let client = runtime.block_on(async {
             let mut config = stage::config(admin.kubeconfig(), None).await;
-            // Nothing of the administrator's but how the server is reached.
+            // Only the address of the server is the administrator's.
             config.auth_info = serde_json::from_value(json!({ "token": token })).expect("a token");
             Client::try_from(config).expect("a client")
         });
@@ -77,7 +77,7 @@ impl Account {
         account
     }
 
-    /// Whether it may do something, everywhere or in a namespace: a verb; a resource, with its group behind a dot and a
+    /// Whether it has a right, everywhere or in a namespace: a verb; a resource, with its group behind a dot and a
     /// subresource behind a slash; a name, or none.
     pub(crate) fn may(&self, right: &str, namespace: Option<&str>) -> bool {
         let mut words = right.split(' ');
@@ -97,7 +97,7 @@ impl Account {
         allowed.unwrap_or_else(|| panic!("{answer:#}"))
     }
 
-    /// Waits until it has rights: the API server hears of a binding some time after it was made.
+    /// Waits until it has rights: a binding takes effect some time after its creation.
     pub(crate) fn wait_until_let(&self, rights: &[&str], namespace: Option<&str>) {
         for right in rights {
             until(&format!("{} to be let: {right}", self.user), || {
@@ -132,7 +132,7 @@ impl Account {
         self.ask(self.client.request(request.expect("a request")))
     }
 
-    /// Merges a patch into an object by way of its status.
+    /// Merges a patch into the status of an object.
     pub(crate) fn patch_status(&self, collection: &str, name: &str, patch: &Value) -> Result<Value, Refusal> {
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         let request = Request::new(collection).patch_subresource("status", name, &parameters, &patch);

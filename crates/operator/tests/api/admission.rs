@@ -1,5 +1,5 @@
-//! The admission policy says what the operator's validation says: against texts written by hand, and against the
-//! validation itself.
+//! The admission policy has the same texts as the operator's validation: compared with texts written by hand, and with
+//! the validation itself.
 
 use std::{fmt::Write as _, process::Stdio};
 
@@ -50,7 +50,7 @@ impl Admission {
             runtime,
             client,
         };
-        // It counts a moment after it is stored, and that of another test may count for a moment more.
+        // A policy takes effect a moment after it is stored, and that of another test stays in effect for a moment.
         let refuses = file == "admission-policy-deny.yaml";
         admission.wait_until("the policy", |answer| match answer {
             Ok(warnings) => !refuses && warnings.len() == 1,
@@ -59,7 +59,7 @@ impl Admission {
         admission
     }
 
-    /// Waits until this holds for the answer to a configuration that is not valid.
+    /// Waits until the answer to an invalid configuration meets the condition.
     fn wait_until(&self, what: &str, condition: impl Fn(&Result<Vec<String>, String>) -> bool) {
         wait::until(what, DEADLINE, || {
             let answer = self.create("v1", "cluster", &json!({ "imagePullPolicy": "BAD" }));
@@ -72,7 +72,7 @@ impl Admission {
         .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// What the server would warn of if this were created, or the text with which it refuses it.
+    /// The warnings of the server if this were created, or the text of its refusal.
     fn create(&self, version: &str, name: &str, spec: &Value) -> Result<Vec<String>, String> {
         let object = json!({
             "apiVersion": format!("{GROUP}/{version}"), "kind": "NetworkAddonsConfig",
@@ -101,7 +101,7 @@ impl Admission {
         })
     }
 
-    /// What the policy says about a specification, one text a rule.
+    /// The texts of the policy about a specification, one per rule.
     fn texts(&self, version: &str, spec: &Value) -> Vec<String> {
         let warnings = self
             .create(version, "cluster", spec)
@@ -119,7 +119,7 @@ impl Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        // The server is shared with tests that store what is not valid; and what is there can't be created.
+        // The server is shared with tests that store invalid configurations; and an existing one cannot be created.
         let _ = self.fixture.kubectl().delete(["networkaddonsconfigs", "--all"]);
         for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
             let _ = self.fixture.kubectl().delete([kind, "network-addons-config"]);
@@ -154,7 +154,7 @@ fn warning(header: &[u8]) -> String {
     text
 }
 
-/// The operator's own verdict.
+/// The operator's own validation.
 fn verdict(spec: &Value) -> Vec<String> {
     let spec = configuration::read(spec.clone()).expect("a specification");
     configuration::validate(&spec, &Cluster::default())
@@ -307,7 +307,7 @@ fn table() -> Vec<(Value, Vec<&'static str>)> {
     ]
 }
 
-/// Specifications that nothing is wrong with.
+/// Valid specifications.
 fn good() -> Vec<Value> {
     vec![
         json!({}),
@@ -326,7 +326,7 @@ fn good() -> Vec<Value> {
     ]
 }
 
-/// A specification without what the schema does not let through: null where there may be none.
+/// A specification without nulls that the schema refuses.
 fn without_nulls(spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let Some(members) = spec.as_object_mut() {
@@ -338,7 +338,7 @@ fn without_nulls(spec: &Value) -> Value {
 // operator#29-32, operator#34, operator#37, operator#38, operator#42, operator#44, operator#45, operator#54: the texts
 // of the policy are those of the operator.
 #[test]
-fn what_is_not_valid_is_warned_of_in_the_operators_words() {
+fn warn_policy_warns_of_invalid_configuration_with_texts_of_operator() {
     let admission = Admission::start("admission-warn", "admission-policy.yaml");
     for (spec, texts) in table() {
         assert_eq!(verdict(&spec), texts, "the operator, {spec}");
@@ -348,7 +348,7 @@ fn what_is_not_valid_is_warned_of_in_the_operators_words() {
         assert_eq!(
             admission.create("v1", "other", &spec),
             Ok(Vec::new()),
-            "nobody reads it: {spec}"
+            "the text is unreadable: {spec}"
         );
     }
     for spec in good() {
@@ -356,7 +356,7 @@ fn what_is_not_valid_is_warned_of_in_the_operators_words() {
         assert_eq!(verdict(&spec), Vec::<String>::new(), "the operator, {spec}");
         assert_eq!(admission.create("v1", "cluster", &spec), Ok(Vec::new()), "{spec}");
     }
-    // A message has no line breaks, and an end.
+    // A message has no line breaks, and a maximum length.
     let fallback = ["the configuration is not valid, as its status will say"];
     for policy in ["a\nb".to_owned(), "long ".repeat(2000)] {
         assert_eq!(
@@ -364,7 +364,7 @@ fn what_is_not_valid_is_warned_of_in_the_operators_words() {
             fallback
         );
     }
-    // What would cost too much to be looked at passes; the operator looks at it.
+    // A value whose evaluation would cost too much is accepted; the operator validates it.
     for endless in ["1", "x", "1h", "µ"] {
         let endless = intervals(&endless.repeat(150_000), "1h", "1h", "1h");
         assert_eq!(admission.create("v1", "cluster", &endless), Ok(Vec::new()));
@@ -377,7 +377,7 @@ fn what_is_not_valid_is_warned_of_in_the_operators_words() {
         assert_eq!(admission.texts("v1", &endless).len(), 1);
     }
 
-    // As kubectl prints it.
+    // In the form of kubectl.
     let object = json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": "NetworkAddonsConfig", "metadata": { "name": "cluster" },
         "spec": { "imagePullPolicy": "BAD", "multusDynamicNetworks": {} },
@@ -409,10 +409,10 @@ fn what_is_not_valid_is_warned_of_in_the_operators_words() {
 }
 
 #[test]
-fn what_is_not_valid_can_be_refused() {
+fn deny_policy_refuses_invalid_configuration() {
     let admission = Admission::start("admission-deny", "admission-policy-deny.yaml");
     for (spec, texts) in table() {
-        // Of several, the server tells the first.
+        // Of several texts, the server returns the first.
         let refusal = format!("ValidatingAdmissionPolicy '{PREFIX} denied request: {}", texts[0]);
         let error = admission.create("v1", "cluster", &spec).expect_err("a refusal");
         assert!(error.ends_with(&refusal), "{spec}: {error}");
@@ -424,7 +424,7 @@ fn what_is_not_valid_can_be_refused() {
 }
 
 #[test]
-fn what_was_stored_before_can_still_be_labelled_cured_and_deleted() {
+fn deny_policy_allows_labelling_correcting_and_deleting_invalid_configuration() {
     let admission = Admission::start("admission-stored", "admission-policy.yaml");
     admission.fixture.configure(&json!({ "imagePullPolicy": "BAD" }));
     let kubectl = admission.fixture.kubectl();
@@ -443,7 +443,7 @@ fn what_was_stored_before_can_still_be_labelled_cured_and_deleted() {
     };
     let mut tries = 0;
     wait::until("a refusal", DEADLINE, || {
-        // Another one each time: what does not change is not looked at.
+        // A different value each time: an unchanged one is not validated.
         tries += 1;
         let policy = format!("WORSE{tries}");
         match change(&json!({ "imagePullPolicy": policy })) {
@@ -626,7 +626,7 @@ fn policy_and_operator_agree_about_any_specification() {
     let outcome = runner.run(
         &(specification(), select(vec!["v1", "v1alpha1"])),
         |(spec, version)| {
-            // A message with a line break is another one.
+            // A message with a line break becomes the fallback.
             let expected: Vec<_> = verdict(&spec)
                 .into_iter()
                 .map(|text| {

@@ -1,5 +1,4 @@
-//! The certificate that the operator issues for the webhook of KubeVirt IPAM, and how it trades places with
-//! cert-manager.
+//! The certificate that the operator issues for the webhook of KubeVirt IPAM, and the changes to and from cert-manager.
 
 use cluster::wait;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -26,13 +25,13 @@ fn annotation(configuration: &Value) -> &Value {
     &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
 }
 
-/// A TLS handshake with what a Secret holds on one side and what a bundle holds on the other.
+/// A TLS handshake between the certificate of a Secret and the trust of a bundle.
 fn handshake(secret: &Value, bundle: &[u8], host: &str) -> Result<(), String> {
     let [certificates, key] = ["tls.crt", "tls.key"].map(|key| bytes(&secret["data"][key]));
     tls_client::handshake(&certificates, &key, bundle, host)
 }
 
-/// What is served, and what is trusted; read in this order, the second trusts the first at any time.
+/// The serving certificate and the trusted bundle; read in this order, the second always trusts the first.
 fn pair(fixture: &Fixture) -> Result<(Value, Value), String> {
     let secret = fixture.operand("secret", SERVING).ok_or("no certificate")?;
     let configuration = fixture
@@ -41,7 +40,7 @@ fn pair(fixture: &Fixture) -> Result<(Value, Value), String> {
     Ok((secret, configuration))
 }
 
-/// A handshake under every name by which the Service is called.
+/// A handshake under every name of the Service.
 fn verify(fixture: &Fixture, secret: &Value, configuration: &Value) -> Result<(), String> {
     let namespace = fixture.namespace;
     for domain in ["svc", "svc.cluster.local"] {
@@ -51,7 +50,7 @@ fn verify(fixture: &Fixture, secret: &Value, configuration: &Value) -> Result<()
     Ok(())
 }
 
-/// Waits until what is served is trusted, and something else holds as well.
+/// Waits until the serving certificate is trusted, and another condition is met.
 fn wait_for_trust(
     fixture: &Fixture,
     what: &str,
@@ -85,7 +84,7 @@ fn native(namespace: &'static str, spec: &Value) -> Fixture {
 
 // operator#77, the native flavour
 #[test]
-fn the_native_webhook_has_a_certificate_that_the_api_server_trusts() {
+fn native_webhook_has_certificate_that_api_server_trusts() {
     let fixture = native("certificates-native", &json!({ "kubevirtIpamController": {} }));
     let (secret, _) = wait_for_trust(&fixture, "a trusted certificate", |_, _| true);
     assert_eq!(secret["type"], "kubernetes.io/tls");
@@ -114,7 +113,7 @@ fn the_native_webhook_has_a_certificate_that_the_api_server_trusts() {
         assert_eq!(inventory.contains(text), held, "{text}: {inventory}");
     }
 
-    // Nothing is asked or written for a change that concerns nothing, except what is repaired.
+    // An unrelated change causes no request, except for repairs.
     let mark = fixture.mark();
     patch(
         &fixture,
@@ -147,7 +146,7 @@ fn the_native_webhook_has_a_certificate_that_the_api_server_trusts() {
 }
 
 #[test]
-fn what_is_deleted_or_damaged_is_repaired_at_once() {
+fn deleted_or_damaged_certificate_is_repaired_at_once() {
     let fixture = native("certificates-repair", &json!({ "kubevirtIpamController": {} }));
     let (mut secret, _) = wait_for_trust(&fixture, "a trusted certificate", |_, _| true);
     let served = |secret: &Value| secret["data"].clone();
@@ -183,7 +182,7 @@ fn what_is_deleted_or_damaged_is_repaired_at_once() {
         damage();
         let (renewed, configuration) =
             wait_for_trust(&fixture, what, |secret, _| served(secret) != served(&before));
-        // The pods serve the old one for a while yet.
+        // The pods still serve the old one for a while.
         verify(&fixture, &before, &configuration).unwrap_or_else(|error| panic!("{what}: {error}"));
         secret = renewed;
     }
@@ -211,9 +210,9 @@ fn what_is_deleted_or_damaged_is_repaired_at_once() {
 }
 
 #[test]
-fn certificates_rotate_without_a_failed_handshake_also_while_the_configuration_is_rejected() {
-    // A new certificate every ten seconds, a new authority every fifteen. What they replace is good for half a minute
-    // yet: as long may the machine stand still without a failed handshake.
+fn certificates_rotate_without_failed_handshake_while_configuration_is_rejected() {
+    // A new certificate every ten seconds, a new certificate authority every fifteen. The replaced ones stay valid for
+    // half a minute: the machine may pause for as long without a failed handshake.
     let spec = |policy: &str| {
         json!({
             "kubevirtIpamController": {}, "imagePullPolicy": policy,
@@ -231,7 +230,7 @@ fn certificates_rotate_without_a_failed_handshake_also_while_the_configuration_i
             .next()
             .and_then(Result::ok)
     };
-    // Nobody collects garbage here: the configuration may be that of an earlier test, with its authorities.
+    // No garbage is collected here: the configuration may be that of an earlier test, with its certificate authorities.
     let held = |configuration: &Value| CertificateDer::pem_slice_iter(&bundle(configuration)).count();
     let at_first = held(&last.1);
     let (mut certificates, mut authorities) = (1, 1);
@@ -265,7 +264,7 @@ fn certificates_rotate_without_a_failed_handshake_also_while_the_configuration_i
     ]);
 }
 
-/// A certificate as cert-manager's self-signed issuers make them.
+/// A certificate in the form of cert-manager's self-signed issuers.
 fn of_cert_manager(fixture: &Fixture) -> (Value, Vec<u8>) {
     let hosts =
         ["svc", "svc.cluster.local"].map(|domain| format!("{SERVICE}.{}.{domain}", fixture.namespace));
@@ -286,7 +285,7 @@ fn of_cert_manager(fixture: &Fixture) -> (Value, Vec<u8>) {
 
 // operator#77
 #[test]
-fn cert_manager_and_the_operator_trade_places() {
+fn certificates_move_between_cert_manager_and_operator() {
     let mut fixture = Fixture::installed("certificates-places");
     fixture.configure(&json!({ "kubevirtIpamController": {} }));
     fixture.start_images(ESTABLISHED);
@@ -302,7 +301,7 @@ fn cert_manager_and_the_operator_trade_places() {
     rejected.unwrap_or_else(|error| panic!("{error}"));
     assert!(
         fixture.operand("mutatingwebhookconfiguration", WEBHOOK).is_none(),
-        "it would block everybody"
+        "it would block all users"
     );
     assert!(fixture.operand("secret", SERVING).is_none());
 
@@ -321,7 +320,7 @@ fn cert_manager_and_the_operator_trade_places() {
     fixture.roll_out_deployments(&[DEPLOYMENT]);
     fixture.wait_until_available();
 
-    // What cert-manager would do.
+    // The action of cert-manager.
     let (secret, ca) = of_cert_manager(&fixture);
     fixture.kubectl().apply(&secret.to_string()).expect("a Secret");
     let trusting = json!([{
@@ -349,7 +348,7 @@ fn cert_manager_and_the_operator_trade_places() {
     fixture.wait_for_operand("secret", SERVING, |object| {
         (object["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "cnao-operator").then_some(())
     });
-    // Renewed, it tells nothing of cert-manager any more.
+    // After the renewal it has no trace of cert-manager.
     patch(
         &fixture,
         "secret",

@@ -1,4 +1,4 @@
-//! The Helm chart: what Helm makes of it, and that it installs, upgrades and takes over on a real API server.
+//! The Helm chart: its rendered output, and its installation, upgrade and takeover on a real API server.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -64,14 +64,14 @@ fn variable(deployment: &Value, name: &str) -> Value {
 }
 
 #[test]
-fn the_chart_installs_what_the_manifests_install() {
+fn chart_installs_objects_of_manifests() {
     let policies = [
         file("admission-policy.yaml"),
         file("admission-policy-markers.yaml"),
     ];
     let mut manifests = by_name([file("operator.yaml"), policies.concat()].concat());
     let rendered = template(&[]).expect("objects");
-    // The chart knows that there are no established images.
+    // The chart knows that there are no images of upstream.
     for name in ESTABLISHED_RIGHTS {
         assert!(manifests.remove(name).is_some(), "{name}");
     }
@@ -88,7 +88,7 @@ const ESTABLISHED_RIGHTS: [&str; 2] = [
 ];
 
 #[test]
-fn rights_that_few_need_are_there_for_those_alone() {
+fn chart_grants_optional_rights_if_needed() {
     let manifests = by_name(file("operator.yaml"));
     for (image, wider) in [
         ("multus", true),
@@ -108,13 +108,13 @@ fn rights_that_few_need_are_there_for_those_alone() {
     }
     let node_state = "ClusterRole cluster-network-addons-nmstate-operator";
     let create = "--set=networkAddonsConfig.create=true";
-    let wish = "--set-json=networkAddonsConfig.spec={\"nmstate\":{}}";
+    let request = "--set-json=networkAddonsConfig.spec={\"nmstate\":{}}";
     for (values, there) in [
         (&[] as &[&str], true),
         (&["--set=nodeState=false"], false),
         (&[create], false),
-        (&[create, wish], true),
-        (&[create, wish, "--set=nodeState=false"], false),
+        (&[create, request], true),
+        (&[create, request, "--set=nodeState=false"], false),
     ] {
         let rendered = template(values).expect("objects");
         let expected = there.then(|| &manifests[node_state]);
@@ -123,7 +123,7 @@ fn rights_that_few_need_are_there_for_those_alone() {
 }
 
 #[test]
-fn values_decide_about_the_operator() {
+fn chart_values_configure_operator() {
     let digest = format!("sha256:{}", "0".repeat(64));
     let changed = deployment(&[
         "--set=image.repository=r.example:5000/o/weft",
@@ -163,7 +163,7 @@ fn values_decide_about_the_operator() {
 }
 
 #[test]
-fn every_operand_can_have_an_image_of_its_own() {
+fn chart_values_set_image_of_each_operand() {
     for (value, name) in [
         ("multus", "MULTUS_IMAGE"),
         (
@@ -193,7 +193,7 @@ fn every_operand_can_have_an_image_of_its_own() {
 }
 
 #[test]
-fn the_configuration_belongs_to_the_chart_if_asked_for() {
+fn chart_creates_configuration_if_requested() {
     const NAME: &str = "NetworkAddonsConfig cluster";
     assert!(!template(&[]).expect("objects").contains_key(NAME));
     let create = [
@@ -219,7 +219,7 @@ fn the_configuration_belongs_to_the_chart_if_asked_for() {
 }
 
 #[test]
-fn the_admission_policy_warns_denies_or_is_not_there() {
+fn chart_value_selects_admission_policy() {
     let named = |values: &[&str], policy: &str| -> BTreeMap<String, Value> {
         let mut objects = template(values).expect("objects");
         objects.retain(|name, _| name.starts_with("ValidatingAdmissionPolicy") && name.ends_with(policy));
@@ -241,7 +241,7 @@ fn the_admission_policy_warns_denies_or_is_not_there() {
 }
 
 #[test]
-fn nonsense_is_refused_by_its_name() {
+fn chart_refuses_invalid_value_by_its_name() {
     for (value, complaint) in [
         ("--set=images.repository=x", "images"),
         ("--set=image.pullPolicy=Sometimes", "/image/pullPolicy"),
@@ -274,16 +274,16 @@ fn nonsense_is_refused_by_its_name() {
 }
 
 #[test]
-fn helm_finds_nothing_to_complain_about() {
+fn helm_lint_passes() {
     let mut command = helm().command(["lint", "--strict", &deploy("chart")]);
     run::output(&mut command).expect("a clean chart");
 }
 
 #[test]
-fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the_configuration() {
+fn chart_installs_all_at_once_and_uninstall_keeps_configuration() {
     let mut fixture = Fixture::installed("chart-new");
     let kubectl = fixture.kubectl().clone();
-    // As on a cluster that never saw any of it.
+    // As on a new cluster.
     let kinds = "deployment,serviceaccount,role,rolebinding";
     let namespace = ["--namespace", fixture.namespace];
     kubectl
@@ -313,7 +313,7 @@ fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the
     fixture.wait_until_progressing();
     assert!(fixture.operand("daemonset", "multus").is_some());
 
-    // An upgrade changes what is asked for.
+    // An upgrade changes the requested components.
     let spec = "--set-json=networkAddonsConfig.spec={\"linuxBridge\":{}}";
     let values = ["--set=networkAddonsConfig.create=true", spec];
     let upgrade = ["upgrade", "weft", &chart];
@@ -323,7 +323,7 @@ fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the
     let marker = || fixture.operand("daemonset", "bridge-marker").ok_or("no marker");
     wait::until("the marker", DEADLINE, marker).expect("a marker");
 
-    // Without the chart, the operator goes and the network stays.
+    // Without the chart, the operator is deleted, and the network stays.
     helm()
         .run(&kubectl, [&["uninstall", "weft"][..], &namespace].concat())
         .expect("uninstalled");
@@ -332,10 +332,10 @@ fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the
     assert!(fixture.operand("daemonset", "bridge-marker").is_some());
 }
 
-/// The two ways of docs/migration.md, with a Deployment as the established release has it: applied by the client, with a
-/// variable of its own and the entry point of its image.
+/// The two ways of docs/migration.md, with a Deployment in the form of upstream's release: applied by the client, with
+/// a variable of its own and the entry point of its image.
 #[test]
-fn manifests_take_the_place_of_the_established_ones_and_back() {
+fn manifests_replace_those_of_upstream_and_back() {
     let fixture = Fixture::installed("files");
     let kubectl = fixture.kubectl().clone();
     let ours = fixture.operand("deployment", OPERATOR).expect("it")["spec"].clone();
@@ -377,7 +377,7 @@ fn manifests_take_the_place_of_the_established_ones_and_back() {
 }
 
 #[test]
-fn the_chart_takes_over_what_was_applied_from_files() {
+fn chart_adopts_objects_applied_from_files() {
     let fixture = Fixture::installed("chart-takeover");
     let kubectl = fixture.kubectl().clone();
     fixture.configure(&json!({ "multus": {} }));
@@ -391,7 +391,7 @@ fn the_chart_takes_over_what_was_applied_from_files() {
     helm()
         .run(&kubectl, [&install[..], &["--take-ownership"]].concat())
         .expect("taken over");
-    // In place: nothing was deleted.
+    // In place: no object was deleted.
     assert_eq!(uid(Some(fixture.configuration())), configuration);
     assert_eq!(uid(fixture.operand("serviceaccount", OPERATOR)), account);
     helm()

@@ -1,4 +1,4 @@
-//! The command line for people, against what a running operator does.
+//! The command line for people, compared with a running operator.
 
 use std::{fs, path::PathBuf};
 
@@ -40,7 +40,7 @@ impl Files {
         self.put("cr.json", &object.to_string())
     }
 
-    /// A kubeconfig of somebody else.
+    /// A kubeconfig of another user.
     fn kubeconfig(&self, fixture: &Fixture, user: &str) -> String {
         let view = ["config", "view", "--raw", "-o", "json"];
         let mut config = fixture.kubectl().json(view).expect("a kubeconfig");
@@ -49,7 +49,7 @@ impl Files {
     }
 }
 
-/// Somebody who may read everything, and write nothing.
+/// A user who may read everything, and write nothing.
 fn reader(fixture: &Fixture, files: &Files) -> String {
     let objects = json!({ "apiVersion": "v1", "kind": "List", "items": [
         {
@@ -88,7 +88,7 @@ fn manifest(fixture: &Fixture) -> String {
     yaml.clone()
 }
 
-/// An object without what the server fills in, and what needs a cluster.
+/// An object without defaults of the server, and without the fields that need a cluster.
 fn stripped(object: &Value) -> Value {
     let mut object = object.clone();
     let fields = object.as_object_mut().expect("an object");
@@ -107,7 +107,7 @@ fn stripped(object: &Value) -> Value {
     object
 }
 
-/// Where objects like this are in the API.
+/// Path of the collection of an object.
 fn collection(object: &Value) -> String {
     let id = kube_kit::object::ObjectId::of(object);
     let kind = id.known_kind().expect("a kind");
@@ -117,7 +117,7 @@ fn collection(object: &Value) -> String {
 const RANGE: [&str; 2] = ["02:00:00:00:00:00", "02:00:00:00:00:ff"];
 
 #[test]
-fn what_is_rendered_is_what_the_operator_applies() {
+fn render_prints_objects_that_operator_applies() {
     let mut fixture = Fixture::installed("command-line-render");
     let files = Files::new();
     let spec = json!({
@@ -151,7 +151,7 @@ fn what_is_rendered_is_what_the_operator_applies() {
     fixture.roll_out_deployments(&["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"]);
     fixture.wait_until_available();
 
-    // In place of what is there, the server would make of it just that.
+    // The server would store exactly this in place of the existing objects.
     let kubectl = fixture.kubectl();
     let file = files.put("rendered.json", &rendered.text);
     let replaced = kubectl
@@ -162,7 +162,7 @@ fn what_is_rendered_is_what_the_operator_applies() {
         .collect();
     let replaced = replaced.expect("JSON");
     assert_eq!(replaced.len(), objects.len());
-    // The namespace is the installation's: the operator leaves it as it is.
+    // The namespace belongs to the installation: the operator does not change it.
     for object in replaced.iter().filter(|object| object["kind"] != "Namespace") {
         let kind = object["kind"].as_str().expect("a kind");
         let name = object["metadata"]["name"].as_str().expect("a name");
@@ -174,7 +174,7 @@ fn what_is_rendered_is_what_the_operator_applies() {
         assert_eq!(stripped(object), stripped(&live.expect(name)), "{kind} {name}");
     }
 
-    // And nothing is missing, but for the operator's own record.
+    // Nothing is missing, apart from the operator's own record.
     let kinds = "daemonset,deployment,service,role,rolebinding,configmap,serviceaccount,networkpolicy";
     let label = "app.kubernetes.io/managed-by=cnao-operator";
     let live = kubectl
@@ -187,7 +187,7 @@ fn what_is_rendered_is_what_the_operator_applies() {
         assert!(is_record != is_rendered, "{:?}", named(object));
     }
 
-    // The operator wrote them in this very order.
+    // The operator wrote them in the same order.
     let written: Vec<String> = fixture
         .requests_since(mark)
         .into_iter()
@@ -201,7 +201,7 @@ fn what_is_rendered_is_what_the_operator_applies() {
         })
         .filter(|uri| !uri.ends_with("/events"))
         .collect();
-    // Without the record, which comes first; the definition and the namespace may have been there.
+    // Without the record, which comes first; the definition and the namespace may exist already.
     let mut written = written[1..].iter().peekable();
     for object in objects {
         let path = collection(object);
@@ -225,7 +225,7 @@ fn diff(fixture: &Fixture, kubeconfig: &str, more: &[&str]) -> Answer {
 }
 
 #[test]
-fn a_difference_is_what_the_operator_would_change() {
+fn diff_prints_changes_that_operator_would_make() {
     let mut fixture = Fixture::running("command-line-diff");
     let files = Files::new();
     let reader = reader(&fixture, &files);
@@ -239,7 +239,7 @@ fn a_difference_is_what_the_operator_would_change() {
         "No difference: 14 objects are as the operator wants them.\n"
     );
 
-    // A component that is to go.
+    // A component that is removed.
     let file = files.configuration(&json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));
     let change = diff(&fixture, &reader, &["-f", &file]);
     assert_eq!((change.code, change.remarks.as_str()), (1, ""));
@@ -271,7 +271,7 @@ fn a_difference_is_what_the_operator_would_change() {
         "{refused:?}"
     );
 
-    // What somebody changed while there was no operator.
+    // A change by another client while no operator ran.
     fixture.stop();
     let kubectl = fixture.kubectl();
     let namespace = ["-n", fixture.namespace];
@@ -316,7 +316,7 @@ fn a_difference_is_what_the_operator_would_change() {
 }
 
 #[test]
-fn the_status_names_what_is_wrong_and_where() {
+fn status_names_problem_and_its_place() {
     let fixture = Fixture::running("command-line-status");
     let files = Files::new();
     let reader = reader(&fixture, &files);
@@ -413,20 +413,20 @@ fn the_status_names_what_is_wrong_and_where() {
 }
 
 #[test]
-fn whoever_gets_no_answer_is_told_what_to_do() {
+fn failed_command_prints_next_step() {
     let fixture = Fixture::installed("command-line-errors");
     let files = Files::new();
-    let nobody = files.kubeconfig(&fixture, "nobody");
+    let unprivileged = files.kubeconfig(&fixture, "nobody");
     let away = "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: \
                 'https://127.0.0.1:1'}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: \
                 {}}]}";
     let away = files.put("away", away);
     for command in ["diff", "status"] {
         for (kubeconfig, error, advice) in [
-            ("/nowhere", "error: no way to a cluster: ", "--kubeconfig FILE"),
+            ("/nowhere", "error: no usable kubeconfig: ", "--kubeconfig FILE"),
             (&away, "error: the API server does not answer: ", "does it run?"),
             (
-                &nobody,
+                &unprivileged,
                 "error: not allowed to read NetworkAddonsConfig cluster: ",
                 "Ask whoever",
             ),
@@ -438,7 +438,7 @@ fn whoever_gets_no_answer_is_told_what_to_do() {
         }
         let unknown = weft(&[command, "--kubeconfig", &away, "--context", "other"]);
         assert!(
-            unknown.remarks.starts_with("error: no way to a cluster: "),
+            unknown.remarks.starts_with("error: no usable kubeconfig: "),
             "{}",
             unknown.remarks
         );

@@ -1,5 +1,5 @@
-//! Every component, alone and together with the others, with the established images: their programs run anywhere but
-//! here, so what their pods would report is written by the tests.
+//! Every component, alone and together with the others, with the images of upstream: their programs do not run here, so
+//! the tests write the reports of their pods.
 
 use serde_json::{Value, json};
 
@@ -11,8 +11,8 @@ use crate::{
     stubs::Stubs,
 };
 
-/// A component by the field that asks for it, with its objects from operands §1–§8 as `Kind/name`; definitions and the
-/// namespace apart.
+/// A component by its field, with its objects from operands §1–§8 as `Kind/name`, without definitions and the
+/// namespace.
 struct Component {
     field: &'static str,
     objects: &'static [&'static str],
@@ -110,7 +110,7 @@ const COMPONENTS: [Component; 8] = [
     },
 ];
 
-/// What belongs to any specification.
+/// The objects of any specification.
 const ALWAYS: [&str; 3] = [
     "ConfigMap/cluster-networks-addons-operator-applied-cluster",
     "NetworkPolicy/cnao-allow-egress-to-cluster-api",
@@ -130,8 +130,8 @@ impl Component {
     }
 }
 
-/// Starts with the established images and cert-manager's kinds.
-fn established(namespace: &'static str) -> (Fixture, Stubs) {
+/// Starts with the images of upstream and cert-manager's kinds.
+fn upstream(namespace: &'static str) -> (Fixture, Stubs) {
     let mut fixture = Fixture::installed(namespace);
     let definitions = Stubs::with(Stubs::cert_manager);
     fixture.start_images(&IMAGES);
@@ -180,8 +180,8 @@ fn assert_labels(object: &Value) {
     }
 }
 
-/// How often an event of this reason was told.
-fn told(fixture: &Fixture, reason: &str) -> i64 {
+/// How often an event of this reason was emitted.
+fn emitted(fixture: &Fixture, reason: &str) -> i64 {
     let uid = fixture.configuration()["metadata"]["uid"].clone();
     let list = fixture
         .kubectl()
@@ -196,11 +196,11 @@ fn told(fixture: &Fixture, reason: &str) -> i64 {
 
 // operator#8
 #[test]
-fn each_component_alone_has_all_of_its_objects() {
-    let (fixture, _definitions) = established("components-alone");
+fn component_alone_has_all_of_its_objects() {
+    let (fixture, _definitions) = upstream("components-alone");
     for component in &COMPONENTS {
         let field = component.field;
-        // The dynamic networks need multus.
+        // Dynamic networks need multus.
         let needed = (field == "multusDynamicNetworks").then_some(&COMPONENTS[0]);
         let mut spec = json!({ field: {} });
         if let Some(needed) = needed {
@@ -225,7 +225,7 @@ fn each_component_alone_has_all_of_its_objects() {
         }
         fixture.wait_until_available();
     }
-    // Definitions stay for ever, and belong to nobody.
+    // Definitions are kept for ever, and have no owner.
     for name in [
         "network-attachment-definitions.k8s.cni.cncf.io",
         "ipamclaims.k8s.cni.cncf.io",
@@ -239,16 +239,16 @@ fn each_component_alone_has_all_of_its_objects() {
 // operator#10
 #[test]
 fn components_are_added_one_by_one() {
-    let (fixture, _definitions) = established("components-added");
+    let (fixture, _definitions) = upstream("components-added");
     let mut spec = json!({});
     let (mut modified, mut progressing) = (0, 0);
     for component in &COMPONENTS {
         spec[component.field] = json!({});
         fixture.configure(&spec);
         fixture.wait_until_progressing();
-        // Each step is told, also where the same was told before.
+        // Each step has an event, also if the same was emitted before.
         cluster::wait::until(component.field, DEADLINE, || {
-            let now = (told(&fixture, "Modified"), told(&fixture, "Progressing"));
+            let now = (emitted(&fixture, "Modified"), emitted(&fixture, "Progressing"));
             if now.0 > modified && now.1 > progressing {
                 (modified, progressing) = now;
                 Ok(())
@@ -265,13 +265,13 @@ fn components_are_added_one_by_one() {
 
 // operator#12
 #[test]
-fn the_same_specification_again_changes_nothing() {
-    let (fixture, _definitions) = established("components-again");
+fn same_specification_again_changes_nothing() {
+    let (fixture, _definitions) = upstream("components-again");
     fixture.configure(&everything());
     roll_out_everything(&fixture);
     let before = fixture.wait_until_available();
     let mark = fixture.mark();
-    // Written anew, not only compared by kubectl; and once with a change that is none.
+    // Rewritten, not only compared by kubectl; and once with an equivalent change.
     let mut same = before.clone();
     same["metadata"] = json!({ "name": "cluster" });
     crate::fixture::run_with_input(fixture.kubectl(), &["replace", "-f", "-"], &same.to_string())
@@ -285,7 +285,7 @@ fn the_same_specification_again_changes_nothing() {
             "example.com/again=1",
         ])
         .expect("annotated");
-    // A repair shows that the operator has looked at everything since.
+    // A repair shows that the operator has processed everything before.
     let name = "cnao-allow-egress-to-cluster-dns";
     fixture
         .kubectl()
@@ -316,8 +316,8 @@ fn the_same_specification_again_changes_nothing() {
 
 // operator#13, operator#14
 #[test]
-fn everything_goes_with_the_configuration() {
-    let (mut fixture, _definitions) = established("components-deleted");
+fn deletion_of_configuration_deletes_everything() {
+    let (mut fixture, _definitions) = upstream("components-deleted");
     fixture.configure(&everything());
     roll_out_everything(&fixture);
     fixture.wait_until_available();
@@ -361,8 +361,8 @@ fn everything_goes_with_the_configuration() {
 
 // operator#17
 #[test]
-fn an_annotation_on_the_pods_of_macvtap_is_taken_away() {
-    let (fixture, _definitions) = established("components-annotated");
+fn annotation_on_pods_of_macvtap_is_removed() {
+    let (fixture, _definitions) = upstream("components-annotated");
     fixture.configure(&json!({ "macvtap": {} }));
     fixture.roll_out(&["macvtap-cni"]);
     fixture.wait_until_available();
@@ -383,11 +383,11 @@ fn an_annotation_on_the_pods_of_macvtap_is_taken_away() {
     fixture.wait_until_available();
 }
 
-// operator#19, the operator's part: that the pods wait for the ConfigMap is written into the status here, as the
+// operator#19, the operator's part: here the test writes into the status that the pods wait for the ConfigMap, as the
 // controller of DaemonSets would
 #[test]
-fn macvtap_waits_for_the_configuration_that_it_is_told() {
-    let (fixture, _definitions) = established("components-device-plugin");
+fn macvtap_waits_for_configured_config_map() {
+    let (fixture, _definitions) = upstream("components-device-plugin");
     fixture.configure(&json!({ "macvtap": {} }));
     fixture.roll_out(&["macvtap-cni"]);
     fixture.wait_until_available();
@@ -396,7 +396,7 @@ fn macvtap_waits_for_the_configuration_that_it_is_told() {
         let source = &object["spec"]["template"]["spec"]["containers"][0]["envFrom"];
         (source[0]["configMapRef"]["name"] == "another-config").then(|| source.clone())
     });
-    // Not optional: the pods wait until it is there, and it is not ours to make.
+    // Not optional: the pods wait for it, and the operator does not create it.
     assert_eq!(source, json!([{ "configMapRef": { "name": "another-config" } }]));
     assert!(fixture.operand("configmap", "another-config").is_none());
     assert!(
@@ -405,14 +405,14 @@ fn macvtap_waits_for_the_configuration_that_it_is_told() {
             .is_some()
     );
     fixture.wait_until_progressing();
-    // What the controller of DaemonSets reports about a pod that waits.
+    // The report of the DaemonSet controller about a waiting pod.
     fixture.report_waiting("macvtap-cni");
-    let told = "DaemonSet \"components-device-plugin/macvtap-cni\" is not available (awaiting 1 nodes)";
-    // Another message of the same condition is not told at once.
-    cluster::wait::until("the pod that waits to be told about", DEADLINE, || {
+    let expected = "DaemonSet \"components-device-plugin/macvtap-cni\" is not available (awaiting 1 nodes)";
+    // Another message of the same condition is not written at once.
+    cluster::wait::until("the report of the waiting pod", DEADLINE, || {
         let configuration = fixture.wait_until_progressing();
         let message = message(&configuration, "Progressing").clone();
-        if message == told { Ok(()) } else { Err(message) }
+        if message == expected { Ok(()) } else { Err(message) }
     })
     .unwrap_or_else(|error| panic!("{error}"));
     let config = json!({
@@ -430,7 +430,7 @@ fn macvtap_waits_for_the_configuration_that_it_is_told() {
 
 // operator#7, operator#11
 #[test]
-fn what_monitors_comes_with_its_kinds() {
+fn monitoring_is_deployed_once_its_kinds_are_served() {
     let mut fixture = Fixture::installed("components-monitored");
     let _monitoring = Stubs::with(Stubs::monitoring);
     fixture.configure(&json!({}));

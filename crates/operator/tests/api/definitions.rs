@@ -1,4 +1,4 @@
-//! The definition of the configuration resource, as an API server sees it.
+//! The definition of the configuration resource on an API server.
 
 use kube_kit::object::{Kind, NETWORK_ADDONS_CONFIG};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn full_spec() -> Value {
 
 // operator#1, operator#6
 #[test]
-fn both_versions_show_the_same_specification() {
+fn both_versions_have_same_specification() {
     let fixture = Fixture::installed("definitions-versions");
     for (written, read) in [("v1alpha1", "v1"), ("v1", "v1alpha1")] {
         fixture.configure_as(written, "cluster", &full_spec());
@@ -70,7 +70,7 @@ fn both_versions_show_the_same_specification() {
 
 // operator#3
 #[test]
-fn what_is_not_in_the_schema_is_pruned() {
+fn unknown_field_is_pruned() {
     let fixture = Fixture::installed("definitions-pruning");
     fixture.create_raw(&json!({
         "sriov": {}, "multus": {},
@@ -86,7 +86,7 @@ fn what_is_not_in_the_schema_is_pruned() {
     );
 }
 
-/// Paths of all nodes of a schema that kubectl has nothing to say of.
+/// Paths of all nodes of a schema without a description.
 fn without_text(node: &Value, path: &str, gaps: &mut Vec<String>) {
     if node["description"].as_str().is_none_or(str::is_empty) {
         gaps.push(path.to_owned());
@@ -100,7 +100,7 @@ fn without_text(node: &Value, path: &str, gaps: &mut Vec<String>) {
     }
 }
 
-/// Paths of all nodes of a schema that have fields: explaining one of them shows the texts of its fields too.
+/// Paths of all nodes of a schema that have fields: explaining such a node prints the descriptions of its fields too.
 fn with_fields(node: &Value, path: &str, paths: &mut Vec<String>) {
     let mut node = node;
     while let Some(items) = node.get("items") {
@@ -117,7 +117,7 @@ fn with_fields(node: &Value, path: &str, paths: &mut Vec<String>) {
 
 // operator#4
 #[test]
-fn explain_has_a_text_for_everything() {
+fn explain_describes_every_field() {
     let fixture = Fixture::installed("definitions-explain");
     let name = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
     let definition = fixture.object("crd", name).expect("the definition");
@@ -126,17 +126,17 @@ fn explain_has_a_text_for_everything() {
         let schema = &version["schema"]["openAPIV3Schema"];
         let mut gaps = Vec::new();
         without_text(schema, &format!("{name} networkaddonsconfigs"), &mut gaps);
-        // The API server explains it itself.
+        // The API server describes it itself.
         gaps.retain(|path| !path.ends_with("networkaddonsconfigs.metadata"));
         assert_eq!(gaps, Vec::<String>::new());
         let mut paths = Vec::new();
         with_fields(schema, "networkaddonsconfigs", &mut paths);
         assert!(paths.len() > 30, "{paths:?}");
-        // What kubectl makes of it, where it is deepest.
+        // Output of kubectl for the deepest field.
         let deepest = paths.iter().max_by_key(|path| path.matches('.').count());
         let path = deepest.expect("a path");
         let version = format!("--api-version=networkaddonsoperator.network.kubevirt.io/{name}");
-        // The description is published a moment after the kind is served.
+        // The OpenAPI document is published a moment after the kind is served.
         let explain = || fixture.kubectl().run(["explain", path, &version]);
         let text = cluster::wait::until(path, DEADLINE, explain).expect("an explanation");
         let gap = ["<empty>", "<no description>"]
@@ -149,9 +149,9 @@ fn explain_has_a_text_for_everything() {
     }
 }
 
-// Additions to the established definition (operator §1).
+// Additions to upstream's definition (operator §1).
 #[test]
-fn the_short_name_lists_what_matters_in_eighty_columns() {
+fn list_by_short_name_fits_eighty_columns() {
     let fixture = Fixture::installed("definitions-columns");
     fixture.configure(&json!({}));
     let status = json!({ "status": {
@@ -204,7 +204,7 @@ fn the_short_name_lists_what_matters_in_eighty_columns() {
 
 // operator#5
 #[test]
-fn null_is_accepted_in_the_tls_profile() {
+fn null_in_tls_profile_is_accepted() {
     let fixture = Fixture::installed("definitions-null");
     for profile in [
         json!(null),
@@ -220,7 +220,7 @@ fn null_is_accepted_in_the_tls_profile() {
 }
 
 #[test]
-fn values_outside_of_the_schema_are_refused() {
+fn value_outside_of_schema_is_refused() {
     let fixture = Fixture::installed("definitions-values");
     for (spec, complaint) in [
         (

@@ -1,4 +1,4 @@
-//! What kind of cluster it is may change while the operator runs.
+//! Changes of the platform while the operator runs.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn uid(object: &Value) -> Option<Value> {
 
 // operator#11
 #[test]
-fn monitoring_may_come_and_go() {
+fn monitoring_follows_its_kinds() {
     let mut fixture = Fixture::installed("detection-monitoring");
     fixture.set("MACVTAP_CNI_IMAGE", "registry.example/macvtap:1");
     fixture.start();
@@ -56,7 +56,7 @@ fn monitoring_may_come_and_go() {
         }
     }
 
-    // They are watched like everything else.
+    // They are watched like all other kinds.
     let kind = "servicemonitor";
     let before = fixture.operand(kind, MONITOR).as_ref().and_then(uid);
     fixture.remove(kind, MONITOR);
@@ -70,7 +70,7 @@ fn monitoring_may_come_and_go() {
 
 // operator#68
 #[test]
-fn openshift_may_be_recognised_late_and_its_constraints_are_removed() {
+fn openshift_is_detected_late_and_its_constraints_are_removed() {
     let fixture = Fixture::running("detection-openshift");
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     let directory = |volume: &'static str| {
@@ -114,7 +114,7 @@ fn openshift_may_be_recognised_late_and_its_constraints_are_removed() {
 }
 
 #[test]
-fn a_restart_on_openshift_changes_nothing() {
+fn restart_on_openshift_changes_nothing() {
     let mut fixture = Fixture::installed("detection-restart");
     let mut stubs = Stubs::none();
     stubs.openshift();
@@ -128,7 +128,7 @@ fn a_restart_on_openshift_changes_nothing() {
     fixture.stop();
     let mark = fixture.mark();
     fixture.start();
-    // Its answer shows that it has looked at everything.
+    // Its repair shows that the operator has processed everything before.
     fixture.remove("serviceaccount", "linux-bridge");
     fixture.wait_for_operand("serviceaccount", "linux-bridge", uid);
     let after = fixture.wait_until_available();
@@ -147,14 +147,14 @@ fn a_restart_on_openshift_changes_nothing() {
 }
 
 #[test]
-fn a_definition_of_ours_that_is_deleted_comes_back() {
+fn deleted_definition_is_recreated() {
     let fixture = Fixture::running("detection-definition");
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
     let networks = "network-attachment-definitions.k8s.cni.cncf.io";
     let before = fixture.operand("crd", networks).as_ref().and_then(uid);
-    // It may be back before kubectl looks whether it is gone.
+    // It may exist again before kubectl checks whether it is gone.
     let delete = ["delete", "--wait=false", "crd", networks];
     fixture.kubectl().run(delete).expect("deleted");
     fixture.wait_for_operand("crd", networks, |object| {

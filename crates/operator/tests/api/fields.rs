@@ -1,4 +1,4 @@
-//! What fields of the specification do to what is deployed.
+//! Effect of the specification's fields on the deployed objects.
 
 use serde_json::{Value, json};
 
@@ -12,14 +12,14 @@ const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const POOL: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"];
 const RANGE: &str = "kubemacpool-mac-range-config";
 
-fn established(namespace: &'static str) -> (Fixture, Stubs) {
+fn upstream(namespace: &'static str) -> (Fixture, Stubs) {
     let mut fixture = Fixture::installed(namespace);
     let definitions = Stubs::with(Stubs::cert_manager);
     fixture.start_images(&IMAGES);
     (fixture, definitions)
 }
 
-/// What decides where the pods of a workload run: as stored, where nothing is no field.
+/// The scheduling constraints of a workload's pods, as stored: an empty constraint is an absent field.
 fn placement(object: &Value) -> [Value; 3] {
     let pod = &object["spec"]["template"]["spec"];
     let some = |value: &Value| {
@@ -44,8 +44,8 @@ fn wait_for_placement(fixture: &Fixture, kind: &str, name: &str, expected: &[Val
 
 // operator#20, operator#21, operator#22
 #[test]
-fn workloads_run_where_the_placement_says() {
-    let (fixture, _definitions) = established("fields-placement");
+fn placement_is_set_on_workloads() {
+    let (fixture, _definitions) = upstream("fields-placement");
     fixture.configure(&everything());
     let unschedulable =
         json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule" }]);
@@ -57,7 +57,7 @@ fn workloads_run_where_the_placement_says() {
         prefer(10, "control-plane"), prefer(1, "master"),
     ] } });
     for name in DAEMON_SETS {
-        // The established dynamic networks have no selector by default.
+        // Dynamic networks with the image of upstream have no default selector.
         let linux = match name {
             "dynamic-networks-controller-ds" => Value::Null,
             _ => json!({ "kubernetes.io/os": "linux" }),
@@ -130,8 +130,8 @@ fn tls_arguments(object: &Value) -> Vec<String> {
 
 // operator#24
 #[test]
-fn the_tls_profile_reaches_the_servers() {
-    let (fixture, _definitions) = established("fields-tls");
+fn tls_profile_is_passed_to_servers() {
+    let (fixture, _definitions) = upstream("fields-tls");
     let names = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
                  TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,\
                  TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256";
@@ -157,7 +157,7 @@ fn the_tls_profile_reaches_the_servers() {
     }
 }
 
-/// The range that the pool is told.
+/// The range in the pool's configuration.
 fn range(fixture: &Fixture) -> [String; 2] {
     fixture.wait_for_operand("configmap", RANGE, |object| {
         let bound = |key: &str| object["data"][key].as_str().map(str::to_owned);
@@ -173,8 +173,8 @@ fn recorded_range(fixture: &Fixture) -> Value {
 
 // operator#28, operator#35
 #[test]
-fn the_range_of_the_pool_is_drawn_kept_and_changed() {
-    let (mut fixture, _definitions) = established("fields-range");
+fn range_of_pool_is_drawn_kept_and_changed() {
+    let (mut fixture, _definitions) = upstream("fields-range");
     fixture.configure(&json!({ "kubeMacPool": {} }));
     let drawn = range(&fixture);
     let octets: Vec<_> = drawn[0].split(':').collect();
@@ -195,7 +195,7 @@ fn the_range_of_the_pool_is_drawn_kept_and_changed() {
 
     fixture.stop();
     fixture.start_images(&IMAGES);
-    // What is relabelled was written after the restart.
+    // The new label shows that an object was written after the restart.
     let label = [
         "label",
         "networkaddonsconfig",

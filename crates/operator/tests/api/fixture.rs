@@ -1,4 +1,4 @@
-//! A server, an installed operator, and how to look at both.
+//! A server with an installed operator, and access to both.
 
 use std::{
     collections::BTreeSet,
@@ -29,14 +29,14 @@ use stage::{Admin, Hold, Method, Request, Task, until};
 use crate::stubs::wait_for_definitions;
 
 pub(crate) const VERSION: &str = "1.2.3";
-/// Where the operator expects the monitoring stack.
+/// Expected namespace of the monitoring stack.
 pub(crate) const MONITORING_NAMESPACE: &str = "observers";
 pub(crate) const IMAGE: &str = "registry.example/weft:test";
-/// The operator's own pod, where there is one.
+/// The operator's own pod, if it exists.
 pub(crate) const POD: &str = "cluster-network-addons-operator-0";
 const NAME: &str = "cluster-network-addons-operator";
 
-/// An installed operator in a namespace of its own; nobody else has one on its API server at the same time.
+/// An installed operator in a namespace of its own. No other test has one on this API server at the same time.
 pub(crate) struct Fixture {
     pub(crate) namespace: &'static str,
     server: &'static ApiServer,
@@ -48,7 +48,7 @@ pub(crate) struct Fixture {
     hold: Option<Hold>,
     /// How long watches may fail before the operator reports them.
     patience: Duration,
-    /// Workloads that run: kind and name.
+    /// Rolled-out workloads: kind and name.
     rolled_out: Mutex<BTreeSet<(&'static str, String)>>,
 }
 
@@ -77,7 +77,7 @@ impl Fixture {
         }
         fixture.define();
         fixture.forget();
-        // What is in no namespace, nobody collects after an earlier test.
+        // Cluster-scoped objects of an earlier test are not garbage-collected.
         let kinds = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
         let ours = "--selector=app.kubernetes.io/managed-by=cnao-operator";
         fixture.kubectl().delete([kinds, ours]).expect("nothing left");
@@ -131,8 +131,8 @@ impl Fixture {
         self.start_with(version, self.server_url(), |settings| settings);
     }
 
-    /// Starts the operator with these images, whatever the environment says; a variable that is not among them stands
-    /// for our own image.
+    /// Starts the operator with these images, whatever the environment has; a missing variable means the operator's own
+    /// image.
     pub(crate) fn start_images(&mut self, images: &'static [(&'static str, &'static str)]) {
         self.start_with(VERSION, self.server_url(), |settings| {
             let named = |name: &str| {
@@ -144,7 +144,7 @@ impl Fixture {
         });
     }
 
-    /// Starts the operator with another way to the API server.
+    /// Starts the operator with another address of the API server.
     pub(crate) fn start_through(&mut self, url: &str) {
         self.start_with(VERSION, url, |settings| settings);
     }
@@ -166,7 +166,7 @@ impl Fixture {
         self.patience = patience;
     }
 
-    /// Whether the running operator is ready, as its probe says.
+    /// Whether the probe of the running operator succeeds.
     pub(crate) fn is_ready(&self) -> bool {
         self.operator
             .as_ref()
@@ -228,14 +228,14 @@ impl Fixture {
         self.operator = None;
     }
 
-    /// Tells the running operator to end, without waiting for that.
+    /// Signals the running operator to end, without waiting for its end.
     pub(crate) fn interrupt(&self) {
         if let Some(running) = &self.operator {
             running.task.interrupt();
         }
     }
 
-    /// Where the running operator serves its metrics, on this machine.
+    /// Local address of the running operator's metrics.
     pub(crate) fn metrics_address(&self) -> SocketAddr {
         let port = self.operator.as_ref().expect("it runs").metrics.port();
         SocketAddr::from(([127, 0, 0, 1], port))
@@ -266,7 +266,7 @@ impl Fixture {
             .expect("an applied configuration");
     }
 
-    /// Creates a configuration resource exactly as given: nulls, unknown fields and all.
+    /// Creates a configuration resource unchanged, with nulls and unknown fields.
     pub(crate) fn create_raw(&self, spec: &Value) {
         let object = json!({
             "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1",
@@ -294,12 +294,12 @@ impl Fixture {
             .expect("the configuration")
     }
 
-    /// An object that is in no namespace.
+    /// A cluster-scoped object.
     pub(crate) fn object(&self, kind: &str, name: &str) -> Option<Value> {
         self.admin.get(&path(kind, None, name))
     }
 
-    /// An object in the operator's namespace, or in none.
+    /// An object in the operator's namespace, or a cluster-scoped one.
     pub(crate) fn operand(&self, kind: &str, name: &str) -> Option<Value> {
         self.admin.get(&self.path(kind, name))
     }
@@ -308,7 +308,7 @@ impl Fixture {
         path(kind, Some(self.namespace), name)
     }
 
-    /// Waits until the established conditions are these: `Type Status Reason`, sorted by type.
+    /// Waits until upstream's conditions are these: `Type Status Reason`, sorted by type.
     pub(crate) fn wait_for_conditions(&self, expected: &[&str]) -> Value {
         self.wait_for_these(expected, conditions, || {})
     }
@@ -336,14 +336,14 @@ impl Fixture {
         })
     }
 
-    /// Waits until it is Available, and its workloads have been found to run as they were changed last.
+    /// Waits until it is Available, with its workloads observed in their last changed state.
     pub(crate) fn wait_until_available(&self) -> Value {
         let expected = ["Available True", "Degraded False", "Progressing False"];
         self.wait_for_these(&expected, conditions, || self.follow())
     }
 
-    /// Has workloads run that were changed since they were rolled out, as their controller would: the operator may get to
-    /// a change only after a test has written their status.
+    /// Rolls out workloads that changed since their last roll-out, as their controller would: the operator may process
+    /// a change after a test has written their status.
     fn follow(&self) {
         for (kind, name) in &*kube_kit::lock(&self.rolled_out) {
             let Some(object) = self.operand(kind, name) else {
@@ -356,7 +356,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until the status of the configuration resource is so: it may be that of an earlier change for a while.
+    /// Waits until the status of the configuration resource meets the condition: it may be stale for a while.
     pub(crate) fn wait_for_status(&self, mut condition: impl FnMut(&Value) -> bool) {
         self.wait_for_operand("networkaddonsconfig", "cluster", |configuration| {
             condition(&configuration["status"]).then_some(())
@@ -371,7 +371,7 @@ impl Fixture {
         ])
     }
 
-    /// Waits until there is such an operand, and returns it.
+    /// Waits until an operand exists, and returns it.
     pub(crate) fn wait_for_operand<T>(
         &self,
         kind: &str,
@@ -393,7 +393,7 @@ impl Fixture {
         });
     }
 
-    /// Takes a verb on a resource away from the operator, and returns the rules to give back to [`Self::permit`].
+    /// Revokes a verb on a resource from the operator, and returns the rules for [`Self::permit`].
     pub(crate) fn forbid(&self, role: &str, resource: &str, verb: &str) -> Value {
         let rules = self.operand(role, NAME).expect("the role")["rules"].clone();
         let less = rules.as_array().expect("rules").iter().map(|rule| {
@@ -416,14 +416,14 @@ impl Fixture {
         rules
     }
 
-    /// Gives a role of the operator these rules.
+    /// Sets the rules of a role of the operator.
     pub(crate) fn permit(&self, role: &str, rules: &Value) {
         self.patch(role, NAME, &json!({ "rules": rules }));
     }
 
-    /// Makes the operator try again now what failed: nothing tells it that it may do more.
+    /// Makes the operator retry failed steps now: it is not notified of new rights.
     pub(crate) fn nudge(&self) {
-        // No label that goes on to what is deployed.
+        // A label that is not copied to operands.
         let label = json!({ "example.org/nudge": self.mark().to_string() });
         self.patch(
             "networkaddonsconfig",
@@ -442,7 +442,7 @@ impl Fixture {
         self.admin.delete(&self.path(kind, name));
     }
 
-    /// Writes the status of workloads as a node would that runs all of them.
+    /// Writes the status of workloads whose pods all run.
     pub(crate) fn roll_out(&self, daemon_sets: &[&str]) {
         self.roll_out_all("daemonset", daemon_sets);
     }
@@ -474,7 +474,7 @@ impl Fixture {
         self.report("daemonset", daemon_set, &status);
     }
 
-    /// Writes what the node state operator would say of what it deploys: whether it is available.
+    /// Writes the condition of the node state operator about its operands: whether they are available.
     pub(crate) fn report_node_state(&self, available: &str, message: &str) {
         self.wait_for_operand("nmstate", "nmstate", |_| Some(()));
         let condition = json!({ "type": "Available", "status": available, "message": message });
@@ -532,7 +532,7 @@ impl Fixture {
         });
     }
 
-    /// Where the audit log ends now.
+    /// The current end of the audit log.
     pub(crate) fn mark(&self) -> u64 {
         self.admin.mark()
     }
@@ -565,7 +565,7 @@ pub(crate) fn run_with_input(kubectl: &Kubectl, arguments: &[&str], input: &str)
         .map_err(|error| error.to_string())?;
     let mut standard_input = child.stdin.take().ok_or("no standard input")?;
     let input = input.to_owned();
-    // Apart, because kubectl may answer before it has read all.
+    // In a thread of its own, because kubectl may answer before it has read everything.
     let writer = std::thread::spawn(move || standard_input.write_all(input.as_bytes()));
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     let written = writer.join().map_err(|_| "no writer")?;
@@ -582,24 +582,24 @@ pub(crate) fn run_with_input(kubectl: &Kubectl, arguments: &[&str], input: &str)
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.operator = None;
-        // The next fixture insists on it; here it would hide why a test failed.
+        // The next fixture requires it; a panic here would hide the failure of the test.
         let all = object::NETWORK_ADDONS_CONFIG.path(None);
         self.admin.send(Method::DELETE, &all, None);
     }
 }
 
-/// Where the object of a kind, by the name that kubectl takes, is served.
+/// The path of an object, by the name of its kind in kubectl.
 fn path(kind: &str, namespace: Option<&str>, name: &str) -> String {
     let is_meant = |known: &&Kind| known.kind.eq_ignore_ascii_case(kind);
     let found = match kind {
         "crd" => Some(&object::CUSTOM_RESOURCE_DEFINITION),
         _ => object::ALL.iter().find(is_meant),
     };
-    let kind = found.unwrap_or_else(|| panic!("nobody knows {kind}"));
+    let kind = found.unwrap_or_else(|| panic!("unknown kind {kind}"));
     format!("{}/{name}", kind.path(namespace))
 }
 
-/// The status of a workload all of whose pods run, in their newest form.
+/// The status of a workload whose pods all run in their newest revision.
 fn running(kind: &str, workload: &Value) -> Value {
     let generation = &workload["metadata"]["generation"];
     if kind == "daemonset" {
@@ -628,9 +628,9 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "OPERATOR_IMAGE" => IMAGE,
         "MONITORING_NAMESPACE" => MONITORING_NAMESPACE,
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
-        // Established images run in two components, our own in the others.
+        // Two components have images of upstream, the others the operator's own.
         "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE" => "registry.example/dynamic-networks:test",
-        // Only where a test makes this pod.
+        // Only if a test creates this pod.
         "POD_NAME" => POD,
         "MACVTAP_CNI_IMAGE" => "registry.example/macvtap:test",
         _ => return None,
@@ -638,7 +638,7 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// `Type Status Reason` of each established condition, sorted by type.
+/// `Type Status Reason` of upstream's conditions, sorted by type.
 pub(crate) fn conditions(configuration: &Value) -> Vec<String> {
     let mut all = all_conditions(configuration);
     all.retain(|line| !is_of_component(line));

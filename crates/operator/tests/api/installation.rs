@@ -1,5 +1,5 @@
-//! Installations that other operators made, as an API server holds them: the objects are fixtures, written by hand from
-//! the specification; labels and owners are put on here, by the rules of operator §8.2 and §8.3.
+//! Installations of other operators, as an API server holds them: the objects are fixtures, written by hand from the
+//! specification; labels and owners are added here, by the rules of operator §8.2 and §8.3.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     stubs::wait_for_definitions,
 };
 
-/// Images of the established installation, by the variables that name them.
+/// Images of upstream's installation, by their variables.
 pub(crate) const IMAGES: [(&str, &str); 10] = [
     ("MULTUS_IMAGE", "registry.example/multus:4"),
     (
@@ -54,7 +54,7 @@ pub(crate) fn everything() -> Value {
 
 pub(crate) const VERSION_LABEL: &str = "networkaddonsoperator.network.kubevirt.io/version";
 
-/// Kinds of which an operator makes objects. Not every server has the last three.
+/// Kinds of an operator's objects. Not every server has the last three.
 const KINDS: [Kind; 15] = [
     object::SERVICE_ACCOUNT,
     object::CONFIG_MAP,
@@ -79,8 +79,8 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// All eight components of today's established release, with traces of other people.
-    pub(crate) fn established(fixture: &Fixture) -> Self {
+    /// All eight components of upstream's current release, with changes by other clients.
+    pub(crate) fn of_upstream(fixture: &Fixture) -> Self {
         Self::stamped(
             fixture,
             "0.102.0",
@@ -98,7 +98,7 @@ impl Installation {
         )
     }
 
-    /// Objects as a release deploys them that puts all labels of today on them.
+    /// Objects of a release that sets all current labels.
     pub(crate) fn stamped(fixture: &Fixture, version: &str, files: &[&str]) -> Self {
         let mut installation = Self::read(fixture, files);
         let owner = owner(fixture, "v1");
@@ -108,7 +108,7 @@ impl Installation {
         installation
     }
 
-    /// An installation of an earlier release, which put nothing but its version on its objects.
+    /// Objects of an earlier release, which set no label but its version.
     pub(crate) fn earlier(fixture: &Fixture, version: &str, files: &[&str]) -> Self {
         let mut installation = Self::read(fixture, files);
         let owner = owner(fixture, "v1alpha1");
@@ -119,7 +119,7 @@ impl Installation {
         installation
     }
 
-    /// Objects that nobody owns and that have no labels of an operator.
+    /// Objects without an owner and without labels of an operator.
     pub(crate) fn read(fixture: &Fixture, files: &[&str]) -> Self {
         let script = format!(
             "host_dir=/opt/cni/bin\n{}",
@@ -141,7 +141,7 @@ impl Installation {
         Self { objects }
     }
 
-    /// Makes the objects, instead of any of the same names.
+    /// Creates the objects, and replaces objects of the same names.
     pub(crate) fn create(&self, fixture: &Fixture) {
         self.delete(fixture);
         self.send(fixture, &["create", "-f", "-"]);
@@ -151,7 +151,7 @@ impl Installation {
         self.send(fixture, &["delete", "--ignore-not-found", "-f", "-"]);
     }
 
-    /// Defines kinds: those that are there already are changed, with all that is in them.
+    /// Applies definitions, and changes existing ones with all of their content.
     pub(crate) fn define(&self, fixture: &Fixture) {
         self.send(fixture, &["apply", "-f", "-"]);
         wait_for_definitions(fixture.admin());
@@ -171,7 +171,7 @@ fn owner(fixture: &Fixture, version: &str) -> Value {
     })
 }
 
-/// What the established operator puts on what it renders.
+/// The metadata that upstream's operator adds to rendered objects.
 fn stamp(object: &mut Value, version: &str, owner: &Value) {
     let metadata = &mut object["metadata"];
     let pool = metadata["labels"]["control-plane"] == "mac-controller-manager";
@@ -203,15 +203,15 @@ pub(crate) fn owned(fixture: &Fixture) -> BTreeMap<String, Value> {
     owned_by(fixture, &fixture.configuration()["metadata"]["uid"])
 }
 
-/// The live objects that the configuration resource of this uid owns, which may be gone.
+/// The live objects of the configuration resource with this uid, which may be gone.
 pub(crate) fn owned_by(fixture: &Fixture, uid: &Value) -> BTreeMap<String, Value> {
     let mut owned = BTreeMap::new();
     for kind in KINDS {
-        // A kind that is not defined has no objects.
+        // A kind without a definition has no objects.
         let list = fixture.admin().get(&kind.path(None)).unwrap_or_default();
         for object in list["items"].as_array().into_iter().flatten() {
             if object["metadata"]["ownerReferences"][0]["uid"] == *uid {
-                // An item of a list does not say what it is.
+                // An item of a list has no kind.
                 let mut object = object.clone();
                 object["apiVersion"] = json!(kind.api_version());
                 object["kind"] = json!(kind.kind);
@@ -222,7 +222,7 @@ pub(crate) fn owned_by(fixture: &Fixture, uid: &Value) -> BTreeMap<String, Value
     owned
 }
 
-/// What an object says, without what the server, a moment or our own bookkeeping put there.
+/// The content of an object without fields of the server, timestamps and Weft's own annotations.
 pub(crate) fn plain(object: &Value) -> Value {
     let mut plain = object.clone();
     let mut remove = |pointer: &str, keys: &[&str]| {
@@ -255,7 +255,7 @@ pub(crate) fn plain(object: &Value) -> Value {
         metadata.retain(|_, value| *value != Value::Object(Map::new()));
     }
     if let Some(data) = plain.pointer_mut("/data").and_then(Value::as_object_mut) {
-        // The order and the blanks of JSON in a text are nobody's business.
+        // Order and white space of JSON in a text are irrelevant.
         for text in data.values_mut() {
             if let Some(Ok(json @ Value::Object(_))) = text.as_str().map(serde_json::from_str::<Value>) {
                 *text = json;
@@ -271,7 +271,7 @@ pub(crate) fn assert_same(found: &BTreeMap<String, Value>, expected: &BTreeMap<S
     assert!(different.is_empty(), "{different:#?}");
 }
 
-/// The objects that one installation alone has, and the fields in which the others differ.
+/// The objects that only one installation has, and the fields in which the others differ.
 pub(crate) fn differences(
     found: &BTreeMap<String, Value>,
     expected: &BTreeMap<String, Value>,
@@ -287,7 +287,7 @@ pub(crate) fn differences(
     different
 }
 
-/// Notes the places in which two values differ.
+/// Adds the paths at which two values differ.
 fn compare(path: &str, found: &Value, expected: &Value, different: &mut Vec<String>) {
     match (found, expected) {
         (Value::Object(left), Value::Object(right)) => {
@@ -309,7 +309,7 @@ fn compare(path: &str, found: &Value, expected: &Value, different: &mut Vec<Stri
     }
 }
 
-/// Kind and name of each workload with its uid, and its pods' selector.
+/// Kind and name of each workload with its uid, and the selector of its pods.
 pub(crate) fn identities(objects: &BTreeMap<String, Value>) -> BTreeMap<String, (Value, Value)> {
     let workloads = objects.iter().filter(|(_, object)| is_workload(object));
     workloads

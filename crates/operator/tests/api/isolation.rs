@@ -1,4 +1,4 @@
-//! What goes wrong with one component concerns that component alone.
+//! A failure of one component affects that component alone.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ const REJECTED: [&str; 3] = [
 
 // operator#77, with the established image
 #[test]
-fn a_missing_kind_stops_one_component_and_it_heals_when_the_kind_is_served() {
+fn missing_kind_stops_one_component_until_it_is_served() {
     let mut fixture = Fixture::installed("isolation-kind");
     fixture.set("KUBEVIRT_IPAM_CONTROLLER_IMAGE", "registry.example/ipam:1");
     fixture.start();
@@ -51,10 +51,10 @@ fn a_missing_kind_stops_one_component_and_it_heals_when_the_kind_is_served() {
     let webhook = "kubevirt-ipam-controller-mutating-webhook-configuration";
     assert!(
         fixture.operand("mutatingwebhookconfiguration", webhook).is_none(),
-        "a webhook that nobody can trust would block everybody"
+        "a webhook without a trusted certificate would block all users"
     );
 
-    // Others are removed, too, and repaired.
+    // Other components are removed and repaired too.
     fixture.configure(&json!({ "multus": {}, "kubevirtIpamController": {} }));
     for name in BRIDGE {
         fixture.wait_until_gone("daemonset", name);
@@ -82,14 +82,14 @@ fn a_missing_kind_stops_one_component_and_it_heals_when_the_kind_is_served() {
         "MultusAvailable True",
         "NetworkPoliciesAvailable True",
     ]);
-    // From now on they are watched like everything else.
+    // From now on they are watched like all other kinds.
     let issuer = "kubevirt-ipam-controller-selfsigned-issuer";
     fixture.remove("issuer", issuer);
     fixture.wait_for_operand("issuer", issuer, |object| {
         object["metadata"]["deletionTimestamp"].is_null().then_some(())
     });
 
-    // The kind goes in mid-flight, with all its objects.
+    // The kind is deleted in flight, with all its objects.
     stubs.undefine();
     fixture.wait_for_conditions(&REJECTED);
     fixture.remove("daemonset", "multus");
@@ -104,7 +104,7 @@ fn a_missing_kind_stops_one_component_and_it_heals_when_the_kind_is_served() {
 }
 
 #[test]
-fn node_states_that_must_not_be_listed_concern_nobody_else() {
+fn forbidden_list_of_nmstates_stops_one_component() {
     let mut stubs = Stubs::none();
     let mut fixture = Fixture::installed("isolation-list");
     stubs.node_state();
@@ -115,7 +115,7 @@ fn node_states_that_must_not_be_listed_concern_nobody_else() {
     fixture.wait_until_available();
     fixture.wait_for_operand("nmstate", "nmstate", |_| Some(()));
 
-    // What a watch knows already is believed.
+    // Without a restart the operator uses the objects of its watch.
     fixture.stop();
     let rules = fixture.forbid("clusterrole", "nmstates", "list");
     fixture.configure(&json!({ "multus": {}, "nmstate": {} }));
@@ -138,7 +138,7 @@ fn node_states_that_must_not_be_listed_concern_nobody_else() {
         complaint.contains("nmstates.nmstate.io is forbidden"),
         "{complaint}"
     );
-    // What can't be looked at is not superfluous.
+    // Objects whose state cannot be read are not pruned.
     assert!(fixture.operand("nmstate", "nmstate").is_some());
 
     fixture.permit("clusterrole", &rules);
@@ -152,7 +152,7 @@ fn node_states_that_must_not_be_listed_concern_nobody_else() {
 }
 
 #[test]
-fn leftovers_that_must_not_be_removed_hold_up_one_component() {
+fn forbidden_deletion_of_leftovers_stops_one_component() {
     let mut fixture = Fixture::installed("isolation-leftovers");
     let namespace = fixture.namespace;
     let thin = json!({
@@ -198,7 +198,7 @@ fn leftovers_that_must_not_be_removed_hold_up_one_component() {
 }
 
 #[test]
-fn what_cannot_be_removed_keeps_nothing_else() {
+fn failed_deletion_does_not_block_others() {
     let fixture = Fixture::running("isolation-prune");
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     fixture.roll_out(&["multus"]);
@@ -235,7 +235,7 @@ fn what_cannot_be_removed_keeps_nothing_else() {
 }
 
 #[test]
-fn a_status_that_cannot_be_written_keeps_nothing_from_being_repaired() {
+fn failed_status_write_does_not_block_repairs() {
     let fixture = Fixture::running("isolation-status");
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);

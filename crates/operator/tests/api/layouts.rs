@@ -1,4 +1,4 @@
-//! Nodes that keep CNI and the container runtime elsewhere (operator §12).
+//! Nodes with other paths of CNI and of the container runtime (operator §12).
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn config(fixture: &Fixture, name: &str, key: &str) -> Value {
 }
 
 #[test]
-fn directories_and_socket_are_those_of_the_operators_node() {
+fn directories_and_socket_follow_node_of_operator() {
     let mut fixture = Fixture::installed("layouts-k3s");
     place_operator(&fixture, "v1.33.1+k3s1", "containerd://2.0.5-k3s1", &json!({}));
     fixture.start();
@@ -102,7 +102,7 @@ fn directories_and_socket_are_those_of_the_operators_node() {
         "dynamic-networks-config.json",
     );
     assert_eq!(dynamic["criSocketPath"], format!("/host{socket}"));
-    // The socket is written down, the directories are not: a field of the user's is never made up.
+    // The socket is recorded, the directories are not: the operator never fills in a user's field.
     let applied = config(
         &fixture,
         "cluster-networks-addons-operator-applied-cluster",
@@ -111,7 +111,7 @@ fn directories_and_socket_are_those_of_the_operators_node() {
     assert_eq!(applied["multusDynamicNetworks"]["hostCRISocketPath"], socket);
     assert_eq!(applied.get("cniDirectories"), None);
 
-    // The user knows better.
+    // The specification overrides the detected paths.
     fixture.configure(&json!({
         "multus": {}, "linuxBridge": {}, "cniDirectories": { "bin": "/srv/cni/bin", "conf": "/srv/cni/net.d" },
     }));
@@ -123,7 +123,7 @@ fn directories_and_socket_are_those_of_the_operators_node() {
         (host_paths(&fixture, "kube-cni-linux-bridge-plugin", &["cnibin"]) == ["/srv/cni/bin"]).then_some(())
     });
 
-    // But not anything.
+    // Invalid paths are refused.
     fixture.configure(&json!({ "multus": {}, "cniDirectories": { "bin": "opt/cni/bin" } }));
     let configuration = fixture.wait_for_conditions(&[
         "Available False Failing",
@@ -141,7 +141,7 @@ fn directories_and_socket_are_those_of_the_operators_node() {
 }
 
 #[test]
-fn a_socket_that_was_applied_before_stays() {
+fn applied_socket_is_kept() {
     let mut fixture = Fixture::running("layouts-socket");
     fixture.configure(&json!({ "multus": {}, "multusDynamicNetworks": {} }));
     fixture.wait_until_progressing();

@@ -8,7 +8,7 @@ const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const BRIDGE: [&str; 2] = ["kube-cni-linux-bridge-plugin", "bridge-marker"];
 
 #[test]
-fn an_empty_specification_is_available() {
+fn empty_specification_is_available() {
     let fixture = Fixture::running("lifecycle-empty");
     fixture.configure(&json!({}));
     let configuration = fixture.wait_until_available();
@@ -43,7 +43,7 @@ fn an_empty_specification_is_available() {
 
 // operator#15, operator#69
 #[test]
-fn components_come_and_go_one_by_one() {
+fn components_are_added_and_removed_one_by_one() {
     let fixture = Fixture::running("lifecycle-components");
     fixture.configure(&json!({ "multus": {} }));
     let configuration = fixture.wait_until_progressing();
@@ -136,7 +136,7 @@ fn components_come_and_go_one_by_one() {
 
 // operator#16, operator#84
 #[test]
-fn a_restart_changes_nothing() {
+fn restart_changes_nothing() {
     let mut fixture = Fixture::running("lifecycle-restart");
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     fixture.roll_out(&["multus"]);
@@ -146,8 +146,7 @@ fn a_restart_changes_nothing() {
 
     let mark = fixture.mark();
     fixture.start();
-    // Once the operator answers to a change, it has looked at everything: it wrote nothing but the
-    // answer.
+    // Once the operator reacts to a change, it has processed everything before: it wrote only the reaction.
     fixture
         .kubectl()
         .run([
@@ -185,7 +184,7 @@ fn a_restart_changes_nothing() {
 }
 
 #[test]
-fn a_new_version_relabels_everything() {
+fn new_version_relabels_everything() {
     let mut fixture = Fixture::running("lifecycle-upgrade");
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
@@ -213,7 +212,7 @@ fn a_new_version_relabels_everything() {
 
 // operator#25, operator#27
 #[test]
-fn labels_follow_the_configuration_resource_and_spare_the_own_namespace() {
+fn labels_follow_configuration_resource_except_on_own_namespace() {
     let fixture = Fixture::running("lifecycle-labels");
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_until_progressing();
@@ -267,7 +266,7 @@ fn labels_follow_the_configuration_resource_and_spare_the_own_namespace() {
         .expect("labelled");
     fixture.wait_for_operand("namespace", namespace, |object| {
         let labels = object["metadata"]["labels"].as_object().expect("labels");
-        // The installation labels it with its name, the API server too.
+        // The installation labels it with its name, as the API server does.
         let ours = [
             "prometheus.cnao.io",
             "control-plane",
@@ -285,7 +284,7 @@ fn labels_follow_the_configuration_resource_and_spare_the_own_namespace() {
 }
 
 #[test]
-fn a_configuration_can_be_deleted_and_created_again() {
+fn configuration_can_be_deleted_and_created_again() {
     let fixture = Fixture::running("lifecycle-again");
     fixture.configure(&json!({ "multus": {}, "imagePullPolicy": "Always" }));
     fixture.roll_out(&["multus"]);
@@ -295,7 +294,7 @@ fn a_configuration_can_be_deleted_and_created_again() {
         .delete(["networkaddonsconfig", "cluster"])
         .expect("deleted");
 
-    // Nothing collects garbage here: what access does not depend on is still there, and belongs to nobody.
+    // No garbage is collected here: objects that do not grant access still exist, without an owner.
     fixture.wait_until_gone("clusterrolebinding", "multus");
     assert!(fixture.operand("daemonset", "multus").is_some());
     fixture.configure(&json!({ "multus": {}, "imagePullPolicy": "Never" }));
@@ -317,7 +316,7 @@ fn a_configuration_can_be_deleted_and_created_again() {
 }
 
 #[test]
-fn a_random_range_survives_a_restart() {
+fn random_range_survives_restart() {
     let mut fixture = Fixture::running("lifecycle-range");
     fixture.configure(&json!({ "kubeMacPool": {} }));
     fixture.roll_out_deployments(&["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"]);
@@ -337,7 +336,7 @@ fn a_random_range_survives_a_restart() {
     assert_eq!(first["rangeEnd"], start.replace(":00:00:00", ":ff:ff:ff"));
     fixture.stop();
     fixture.start();
-    // The record is rewritten, so the operator has looked at the range again.
+    // The record is rewritten, so the operator has evaluated the range again.
     let relabelled = [
         "label",
         "networkaddonsconfig",
@@ -352,13 +351,13 @@ fn a_random_range_survives_a_restart() {
 }
 
 #[test]
-fn the_definition_may_come_after_the_operator() {
+fn definition_may_be_created_after_operator_start() {
     let mut fixture = Fixture::installed("lifecycle-definition");
     let definition = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
     fixture.kubectl().delete(["crd", definition]).expect("deleted");
     let mark = fixture.mark();
     fixture.start();
-    // It has asked for the kind in vain.
+    // It has requested the kind without success.
     cluster::wait::until("the question", crate::fixture::DEADLINE, || {
         let requests = fixture.requests_since(mark);
         let asked = requests

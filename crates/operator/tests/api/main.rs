@@ -1,8 +1,8 @@
-//! The operator against a real API server, with the permissions of the shipped roles and no others.
+//! The operator against a real API server, with the permissions of the shipped roles alone.
 //!
-//! There are no nodes and no controllers: the status of workloads is written by the tests, and nothing
-//! collects garbage but where a test starts a collector. There is one configuration resource in a cluster, so each test has
-//! a server for itself, which the next one uses on.
+//! There are no nodes and no controllers: the tests write the status of workloads, and nothing collects garbage unless
+//! a test starts a collector. A cluster has a single configuration resource, so each test has a server for itself,
+//! which the next test reuses.
 
 #[cfg(test)]
 mod accounts;

@@ -1,4 +1,4 @@
-//! The operator's metrics, as a scraper gets them.
+//! The operator's metrics, scraped as by a monitoring stack.
 
 use std::{
     io::{Read, Write},
@@ -25,7 +25,7 @@ use crate::{
     outage::Line,
 };
 
-/// Who scrapes, and how.
+/// The credentials and the TLS settings of a scraper.
 #[derive(Clone)]
 pub(crate) struct Scraper {
     pub(crate) token: Option<String>,
@@ -42,7 +42,7 @@ impl Scraper {
         }
     }
 
-    /// Offers this cipher alone, and its version.
+    /// Offers only this cipher, and its version.
     pub(crate) fn offering(suite: SupportedCipherSuite) -> Self {
         let mut scraper = Self::with(None);
         scraper.version = suite.version();
@@ -79,7 +79,7 @@ impl Scraper {
         Ok((code.ok_or(&answer)?, answer))
     }
 
-    /// The value of the first figure whose line begins so and contains a word.
+    /// The value of the first metric whose line has this beginning and contains a word.
     #[track_caller]
     pub(crate) fn figure(&self, fixture: &Fixture, beginning: &str, word: &str) -> f64 {
         let (_, text) = self.scrape(fixture.metrics_address()).expect("an answer");
@@ -134,7 +134,7 @@ impl Fixture {
         }
     }
 
-    /// A fresh token of a service account, which is made if it is not there.
+    /// A fresh token of a service account, which is created if it does not exist.
     fn token(&self, namespace: &str, account: &str) -> String {
         let meta = json!({ "name": account, "namespace": namespace });
         self.apply_objects(&[
@@ -148,7 +148,7 @@ impl Fixture {
         token.trim().to_owned()
     }
 
-    /// A token of the monitoring stack, which may read metrics as its own role says.
+    /// A token of the monitoring stack, whose role allows it to read metrics.
     pub(crate) fn observer(&self) -> Scraper {
         let account = "prometheus-k8s";
         let rbac = "rbac.authorization.k8s.io";
@@ -164,7 +164,7 @@ impl Fixture {
             }),
         ]);
         let scraper = Scraper::with(Some(&self.token(MONITORING_NAMESPACE, account)));
-        // The API server hears of the binding a moment later, and a refusal is believed for a moment.
+        // A binding takes effect a moment later, and a refusal is cached for a moment.
         scraper.wait_for_code(self, 200);
         scraper
     }
@@ -177,7 +177,7 @@ const NO_MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed 0";
 
 // operator#55
 #[test]
-fn only_who_may_read_the_metrics_gets_them() {
+fn metrics_need_authorized_token() {
     let fixture = Fixture::running("metrics-access");
     assert_eq!(Scraper::with(None).code(&fixture), 401);
     assert_eq!(Scraper::with(Some("invented")).code(&fixture), 401);
@@ -207,7 +207,7 @@ fn only_who_may_read_the_metrics_gets_them() {
 }
 
 #[test]
-fn nobody_new_gets_the_metrics_while_the_cluster_does_not_answer() {
+fn metrics_refuse_new_tokens_during_outage() {
     let mut fixture = Fixture::installed("metrics-outage");
     let line = Line::to(fixture.server_url());
     fixture.start_through(&line.url());
@@ -226,7 +226,7 @@ fn nobody_new_gets_the_metrics_while_the_cluster_does_not_answer() {
 
 // operator#55
 #[test]
-fn the_tls_profile_takes_effect_without_a_restart() {
+fn tls_profile_takes_effect_without_restart() {
     let fixture = Fixture::running("metrics-tls");
     let new = Scraper::with(None);
     let old = Scraper {
@@ -249,7 +249,7 @@ fn the_tls_profile_takes_effect_without_a_restart() {
     fixture.configure(&json!({ "tlsSecurityProfile": { "type": "Modern", "modern": {} } }));
     old.wait_for_refusal(&fixture);
 
-    // What is not valid changes nothing.
+    // An invalid profile changes nothing.
     fixture.configure(&intermediate);
     old.wait_for_code(&fixture, 401);
     fixture.configure(&json!({ "tlsSecurityProfile": { "type": "Custom" } }));
@@ -263,7 +263,7 @@ fn the_tls_profile_takes_effect_without_a_restart() {
 
 // operator#71
 #[test]
-fn the_gauges_follow_the_configuration() {
+fn gauges_follow_configuration() {
     let mut fixture = Fixture::running("metrics-gauges");
     let observer = fixture.observer();
     observer.wait_for_lines(&fixture, &[NOT_READY, NO_MAC_POOL]);
@@ -276,7 +276,7 @@ fn the_gauges_follow_the_configuration() {
     fixture.roll_out_deployments(&deployments);
     observer.wait_for_lines(&fixture, &[READY, MAC_POOL]);
 
-    // A restarted operator finds everything as it should be, and writes no status.
+    // A restarted operator finds no difference, and writes no status.
     fixture.stop();
     fixture.start();
     observer.wait_for_lines(&fixture, &[READY, MAC_POOL]);
@@ -309,7 +309,7 @@ fn the_gauges_follow_the_configuration() {
     .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The kinds of the Prometheus operator, without a schema; gone again in the end.
+/// The kinds of the Prometheus operator, without a schema; deleted at the end.
 struct MonitoringKinds(Kubectl);
 
 const MONITORING_KINDS: [(&str, &str); 2] = [
@@ -344,7 +344,7 @@ impl Drop for MonitoringKinds {
     fn drop(&mut self) {
         for (plural, _) in MONITORING_KINDS {
             let name = format!("{plural}.monitoring.coreos.com");
-            // It would hide why a test failed.
+            // A panic here would hide the failure of the test.
             let _ = self.0.delete(["crd", &name]);
         }
     }
@@ -352,7 +352,7 @@ impl Drop for MonitoringKinds {
 
 // operator#74, operands#14
 #[test]
-fn the_monitoring_stack_may_find_what_it_scrapes() {
+fn monitoring_stack_may_read_its_targets() {
     let mut fixture = Fixture::installed("metrics-monitoring");
     let kinds = MonitoringKinds::define(&fixture);
     fixture.start();
@@ -382,14 +382,14 @@ fn the_monitoring_stack_may_find_what_it_scrapes() {
         let answer = fixture.kubectl().run(question).expect("an answer");
         assert_eq!(answer.trim(), "yes", "{resource}");
     }
-    // Before their kinds, what watches them.
+    // Before their kinds, their watches.
     fixture.stop();
     drop(kinds);
 }
 
 // operator#11
 #[test]
-fn what_is_monitored_has_a_service_a_monitor_and_rules() {
+fn monitored_components_have_service_monitor_and_rules() {
     let mut fixture = Fixture::installed("metrics-objects");
     let kinds = MonitoringKinds::define(&fixture);
     fixture.start();

@@ -1,4 +1,4 @@
-//! Node state: what its operator deploys in a second step belongs to the component.
+//! Node state: the operands of its operator belong to the component.
 
 use serde_json::json;
 
@@ -34,11 +34,11 @@ fn configuration_is_available_when_the_nmstate_is() {
     fixture.report_node_state("True", "");
     let before = fixture.wait_until_available();
 
-    // An operator that starts knows it before its watch does.
+    // A restarted operator reads it before its watch has synced.
     fixture.stop();
     fixture.start();
-    // The account comes back in the middle of a reconcile, and the status is written at its end: once the account came back
-    // twice, the end of the first reconcile is over.
+    // The account is restored in the middle of a reconcile, and the status is written at its end: once the account was
+    // restored twice, the first reconcile is over.
     for _ in 0..2 {
         fixture.remove("serviceaccount", "nmstate-operator");
         fixture.wait_for_operand("serviceaccount", "nmstate-operator", |account| {
@@ -54,7 +54,7 @@ fn configuration_is_available_when_the_nmstate_is() {
     fixture.report_node_state("False", "a node is gone");
     fixture.wait_until_progressing();
     fixture.stop();
-    // Others must not find an API of node state.
+    // Other tests must not find an API of node state.
     undefine(fixture.admin(), &["nmstates.nmstate.io".to_owned()]).expect("no definition");
 }
 

@@ -1,4 +1,4 @@
-//! An API server that can't be reached for a while.
+//! An API server that is unreachable for a while.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::fixture::Fixture;
 
-/// A way to the API server that can be cut.
+/// A connection to the API server that can be cut.
 pub(crate) struct Line {
     address: SocketAddr,
     state: Arc<State>,
@@ -36,7 +36,7 @@ impl Line {
             open: Mutex::new(Vec::new()),
         });
         let accepting = Arc::clone(&state);
-        // It lives as long as the process: nobody connects any more when the test is over.
+        // It lives as long as the process: no client connects after the test.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 accepting.connect(client);
@@ -73,7 +73,7 @@ impl State {
         let copy = |stream: &TcpStream| stream.try_clone().expect("a stream");
         for (mut from, mut to) in [(copy(&client), copy(&server)), (copy(&server), copy(&client))] {
             thread::spawn(move || {
-                // However it ends: both sides end with it.
+                // Both sides end, whatever the result is.
                 let _ = io::copy(&mut from, &mut to);
                 end(&from);
                 end(&to);
@@ -84,12 +84,12 @@ impl State {
 }
 
 fn end(connection: &TcpStream) {
-    // It may have ended by itself.
+    // It may have ended already.
     let _ = connection.shutdown(Shutdown::Both);
 }
 
 #[test]
-fn the_operator_resumes_after_an_outage() {
+fn operator_resumes_after_outage() {
     let mut fixture = Fixture::installed("outage");
     let line = Line::to(fixture.server_url());
     fixture.start_through(&line.url());
@@ -104,7 +104,7 @@ fn the_operator_resumes_after_an_outage() {
     let before = uid(&fixture, "daemonset");
 
     line.cut();
-    // Others go on: something is lost, and something is wanted.
+    // Meanwhile other clients delete objects and change the configuration.
     for kind in ["daemonset", "serviceaccount"] {
         fixture
             .kubectl()

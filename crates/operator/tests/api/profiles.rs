@@ -1,4 +1,4 @@
-//! TLS profiles, as clients of the metrics find them.
+//! TLS profiles, as observed by clients of the metrics.
 
 use std::{
     io::{Read, Write},
@@ -19,12 +19,13 @@ const ECDHE_ECDSA_AES128_CBC: u16 = 0xc009;
 const RSA_AES128_CBC: u16 = 0x002f;
 const RSA_3DES_CBC: u16 = 0x000a;
 
-/// All that a client offers: one cipher of one version.
+/// The only cipher and version that a client offers.
 #[derive(Clone, Copy, Debug)]
 enum Offer {
-    /// By a client that speaks it, and asks for the metrics.
+    /// With a client that supports it, and requests the metrics.
     Spoken(SupportedCipherSuite),
-    /// By its first message alone: our library speaks neither versions below 1.2 nor CBC, as a client or a server.
+    /// With a `ClientHello` alone: the TLS library supports neither versions below 1.2 nor CBC, as a client or a
+    /// server.
     Greeted(u16, u16),
 }
 
@@ -44,7 +45,7 @@ impl Offer {
     }
 }
 
-/// Sends a first message: whether the answer is a handshake's and no alert.
+/// Sends a `ClientHello`: whether the answer is a handshake record rather than an alert.
 fn greet(address: SocketAddr, hello: &[u8]) -> std::io::Result<bool> {
     const ALERT: u8 = 21;
     const HANDSHAKE: u8 = 22;
@@ -60,7 +61,7 @@ fn greet(address: SocketAddr, hello: &[u8]) -> std::io::Result<bool> {
     }
 }
 
-/// What a client of TLS 1.2 has to say beside version and ciphers.
+/// Extensions of a TLS 1.2 client beside version and ciphers.
 const EXTENSIONS: [u8; 22] = [
     // Groups: secp256r1.
     0, 10, 0, 4, 0, 2, 0, 23, //
@@ -104,7 +105,7 @@ struct Case {
     refused: Vec<Offer>,
 }
 
-/// A case with a profile of one's own.
+/// A case with a custom profile.
 fn custom(settings: &Value, accepted: &[Offer], refused: &[Offer]) -> Case {
     Case {
         profile: json!({ "type": "Custom", "custom": settings }),
@@ -113,8 +114,8 @@ fn custom(settings: &Value, accepted: &[Offer], refused: &[Offer]) -> Case {
     }
 }
 
-/// The server has a certificate of ECDSA, so that a cipher with RSA is never chosen. Each case decides on some offer
-/// otherwise than the one before it: that shows when its profile takes effect.
+/// The server has an ECDSA certificate, so that a cipher with RSA is never chosen. Each case differs from the one
+/// before it in some offer, which shows when its profile takes effect.
 fn cases() -> Vec<Case> {
     let (aes128, aes256, chacha) = (
         Offer::Spoken(cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
@@ -140,7 +141,7 @@ fn cases() -> Vec<Case> {
             accepted: [&tls13[..], &[aes128, aes256, chacha, greeted]].concat(),
             refused: [below, [cbc[0], cbc[1]]].concat(),
         },
-        // No cipher of TLS 1.2 is left that we have.
+        // No supported cipher of TLS 1.2 is left.
         custom(
             &json!({ "ciphers": rsa_cbc, "minTLSVersion": "VersionTLS12" }),
             &tls13,
@@ -151,7 +152,7 @@ fn cases() -> Vec<Case> {
             &[tls13[0], aes256],
             &[aes128, chacha, greeted, cbc[1]],
         ),
-        // Ciphers of TLS 1.3 can't be chosen.
+        // Ciphers of TLS 1.3 cannot be configured.
         custom(
             &json!({
                 "ciphers": ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"], "minTLSVersion": "VersionTLS13",
@@ -165,13 +166,13 @@ fn cases() -> Vec<Case> {
             &[tls13[0], chacha],
             &[&[aes128, aes256][..], &below].concat(),
         ),
-        // Without a version it is TLS 1.2.
+        // The default version is TLS 1.2.
         custom(
             &json!({ "ciphers": ["ECDHE-ECDSA-AES128-GCM-SHA256"] }),
             &[tls13[0], aes128, greeted],
             &[&[aes256, chacha][..], &below].concat(),
         ),
-        // Without ciphers they are all that we have; a profile of one's own counts whatever the type says.
+        // Without ciphers all supported ones are used; a custom profile takes effect with any type.
         Case {
             profile: json!({ "type": "Modern", "custom": { "minTLSVersion": "VersionTLS12" } }),
             accepted: vec![tls13[2], aes128, aes256, chacha],
@@ -182,7 +183,7 @@ fn cases() -> Vec<Case> {
 
 // operator#49, operator#51, operator#52
 #[test]
-fn the_metrics_speak_what_the_profile_says_and_our_library_has() {
+fn metrics_server_accepts_supported_offers_of_profile() {
     let fixture = Fixture::running("metrics-profiles");
     for Case {
         profile,

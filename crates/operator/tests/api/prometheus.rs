@@ -15,7 +15,7 @@ use crate::{
     fixture::{DEADLINE, Fixture},
 };
 
-/// Prometheus' programs; they are brought in where that can be done.
+/// Prometheus' programs, installed where that is possible.
 pub(crate) fn programs() -> Option<Packages> {
     match Home::from_env().and_then(|home| Packages::ensure_prometheus(&home, &mut Quiet)) {
         Ok(packages) => Some(packages),
@@ -27,7 +27,7 @@ pub(crate) fn programs() -> Option<Packages> {
     }
 }
 
-/// Runs a program to its end, which has to be a good one, and returns what it printed.
+/// Runs a program to its successful end, and returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().expect("a program");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -40,7 +40,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// A Prometheus that scrapes an operator, as its `ServiceMonitor` says.
+/// A Prometheus that scrapes an operator as its `ServiceMonitor` configures.
 struct Prometheus {
     programs: Packages,
     url: String,
@@ -50,7 +50,7 @@ struct Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -66,7 +66,7 @@ impl Prometheus {
             rule_files.push(format!("{name}.json"));
         }
         write("token", token);
-        // The labels that a scrape by way of a Service has.
+        // The labels of a scrape through a Service.
         let labels = json!({ "namespace": "addons", "pod": "cluster-network-addons-operator-1" });
         let configuration = json!({
             "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
@@ -83,7 +83,7 @@ impl Prometheus {
         let address = listener.local_addr().expect("an address");
         drop(listener);
         let log = fs::File::create(dir.path().join("log")).expect("a file");
-        // It ends with the test, whatever becomes of that.
+        // It ends with the test, however that ends.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(programs.file("usr/bin/prometheus"))
@@ -103,7 +103,7 @@ impl Prometheus {
         }
     }
 
-    /// Waits until a query's answers are these values, without their labels.
+    /// Waits until the results of a query are these values, without their labels.
     fn wait_for(&self, query: &str, expected: &[&str]) {
         let answer = || {
             let mut ask = self.programs.command("usr/bin/promtool");
@@ -128,9 +128,9 @@ impl Prometheus {
     }
 }
 
-// operator#71, operator#72: the whole way from the configuration to an alert that waits for its five minutes
+// operator#71, operator#72: the path from the configuration to an alert with its delay of five minutes
 #[test]
-fn prometheus_scrapes_the_metrics_and_is_alarmed_by_them() {
+fn prometheus_scrapes_metrics_and_fires_alert() {
     let Some(programs) = programs() else { return };
     let fixture = Fixture::running("metrics-prometheus");
     let token = fixture.observer().token.expect("a token");
@@ -143,7 +143,7 @@ fn prometheus_scrapes_the_metrics_and_is_alarmed_by_them() {
     prometheus.wait_for(r#"kubevirt_cnao_cr_ready{job="operator"}"#, &["1"]);
     prometheus.wait_for("cluster:kubevirt_cnao_cr_kubemacpool_deployed:sum", &["0"]);
     prometheus.wait_for("ALERTS", &[]);
-    // As counters, gauges and histograms of every kind: nothing of the text is lost on the way.
+    // Counters, gauges and histograms of every kind: no line of the text is lost.
     for query in [
         r#"count(controller_runtime_reconcile_total{result="success"} > 0)"#,
         "count(controller_runtime_reconcile_time_seconds_count > 0)",
@@ -155,7 +155,7 @@ fn prometheus_scrapes_the_metrics_and_is_alarmed_by_them() {
         prometheus.wait_for(query, &["1"]);
     }
 
-    // Its pods find no node: nobody rolls it out.
+    // Its pods find no node: it is never rolled out.
     fixture.configure(&json!({
         "kubeMacPool": {}, "placementConfiguration": { "infra": { "nodeSelector": { "no": "node" } } },
     }));

@@ -1,4 +1,4 @@
-//! In which order things go, and what goes on when it is interrupted.
+//! The order of deletions, and their continuation after an interruption.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ fn with_pool(namespace: &'static str) -> Fixture {
 }
 
 #[test]
-fn webhooks_are_withdrawn_before_anything_else_of_a_component() {
+fn webhooks_of_component_are_deleted_first() {
     let fixture = with_pool("removal-component");
     let mark = fixture.mark();
     fixture.configure(&json!({ "multus": {} }));
@@ -53,7 +53,7 @@ fn webhooks_are_withdrawn_before_anything_else_of_a_component() {
 }
 
 #[test]
-fn webhooks_and_then_access_are_withdrawn_when_the_configuration_goes() {
+fn deletion_of_configuration_deletes_webhooks_then_access() {
     let fixture = with_pool("removal-all");
     let mark = fixture.mark();
     fixture
@@ -63,7 +63,7 @@ fn webhooks_and_then_access_are_withdrawn_when_the_configuration_goes() {
     fixture.wait_until_gone("mutatingwebhookconfiguration", "kubemacpool-mutator");
     fixture.wait_until_gone("clusterrolebinding", "multus");
     fixture.wait_until_gone("clusterrolebinding", "kubemacpool-manager-rolebinding");
-    // The log may be a moment behind what is gone.
+    // The audit log may be a moment behind.
     let deleted = wait::until("three deletions", DEADLINE, || {
         let deleted = deletions(&fixture, mark);
         if deleted.len() >= 3 {
@@ -87,14 +87,14 @@ fn webhooks_and_then_access_are_withdrawn_when_the_configuration_goes() {
     );
 }
 
-/// An end between any two writes: the operator is stopped after the first deletion that it asked for, after the second,
-/// and so on, and started again.
+/// A stop between any two writes: the operator is stopped after its first deletion, after the second one, and so on,
+/// and restarted.
 #[test]
-fn a_removal_goes_on_wherever_it_was_interrupted() {
+fn interrupted_removal_continues_after_restart() {
     let mut fixture = with_pool("removal-interrupted");
     let mark = fixture.mark();
     let enough = |fixture: &Fixture, stops: usize| deletions(fixture, mark).len() > stops;
-    // The whole removal may take less time than one look at the cluster: the log is read as fast as it can be.
+    // The whole removal may be shorter than one poll of the cluster: the log is read as fast as possible.
     let hurry = |fixture: &Fixture, stops: usize| {
         let begun = Instant::now();
         while !enough(fixture, stops) && begun.elapsed() < Duration::from_secs(1) {
@@ -102,7 +102,7 @@ fn a_removal_goes_on_wherever_it_was_interrupted() {
         }
     };
     std::thread::scope(|scope| {
-        // What is asked for is carried out before kubectl has ended.
+        // The operator acts before kubectl has ended.
         scope.spawn(|| fixture.configure(&json!({ "multus": {} })));
         hurry(&fixture, 0);
         fixture.interrupt();
@@ -150,7 +150,7 @@ fn a_removal_goes_on_wherever_it_was_interrupted() {
 }
 
 #[test]
-fn what_others_hang_on_our_objects_survives() {
+fn foreign_metadata_on_operands_survives() {
     let fixture = Fixture::running("removal-foreign");
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     fixture.roll_out(&["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"]);
@@ -167,7 +167,7 @@ fn what_others_hang_on_our_objects_survives() {
         ("configmap", "multus-daemon-config"),
         ("serviceaccount", "bridge-marker"),
     ] {
-        // With a change that has to be taken back, so that the object is written.
+        // With a change that the operator reverts, so that the object is written.
         let patch = json!({
             "metadata": {
                 "ownerReferences": [stranger, ours], "finalizers": ["example.org/mine"],
@@ -190,7 +190,7 @@ fn what_others_hang_on_our_objects_survives() {
         });
     }
 
-    // An object that is held is on its way, and holds up nothing.
+    // An object with a foreign finalizer is being deleted, and blocks nothing.
     fixture.configure(&json!({ "multus": {} }));
     for name in ["kube-cni-linux-bridge-plugin", "bridge-marker"] {
         fixture.wait_until_gone("daemonset", name);
@@ -206,7 +206,7 @@ fn what_others_hang_on_our_objects_survives() {
 }
 
 #[test]
-fn the_definition_of_networks_no_longer_goes_with_the_configuration() {
+fn definition_of_networks_outlives_configuration() {
     let mut fixture = Fixture::installed("removal-networks");
     fixture.configure(&json!({}));
     let crd = |owners: &Value| {
@@ -238,7 +238,7 @@ fn the_definition_of_networks_no_longer_goes_with_the_configuration() {
         .apply(&old.to_string())
         .expect("an old definition");
     fixture.start();
-    // Nobody asks for multus: it is set free all the same, and not changed otherwise.
+    // Multus is not requested: the owner is removed anyway, and nothing else.
     let freed = fixture.wait_for_operand("crd", NETWORKS, |object| {
         (object["metadata"]["ownerReferences"] == json!([stranger])).then(|| object.clone())
     });

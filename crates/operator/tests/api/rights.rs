@@ -1,4 +1,4 @@
-//! What the accounts of the product may do, and what whoever takes over one of their pods gains: asked with their tokens.
+//! The rights of the product's accounts, and an attacker's gain from one of their pods: requested with their tokens.
 
 mod table;
 
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use stage::{Method, until};
 
 use self::table::{
-    ALONE, ESTABLISHED, NOBODY, NODES, OPERATOR, OPERATOR_NOT_EVEN_AT_HOME, OPERATOR_NOWHERE, OTHERS, POOL,
-    POOL_AT_HOME, POOL_EVERYWHERE, POOL_NOT_EVEN_AT_HOME, POOL_NOWHERE, Rights,
+    ALONE, ESTABLISHED, FORBIDDEN_TO_ALL, NODES, OPERATOR, OPERATOR_NOT_EVEN_AT_HOME, OPERATOR_NOWHERE,
+    OTHERS, POOL, POOL_AT_HOME, POOL_EVERYWHERE, POOL_NOT_EVEN_AT_HOME, POOL_NOWHERE, Rights,
 };
 use crate::{
     accounts::{Account, Refusal},
@@ -34,13 +34,13 @@ const ALONE_FILES: [&str; 2] = [
     include_str!("../../../../deploy/multus/nad-webhook.yaml"),
 ];
 
-/// Namespace in which nothing of the product is.
+/// Namespace without objects of the product.
 const ELSEWHERE: &str = "default";
 
-/// Name of what there is to take.
+/// Name of the foreign objects.
 const PREY: &str = "rights-of-others";
 
-/// A Secret, a node and an account of others, as long as the value lives.
+/// A Secret, a node and an account of other users, while the value lives.
 struct Prey<'a>(&'a Fixture);
 
 impl<'a> Prey<'a> {
@@ -61,13 +61,13 @@ impl Drop for Prey<'_> {
     fn drop(&mut self) {
         for kind in Self::KINDS {
             let path = format!("{}/{PREY}", kind.path(Some(ELSEWHERE)));
-            // A failure would hide why the test failed.
+            // A panic here would hide the failure of the test.
             self.0.admin().send(Method::DELETE, &path, None);
         }
     }
 }
 
-/// Lets an account try to take what is of others, and what would lead to all the rest.
+/// Lets an account try to take objects of others, and rights that lead to more.
 #[track_caller]
 fn assert_takes_nothing(account: &Account) {
     let pod = json!({
@@ -105,8 +105,8 @@ fn give_itself(account: &Account, role: &str) -> Result<Value, Refusal> {
     account.create(&CLUSTER_ROLE_BINDING.path(None), &binding)
 }
 
-/// Takes away what the operator holds for established images alone, and returns its account.
-fn without_established(fixture: &Fixture) -> Account {
+/// Revokes the rights that the operator holds for upstream's images, and returns its account.
+fn without_upstream_rights(fixture: &Fixture) -> Account {
     fixture
         .admin()
         .delete(&format!("{}/{ESTABLISHED}", CLUSTER_ROLE_BINDING.path(None)));
@@ -118,8 +118,8 @@ fn without_established(fixture: &Fixture) -> Account {
     account
 }
 
-/// Makes the accounts, roles and bindings of a file of an installation, instead of any of the same names, and returns where
-/// they are.
+/// Creates the accounts, roles and bindings of a file of an installation, replaces those of the same names, and returns
+/// their paths.
 fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
     let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML");
     let mut made = Vec::new();
@@ -135,7 +135,7 @@ fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
             let kind = object::find(text("/apiVersion"), text("/kind")).expect("a kind");
             let collection = kind.path(object["metadata"]["namespace"].as_str());
             let path = format!("{collection}/{}", text("/metadata/name"));
-            // There may be none.
+            // It may not exist.
             fixture.admin().send(Method::DELETE, &path, None);
             fixture.admin().create(&collection, &object);
             made.push(path);
@@ -146,7 +146,7 @@ fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
 
 // operands#26
 #[test]
-fn a_pod_that_is_taken_over_changes_no_network_and_no_other_node() {
+fn compromised_pod_changes_no_network_and_no_other_node() {
     let mut fixture = Fixture::installed("rights");
     for variable in [
         "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE",
@@ -166,7 +166,7 @@ fn a_pod_that_is_taken_over_changes_no_network_and_no_other_node() {
 
 // operands#30
 #[test]
-fn the_mac_pool_has_its_own_secrets_and_its_own_webhook_alone() {
+fn mac_pool_may_change_its_own_secrets_and_webhook_alone() {
     let fixture = Fixture::running("rights-pool");
     fixture.configure(&json!({ "kubeMacPool": {} }));
     let (namespace, home) = (fixture.namespace, Some(fixture.namespace));
@@ -179,16 +179,16 @@ fn the_mac_pool_has_its_own_secrets_and_its_own_webhook_alone() {
 
 // operator#82
 #[test]
-fn native_components_need_no_operator_that_is_as_powerful_as_an_administrator() {
+fn native_components_need_no_cluster_admin_rights() {
     let mut fixture = Fixture::installed("rights-operator");
-    let account = without_established(&fixture);
+    let account = without_upstream_rights(&fixture);
     let home = Some(fixture.namespace);
-    // Every program, as if none were still to come.
+    // Every program, as if all were available.
     fixture.start_images(&[]);
     fixture.configure(&everything());
-    // Not degraded: nothing was refused.
+    // Not degraded: no request was refused.
     fixture.wait_until_progressing();
-    // What it is not watching for anybody else, but writes itself.
+    // A Secret that the operator does not watch for others, but writes itself.
     fixture.wait_for_operand("secret", "webhook-server-cert", |_| Some(()));
     account.assert_not_let(&OPERATOR_NOWHERE, None);
     account.assert_not_let(&OPERATOR_NOT_EVEN_AT_HOME, home);
@@ -201,7 +201,7 @@ fn native_components_need_no_operator_that_is_as_powerful_as_an_administrator() 
         );
     }
 
-    // What is there goes by its name.
+    // Existing objects are changed by name.
     fixture.configure(&json!({ "multus": {} }));
     for (kind, name) in [
         ("clusterrole", "kubemacpool-manager-role"),
@@ -216,15 +216,15 @@ fn native_components_need_no_operator_that_is_as_powerful_as_an_administrator() 
 }
 
 #[test]
-fn no_account_of_the_product_gets_at_what_is_of_others() {
+fn accounts_of_product_cannot_access_foreign_objects() {
     let mut fixture = Fixture::installed("rights-everybody");
     let namespace = fixture.namespace;
-    let addons = without_established(&fixture);
+    let addons = without_upstream_rights(&fixture);
     fixture.start_images(&[]);
     let mut spec = everything();
     spec["nmstate"] = json!({});
     fixture.configure(&spec);
-    // The node state operator does not run here: what it deploys is its own file.
+    // The node state operator does not run here: its own file has its operands.
     let node_state = include_str!("../../../nmstate/src/operator/manifests/rbac.yaml");
     let node_state = node_state.replace("namespace: nmstate\n", &format!("namespace: {namespace}\n"));
     let mut made = grant(&fixture, &node_state);
@@ -248,10 +248,10 @@ fn no_account_of_the_product_gets_at_what_is_of_others() {
             accounts.push(account);
         }
         for account in &accounts {
-            account.assert_not_let(&NOBODY, None);
+            account.assert_not_let(&FORBIDDEN_TO_ALL, None);
             assert_takes_nothing(account);
         }
-        // Nobody was left out.
+        // No account was left out.
         let deployed = fixture.admin().list(&SERVICE_ACCOUNT.path(Some(namespace)));
         let deployed = deployed
             .iter()
@@ -263,11 +263,11 @@ fn no_account_of_the_product_gets_at_what_is_of_others() {
     for path in made {
         fixture.admin().delete(&path);
     }
-    // Others must not find an API of node state.
+    // Other tests must not find an API of node state.
     undefine(fixture.admin(), &["nmstates.nmstate.io".to_owned()]).expect("no definition");
 }
 
-/// The policy that keeps markers to their own node, as long as the value lives.
+/// The policy that restricts markers to their own node, while the value lives.
 struct MarkersPolicy(Kubectl);
 
 impl MarkersPolicy {
@@ -292,7 +292,7 @@ impl Drop for MarkersPolicy {
 
 // operands#31
 #[test]
-fn a_marker_writes_the_bridges_of_its_own_node_alone() {
+fn marker_writes_bridges_of_its_own_node_alone() {
     const NODES: [&str; 2] = ["rights-one", "rights-two"];
     let fixture = Fixture::running("rights-marker");
     fixture.configure(&json!({ "linuxBridge": {}, "ovs": {} }));

@@ -1,10 +1,10 @@
-//! The secondary DNS with our own programs.
+//! The secondary DNS with Weft's own programs.
 
 use serde_json::json;
 
 use crate::fixture::Fixture;
 
-// secondary-dns#61-64: the objects on a real API server; what the pods answer is not part of it.
+// secondary-dns#61-64: the objects on a real API server; the answers of the pods are not a part of it.
 #[test]
 fn secondary_dns_is_deployed_rolled_and_removed() {
     let fixture = Fixture::running("secondary-dns-native");
@@ -32,7 +32,7 @@ fn secondary_dns_is_deployed_rolled_and_removed() {
     };
     assert_eq!(marked(), "{}");
 
-    // A Service comes and goes without the pods.
+    // A Service is created and deleted without the pods.
     let service = json!({ "type": "NodePort", "nodePort": 31111 });
     let domain = json!({ "domain": "123", "nameServerIP": "192.0.2.53", "service": service });
     fixture.configure(&json!({ "kubeSecondaryDNS": domain }));
@@ -59,7 +59,7 @@ fn secondary_dns_is_deployed_rolled_and_removed() {
     }
     fixture.wait_until_available();
 
-    // What the API server fills in is no difference, and what somebody changes comes back.
+    // Defaults of the API server are no difference, and drift is corrected.
     let mark = fixture.mark();
     fixture.nudge();
     fixture.patch(

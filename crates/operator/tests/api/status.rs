@@ -1,4 +1,4 @@
-//! How often, and by whom, the status is written.
+//! Frequency and author of status writes.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const ROLLING: [&str; 3] = [
 ];
 
 #[test]
-fn details_of_a_roll_out_are_told_once_a_second_at_most() {
+fn messages_of_roll_out_are_written_once_a_second_at_most() {
     let fixture = Fixture::running("status-details");
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_for_operand("daemonset", "multus", |_| Some(()));
@@ -29,13 +29,13 @@ fn details_of_a_roll_out_are_told_once_a_second_at_most() {
         } });
         fixture.report("daemonset", "multus", &status);
     }
-    // The last word is told, with no other change to tell it with.
+    // The last message is written, without another change that would carry it.
     let last = "DaemonSet \"status-details/multus\" is not available (awaiting 1 nodes)";
-    wait::until("the last word", DEADLINE, || {
+    wait::until("the last message", DEADLINE, || {
         let found = message(&fixture.configuration(), "Progressing");
         if found == last { Ok(()) } else { Err(found) }
     })
-    .expect("the last word");
+    .expect("the last message");
     let requests = fixture.requests_since(mark).into_iter();
     let writes = requests
         .filter(|request| request.uri.contains("/networkaddonsconfigs/cluster/status"))
@@ -44,7 +44,7 @@ fn details_of_a_roll_out_are_told_once_a_second_at_most() {
     assert!(writes <= seconds + 2, "{writes} writes in {seconds} seconds");
     let configuration = fixture.configuration();
     assert_eq!(message(&configuration, "MultusAvailable"), last);
-    // What is more than a detail is told at once.
+    // A change beyond messages is written at once.
     fixture.report(
         "daemonset",
         "multus",
@@ -55,7 +55,7 @@ fn details_of_a_roll_out_are_told_once_a_second_at_most() {
 }
 
 #[test]
-fn details_that_wait_for_their_turn_go_with_their_configuration() {
+fn held_back_messages_are_dropped_with_their_configuration() {
     let fixture = Fixture::running("status-gone");
     let observer = fixture.observer();
     fixture.configure(&json!({ "multus": {} }));
@@ -74,8 +74,8 @@ fn details_that_wait_for_their_turn_go_with_their_configuration() {
         .expect("deleted");
     fixture.wait_until_gone("clusterrolebinding", "multus");
     let gone = Instant::now();
-    wait::until("the turn of the details", DEADLINE, || {
-        // A request of our own each time: the operator shares this machine.
+    wait::until("the held back messages", DEADLINE, || {
+        // A request of the test's own each time: the operator shares this process.
         let found = fixture.object("networkaddonsconfig", "cluster");
         if found.is_none() && gone.elapsed() > Duration::from_secs(2) {
             Ok(())
@@ -83,7 +83,7 @@ fn details_that_wait_for_their_turn_go_with_their_configuration() {
             Err(format!("{found:?}"))
         }
     })
-    .expect("the turn of the details");
+    .expect("the held back messages");
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_until_progressing();
     let reconciles = observer.figure(&fixture, "controller_runtime_reconcile_total{", "success");
@@ -92,7 +92,7 @@ fn details_that_wait_for_their_turn_go_with_their_configuration() {
 
 // operator#16, the conditions
 #[test]
-fn what_a_restarted_operator_cannot_apply_is_no_reason_to_blank_the_status() {
+fn restart_with_rejected_configuration_keeps_status() {
     let mut fixture = Fixture::running("status-restart");
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
@@ -124,7 +124,7 @@ fn what_a_restarted_operator_cannot_apply_is_no_reason_to_blank_the_status() {
     }
     fixture.configure(&json!({ "multus": {} }));
     let valid = fixture.wait_until_available();
-    // A condition that says what it said keeps its time.
+    // An unchanged condition keeps its time.
     let since = |configuration: &Value, kind: &str| {
         let conditions = configuration["status"]["conditions"].as_array().cloned();
         let mut conditions = conditions.unwrap_or_default().into_iter();
@@ -152,7 +152,7 @@ fn deployment_whose_old_pod_still_runs_is_progressing() {
         let changed = fixture.wait_for_operand("deployment", name, |deployment| {
             generation(deployment).filter(|now| Some(*now) != before)
         });
-        // What the controller writes before it deletes the old pod.
+        // The status that the controller writes before it deletes the old pod.
         let old_pod = json!({ "status": {
             "observedGeneration": changed, "replicas": 1, "readyReplicas": 1, "availableReplicas": 1,
             "updatedReplicas": null,
@@ -180,7 +180,7 @@ fn available_comes_after_the_workloads_stayed_ready_for_a_second() {
     fixture.wait_until_progressing();
     let begun = Instant::now();
     fixture.roll_out(&["multus"]);
-    // Nothing changes any more that could wake the operator.
+    // No further change wakes the operator.
     fixture.wait_until_available();
     let held = begun.elapsed();
     assert!(held >= Duration::from_secs(1), "available after {held:?}");

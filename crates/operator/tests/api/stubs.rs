@@ -1,11 +1,11 @@
-//! Kinds that somebody else defines, without anybody who does something about them.
+//! Kinds of other products, without their controllers.
 
 use cluster::{ApiServer, wait};
 use kube_kit::object::CUSTOM_RESOURCE_DEFINITION;
 use serde_json::{Value, json};
 use stage::{Admin, DEADLINE, Method, until};
 
-/// Definitions that go when the test is over: others count on their absence.
+/// Definitions that are deleted at the end of the test: others rely on their absence.
 pub(crate) struct Stubs(Vec<String>);
 
 impl Stubs {
@@ -21,20 +21,20 @@ impl Stubs {
         stubs
     }
 
-    /// The kinds of cert-manager that we use.
+    /// The required kinds of cert-manager.
     pub(crate) fn cert_manager(&mut self) {
         self.define("cert-manager.io", "Certificate", "certificates", "Namespaced");
         self.define("cert-manager.io", "Issuer", "issuers", "Namespaced");
     }
 
-    /// The kinds of the Prometheus operator that we use.
+    /// The required kinds of the Prometheus operator.
     pub(crate) fn monitoring(&mut self) {
         let group = "monitoring.coreos.com";
         self.define(group, "ServiceMonitor", "servicemonitors", "Namespaced");
         self.define(group, "PrometheusRule", "prometheusrules", "Namespaced");
     }
 
-    /// What tells OpenShift 4 from other clusters.
+    /// The kind by which OpenShift 4 is detected.
     pub(crate) fn openshift(&mut self) {
         self.define("operator.openshift.io", "Network", "networks", "Cluster");
         self.constraints();
@@ -46,7 +46,7 @@ impl Stubs {
         self.define("security.openshift.io", kind, plural, "Cluster");
     }
 
-    /// The wish for node state.
+    /// The kind `NMState`.
     pub(crate) fn node_state(&mut self) {
         self.define("nmstate.io", "NMState", "nmstates", "Cluster");
     }
@@ -70,7 +70,7 @@ impl Stubs {
         wait_for_definitions(&admin);
     }
 
-    /// Takes all kinds away again.
+    /// Deletes all definitions.
     pub(crate) fn undefine(&mut self) {
         undefine(&admin(), &std::mem::take(&mut self.0)).expect("no definitions");
     }
@@ -78,12 +78,12 @@ impl Stubs {
 
 impl Drop for Stubs {
     fn drop(&mut self) {
-        // What is left over makes the next test fail; here it would hide why this one did.
+        // A leftover fails the next test; a panic here would hide the failure of this one.
         let _ = undefine(&admin(), &self.0);
     }
 }
 
-/// Waits until all definitions are served; one that was just made has no condition to wait for.
+/// Waits until all definitions are served; a new one has no condition yet.
 pub(crate) fn wait_for_definitions(admin: &Admin) {
     until("established definitions", || {
         let all = admin.list(&CUSTOM_RESOURCE_DEFINITION.path(None));
@@ -103,13 +103,13 @@ pub(crate) fn wait_for_definitions(admin: &Admin) {
     });
 }
 
-/// Removes definitions and waits until they are gone. The API server puts one off for minutes whose storage it was just
-/// making, unless something changes in it.
+/// Deletes definitions, and waits until they are gone. The API server delays the deletion of a new definition for
+/// minutes while it creates the storage, unless the definition changes.
 pub(crate) fn undefine(admin: &Admin, names: &[String]) -> Result<(), String> {
     let all = CUSTOM_RESOURCE_DEFINITION.path(None);
     let paths: Vec<_> = names.iter().map(|name| format!("{all}/{name}")).collect();
     for path in &paths {
-        // One may be gone already.
+        // It may be gone already.
         admin.send(Method::DELETE, path, None);
     }
     let mut nudges = 0;
@@ -121,7 +121,7 @@ pub(crate) fn undefine(admin: &Admin, names: &[String]) -> Result<(), String> {
         nudges += 1;
         let nudge = json!({ "metadata": { "annotations": { "nudge": nudges.to_string() } } });
         for path in &left {
-            // Those that are gone by now can't be changed.
+            // A definition that is gone by now cannot be changed.
             admin.patch(path, &nudge);
         }
         Err(format!("{left:?}"))

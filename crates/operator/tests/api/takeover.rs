@@ -1,4 +1,4 @@
-//! Installations that an earlier operator made.
+//! Takeover of installations of earlier operators.
 
 mod earlier;
 mod established;
@@ -51,7 +51,7 @@ fn create(fixture: &Fixture, objects: &[Value]) {
 
 // operator#67, operator#80, operator#64
 #[test]
-fn what_the_first_generation_applied_and_nobody_wants_any_more_is_removed() {
+fn unrequested_objects_of_first_generation_are_removed() {
     let mut fixture = Fixture::installed("takeover-pruned");
     fixture.configure(&json!({}));
     let namespace = fixture.namespace;
@@ -93,7 +93,7 @@ fn what_the_first_generation_applied_and_nobody_wants_any_more_is_removed() {
     fixture.wait_until_gone("configmap", "nmstate-config");
     fixture.wait_until_gone("clusterrole", "nmstate-handler");
     fixture.wait_until_available();
-    // Other people's objects stay.
+    // Objects of other owners stay.
     assert!(fixture.operand("serviceaccount", "multus").is_some());
     assert!(fixture.operand("serviceaccount", "nmstate-handler").is_some());
     fixture.wait_for_operand(
@@ -107,7 +107,7 @@ fn what_the_first_generation_applied_and_nobody_wants_any_more_is_removed() {
 }
 
 #[test]
-fn workloads_of_the_first_generation_are_taken_over() {
+fn workloads_of_first_generation_are_taken_over() {
     let mut fixture = Fixture::installed("takeover-updated");
     fixture.configure_as("v1alpha1", "cluster", &json!({ "multus": {}, "linuxBridge": {} }));
     let namespace = fixture.namespace;
@@ -128,7 +128,7 @@ fn workloads_of_the_first_generation_are_taken_over() {
                 "kube-cni-linux-bridge-plugin",
                 &ours,
             ),
-            // A selector that is not the one of today, and can't be changed.
+            // An outdated selector, which is immutable.
             daemon_set(namespace, "bridge-marker", "old-marker", &ours),
         ],
     );
@@ -160,7 +160,7 @@ fn workloads_of_the_first_generation_are_taken_over() {
         marker,
         "made anew"
     );
-    // The definition of networks belonged to the configuration resource, and would go with it.
+    // The configuration resource owned the definition of networks, which would be deleted with it.
     let owners = fixture.object("crd", definition).expect("the definition")["metadata"]
         .get("ownerReferences")
         .cloned();
@@ -169,9 +169,9 @@ fn workloads_of_the_first_generation_are_taken_over() {
     fixture.wait_until_available();
 }
 
-// A record that can't be read is no reason to touch anything.
+// With an unreadable record, nothing is changed.
 #[test]
-fn a_record_that_can_not_be_read_is_told() {
+fn unreadable_record_is_reported() {
     let mut fixture = Fixture::installed("takeover-unreadable");
     fixture.configure(&json!({ "multus": {} }));
     let ours = owned_by(&fixture.configuration());
@@ -190,7 +190,7 @@ fn a_record_that_can_not_be_read_is_told() {
         "{message}"
     );
     assert!(fixture.operand("daemonset", "multus").is_none());
-    // The record goes, and everything is as after a first installation.
+    // Without the record, everything is as after a first installation.
     let record = "cluster-networks-addons-operator-applied-cluster";
     fixture
         .kubectl()

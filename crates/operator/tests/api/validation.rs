@@ -1,4 +1,4 @@
-//! Configurations that are refused, and what becomes of what runs.
+//! Refused configurations, and the running components meanwhile.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn created(configuration: &Value) -> Timestamp {
     time(&configuration["metadata"]["creationTimestamp"])
 }
 
-/// Since when a condition is what it is.
+/// Time of a condition's last transition.
 fn since(configuration: &Value, kind: &str) -> Timestamp {
     let conditions = configuration["status"]["conditions"]
         .as_array()
@@ -30,12 +30,12 @@ fn since(configuration: &Value, kind: &str) -> Timestamp {
 
 // operator#37, operator#39, operator#40
 #[test]
-fn an_invalid_configuration_is_degraded_and_a_fixed_one_available() {
+fn invalid_configuration_is_degraded_and_corrected_one_available() {
     let fixture = Fixture::running("validation-fixed");
     fixture.configure(&json!({ "imagePullPolicy": "BAD" }));
     let configuration = fixture.wait_for_conditions(&DEGRADED);
-    let told = since(&configuration, "Degraded").duration_since(created(&configuration));
-    assert!(told.as_secs() <= 5, "told after {told}");
+    let reported = since(&configuration, "Degraded").duration_since(created(&configuration));
+    assert!(reported.as_secs() <= 5, "reported after {reported}");
     assert_eq!(
         message(&configuration, "Degraded"),
         "failed to validate NetworkConfig.Spec: invalid configuration:\nrequested imagePullPolicy 'BAD' is not valid"
@@ -63,7 +63,7 @@ fn an_invalid_configuration_is_degraded_and_a_fixed_one_available() {
 
 // operator#38, operator#54
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let fixture = Fixture::running("validation-all");
     fixture.configure(&json!({
         "imagePullPolicy": "BAD", "multusDynamicNetworks": {}, "kubeMacPool": { "rangeEnd": "02:00:00:00:00:00" },
@@ -84,14 +84,14 @@ fn all_that_is_wrong_is_told_at_once() {
          configuration:\nfailed to validate tlsSecurityProfile: custom is missing for type Custom",
     );
     fixture.wait_for_conditions(&DEGRADED);
-    // It lives on.
+    // It recovers.
     fixture.configure(&json!({}));
     fixture.wait_until_available();
 }
 
 // operator#41
 #[test]
-fn what_runs_is_left_untouched_by_a_change_that_is_not_allowed() {
+fn refused_change_leaves_running_components_unchanged() {
     let fixture = Fixture::running("validation-unsafe");
     fixture.configure(&json!({ "linuxBridge": {}, "imagePullPolicy": "Always" }));
     fixture.wait_until_progressing();
@@ -120,7 +120,7 @@ fn what_runs_is_left_untouched_by_a_change_that_is_not_allowed() {
         good["status"]["containers"]
     );
 
-    // Left out, the policy is what it was.
+    // Without a policy, the applied one is kept.
     fixture.configure(&json!({ "linuxBridge": {} }));
     fixture.wait_until_available();
     let policy =
@@ -133,10 +133,10 @@ fn what_runs_is_left_untouched_by_a_change_that_is_not_allowed() {
 
 // operator#2
 #[test]
-fn another_name_is_ignored() {
+fn configuration_with_other_name_is_ignored() {
     let fixture = Fixture::running("validation-other");
     fixture.configure_as("v1", "other", &json!({ "multus": {}, "imagePullPolicy": "BAD" }));
-    // The one that counts comes later: when it is done, the other one was seen too.
+    // The configuration with the right name is created later: when it is done, the other one was processed too.
     fixture.configure(&json!({}));
     fixture.wait_until_available();
     let other = fixture

@@ -364,7 +364,7 @@ fn what_explains_pods_says_where_it_looked_for_a_cluster() {
         .expect("the program runs");
     assert_eq!(output.status.code(), Some(2));
     let text = error(&output);
-    assert!(text.starts_with("error: no way to a cluster: "), "{text}");
+    assert!(text.starts_with("error: no usable kubeconfig: "), "{text}");
 }
 
 #[test]

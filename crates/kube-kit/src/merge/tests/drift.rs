@@ -1,14 +1,14 @@
-//! What is a difference and what is not.
+//! Differences, and values that are not.
 
 use super::*;
 
 #[test]
-fn what_the_server_filled_in_is_no_difference() {
+fn defaults_of_server_are_no_difference() {
     assert_unchanged(&daemon_set(), &live_daemon_set());
 }
 
 #[test]
-fn what_somebody_changed_or_added_is_a_difference() {
+fn changed_or_added_field_is_difference() {
     let additions = [
         ("/spec/template/metadata/annotations", json!({"added": "by hand"})),
         ("/spec/template/metadata/labels", json!({"added": ""})),
@@ -55,7 +55,7 @@ fn what_somebody_changed_or_added_is_a_difference() {
 }
 
 #[test]
-fn a_denial_that_is_gone_is_restored() {
+fn removed_denial_is_restored() {
     let pod = "/spec/template/spec";
     let container = "/spec/template/spec/containers/0";
     let base = json!({"securityContext": {"readOnlyRootFilesystem": true}});
@@ -79,7 +79,7 @@ fn a_denial_that_is_gone_is_restored() {
 }
 
 #[test]
-fn data_rules_and_subjects_are_restored() {
+fn changed_data_rules_and_subjects_are_restored() {
     let cases = [
         (config_map(&json!({"a": "1"})), json!({"data": {"b": "2"}})),
         (config_map(&json!({"a": "1"})), json!({"data": {"a": "2"}})),
@@ -121,7 +121,7 @@ fn data_rules_and_subjects_are_restored() {
 }
 
 #[test]
-fn an_empty_selector_or_rule_is_not_the_same_as_none() {
+fn empty_selector_or_rule_differs_from_absent_one() {
     let policy = |spec: &Value| object("networking.k8s.io/v1", "NetworkPolicy", &json!({ "spec": spec }));
     let all = policy(&json!({"podSelector": {}, "ingress": [{}], "policyTypes": ["Ingress"]}));
     let none = policy(&json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
@@ -137,7 +137,7 @@ fn an_empty_selector_or_rule_is_not_the_same_as_none() {
 }
 
 #[test]
-fn empty_containers_are_the_same_as_none() {
+fn empty_container_equals_absent_one() {
     for empty in [json!({}), json!([]), json!(null)] {
         let rendered = object(
             "rbac.authorization.k8s.io/v1",
@@ -158,7 +158,7 @@ fn empty_containers_are_the_same_as_none() {
 }
 
 #[test]
-fn what_a_write_came_back_with_is_overlooked_the_next_time_and_nothing_else() {
+fn learned_difference_is_ignored_and_no_other() {
     let rendered = daemon_set();
     let mut live = live_daemon_set();
     live["spec"]["template"]["spec"]["newField"] = json!("filled by a newer server");
@@ -177,7 +177,7 @@ fn what_a_write_came_back_with_is_overlooked_the_next_time_and_nothing_else() {
 }
 
 #[test]
-fn a_definition_keeps_what_the_server_derived() {
+fn definition_keeps_derived_fields_of_server() {
     let crd = object(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
@@ -205,7 +205,7 @@ fn a_definition_keeps_what_the_server_derived() {
 }
 
 #[test]
-fn the_text_of_a_secret_is_compared_as_the_server_stores_it() {
+fn string_data_of_secret_is_compared_as_stored() {
     let rendered = object("v1", "Secret", &json!({"stringData": {"key": "value"}}));
     let live = object(
         "v1",

@@ -1,4 +1,4 @@
-//! Servers over TLS, and clients of all kinds.
+//! Servers over TLS with various clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::tls::{Identity, Profile, Tls};
 
 const NAME: &str = "metrics.addons.svc";
 
-/// A client that trusts one server, and speaks as it is told.
+/// A client that trusts one server.
 struct Client {
     identity: Identity,
     versions: Vec<&'static SupportedProtocolVersion>,
     post_quantum_alone: bool,
-    /// What it offers, best first.
+    /// Offered protocols, best first.
     protocols: Vec<&'static [u8]>,
 }
 
@@ -54,7 +54,7 @@ impl Client {
 
     async fn connect(&self, server: &Server) -> std::io::Result<TlsStream<TcpStream>> {
         let mut stream = self.shake_hands(server).await?;
-        // With TLS 1.3 a client hears only now that it was refused.
+        // With TLS 1.3 the client learns of a refusal only now.
         ask(&mut stream).await.map(|_| stream)
     }
 
@@ -114,7 +114,7 @@ fn chosen(stream: &TlsStream<TcpStream>) -> (Option<ProtocolVersion>, String) {
 }
 
 #[tokio::test]
-async fn a_profile_counts_from_the_next_handshake_on() {
+async fn set_profile_takes_effect_with_next_handshake() {
     let identity = identity();
     let tls = Tls::new(identity.clone()).expect("TLS");
     let server = serve(&tls, Limits::default()).await;
@@ -139,7 +139,7 @@ async fn a_profile_counts_from_the_next_handshake_on() {
 }
 
 #[tokio::test]
-async fn post_quantum_key_exchange_is_there_and_preferred() {
+async fn post_quantum_key_exchange_is_preferred() {
     let identity = identity();
     let tls = Tls::new(identity.clone()).expect("TLS");
     let server = serve(&tls, Limits::default()).await;
@@ -156,7 +156,7 @@ async fn post_quantum_key_exchange_is_there_and_preferred() {
 }
 
 #[tokio::test]
-async fn a_certificate_counts_from_the_next_handshake_on() {
+async fn set_identity_takes_effect_with_next_handshake() {
     let (first, second) = (identity(), identity());
     let tls = Tls::new(first.clone()).expect("TLS");
     let server = serve(&tls, Limits::default()).await;
@@ -173,11 +173,11 @@ async fn a_certificate_counts_from_the_next_handshake_on() {
 }
 
 #[tokio::test]
-async fn a_slow_client_holds_up_nobody_and_is_dropped() {
+async fn slow_handshake_blocks_no_other_client_and_is_closed() {
     let identity = identity();
     let tls = Tls::new(identity.clone()).expect("TLS");
     let limits = Limits {
-        // Long enough for the other client, whatever else the machine does.
+        // Long enough for the other client on a busy machine.
         handshake: Duration::from_secs(5),
         ..Limits::default()
     };
@@ -197,7 +197,7 @@ async fn a_slow_client_holds_up_nobody_and_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_ends() {
+async fn silent_connection_is_closed() {
     let identity = identity();
     let tls = Tls::new(identity.clone()).expect("TLS");
     let limits = Limits {
@@ -215,7 +215,7 @@ async fn a_silent_connection_ends() {
 }
 
 #[tokio::test]
-async fn the_next_connection_takes_the_place_of_an_idle_one() {
+async fn new_connection_replaces_idle_one() {
     let identity = identity();
     let tls = Tls::new(identity.clone()).expect("TLS");
     let limits = Limits {
@@ -231,7 +231,7 @@ async fn the_next_connection_takes_the_place_of_an_idle_one() {
 }
 
 #[tokio::test]
-async fn stopping_ends_handshakes_and_idle_connections() {
+async fn stop_closes_handshakes_and_idle_connections() {
     let identity = identity();
     let tls = Tls::new(identity.clone()).expect("TLS");
     let server = serve(&tls, Limits::default()).await;

@@ -12,7 +12,7 @@ fn pair() -> (String, String) {
     (certificate, key.serialize_pem())
 }
 
-/// Writes files as the kubelet does: into a directory of their own, which a link then points to.
+/// Writes files as the kubelet does: into a new directory, which a link then points to.
 fn publish(volume: &Path, number: u32, (certificate, key): &(String, String)) {
     let data = volume.join(format!("..{number}"));
     fs::create_dir(&data).expect("a directory");
@@ -35,7 +35,7 @@ fn same(identity: &Identity, (certificate, key): &(String, String)) -> bool {
 }
 
 #[test]
-fn files_are_read_when_they_changed() {
+fn read_returns_changed_files_alone() {
     let volume = tempfile::tempdir().expect("a directory");
     let mut files = Files::new(volume.path());
     let missing = files.read().expect_err("nothing is there").to_string();
@@ -47,7 +47,7 @@ fn files_are_read_when_they_changed() {
     publish(volume.path(), 1, &first);
     assert!(same(&files.read().expect("files").expect("an identity"), &first));
     assert!(files.read().expect("files").is_none(), "it is what it was");
-    // A certificate whose key is not there yet.
+    // A certificate whose key does not exist yet.
     fs::remove_file(volume.path().join(CERTIFICATE)).expect("a link less");
     fs::write(volume.path().join(CERTIFICATE), &second.0).expect("a file");
     let error = files.read().expect_err("they don't belong together").to_string();
@@ -59,7 +59,7 @@ fn files_are_read_when_they_changed() {
 }
 
 #[tokio::test]
-async fn a_server_is_known_by_what_is_published_last() {
+async fn follow_uses_last_published_certificate() {
     let volume = tempfile::tempdir().expect("a directory");
     let tls = Tls::new(Identity::self_signed(&["temporary".to_owned()]).expect("an identity")).expect("TLS");
     let used = Arc::new(Notify::new());
@@ -73,7 +73,7 @@ async fn a_server_is_known_by_what_is_published_last() {
         last = pair();
         publish(volume.path(), number, &last);
         used.notified().await;
-        // Two links are made at first, and the kubelet's order shows each file at its own time.
+        // Two links are created first, and with the kubelet's order each file appears at its own time.
         while !known_by(&last) {
             used.notified().await;
         }
@@ -88,7 +88,7 @@ async fn a_server_is_known_by_what_is_published_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_directory_that_comes_later_is_found() {
+async fn follow_finds_directory_created_later() {
     let parent = tempfile::tempdir().expect("a directory");
     let volume = parent.path().join("serving-certs");
     let tls = Tls::new(Identity::self_signed(&["temporary".to_owned()]).expect("an identity")).expect("TLS");

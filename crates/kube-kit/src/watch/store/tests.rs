@@ -17,18 +17,18 @@ fn store(entries: &[(&str, &str)]) -> TestStore {
     store
 }
 
-fn told(store: &TestStore, name: &str, version: &str, uid: &str, value: u8) -> bool {
+fn reported(store: &TestStore, name: &str, version: &str, uid: &str, value: u8) -> bool {
     store.insert(key(name), version, Some(uid), || value)
 }
 
 #[test]
-fn a_new_list_tells_about_what_is_new_and_what_is_gone() {
+fn new_list_reports_new_and_deleted_objects() {
     let store = store(&[("a", "1"), ("b", "2")]);
     assert!(store.is_synced());
     store.begin();
     assert!(
         !store.insert(key("a"), "1", None, || 1),
-        "the same version is no news"
+        "the same version is no change"
     );
     assert!(store.insert(key("c"), "3", None, || 1));
     assert_eq!(store.complete("3"), ["b"]);
@@ -37,13 +37,13 @@ fn a_new_list_tells_about_what_is_new_and_what_is_gone() {
 }
 
 #[test]
-fn an_object_that_turned_malformed_is_kept_as_it_was() {
+fn object_that_became_malformed_is_kept() {
     let store = store(&[("a", "1")]);
     store.begin();
     store.keep(&key("a"));
     assert!(store.complete("2").is_empty());
     assert!(store.contains(&key("a")));
-    // The same after a malformed write of our own.
+    // The same after a malformed own write.
     store.put(key("a"), "3", 3);
     store.keep(&key("a"));
     store.reach("4");
@@ -52,13 +52,13 @@ fn an_object_that_turned_malformed_is_kept_as_it_was() {
 }
 
 #[test]
-fn the_answer_to_a_write_counts_until_the_watch_is_past_it() {
+fn put_is_kept_until_watch_passes_it() {
     let store = store(&[("a", "5")]);
     store.put(key("a"), "6", 6);
     assert_eq!(store.get(&key("a")), Some(6));
     assert!(
         !store.insert(key("a"), "6", None, || 7),
-        "our own write is no news"
+        "our own write is no change"
     );
     assert!(store.remove(&key("a"), Some("8"), None));
     store.put(key("a"), "7", 7);
@@ -66,7 +66,7 @@ fn the_answer_to_a_write_counts_until_the_watch_is_past_it() {
 }
 
 #[test]
-fn what_the_watch_tells_late_is_not_believed_any_more() {
+fn late_event_is_ignored() {
     let store = store(&[("a", "5")]);
     store.put(key("a"), "8", 8);
     assert!(!store.insert(key("a"), "6", None, || 6), "from before our write");
@@ -75,7 +75,7 @@ fn what_the_watch_tells_late_is_not_believed_any_more() {
         "what we wrote is another one"
     );
     assert_eq!(store.get(&key("a")), Some(8));
-    // A new list counts, whatever it says: the API server may have been restored to what it was.
+    // A new list overrides the store: the API server may have been restored.
     store.begin();
     assert!(store.insert(key("a"), "4", None, || 4));
     store.complete("4");
@@ -96,18 +96,18 @@ fn own_create_before_its_event_stays() {
     let store = store(&[("a", "5")]);
     store.put(key("b"), "7", 7);
     assert_eq!(store.get(&key("b")), Some(7));
-    // Events of other objects up to that version say nothing about it.
+    // Events of other objects up to that version do not affect it.
     assert!(store.insert(key("a"), "6", None, || 6));
     store.reach("6");
     assert!(store.overtaken().is_empty());
-    assert!(!told(&store, "b", "7", "b", 0), "our own write is no news");
+    assert!(!reported(&store, "b", "7", "b", 0), "our own write is no change");
     store.reach("100");
     assert!(store.overtaken().is_empty());
     assert_eq!(store.get(&key("b")), Some(7));
 }
 
 #[test]
-fn own_create_that_the_watch_passes_silently_is_dropped() {
+fn own_create_that_watch_passes_unreported_is_dropped() {
     for bookmark in [false, true] {
         let store = store(&[("a", "5")]);
         store.put(key("b"), "7", 7);
@@ -118,31 +118,31 @@ fn own_create_that_the_watch_passes_silently_is_dropped() {
         }
         assert_eq!(store.overtaken(), ["b"]);
         assert!(!store.contains(&key("b")));
-        assert!(store.overtaken().is_empty(), "it is told once");
+        assert!(store.overtaken().is_empty(), "it is reported once");
     }
     // The watch reports creation and deletion, late.
     let store = store(&[("a", "5")]);
     store.put(key("b"), "7", 7);
-    assert!(!told(&store, "b", "7", "b", 0));
+    assert!(!reported(&store, "b", "7", "b", 0));
     assert!(store.remove(&key("b"), Some("8"), Some("b")));
     assert!(!store.contains(&key("b")));
 }
 
 #[test]
-fn complete_with_an_older_list_keeps_own_writes() {
+fn complete_with_older_list_keeps_own_writes() {
     let store = store(&[("a", "5")]);
     store.put(key("b"), "8", 8);
     store.begin();
     store.put(key("c"), "9", 9);
     store.put(key("d"), "6", 6);
     assert!(!store.insert(key("a"), "5", None, || 0));
-    // Listed before we changed it.
+    // Listed before the own change.
     store.put(key("a"), "10", 10);
     assert_eq!(store.complete("7"), ["d"], "gone again at version 7");
     assert_eq!(store.keys(), ["a", "b", "c"]);
     assert_eq!(store.get(&key("a")), Some(10));
 
-    // A page that came after our write, of a list from before it.
+    // A page after the own write, of a list before it.
     store.begin();
     store.put(key("a"), "12", 12);
     assert!(!store.insert(key("a"), "10", None, || 0));
@@ -159,76 +159,76 @@ fn own_delete_before_its_event_stays_deleted() {
     store.bury(key("a"), "first", "5", |_| true);
     assert!(!store.contains(&key("a")));
     assert!(
-        !told(&store, "a", "6", "first", 6),
+        !reported(&store, "a", "6", "first", 6),
         "a change before the deletion is stale"
     );
     assert!(!store.contains(&key("a")));
     assert!(!store.remove(&key("a"), Some("7"), Some("first")), "no news");
-    // Another client created an object of the same name.
-    assert!(told(&store, "a", "8", "second", 8));
+    // Another client created an object with the same name.
+    assert!(reported(&store, "a", "8", "second", 8));
     assert_eq!(store.get(&key("a")), Some(8));
 }
 
 #[test]
-fn successor_of_a_deleted_object_stays() {
-    // Ours.
+fn successor_of_deleted_object_stays() {
+    // An own one.
     let store = store(&[("a", "5")]);
     store.bury(key("a"), "first", "5", |_| true);
     store.put(key("a"), "9", 9);
     assert_eq!(store.get(&key("a")), Some(9));
-    assert!(!told(&store, "a", "6", "first", 6));
+    assert!(!reported(&store, "a", "6", "first", 6));
     assert!(!store.remove(&key("a"), Some("8"), Some("first")));
     assert_eq!(store.get(&key("a")), Some(9));
-    assert!(!told(&store, "a", "9", "second", 9));
+    assert!(!reported(&store, "a", "9", "second", 9));
     store.reach("20");
     assert!(store.overtaken().is_empty());
     assert_eq!(store.get(&key("a")), Some(9));
 
-    // Another client's, which the watch reports before our deletion is answered.
+    // Another client's, which the watch reports before the answer to the deletion.
     let store = self::store(&[("a", "5")]);
     assert!(store.remove(&key("a"), Some("6"), Some("first")));
-    assert!(told(&store, "a", "7", "second", 7));
+    assert!(reported(&store, "a", "7", "second", 7));
     store.bury(key("a"), "first", "5", |value| *value == 0);
     assert_eq!(store.get(&key("a")), Some(7));
 }
 
 #[test]
-fn own_delete_of_an_unreported_object_stays_deleted() {
+fn own_delete_of_unreported_object_stays_deleted() {
     let store = store(&[("a", "5")]);
     store.bury(key("b"), "b", "7", |_| true);
-    assert!(!told(&store, "b", "6", "b", 6));
-    assert!(!told(&store, "b", "7", "b", 7));
+    assert!(!reported(&store, "b", "6", "b", 6));
+    assert!(!reported(&store, "b", "7", "b", 7));
     assert!(!store.remove(&key("b"), Some("8"), Some("b")));
-    // The watch has reported this deletion already, so nothing is remembered of it.
+    // The watch has reported this deletion already, so it is not remembered.
     store.bury(key("b"), "b", "7", |_| true);
-    assert!(told(&store, "b", "9", "b", 9));
+    assert!(reported(&store, "b", "9", "b", 9));
 }
 
 #[test]
-fn complete_forgets_deletions_that_the_list_covers() {
+fn complete_forgets_deletions_covered_by_list() {
     let store = store(&[("a", "5"), ("b", "6")]);
     store.begin();
     store.bury(key("a"), "a", "5", |_| true);
     store.bury(key("b"), "b", "6", |_| true);
     // From before the deletion.
-    assert!(!told(&store, "a", "5", "a", 0));
+    assert!(!reported(&store, "a", "5", "a", 0));
     assert!(store.complete("7").is_empty());
     assert!(store.is_empty());
     assert!(
-        !told(&store, "a", "8", "a", 0),
-        "listed, so that its end is yet to be told"
+        !reported(&store, "a", "8", "a", 0),
+        "listed, so that its end is not reported yet"
     );
-    // Not listed, so its deletion is covered by the list. An API server that is restored may have it again.
-    assert!(told(&store, "b", "6", "b", 0));
-    // A list that begins after the deletion is believed.
+    // Not listed, so its deletion is covered by the list. A restored API server may have it again.
+    assert!(reported(&store, "b", "6", "b", 0));
+    // A list that starts after the deletion overrides it.
     store.begin();
-    assert!(told(&store, "a", "5", "a", 5));
+    assert!(reported(&store, "a", "5", "a", 5));
     store.complete("5");
     assert_eq!(store.get(&key("a")), Some(5));
 }
 
 #[test]
-fn put_without_a_decimal_version_adds_a_missing_object_until_a_later_list() {
+fn put_without_decimal_version_adds_absent_object_until_later_list() {
     let store = store(&[("a", "x1")]);
     store.put(key("a"), "x2", 2);
     assert_eq!(store.get(&key("a")), Some(0), "it may be stale");
@@ -245,7 +245,7 @@ fn put_without_a_decimal_version_adds_a_missing_object_until_a_later_list() {
 }
 
 #[tokio::test]
-async fn waiting_for_the_first_list_ends_with_it() {
+async fn synced_resolves_with_first_list() {
     let store = TestStore::new();
     assert!(!store.is_synced());
     store.begin();
@@ -256,7 +256,7 @@ async fn waiting_for_the_first_list_ends_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_that_lasts_is_returned() {
+async fn lasting_trouble_is_returned() {
     let patience = Duration::from_secs(30);
     let wait = || tokio::time::advance(patience);
     let store = TestStore::new();

@@ -1,4 +1,4 @@
-//! Differences and how they look, written by hand.
+//! Differences and their text, written by hand.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn shown(rendered: &Value, live: Option<Value>) -> String {
 }
 
 #[test]
-fn fields_are_shown_with_what_is_there_and_what_is_wanted() {
+fn changed_field_is_printed_with_live_and_desired_value() {
     let wanted = daemon_set("weft:2", &json!([{ "name": "A", "value": "1" }]));
     let mut live = daemon_set("weft:1", &json!([{ "name": "A", "value": "1" }]));
     live["metadata"]["labels"]["app.kubernetes.io/component"] = json!("storage");
@@ -47,7 +47,7 @@ fn fields_are_shown_with_what_is_there_and_what_is_wanted() {
 }
 
 #[test]
-fn what_the_server_fills_in_is_no_difference() {
+fn defaults_of_api_server_are_no_difference() {
     let wanted = daemon_set("weft:2", &json!([]));
     let mut live = wanted.clone();
     live["metadata"]["uid"] = json!("u");
@@ -60,7 +60,7 @@ fn what_the_server_fills_in_is_no_difference() {
 }
 
 #[test]
-fn long_values_are_shown_by_the_lines_that_differ() {
+fn long_value_is_printed_as_changed_lines() {
     let config = |level: &str| {
         json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c", "namespace": "addons" },
@@ -100,7 +100,7 @@ fn long_values_are_shown_by_the_lines_that_differ() {
 }
 
 #[test]
-fn secrets_and_bundles_are_not_shown() {
+fn secrets_and_bundles_are_not_printed() {
     let secret = |value: &str| {
         json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "addons" },
@@ -131,7 +131,7 @@ fn secrets_and_bundles_are_not_shown() {
 }
 
 #[test]
-fn every_kind_of_change_has_its_mark() {
+fn each_kind_of_change_has_its_mark() {
     let wanted = daemon_set("weft:1", &json!([]));
     let mut other_selector = wanted.clone();
     other_selector["spec"]["selector"]["matchLabels"]["name"] = json!("old");
@@ -153,25 +153,25 @@ fn every_kind_of_change_has_its_mark() {
         text::print(&[all, vec![gone]].concat(), 3),
         "\
 + DaemonSet addons/multus
--/+ DaemonSet addons/multus (deleted and made anew)
+-/+ DaemonSet addons/multus (deleted and recreated)
     spec.selector.matchLabels.name: \"old\" → \"multus\"
-! DaemonSet addons/multus: this cluster does not know DaemonSet of apps/v1
+! DaemonSet addons/multus: this cluster does not serve DaemonSet of apps/v1
 - ClusterRole old
 
-1 to create, 1 to make anew, 1 to delete, 1 that cannot be applied, 3 unchanged
+1 to create, 1 to recreate, 1 to delete, 1 that cannot be applied, 3 unchanged
 "
     );
 }
 
 #[test]
-fn labels_that_do_not_belong_on_the_operators_namespace_go() {
+fn forbidden_labels_of_operator_namespace_are_removed() {
     let id = object::NAMESPACE.object(None, "addons");
     let wanted = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "addons" } });
     let live = json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": { "name": "addons", "labels": { "prometheus.cnao.io": "true", "mine": "x" } },
     });
-    let plan = decided(&json!({}), Applied::default(), Some(&live)).expect("a plan");
+    let plan = decided(&json!({}), Record::default(), Some(&live)).expect("a plan");
     let rendered = compare(&wanted, Some(live.clone()), true, &plan.own_labels).expect("an answer");
     let alone = unlabelled(&id, &plan, &[], Some(&live));
     for diff in [rendered, alone] {
@@ -183,7 +183,7 @@ fn labels_that_do_not_belong_on_the_operators_namespace_go() {
     assert_eq!(unlabelled(&id, &plan, &[wanted], Some(&live)), None);
 }
 
-fn decided(spec: &Value, applied: Applied, own_namespace: Option<&Value>) -> Result<Plan, Error> {
+fn decided(spec: &Value, applied: Record, own_namespace: Option<&Value>) -> Result<Plan, Error> {
     let cr = Resource {
         object: Arc::new(json!({ "metadata": { "name": "cluster", "uid": "1" }, "spec": spec })),
         uid: "1".into(),
@@ -207,8 +207,8 @@ fn decided(spec: &Value, applied: Applied, own_namespace: Option<&Value>) -> Res
 }
 
 #[test]
-fn what_the_operator_would_refuse_changes_nothing() {
-    let applied = Applied {
+fn unsafe_change_is_an_error() {
+    let applied = Record {
         spec: Some(
             crate::configuration::read(json!({ "imagePullPolicy": "Always" })).expect("a specification"),
         ),
@@ -223,7 +223,7 @@ fn what_the_operator_would_refuse_changes_nothing() {
 }
 
 #[test]
-fn a_file_changes_the_configuration_of_the_cluster_and_not_its_identity() {
+fn file_replaces_configuration_and_keeps_its_identity() {
     let live = json!({ "metadata": { "name": "cluster", "uid": "1", "labels": { "a": "1", "b": "1" } }, "spec": { "ovs": {} } });
     let file = json!({ "metadata": { "name": "cluster", "labels": { "b": "2" } }, "spec": { "multus": {} } });
     assert_eq!(

@@ -1,4 +1,4 @@
-//! How differences look.
+//! Text of differences.
 
 use kube_kit::{merge::Difference, object};
 use serde_json::Value;
@@ -6,16 +6,15 @@ use serde_json::Value;
 use super::{Change, ObjectDiff};
 use crate::cli::connection::named;
 
-/// Stands for what is secret, or means nothing to people.
+/// Replaces secrets, and values without a meaning for people.
 const HIDDEN: &str = "(not shown)";
-/// Stands for what is not there.
+/// Replaces absent values.
 const NOTHING: &str = "(none)";
-/// Longest pair of values that stands in one line.
+/// Maximum length of a pair of values in one line.
 const ONE_LINE: usize = 72;
-/// Lines that are the same around those that differ.
+/// Unchanged lines before and after changed ones.
 const CONTEXT: usize = 1;
 
-/// All differences and a summary.
 pub(super) fn print(diffs: &[ObjectDiff], unchanged: usize) -> String {
     let mut text = String::new();
     for diff in diffs {
@@ -26,7 +25,7 @@ pub(super) fn print(diffs: &[ObjectDiff], unchanged: usize) -> String {
             Change::NotServed => {
                 let kind = diff.id.api_version();
                 text.push_str(&format!(
-                    "! {name}: this cluster does not know {} of {kind}\n",
+                    "! {name}: this cluster does not serve {} of {kind}\n",
                     diff.id.kind
                 ));
             }
@@ -35,7 +34,7 @@ pub(super) fn print(diffs: &[ObjectDiff], unchanged: usize) -> String {
                 text.push_str(&fields(diff, differences));
             }
             Change::Recreated(differences) => {
-                text.push_str(&format!("-/+ {name} (deleted and made anew)\n"));
+                text.push_str(&format!("-/+ {name} (deleted and recreated)\n"));
                 text.push_str(&fields(diff, differences));
             }
         }
@@ -57,7 +56,7 @@ fn summary(diffs: &[ObjectDiff], unchanged: usize) -> String {
         (count(|change| matches!(change, Change::Changed(_))), "to change"),
         (
             count(|change| matches!(change, Change::Recreated(_))),
-            "to make anew",
+            "to recreate",
         ),
         (count(|change| *change == Change::Deleted), "to delete"),
         (
@@ -80,7 +79,7 @@ fn fields(diff: &ObjectDiff, differences: &[Difference]) -> String {
         .collect()
 }
 
-/// One field: what is there, and what is wanted.
+/// One field: its live and its desired value.
 fn field(diff: &ObjectDiff, difference: &Difference) -> String {
     let path = readable(&difference.path, &diff.wanted, &diff.live);
     if is_secret(diff, &difference.path) {
@@ -113,13 +112,13 @@ fn is_empty(value: &Value) -> bool {
     value.as_object().is_some_and(serde_json::Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Whether nobody should see the value.
+/// Whether the value must not be printed.
 fn is_secret(diff: &ObjectDiff, path: &str) -> bool {
     let in_secret = diff.id.kind == object::SECRET.kind && (path == "data" || path.starts_with("data."));
     in_secret || path.ends_with("caBundle")
 }
 
-/// The value without bundles of certificates in it.
+/// The value without bundles of certificates.
 fn without_bundles(mut value: Value) -> Value {
     match &mut value {
         Value::Object(members) => {
@@ -141,7 +140,7 @@ fn without_bundles(mut value: Value) -> Value {
     value
 }
 
-/// A value as lines: text as it is, everything else as YAML.
+/// A value as lines: a text unchanged, everything else as YAML.
 fn lines(value: Option<&Value>) -> Vec<String> {
     let text = match value {
         None => return Vec::new(),
@@ -155,7 +154,7 @@ fn lines(value: Option<&Value>) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Lines that go and lines that come, without those that are the same before and after all of them.
+/// The removed and the added lines, without the common lines before and after them.
 fn changed_lines(found: &[String], wanted: &[String]) -> String {
     let same =
         |pairs: &mut dyn Iterator<Item = (&String, &String)>| pairs.take_while(|(a, b)| a == b).count();
@@ -178,7 +177,7 @@ fn changed_lines(found: &[String], wanted: &[String]) -> String {
     .concat()
 }
 
-/// A path as people write it: elements of lists by their name, keys with dots in brackets.
+/// A path for people: list items by their name, keys with dots in brackets.
 fn readable(path: &str, wanted: &Value, live: &Value) -> String {
     let pieces: Vec<&str> = path.split('.').collect();
     let mut rest = pieces.as_slice();
@@ -193,7 +192,7 @@ fn readable(path: &str, wanted: &Value, live: &Value) -> String {
                 (name.map_or(format!("[{index}]"), |name| format!("[{name}]")), 1)
             }
             _ => {
-                // A key may have dots in it: the shortest one that is there counts.
+                // A key may contain dots: the shortest existing key is chosen.
                 let is_there = |length: &usize| {
                     let key = rest[..*length].join(".");
                     sides.iter().flatten().any(|side| side.get(&key).is_some())

@@ -1,4 +1,4 @@
-//! The one thing to do next.
+//! The next step for the user.
 
 use api::names::{
     NETWORK_ADDONS_GROUP, NETWORK_ADDONS_KIND, NETWORK_ADDONS_SINGLETON, NETWORK_ADDONS_STORED_VERSION,
@@ -8,19 +8,18 @@ use serde::Serialize;
 
 use super::{
     pods::Trouble,
-    report::{Report, State, find, says},
+    report::{Report, State, find, has_status},
 };
 use crate::names::{self, condition, reason};
 
-/// How it is told that the cluster does not know a kind.
+/// Text of the error about a kind that the cluster does not serve.
 const UNKNOWN_KIND: &str = "no matches for kind";
 
-/// What to do next.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(super) struct Next {
-    /// In words.
+    /// A sentence.
     pub(super) text: String,
-    /// In commands; none when words are enough.
+    /// Commands; empty if the sentence is enough.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) commands: Vec<String>,
 }
@@ -32,9 +31,9 @@ fn next(text: &str, command: impl Into<String>) -> Next {
     }
 }
 
-/// The first thing to do: what everything else waits for comes first. None when all is well.
+/// The first step, on which all others depend. `None` if no step is needed.
 pub(super) fn step(report: &Report, has_operator: bool, trouble: Option<&Trouble>) -> Option<Next> {
-    // Whoever may not look for it can't be told that it is not there.
+    // A user without the right to list Deployments cannot know that it does not exist.
     if !has_operator && report.notes.is_empty() {
         return Some(next(
             "install the operator",
@@ -42,7 +41,7 @@ pub(super) fn step(report: &Report, has_operator: bool, trouble: Option<&Trouble
         ));
     }
     let namespace = &report.operator.namespace;
-    // An operator without its watches is not ready.
+    // An operator with failing watches is not ready.
     if let Some(degraded) = find(report, condition::DEGRADED)
         && degraded.reason == reason::WATCH
     {
@@ -60,11 +59,11 @@ pub(super) fn step(report: &Report, has_operator: bool, trouble: Option<&Trouble
     if !report.configured {
         return Some(create());
     }
-    if says(report, condition::DEGRADED, "True") {
+    if has_status(report, condition::DEGRADED, "True") {
         let why = find(report, condition::DEGRADED);
         if why.is_some_and(|found| found.message.contains(UNKNOWN_KIND)) {
             return Some(Next {
-                text: "install what defines the missing kind; the operator then goes on by itself".to_owned(),
+                text: "install the definition of the missing kind; the operator then continues".to_owned(),
                 commands: Vec::new(),
             });
         }
@@ -83,7 +82,7 @@ pub(super) fn step(report: &Report, has_operator: bool, trouble: Option<&Trouble
     }
     if !report.available {
         return Some(next(
-            "wait; it is being rolled out",
+            "wait for the roll-out to complete",
             format!(
                 "kubectl wait networkaddonsconfig {NETWORK_ADDONS_SINGLETON} --for condition=Available --timeout 5m"
             ),
@@ -105,7 +104,7 @@ fn create() -> Next {
         "EOF".to_owned(),
     ];
     Next {
-        text: format!("create a {NETWORK_ADDONS_KIND} that asks for components"),
+        text: format!("create a {NETWORK_ADDONS_KIND} that enables components"),
         commands: commands.into(),
     }
 }
@@ -117,7 +116,7 @@ fn failure(why: &str, namespace: &str) -> Next {
             format!("kubectl edit networkaddonsconfig {NETWORK_ADDONS_SINGLETON}"),
         ),
         reason::PREVIOUS_CONFIG => next(
-            "take the change back, or remove the component and add it anew",
+            "revert the change, or remove the component and add it again",
             format!("kubectl edit networkaddonsconfig {NETWORK_ADDONS_SINGLETON}"),
         ),
         _ => log(namespace),
@@ -136,7 +135,7 @@ fn watches(message: &str, namespace: &str) -> Next {
 
 fn log(namespace: &str) -> Next {
     next(
-        "see what the operator says about it",
+        "read the log of the operator",
         format!(
             "kubectl -n {namespace} logs deployment/{} --tail 50",
             names::OPERATOR
@@ -160,13 +159,13 @@ fn pod(trouble: &Trouble) -> Next {
             describe,
         ),
         "CrashLoopBackOff" | "Terminated" => next(
-            "see why the container ends",
+            "read the log of the container that ended",
             format!("kubectl -n {namespace} logs {pod} -c {container} --previous"),
         ),
         "Unschedulable" => next(
             "make room on a node, or change spec.placementConfiguration",
             describe,
         ),
-        _ => next("see what the pod waits for", describe),
+        _ => next("read the events of the pod", describe),
     }
 }

@@ -1,43 +1,39 @@
-//! What keeps a pod from running.
+//! Problems that keep a pod from running.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-/// How long a pod may take to start before that is told, in seconds.
+/// Maximum time in seconds that a pod may take to start before it is reported.
 const PATIENCE: i64 = 60;
 
-/// What is wrong with a pod.
+/// The problem of a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Trouble {
-    /// Name of the pod.
     pub(super) pod: String,
-    /// Its namespace.
     pub(super) namespace: String,
-    /// Its node; empty when it has none.
     pub(super) node: String,
-    /// The container, when it is about one.
+    /// The container, if the problem concerns a single one.
     pub(super) container: String,
-    /// Why, in one word.
+    /// Reason in CamelCase.
     pub(super) reason: String,
-    /// Why, for people.
     pub(super) message: String,
 }
 
-/// The name of the workload that a pod belongs to, with its kind.
+/// The kind and the name of the workload of a pod.
 pub(super) fn workload(pod: &Value) -> Option<(&'static str, String)> {
     let owners = pod.pointer("/metadata/ownerReferences")?.as_array()?;
     owners.iter().find_map(|owner| {
         let name = owner.get("name")?.as_str()?;
         match owner.get("kind")?.as_str()? {
             "DaemonSet" => Some(("DaemonSet", name.to_owned())),
-            // The name of a ReplicaSet is that of its Deployment and a hash.
+            // The name of a ReplicaSet is that of its Deployment with a hash.
             "ReplicaSet" => Some(("Deployment", name.rsplit_once('-')?.0.to_owned())),
             _ => None,
         }
     })
 }
 
-/// What is wrong with a pod, if anything.
+/// The problem of a pod, if it has one.
 pub(super) fn trouble(pod: &Value, now: Timestamp) -> Option<Trouble> {
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
         return None;
@@ -80,20 +76,16 @@ pub(super) fn trouble(pod: &Value, now: Timestamp) -> Option<Trouble> {
         return None;
     }
     match phase.as_str() {
-        "Running" => with(
-            "",
-            "NotReady",
-            "it runs, but does not say that it is ready".to_owned(),
-        ),
+        "Running" => with("", "NotReady", "it runs, but is not ready".to_owned()),
         _ => with(
             "",
             "ContainerCreating",
-            "its containers have not been created yet".to_owned(),
+            "its containers are not created yet".to_owned(),
         ),
     }
 }
 
-/// What keeps a container from running: a reason other than that it is being started.
+/// The problem of a container, unless it is just starting.
 fn container_trouble(status: &Value) -> Option<(String, String)> {
     let waiting = text(status, "/state/waiting/reason");
     let last = |pointer: &str| {
@@ -125,13 +117,13 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|found| found["type"] == kind)
 }
 
-/// How old an object is, in seconds.
+/// Age of an object in seconds.
 fn age(object: &Value, now: Timestamp) -> Option<i64> {
     let created: Timestamp = text(object, "/metadata/creationTimestamp").parse().ok()?;
     Some(now.as_second() - created.as_second())
 }
 
-/// A text in an object; empty when it is not there.
+/// A text in an object; empty if it is absent.
 pub(super) fn text(object: &Value, pointer: &str) -> String {
     object
         .pointer(pointer)

@@ -1,4 +1,4 @@
-//! How the add-ons are: a pure function of what the cluster says.
+//! The state of the add-ons, a pure function of the objects in the cluster.
 
 use api::{names::NETWORK_ADDONS_KIND, network_addons::Condition};
 use k8s_openapi::jiff::Timestamp;
@@ -12,49 +12,48 @@ use super::{
     pods::{self, Trouble, text},
 };
 use crate::{
-    applied::Applied,
     cluster_facts::{Cluster, NodeState, NodeStateDefinition},
     components, configuration,
     images::Images,
     messages,
     names::{self, condition, reason},
     plan::{self, Plan},
+    record::Record,
     resource::{self, Resource},
     settings::Settings,
     workloads::{self, Observation, Progress},
 };
 
-/// For how long warnings are told, in seconds.
+/// Maximum age of reported warnings in seconds.
 const RECENT: i64 = 60 * 60;
-/// How many warnings are told.
+/// Maximum number of reported warnings.
 const WARNINGS: usize = 5;
 
-/// How the add-ons are.
+/// The state of the add-ons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    /// Whether the condition Available is True, and the operator that says so is ready.
+    /// Whether the condition Available is True, and the operator that wrote it is ready.
     pub(super) available: bool,
-    /// Whether there is a configuration resource at all.
+    /// Whether the configuration resource exists.
     pub(super) configured: bool,
     pub(super) operator: Operator,
     pub(super) conditions: Vec<Line>,
     pub(super) components: Vec<Component>,
-    /// What the operator waits for.
+    /// Steps that the operator waits for.
     pub(super) in_progress: Vec<Problem>,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<Warning>,
-    /// What could not be looked at.
+    /// Objects that could not be read.
     pub(super) notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next: Option<Next>,
 }
 
-/// The operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Operator {
-    /// Empty when there is none, or none is seen.
+    /// Empty if the operator does not exist or cannot be read.
     pub(super) namespace: String,
     pub(super) ready: i64,
     pub(super) desired: i64,
@@ -63,7 +62,6 @@ pub(super) struct Operator {
     pub(super) observed_version: String,
 }
 
-/// A condition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Line {
     #[serde(rename = "type")]
@@ -71,12 +69,12 @@ pub(super) struct Line {
     pub(super) status: String,
     pub(super) reason: String,
     pub(super) message: String,
-    /// For how long it has been so, in seconds.
+    /// Time since the last transition, in seconds.
     #[serde(rename = "seconds")]
     pub(super) age: Option<i64>,
 }
 
-/// A component that was asked for.
+/// A requested component.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Component {
     pub(super) name: &'static str,
@@ -84,19 +82,18 @@ pub(super) struct Component {
     pub(super) workloads: Vec<Workload>,
 }
 
-/// How a component is.
+/// State of a component.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum State {
     Available,
     Progressing,
     Degraded,
-    /// There is nothing of it.
+    /// It has no workload and no condition.
     #[default]
     NotDeployed,
 }
 
-/// A DaemonSet or a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Workload {
     pub(super) kind: String,
@@ -104,22 +101,20 @@ pub(super) struct Workload {
     pub(super) name: String,
     pub(super) ready: i64,
     pub(super) desired: i64,
-    /// Images of its containers, each once.
+    /// Images of its containers, without duplicates.
     pub(super) images: Vec<String>,
 }
 
-/// Something that is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Problem {
-    /// Component or condition that it is about.
+    /// The affected component or condition.
     pub(super) about: String,
     pub(super) message: String,
 }
 
-/// An event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Warning {
-    /// For how long it has been known, in seconds.
+    /// Age in seconds.
     #[serde(rename = "seconds")]
     pub(super) age: i64,
     pub(super) object: String,
@@ -127,7 +122,7 @@ pub(super) struct Warning {
     pub(super) message: String,
 }
 
-/// Judges what the cluster says.
+/// Evaluates the objects.
 pub(super) fn report(observed: &Observed, now: Timestamp) -> Report {
     let mut report = Report {
         operator: operator(observed),
@@ -151,14 +146,15 @@ pub(super) fn report(observed: &Observed, now: Timestamp) -> Report {
             .partition(|found| component_of(&found.kind).is_none());
         report.conditions = own.into_iter().map(|found| line(found, now)).collect();
         report.conditions.sort_by_key(|found| rank(&found.kind));
-        report.available = says(&report, condition::AVAILABLE, "True") && !is_unready(&report, observed);
+        report.available =
+            has_status(&report, condition::AVAILABLE, "True") && !is_unready(&report, observed);
         report.components = components(configuration, observed, &of_components);
         report.in_progress = in_progress(&report, observed, &of_components);
         report.problems = problems(&report, observed, &of_components, &troubles);
         report.warnings = warnings(observed, now);
         report
             .warnings
-            .retain(|warning| !is_told(warning, &status.conditions));
+            .retain(|warning| !is_reported(warning, &status.conditions));
     }
     let all = report
         .components
@@ -176,17 +172,16 @@ pub(super) fn report(observed: &Observed, now: Timestamp) -> Report {
     report
 }
 
-/// Whether there is an operator, and it is not ready.
+/// Whether the operator exists and is not ready.
 fn is_unready(report: &Report, observed: &Observed) -> bool {
     observed.operator.is_some() && report.operator.ready == 0
 }
 
 /// Whether a condition has this status.
-pub(super) fn says(report: &Report, kind: &str, status: &str) -> bool {
+pub(super) fn has_status(report: &Report, kind: &str, status: &str) -> bool {
     find(report, kind).is_some_and(|found| found.status == status)
 }
 
-/// A condition.
 pub(super) fn find<'a>(report: &'a Report, kind: &str) -> Option<&'a Line> {
     report.conditions.iter().find(|found| found.kind == kind)
 }
@@ -217,7 +212,7 @@ fn line(found: &Condition, now: Timestamp) -> Line {
     }
 }
 
-/// Where a condition stands: the answer first, then why.
+/// Sort key of a condition: the result first, then its causes.
 fn rank(kind: &str) -> usize {
     const ORDER: [&str; 3] = [condition::AVAILABLE, condition::PROGRESSING, condition::DEGRADED];
     ORDER
@@ -226,7 +221,7 @@ fn rank(kind: &str) -> usize {
         .unwrap_or(ORDER.len())
 }
 
-/// The component that a condition is about: `MultusAvailable` is about multus.
+/// The component of a condition: `MultusAvailable` belongs to multus.
 fn component_of(kind: &str) -> Option<&'static str> {
     let mut names = components::ALL.into_iter().map(components::Component::name);
     names.find(|name| condition::of_component(name) == kind)
@@ -234,7 +229,7 @@ fn component_of(kind: &str) -> Option<&'static str> {
 
 fn components(configuration: &Value, observed: &Observed, conditions: &[&Condition]) -> Vec<Component> {
     let spec = configuration.get("spec").cloned().unwrap_or_default();
-    // One that can't be read is told by a condition.
+    // A condition reports an unreadable specification.
     let spec = configuration::read(spec).unwrap_or_default();
     let nothing = configuration::read(Value::Null).unwrap_or_default();
     let known = known_workloads();
@@ -258,8 +253,8 @@ fn components(configuration: &Value, observed: &Observed, conditions: &[&Conditi
             .iter()
             .find(|found| component_of(&found.kind) == Some(name));
         let is_wanted = component.enabled(&spec) && !component.enabled(&nothing);
-        // What belongs to any configuration is of interest when something is wrong with it; and what runs, while the
-        // configuration that does not ask for it any more is rejected.
+        // Components of any configuration are shown only if they have a problem. Components that are no longer
+        // requested are shown while they run on because the configuration is rejected.
         let is_shown = is_wanted || !live.is_empty() || condition.is_some_and(|found| found.status != "True");
         is_shown.then(|| Component {
             name,
@@ -270,13 +265,13 @@ fn components(configuration: &Value, observed: &Observed, conditions: &[&Conditi
     described.collect()
 }
 
-/// Whether a workload is not the rest of an earlier configuration resource.
+/// Whether a workload belongs to this configuration resource, rather than to an earlier one.
 fn is_owned(object: &Value, configuration: &Value) -> bool {
     let uid = configuration.pointer("/metadata/uid").and_then(Value::as_str);
     uid.is_none() || resource::owner_uid(object) == uid
 }
 
-/// How a component is: by its condition, else by its workloads.
+/// State of a component: from its condition, else from its workloads.
 fn state(condition: Option<&Condition>, live: &[&Value]) -> State {
     match condition {
         Some(found) if found.status == "True" => State::Available,
@@ -293,7 +288,7 @@ fn is_rolling(found: &Condition) -> bool {
     found.status != "True" && [reason::STARTUP, reason::DEPLOYING].contains(&found.reason.as_str())
 }
 
-/// What is still going on with workloads, in the operator's words.
+/// The unfinished steps of workloads, with the texts of the operator.
 fn going_on(live: &[&Value]) -> Vec<String> {
     let workloads: Vec<_> = live
         .iter()
@@ -305,7 +300,7 @@ fn going_on(live: &[&Value]) -> Vec<String> {
     }
 }
 
-/// The workloads of every component: what would be rendered if all of them were asked for.
+/// The workloads of every component, as rendered with all components enabled.
 fn known_workloads() -> Vec<(&'static str, Vec<ObjectId>)> {
     let names = components::ALL.into_iter().map(components::Component::name);
     let all: Map<String, Value> = names.map(|name| (name.to_owned(), json!({}))).collect();
@@ -326,7 +321,7 @@ fn known_workloads() -> Vec<(&'static str, Vec<ObjectId>)> {
             definition: NodeStateDefinition::Ours,
             ..NodeState::default()
         },
-        applied: Ok(Applied::default()),
+        applied: Ok(Record::default()),
         own_namespace: None,
         networks: None,
         random: [0; 2],
@@ -368,7 +363,7 @@ fn workload(object: &Value) -> Workload {
     }
 }
 
-/// What is still going on with the components: in the words of their conditions, else of their workloads.
+/// The unfinished steps of the components, from their conditions, else from their workloads.
 fn in_progress(report: &Report, observed: &Observed, of_components: &[&Condition]) -> Vec<Problem> {
     let mut all = Vec::new();
     for component in &report.components {
@@ -414,19 +409,16 @@ fn problems(
         (reason, message) => format!("{reason}: {message}"),
     };
     if is_unready(report, observed) {
-        add(
-            "operator",
-            "it is not ready: what is said here may be old".to_owned(),
-        );
+        add("operator", "it is not ready: this report may be stale".to_owned());
     }
     let failed = of_components
         .iter()
         .filter(|found| found.status != "True" && !is_rolling(found));
     let failed: Vec<_> = failed.collect();
     if let Some(degraded) = find(report, condition::DEGRADED).filter(|found| found.status == "True") {
-        // Often it sums up what the components say themselves.
-        let is_told = |line: &str| failed.iter().any(|found| found.message.contains(line));
-        if degraded.message.is_empty() || !degraded.message.lines().all(is_told) {
+        // It often only repeats the messages of the components.
+        let is_reported = |line: &str| failed.iter().any(|found| found.message.contains(line));
+        if degraded.message.is_empty() || !degraded.message.lines().all(is_reported) {
             add("configuration", said(&degraded.reason, &degraded.message));
         }
     }
@@ -462,7 +454,7 @@ fn problems(
     problems
 }
 
-/// A pod's trouble in a sentence; `more` pods have the same.
+/// The problem of a pod in a sentence; `more` pods have the same.
 fn described(trouble: &Trouble, more: usize) -> String {
     let mut text = format!("pod {}", trouble.pod);
     if !trouble.node.is_empty() {
@@ -483,13 +475,13 @@ fn described(trouble: &Trouble, more: usize) -> String {
     text
 }
 
-/// Whether a condition says the same now.
-fn is_told(warning: &Warning, conditions: &[Condition]) -> bool {
+/// Whether a condition currently has the same message.
+fn is_reported(warning: &Warning, conditions: &[Condition]) -> bool {
     let says_it = |found: &Condition| warning.message == messages::operator_failed(&found.message);
     conditions.iter().any(says_it)
 }
 
-/// The newest warnings about what belongs to the add-ons, each once.
+/// The newest warnings about objects of the add-ons, without duplicates.
 fn warnings(observed: &Observed, now: Timestamp) -> Vec<Warning> {
     let mut names: Vec<String> = observed
         .workloads
@@ -499,7 +491,7 @@ fn warnings(observed: &Observed, now: Timestamp) -> Vec<Warning> {
     names.push(names::OPERATOR.to_owned());
     let is_ours = |event: &Value| {
         let name = text(event, "/involvedObject/name");
-        // Pods and ReplicaSets are named after their workload, also those that are gone.
+        // Names of pods and ReplicaSets start with the name of their workload, also after its deletion.
         let after = |workload: &String| {
             name.strip_prefix(workload.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))

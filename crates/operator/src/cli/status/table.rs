@@ -1,16 +1,15 @@
-//! A report as a table that fits 80 columns.
+//! The report as a table of 80 columns.
 
 use super::report::{Problem, Report, State, Workload};
 
 const WIDTH: usize = 80;
-/// Where continued lines start.
+/// Indentation of continued lines.
 const HANG: &str = "    ";
-/// Most characters of one line of a message: some quote whole objects.
+/// Maximum number of characters of one line of a message: some messages quote whole objects.
 const LONGEST: usize = 400;
-/// Most lines of a message. All errors of a specification are to be seen at once.
+/// Maximum number of lines of a message. All errors of a specification fit.
 const MOST_LINES: usize = 20;
 
-/// The report for people.
 pub(super) fn table(report: &Report) -> String {
     let mut text = String::new();
     text.push_str(&operator(report));
@@ -33,7 +32,7 @@ pub(super) fn table(report: &Report) -> String {
     text.push_str(&section("Not seen", report.notes.iter().cloned()));
     if let Some(next) = &report.next {
         text.push_str(&format!("\nNext: {}\n", next.text));
-        // A document between commands has to stand at the margin.
+        // A here-document must start at the margin.
         let indent = if next.commands.len() == 1 { "  " } else { "" };
         for command in &next.commands {
             text.push_str(&format!("{indent}{command}\n"));
@@ -89,7 +88,7 @@ fn conditions(report: &Report) -> String {
 
 fn components(report: &Report) -> String {
     if report.components.is_empty() {
-        return "COMPONENT    none asked for\n".to_owned();
+        return "COMPONENT    none requested\n".to_owned();
     }
     let mut rows = vec![["COMPONENT", "READY", "STATE / IMAGE"].map(str::to_owned)];
     for component in &report.components {
@@ -121,7 +120,7 @@ fn state(state: State) -> &'static str {
     }
 }
 
-/// A workload as kubectl takes it.
+/// A workload in the form of kubectl's arguments.
 fn workload_name(workload: &Workload) -> String {
     let kind = if workload.kind == "DaemonSet" {
         "ds"
@@ -131,7 +130,7 @@ fn workload_name(workload: &Workload) -> String {
     format!("  {kind}/{}", workload.name)
 }
 
-/// The last part of an image's name and its tag, or the head of its digest.
+/// The last part of an image's name with its tag, or with the head of its digest.
 fn tag(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     match last.split_once("@sha256:") {
@@ -140,7 +139,7 @@ fn tag(image: &str) -> String {
     }
 }
 
-/// Rows in columns, as wide as need be; the last column takes what is left.
+/// Rows in aligned columns; the last column gets the remaining width.
 fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let mut widths = [0; COLUMNS];
     for row in rows {
@@ -164,7 +163,7 @@ fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     text
 }
 
-/// The head of a text that is too long, and its tail: images differ there.
+/// The head and the tail of a text that is too long: images often differ in the tail.
 fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
@@ -185,7 +184,7 @@ fn section(title: &str, entries: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// The head of a line that is too long to be read.
+/// The head of a line that is too long.
 fn cut(line: &str) -> String {
     let mut head: String = line.chars().take(LONGEST).collect();
     if head.len() < line.len() {
@@ -194,7 +193,7 @@ fn cut(line: &str) -> String {
     head
 }
 
-/// A paragraph in lines that fit; its own lines stay lines.
+/// A paragraph, wrapped to the width; its line breaks are kept.
 fn wrapped(paragraph: &str) -> String {
     let indent: String = paragraph.chars().take_while(|c| *c == ' ').collect();
     let mut parts: Vec<String> = paragraph.lines().take(MOST_LINES).map(cut).collect();
@@ -238,7 +237,7 @@ fn wrapped(paragraph: &str) -> String {
     text
 }
 
-/// A span of time as kubectl writes it.
+/// A time span in the form of kubectl.
 pub(super) fn age(seconds: i64) -> String {
     match seconds {
         ..120 => format!("{seconds}s"),

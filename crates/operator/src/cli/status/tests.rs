@@ -79,7 +79,7 @@ fn waiting(container: &str, reason: &str, message: &str) -> Value {
 }
 
 #[test]
-fn all_is_well() {
+fn report_without_problem_is_available() {
     let conditions = [
         condition("Available", "True", 57, "", ""),
         condition("Progressing", "False", 57, "", ""),
@@ -137,7 +137,7 @@ ovs                                       not deployed
 }
 
 #[test]
-fn a_pod_that_waits_for_its_image_is_named_with_its_node() {
+fn problem_of_pod_without_image_names_its_node() {
     let conditions = [
         condition("Available", "False", 58, "Startup", "Configuration is in process"),
         condition(
@@ -178,7 +178,7 @@ fn a_pod_that_waits_for_its_image_is_named_with_its_node() {
                 "message": "older", "lastTimestamp": "2026-03-01T11:58:00Z",
             }),
             json!({
-                "involvedObject": { "kind": "Pod", "name": "somebody-elses" }, "reason": "Failed",
+                "involvedObject": { "kind": "Pod", "name": "foreign" }, "reason": "Failed",
                 "message": "no", "lastTimestamp": "2026-03-01T11:59:00Z",
             }),
             json!({
@@ -221,7 +221,7 @@ Next: check the image's name, and whether node node01 may pull it
 }
 
 #[test]
-fn a_rejected_specification_is_told_in_the_operators_words() {
+fn problem_of_rejected_specification_has_text_of_operator() {
     let message = "failed to validate NetworkConfig.Spec: invalid configuration:\nboth or none of the KubeMacPool ranges \
                    needs to be configured";
     let conditions = failing("FailedToValidate", message);
@@ -231,9 +231,9 @@ fn a_rejected_specification_is_told_in_the_operators_words() {
             &conditions,
         )),
         operator: Some(operator(1)),
-        // Not asked for any more, and still there while the specification is rejected.
+        // No longer requested, and still running while the specification is rejected.
         workloads: vec![daemon_set("multus", 2, &["multus:4"])],
-        // The conditions say the same.
+        // The conditions have the same message.
         events: vec![json!({
             "involvedObject": { "kind": "NetworkAddonsConfig", "name": "cluster" }, "type": "Warning",
             "reason": "Failed: FailedToValidate", "message": format!("Operator failed: {message}"),
@@ -268,11 +268,11 @@ Next: correct the specification
 }
 
 #[test]
-fn all_errors_of_a_specification_are_shown() {
+fn table_shows_all_errors_of_specification() {
     let errors: Vec<String> = (0..19)
         .map(|number| format!("field number {number} has a value that can't be used"))
         .collect();
-    let told = |message: &str| {
+    let shown_message = |message: &str| {
         let condition = condition("Degraded", "True", 58, "FailedToValidate", message);
         shown(&Observed {
             configuration: Some(configuration(&json!({}), &[condition])),
@@ -280,18 +280,18 @@ fn all_errors_of_a_specification_are_shown() {
             ..Observed::default()
         })
     };
-    let text = told(&format!("not valid:\n{}", errors.join("\n")));
+    let text = shown_message(&format!("not valid:\n{}", errors.join("\n")));
     assert!(errors.iter().all(|error| text.contains(error)), "{text}");
     assert!(!text.contains('…'), "{text}");
-    // More than anybody reads, and a quoted object.
-    let text = told(&"line\n".repeat(21));
+    // More lines than fit, and a quoted object.
+    let text = shown_message(&"line\n".repeat(21));
     assert_eq!((text.matches("line").count(), text.matches('…').count()), (20, 1));
-    let text = told(&"x".repeat(1000));
+    let text = shown_message(&"x".repeat(1000));
     assert!(text.matches('x').count() < 400 && text.contains('…'), "{text}");
 }
 
 #[test]
-fn conditions_of_components_decide_about_their_state() {
+fn state_of_component_follows_its_condition() {
     let conditions = [
         condition("Available", "False", 58, "Failing", ""),
         condition("Degraded", "True", 58, "FailedToApply", "no matches for kind"),
@@ -333,12 +333,12 @@ In progress:
 Problems:
   kubeSecondaryDNS: FailedToApply: no matches for kind
 
-Next: install what defines the missing kind; the operator then goes on by itself
+Next: install the definition of the missing kind; the operator then continues
 "
         ),
         "{text}"
     );
-    // What else there is to know about a failure, the log tells.
+    // The log has further details of a failure.
     let refused = [condition(
         "Degraded",
         "True",
@@ -350,14 +350,11 @@ Next: install what defines the missing kind; the operator then goes on by itself
         configuration: Some(configuration(&json!({}), &refused)),
         ..observed
     });
-    assert!(
-        text.contains("\nNext: see what the operator says about it\n"),
-        "{text}"
-    );
+    assert!(text.contains("\nNext: read the log of the operator\n"), "{text}");
 }
 
 #[test]
-fn what_keeps_pods_from_running_is_told_with_the_next_step() {
+fn problem_of_pod_has_next_step() {
     let crashed = json!({ "phase": "Running", "containerStatuses": [{
         "name": "manager", "restartCount": 4,
         "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 40s" } },
@@ -407,7 +404,7 @@ fn what_keeps_pods_from_running_is_told_with_the_next_step() {
 }
 
 #[test]
-fn whoever_has_nothing_is_told_how_to_begin() {
+fn next_step_on_empty_cluster_is_installation() {
     let text = shown(&Observed::default());
     assert_eq!(
         text,
@@ -428,7 +425,7 @@ Next: install the operator
     assert!(
         text.ends_with(
             "\
-Next: create a NetworkAddonsConfig that asks for components
+Next: create a NetworkAddonsConfig that enables components
 kubectl apply -f - <<EOF
 apiVersion: networkaddonsoperator.network.kubevirt.io/v1
 kind: NetworkAddonsConfig
@@ -445,7 +442,7 @@ EOF
 }
 
 #[test]
-fn an_operator_that_is_not_ready_comes_first() {
+fn unready_operator_is_first_problem() {
     let observed = Observed {
         configuration: Some(configuration(
             &json!({}),
@@ -455,16 +452,16 @@ fn an_operator_that_is_not_ready_comes_first() {
         ..Observed::default()
     };
     let text = shown(&observed);
-    assert!(text.contains("COMPONENT    none asked for\n"), "{text}");
+    assert!(text.contains("COMPONENT    none requested\n"), "{text}");
     assert!(
-        text.contains("Problems:\n  operator: it is not ready: what is said here may be old\n"),
+        text.contains("Problems:\n  operator: it is not ready: this report may be stale\n"),
         "{text}"
     );
     assert!(
         text.contains("Next: find out why the operator is not ready\n"),
         "{text}"
     );
-    // Its last status may be old.
+    // Its last status may be stale.
     let now = NOW.parse().expect("a time");
     assert!(!report::report(&observed, now).available);
 }
@@ -491,8 +488,5 @@ fn next_step_with_missing_rights_is_to_grant_them() {
         assert!(text.contains(part), "{part}\n{text}");
     }
     let text = shown(&lacks("cannot list daemonsets.apps: no leader"));
-    assert!(
-        text.contains("Next: see what the operator says about it\n"),
-        "{text}"
-    );
+    assert!(text.contains("Next: read the log of the operator\n"), "{text}");
 }

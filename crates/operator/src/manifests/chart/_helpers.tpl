@@ -17,7 +17,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Something, if somebody may wish for node state: a configuration that is not the chart's, or spec.nmstate of its own. */}}
+{{/* True if node state may be requested: by a configuration outside of the chart, or by spec.nmstate of its own. */}}
 {{- define "weft.nodeState" -}}
 {{- with .Values.networkAddonsConfig -}}
 {{- if or (not .create) (hasKey .spec "nmstate") -}}{{ $.Values.nodeState | ternary "yes" "" }}{{- end -}}

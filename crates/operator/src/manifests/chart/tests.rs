@@ -1,4 +1,4 @@
-//! What the chart is made of; what becomes of it under Helm is tested in the api tier.
+//! Tests of the chart's files; the api tier tests them with Helm.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn file(name: &str) -> String {
 }
 
 #[test]
-fn no_word_is_left() {
+fn chart_has_no_placeholder_left() {
     for (name, content) in files(&install(), &Choice::default()).expect("a chart") {
         let words = IMAGES.map(|it| it.1).into_iter();
         let words = words.chain(VARIABLES.map(|it| it.1)).chain(WORDS.map(|it| it.0));
@@ -29,7 +29,7 @@ fn no_word_is_left() {
 }
 
 #[test]
-fn the_values_name_the_image_of_the_release() {
+fn values_name_image_of_release() {
     let values: Value = serde_saphyr::from_str(&file("chart/values.yaml")).expect("YAML");
     assert_eq!(
         values["image"],
@@ -57,7 +57,7 @@ fn the_values_name_the_image_of_the_release() {
 }
 
 #[test]
-fn the_schema_knows_every_value_and_every_field_of_the_configuration() {
+fn schema_has_every_value_and_every_field_of_configuration() {
     let schema: Value = serde_json::from_str(&file("chart/values.schema.json")).expect("JSON");
     let values: Value = serde_saphyr::from_str(&file("chart/values.yaml")).expect("YAML");
     known(&values, &schema, "");
@@ -75,7 +75,7 @@ fn known(value: &Value, schema: &Value, path: &str) {
 }
 
 #[test]
-fn references_are_taken_apart() {
+fn reference_splits_repository_tag_and_digest() {
     for (image, parts) in [
         ("weft", ("weft", "", "")),
         ("localhost:5000/weft", ("localhost:5000/weft", "", "")),

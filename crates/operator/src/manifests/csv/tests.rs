@@ -12,7 +12,7 @@ fn install() -> Install<'static> {
 }
 
 #[test]
-fn the_version_is_the_one_of_the_specification() {
+fn cluster_service_version_equals_specification() {
     let csv = cluster_service_version(&install(), &Choice::default(), "1.2.3", None).expect("a version");
     assert_eq!(csv["apiVersion"], "operators.coreos.com/v1alpha1");
     assert_eq!(csv["kind"], "ClusterServiceVersion");
@@ -71,7 +71,7 @@ fn the_version_is_the_one_of_the_specification() {
 }
 
 #[test]
-fn it_installs_what_the_manifests_install() {
+fn cluster_service_version_installs_objects_of_manifests() {
     let csv =
         cluster_service_version(&install(), &Choice::default(), "1.2.3", Some("1.2.2")).expect("a version");
     assert_eq!(csv["spec"]["replaces"], "cluster-network-addons-operator.1.2.2");
@@ -104,7 +104,7 @@ fn it_installs_what_the_manifests_install() {
 }
 
 #[test]
-fn related_images_are_those_that_may_be_pulled() {
+fn related_images_are_all_pullable_images() {
     let images = |choice: &Choice| {
         let csv = cluster_service_version(&install(), choice, "1.2.3", Some("")).expect("a version");
         assert_eq!(csv["spec"].get("replaces"), None);
@@ -137,7 +137,7 @@ fn related_images_are_those_that_may_be_pulled() {
 }
 
 #[test]
-fn short_names_lack_registry_tag_and_digest() {
+fn short_name_lacks_registry_tag_and_digest() {
     for (reference, name) in [
         ("weft", "weft"),
         ("localhost:5000/weft", "weft"),

@@ -51,7 +51,7 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
 const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
 #[test]
-fn the_files_hold_the_objects_of_a_standalone_installation() {
+fn files_have_objects_of_standalone_installation() {
     let [alone, monitoring, replicas] = files();
     let ns = "kubemacpool-system";
     let before = [
@@ -113,10 +113,10 @@ fn the_files_hold_the_objects_of_a_standalone_installation() {
     );
 }
 
-// The table of kubemacpool §17.1, no more and no less.
+// The table of kubemacpool §17.1, exactly.
 // kubemacpool#93
 #[test]
-fn the_roles_are_the_permission_budget_of_ours() {
+fn roles_equal_permission_table() {
     let [alone, _, replicas] = files();
     let rule = |group: &str, resource: &str, names: &[&str], verbs: &[&str]| {
         let mut rule = json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs });
@@ -178,7 +178,7 @@ fn the_roles_are_the_permission_budget_of_ours() {
 }
 
 #[test]
-fn the_workloads_are_native_and_know_no_operator() {
+fn workloads_are_native_and_independent_of_operator() {
     let [alone, _, _] = files();
     for name in ["kubemacpool-cert-manager", MANAGER] {
         let deployment = find(&alone, "Deployment", name);
@@ -244,7 +244,7 @@ fn the_workloads_are_native_and_know_no_operator() {
 }
 
 #[test]
-fn several_managers_have_numbers_and_know_how_many_they_are() {
+fn several_managers_are_numbered_and_get_their_count() {
     let [alone, _, replicas] = files();
     let set = &find(&replicas, "StatefulSet", MANAGER)["spec"];
     assert_eq!(set["replicas"], 3);
@@ -258,7 +258,7 @@ fn several_managers_have_numbers_and_know_how_many_they_are() {
     );
     let mut same = find(&alone, "Deployment", MANAGER)["spec"]["template"].clone();
     same["spec"]["containers"][0]["args"] = args.clone();
-    // One of several is asked for two seconds more.
+    // One of several managers runs ten seconds longer.
     same["spec"]["terminationGracePeriodSeconds"] = json!(10);
     assert_eq!(set["template"], same, "the pods differ in nothing else");
     let names = find(&replicas, "Service", MANAGER);

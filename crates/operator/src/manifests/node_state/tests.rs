@@ -31,7 +31,7 @@ fn object(file: &str) -> Value {
 }
 
 #[test]
-fn the_files_are_those_of_a_release() {
+fn files_equal_those_of_release() {
     let found: Vec<(&str, String)> = files()
         .into_iter()
         .map(|(name, objects)| {
@@ -83,7 +83,7 @@ fn the_files_are_those_of_a_release() {
 }
 
 #[test]
-fn the_operator_is_told_what_its_table_says() {
+fn environment_of_operator_equals_table() {
     let operator = object("operator.yaml");
     assert_eq!(operator["spec"]["replicas"], 1);
     assert_eq!(

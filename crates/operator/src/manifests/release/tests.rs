@@ -1,4 +1,4 @@
-//! The layouts of a release against operator §13.2 and §15, and what is checked in against both.
+//! The layouts of a release against operator §13.2 and §15, and the checked-in files against the rendered ones.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -21,7 +21,7 @@ fn files(version: &str) -> Result<BTreeMap<String, String>, Error> {
 }
 
 #[test]
-fn a_release_has_both_layouts() {
+fn release_has_both_layouts() {
     let files = files("1.2.3").expect("a release");
     let tree = "manifests/cluster-network-addons";
     for name in [
@@ -48,7 +48,7 @@ fn a_release_has_both_layouts() {
 }
 
 #[test]
-fn the_bundle_brings_what_olm_does_not_make() {
+fn bundle_has_objects_that_olm_does_not_create() {
     let files = files("1.2.3").expect("a release");
     let bundled: Vec<&str> = files
         .keys()
@@ -76,7 +76,7 @@ fn the_bundle_brings_what_olm_does_not_make() {
     let annotations: Value =
         serde_saphyr::from_str(&files["bundle/metadata/annotations.yaml"]).expect("YAML");
     let annotations = annotations["annotations"].as_object().expect("annotations");
-    // The labels of the image say the same.
+    // The labels of the image have the same values.
     for (key, value) in annotations {
         let label = format!("LABEL {key}={}\n", value.as_str().expect("text"));
         assert!(files["bundle/Containerfile"].contains(&label), "{label}");
@@ -93,7 +93,7 @@ fn the_bundle_brings_what_olm_does_not_make() {
 }
 
 #[test]
-fn a_release_has_a_number() {
+fn release_needs_semantic_version() {
     for version in ["1.2.3", "0.102.0", "1.2.3-rc.1", "1.2.3+build.5"] {
         assert!(is_version(version), "{version}");
     }
@@ -114,7 +114,7 @@ fn a_release_has_a_number() {
 }
 
 #[test]
-fn checked_in_folders_are_fresh() {
+fn checked_in_folders_are_up_to_date() {
     const FOLDERS: [&str; 3] = ["bundle", "chart", node_state::FOLDER];
     let version = env!("CARGO_PKG_VERSION");
     let image = format!("registry.example/weft:v{version}");
@@ -150,14 +150,14 @@ fn checked_in_folders_are_fresh() {
 }
 
 #[test]
-fn the_migration_guide_names_tests_that_exist() {
+fn migration_guide_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let guide = fs::read_to_string(root.join("../../docs/migration.md")).expect("the guide");
     let sources: String = stored(root, "tests")
         .into_iter()
         .map(|(_, source)| source)
         .collect();
-    // What is between backticks, and has the form of the name of a test.
+    // Texts between backticks with the form of a test's name.
     let names = guide.split('`').skip(1).step_by(2).filter(|text| {
         let is_name = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         is_name && text.matches('_').count() > 3

@@ -1,4 +1,4 @@
-//! What builds of parent operators get (operator §13.3).
+//! Output for the builds of parent operators (operator §13.3).
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
@@ -24,7 +24,7 @@ fn filled(template: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn defaults_are_those_of_the_specification() {
+fn defaults_equal_specification() {
     let args = args(&[]);
     assert_eq!(args.namespace, "cluster-network-addons");
     assert_eq!(args.image(), "localhost/cluster-network-addons-operator:latest");
@@ -34,7 +34,7 @@ fn defaults_are_those_of_the_specification() {
 }
 
 #[test]
-fn flags_are_read_as_go_reads_them_and_unknown_ones_are_ignored() {
+fn flags_are_parsed_as_by_go_and_unknown_ones_ignored() {
     let args = args(&[
         "--csv-version=1",
         "--version=1.2.3",
@@ -64,7 +64,7 @@ fn flags_are_read_as_go_reads_them_and_unknown_ones_are_ignored() {
 }
 
 #[test]
-fn an_image_flag_sets_its_variable_alone() {
+fn image_flag_sets_its_variable_alone() {
     for (flag, variable) in [
         ("multus-image", "MULTUS_IMAGE"),
         (
@@ -94,7 +94,7 @@ fn an_image_flag_sets_its_variable_alone() {
     }
 }
 
-/// In the form that parent operators' templates have.
+/// The form of parent operators' templates.
 const CSV: &str = "\
 metadata:
   name: cluster-network-addons-operator.{{.Version}}
@@ -130,7 +130,7 @@ spec:
 ";
 
 #[test]
-fn a_template_of_a_parent_is_filled_with_what_csv_generator_prints() {
+fn template_of_parent_gets_output_of_csv_generator() {
     let arguments = [
         "--version=1.2.3",
         "--version-replaces=1.2.2",
@@ -159,7 +159,7 @@ fn a_template_of_a_parent_is_filled_with_what_csv_generator_prints() {
 }
 
 #[test]
-fn the_objects_are_those_of_the_manifests() {
+fn objects_equal_those_of_manifests() {
     let arguments = [
         "--operator-version=1.2.3",
         "--namespace=addons",
@@ -180,7 +180,7 @@ fn the_objects_are_those_of_the_manifests() {
     let files = super::super::render_install(&install).expect("files");
     let [_, definition, operator, example] =
         [0, 1, 2, 3].map(|index| serde_saphyr::from_multiple::<Value>(&files[index].1).expect("YAML"));
-    // A template has a place for one role.
+    // A template has a single role.
     let mut cluster_role = operator[1].clone();
     let rules = [1, 5].map(|index| operator[index]["rules"].as_array().cloned().expect("rules"));
     cluster_role["rules"] = json!(rules.concat());
@@ -200,7 +200,7 @@ fn the_objects_are_those_of_the_manifests() {
 }
 
 #[test]
-fn rights_for_multus_can_be_left_out() {
+fn allow_multus_false_omits_rights_for_multus() {
     let rules = |arguments: &[&str]| -> Value {
         let role = filled("{{.CNA.ClusterRoleString}}", arguments);
         serde_saphyr::from_str::<Value>(&role).expect("YAML")["rules"].clone()
@@ -221,13 +221,13 @@ fn rights_for_multus_can_be_left_out() {
 }
 
 #[test]
-fn a_template_has_to_be_named() {
+fn run_without_template_is_an_error() {
     let error = run(&args(&["--version=1"])).expect_err("an error");
     assert_eq!(error.to_string(), "Must specify input file");
 }
 
 #[test]
-fn a_definition_can_be_appended() {
+fn dump_crds_appends_definition() {
     let text = generated_csv(&args(&["--version=1.2.3", "--dump-crds"])).expect("a version");
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
     let kinds: Vec<&Value> = documents.iter().map(|document| &document["kind"]).collect();

@@ -1,10 +1,10 @@
-//! The shipped roles against the tables of operator §11 themselves: a right that is not written there is not shipped.
+//! The shipped roles against the tables of operator §11 themselves: only rights in the tables are shipped.
 
 use super::*;
 
 const SPECIFICATION: &str = include_str!("../../../../../docs/behaviour/operator.md");
 
-/// The cells of the rows that follow the first line which starts with `start`.
+/// The cells of the rows after the first line that starts with `start`.
 fn table(start: &str) -> Vec<Vec<String>> {
     let from = SPECIFICATION.find(start).expect("the table");
     let lines = SPECIFICATION[from..].lines().skip(1);
@@ -15,11 +15,11 @@ fn table(start: &str) -> Vec<Vec<String>> {
         let line = line.trim().trim_start_matches('|').trim_end_matches('|');
         line.split('|').map(|cell| cell.trim().to_owned()).collect()
     };
-    // Head and rule.
+    // Head and separator.
     rows.skip(2).map(cells).collect()
 }
 
-/// Adds what `group | resources | verbs` permit; a group `same` or empty is the one before.
+/// Adds the permissions of `group | resources | verbs`; a group `same` or an empty one is that of the row before.
 fn add(all: &mut Permissions, group: &mut String, cells: &[String]) {
     let [apis, resources, verbs] = cells else {
         panic!("{cells:?}");
@@ -44,14 +44,10 @@ fn add(all: &mut Permissions, group: &mut String, cells: &[String]) {
 
 // operator#81
 #[test]
-fn the_roles_are_the_tables_of_the_specification() {
+fn roles_equal_tables_of_specification() {
     for (start, role, least) in [
         ("ClusterRole rules:", operator("ClusterRole"), 70),
-        (
-            "Rules of the ClusterRole for established images",
-            established(),
-            20,
-        ),
+        ("Rules of the ClusterRole for established images", upstream(), 20),
         ("Role (OPNS):", operator("Role"), 60),
     ] {
         let (mut all, mut group) = (Permissions::new(), String::new());

@@ -1,14 +1,14 @@
-//! The API server lets the operator grant only what it holds (operator §11).
+//! The API server lets the operator grant only rights that it holds (operator §11).
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::{
-    cluster_facts::{NodeStateDefinition, NodeStateWish},
+    cluster_facts::{NMStateObject, NodeStateDefinition},
     rbac,
 };
 
-/// One permission, as a rule of a role has it.
+/// One permission of a role.
 #[derive(Debug)]
 struct Permission<'a> {
     group: &'a str,
@@ -64,19 +64,19 @@ struct Held {
 }
 
 impl Held {
-    /// With or without what established images need.
-    fn new(established: bool) -> Self {
+    /// With or without the rights for upstream's images.
+    fn new(upstream: bool) -> Self {
         let values =
             |rules: Vec<rbac::Rule>| -> Vec<Value> { rules.into_iter().map(rbac::Rule::to_value).collect() };
         let mut cluster = values(rbac::cluster_rules(true));
-        if established {
-            cluster.extend(values(rbac::established_rules(true)));
+        if upstream {
+            cluster.extend(values(rbac::upstream_rules(true)));
         }
         let namespaced = [cluster.clone(), values(rbac::namespace_rules())].concat();
         Self { cluster, namespaced }
     }
 
-    /// The rules that count for an object.
+    /// The rules that apply to an object.
     fn over(&self, namespace: Option<&str>) -> &[Value] {
         match namespace {
             Some("addons") => &self.namespaced,
@@ -89,11 +89,11 @@ impl Held {
         let permission = Permission {
             group: kind.group,
             resource: kind.plural,
-            // An object that is to be created has no name yet.
+            // An object has no name before its creation.
             name: (verb != "create").then_some(id.name.as_str()),
             verb,
         };
-        // What is asked of a namespace itself, the role in it answers.
+        // A request for a namespace itself is authorized by the role in it.
         let namespace = match kind {
             object::NAMESPACE => Some(id.name.as_str()),
             _ => id.namespace.as_deref(),
@@ -124,11 +124,11 @@ fn settings() -> Vec<Setting> {
     all
 }
 
-/// All objects of all components, and the wish for node state, which waits for its API.
+/// All objects of all components, with the `NMState`, which is rendered once its API is served.
 fn everything(setting: Setting) -> Vec<Value> {
     let node_state = NodeState {
         definition: NodeStateDefinition::Ours,
-        wish: NodeStateWish::None,
+        object: NMStateObject::None,
     };
     let groups = setting.with(all_components(), |context| {
         render_enabled(&Context {
@@ -141,10 +141,10 @@ fn everything(setting: Setting) -> Vec<Value> {
 
 // operator#81
 #[test]
-fn the_operator_holds_what_it_grants() {
+fn roles_hold_all_granted_rights() {
     let mut roles = 0;
     for setting in settings() {
-        // What runs our own images is deployed without the rights of established ones.
+        // Weft's own images are deployed without the rights for upstream's images.
         let held = Held::new(!setting.native);
         for object in everything(setting) {
             if !["ClusterRole", "Role"].contains(&object["kind"].as_str().expect("a kind")) {
@@ -168,13 +168,13 @@ fn the_operator_holds_what_it_grants() {
 
 // operator#81
 #[test]
-fn the_operator_may_write_what_it_renders_by_name() {
+fn roles_allow_writing_all_rendered_objects_by_name() {
     let held = Held::new(false);
     for setting in settings() {
         for object in everything(setting) {
             let id = ObjectId::of(&object);
             let verbs: &[&str] = match id.kind.as_str() {
-                // It is there before its operator, and is never removed.
+                // It exists before its operator, and is never deleted.
                 "Namespace" => &["get", "update"],
                 "CustomResourceDefinition" => &["get", "create", "update"],
                 _ => &["get", "create", "update", "delete"],
@@ -188,7 +188,7 @@ fn the_operator_may_write_what_it_renders_by_name() {
                 held.assert_may("bind", &object::CLUSTER_ROLE.object(None, name));
             }
         }
-        // Whatever is asked for: the leftovers of all components are among these.
+        // The leftovers of all components are among these for any specification.
         let old = setting.with(json!({}), legacy);
         for id in old {
             for verb in ["get", "delete"] {
@@ -200,7 +200,7 @@ fn the_operator_may_write_what_it_renders_by_name() {
 
 // operator#81
 #[test]
-fn no_name_is_held_that_nobody_renders() {
+fn roles_name_rendered_objects_alone() {
     let mut known = BTreeSet::new();
     for setting in settings() {
         for object in everything(setting) {

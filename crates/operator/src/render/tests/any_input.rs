@@ -1,5 +1,5 @@
-//! Whatever is stored as a configuration resource or as the record of what was applied: nothing panics, and what can't
-//! be read is told with its place. A failure prints what it failed with, and the seed.
+//! Any content of a configuration resource or of a record: nothing panics, and an error names the field. A failure
+//! prints its input and the seed.
 
 use proptest::{
     collection::vec,
@@ -8,9 +8,9 @@ use proptest::{
 };
 
 use super::*;
-use crate::{applied, configuration};
+use crate::{configuration, general, record};
 
-/// Keys that mean something somewhere, and some that do not.
+/// Keys with a meaning somewhere, and some without.
 const KEYS: [&str; 41] = [
     "multus",
     "multusDynamicNetworks",
@@ -55,7 +55,7 @@ const KEYS: [&str; 41] = [
     "name",
 ];
 
-/// Texts at the edges of what is understood.
+/// Texts at the edges of the accepted syntax.
 const TEXTS: [&str; 30] = [
     "",
     " ",
@@ -103,7 +103,7 @@ fn key() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Any JSON, more often than not with keys that mean something.
+/// Any JSON, usually with keys that have a meaning.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         1 => Just(Value::Null),
@@ -121,7 +121,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A specification that can be read, with values that need not be valid.
+/// A specification that can be parsed, with values that may be invalid.
 fn any_spec() -> impl Strategy<Value = Value> {
     let maybe = |value: BoxedStrategy<Value>| proptest::option::weighted(0.6, value);
     let texts = |keys: &'static [&'static str]| {
@@ -233,7 +233,7 @@ fn any_record() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// The way of a specification through the operator, on one of 16 platforms.
+/// The path of a specification through the operator, on one of 16 platforms.
 fn go(spec: &NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>, platform: u8) {
     let bit = |bit: u8| platform & (1 << bit) != 0;
     let setting = Setting {
@@ -251,7 +251,7 @@ fn go(spec: &NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>
         if let Some(previous) = previous {
             let previous =
                 configuration::complete(previous, Some(previous), context.cluster.platform, [1, 2]);
-            let _ = configuration::change_safe(&previous, &complete);
+            let _ = general::change_safe(&previous, &complete);
         }
         let context = Context {
             spec: &complete,
@@ -270,9 +270,9 @@ fn go(spec: &NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>
             }
             Err(error) => assert!(!errors.is_empty(), "{error}"),
         }
-        // What is written down can be read again.
-        let record = applied::render(&complete, &kube_kit::inventory::Inventory::default(), "addons");
-        let back = applied::read(&record.expect("a record").into_value());
+        // The written record can be read again.
+        let record = record::render(&complete, &kube_kit::inventory::Inventory::default(), "addons");
+        let back = record::read(&record.expect("a record").into_value());
         assert_eq!(back.expect("what was written").spec.as_ref(), Some(&complete));
     });
 }
@@ -296,14 +296,14 @@ fn run<S: Strategy>(seeded: u64, cases: u32, strategy: S, test: impl Fn(S::Value
     }
 }
 
-/// Another one in each run; a failure says which.
+/// Different in each run; a failure prints it.
 fn seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.expect("a time").subsec_nanos().into()
 }
 
 #[test]
-fn any_specification_is_rendered_or_told() {
+fn any_specification_is_rendered_or_reported() {
     run(
         seed(),
         100,
@@ -317,17 +317,17 @@ fn any_specification_is_rendered_or_told() {
 }
 
 #[test]
-fn any_json_is_a_specification_or_told_with_its_place() {
+fn read_of_any_json_succeeds_or_names_field() {
     run(seed(), 400, any_json(), |json| {
         match configuration::read(json.clone()) {
             Ok(spec) => drop(configuration::validate(&spec, &Cluster::default())),
             Err(error) => {
-                let told = error.to_string();
-                let place = told.split(':').next().unwrap_or_default().to_owned();
+                let text = error.to_string();
+                let place = text.split(':').next().unwrap_or_default().to_owned();
                 let first = place.split(['.', '[']).next().unwrap_or_default();
                 assert!(
                     place == "spec" || json.get(first).is_some(),
-                    "{told} names no key of {json}"
+                    "{text} names no key of {json}"
                 );
             }
         }
@@ -335,16 +335,16 @@ fn any_json_is_a_specification_or_told_with_its_place() {
 }
 
 #[test]
-fn any_record_is_read_or_told() {
+fn read_of_any_record_succeeds_or_names_key() {
     run(seed(), 300, (any_record(), any_spec()), |(record, spec)| {
         let spec = configuration::read(spec).expect("a specification");
-        match applied::read(&record) {
+        match record::read(&record) {
             Ok(applied) => {
                 crate::resource::read_status(record.clone());
                 let complete =
                     configuration::complete(&spec, applied.spec.as_ref(), Platform::default(), [1, 2]);
                 if let Some(previous) = &applied.spec {
-                    let _ = configuration::change_safe(previous, &complete);
+                    let _ = general::change_safe(previous, &complete);
                 }
             }
             Err(error) => assert!(error.to_string().starts_with("applied: "), "{error}"),
@@ -352,10 +352,10 @@ fn any_record_is_read_or_told() {
     });
 }
 
-// What was found by the tests above, or is at an edge that they seldom meet.
+// Inputs that the tests above found, or that they seldom generate.
 #[test]
 fn errors_name_the_key() {
-    for (json, told) in [
+    for (json, start) in [
         (json!({ "multus": 7 }), "multus: "),
         (
             json!({ "kubeMacPool": { "rangeStart": 1 } }),
@@ -368,10 +368,10 @@ fn errors_name_the_key() {
         (json!([]), "spec: "),
     ] {
         let error = configuration::read(json).expect_err("an error").to_string();
-        assert!(error.starts_with(told), "{error}");
+        assert!(error.starts_with(start), "{error}");
     }
     let record = json!({ "data": { "applied": r#"{"macvtap":{"devicePluginConfig":[]}}"# } });
-    let error = applied::read(&record).expect_err("an error").to_string();
+    let error = record::read(&record).expect_err("an error").to_string();
     assert!(
         error.starts_with("applied: macvtap.devicePluginConfig: "),
         "{error}"

@@ -1,4 +1,4 @@
-//! What the components that serve the whole cluster have in common: placement, labels, containers.
+//! Common properties of the components that serve the whole cluster: placement, labels, containers.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn default_constraints(put: fn(&mut Value)) -> [Option<Value>; 3] {
 
 // operator#21, operator#22
 #[test]
-fn infrastructure_is_placed_apart_from_workloads() {
+fn placement_of_infrastructure_differs_from_that_of_workloads() {
     let nowhere_special = [None, Some(json!({})), None];
     let node = json!({ "kubernetes.io/hostname": "node01" });
     let there = [Some(node.clone()), Some(json!({})), None];
@@ -74,7 +74,7 @@ fn infrastructure_is_placed_apart_from_workloads() {
 }
 
 #[test]
-fn their_objects_are_labelled_and_owned() {
+fn objects_of_cluster_services_are_labelled_and_owned() {
     let setting = Setting {
         monitoring: true,
         ..Setting::default()
@@ -109,7 +109,7 @@ fn their_objects_are_labelled_and_owned() {
 }
 
 #[test]
-fn their_containers_are_those_of_the_summary() {
+fn containers_of_cluster_services_equal_summary() {
     let listed = |native| -> Vec<_> {
         let setting = Setting {
             native,

@@ -139,7 +139,7 @@ fn expected(native: bool, socket: &str) -> Vec<Value> {
     ]
 }
 
-/// Renders with these settings; the JSON text in the ConfigMap is parsed, to compare it by its meaning.
+/// Renders with these settings; the JSON text in the ConfigMap is parsed for the comparison.
 fn render(setting: Setting, settings: &Value) -> Vec<Value> {
     let spec = json!({ "multus": {}, "multusDynamicNetworks": settings });
     let mut objects = setting.render(&MultusDynamicNetworks, spec);
@@ -166,7 +166,7 @@ fn dynamic_networks_are_five_objects_in_order() {
 
 // operands#4
 #[test]
-fn another_socket_changes_configuration_and_mounts() {
+fn other_socket_changes_configuration_and_mounts() {
     for native in [false, true] {
         let setting = Setting {
             native,
@@ -188,7 +188,7 @@ fn another_socket_changes_configuration_and_mounts() {
     }
 }
 
-/// What decides where the pods of multus and of dynamic networks run.
+/// The scheduling constraints of the pods of multus and of dynamic networks.
 fn placements(native: bool, workloads: &Value) -> [Vec<Option<Value>>; 2] {
     let mut spec = json!({ "multus": {}, "multusDynamicNetworks": {} });
     if !workloads.is_null() {
@@ -209,22 +209,22 @@ fn placements(native: bool, workloads: &Value) -> [Vec<Option<Value>>; 2] {
 
 // operands#32
 #[test]
-fn dynamic_networks_are_placed_where_multus_is() {
+fn dynamic_networks_have_placement_of_multus() {
     let toleration = json!({ "key": "a", "operator": "Exists" });
-    let told = json!({ "nodeSelector": { "a": "b" }, "tolerations": [toleration] });
+    let selected = json!({ "nodeSelector": { "a": "b" }, "tolerations": [toleration] });
     for native in [false, true] {
-        for workloads in [&told, &json!({})] {
+        for workloads in [&selected, &json!({})] {
             let [multus, dynamic] = placements(native, workloads);
             assert_eq!(dynamic, multus, "native: {native}, {workloads}");
         }
-        let [_, dynamic] = placements(native, &told);
+        let [_, dynamic] = placements(native, &selected);
         assert_eq!(dynamic[0], Some(json!({ "a": "b" })), "native: {native}");
     }
 }
 
 // operands#33
 #[test]
-fn dynamic_networks_in_the_established_image_have_no_node_selector_by_default() {
+fn dynamic_networks_with_upstream_image_have_no_default_node_selector() {
     let [multus, dynamic] = placements(true, &json!(null));
     assert_eq!(dynamic, multus);
     let [multus, dynamic] = placements(false, &json!(null));
@@ -234,7 +234,7 @@ fn dynamic_networks_in_the_established_image_have_no_node_selector_by_default() 
 }
 
 #[test]
-fn the_container_is_reported_after_those_of_multus() {
+fn container_of_dynamic_networks_is_reported_after_those_of_multus() {
     for (native, multus, image) in [(false, "multus:4", "dynamic:1"), (true, "weft:1", "weft:1")] {
         assert_containers(
             native,

@@ -1,8 +1,8 @@
-//! What containers of ours may do, beside the established ones (operands §13.2).
+//! Privileges of Weft's containers, beside those of upstream's (operands §13.2).
 
 use super::*;
 
-/// All that this version has programs for.
+/// A specification with all components that Weft has programs for.
 fn ours() -> Value {
     json!({
         "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": { "dhcp": true }, "kubeMacPool": {}, "ovs": {},
@@ -43,7 +43,7 @@ fn contexts(native: bool) -> Vec<Value> {
 
 // operands#27
 #[test]
-fn containers_of_ours_have_no_right_that_they_do_not_use() {
+fn native_containers_have_minimal_privileges() {
     let user = |user: u32| json!({ "runAsNonRoot": true, "runAsUser": user, "seccompProfile": { "type": "RuntimeDefault" } });
     let privileged = json!({ "privileged": true });
     let only_volumes = json!({ "privileged": true, "readOnlyRootFilesystem": true });
@@ -91,7 +91,7 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
             json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
         ]
     );
-    // The established programs may write where they like.
+    // Upstream's programs may write to their root file system.
     let read_only = json!({ "readOnlyRootFilesystem": true });
     assert_eq!(
         contexts(false),
@@ -108,7 +108,7 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
             json!(["macvtap-cni", "install-cni", null, privileged]),
             json!(["macvtap-cni", "macvtap-cni", null, privileged]),
             json!([ipam, "manager", image_user, confined]),
-            // Which is ours in either case.
+            // Weft's own image in either case.
             json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
         ]
     );
@@ -116,7 +116,7 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
 
 // operands#28
 #[test]
-fn pods_that_do_not_talk_to_the_api_server_have_no_token() {
+fn pods_without_api_access_have_no_token() {
     for (native, expected) in [
         (true, &["kube-cni-linux-bridge-plugin", "macvtap-cni"][..]),
         (false, &[]),

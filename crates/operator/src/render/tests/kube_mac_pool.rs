@@ -29,8 +29,8 @@ fn rule(group: &str, resource: &str, names: &[&str], verbs: &str) -> Value {
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// The role of the established image: operands §4.
-fn established_role() -> Value {
+/// The role for upstream's image: operands §4.
+fn upstream_role() -> Value {
     cluster_role(
         "kubemacpool-manager-role",
         &json!([
@@ -55,7 +55,7 @@ fn established_role() -> Value {
     )
 }
 
-/// The role of ours: operands §13.
+/// The role for Weft's image: operands §13.
 fn native_role() -> Value {
     cluster_role(
         "kubemacpool-manager-role",
@@ -77,7 +77,7 @@ fn native_role() -> Value {
     )
 }
 
-/// What ours may do in its namespace: operands §13.
+/// The role for Weft's image in its namespace: operands §13.
 fn namespace_role() -> [Value; 2] {
     let (role, binding) = ("kubemacpool-manager-role", "kubemacpool-manager-rolebinding");
     let secrets = ["kubemacpool-service", "kubemacpool-mutator-ca"];
@@ -108,7 +108,7 @@ fn base(native: bool) -> Vec<Value> {
     }
     objects.extend([
         service_account("kubemacpool-sa"),
-        if native { native_role() } else { established_role() },
+        if native { native_role() } else { upstream_role() },
         binding(
             "ClusterRoleBinding",
             "kubemacpool-manager-rolebinding",
@@ -134,7 +134,7 @@ fn base(native: bool) -> Vec<Value> {
     objects
 }
 
-/// What both Deployments have in common.
+/// The common part of both Deployments.
 fn deployment(name: &str, labels: &Value, annotations: &Value, container: &Value, scc: bool) -> Value {
     let mut pod_labels = labels.clone();
     pod_labels["app"] = json!("kubemacpool");
@@ -379,7 +379,7 @@ fn monitoring() -> Vec<Value> {
 
 // operands#7
 #[test]
-fn without_monitoring_the_main_part_is_deployed() {
+fn mac_pool_without_monitoring_has_main_part() {
     assert!(KubeMacPool.enabled(&complete(spec())) && !KubeMacPool.enabled(&complete(json!({}))));
     for native in [false, true] {
         for (scc, openshift4) in [(false, false), (true, false), (true, true)] {
@@ -397,7 +397,7 @@ fn without_monitoring_the_main_part_is_deployed() {
 
 // operands#8
 #[test]
-fn with_monitoring_its_objects_come_first() {
+fn mac_pool_with_monitoring_starts_with_its_objects() {
     for native in [false, true] {
         for scc in [false, true] {
             let setting = Setting {
@@ -414,7 +414,7 @@ fn with_monitoring_its_objects_come_first() {
 
 // operands#9: the fields are compared here, an existing bundle survives by the rules of operator §9.1.
 #[test]
-fn the_certificate_authority_of_webhooks_survives() {
+fn merge_keeps_certificate_authority_of_webhooks() {
     let rendered = Setting::default().render(&KubeMacPool, spec());
     let rendered = rendered.last().expect("the webhook configuration");
     assert_eq!(rendered, &webhook_configuration());
@@ -433,7 +433,7 @@ fn the_certificate_authority_of_webhooks_survives() {
     }
     assert_eq!(merge::plan(rendered, Some(&live), &policy), Ok(Change::Unchanged));
 
-    // Somebody else's selector goes, the authority stays.
+    // A foreign selector is replaced, and the certificate authority stays.
     live["webhooks"][0]["namespaceSelector"] = json!({});
     live["webhooks"][1]["failurePolicy"] = json!("Ignore");
     let Ok(Change::Update(update)) = merge::plan(rendered, Some(&live), &policy) else {

@@ -1,4 +1,4 @@
-//! Nodes that keep CNI and the container runtime elsewhere, against operator §12.
+//! Nodes with other paths of CNI and of the container runtime, against operator §12.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn layout(kubelet: &str, runtime: &str, labels: &Value) -> Layout {
     }))
 }
 
-/// What depends on the layout: volumes and mounts by `workload volume` and `workload container volume`, configurations
-/// by `ConfigMap key`, commands of the plugins' installer.
+/// The parts that depend on the layout: volumes and mounts by `workload volume` and `workload container volume`,
+/// configurations by `ConfigMap key`, commands of the installer of plugins.
 fn places(native: bool, layout: Layout, mut spec: Value) -> Vec<String> {
     for component in ["multus", "linuxBridge", "ovs", "macvtap", "multusDynamicNetworks"] {
         if spec.get(component).is_none() {
@@ -95,7 +95,7 @@ fn expected(table: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_usual_layout_is_the_established_one() {
+fn default_layout_equals_upstream() {
     for native in [false, true] {
         for layout in [
             Layout::default(),
@@ -128,7 +128,7 @@ fn the_usual_layout_is_the_established_one() {
 }
 
 #[test]
-fn on_k3s_its_own_directories_and_socket_are_used() {
+fn k3s_layout_uses_its_directories_and_socket() {
     let k3s = layout("v1.33.1+k3s1", "containerd://2.0.5-k3s1", &json!({}));
     for native in [false, true] {
         assert_eq!(
@@ -159,7 +159,7 @@ fn on_k3s_its_own_directories_and_socket_are_used() {
 }
 
 #[test]
-fn on_rke2_only_the_socket_is_another_one() {
+fn rke2_layout_differs_in_socket_alone() {
     let rke2 = layout("v1.33.1+rke2r1", "containerd://2.0.5-k3s1", &json!({}));
     let socket = "/run/k3s/containerd/containerd.sock";
     for native in [false, true] {
@@ -173,7 +173,7 @@ fn on_rke2_only_the_socket_is_another_one() {
 }
 
 #[test]
-fn on_microk8s_the_snap_is_used() {
+fn microk8s_layout_uses_snap() {
     let microk8s = layout(
         "v1.33.2",
         "containerd://1.7.27",
@@ -206,7 +206,7 @@ fn on_microk8s_the_snap_is_used() {
 }
 
 #[test]
-fn the_specification_has_the_last_word() {
+fn specification_overrides_layout() {
     let microk8s = layout(
         "v1.33.2",
         "containerd://1.7.27",

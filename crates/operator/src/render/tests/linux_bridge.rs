@@ -160,7 +160,7 @@ fn render(setting: Setting) -> Vec<Value> {
         if object["metadata"]["name"] == "kube-cni-linux-bridge-plugin" && !setting.native {
             let script = &mut object["spec"]["template"]["spec"]["containers"][0]["command"][2];
             let text = script.as_str().expect("a script");
-            // What it does is tested beside it.
+            // The script itself is tested beside its source.
             let bin_dir = if setting.openshift4 {
                 "/var/lib/cni/bin"
             } else {
@@ -195,7 +195,7 @@ fn linux_bridge_is_two_daemon_sets_and_an_account() {
 
 // operands#6, operands#29
 #[test]
-fn with_security_context_constraints_both_have_their_own() {
+fn linux_bridge_with_scc_has_constraints_for_both_workloads() {
     let for_plugins = json!({
         "apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
         "metadata": { "name": "linux-bridge" },
@@ -221,7 +221,7 @@ fn with_security_context_constraints_both_have_their_own() {
         expected.extend(marker_account(native));
         let mut for_marker = for_marker.clone();
         if native {
-            // Pods under constraints that list none may not name a profile.
+            // Constraints without a list refuse pods that name a profile.
             for_marker["seccompProfiles"] = json!(["runtime/default"]);
         }
         expected.push(for_marker);
@@ -238,7 +238,7 @@ fn with_security_context_constraints_both_have_their_own() {
 }
 
 #[test]
-fn the_directory_of_openshift_is_used() {
+fn linux_bridge_on_openshift_uses_its_directory() {
     for native in [false, true] {
         let objects = render(Setting {
             native,
@@ -250,7 +250,7 @@ fn the_directory_of_openshift_is_used() {
 }
 
 #[test]
-fn the_default_of_vlan_ports_is_left_to_the_installer() {
+fn preserve_default_vlan_is_passed_to_installer() {
     let command = |spec: Value| {
         let setting = Setting {
             native: true,
@@ -298,7 +298,7 @@ fn daemon() -> Value {
 
 // operands#34
 #[test]
-fn dhcp_is_a_plugin_and_a_container_more_where_it_is_asked_for() {
+fn dhcp_adds_plugin_and_container_if_enabled() {
     let mut expected = plugins(true, false, "/opt/cni/bin");
     let pod = &mut expected["spec"]["template"]["spec"];
     let mut push = |pointer: &str, more: Value| {
@@ -322,8 +322,7 @@ fn dhcp_is_a_plugin_and_a_container_more_where_it_is_asked_for() {
     let found = native.render(&LinuxBridge, json!({ "linuxBridge": { "dhcp": true } }));
     assert_objects(&found[1..2], &[expected]);
 
-    // Without it, the pods are those that there were before there was the field; so they are where the plugins are of
-    // another image.
+    // Without the field the pods are unchanged; so they are if the plugins have another image.
     let (given, without) = (json!({ "dhcp": false }), json!({}));
     for (setting, spec) in [(native, given), (Setting::default(), json!({ "dhcp": true }))] {
         assert_objects(
@@ -334,7 +333,7 @@ fn dhcp_is_a_plugin_and_a_container_more_where_it_is_asked_for() {
 }
 
 #[test]
-fn the_daemon_for_dhcp_is_reported() {
+fn container_of_dhcp_daemon_is_reported() {
     assert_containers(
         true,
         json!({ "linuxBridge": { "dhcp": true } }),

@@ -93,7 +93,7 @@ fn macvtap_is_a_daemon_set_with_a_configuration() {
 
 // operands#11
 #[test]
-fn with_security_context_constraints_it_has_its_own_before_the_configuration() {
+fn macvtap_with_scc_has_constraints_before_configuration() {
     let constraints = json!({
         "apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
         "metadata": { "name": "macvtap-cni" },
@@ -116,7 +116,7 @@ fn with_security_context_constraints_it_has_its_own_before_the_configuration() {
 
 // operands#11
 #[test]
-fn another_configuration_changes_the_pods_and_not_ours() {
+fn other_macvtap_configuration_changes_pods_alone() {
     for native in [false, true] {
         let setting = Setting {
             native,
@@ -130,8 +130,8 @@ fn another_configuration_changes_the_pods_and_not_ours() {
 }
 
 #[test]
-fn the_directory_of_openshift_is_used() {
-    // Where there is OpenShift's API and no network configuration: with one, macvtap is refused.
+fn macvtap_on_openshift_uses_its_directory() {
+    // With OpenShift's API and without its network configuration: with one, macvtap is refused.
     for native in [false, true] {
         let objects = render(Setting {
             native,
@@ -144,7 +144,7 @@ fn the_directory_of_openshift_is_used() {
 }
 
 #[test]
-fn both_containers_are_reported() {
+fn containers_of_macvtap_are_reported() {
     for (native, image) in [(false, "macvtap:1"), (true, "weft:1")] {
         assert_containers(
             native,

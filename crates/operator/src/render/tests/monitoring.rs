@@ -69,7 +69,7 @@ fn rules() -> Value {
 
 // operands#14, operator#73
 #[test]
-fn what_watches_the_operator_is_there_where_it_can_be() {
+fn monitoring_is_rendered_if_its_kinds_are_served() {
     let [role, binding] = scraping("cluster-network-addons-operator-monitoring");
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -115,7 +115,7 @@ fn what_watches_the_operator_is_there_where_it_can_be() {
 
 // operands#14: it comes with any specification, after the components and before the policies.
 #[test]
-fn an_empty_specification_is_monitored() {
+fn empty_specification_is_monitored() {
     let names = |setting: Setting, render: fn(&Context<'_>) -> Vec<Group>| -> Vec<_> {
         let groups = setting.with(json!({}), render).into_iter();
         let deployed = groups.filter(|group| !group.objects.is_empty());

@@ -42,7 +42,7 @@ fn config_map() -> Value {
     })
 }
 
-/// Parses the JSON text in the ConfigMap, to compare it by its meaning.
+/// Parses the JSON text in the ConfigMap for the comparison.
 fn parsed(mut config_map: Value) -> Value {
     let config = &mut config_map["data"]["daemon-config.json"];
     *config = serde_json::from_str(config.as_str().expect("text")).expect("JSON");
@@ -204,7 +204,7 @@ fn multus_is_seven_objects_in_order() {
 
 // operands#2
 #[test]
-fn with_security_context_constraints_there_are_three_more() {
+fn multus_with_scc_has_three_more_objects() {
     let constraints = json!({
         "apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
         "metadata": { "name": "multus" },
@@ -229,7 +229,7 @@ fn with_security_context_constraints_there_are_three_more() {
 
 // operands#3, operator#47
 #[test]
-fn openshift_deploys_multus_itself() {
+fn multus_on_openshift_has_no_objects() {
     for native in [false, true] {
         let setting = Setting {
             native,
@@ -243,7 +243,7 @@ fn openshift_deploys_multus_itself() {
 }
 
 #[test]
-fn the_directories_of_openshift_are_used() {
+fn multus_on_openshift_uses_its_directories() {
     let objects = render(Setting {
         openshift4: true,
         ..Setting::default()
@@ -253,7 +253,7 @@ fn the_directories_of_openshift_are_used() {
 }
 
 #[test]
-fn a_pull_policy_reaches_the_containers_that_have_one() {
+fn pull_policy_is_set_on_containers_that_have_one() {
     let policies = |native| {
         let setting = Setting {
             native,

@@ -1,11 +1,11 @@
-//! What pods can reach where a policy denies everything that is not allowed.
+//! Reachability of pods where a policy denies everything that is not allowed.
 
 use super::*;
 
 /// Pods in a network of their own that need neither the API server nor the DNS.
 const NEED_NOTHING: [&str; 1] = ["kube-cni-linux-bridge-plugin"];
 
-/// Pods that their established image leaves as they are: one more label would restart them at takeover.
+/// Pods whose upstream image gets no additional label, because that would restart them at takeover.
 const AS_ESTABLISHED: [&str; 1] = ["dynamic-networks-controller-ds"];
 
 fn pods(object: &Value) -> Option<&Value> {
@@ -23,7 +23,7 @@ fn rendered(native: bool, openshift4: bool) -> Vec<Value> {
     groups.into_iter().flat_map(|group| group.objects).collect()
 }
 
-/// Whether all labels that are selected are there.
+/// Whether all selected labels are present.
 fn selects(selector: &Value, labels: &Value) -> bool {
     let wanted = selector.as_object().into_iter().flatten();
     wanted
@@ -31,14 +31,14 @@ fn selects(selector: &Value, labels: &Value) -> bool {
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-// Case 76 of operator §16 in terms of objects. That packets pass where a policy denies everything else, no test here
-// can prove: docs/behaviour/not-provable.md.
+// Case 76 of operator §16 in terms of objects. No test here can prove that packets pass where a policy denies
+// everything else: docs/behaviour/not-provable.md.
 #[test]
-fn pods_that_need_the_cluster_are_let_out_and_servers_are_let_in() {
+fn policies_allow_egress_of_clients_and_ingress_of_servers() {
     for (native, openshift4) in [(false, false), (true, false), (false, true), (true, true)] {
         let objects = rendered(native, openshift4);
         let of_kind = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == kind);
-        // Out: the label that both policies for egress select.
+        // Egress: the label that both policies for egress select.
         for name in [
             "cnao-allow-egress-to-cluster-api",
             "cnao-allow-egress-to-cluster-dns",
@@ -54,7 +54,7 @@ fn pods_that_need_the_cluster_are_let_out_and_servers_are_let_in() {
             let Some(template) = pods(object) else { continue };
             let name = object["metadata"]["name"].as_str().expect("a name");
             seen += 1;
-            // Policies say nothing about the network of the host.
+            // Policies do not apply to the network of the host.
             let apart = template["spec"]["hostNetwork"] == true
                 || NEED_NOTHING.contains(&name)
                 || (!native && AS_ESTABLISHED.contains(&name));
@@ -64,12 +64,12 @@ fn pods_that_need_the_cluster_are_let_out_and_servers_are_let_in() {
             assert!(apart != labelled, "{name}, native: {native}");
         }
         assert_eq!(seen, 11);
-        // In: whatever a Service leads to, and the DNS.
+        // Ingress: the targets of all Services, and the DNS.
         let mut ways = Vec::new();
         for service in of_kind("Service") {
             let selector = &service["spec"]["selector"];
             for port in service["spec"]["ports"].as_array().expect("ports") {
-                // The operator's own pods are let in by its installation.
+                // The operator's installation allows ingress to its own pods.
                 if port["targetPort"].is_u64() {
                     ways.push((selector.clone(), port["targetPort"].clone()));
                 }
@@ -86,7 +86,8 @@ fn pods_that_need_the_cluster_are_let_out_and_servers_are_let_in() {
                 .iter()
                 .filter_map(pods)
                 .find(|template| selects(&selector, &template["metadata"]["labels"]));
-            let labels = &served.unwrap_or_else(|| panic!("nobody serves {selector}"))["metadata"]["labels"];
+            let labels =
+                &served.unwrap_or_else(|| panic!("no Service selects {selector}"))["metadata"]["labels"];
             let open = of_kind("NetworkPolicy").any(|policy| {
                 let spec = &policy["spec"];
                 let rules = spec["ingress"].as_array().into_iter().flatten();
@@ -98,7 +99,7 @@ fn pods_that_need_the_cluster_are_let_out_and_servers_are_let_in() {
                     && spec["podSelector"]["matchLabels"].is_object()
                     && ports.iter().any(|allowed| allowed["port"] == port)
             });
-            assert!(open, "nobody is let in at {port} of {selector}");
+            assert!(open, "no ingress is allowed at {port} of {selector}");
         }
     }
 }

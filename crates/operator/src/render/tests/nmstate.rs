@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::{
-    cluster_facts::{NodeStateDefinition, NodeStateWish},
+    cluster_facts::{NMStateObject, NodeStateDefinition},
     components::nmstate::NMState,
 };
 
-fn rendered(setting: Setting, definition: NodeStateDefinition, wish: NodeStateWish) -> Vec<Value> {
-    let node_state = NodeState { definition, wish };
+fn rendered(setting: Setting, definition: NodeStateDefinition, object: NMStateObject) -> Vec<Value> {
+    let node_state = NodeState { definition, object };
     let objects = setting.with(json!({ "nmstate": {}, "imagePullPolicy": "Always" }), |context| {
         let context = Context {
             node_state: &node_state,
@@ -104,13 +104,13 @@ fn operator(scc: bool) -> Vec<Value> {
     ]
 }
 
-fn wish() -> Value {
+fn nmstate() -> Value {
     json!({ "apiVersion": "nmstate.io/v1", "kind": "NMState", "metadata": { "name": "nmstate" } })
 }
 
 // operands#23
 #[test]
-fn our_operator_is_deployed_where_nobody_else_brought_one() {
+fn nmstate_without_foreign_operator_deploys_own_one() {
     assert!(NMState.enabled(&complete(json!({ "nmstate": {} }))) && !NMState.enabled(&complete(json!({}))));
     for native in [false, true] {
         for scc in [false, true] {
@@ -119,44 +119,44 @@ fn our_operator_is_deployed_where_nobody_else_brought_one() {
                 scc,
                 ..Setting::default()
             };
-            // The API is not there before its definition is.
-            let first = rendered(setting, NodeStateDefinition::None, NodeStateWish::NotServed);
+            // The API is not served before its definition is applied.
+            let first = rendered(setting, NodeStateDefinition::None, NMStateObject::NotServed);
             assert_objects(&first, &operator(scc));
-            let second = rendered(setting, NodeStateDefinition::Ours, NodeStateWish::NotServed);
+            let second = rendered(setting, NodeStateDefinition::Ours, NMStateObject::NotServed);
             assert_objects(&second, &operator(scc));
-            let third = rendered(setting, NodeStateDefinition::Ours, NodeStateWish::None);
-            assert_objects(&third, &[operator(scc), vec![wish()]].concat());
+            let third = rendered(setting, NodeStateDefinition::Ours, NMStateObject::None);
+            assert_objects(&third, &[operator(scc), vec![nmstate()]].concat());
         }
     }
 }
 
 // operands#24
 #[test]
-fn where_somebody_else_brought_the_api_only_the_object_is_created() {
-    let theirs = NodeStateDefinition::SomebodyElses;
-    let objects = rendered(Setting::default(), theirs, NodeStateWish::None);
-    assert_objects(&objects, &[namespace(), wish()]);
-    let objects = rendered(Setting::default(), theirs, NodeStateWish::NotServed);
+fn nmstate_with_foreign_definition_creates_object_alone() {
+    let theirs = NodeStateDefinition::Foreign;
+    let objects = rendered(Setting::default(), theirs, NMStateObject::None);
+    assert_objects(&objects, &[namespace(), nmstate()]);
+    let objects = rendered(Setting::default(), theirs, NMStateObject::NotServed);
     assert_objects(&objects, &[namespace()]);
 }
 
 // operands#25
 #[test]
-fn what_users_set_up_stays() {
-    for definition in [NodeStateDefinition::Ours, NodeStateDefinition::SomebodyElses] {
+fn nmstate_keeps_settings_of_users() {
+    for definition in [NodeStateDefinition::Ours, NodeStateDefinition::Foreign] {
         let settings = json!({ "logLevel": "debug", "nodeSelector": { "a": "b" } });
-        let mut expected = wish();
+        let mut expected = nmstate();
         expected["spec"] = settings.clone();
-        let objects = rendered(Setting::default(), definition, NodeStateWish::Ours(settings));
+        let objects = rendered(Setting::default(), definition, NMStateObject::Ours(settings));
         assert_eq!(objects.last(), Some(&expected));
 
-        let objects = rendered(Setting::default(), definition, NodeStateWish::SomebodyElses);
+        let objects = rendered(Setting::default(), definition, NMStateObject::Foreign);
         assert!(objects.iter().all(|object| object["kind"] != "NMState"));
     }
 }
 
 #[test]
-fn without_an_image_of_our_own_there_is_nothing_to_deploy() {
+fn nmstate_without_own_image_is_an_error() {
     let images = Images::default();
     let spec = complete(json!({ "nmstate": {} }));
     let error = Setting::default().with(json!({}), |context| {

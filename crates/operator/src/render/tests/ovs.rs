@@ -123,7 +123,7 @@ fn plain(native: bool) -> Vec<Value> {
     ]
 }
 
-/// The script of the established init container.
+/// The script of upstream's init container.
 fn script() -> String {
     let objects = Setting::default().render(&Ovs, json!({ "ovs": {} }));
     let script = objects[1].pointer("/spec/template/spec/initContainers/0/args/0");
@@ -148,7 +148,7 @@ fn open_vswitch_is_a_daemon_set_and_an_account() {
 
 // operands#10, operands#29
 #[test]
-fn with_security_context_constraints_the_marker_has_its_own() {
+fn ovs_with_scc_has_constraints_for_marker() {
     let constraints = json!({
         "apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
         "metadata": { "name": "ovs-cni-marker" },
@@ -159,7 +159,7 @@ fn with_security_context_constraints_the_marker_has_its_own() {
         let mut expected = plain(native);
         let mut constraints = constraints.clone();
         if native {
-            // Pods under constraints that list none may name neither.
+            // Constraints without lists refuse pods that name either.
             constraints["seccompProfiles"] = json!(["runtime/default"]);
             constraints["allowedCapabilities"] = json!(["DAC_OVERRIDE"]);
         }
@@ -176,7 +176,7 @@ fn with_security_context_constraints_the_marker_has_its_own() {
 
 // operands#10, the script
 #[test]
-fn the_established_script_copies_three_plugins_or_fails() {
+fn install_script_copies_three_plugins_or_fails() {
     let plugins = ["ovs", "ovs-mirror-producer", "ovs-mirror-consumer"];
     let root = tempfile::tempdir().expect("a directory");
     let (image, host) = (root.path().join("image"), root.path().join("host"));
@@ -207,7 +207,7 @@ fn the_established_script_copies_three_plugins_or_fails() {
 }
 
 #[test]
-fn the_directory_of_openshift_is_used() {
+fn ovs_on_openshift_uses_its_directory() {
     for native in [false, true] {
         let objects = render(Setting {
             native,
@@ -219,7 +219,7 @@ fn the_directory_of_openshift_is_used() {
 }
 
 #[test]
-fn both_containers_are_reported() {
+fn containers_of_ovs_are_reported() {
     for (native, image) in [(false, "ovs:1"), (true, "weft:1")] {
         assert_containers(
             native,

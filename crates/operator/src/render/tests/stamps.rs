@@ -1,4 +1,4 @@
-//! What all objects have in common: labels, owners, placement, containers (operator §8.2, §8.3, §5.3).
+//! Common metadata of all objects: labels, owners, placement, containers (operator §8.2, §8.3, §5.3).
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn rendered(stamp: &Stamp) -> Vec<Value> {
 
 // operator#79
 #[test]
-fn a_version_becomes_a_label() {
+fn label_safe_makes_valid_label_value() {
     assert_eq!(label_safe("Avalanches&of:water"), "Avalanches_of_water");
     assert_eq!(label_safe("1.2.3-rc_1"), "1.2.3-rc_1");
     assert_eq!(label_safe("a&&&b:/c"), "a_b_c");
@@ -54,7 +54,7 @@ fn a_version_becomes_a_label() {
 }
 
 #[test]
-fn every_object_is_labelled_and_owned_but_for_three_exceptions() {
+fn objects_are_labelled_and_owned_with_three_exceptions() {
     for object in rendered(&stamp()) {
         assert_stamped(&object);
     }
@@ -114,7 +114,7 @@ pub(super) fn assert_stamped(object: &Value) {
 
 // operator#25
 #[test]
-fn relationship_labels_come_from_the_configuration_resource() {
+fn relationship_labels_come_from_configuration_resource() {
     let labels = [
         ("app.kubernetes.io/component", "storage"),
         ("app.kubernetes.io/part-of", "platform"),
@@ -157,7 +157,7 @@ fn stamped(object: Value, stamp: &Stamp) -> Value {
 
 // operator#26
 #[test]
-fn the_mac_controller_manager_is_not_scraped_by_the_operators_service() {
+fn metrics_service_of_operator_excludes_mac_controller_manager() {
     let labels = json!({ "control-plane": "mac-controller-manager" });
     let deployment = stamped(
         json!({
@@ -174,7 +174,7 @@ fn the_mac_controller_manager_is_not_scraped_by_the_operators_service() {
 }
 
 #[test]
-fn namespaces_are_labelled_unless_the_operator_lives_there() {
+fn namespaces_are_labelled_apart_from_that_of_operator() {
     let namespace = |name: &str| {
         json!({
             "apiVersion": "v1", "kind": "Namespace",
@@ -195,7 +195,7 @@ fn namespaces_are_labelled_unless_the_operator_lives_there() {
 }
 
 #[test]
-fn an_object_can_refuse_to_be_owned() {
+fn annotated_object_gets_no_owner() {
     let annotation = "networkaddonsoperator.network.kubevirt.io/rejectOwner";
     let object = stamped(
         json!({
@@ -212,7 +212,7 @@ fn an_object_can_refuse_to_be_owned() {
 }
 
 #[test]
-fn a_placement_reaches_every_workload() {
+fn placement_is_set_on_every_workload() {
     let placements = |placement: Value| -> Vec<[Option<Value>; 3]> {
         let mut spec = both();
         spec["placementConfiguration"] = placement;
@@ -242,7 +242,7 @@ fn a_placement_reaches_every_workload() {
 }
 
 #[test]
-fn the_containers_are_those_of_the_summary() {
+fn containers_equal_summary() {
     let groups = |native| {
         let setting = Setting {
             native,

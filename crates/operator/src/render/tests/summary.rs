@@ -26,10 +26,10 @@ fn workloads_of(objects: &[Value]) -> impl Iterator<Item = &Value> {
 }
 
 /// Each workload: kind, name, priority class and update strategy; its containers: name, requests, and whether the end
-/// of the log becomes its last words.
+/// of the log becomes the termination message.
 fn expected() -> Vec<Value> {
-    let container = |name: &str, cpu: &str, memory: &str, last_words: bool| {
-        let policy = last_words.then_some("FallbackToLogsOnError");
+    let container = |name: &str, cpu: &str, memory: &str, termination_message: bool| {
+        let policy = termination_message.then_some("FallbackToLogsOnError");
         json!([name, { "requests": { "cpu": cpu, "memory": memory } }, policy])
     };
     let rolling = json!({ "type": "RollingUpdate" });
@@ -131,7 +131,7 @@ fn expected() -> Vec<Value> {
 
 // operands#18, operands#19
 #[test]
-fn workloads_and_containers_are_those_of_the_summary() {
+fn workloads_and_containers_equal_summary() {
     for native in [false, true] {
         let (objects, listed) = objects(native, all_components());
         let found: Vec<_> = workloads_of(&objects)
@@ -174,7 +174,7 @@ fn workloads_and_containers_are_those_of_the_summary() {
 
 // operands#16
 #[test]
-fn placements_land_in_the_workloads_of_the_summary() {
+fn placements_are_set_on_workloads_of_summary() {
     let placement = |name: &str| json!({ "nodeSelector": { "for": name }, "tolerations": [{ "key": name, "operator": "Exists" }] });
     let mut spec = all_components();
     spec["placementConfiguration"] =
@@ -196,7 +196,7 @@ fn placements_land_in_the_workloads_of_the_summary() {
 
 // operands#17
 #[test]
-fn every_object_of_every_component_is_labelled_and_owned() {
+fn objects_of_all_components_are_labelled_and_owned() {
     for native in [false, true] {
         for object in objects(native, all_components()).0 {
             let of_the_pool = object["metadata"]["labels"]["control-plane"] == "mac-controller-manager";
@@ -226,9 +226,9 @@ fn every_object_of_every_component_is_labelled_and_owned() {
     }
 }
 
-/// Where the host has the directories of CNI and the socket of the runtime, by workload and volume; where containers see
-/// them, by container and volume.
-fn places_of_the_platform(objects: &[Value]) -> Vec<String> {
+/// Host paths of the CNI directories and of the runtime's socket, by workload and volume, and their paths in
+/// containers, by container and volume.
+fn platform_paths(objects: &[Value]) -> Vec<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let is_one = |named: &&Value| {
         let names = ["cni", "cnibin", "cnibin-targets", "cri-socket"];
@@ -260,7 +260,7 @@ fn places_of_the_platform(objects: &[Value]) -> Vec<String> {
 
 // operands#22
 #[test]
-fn directories_sockets_and_dns_are_those_of_the_platform() {
+fn directories_sockets_and_dns_follow_platform() {
     for (native, openshift4) in [(false, false), (true, false), (false, true), (true, true)] {
         let setting = Setting {
             native,
@@ -318,7 +318,7 @@ fn directories_sockets_and_dns_are_those_of_the_platform() {
             install-cni cni at /host/opt/cni/bin"
         );
         let expected: Vec<_> = expected.lines().map(str::trim).collect();
-        assert_eq!(places_of_the_platform(&objects), expected, "{what}");
+        assert_eq!(platform_paths(&objects), expected, "{what}");
 
         let name = "cnao-allow-egress-to-cluster-dns";
         let policy = objects.iter().find(|object| object["metadata"]["name"] == name);

@@ -1,4 +1,4 @@
-//! What holds after any findings in any order, from whatever an earlier operator or somebody else left in the status.
+//! Invariants after any findings in any order, from any status that an earlier operator or another client left.
 
 use kube_kit::object::DEPLOYMENT;
 use proptest::{prelude::*, sample::subsequence};
@@ -48,8 +48,8 @@ fn failures() -> impl Strategy<Value = Failures> {
             let mut failures = Failures::default();
             for (component, failure) in list {
                 match component {
-                    Some(name) => failures.note(name, failure.reason, failure.message),
-                    None => failures.note_general(failure.reason, failure.message),
+                    Some(name) => failures.add(name, failure.reason, failure.message),
+                    None => failures.add_general(failure.reason, failure.message),
                 }
             }
             failures
@@ -71,7 +71,7 @@ fn finding() -> impl Strategy<Value = Finding> {
     ]
 }
 
-/// Whatever there was before, contradictions and strangers' conditions included.
+/// Any previous status, with contradictions and foreign conditions.
 fn before() -> impl Strategy<Value = NetworkAddonsConfigStatus> {
     let kinds = prop::sample::select(vec![
         "Available",
@@ -96,8 +96,7 @@ fn before() -> impl Strategy<Value = NetworkAddonsConfigStatus> {
     })
 }
 
-/// Status of a condition.
-fn says<'a>(status: &'a NetworkAddonsConfigStatus, kind: &str) -> Option<&'a str> {
+fn status_of<'a>(status: &'a NetworkAddonsConfigStatus, kind: &str) -> Option<&'a str> {
     let mut found = status.conditions.iter().filter(|found| found.kind == kind);
     let status = found.next().map(|found| found.status.as_str());
     assert_eq!(found.next(), None, "one condition of each type");
@@ -105,10 +104,10 @@ fn says<'a>(status: &'a NetworkAddonsConfigStatus, kind: &str) -> Option<&'a str
 }
 
 fn is_true(status: &NetworkAddonsConfigStatus, kind: &str) -> bool {
-    says(status, kind) == Some("True")
+    status_of(status, kind) == Some("True")
 }
 
-/// What no status may say, whatever led to it.
+/// The invariants of a status.
 fn check(status: &NetworkAddonsConfigStatus, finding: &Finding) {
     let (available, degraded) = (is_true(status, "Available"), is_true(status, "Degraded"));
     assert!(!(available && degraded), "available and degraded");
@@ -116,8 +115,8 @@ fn check(status: &NetworkAddonsConfigStatus, finding: &Finding) {
         !(available && is_true(status, "Progressing")),
         "available and progressing"
     );
-    assert!(says(status, "Available").is_some() && says(status, "Degraded").is_some());
-    assert_eq!(says(status, "Failing"), None);
+    assert!(status_of(status, "Available").is_some() && status_of(status, "Degraded").is_some());
+    assert_eq!(status_of(status, "Failing"), None);
     let own: Vec<_> = status
         .conditions
         .iter()
@@ -129,13 +128,13 @@ fn check(status: &NetworkAddonsConfigStatus, finding: &Finding) {
     }
     match finding {
         Finding::Rejected { failure, .. } | Finding::Lost { failure, .. } => {
-            let told = status.conditions.iter().find(|found| found.kind == "Degraded");
-            assert!(degraded && told.is_some_and(|told| told.reason == failure.reason));
+            let degraded_condition = status.conditions.iter().find(|found| found.kind == "Degraded");
+            assert!(degraded && degraded_condition.is_some_and(|found| found.reason == failure.reason));
         }
         Finding::Applied {
             failures, components, ..
         } => {
-            assert!(failures.all().is_none() || degraded, "a failure is told");
+            assert!(failures.all().is_none() || degraded, "a failure is reported");
             for found in &own {
                 assert_eq!(found.status == "False", !found.reason.is_empty(), "{found:?}");
             }
@@ -150,7 +149,7 @@ fn check(status: &NetworkAddonsConfigStatus, finding: &Finding) {
     }
 }
 
-/// A condition's time moves when its status does, and only then.
+/// A condition's time changes if and only if its status does.
 fn check_times(before: &NetworkAddonsConfigStatus, after: &NetworkAddonsConfigStatus, second: i64) {
     for found in &after.conditions {
         let old = before.conditions.iter().find(|old| old.kind == found.kind);
@@ -170,7 +169,7 @@ fn check_times(before: &NetworkAddonsConfigStatus, after: &NetworkAddonsConfigSt
     }
 }
 
-/// A condition that is not True does not become True for workloads that just became ready.
+/// A condition that is not True does not become True while workloads just became ready.
 fn check_hold(before: &NetworkAddonsConfigStatus, after: &NetworkAddonsConfigStatus, finding: &Finding) {
     let Finding::Applied { components, .. } = finding else {
         return;
@@ -194,27 +193,27 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_findings_in_any_order_lead_to_a_contradiction(
+    fn next_keeps_invariants_for_any_findings(
         before in before(),
         findings in prop::collection::vec(finding(), 1..12),
     ) {
         let mut status = before;
         for (second, finding) in (1000..).zip(&findings) {
-            let (after, told) = next(&status, finding, VERSION, at(second));
+            let (after, emitted) = next(&status, finding, VERSION, at(second));
             check(&after, finding);
             check_times(&status, &after, second);
             check_hold(&status, &after, finding);
-            prop_assert!(told.is_empty() || after != status, "an event without a change: {told:?}");
-            // The same again, much later: nothing to write, nothing to tell.
+            prop_assert!(emitted.is_empty() || after != status, "an event without a change: {emitted:?}");
+            // The same finding much later changes nothing, and emits no event.
             let again = next(&after, finding, VERSION, at(second + 100_000));
             prop_assert_eq!(&again, &(after.clone(), Vec::new()));
             status = after;
         }
     }
 
-    /// A starting operator remembers nothing of what was deployed, and does not blank what the status says of it.
+    /// A starting operator does not remember the deployed components, and keeps their conditions.
     #[test]
-    fn what_is_not_looked_at_is_not_blanked(
+    fn next_after_restart_keeps_unobserved_conditions(
         findings in prop::collection::vec(finding(), 1..4),
         failure in a_failure(),
     ) {

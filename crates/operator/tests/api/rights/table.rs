@@ -1,13 +1,13 @@
-//! What each account may do, and what it must not.
+//! The allowed and the forbidden requests of each account.
 
-/// What an account may do, and what it may not: verb and resource, with a subresource behind a slash.
+/// Allowed and forbidden requests: verb and resource, with a subresource behind a slash.
 pub(super) struct Rights {
     pub(super) account: &'static str,
     pub(super) may: &'static [&'static str],
     pub(super) may_not: &'static [&'static str],
 }
 
-/// Of those whose pods are on every node: one node that is taken over must not lead to the others.
+/// Accounts with pods on every node: a compromised node must not lead to others.
 pub(super) const NODES: [Rights; 5] = [
     Rights {
         account: "multus",
@@ -18,7 +18,7 @@ pub(super) const NODES: [Rights; 5] = [
             "update pods/status",
             "create events",
             "get resourceclaims.resource.k8s.io",
-            // By both it knows that it leaves the node.
+            // From both it learns that it is removed from the node.
             "get daemonsets.apps multus",
             "get nodes",
         ],
@@ -92,7 +92,7 @@ pub(super) const NODES: [Rights; 5] = [
     },
 ];
 
-/// What the MAC pool may do: its pods are on one node, and it needs nothing of other namespaces but to look at it.
+/// The MAC pool: its pods are on one node, and it only reads other namespaces.
 pub(super) const POOL: &str = "kubemacpool-sa";
 pub(super) const POOL_EVERYWHERE: [&str; 5] = [
     "watch pods",
@@ -127,7 +127,7 @@ pub(super) const POOL_NOT_EVEN_AT_HOME: [&str; 5] = [
     "delete configmaps kubemacpool-mac-range-config",
 ];
 
-/// What nobody gains with the operator where no established image is granted anything.
+/// The operator: rights that an attacker does not gain if no image of upstream is deployed.
 pub(super) const OPERATOR: &str = "cluster-network-addons-operator";
 pub(super) const OPERATOR_NOWHERE: [&str; 17] = [
     "list secrets",
@@ -151,10 +151,10 @@ pub(super) const OPERATOR_NOWHERE: [&str; 17] = [
 pub(super) const OPERATOR_NOT_EVEN_AT_HOME: [&str; 3] =
     ["list secrets", "get secrets another", "update secrets another"];
 
-/// Rights that only established images need: the binding that may be taken away.
+/// Rights that only upstream's images need: the binding that may be deleted.
 pub(super) const ESTABLISHED: &str = "cluster-network-addons-operator-established";
 
-/// Of the other components, and of node state, whose operator deploys those of its programs.
+/// The other components, and node state, whose operator deploys the accounts of its programs.
 pub(super) const OTHERS: [Rights; 7] = [
     Rights {
         account: "secondary",
@@ -173,9 +173,9 @@ pub(super) const OTHERS: [Rights; 7] = [
             "watch virtualmachines.kubevirt.io",
             "update virtualmachines.kubevirt.io/finalizers",
             "create ipamclaims.k8s.cni.cncf.io",
-            // Of networks that were unplugged.
+            // Claims of networks that were unplugged.
             "delete ipamclaims.k8s.cni.cncf.io",
-            // Of networks with a range of their own.
+            // Claims of networks with a range of their own.
             "update ipamclaims.k8s.cni.cncf.io/status",
             "watch network-attachment-definitions.k8s.cni.cncf.io",
             "create events",
@@ -259,7 +259,7 @@ pub(super) const OTHERS: [Rights; 7] = [
     },
 ];
 
-/// Of what is installed without the add-ons operator, in `kube-system`.
+/// Installations without the add-ons operator, in `kube-system`.
 pub(super) const ALONE: [Rights; 2] = [
     Rights {
         account: "multus-cert-approver",
@@ -289,9 +289,9 @@ pub(super) const ALONE: [Rights; 2] = [
     },
 ];
 
-/// What none of the product's accounts may do in the whole cluster: each of these leads to another node, to another
-/// account, or to all of the cluster.
-pub(super) const NOBODY: [&str; 16] = [
+/// Forbidden to all accounts in the whole cluster: each of these leads to another node, to another account, or to the
+/// whole cluster.
+pub(super) const FORBIDDEN_TO_ALL: [&str; 16] = [
     "get secrets",
     "list secrets",
     "create pods",

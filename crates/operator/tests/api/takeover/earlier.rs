@@ -1,4 +1,4 @@
-//! Installations of earlier generations: updated where workloads have kept their names, the rest removed.
+//! Takeover of installations of earlier generations: workloads with the same names are updated, the others are removed.
 
 use kube_kit::object;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn first_generation(fixture: &Fixture) -> Installation {
         ],
     );
     installation.create(fixture);
-    // Its kubemacpool made the webhook configuration by itself.
+    // Its kubemacpool created the webhook configuration itself.
     let webhooks = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": { "name": "kubemacpool-mutator" },
@@ -37,7 +37,7 @@ fn first_generation(fixture: &Fixture) -> Installation {
         .delete(["mutatingwebhookconfiguration", "kubemacpool-mutator"])
         .expect("deleted");
     fixture.kubectl().apply(&webhooks.to_string()).expect("webhooks");
-    // And it labelled the namespace.
+    // It also labelled the namespace.
     let label = [
         "label",
         "--overwrite",
@@ -52,7 +52,7 @@ fn first_generation(fixture: &Fixture) -> Installation {
     installation
 }
 
-/// Waits until nothing that an operator makes carries the version of another one (operator §14).
+/// Waits until no object of an operator has the version of another one (operator §14).
 fn wait_for_our_version(fixture: &Fixture) {
     let namespaced =
         "configmaps,serviceaccounts,services,deployments,daemonsets,roles,rolebindings,poddisruptionbudgets";
@@ -63,7 +63,7 @@ fn wait_for_our_version(fixture: &Fixture) {
             let list = fixture.kubectl().json(get).expect("objects");
             list["items"].as_array().cloned().unwrap_or_default()
         };
-        // Objects of the cluster are shared with other tests, whose configuration resource is gone.
+        // Cluster-scoped objects are shared with other tests, whose configuration resource is gone.
         let uid = fixture.configuration()["metadata"]["uid"].clone();
         let ours = |object: &Value| object["metadata"]["ownerReferences"][0]["uid"] == uid;
         let all: Vec<_> = [list(namespaced), list(cluster)]
@@ -93,7 +93,7 @@ fn wait_for_our_version(fixture: &Fixture) {
 
 // operator#70 for the first generation, operator#80, operands#20
 #[test]
-fn the_first_generation_is_updated_in_place() {
+fn first_generation_is_updated_in_place() {
     let mut fixture = Fixture::installed("takeover-first-generation");
     let spec = json!({ "multus": {}, "linuxBridge": {}, "ovs": {}, "kubeMacPool": {}, "nmstate": {} });
     fixture.configure_as("v1alpha1", "cluster", &spec);
@@ -167,7 +167,7 @@ fn the_first_generation_is_updated_in_place() {
         Some(2),
         "rendered ones are added"
     );
-    // Of the old node state nothing is left; in its place there is the operator of today's.
+    // The old node state is gone; the current operator replaces it.
     let left: Vec<_> = objects.keys().filter(|name| name.contains("nmstate")).collect();
     assert_eq!(
         left,
@@ -178,13 +178,13 @@ fn the_first_generation_is_updated_in_place() {
             "ServiceAccount/nmstate-operator",
         ]
     );
-    // Networks must not go with the configuration resource.
+    // Networks must not be deleted with the configuration resource.
     let definition = fixture.object("crd", NETWORKS).expect("the definition");
     assert_eq!(definition["metadata"].get("ownerReferences"), None);
     let version = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     assert!(version["description"].is_string(), "{version:#}");
     fixture.stop();
-    // Others must not find an API of node state.
+    // Other tests must not find an API of node state.
     let definitions = [
         "nmstates",
         "nodenetworkstates",
@@ -196,11 +196,11 @@ fn the_first_generation_is_updated_in_place() {
 
 // operator#67, operator#80, operands#20
 #[test]
-fn what_nobody_wants_of_the_first_generation_is_removed() {
+fn unrequested_workloads_of_first_generation_are_removed() {
     let mut fixture = Fixture::installed("takeover-nothing-wanted");
     fixture.configure_as("v1alpha1", "cluster", &json!({ "linuxBridge": {} }));
     let installation = first_generation(&fixture);
-    // Somebody who adopted one of the objects keeps it.
+    // Another owner that adopted one of the objects keeps it.
     let adopted = json!({ "metadata": { "ownerReferences": [
         { "apiVersion": "nmstate.io/v1", "kind": "NMState", "name": "nmstate", "uid": "1" },
     ] } });
@@ -225,12 +225,12 @@ fn what_nobody_wants_of_the_first_generation_is_removed() {
         "NetworkPolicy/cnao-allow-egress-to-cluster-dns",
     ];
     assert!(installation.objects.len() > 2 * kept.len());
-    cluster::wait::until("what is left", DEADLINE, || {
+    cluster::wait::until("the remaining objects", DEADLINE, || {
         let mut expected: Vec<_> = kept.iter().map(|name| (*name).to_owned()).collect();
         expected.sort();
         let found: Vec<_> = owned(&fixture).into_keys().collect();
-        // The old DaemonSet of multus goes when multus is deployed, or with its component: it was rendered by another
-        // name.
+        // The old DaemonSet of multus is deleted when multus is deployed, or with its component: its name was
+        // different.
         if found == expected {
             Ok(())
         } else {
@@ -244,7 +244,7 @@ fn what_nobody_wants_of_the_first_generation_is_removed() {
     ] {
         assert!(
             fixture.operand(kind, name).is_some(),
-            "{kind} {name} belongs to somebody else"
+            "{kind} {name} has another owner"
         );
     }
     fixture.roll_out(&["kube-cni-linux-bridge-plugin", "bridge-marker"]);
@@ -258,7 +258,7 @@ fn what_nobody_wants_of_the_first_generation_is_removed() {
     assert_eq!(warnings, Vec::<String>::new());
 }
 
-// operator#70 for what releases from 0.89 on left and later ones no longer make
+// operator#70 for leftovers of releases from 0.89 on that later ones no longer deploy
 #[test]
 fn leftovers_of_release_0_94_are_removed() {
     let mut fixture = Fixture::installed("takeover-release-0-94");
@@ -278,7 +278,7 @@ fn leftovers_of_release_0_94_are_removed() {
     installation.create(&fixture);
     let before = identities(&owned(&fixture));
     fixture.start_images(&IMAGES);
-    // What is removed is removed after everything else is there.
+    // Leftovers are deleted after everything else is applied.
     fixture.wait_until_gone("daemonset", "passt-binding-cni");
     fixture.roll_out(&["macvtap-cni"]);
     fixture.roll_out_deployments(&["kubevirt-ipam-controller-manager"]);

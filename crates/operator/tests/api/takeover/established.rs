@@ -1,4 +1,4 @@
-//! Today's established operator: taken over from, and handed back to.
+//! Takeover of the current installation of upstream, and its return.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::{
     stubs::Stubs,
 };
 
-/// Any certificate: what somebody put into a webhook configuration.
+/// A certificate that another client wrote into a webhook configuration.
 pub(super) const BUNDLE: &str = include_str!("../fixtures/bundle.txt");
 
-/// Traces of other people on everything: labels, annotations, and the bundles that issuers write.
+/// Adds changes of other clients to all objects: labels, annotations, and the bundles of certificate issuers.
 fn leave_traces(installation: &mut Installation) {
     for object in &mut installation.objects {
         object["metadata"]["labels"]["example.com/theirs"] = json!("label");
@@ -28,7 +28,7 @@ fn leave_traces(installation: &mut Installation) {
     }
 }
 
-/// Waits until everything owned satisfies the condition.
+/// Waits until all owned objects meet the condition.
 fn wait_for_all(
     fixture: &Fixture,
     what: &str,
@@ -50,11 +50,11 @@ fn image(object: &Value) -> &Value {
 
 // operator#56, operator#60; operator#70 for the objects of today's releases
 #[test]
-fn the_established_installation_is_taken_over_without_a_restart() {
+fn installation_of_upstream_is_taken_over_without_restart() {
     let mut fixture = Fixture::installed("takeover-established");
     let _cert_manager = Stubs::with(Stubs::cert_manager);
     fixture.configure(&everything());
-    let mut installation = Installation::established(&fixture);
+    let mut installation = Installation::of_upstream(&fixture);
     leave_traces(&mut installation);
     installation.create(&fixture);
     fixture.roll_out(&DAEMON_SETS);
@@ -68,7 +68,7 @@ fn the_established_installation_is_taken_over_without_a_restart() {
         object["metadata"]["labels"][VERSION_LABEL] == VERSION
     });
     fixture.wait_until_available();
-    // The version is the only difference: not a field, not a label, not a bundle, not the owner.
+    // The version is the only difference: no field, label, bundle or owner changed.
     assert_same(&after, &before);
     for (name, object) in &after {
         for part in ["uid", "generation", "creationTimestamp"] {
@@ -78,9 +78,9 @@ fn the_established_installation_is_taken_over_without_a_restart() {
             );
         }
     }
-    // The CR was Available under the other operator, and nothing here was a reason to say otherwise.
-    let told = fixture.events();
-    assert_eq!(told, Vec::<String>::new());
+    // The configuration was Available under the other operator, and stays so.
+    let events = fixture.events();
+    assert_eq!(events, Vec::<String>::new());
     let work = fixture.work_since(mark);
     assert!(
         !work.iter().any(|request| request.starts_with("delete")),
@@ -92,11 +92,11 @@ fn the_established_installation_is_taken_over_without_a_restart() {
 
 // operator#9
 #[test]
-fn what_is_native_is_handed_back_and_taken_again_in_place() {
+fn native_installation_is_handed_back_and_taken_over_again_in_place() {
     let mut fixture = Fixture::installed("takeover-handed-back");
     let _cert_manager = Stubs::with(Stubs::cert_manager);
     fixture.configure(&everything());
-    let installation = Installation::established(&fixture);
+    let installation = Installation::of_upstream(&fixture);
     installation.create(&fixture);
     let established = owned(&fixture);
     installation.delete(&fixture);
@@ -123,7 +123,7 @@ fn what_is_native_is_handed_back_and_taken_again_in_place() {
     fixture.roll_out_deployments(&DEPLOYMENTS);
     fixture.wait_for_status(|status| containers(status) == json!(EXPECTED_CONTAINERS));
     fixture.wait_until_available();
-    // The operator's own authority stays until cert-manager, which is not here, puts its own into its place.
+    // The operator's own certificate authority stays until cert-manager, which is absent here, replaces it.
     let handed_back = without_bundle(owned(&fixture));
     assert_same(&handed_back, &established);
     assert_eq!(identities(&back), identities(&native), "in place");
@@ -136,14 +136,15 @@ fn what_is_native_is_handed_back_and_taken_again_in_place() {
     fixture.roll_out(&DAEMON_SETS);
     fixture.roll_out_deployments(&DEPLOYMENTS);
     fixture.wait_until_available();
-    // Another authority was made.
+    // Another certificate authority was made.
     assert_same(&without_bundle(owned(&fixture)), &without_bundle(native));
 }
 
-/// Kind and name of the workload, name and image of each container that the status tells.
+/// Kind and name of the workload, name and image of each container in the status.
 fn containers(status: &Value) -> Value {
-    let told = status["containers"].as_array().into_iter().flatten();
-    told.map(|c| ["parentKind", "parentName", "name", "image"].map(|key| c[key].clone()))
+    let listed = status["containers"].as_array().into_iter().flatten();
+    listed
+        .map(|c| ["parentKind", "parentName", "name", "image"].map(|key| c[key].clone()))
         .collect()
 }
 

@@ -1,4 +1,4 @@
-//! Installations of the established releases before today's, each described by its differences from today's.
+//! Installations of earlier releases of upstream, each as a difference from today's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     stubs::Stubs,
 };
 
-/// Releases that differ from each other in what they deploy. Others deploy what the next one does, but for less.
+/// Releases with different objects. Others deploy a subset of the next one's.
 const RELEASES: [&str; 6] = ["0.102.0", "0.101.0", "0.100.0", "0.97.0", "0.94.0", "0.89.0"];
 
 /// A part of the names of objects that later releases do not deploy, with the first and the last release that did.
@@ -27,16 +27,16 @@ const GIVEN_UP: [[&str; 3]; 3] = [
     ["primary-udn-kubevirt-binding", "0.94.6", "0.98.1"],
 ];
 
-/// The established operator's field manager.
+/// The field manager of upstream's operator.
 const MANAGER: &str = "cluster-network-addons-operator";
 
-/// The established operator's record of the configuration, and where it is in that object.
+/// The record of upstream's operator, and its key in that object.
 const RECORD: [&str; 2] = [
     "ConfigMap/cluster-networks-addons-operator-applied-cluster",
     "/data/applied",
 ];
 
-/// How objects of some releases differ from today's.
+/// A difference of some releases from today's objects.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Difference {
@@ -88,13 +88,13 @@ impl Difference {
     }
 }
 
-/// The parts of a version, which compare as versions do.
+/// The parts of a version, which sort like versions.
 fn number(version: &str) -> Vec<u32> {
     let parts = version.split('.').map(|part| part.parse().expect("a number"));
     parts.collect()
 }
 
-/// The object or list that a pointer leads into, and the key or index in it.
+/// The object or list that a pointer leads into, with the key or index in it.
 fn place<'a>(object: &'a mut Value, pointer: &str) -> (&'a mut Value, String) {
     let (parent, last) = pointer.rsplit_once('/').expect("a pointer");
     let found = object.pointer_mut(parent);
@@ -113,7 +113,7 @@ fn take(object: &mut Value, pointer: &str) -> Option<Value> {
     }
 }
 
-/// Returns the value that was there before.
+/// Sets a value, and returns the previous one.
 fn put(object: &mut Value, pointer: &str, value: Value) -> Option<Value> {
     match place(object, pointer) {
         (Value::Object(fields), name) => fields.insert(name, value),
@@ -140,7 +140,7 @@ fn record(objects: &mut [Value], change: impl FnOnce(&Value) -> Value) {
 
 /// Today's objects, with the bundle that the MAC pool puts into its webhooks.
 fn today(fixture: &Fixture) -> Vec<Value> {
-    let mut objects = Installation::established(fixture).objects;
+    let mut objects = Installation::of_upstream(fixture).objects;
     let is_pool = |object: &&mut Value| key(object) == "MutatingWebhookConfiguration/kubemacpool-mutator";
     let webhooks = objects.iter_mut().find(is_pool).expect("webhooks")["webhooks"].as_array_mut();
     for webhook in webhooks.into_iter().flatten() {
@@ -149,7 +149,7 @@ fn today(fixture: &Fixture) -> Vec<Value> {
     objects
 }
 
-/// What a release deployed: today's objects with all of its differences, under its version and with images of its own.
+/// The objects of a release: today's with all of its differences, under its version and with its images.
 fn deployed_by(fixture: &Fixture, release: &str) -> Vec<Value> {
     let mut objects = today(fixture);
     record(&mut objects, |text| {
@@ -184,7 +184,7 @@ fn deployed_by(fixture: &Fixture, release: &str) -> Vec<Value> {
     objects
 }
 
-/// Objects of a release that today nobody deploys.
+/// Objects of a release that are no longer deployed.
 fn given_up(fixture: &Fixture, release: &str) -> Vec<Value> {
     let all = include_str!("../fixtures/release-0.94/leftovers.yaml");
     let mut objects = Installation::stamped(fixture, release, &[all]).objects;
@@ -198,7 +198,7 @@ fn given_up(fixture: &Fixture, release: &str) -> Vec<Value> {
     objects
 }
 
-/// Where the objects of the same kind and namespace are served.
+/// Path of the collection of an object.
 fn collection(object: &Value) -> String {
     let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
     let kind = object::find(&text(&object["apiVersion"]), &text(&object["kind"])).expect("a kind");
@@ -210,11 +210,11 @@ fn path(object: &Value) -> String {
     format!("{}/{name}", collection(object))
 }
 
-/// Makes objects as the established operator would have made them, in the place of all that the configuration resource
-/// owns and of any of the same names. Returns them as stored.
+/// Creates objects as upstream's operator would, in place of all objects that the configuration resource owns, and of
+/// objects with the same names. Returns them as stored.
 fn install(fixture: &Fixture, objects: &[Value]) -> BTreeMap<String, Value> {
     for object in owned(fixture).values().chain(objects) {
-        // There may be none.
+        // It may not exist.
         fixture.admin().send(Method::DELETE, &path(object), None);
     }
     for object in objects {
@@ -226,7 +226,7 @@ fn install(fixture: &Fixture, objects: &[Value]) -> BTreeMap<String, Value> {
     installed
 }
 
-/// Waits until everything is as expected and carries our version, and returns it.
+/// Waits until all objects are as expected and have the current version, and returns them.
 fn wait_for_today(
     fixture: &Fixture,
     release: &str,
@@ -248,7 +248,7 @@ fn wait_for_today(
 
 // operator#70
 #[test]
-fn what_each_release_deployed_becomes_what_is_deployed_today() {
+fn objects_of_each_release_become_those_of_today() {
     const VERSIONS: [&str; 3] = ["operatorVersion", "targetVersion", "observedVersion"];
     let mut fixture = Fixture::installed("takeover-releases");
     let _cert_manager = Stubs::with(Stubs::cert_manager);
@@ -269,7 +269,7 @@ fn what_each_release_deployed_becomes_what_is_deployed_today() {
         for object in given_up(&fixture, release) {
             assert_eq!(fixture.admin().get(&path(&object)), None, "{release}");
         }
-        // What has kept its name was updated in place.
+        // An object with the same name was updated in place.
         let former = identities(&before);
         for (name, identity) in identities(&after) {
             if let Some(former) = former.get(&name) {
@@ -286,7 +286,7 @@ fn what_each_release_deployed_becomes_what_is_deployed_today() {
             .expect("containers");
         let images: BTreeSet<_> = containers
             .iter()
-            .filter_map(|told| told["image"].as_str())
+            .filter_map(|container| container["image"].as_str())
             .collect();
         let ours: BTreeSet<_> = IMAGES.iter().map(|(_, image)| *image).collect();
         assert_eq!(images, ours, "{release}");
@@ -295,7 +295,7 @@ fn what_each_release_deployed_becomes_what_is_deployed_today() {
 }
 
 #[test]
-fn each_difference_is_of_a_release_that_is_taken_over() {
+fn differences_belong_to_tested_releases() {
     for difference in Difference::all() {
         let is_used = RELEASES.iter().any(|release| difference.is_of(release));
         assert!(is_used, "until {}: {:?}", difference.until, difference.objects);

@@ -1,16 +1,16 @@
-//! Servers that offer HTTP/2, and how they end.
+//! Servers that offer HTTP/2, and their end.
 
 use tokio::sync::Notify;
 
 use super::*;
 
-/// A protocol as ALPN names it.
+/// A protocol in the form of ALPN.
 type Protocol = &'static [u8];
 
 const H1: Protocol = b"http/1.1";
 const H2: Protocol = b"h2";
 
-/// A server with a path whose answer waits to be let go.
+/// A server with a path whose answer waits for a release.
 struct Slow {
     asked: Arc<Notify>,
     go: Arc<Notify>,
@@ -56,7 +56,7 @@ async fn speak_h2(stream: TlsStream<TcpStream>) -> Requests {
     requests
 }
 
-/// Sends a request, and returns what waits for the body of its answer.
+/// Sends a request, and returns the future of its answer's body.
 async fn get_h2(requests: &Requests, path: &str) -> impl Future<Output = Result<String, h2::Error>> + use<> {
     let mut requests = requests.clone().ready().await.expect("room for a request");
     let request = axum::http::Request::get(format!("https://{NAME}{path}"))
@@ -79,7 +79,7 @@ fn agreed(stream: &TlsStream<TcpStream>) -> Option<Vec<u8>> {
 
 // kubemacpool.md §12: HTTP/2 is offered.
 #[tokio::test]
-async fn http2_is_offered_where_it_is_asked_for() {
+async fn http2_is_offered_if_configured() {
     let identity = identity();
     let both = serve(
         &Tls::with_http2(identity.clone()).expect("TLS"),
@@ -100,7 +100,7 @@ async fn http2_is_offered_where_it_is_asked_for() {
         assert_eq!(agreed(&stream).as_deref(), expected);
         if expected == Some(H2) {
             let requests = speak_h2(stream).await;
-            // Several at a time on one connection.
+            // Several concurrent requests on one connection.
             let answers = [get_h2(&requests, "/").await, get_h2(&requests, "/").await];
             for answer in answers {
                 assert_eq!(answer.await.expect("an answer"), "hello");
@@ -112,7 +112,7 @@ async fn http2_is_offered_where_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_connection_has_a_bounded_number_of_requests_under_way() {
+async fn concurrent_requests_of_connection_are_bounded() {
     let Slow {
         go, server, identity, ..
     } = Slow::start(Duration::from_secs(60)).await;
@@ -120,13 +120,13 @@ async fn a_connection_has_a_bounded_number_of_requests_under_way() {
     let requests = speak_h2(stream.expect("a connection")).await;
     let first = get_h2(&requests, "/").await;
     assert_eq!(first.await.expect("an answer"), "hello");
-    // The server said so before its first answer.
+    // The server announced it before its first answer.
     assert_eq!(requests.current_max_send_streams(), 32);
     drop(go);
 }
 
 #[tokio::test]
-async fn a_change_of_the_settings_leaves_http2_on() {
+async fn set_identity_keeps_http2() {
     let (first, second) = (identity(), identity());
     let tls = Tls::with_http2(first).expect("TLS");
     let server = serve(&tls, Limits::default()).await;
@@ -138,7 +138,7 @@ async fn a_change_of_the_settings_leaves_http2_on() {
 }
 
 #[tokio::test]
-async fn stopping_lets_requests_under_way_end() {
+async fn stop_waits_for_running_requests() {
     let Slow {
         asked,
         go,
@@ -156,14 +156,14 @@ async fn stopping_lets_requests_under_way_end() {
     asked.notified().await;
 
     let stopping = tokio::spawn(server.stop());
-    // Until nobody listens any more.
+    // Until the port is closed.
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
     }
     assert!(!stopping.is_finished(), "two requests are under way");
     go.notify_one();
     go.notify_one();
-    // Both are notified in turn, whoever waits first.
+    // Both are notified in turn, in any order.
     go.notify_waiters();
     assert_eq!(h2.await.expect("an answer"), "hello");
     let mut answer = Vec::new();
@@ -176,7 +176,7 @@ async fn stopping_lets_requests_under_way_end() {
 }
 
 #[tokio::test]
-async fn stopping_waits_no_longer_than_its_grace() {
+async fn stop_waits_no_longer_than_grace() {
     let Slow {
         asked,
         go: _never,

@@ -1,4 +1,4 @@
-//! What of the specification reaches which object.
+//! The settings of the specification in the objects of the MAC pool.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn manager_of(spec: Value) -> [Value; 2] {
 
 // The profile is operator §5.4.
 #[test]
-fn the_tls_profile_reaches_the_server_alone() {
+fn tls_profile_changes_server_alone() {
     let arguments = |profile: Value| {
         let mut spec = spec();
         spec["tlsSecurityProfile"] = profile;
@@ -53,7 +53,7 @@ fn the_tls_profile_reaches_the_server_alone() {
 
 // operator#23: the defaults are compared with the Deployment above.
 #[test]
-fn the_intervals_of_certificates_are_passed_as_they_are() {
+fn certificate_intervals_are_passed_unchanged() {
     let intervals = |spec: Value| -> Vec<String> {
         let [cert_manager, _] = manager_of(spec);
         let variables = cert_manager["env"].as_array().expect("variables").clone();
@@ -89,7 +89,7 @@ fn the_intervals_of_certificates_are_passed_as_they_are() {
 }
 
 #[test]
-fn a_range_changes_the_config_map_alone() {
+fn range_changes_config_map_alone() {
     let render = |start: &str| {
         let range = json!({ "rangeStart": start, "rangeEnd": "02:00:00:ff:ff:ff" });
         Setting::default().render(&KubeMacPool, json!({ "kubeMacPool": range }))
@@ -101,7 +101,7 @@ fn a_range_changes_the_config_map_alone() {
         changed[0].1["data"],
         json!({ "RANGE_START": "02:00:00:10:00:00", "RANGE_END": "02:00:00:ff:ff:ff" })
     );
-    // Nobody's range is drawn at random: here from [1, 2].
+    // The operator draws a range if there is none: here from [1, 2].
     let drawn = Setting::default().render(&KubeMacPool, json!({ "kubeMacPool": {} }));
     assert_eq!(
         drawn[4]["data"],
@@ -111,7 +111,7 @@ fn a_range_changes_the_config_map_alone() {
 
 // operator#26
 #[test]
-fn what_belongs_to_the_manager_opts_out_of_the_operators_metrics() {
+fn objects_of_manager_opt_out_of_operator_metrics() {
     let setting = Setting {
         monitoring: true,
         ..Setting::default()

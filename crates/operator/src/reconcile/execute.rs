@@ -1,61 +1,61 @@
-//! The steps of a reconcile that write.
+//! The writing steps of a reconcile.
 
 use kube_kit::{
-    apply::{self, Applied as Outcome},
+    apply::{self, Applied},
     cache::Lookup,
     inventory::{self, Ledger},
     object::{self, ObjectId},
 };
 use serde_json::{Map, Value, json};
 
-use super::{Error, Reconciler, Stop};
+use super::{Abort, Error, Reconciler};
 use crate::{
-    applied,
     failures::Failures,
     messages,
     names::reason,
     plan::Plan,
+    record,
     render::{self, Group},
     resource, watches,
 };
 
 impl Reconciler {
-    /// Carries a plan out in its order.
-    pub(super) async fn carry_out(&mut self, plan: &Plan, failures: &mut Failures) -> Result<(), Stop> {
+    /// Executes a plan in its order.
+    pub(super) async fn execute(&mut self, plan: &Plan, failures: &mut Failures) -> Result<(), Abort> {
         self.clean_up(plan, failures).await;
-        // Before anything else: a removal is not forgotten when it can't be carried out at once.
+        // The inventory comes first: a removal that fails or is interrupted stays on record.
         let recorded = self.apply_one(&plan.record).await;
-        recorded.map_err(|error| Stop::retry(reason::APPLY, error.to_string()))?;
+        recorded.map_err(|error| Abort::retry(reason::APPLY, error.to_string()))?;
         self.apply(&plan.groups, failures).await;
         if failures.all().is_none() {
-            // Freed, or applied without an owner; nothing gives it one again.
+            // It has no owner any more, or was applied without one; no step sets one again.
             let networks = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
-            self.memory.gone.insert(networks);
+            self.history.gone.insert(networks);
         }
         self.prune(plan, failures).await;
         Ok(())
     }
 
-    /// Removes what stands in the way of this version (operator §9.3). A component whose leftovers can't be removed
-    /// waits for that.
+    /// Deletes the leftovers that conflict with this version (operator §9.3). A component is not applied before its
+    /// leftovers are gone.
     async fn clean_up(&mut self, plan: &Plan, failures: &mut Failures) {
         let invalid = |error: apply::Error| messages::invalid_configuration(&[error.to_string()]);
         for (component, id) in &plan.leftovers {
-            if self.memory.gone.contains(id) {
+            if self.history.gone.contains(id) {
                 continue;
             }
             match self.applier.delete(id).await {
-                Ok(_) => drop(self.memory.gone.insert(id.clone())),
-                Err(error) => failures.note(component, reason::RENDER, invalid(error)),
+                Ok(_) => drop(self.history.gone.insert(id.clone())),
+                Err(error) => failures.add(component, reason::RENDER, invalid(error)),
             }
         }
         if let Err(error) = self.clear_own_namespace(&plan.own_labels).await {
-            failures.note_general(reason::RENDER, invalid(error));
+            failures.add_general(reason::RENDER, invalid(error));
         }
         if let Some(definition) = &plan.freed
             && let Err(error) = self.applier.apply(definition).await
         {
-            failures.note_general(reason::RENDER, invalid(error));
+            failures.add_general(reason::RENDER, invalid(error));
         }
     }
 
@@ -69,14 +69,14 @@ impl Reconciler {
         self.applier.merge_patch(&id, None, &patch).await.map(drop)
     }
 
-    /// Applies all components of which nothing failed before. One that fails, at its first object that does, does not
-    /// keep the others from being applied.
+    /// Applies all components without an earlier failure. A component ends at its first object that fails, and does not
+    /// block the others.
     async fn apply(&mut self, groups: &[Group], failures: &mut Failures) {
         for group in groups {
-            if failures.spare(group.component)
+            if failures.has_none_of(group.component)
                 && let Err(error) = self.apply_group(group).await
             {
-                failures.note(group.component, reason::APPLY, error.to_string());
+                failures.add(group.component, reason::APPLY, error.to_string());
             }
         }
     }
@@ -85,7 +85,7 @@ impl Reconciler {
         let mut contested = Ok(());
         for object in &group.objects {
             match self.apply_one(object).await {
-                // The other objects are applied all the same.
+                // The remaining objects of the component are applied anyway.
                 Err(error) if error.is_contested() => contested = contested.and(Err(error)),
                 done => done?,
             }
@@ -95,17 +95,18 @@ impl Reconciler {
 
     async fn apply_one(&mut self, object: &Value) -> Result<(), apply::Error> {
         let outcome = self.applier.apply(object).await?;
-        if matches!(outcome, Outcome::Created | Outcome::Recreated)
+        if matches!(outcome, Applied::Created | Applied::Recreated)
             && render::is_workload(&ObjectId::of(object))
         {
-            self.memory.made = true;
+            self.history.created_workload = true;
         }
         Ok(())
     }
 
-    /// What the configuration resource owned, the garbage collector removes, in any order. Before it gets there, webhook
-    /// configurations go: without their servers they would block everybody. Then access goes: a daemon that is told to
-    /// end and is refused by the API server knows that it is removed, not restarted, and gives the node back.
+    /// Deletes webhook configurations and access of a removed configuration resource. The garbage collector deletes its
+    /// objects in any order, but a webhook configuration without its server would block all users, so these go first.
+    /// Access goes next: a daemon that receives SIGTERM, and is refused by the API server, knows that it is removed
+    /// rather than restarted, and cleans up the node.
     pub(super) async fn withdraw(&self) -> Result<(), Error> {
         if !self.is_removed() {
             return Ok(());
@@ -119,7 +120,7 @@ impl Reconciler {
             for object in self.cache().list(kind) {
                 if object::owned_by(&object, owner) {
                     let deleted = self.applier.delete_if_owned(&ObjectId::of(&object), owner).await;
-                    // One that can't be withdrawn is tried again, and the others do not wait for it.
+                    // A deletion that fails is retried, and does not block the others.
                     result = result.and(deleted.map(drop));
                 }
             }
@@ -127,8 +128,8 @@ impl Reconciler {
         result.map_err(Error::Write)
     }
 
-    /// Whether the garbage collector removes what the configuration resource owned: it is gone, or waits for that
-    /// in order to go. One that waits for something else still needs what it owns.
+    /// Whether the garbage collector deletes the objects of the configuration resource: it is gone, or waits with
+    /// foreground deletion for its objects alone. With another finalizer it still needs them.
     fn is_removed(&self) -> bool {
         match self.cache().lookup(&resource::id()) {
             Lookup::Absent => true,
@@ -137,16 +138,16 @@ impl Reconciler {
         }
     }
 
-    /// Removes what is recorded and no longer rendered.
+    /// Deletes the objects that are recorded and no longer rendered.
     async fn prune(&mut self, plan: &Plan, failures: &mut Failures) {
         if plan.pruned.is_empty() {
             return;
         }
-        let ledger = Ledger::new(applied::id(&self.settings.operator_namespace));
+        let ledger = Ledger::new(record::id(&self.settings.operator_namespace));
         let owner = api::names::NETWORK_ADDONS_KIND;
         let pruned = inventory::prune(&self.applier, &ledger, &plan.inventory, &plan.pruned, owner).await;
         for error in pruned.failures {
-            failures.note_general(reason::DELETE, error.to_string());
+            failures.add_general(reason::DELETE, error.to_string());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What was applied last, kept in a ConfigMap: the complete specification, and the inventory of objects
-//! (operator §6). Both are read from what any version of the operator wrote.
+//! The record of the last applied configuration, kept in a ConfigMap: the complete specification, and the inventory of
+//! objects (operator §6). Records of every version of the operator can be read.
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::{
@@ -12,34 +12,31 @@ use crate::{configuration, manifest::Manifest, names, resource};
 
 /// Content of the ConfigMap.
 #[derive(Clone, Debug, Default)]
-pub struct Applied {
-    /// The complete specification; none when nothing was applied yet.
-    pub spec: Option<NetworkAddonsConfigSpec>,
-    /// Objects that were applied; none when the ConfigMap was written by an operator that keeps no
-    /// inventory.
-    pub inventory: Option<Inventory>,
+pub(crate) struct Record {
+    /// The complete specification; `None` if nothing was applied yet.
+    pub(crate) spec: Option<NetworkAddonsConfigSpec>,
+    /// Record objects; `None` if the ConfigMap was written by an operator that keeps no inventory.
+    pub(crate) inventory: Option<Inventory>,
 }
 
-/// Why the ConfigMap can't be read.
+/// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The text is no JSON.
+pub(crate) enum Error {
     #[error("{key}: {0}", key = names::APPLIED_KEY)]
     Syntax(#[from] serde_json::Error),
-    /// The specification is no specification.
     #[error("{key}: {0}", key = names::APPLIED_KEY)]
     Spec(#[from] configuration::Unreadable),
 }
 
-/// What was applied under the configuration resource with this uid: a specification that was applied under another one of
-/// its name does not count, but its objects do.
+/// Reads the record of the configuration resource with this uid. The specification of an earlier resource with the same
+/// name is ignored; its objects stay on record.
 ///
 /// # Errors
-/// When the specification can't be read.
-pub fn read_under(config_map: &Value, uid: &str) -> Result<Applied, Error> {
+/// If the specification cannot be read.
+pub(crate) fn read_under(config_map: &Value, uid: &str) -> Result<Record, Error> {
     let mut applied = read(config_map)?;
     if resource::owner_uid(config_map).is_some_and(|owner| owner != uid) {
-        applied = Applied {
+        applied = Record {
             spec: None,
             inventory: Some(applied.inventory.take().unwrap_or_default()),
         };
@@ -47,9 +44,8 @@ pub fn read_under(config_map: &Value, uid: &str) -> Result<Applied, Error> {
     Ok(applied)
 }
 
-/// Reads the ConfigMap. An inventory that can't be read counts as none: it is made anew from the
-/// specification.
-pub fn read(config_map: &Value) -> Result<Applied, Error> {
+/// Reads the ConfigMap. An unreadable inventory counts as absent: it is rebuilt from the specification.
+pub(crate) fn read(config_map: &Value) -> Result<Record, Error> {
     let text = |key: &str| {
         config_map
             .get("data")
@@ -62,14 +58,13 @@ pub fn read(config_map: &Value) -> Result<Applied, Error> {
     };
     let inventory = text(inventory::KEY).and_then(|json| {
         Inventory::parse(json)
-            .inspect_err(|error| tracing::warn!(%error, "the inventory is made anew"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot read the recorded inventory, rebuilding it from the specification"))
             .ok()
     });
-    Ok(Applied { spec, inventory })
+    Ok(Record { spec, inventory })
 }
 
-/// Renders the ConfigMap.
-pub fn render(
+pub(crate) fn render(
     spec: &NetworkAddonsConfigSpec,
     inventory: &Inventory,
     operator_namespace: &str,
@@ -83,8 +78,7 @@ pub fn render(
     })))
 }
 
-/// Identity of the ConfigMap.
-pub fn id(operator_namespace: &str) -> ObjectId {
+pub(crate) fn id(operator_namespace: &str) -> ObjectId {
     kube_kit::object::CONFIG_MAP.object(Some(operator_namespace), names::APPLIED_CONFIG_MAP)
 }
 
@@ -97,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_generation_wrote_is_read() {
+    fn read_record_of_first_generation_has_specification_alone() {
         let old = config_map(
             &json!({ "applied": r#"{"multus":{},"sriov":{},"ovs":null,"imagePullPolicy":"IfNotPresent"}"# }),
         );
@@ -109,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_nonsense_are_told_apart() {
+    fn read_distinguishes_absent_record_from_invalid_one() {
         assert!(read(&config_map(&json!({}))).expect("nothing").spec.is_none());
         assert!(
             read(&json!({ "kind": "ConfigMap" }))
@@ -126,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn rendered_record_is_read_back() {
         let spec = NetworkAddonsConfigSpec {
             image_pull_policy: "Always".into(),
             ..Default::default()
