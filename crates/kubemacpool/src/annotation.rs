@@ -112,9 +112,6 @@ struct Rest(Vec<(String, Box<RawValue>)>);
 
 /// The networks of an annotation, if addresses can be added: a comma list has no place for them, and an empty list
 /// needs none.
-///
-/// # Errors
-/// If the pod is to be denied.
 pub(crate) fn parse(annotation: &str) -> Result<Vec<Element>, InvalidNetworks> {
     if annotation.is_empty() {
         return Err(InvalidNetworks::Empty);

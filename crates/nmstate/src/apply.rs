@@ -90,9 +90,6 @@ impl Pipeline {
 
     /// Like [`Self::apply`], until `superseded` resolves: then an uncommitted change is rolled back, which is a
     /// failure. The library's own work is not interrupted.
-    ///
-    /// # Errors
-    /// Those of [`Self::apply`]. See [`Self::apply`].
     pub(crate) async fn apply_until(
         &self,
         desired: &Value,
@@ -104,9 +101,6 @@ impl Pipeline {
 
     /// Like [`Self::apply`], if `condition` holds once the pipeline is free. Otherwise nothing is changed, and the
     /// result is `None`.
-    ///
-    /// # Errors
-    /// Those of [`Self::apply`].
     pub(crate) async fn apply_if(
         &self,
         desired: &Value,

@@ -80,9 +80,6 @@ pub(crate) async fn take(path: &Path, name: &str, pause: Duration) -> NodeLock {
 }
 
 /// Like [`take`], for at most `limit`.
-///
-/// # Errors
-/// The last failure.
 pub(crate) async fn take_within(
     path: &Path,
     name: &str,

@@ -292,9 +292,6 @@ impl Enactment {
 }
 
 /// Lists the enactments of a policy on all nodes.
-///
-/// # Errors
-/// If the API server refuses.
 pub(crate) async fn enactments_of(client: &Client, policy: &str) -> Result<Listed<Enactment>, kube::Error> {
     let labels = format!("{}={policy}", names::POLICY_LABEL);
     let resource = enactment_resource();
@@ -307,9 +304,6 @@ pub(crate) async fn enactments_of(client: &Client, policy: &str) -> Result<Liste
 }
 
 /// Lists parts of objects.
-///
-/// # Errors
-/// If the API server refuses.
 pub(crate) async fn list<T: DeserializeOwned>(
     client: &Client,
     requests: &Request,

@@ -157,9 +157,6 @@ pub(crate) async fn start(shared: Shared) {
 }
 
 /// Reports once.
-///
-/// # Errors
-/// If the host cannot be read, or the report cannot be written.
 pub(crate) async fn once(shared: Shared) -> anyhow::Result<()> {
     let (mut reporter, _node, _state) = begin(shared).await;
     Ok(reporter.report().await?)

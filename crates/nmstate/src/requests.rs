@@ -46,9 +46,6 @@ impl Error {
 }
 
 /// Waits for an answer until [`TIMEOUT`].
-///
-/// # Errors
-/// If the API server refuses, or does not answer in time.
 pub(crate) async fn within_timeout<T>(
     request: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, Error> {
@@ -106,9 +103,6 @@ pub(crate) async fn edit(
 }
 
 /// Reads a policy from the API server; the watch may be stale.
-///
-/// # Errors
-/// See [`within_timeout`].
 pub(crate) async fn read_policy(client: &Client, name: &str) -> Result<Option<Policy>, Error> {
     let found = within_timeout(objects::policies(client).get_opt(name)).await?;
     Ok(found.map(Policy::new))

@@ -159,9 +159,6 @@ impl Settings {
 }
 
 /// The name of this node.
-///
-/// # Errors
-/// If `NODE_NAME` is not set.
 pub(crate) fn node(variable: impl Fn(&str) -> Option<String>) -> Result<String, Missing> {
     variable(env::NODE_NAME)
         .filter(|name| !name.is_empty())

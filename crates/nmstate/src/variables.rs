@@ -79,9 +79,6 @@ impl Kind {
 }
 
 /// Fills the node's values into a document. Other references stay; so do malformed texts, which the engine refuses.
-///
-/// # Errors
-/// If the node lacks a label or annotation, or its value is refused.
 pub(crate) fn fill(document: &mut Value, facts: &NodeFacts, kind: Kind) -> Result<(), Error> {
     Filling { facts, kind }.fill_at(document, "")
 }

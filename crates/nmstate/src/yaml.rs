@@ -12,17 +12,11 @@ use thiserror::Error;
 pub struct Malformed(String);
 
 /// All documents of a text, without empty ones.
-///
-/// # Errors
-/// If the text is malformed.
 pub(crate) fn documents(text: &str) -> Result<Vec<Value>, Malformed> {
     serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Malformed(error.to_string()))
 }
 
 /// The only document of a text.
-///
-/// # Errors
-/// If the text is malformed, or has another form.
 pub(crate) fn document<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| Malformed(error.to_string()))
 }

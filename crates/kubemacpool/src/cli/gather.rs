@@ -23,9 +23,6 @@ const PAGE: u32 = 500;
 const NO_KUBEVIRT: &str = "KubeVirt is not installed in this cluster: only pods were checked";
 
 /// Reads everything. The pool is searched for in a namespace, or in all.
-///
-/// # Errors
-/// If the cluster cannot be read. A missing pool or KubeVirt is no error.
 pub(super) async fn inventory(client: &Client, namespace: Option<&str>) -> Result<Inventory, Error> {
     let mut notes = Vec::new();
     let pods: Vec<Pod> = all(client, "pods").await?.unwrap_or_default();

@@ -281,7 +281,7 @@ fn duplicate_addresses_are_counted_once_each() {
         ["mac address 02:00:00:00:00:02 already allocated to pod/ns/p:net, conflict with: vm/ns/a:b"];
     assert_eq!(count(&mut state), expected);
     assert_eq!(state.snapshot().duplicates, 3, "each time that they are counted");
-    assert!(state.count_duplicates().is_empty(), "they are told once");
+    assert!(state.count_duplicates().is_empty(), "they are reported once");
 }
 
 // kubemacpool#64

@@ -27,9 +27,6 @@ const RECREATABLE: [&str; 4] = ["linux-bridge", "bond", "veth", "vlan"];
 
 /// The document without the parts that the library cannot and need not apply to the kernel: a port that passes all
 /// VLANs needs no setting on a bridge without VLAN filtering.
-///
-/// # Errors
-/// If ports shall pass only some VLANs.
 pub(super) fn supported(mut desired: Value) -> Result<Value, Error> {
     let interfaces = desired.get_mut("interfaces").and_then(Value::as_array_mut);
     for interface in interfaces.into_iter().flatten() {
@@ -57,9 +54,6 @@ pub(super) fn supported(mut desired: Value) -> Result<Value, Error> {
 
 /// Does what the library omits and needs: removes the addresses of interfaces that become ports, and the routes that
 /// are absent in the document.
-///
-/// # Errors
-/// If the kernel refuses.
 pub(super) fn prepare(desired: &Value) -> Result<(), Error> {
     let mut kernel = Kernel::read()?;
     let all = kernel.links.iter().map(|link| link.name.clone()).collect();
@@ -121,9 +115,6 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Records everything that `desired` affects on the host with the state `report`.
-    ///
-    /// # Errors
-    /// If the document removes an interface that cannot be restored, or the kernel does not answer.
     pub(super) fn take(desired: &Value, report: &Value) -> Result<Self, Error> {
         let mut kernel = Kernel::read()?;
         let all = kernel.links.iter().map(|link| link.name.clone()).collect();
@@ -180,9 +171,6 @@ impl Snapshot {
     }
 
     /// Restores as much as possible: a failure does not stop the rest.
-    ///
-    /// # Errors
-    /// All failures.
     pub(super) async fn restore(&self) -> Result<(), Error> {
         if fs::read_to_string(BOOT).unwrap_or_default() != self.boot {
             // The reboot undid the change.

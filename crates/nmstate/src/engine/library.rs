@@ -168,9 +168,6 @@ pub(super) fn lacking(desired: &NetworkState, now: &NetworkState) -> Result<Valu
 }
 
 /// Parses a document.
-///
-/// # Errors
-/// If it is malformed: with the path of the mistake.
 pub(super) fn document(document: &Value) -> Result<NetworkState, Error> {
     read(document).map_err(|error| malformed(&error, document))
 }

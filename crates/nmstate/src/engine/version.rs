@@ -40,9 +40,6 @@ pub(super) async fn versions(backend: Backend) -> Result<Versions, Error> {
 
 /// Identity of the running NetworkManager: the bus and its name there, `<id of the bus> :1.7`. The name alone is not
 /// unique: each bus counts from the beginning, so the same name occurs again after a reboot.
-///
-/// # Errors
-/// If NetworkManager does not run.
 pub(super) async fn owner() -> Result<String, Error> {
     let owner = async {
         let connection = Connection::system().await?;
@@ -52,9 +49,6 @@ pub(super) async fn owner() -> Result<String, Error> {
 }
 
 /// Waits for NetworkManager, and returns its identity.
-///
-/// # Errors
-/// If there is no bus, or it ends meanwhile.
 pub(super) async fn next_owner() -> Result<String, Error> {
     let owner = async {
         let connection = Connection::system().await?;
@@ -91,9 +85,6 @@ fn absent(error: &zbus::Error) -> Error {
 }
 
 /// Whether NetworkManager has a checkpoint.
-///
-/// # Errors
-/// If it does not answer.
 pub(super) async fn has_checkpoints() -> Result<bool, Error> {
     let checkpoints = async {
         let connection = Connection::system().await?;

@@ -24,9 +24,6 @@ const MAX_PATTERNS: usize = 256;
 
 impl Names {
     /// Reads the ConfigMap's file; without a pattern nothing is hidden.
-    ///
-    /// # Errors
-    /// If the file is malformed.
     pub(crate) fn read(file: &str) -> Result<Self, Malformed> {
         let config: Option<Config> = yaml::document(file)?;
         let pattern = config.unwrap_or_default().interfaces_filter;

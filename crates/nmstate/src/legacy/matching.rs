@@ -38,9 +38,6 @@ pub(super) fn is_ethernet(policy: &OriginalPolicy, interface: &Interface) -> boo
 }
 
 /// The desired state of a policy for a node with this report. Null if nothing matches, or nothing is left to do.
-///
-/// # Errors
-/// If interfaces cannot be bonded.
 pub(crate) fn document(policy: &OriginalPolicy, report: &Value) -> Result<Value, auto_bond::Error> {
     let matched: Vec<&Interface> = matched(policy, report).collect();
     if matched.is_empty() {

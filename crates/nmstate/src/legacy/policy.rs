@@ -52,9 +52,6 @@ pub(crate) struct Rule {
 
 impl OriginalPolicy {
     /// Parses a policy, if it is one of the original design.
-    ///
-    /// # Errors
-    /// If parts of it exclude each other, or are malformed.
     pub(crate) fn of(spec: &Value) -> Result<Option<Self>, Error> {
         let conditions = ["match", "matchRules"].map(|key| member(spec, key));
         let auto_config = member(spec, "autoConfig").or_else(|| member(spec, "autoconfig"));

@@ -82,9 +82,6 @@ impl FactCache {
     }
 
     /// Taints of the nodes with these labels.
-    ///
-    /// # Errors
-    /// If the nodes cannot be listed.
     pub(crate) async fn taints(
         &mut self,
         client: &Client,

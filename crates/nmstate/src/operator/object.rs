@@ -40,27 +40,18 @@ impl Object<'_> {
     }
 
     /// The value at a pointer.
-    ///
-    /// # Errors
-    /// If there is none.
     pub(crate) fn at(&mut self, pointer: &str) -> Result<&mut Value, Missing> {
         let missing = self.missing(pointer);
         self.0.pointer_mut(pointer).ok_or(missing)
     }
 
     /// Replaces the value at a pointer.
-    ///
-    /// # Errors
-    /// If there is none.
     pub(crate) fn replace(&mut self, pointer: &str, value: impl Into<Value>) -> Result<(), Missing> {
         *self.at(pointer)? = value.into();
         Ok(())
     }
 
     /// Inserts a member into the object at a pointer; creates missing objects.
-    ///
-    /// # Errors
-    /// If the value at the pointer is no object.
     pub(crate) fn insert(
         &mut self,
         pointer: &str,
@@ -84,9 +75,6 @@ impl Object<'_> {
     }
 
     /// Appends to the list of this key in the object at a pointer; creates a missing list.
-    ///
-    /// # Errors
-    /// If the value at the pointer is no object.
     pub(crate) fn push(&mut self, pointer: &str, key: &str, value: Value) -> Result<(), Missing> {
         let missing = self.missing(pointer);
         let members = self.at(pointer)?.as_object_mut().ok_or_else(|| missing.clone())?;
@@ -96,17 +84,11 @@ impl Object<'_> {
     }
 
     /// Adds a label.
-    ///
-    /// # Errors
-    /// If the metadata is no object.
     pub(crate) fn label(&mut self, key: &str, value: &str) -> Result<(), Missing> {
         self.insert("/metadata/labels", key, value)
     }
 
     /// Sets an environment variable of the first container: replaces the manifest's value, or appends the variable.
-    ///
-    /// # Errors
-    /// If the container has no environment.
     pub(crate) fn set_env(&mut self, name: &str, value: &str) -> Result<(), Missing> {
         let missing = self.missing("variables");
         let variables = self.at("/spec/template/spec/containers/0/env")?;
@@ -120,9 +102,6 @@ impl Object<'_> {
     }
 
     /// Removes a volume and its mount.
-    ///
-    /// # Errors
-    /// If there are no volumes.
     pub(crate) fn remove_volume(&mut self, name: &str) -> Result<(), Missing> {
         for pointer in [
             "/spec/template/spec/volumes",
@@ -134,9 +113,6 @@ impl Object<'_> {
     }
 
     /// Keeps the entries of a list that satisfy a condition.
-    ///
-    /// # Errors
-    /// If there is no list.
     pub(crate) fn retain(&mut self, pointer: &str, keep: impl FnMut(&Value) -> bool) -> Result<(), Missing> {
         let missing = self.missing(pointer);
         let list = self.at(pointer)?.as_array_mut().ok_or(missing)?;
@@ -145,9 +121,6 @@ impl Object<'_> {
     }
 
     /// Removes a member of an object, if it exists.
-    ///
-    /// # Errors
-    /// If there is no object.
     pub(crate) fn remove(&mut self, pointer: &str, key: &str) -> Result<(), Missing> {
         let missing = self.missing(pointer);
         let members = self.at(pointer)?.as_object_mut().ok_or(missing)?;
@@ -156,9 +129,6 @@ impl Object<'_> {
     }
 
     /// Sets a scheduling field of the pod template.
-    ///
-    /// # Errors
-    /// If there is no pod template.
     pub(crate) fn set_in_pod(&mut self, key: &str, value: &impl Serialize) -> Result<(), Missing> {
         // Kubernetes' types can always be serialized.
         let value = serde_json::to_value(value).unwrap_or_default();

@@ -71,9 +71,6 @@ impl Reconciler {
     }
 
     /// Reconciles once.
-    ///
-    /// # Errors
-    /// If something failed, and has to be retried.
     pub(crate) async fn reconcile(&mut self) -> Result<(), Error> {
         let mut nmstates = by_age(&self.applier.cache().list(object::NMSTATE)).into_iter();
         let Some(chosen) = nmstates.next() else {

@@ -53,9 +53,6 @@ pub(crate) struct Facts {
 }
 
 /// Renders the objects, in order.
-///
-/// # Errors
-/// If manifests are missing or malformed.
 pub(crate) fn render(
     nmstate: &NMState,
     settings: &Settings,

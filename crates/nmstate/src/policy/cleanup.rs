@@ -105,9 +105,6 @@ async fn release_one(
 }
 
 /// Deletes an enactment if its policy is gone. Reads the policy first, because the watch may be stale.
-///
-/// # Errors
-/// If the API server refuses, or does not answer.
 pub(crate) async fn delete_orphan(
     client: &Client,
     enactment: &str,

@@ -28,9 +28,6 @@ const CODE: u16 = 0x000f;
 const ROOT_SERVERS: &str = crate::names::PROBE_HOST;
 
 /// Whether the server resolves the name: the default name by its NS records, others by their addresses.
-///
-/// # Errors
-/// The cause of the failure.
 pub(super) async fn look_up(server: &str, host: &str) -> io::Result<()> {
     let server = address(server)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address of a name server"))?;

@@ -18,9 +18,6 @@ const ECHO_V6: (u8, u8) = (128, 129);
 const HEADER: usize = 8;
 
 /// Waits for the reply to an echo request, until [`TIMEOUT`].
-///
-/// # Errors
-/// If the request cannot be sent, or no reply arrives.
 pub(super) async fn ping(address: IpAddr, interface: &str) -> io::Result<()> {
     let socket = open(address)?;
     socket.bind_device(Some(interface.as_bytes()))?;

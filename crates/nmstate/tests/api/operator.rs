@@ -827,7 +827,7 @@ const SERVERS: &str = "/apis/config.openshift.io/v1/apiservers";
 const CONSOLES: &str = "/apis/operator.openshift.io/v1/consoles";
 const SECRETS: &str = "/api/v1/namespaces/nmstate/secrets";
 
-/// OpenShift's kinds, with what is there before the operator comes: a profile with a cipher that nobody knows, a
+/// OpenShift's kinds, with the objects of a cluster: a profile with an unknown cipher, a
 /// console, a certificate of a former installation.
 fn openshift(profile: &Value) -> Stage {
     let stage = installed();

@@ -260,7 +260,7 @@ mod tests {
         let authority = new_authority("ca@1", DAY * 10, now()).expect("an authority");
         let other = new_authority("ca@2", DAY * 10, now()).expect("an authority");
         let request = request(|_| {});
-        let told = |certificate: &[u8], key: &[u8], request: &str| {
+        let error = |certificate: &[u8], key: &[u8], request: &str| {
             let pair = Pair {
                 certificate: certificate.to_vec(),
                 key: key.to_vec(),
@@ -268,19 +268,19 @@ mod tests {
             sign(&pair, request).expect_err("refused")
         };
         assert!(matches!(
-            told(b"x", &authority.key, &request),
+            error(b"x", &authority.key, &request),
             Refused::Certificate
         ));
         assert!(matches!(
-            told(&authority.certificate, b"x", &request),
+            error(&authority.certificate, b"x", &request),
             Refused::Key
         ));
         assert!(matches!(
-            told(&authority.certificate, &other.key, &request),
+            error(&authority.certificate, &other.key, &request),
             Refused::Key
         ));
         assert!(matches!(
-            told(&authority.certificate, &authority.key, "x"),
+            error(&authority.certificate, &authority.key, "x"),
             Refused::Request(_)
         ));
     }

@@ -487,7 +487,7 @@ fn odd_intervals_neither_spin_nor_lapse() {
             let now = world.next_check();
             assert!(now > world.now, "{intervals:?}");
             world.now = now;
-            assert!(world.is_trusted(), "{intervals:?}: looked at too late");
+            assert!(world.is_trusted(), "{intervals:?}: checked too late");
             world.settle();
             assert!(world.is_trusted() && world.bundle().len() <= 12, "{intervals:?}");
         }

@@ -112,7 +112,7 @@ impl World {
             }
             Change::Begin => collisions.begin(),
         };
-        let mut told = Notices::new();
+        let mut reported = Notices::new();
         for notice in notices {
             let mut written: Vec<_> = notice
                 .parties
@@ -122,11 +122,11 @@ impl World {
             assert!(written.is_sorted(), "{written:?}");
             let parties = written.drain(..).collect();
             assert!(
-                told.insert(notice.mac, parties).is_none(),
+                reported.insert(notice.mac, parties).is_none(),
                 "one notice an address"
             );
         }
-        told
+        reported
     }
 
     /// Applies a change, and returns the expected notices.
@@ -167,15 +167,15 @@ impl World {
                 self.objects.keys().copied().collect()
             }
         };
-        let mut told = Notices::new();
+        let mut expected = Notices::new();
         for mac in 0..3 {
             let parties = self.parties(mac);
             if self.begun && parties.iter().any(|party| triggered.contains(party)) {
                 let written = parties.iter().map(|party| reference(*party).to_string());
-                told.insert(address(mac), written.collect());
+                expected.insert(address(mac), written.collect());
             }
         }
-        told
+        expected
     }
 
     pub(super) fn counts(&self) -> BTreeSet<(Mac, usize)> {
