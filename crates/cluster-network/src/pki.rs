@@ -11,7 +11,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use webhook::certificates::free::{
+use webhook::certificates::standalone::{
     Facts, Subject, Usage, facts, new_authority, new_certificate, renewed_bundle,
 };
 use webhook::certificates::{IssueError, Pair};

@@ -7,7 +7,7 @@
 //! ```
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use webhook::certificates::free::{Refused, Usage};
+use webhook::certificates::standalone::{Refused, Usage};
 
 use crate::messages;
 

@@ -1,7 +1,7 @@
-//! The annotation that selects a pod's networks, read, completed and written again (kubemacpool §9.1, §9.2).
+//! The annotation that selects a pod's networks: parsed, completed and serialized (kubemacpool §9.1, §9.2).
 //!
-//! Keys are matched as Go does. What is unknown here keeps its text and goes behind the known keys; numbers are never
-//! read where they need not be, so that they stay exact.
+//! Keys are matched like in Go. Unknown keys keep their values and follow the known ones; numbers are not parsed unless
+//! necessary, so that they stay exact.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::mac::{InvalidMac, Mac};
 use crate::messages;
 use crate::pool::Holding;
 
-/// Keys of an element, in the order that they are written in.
+/// Keys of an element, in the order of the output.
 mod field {
     pub(super) const NAME: &str = "name";
     pub(super) const NAMESPACE: &str = "namespace";
@@ -49,41 +49,41 @@ mod field {
     pub(super) const OF_BANDWIDTH: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 }
 
-/// How deep `cni-args` may be nested: nobody's plugin needs more, and each level costs a pass over what it holds.
-const DEEPEST: usize = 64;
+/// Maximum nesting of `cni-args`: no plugin needs more, and each level costs a pass over its content.
+const MAX_DEPTH: usize = 64;
 
-/// Why a pod's annotation is refused.
+/// A pod's annotation is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum InvalidNetworks {
-    /// It is there, and empty.
+pub(crate) enum InvalidNetworks {
+    /// The annotation is empty.
     #[error(
         "parsePodNetworkAnnotation: pod annotation not having \"network\" as key, refer Multus README.md for the usage \
          guide"
     )]
     Empty,
-    /// It is neither a comma list nor a JSON list of objects, or a key has a value of the wrong type.
+    /// The annotation is neither a comma list nor a JSON list of objects, or a value has the wrong type.
     #[error(
         "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: {0}"
     )]
     Json(String),
-    /// It is longer than what multus reads.
+    /// The annotation is longer than multus accepts.
     #[error("parsePodNetworkAnnotation: pod annotation has {0} bytes, at most {MAX_ANNOTATION} are allowed")]
     TooLong(usize),
-    /// It asks for more networks than multus attaches.
+    /// The annotation has more networks than multus attaches.
     #[error(
         "parsePodNetworkAnnotation: pod annotation selects {0} networks, at most {MAX_NETWORKS} are allowed"
     )]
     TooMany(usize),
 }
 
-/// One network that a pod asks for. Texts are empty where the annotation says nothing.
+/// A network of a pod. Missing members are empty strings.
 #[derive(Clone, Debug, Default)]
-pub struct Element {
-    /// The network.
+pub(crate) struct Element {
+    /// Network name.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the network.
     pub namespace: String,
-    /// The hardware address, as it was written.
+    /// MAC address as written.
     pub mac: String,
     ips: Vec<String>,
     infiniband_guid: String,
@@ -97,7 +97,7 @@ pub struct Element {
     rest: Rest,
 }
 
-/// What is known of an object, and what is not.
+/// Known and unknown members of an object.
 #[derive(Clone, Debug, Serialize)]
 struct Extended<T> {
     #[serde(flatten)]
@@ -106,16 +106,13 @@ struct Extended<T> {
     rest: Rest,
 }
 
-/// Unknown entries of an object, in their order; of several with one key the last.
+/// Unknown members of an object in their order; the last one of duplicate keys.
 #[derive(Clone, Debug, Default)]
 struct Rest(Vec<(String, Box<RawValue>)>);
 
-/// The networks that an annotation asks for, if it is one of those that can be completed: a comma list has no place for
-/// addresses, and an empty list needs none.
-///
-/// # Errors
-/// When the pod is to be refused.
-pub fn parse(annotation: &str) -> Result<Vec<Element>, InvalidNetworks> {
+/// The networks of an annotation, if addresses can be added: a comma list has no place for them, and an empty list
+/// needs none.
+pub(crate) fn parse(annotation: &str) -> Result<Vec<Element>, InvalidNetworks> {
     if annotation.is_empty() {
         return Err(InvalidNetworks::Empty);
     }
@@ -139,15 +136,15 @@ pub fn parse(annotation: &str) -> Result<Vec<Element>, InvalidNetworks> {
     elements.collect()
 }
 
-/// The annotation's text.
-pub fn to_text(elements: &[Element]) -> String {
-    // Only maps with keys that are no texts can fail, and there are none.
+/// Serializes the annotation.
+pub(crate) fn to_text(elements: &[Element]) -> String {
+    // Only non-string keys can fail, and there are none.
     serde_json::to_string(elements).unwrap_or_default()
 }
 
-/// The addresses in the annotation of a pod that exists already, by the names of their networks, and those that are
-/// none. An annotation that can't be read has no addresses: multus does not attach such a pod.
-pub fn addresses(annotation: &str) -> (Vec<Holding>, Vec<InvalidMac>) {
+/// Addresses in the annotation of an existing pod by network name, and errors of malformed ones. A malformed annotation
+/// has no addresses: multus does not attach such a pod.
+pub(crate) fn addresses(annotation: &str) -> (Vec<Holding>, Vec<InvalidMac>) {
     let mut found = (Vec::new(), Vec::new());
     if !is_json(annotation) || annotation.len() > MAX_ANNOTATION {
         return found;
@@ -171,7 +168,7 @@ pub fn addresses(annotation: &str) -> (Vec<Holding>, Vec<InvalidMac>) {
     found
 }
 
-/// A text without any of these is a comma list.
+/// Whether the annotation is JSON; otherwise it is a comma list.
 fn is_json(annotation: &str) -> bool {
     annotation.contains(['[', '{', '"'])
 }
@@ -238,14 +235,14 @@ fn cni_args(object: &Object) -> Result<Option<Box<RawValue>>, json::Error> {
     Ok(Some(RawValue::from_string(sorted)?))
 }
 
-/// Writes a JSON text with the keys of all objects sorted and without white space; everything else as it was written.
+/// Writes JSON with sorted keys and without white space; everything else as written.
 fn sort(text: &str, depth: usize, out: &mut String) -> Result<(), json::Error> {
     if !text.starts_with(['{', '[']) {
         out.push_str(text);
         return Ok(());
     }
-    if depth == DEEPEST {
-        return Err(wrong_value(format!("nested deeper than {DEEPEST} levels")));
+    if depth == MAX_DEPTH {
+        return Err(wrong_value(format!("nested deeper than {MAX_DEPTH} levels")));
     }
     if text.starts_with('[') {
         let items: Vec<&RawValue> = serde_json::from_str(text)?;

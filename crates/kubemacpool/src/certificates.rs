@@ -1,5 +1,5 @@
-//! The certificate manager: the mode of the program in which it issues and renews what the webhooks' server shows, and
-//! what the API server trusts it by (kubemacpool §15).
+//! The certificate manager: the mode of the program that issues and rotates the webhooks' certificates
+//! (kubemacpool §15).
 
 use kube::Client;
 use kube_kit::shutdown::Shutdown;
@@ -9,7 +9,7 @@ use crate::names::{AUTHORITY, SERVICE, WEBHOOK_CONFIGURATION};
 
 pub use webhook::manager::{InvalidSettings, Settings, is_wanted};
 
-/// Keeps the certificates until the end is wished for. A failing API server is no error: it is tried again.
+/// Manages the certificates until shutdown. Errors of the API server are retried.
 pub async fn run(settings: &Settings, client: Client, shutdown: &Shutdown) {
     let names = Names {
         configuration: WEBHOOK_CONFIGURATION,

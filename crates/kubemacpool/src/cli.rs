@@ -1,11 +1,11 @@
-//! The command line for people: `weft macpool who`, `weft macpool usage`, and the same as a plugin of kubectl.
+//! The command line for people: `weft macpool who`, `weft macpool usage`, and the same as a kubectl plugin.
 //!
 //! ```text
 //! cluster ──> gather ──> Inventory: pool, owners, range ──> who, usage ──> text, exit code
 //! ```
 //!
-//! What is told is what the manager would decide, by its own code from the same objects; it need not run, and nothing is
-//! ever written to a cluster.
+//! The commands evaluate the cluster's objects with the manager's code; the manager need not run, and nothing is
+//! written.
 
 mod gather;
 mod inventory;
@@ -18,19 +18,19 @@ use crate::mac::{InvalidMac, Mac};
 use crate::names;
 use inventory::Inventory;
 
-/// Exit code of an address that nobody holds, and of a range that is nearly full.
+/// Exit code of an address without a holder, and of a nearly full range.
 const FAILURE: u8 = 1;
 
-/// Looks at the addresses of a cluster.
+/// Shows the addresses of a cluster.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Args {
     #[command(subcommand)]
-    question: Question,
+    command: Command,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Question {
+enum Command {
     /// Show which pods and virtual machines have an address
     #[command(after_help = WHO_EXAMPLES)]
     Who(Who),
@@ -44,14 +44,14 @@ Examples:
   weft macpool who 02:00:00:00:00:05
   weft macpool who 0200.0000.0005 --context production
 
-Exit code: 0 somebody has it, 1 nobody has it, 2 it cannot be told.";
+Exit code: 0 an object has it, 1 no object has it, 2 unknown or failed.";
 
 const USAGE_EXAMPLES: &str = "\
 Examples:
   weft macpool usage
   weft macpool usage --namespace kubemacpool-system
 
-Exit code: 0 there is room, 1 the range is nearly full, 2 it cannot be told.";
+Exit code: 0 addresses are free, 1 the range is nearly full, 2 unknown or failed.";
 
 /// Arguments of `weft macpool who`.
 #[derive(Clone, Debug, ClapArgs)]
@@ -59,7 +59,7 @@ struct Who {
     /// The address, such as 02:00:00:00:00:05, 02-00-00-00-00-05 or 0200.0000.0005
     #[arg(value_name = "MAC")]
     mac: String,
-    /// Namespace of the MAC pool [default: wherever it is]
+    /// Namespace of the MAC pool [default: any]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
@@ -69,14 +69,14 @@ struct Who {
 /// Arguments of `weft macpool usage`.
 #[derive(Clone, Debug, ClapArgs)]
 struct Usage {
-    /// Namespace of the MAC pool [default: wherever it is]
+    /// Namespace of the MAC pool [default: any]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
     cluster: Flags,
 }
 
-/// Why a question can't be answered. The texts say what to do.
+/// A command failed. The texts say what to do.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -92,18 +92,18 @@ enum Error {
     #[error("there is a MAC pool in each of the namespaces {}: choose one by --namespace", .0.join(", "))]
     Several(Vec<String>),
     #[error(
-        "ConfigMap {name} says no range: {cause}\nMend its keys RANGE_START and RANGE_END, or rangeStart and rangeEnd in the \
-         NetworkAddonsConfig where the operator deploys the pool."
+        "ConfigMap {name} has no valid range: {cause}\nCorrect its keys RANGE_START and RANGE_END, or rangeStart and rangeEnd \
+         in the NetworkAddonsConfig if the operator deploys the pool."
     )]
     Range { name: String, cause: String },
 }
 
-/// Answers a question, and prints nothing.
+/// Runs a command, and prints nothing.
 pub fn answer(args: Args) -> Answer {
     connection::answer(async {
-        match args.question {
-            Question::Who(args) => who(&args).await,
-            Question::Usage(args) => usage(&args).await,
+        match args.command {
+            Command::Who(args) => who(&args).await,
+            Command::Usage(args) => usage(&args).await,
         }
     })
 }
@@ -111,9 +111,9 @@ pub fn answer(args: Args) -> Answer {
 async fn who(args: &Who) -> Result<Answer, Error> {
     let mac = Mac::parse(&args.mac)?;
     let client = connection::connect(&args.cluster).await?;
-    let inventory = gather::everything(&client, args.namespace.as_deref()).await?;
+    let inventory = gather::inventory(&client, args.namespace.as_deref()).await?;
     let found = inventory.who(mac);
-    // Who has an address can be told without a pool.
+    // The holders of an address are known without a pool.
     let pool = match &inventory.range {
         Err(error) => Some(error.to_string()),
         Ok(_) => None,
@@ -127,7 +127,7 @@ async fn who(args: &Who) -> Result<Answer, Error> {
 
 async fn usage(args: &Usage) -> Result<Answer, Error> {
     let client = connection::connect(&args.cluster).await?;
-    let inventory = gather::everything(&client, args.namespace.as_deref()).await?;
+    let inventory = gather::inventory(&client, args.namespace.as_deref()).await?;
     let remarks = remarks(inventory.notes.iter());
     let report = inventory.usage()?;
     Ok(Answer {

@@ -1,12 +1,12 @@
-//! Which running objects share an address (kubemacpool §13). Pure: no clock, no client.
+//! Running objects that share an address (kubemacpool §13). Pure: no clock, no client.
 //!
 //! ```text
-//! instances, pods: set, remove ──> who has an address ──> parties of a collision ──> gauge
-//! managed namespaces: reconsider ──>                              └──> notices, when a party is new or changed
+//! instances, pods: set, remove ──> holders of an address ──> parties of a collision ──> gauge
+//! managed namespaces: recheck ──>                              └──> notices, if a party is new or changed
 //! ```
 //!
-//! What collides depends on the objects alone, not on the order in which they were seen. A change costs as much as the
-//! addresses of what changed have owners, however many objects there are.
+//! The collisions depend on the objects alone, not on the order of their observation. The cost of a change depends on
+//! the number of holders of the object's addresses, not on the number of objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -18,17 +18,17 @@ use crate::pool;
 #[cfg(test)]
 mod tests;
 
-/// What may collide. Shown as the word that references begin with.
+/// Kind of an object that may collide. Displayed as the prefix of references.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
-    /// A pod that is no virtual machine's.
+    /// A pod that belongs to no virtual machine.
     Pod,
-    /// A virtual machine that runs (`VirtualMachineInstance`).
+    /// A running virtual machine (`VirtualMachineInstance`).
     Instance,
 }
 
 impl Kind {
-    /// Whose webhook says whether a namespace is managed.
+    /// The kind whose webhook determines the managed namespaces.
     pub fn managed_as(self) -> pool::Kind {
         match self {
             Self::Pod => pool::Kind::Pod,
@@ -46,14 +46,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An object by its name. Shown as `pod/<namespace>/<name>` or `vmi/<namespace>/<name>`.
+/// A reference to an object. Displayed as `pod/<namespace>/<name>` or `vmi/<namespace>/<name>`.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Reference {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The migrations that an instance takes part in; `None` on both sides when it does not migrate.
+/// The migrations of an instance; both are `None` if it does not migrate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Migration {
     /// `status.migrationState.sourceState.migrationUID`, if it is not empty.
@@ -93,7 +93,7 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// Reads both UIDs; an empty one is none.
+    /// Reads both UIDs; an empty one counts as missing.
     pub fn new(source: Option<&str>, target: Option<&str>) -> Self {
         let uid = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(Box::from);
         Self {
@@ -102,31 +102,31 @@ impl Migration {
         }
     }
 
-    /// Both sides of one migration share their addresses rightly.
+    /// Whether both are sides of one migration, and so share their addresses rightly.
     fn is_shared_with(&self, other: &Self) -> bool {
         let same = |one: &Option<Box<str>>, other| one.is_some() && one == other;
         same(&self.source, &other.source) || same(&self.target, &other.target)
     }
 }
 
-/// What is known of an object; everything else about it changes nothing.
+/// The parts of an object that collisions depend on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Facts {
     uid: Box<str>,
-    /// Sorted, each once.
+    /// Sorted and unique.
     macs: Box<[Mac]>,
     migration: Migration,
 }
 
 impl Facts {
-    /// What is known of a pod: `None` while it can't collide. `macs` are those of its networks annotation, in the order
-    /// and as often as they stand there; they count when multus has attached the networks.
+    /// The facts about a pod; `None` while it cannot collide. `macs` are the addresses of its networks annotation in
+    /// any order; they count once multus has attached the networks.
     pub fn of_pod(pod: &Pod<'_>, macs: impl IntoIterator<Item = Mac>) -> Option<Self> {
         let counts = pod.phase == RUNNING && pod.attached && !pod.launcher;
         counts.then(|| Self::new(pod.uid, macs, Migration::default()))?
     }
 
-    /// What is known of an instance: `None` while it can't collide. `macs` are those of [`instance_macs`].
+    /// The facts about an instance; `None` while it cannot collide. `macs` are those of [`instance_macs`].
     pub fn of_instance(
         uid: &str,
         phase: &str,
@@ -146,26 +146,25 @@ impl Facts {
     }
 }
 
-/// What decides whether a pod can collide.
+/// The parts of a pod that decide whether it can collide.
 #[derive(Clone, Copy, Debug)]
 pub struct Pod<'a> {
     /// Its UID.
     pub uid: &'a str,
     /// `status.phase`.
     pub phase: &'a str,
-    /// Whether its label says that it runs a virtual machine, which counts itself.
+    /// Whether its label marks it as the pod of a virtual machine, which counts itself.
     pub launcher: bool,
     /// Whether it has a `network-status` annotation.
     pub attached: bool,
 }
 
-/// Phase of what can collide.
+/// Phase of objects that can collide.
 pub(crate) const RUNNING: &str = "Running";
 
-/// Addresses of an instance that count: those of its interfaces by name, as its status tells them, which its
-/// specification has too and which are `supported` (§10.1). What only the guest knows has no name there: bridges and
-/// containers inside of it may have addresses that repeat from guest to guest. Unreadable ones are left out, empty ones
-/// too.
+/// Addresses of an instance that count: those of named interfaces in its status that its spec has too, and that are
+/// `supported` (§10.1). Interfaces inside of the guest have no name there: its bridges and containers may have
+/// addresses that repeat in other guests. Empty and malformed addresses are skipped.
 pub fn instance_macs<'a>(
     status: impl IntoIterator<Item = (&'a str, &'a str)>,
     supported: impl Fn(&str) -> bool,
@@ -177,7 +176,7 @@ pub fn instance_macs<'a>(
     counting.filter_map(|(_, mac)| readable(mac)).collect()
 }
 
-/// Addresses of a pod's networks that can be read; empty ones are none.
+/// Well-formed addresses of a pod's networks; empty ones are skipped.
 pub fn pod_macs<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<Mac> {
     let given = texts.into_iter().filter(|text| !text.is_empty());
     given.filter_map(readable).collect()
@@ -187,7 +186,7 @@ fn readable(text: &str) -> Option<Mac> {
     match Mac::parse(text) {
         Ok(mac) => Some(mac),
         Err(error) => {
-            tracing::debug!(%error, "an address that cannot be read cannot collide");
+            tracing::debug!(%error, "ignoring malformed MAC address");
             None
         }
     }
@@ -202,23 +201,23 @@ pub struct Party {
     pub uid: Box<str>,
 }
 
-/// A collision that users are to be told of, on every party of it.
+/// A collision, to be reported on each of its parties.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Notice {
     /// The address.
     pub mac: Mac,
-    /// Who has it, sorted as their references are written; two at least.
+    /// Holders of the address, sorted by reference; at least two.
     pub parties: Vec<Party>,
 }
 
-/// Whether a namespace is managed for the webhook of this kind. A namespace that nothing can be said about is.
+/// Whether a namespace is managed for the webhook of this kind. Unknown namespaces count as managed.
 pub type IsManaged<'a> = &'a dyn Fn(pool::Kind, &str) -> bool;
 
-/// All running objects by their addresses, and which of them collide.
+/// All running objects by address, and their collisions.
 #[derive(Debug, Default)]
 pub struct Collisions {
     objects: BTreeMap<Reference, Facts>,
-    /// Who has an address, managed or not.
+    /// Holders of an address, managed or not.
     holders: HashMap<Mac, Vec<Reference>>,
     namespaces: HashMap<(Kind, Arc<str>), Namespace>,
     colliding: BTreeMap<Mac, usize>,
@@ -232,21 +231,21 @@ struct Namespace {
 }
 
 impl Collisions {
-    /// Nothing is known. No notices are given before [`Collisions::begin`].
+    /// No objects. There are no notices before [`Collisions::begin`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Everything that was there at the start has been set: gives the notices of all collisions, each of them once, and
-    /// from now on those of every change.
+    /// Called once the initial objects are set: returns the notices of all collisions, each once, and enables those of
+    /// later changes.
     pub fn begin(&mut self) -> Vec<Notice> {
         self.begun = true;
         let colliding = self.colliding.keys();
         colliding.filter_map(|mac| self.notice(*mac, &|_| true)).collect()
     }
 
-    /// An object was seen: `None` when it can't collide. Gives notices of the collisions it takes part in if something
-    /// about it is new; `managed` is asked about its namespace when nothing else of that kind there is known.
+    /// Sets an object; `None` if it cannot collide. Returns notices of its collisions if something about it is new.
+    /// `managed` is called for the first object of a kind in a namespace.
     pub fn set(&mut self, object: &Reference, facts: Option<Facts>, managed: IsManaged<'_>) -> Vec<Notice> {
         let Some(facts) = facts else {
             self.remove(object);
@@ -264,7 +263,7 @@ impl Collisions {
         for mac in &facts.macs {
             match self.holders.get_mut(mac) {
                 Some(holders) => holders.push(object.clone()),
-                // Nearly all addresses have one holder for ever: no room is kept for more.
+                // Nearly all addresses have one holder for ever: no capacity is reserved for more.
                 None => drop(self.holders.insert(*mac, vec![object.clone()])),
             }
         }
@@ -274,16 +273,16 @@ impl Collisions {
         self.notices(now.iter().copied(), &|party| *party == object)
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub fn remove(&mut self, object: &Reference) {
         if let Some(facts) = self.take(object) {
             self.count(&facts.macs);
         }
     }
 
-    /// Namespaces are managed from now on, or no more: the one that changed, or any of them. Gives notices of the
-    /// collisions of objects that came in.
-    pub fn reconsider(&mut self, namespace: Option<&str>, managed: IsManaged<'_>) -> Vec<Notice> {
+    /// Checks again whether namespaces are managed: the one that changed, or all. Returns notices of the collisions of
+    /// newly managed objects.
+    pub fn recheck(&mut self, namespace: Option<&str>, managed: IsManaged<'_>) -> Vec<Notice> {
         let affected: Vec<_> = match namespace {
             Some(name) => [Kind::Pod, Kind::Instance]
                 .map(|kind| (kind, Arc::from(name)))
@@ -321,12 +320,12 @@ impl Collisions {
         self.notices(macs, &came_in)
     }
 
-    /// Addresses that collide, and how many objects have each of them; the gauge's content.
+    /// Colliding addresses with their numbers of objects, for the gauge.
     pub fn colliding(&self) -> impl Iterator<Item = (Mac, usize)> {
         self.colliding.iter().map(|(mac, parties)| (*mac, *parties))
     }
 
-    /// Takes an object out; its addresses are to be counted anew.
+    /// Removes an object without updating the gauge.
     fn take(&mut self, object: &Reference) -> Option<Facts> {
         let facts = self.objects.remove(object)?;
         for mac in &facts.macs {
@@ -347,7 +346,7 @@ impl Collisions {
         Some(facts)
     }
 
-    /// Counts an object in its namespace, whose name is kept once.
+    /// Counts an object in its namespace; returns the shared copy of the namespace's name.
     fn enter(&mut self, object: &Reference, managed: IsManaged<'_>) -> Arc<str> {
         let key = (object.kind, Arc::clone(&object.namespace));
         if let Some(((_, name), _)) = self.namespaces.get_key_value(&key) {
@@ -362,7 +361,7 @@ impl Collisions {
         Arc::clone(&object.namespace)
     }
 
-    /// Brings the gauge's content up to date.
+    /// Updates the gauge.
     fn count<'a>(&mut self, macs: impl IntoIterator<Item = &'a Mac>) {
         for mac in macs {
             match self.parties(*mac).len() {
@@ -377,11 +376,11 @@ impl Collisions {
         macs: impl IntoIterator<Item = Mac>,
         is_new: &dyn Fn(&Reference) -> bool,
     ) -> Vec<Notice> {
-        let told = macs.into_iter().filter(|_| self.begun);
-        told.filter_map(|mac| self.notice(mac, is_new)).collect()
+        let affected = macs.into_iter().filter(|_| self.begun);
+        affected.filter_map(|mac| self.notice(mac, is_new)).collect()
     }
 
-    /// The notice of an address that collides, if a party is new.
+    /// The notice of a colliding address, if a party is new.
     fn notice(&self, mac: Mac, is_new: &dyn Fn(&Reference) -> bool) -> Option<Notice> {
         let parties = self.parties(mac);
         if !parties.iter().any(|(object, _)| is_new(object)) {
@@ -398,7 +397,7 @@ impl Collisions {
         Some(Notice { mac, parties })
     }
 
-    /// Objects in managed namespaces that have the address and are no side of one migration with all others that do.
+    /// Objects in managed namespaces that have the address, except sides of one migration with all others that have it.
     fn parties(&self, mac: Mac) -> Vec<(&Reference, &Facts)> {
         let holders = self.holders.get(&mac).map_or(&[][..], Vec::as_slice);
         if holders.len() < 2 {
@@ -419,7 +418,7 @@ impl Collisions {
     }
 }
 
-/// Whether two objects with one address are in each other's way (§13.4).
+/// Whether two objects with one address collide (§13.4).
 fn collide(one: (&Reference, &Facts), other: (&Reference, &Facts)) -> bool {
     let instances = one.0.kind == Kind::Instance && other.0.kind == Kind::Instance;
     one.0 != other.0 && !(instances && one.1.migration.is_shared_with(&other.1.migration))

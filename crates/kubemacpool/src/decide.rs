@@ -1,12 +1,12 @@
-//! What the decisions about pods and virtual machines share.
+//! Shared parts of the reviews of pods and virtual machines.
 //!
 //! ```text
-//! Request ── read ──> Review ── needs ──> a look-up at the edge
+//! Request ── read ──> Review ── needs ──> read of a virtual machine
 //!                       │                     │
-//!                       └── admit(Pool, Context) ──> Verdict, and what it holds from now on
+//!                       └── admit(Pool, Context) ──> Verdict, and held addresses
 //! ```
 //!
-//! `read` takes most of the time and needs nothing, so that the pool is held for `admit` alone.
+//! `read` takes most of the time and needs no state, so that the pool is locked for `admit` alone.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -20,22 +20,22 @@ use crate::messages;
 use crate::pool::{Claimant, Draft, Kind, Owner, Pending, Pool};
 use crate::timestamp::Timestamp;
 
-/// What a decision has to know beside the request and the pool.
+/// Inputs of a decision beside the request and the pool.
 #[derive(Clone, Copy)]
-pub struct Context<'a> {
-    /// Whether the virtual machine exists that the review needs to know of; `false` where it needs none.
+pub(crate) struct Context<'a> {
+    /// Whether the virtual machine exists that the review depends on; `false` without one.
     pub exists: bool,
-    /// Now, later than in every decision before.
+    /// The current time, later than in every earlier decision.
     pub timestamp: Timestamp,
-    /// Now, by a clock that never jumps.
+    /// The current time of a monotonic clock.
     pub admitted: Instant,
-    /// Whether an explicit address that others have is refused.
+    /// Whether an explicit address of another object is denied.
     pub reject_duplicates: bool,
-    /// Whether objects of a kind in a namespace get their addresses from here. Others are never named to users.
+    /// Whether objects of a kind in a namespace are managed. Others are never named to users.
     pub is_managed: &'a dyn Fn(Kind, &str) -> bool,
 }
 
-/// What is read of an object's metadata.
+/// The parts of an object's metadata that reviews read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Metadata {
@@ -48,10 +48,10 @@ pub(crate) struct Metadata {
     pub(crate) owner_references: Option<Vec<Reference>>,
 }
 
-/// Labels or annotations. `null` is an empty text.
+/// Labels or annotations. `null` is an empty string.
 pub(crate) type Texts = BTreeMap<String, Option<String>>;
 
-/// An owner.
+/// An owner reference.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Reference {
@@ -60,25 +60,25 @@ pub(crate) struct Reference {
 }
 
 impl Metadata {
-    /// The object's own namespace, else that of the request.
+    /// Namespace of the object, or of the request.
     pub(crate) fn namespace<'a>(&'a self, request: &'a Request) -> &'a str {
         let own = self.namespace.as_deref().unwrap_or_default();
         if own.is_empty() { &request.namespace } else { own }
     }
 
-    /// The object's name; nothing when it is yet to be generated.
+    /// Name of the object; `None` if it is yet to be generated.
     pub(crate) fn name<'a>(&'a self, request: &'a Request) -> Option<&'a str> {
         let own = self.name.as_deref().unwrap_or_default();
         Some(if own.is_empty() { &request.name } else { own }).filter(|name| !name.is_empty())
     }
 
-    /// An annotation's text.
+    /// The value of an annotation.
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
         let text = self.annotations.as_ref()?.get(key)?;
         Some(text.as_deref().unwrap_or_default())
     }
 
-    /// Whose request this is.
+    /// The object that the request is for.
     pub(crate) fn claimant(&self, kind: Kind, request: &Request) -> Claimant {
         let namespace = self.namespace(request).into();
         match self.name(request) {
@@ -96,20 +96,20 @@ impl Metadata {
     }
 }
 
-/// A request can't be understood.
+/// The verdict about a malformed request.
 pub(crate) fn undecodable(error: impl std::fmt::Display) -> Verdict {
     Verdict::denied(400, messages::excerpt(error.to_string()))
 }
 
-/// What a request holds from now on. Nothing is stored in a dry run, so nothing is held.
+/// Admits a draft. A dry run stores nothing, so it holds no addresses.
 pub(crate) fn admit(
     pool: &mut Pool,
     request: &Request,
     pending: Pending,
     draft: Draft,
-) -> Result<(), TooManyUnseen> {
-    if !pool.has_room(&draft, pending.client) {
-        return Err(TooManyUnseen);
+) -> Result<(), TooManyPending> {
+    if !pool.has_capacity(&draft, pending.client) {
+        return Err(TooManyPending);
     }
     if !request.dry_run {
         pool.admit(draft, pending);
@@ -117,12 +117,12 @@ pub(crate) fn admit(
     Ok(())
 }
 
-/// A client asked for too many addresses for objects that were not seen since.
+/// A client requested too many addresses for objects that were not observed since.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("too many addresses wait for their objects to be created, try again in a few minutes")]
-pub(crate) struct TooManyUnseen;
+pub(crate) struct TooManyPending;
 
-/// The warning about an explicit address that other managed objects have; nothing when no other object has it.
+/// The warning about an explicit address that other managed objects have; `None` if there are none.
 pub(crate) fn used_by_others(
     pool: &Pool,
     context: &Context<'_>,

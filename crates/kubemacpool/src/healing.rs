@@ -1,8 +1,7 @@
-//! Admissions whose objects were not seen: somebody behind us refused them, or something was missed (kubemacpool §10.7).
+//! Admissions whose objects are not observed: another webhook denied them, or an event was missed (kubemacpool §10.7).
 //!
-//! When the oldest one has waited long enough, the object itself is asked for, and what it has counts. Nothing is polled. In
-//! each round an object is asked for once, and so are the objects of a namespace; a look-up that fails or takes long holds up
-//! no other.
+//! When the oldest one has waited long enough, the object is read from the API server, and its addresses count. Nothing
+//! is polled. Each round reads an object or the objects of a namespace once; a failed or slow read delays no other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,15 +22,15 @@ use crate::watches::Core;
 #[cfg(test)]
 mod tests;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How soon a look-up that failed is tried again.
+/// Timeout of a read.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay before a failed read is retried.
 const RETRY: Duration = Duration::from_secs(3);
-/// Look-ups at the same time.
+/// Maximum number of concurrent reads.
 const AT_ONCE: usize = 8;
 
-/// Looks after admissions, for ever.
-pub async fn run(core: Core, wait: Duration) {
+/// Handles overdue admissions until the runtime ends.
+pub(crate) async fn run(core: Core, wait: Duration) {
     loop {
         let oldest = state::lock(&core.shared).pool.oldest();
         tokio::time::sleep(pause(oldest, Instant::now(), wait)).await;
@@ -39,83 +38,84 @@ pub async fn run(core: Core, wait: Duration) {
             continue;
         };
         let overdue = state::lock(&core.shared).pool.overdue(by);
-        look_after(&core, overdue, wait).await;
-        core.moved.notify_one();
+        check_overdue(&core, overdue, wait).await;
+        core.usage_changed.notify_one();
     }
 }
 
-/// Looks after these admissions.
-async fn look_after(core: &Core, overdue: Vec<(u64, Pending)>, wait: Duration) {
-    let mut questions = questions(overdue).into_iter();
-    let mut looks = JoinSet::new();
-    let mut told = false;
+/// Handles these admissions.
+async fn check_overdue(core: &Core, overdue: Vec<(u64, Pending)>, wait: Duration) {
+    let mut lookups = lookups(overdue).into_iter();
+    let mut running = JoinSet::new();
+    let mut logged = false;
     loop {
-        while looks.len() < AT_ONCE
-            && let Some((question, admissions)) = questions.next()
+        while running.len() < AT_ONCE
+            && let Some((lookup, admissions)) = lookups.next()
         {
             let core = core.clone();
-            looks.spawn(async move { (look(&core, &question).await, admissions) });
+            running.spawn(async move { (read(&core, &lookup).await, admissions) });
         }
-        let Some(looked) = looks.join_next().await else {
+        let Some(finished) = running.join_next().await else {
             return;
         };
         // A panic ends the process.
-        let Ok((found, admissions)) = looked else { continue };
+        let Ok((found, admissions)) = finished else {
+            continue;
+        };
         let now = Instant::now();
         let pool = &mut state::lock(&core.shared).pool;
         for (number, pending) in admissions {
-            let owner = described(&pending.claimant);
+            let owner = describe(&pending.claimant);
             match &found {
                 Ok(found) => {
                     let admitted = pending.timestamp;
-                    tracing::info!(owner, %admitted, "an admission that nothing was seen of is looked after");
+                    tracing::info!(owner, %admitted, "checking an admission whose object was not observed");
                     match found {
                         Some(Found { uid, holdings }) => pool.found(number, uid, holdings, now),
                         None => pool.settle(number),
                     }
                 }
                 Err(error) => {
-                    // While the API server does not answer, once a round says it.
-                    if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(owner, error, "cannot look whether an admitted object exists");
+                    // While the API server does not answer, one line per round is enough.
+                    if !std::mem::replace(&mut logged, true) {
+                        tracing::warn!(owner, error, "cannot check whether an admitted object exists");
                     }
-                    pool.wait_again(number, (now + RETRY).checked_sub(wait).unwrap_or(now));
+                    pool.postpone(number, (now + RETRY).checked_sub(wait).unwrap_or(now));
                 }
             }
         }
     }
 }
 
-/// A look-up.
+/// A read of the API server.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Question {
+enum Lookup {
     Object(Owner),
-    /// All objects of a kind in a namespace: one of them may be the one that had no name.
+    /// All objects of a kind in a namespace: one of them may be that of a request without a name.
     Namespace(Kind, Arc<str>),
 }
 
-/// The look-ups of a round, each once, with the admissions that wait for it.
-fn questions(overdue: Vec<(u64, Pending)>) -> BTreeMap<Question, Vec<(u64, Pending)>> {
-    let mut questions: BTreeMap<_, Vec<_>> = BTreeMap::new();
+/// The reads of a round, each once, with the admissions that wait for it.
+fn lookups(overdue: Vec<(u64, Pending)>) -> BTreeMap<Lookup, Vec<(u64, Pending)>> {
+    let mut lookups: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (number, pending) in overdue {
-        let question = match &pending.claimant {
-            Claimant::Named(owner) => Question::Object(owner.clone()),
-            Claimant::Unnamed { kind, namespace, .. } => Question::Namespace(*kind, Arc::clone(namespace)),
+        let lookup = match &pending.claimant {
+            Claimant::Named(owner) => Lookup::Object(owner.clone()),
+            Claimant::Unnamed { kind, namespace, .. } => Lookup::Namespace(*kind, Arc::clone(namespace)),
         };
-        questions.entry(question).or_default().push((number, pending));
+        lookups.entry(lookup).or_default().push((number, pending));
     }
-    questions
+    lookups
 }
 
-/// How long to do nothing. An admission to come is not due before its wait is over, so that there is no need to be told
-/// of it.
+/// Time until the next round. A new admission is not due before its wait is over, so it need not interrupt the pause.
 fn pause(oldest: Option<Instant>, now: Instant, wait: Duration) -> Duration {
     oldest.map_or(wait.max(RETRY), |oldest| {
         (oldest + wait).saturating_duration_since(now)
     })
 }
 
-fn described(claimant: &Claimant) -> String {
+fn describe(claimant: &Claimant) -> String {
     match claimant {
         Claimant::Named(owner) => owner.to_string(),
         Claimant::Unnamed { request, .. } => format!("request {request}"),
@@ -128,22 +128,22 @@ struct Found {
     holdings: Vec<Holding>,
 }
 
-/// The object as it is now, if there is one; in place of one without a name, all that may be it.
-async fn look(core: &Core, question: &Question) -> Result<Option<Found>, String> {
-    let asked = async {
-        match question {
-            Question::Object(owner) => ask(core, owner).await,
-            Question::Namespace(kind, namespace) => unseen(core, *kind, namespace).await,
+/// Reads the object, if it exists; for a request without a name, all objects that may be it.
+async fn read(core: &Core, lookup: &Lookup) -> Result<Option<Found>, String> {
+    let request = async {
+        match lookup {
+            Lookup::Object(owner) => read_object(core, owner).await,
+            Lookup::Namespace(kind, namespace) => read_unreported(core, *kind, namespace).await,
         }
     };
-    let found = tokio::time::timeout(PATIENCE, asked).await;
+    let found = tokio::time::timeout(TIMEOUT, request).await;
     found
-        .map_err(|_| "the API server takes too long".to_owned())?
+        .map_err(|_| "timeout while waiting for the API server".to_owned())?
         .map_err(|error| message(&error))
 }
 
-async fn ask(core: &Core, owner: &Owner) -> kube::Result<Option<Found>> {
-    // No object has an invalid name. Reviews come before the API server validates names.
+async fn read_object(core: &Core, owner: &Owner) -> kube::Result<Option<Found>> {
+    // No object has an invalid name. Reviews precede the validation of names.
     if path::check(&owner.namespace, &owner.name).is_err() {
         return Ok(None);
     }
@@ -167,13 +167,13 @@ async fn ask(core: &Core, owner: &Owner) -> kube::Result<Option<Found>> {
     };
     Ok(found.map(|(uid, holdings)| Found {
         uid: uid.unwrap_or_default(),
-        // What is malformed has nothing that could be read.
+        // A malformed object has no addresses.
         holdings: holdings.unwrap_or_default(),
     }))
 }
 
-/// What objects of a namespace have that no watch has told of yet: one of them may be the one without a name.
-async fn unseen(core: &Core, kind: Kind, namespace: &str) -> kube::Result<Option<Found>> {
+/// Addresses of objects in a namespace that no watch has reported yet: one of them may be that of the request.
+async fn read_unreported(core: &Core, kind: Kind, namespace: &str) -> kube::Result<Option<Found>> {
     if path::segment(namespace).is_err() {
         return Ok(None);
     }
@@ -201,19 +201,19 @@ async fn unseen(core: &Core, kind: Kind, namespace: &str) -> kube::Result<Option
                 .collect()
         }
     };
-    let holdings = untold(&state::lock(&core.shared).pool, objects);
+    let holdings = unreported(&state::lock(&core.shared).pool, objects);
     Ok((!holdings.is_empty()).then(|| Found {
         uid: String::new(),
         holdings,
     }))
 }
 
-/// What of this no watch has told of.
-fn untold(pool: &Pool, objects: Vec<(Owner, Vec<Holding>)>) -> Vec<Holding> {
-    let mut untold = Vec::new();
+/// The addresses that no watch has reported.
+fn unreported(pool: &Pool, objects: Vec<(Owner, Vec<Holding>)>) -> Vec<Holding> {
+    let mut unreported = Vec::new();
     for (owner, holdings) in objects {
-        let told = pool.stored(&owner).unwrap_or_default();
-        untold.extend(holdings.into_iter().filter(|holding| !told.contains(holding)));
+        let logged = pool.stored(&owner).unwrap_or_default();
+        unreported.extend(holdings.into_iter().filter(|holding| !logged.contains(holding)));
     }
-    untold
+    unreported
 }

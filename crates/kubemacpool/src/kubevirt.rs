@@ -1,8 +1,6 @@
-//! Pods, virtual machines and their instances as far as the pool looks at them: what is left out is not even read, and
-//! whatever else is in an object does not matter.
+//! Partial types of pods, virtual machines and instances: other fields are not parsed, and may have any form.
 //!
-//! Metadata is cut down too: of labels and annotations stays what somebody here asks for, and nothing of the fields'
-//! managers.
+//! Metadata is partial too: only the labels and annotations that this crate reads, and no managed fields.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,26 +19,26 @@ use crate::names;
 mod tests;
 
 /// API group of virtual machines and their instances.
-pub const GROUP: &str = "kubevirt.io";
-/// Its version.
-pub const VERSION: &str = "v1";
-/// Virtual machines, as discovery tells of them.
-pub const MACHINES: &str = "virtualmachines";
-/// Their instances, as discovery tells of them.
-pub const INSTANCES: &str = "virtualmachineinstances";
+pub(crate) const GROUP: &str = "kubevirt.io";
+/// API version of that group.
+pub(crate) const VERSION: &str = "v1";
+/// Virtual machines, in discovery.
+pub(crate) const MACHINES: &str = "virtualmachines";
+/// Instances, in discovery.
+pub(crate) const INSTANCES: &str = "virtualmachineinstances";
 
 /// A virtual machine.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct VirtualMachine {
-    /// Who it is.
+    /// Partial metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// What it is to be.
+    /// The desired virtual machine.
     #[serde(default)]
     pub spec: Option<Spec>,
 }
 
-/// What an instance is to be.
+/// The desired instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct InstanceSpec {
@@ -75,7 +73,7 @@ struct Network {
 }
 
 impl InstanceSpec {
-    /// Names of the interfaces that the pool cares for (§10.1): with masquerade, or on a network of multus.
+    /// Names of supported interfaces (§10.1): with masquerade, or on a multus network.
     pub fn supported(&self) -> impl Iterator<Item = &str> {
         let devices = self.domain.as_ref().and_then(|domain| domain.devices.as_ref());
         let interfaces = devices.and_then(|devices| devices.interfaces.as_deref());
@@ -94,21 +92,21 @@ impl InstanceSpec {
     }
 }
 
-/// A virtual machine that runs, or is to run.
+/// A running virtual machine.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct VirtualMachineInstance {
-    /// Who it is.
+    /// Partial metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// What it is to be.
+    /// The desired instance.
     #[serde(default)]
     pub spec: Option<InstanceSpec>,
-    /// What it is.
+    /// The observed instance.
     #[serde(default)]
     pub status: Option<InstanceStatus>,
 }
 
-/// What an instance is.
+/// The observed instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceStatus {
@@ -140,7 +138,7 @@ struct MigrationSide {
 }
 
 impl InstanceStatus {
-    /// Names and addresses of its interfaces; empty where there is none.
+    /// Names and addresses of its interfaces; empty strings if they are missing.
     pub fn interfaces(&self) -> impl Iterator<Item = (&str, &str)> {
         let interfaces = self.interfaces.iter().flatten().flatten();
         interfaces.map(|interface| {
@@ -151,7 +149,7 @@ impl InstanceStatus {
         })
     }
 
-    /// UIDs of the migrations that it is the source and the target of.
+    /// UIDs of the migrations with the instance as source and as target.
     pub fn migrations(&self) -> (Option<&str>, Option<&str>) {
         let Some(state) = &self.migration_state else {
             return (None, None);
@@ -165,10 +163,10 @@ impl InstanceStatus {
 /// A pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Pod {
-    /// Who it is.
+    /// Partial metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// What it is.
+    /// Observed state.
     #[serde(default)]
     status: Option<PodStatus>,
 }
@@ -185,7 +183,7 @@ impl Pod {
         self.status.as_ref().map_or("", |status| &status.phase)
     }
 
-    /// The annotation that says which networks it asks for.
+    /// The annotation with its networks.
     pub fn networks(&self) -> Option<&str> {
         self.annotation(names::NETWORKS)
     }
@@ -195,7 +193,7 @@ impl Pod {
         self.annotation(names::NETWORK_STATUS).is_some()
     }
 
-    /// Whether its label says that it runs a virtual machine.
+    /// Whether its label marks it as the pod of a virtual machine.
     pub fn is_launcher(&self) -> bool {
         let (key, value) = names::LAUNCHER;
         let labels = self.metadata.labels.as_ref();
@@ -204,7 +202,7 @@ impl Pod {
             .is_some_and(|it| it == value)
     }
 
-    /// Name of the instance that owns it, which its virtual machine has too.
+    /// Name of the instance that owns it, which equals that of its virtual machine.
     pub fn instance(&self) -> Option<&str> {
         let mut owners = self.metadata.owner_references.iter().flatten();
         let instance = owners.find(|owner| owner.kind == names::INSTANCE_KIND)?;
@@ -217,7 +215,7 @@ impl Pod {
     }
 }
 
-/// The text of a label or annotation that is none of the kept ones is not read.
+/// Keys of the labels and annotations that are kept.
 const KEPT: [&str; 4] = [
     names::TRANSACTION_TIMESTAMP,
     names::NETWORKS,
@@ -225,7 +223,7 @@ const KEPT: [&str; 4] = [
     names::LAUNCHER.0,
 ];
 
-/// Of the one that is only asked whether it is there, the text is not kept: it may be long.
+/// The key whose value is dropped: only its presence matters, and it may be long.
 const NOT_READ: &str = names::NETWORK_STATUS;
 
 #[derive(Default, Deserialize)]
@@ -275,7 +273,7 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     })
 }
 
-/// Labels or annotations that are kept.
+/// The kept labels or annotations.
 struct Kept(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for Kept {
@@ -332,7 +330,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// Makes a kind known to the client library.
+/// Implements `Resource` for a kind.
 macro_rules! resource {
     ($kind:ty, $name:literal, $group:expr, $plural:expr) => {
         impl Resource for $kind {

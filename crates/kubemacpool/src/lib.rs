@@ -1,4 +1,4 @@
-//! `weft kubemacpool`: addresses of virtual machines and of pods' networks, without collisions
+//! `weft kubemacpool`: allocates MAC addresses of virtual machines and of pods' secondary networks without collisions
 //! (`docs/behaviour/kubemacpool.md`).
 //!
 //! ```text
@@ -10,35 +10,35 @@
 //!     └── ConfigMap ───────────────> range
 //! ```
 //!
-//! One process, one [`state::State`] behind one lock. [`watches`] feed it; the webhooks read and write it. The program asks
-//! for KubeVirt every few minutes where there was none, and polls nothing else. In its other mode it keeps the webhooks'
-//! [`certificates`].
+//! One process has one [`state::State`] behind one lock. `watches` feed it; the webhooks read and write it. The
+//! program polls only discovery, every few minutes while KubeVirt is not installed. In its other mode it manages the
+//! webhooks' [`certificates`].
 
-pub mod annotation;
+mod annotation;
 pub mod certificates;
 pub mod cli;
 pub mod collisions;
-pub mod decide;
-pub mod healing;
-pub mod kubevirt;
+mod decide;
+mod healing;
+mod kubevirt;
 pub mod mac;
-pub mod machines;
+mod machines;
 pub mod manager;
-pub mod messages;
+mod messages;
 pub mod metrics;
-pub mod names;
-pub mod namespaces;
+mod names;
+mod namespaces;
 pub mod notices;
-pub mod pods;
+mod pods;
 pub mod pool;
 pub mod range;
-pub mod range_config;
-pub mod reviews;
+mod range_config;
+mod reviews;
 pub mod server;
 pub mod settings;
 pub mod state;
-pub mod timestamp;
-pub mod watches;
+mod timestamp;
+mod watches;
 
 pub use settings::Args;
 
@@ -52,14 +52,14 @@ use kube_kit::{client, process};
 use manager::Manager;
 use settings::Settings;
 
-/// How long one of several managers is still asked when it is to end, until everybody knows that.
-const STILL_ASKED: Duration = Duration::from_secs(2);
+/// How long one of several managers keeps serving after SIGTERM, until it is removed from the endpoints.
+const DRAIN: Duration = Duration::from_secs(2);
 
-/// Runs the manager, or the certificate manager when the environment asks for it, until SIGTERM or SIGINT.
+/// Runs the manager, or the certificate manager if the environment selects it, until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When flags or environment make no sense, an address can't be listened on, or there is no way to the cluster. A
-/// failing API server is no error: it is tried again.
+/// If flags or environment are invalid, an address is taken, or the client of the cluster cannot be created. Errors of
+/// the API server are retried.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     process::end_on_panic();
     let environment = |name: &str| std::env::var(name).ok();
@@ -78,7 +78,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let running = manager.start(client).await?;
     shutdown.wait().await;
     if several {
-        tokio::time::sleep(STILL_ASKED).await;
+        tokio::time::sleep(DRAIN).await;
     }
     running.stop().await;
     Ok(())

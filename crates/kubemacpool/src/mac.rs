@@ -1,15 +1,15 @@
-//! Hardware addresses in one form, whatever they were written like (kubemacpool §4.1).
+//! MAC addresses in one form, however they were written (kubemacpool §4.1).
 
 use std::fmt;
 
-/// An address of 6, 8 or 20 octets. Shown in lower case with colons.
+/// An address of 6, 8 or 20 octets. Displayed in lower case with colons.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Mac {
     length: u8,
     octets: [u8; Self::LONGEST],
 }
 
-/// A text that is no address.
+/// A text is no MAC address.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{}invalid MAC address", if .0.is_empty() { String::new() } else { format!("address {}: ", .0) })]
 pub struct InvalidMac(String);
@@ -18,10 +18,10 @@ impl Mac {
     const LONGEST: usize = 20;
     const ETHERNET: usize = 6;
 
-    /// Reads any of the accepted forms: 6, 8 or 20 octets, two digits a group with `:` or `-`, or four with `.`.
+    /// Parses 6, 8 or 20 octets, with two digits per group and `:` or `-`, or with four and `.`.
     ///
     /// # Errors
-    /// When it is none of them.
+    /// If the text has another form.
     pub fn parse(text: &str) -> Result<Self, InvalidMac> {
         let parsed = cni::mac::parse(text).map_err(|_| InvalidMac(text.to_owned()))?;
         let mut octets = [0; Self::LONGEST];
@@ -32,14 +32,14 @@ impl Mac {
         Ok(Self { length, octets })
     }
 
-    /// The Ethernet address of the low 48 bits of a number.
+    /// The Ethernet address with the low 48 bits of a number.
     pub fn from_number(number: u64) -> Self {
         let mut octets = [0; Self::LONGEST];
         octets[..Self::ETHERNET].copy_from_slice(&number.to_be_bytes()[2..]);
         Self { length: 6, octets }
     }
 
-    /// An Ethernet address as a number; nothing for longer addresses.
+    /// An Ethernet address as a number; `None` for longer addresses.
     pub fn number(self) -> Option<u64> {
         (usize::from(self.length) == Self::ETHERNET).then(|| {
             self.octets[..Self::ETHERNET]
@@ -48,12 +48,12 @@ impl Mac {
         })
     }
 
-    /// The first octet, which tells multicast from unicast.
+    /// The first octet, which distinguishes multicast from unicast.
     pub fn first_octet(self) -> u8 {
         self.octets[0]
     }
 
-    /// Whether the address stands for many receivers.
+    /// Whether this is a multicast address.
     pub fn is_multicast(self) -> bool {
         self.first_octet() & 1 == 1
     }
@@ -75,7 +75,7 @@ mod tests {
 
     // kubemacpool#8
     #[test]
-    fn an_address_is_the_same_however_it_is_written() {
+    fn notations_of_an_address_are_equal() {
         let canonical = "00:00:5e:00:53:01";
         for text in [
             "00-00-5E-00-53-01",
@@ -91,7 +91,7 @@ mod tests {
 
     // kubemacpool#8
     #[test]
-    fn longer_addresses_have_one_form_too() {
+    fn longer_addresses_are_normalized() {
         let long = [
             ("02-00-5E-10-00-00-00-01", "02:00:5e:10:00:00:00:01"),
             ("0200.5E10.0000.0001", "02:00:5e:10:00:00:00:01"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_its_text() {
+    fn invalid_address_is_refused_with_its_text() {
         for text in [
             "zz",
             "02:00:00:00:00",
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn an_ethernet_address_is_a_number() {
+    fn ethernet_address_converts_to_number() {
         let mac = Mac::parse("02:00:00:00:01:ff").unwrap();
         assert_eq!(mac.number(), Some(0x0200_0000_01ff));
         assert_eq!(Mac::from_number(0x0200_0000_01ff), mac);
     }
 
     #[test]
-    fn multicast_is_the_lowest_bit_of_the_first_octet() {
+    fn multicast_bit_is_lowest_of_first_octet() {
         for (text, multicast) in [
             ("02:00:00:00:00:00", false),
             ("03:00:00:00:00:00", true),

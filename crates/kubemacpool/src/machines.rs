@@ -1,9 +1,9 @@
-//! What is decided about a virtual machine that is to be created or changed (kubemacpool §10).
+//! Reviews of created or changed virtual machines (kubemacpool §10).
 //!
 //! ```text
 //! create   interfaces without address ──> allocate          with address ──> hold
-//! update   interfaces without address ──> what they had, else, where they are new, allocate
-//!          addresses after the change ──> hold      those before it are held until the change is seen
+//! update   interfaces without address ──> keep the earlier one, or allocate for new interfaces
+//!          addresses after the change ──> hold      earlier ones are held until the change is observed
 //! ```
 
 mod plan;
@@ -23,23 +23,23 @@ use crate::pool::{Claimant, Draft, Kind, Owner, Pending, Pool};
 use crate::timestamp::{InvalidTimestamp, Timestamp};
 
 use plan::{Plan, Refusal, State};
-pub use wire::{Interface, Spec};
+pub(crate) use wire::Spec;
 
-/// A virtual machine that is created or changed.
+/// The review of a virtual machine that is created or changed.
 #[derive(Debug)]
-pub struct Review<'r> {
+pub(crate) struct Review<'r> {
     request: &'r Request,
     claimant: Claimant,
-    /// The object that is changed.
+    /// UID of the changed object.
     uid: Option<String>,
-    /// When the last change was admitted that it includes.
+    /// Time of the last admitted change that the object includes.
     last: Option<Timestamp>,
     deleting: bool,
     annotations: Texts,
     plan: Result<Plan, Refusal>,
 }
 
-/// A virtual machine whose `spec` is still text.
+/// A virtual machine with an unparsed `spec`.
 #[derive(Deserialize)]
 struct Object<'a> {
     metadata: Option<Metadata>,
@@ -47,11 +47,11 @@ struct Object<'a> {
     spec: Option<&'a RawValue>,
 }
 
-/// When the change was admitted that a virtual machine includes, by its annotations; nothing when none was.
+/// The time of the last admitted change that a virtual machine includes, by its annotation.
 ///
 /// # Errors
-/// When the annotation is no time.
-pub fn transaction(
+/// If the annotation is no time.
+pub(crate) fn transaction(
     annotations: Option<&BTreeMap<String, String>>,
 ) -> Result<Option<Timestamp>, InvalidTimestamp> {
     annotations
@@ -60,8 +60,8 @@ pub fn transaction(
         .transpose()
 }
 
-/// The answer when it can't be found out whether a virtual machine exists ([`Review::needs`]).
-pub fn lookup_failed(error: impl std::fmt::Display) -> Verdict {
+/// The verdict if it is unknown whether a virtual machine exists ([`Review::needs`]).
+pub(crate) fn lookup_failed(error: impl std::fmt::Display) -> Verdict {
     Verdict::denied(500, messages::create_failed(messages::lookup_failed(error)))
 }
 
@@ -69,9 +69,9 @@ impl<'r> Review<'r> {
     /// Reads a request.
     ///
     /// # Errors
-    /// When there is nothing more to decide: the object can't be read, has no template, is being deleted, or does not
-    /// change in what counts.
-    pub fn read(request: &'r Request) -> Result<Self, Verdict> {
+    /// The verdict if there is nothing to decide: the object is malformed, has no template, is being deleted, or has no
+    /// relevant change.
+    pub(crate) fn read(request: &'r Request) -> Result<Self, Verdict> {
         if !matches!(request.operation, Operation::Create | Operation::Update) {
             return Err(Verdict::allowed());
         }
@@ -92,7 +92,7 @@ impl<'r> Review<'r> {
         let (uid, last, plan) = if request.operation == Operation::Create {
             (None, None, now.create())
         } else {
-            // What can't be read is like what is not there: nothing of it can be kept.
+            // A malformed old object counts as missing: none of its addresses can be kept.
             let before = object(request.old_object.as_deref()).ok().flatten();
             let before = before.ok_or_else(Verdict::allowed)?;
             let metadata_before = before.metadata.unwrap_or_default();
@@ -115,17 +115,16 @@ impl<'r> Review<'r> {
         })
     }
 
-    /// The virtual machine of which [`Context::exists`] tells whether it exists. When that can't be found out, the answer
-    /// is [`lookup_failed`].
-    pub fn needs(&self) -> Option<&Owner> {
+    /// The virtual machine that [`Context::exists`] is about. If it cannot be read, the verdict is [`lookup_failed`].
+    pub(crate) fn needs(&self) -> Option<&Owner> {
         match &self.claimant {
             Claimant::Named(owner) if self.request.operation == Operation::Create => Some(owner),
             Claimant::Named(_) | Claimant::Unnamed { .. } => None,
         }
     }
 
-    /// Completes the interfaces with addresses, and holds them.
-    pub fn admit(self, pool: &mut Pool, context: &Context<'_>) -> Verdict {
+    /// Sets missing addresses of the interfaces, and holds all of them.
+    pub(crate) fn admit(self, pool: &mut Pool, context: &Context<'_>) -> Verdict {
         let create = self.request.operation == Operation::Create;
         if create && self.deleting {
             let name = match &self.claimant {
@@ -140,14 +139,14 @@ impl<'r> Review<'r> {
         }
         let timestamp = context.timestamp.or_after(self.last);
         let mut verdict = Verdict::patched(self.write(timestamp));
-        // The API server refuses to create what exists; it does not matter what this one says.
+        // The API server refuses to create an existing object, whatever this verdict is.
         if create && context.exists {
             return verdict;
         }
         let mut draft = Draft::new();
         let filled = self
             .plan
-            .and_then(|plan| plan.carry_out(pool, context, &self.claimant, &mut draft));
+            .and_then(|plan| plan.apply(pool, context, &self.claimant, &mut draft));
         match filled {
             Ok((addresses, warnings)) => {
                 verdict.patch.extend(addresses);
@@ -175,7 +174,7 @@ impl<'r> Review<'r> {
         }
     }
 
-    /// How the annotation is written.
+    /// Writes the annotation.
     fn write(&self, timestamp: Timestamp) -> Vec<Change> {
         let mut patch = Vec::new();
         if self.annotations.is_empty() {
@@ -203,7 +202,7 @@ fn object(text: Option<&RawValue>) -> Result<Option<Object<'_>>, serde_json::Err
     serde_json::from_str(text.map_or("null", RawValue::get))
 }
 
-/// Whether labels and annotations are the same, the timestamp apart. A map that is missing is an empty one.
+/// Whether labels and annotations are equal except for the timestamp. A missing map counts as empty.
 fn same_texts(now: &Metadata, before: &Metadata) -> bool {
     fn entries(texts: Option<&Texts>) -> impl Iterator<Item = (&str, &str)> {
         let texts = texts.into_iter().flatten();
@@ -216,8 +215,8 @@ fn same_texts(now: &Metadata, before: &Metadata) -> bool {
     same(&now.labels, &before.labels) && same(&now.annotations, &before.annotations)
 }
 
-/// Whether two values are the same. The API server writes both by the same rules, keys sorted and without white space,
-/// so that texts that differ are values that differ.
+/// Whether two values are equal. The API server serializes both with sorted keys and without white space, so texts can
+/// be compared.
 fn same_json(now: Option<&RawValue>, before: Option<&RawValue>) -> bool {
     now.map(RawValue::get) == before.map(RawValue::get)
 }

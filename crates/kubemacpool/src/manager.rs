@@ -1,4 +1,4 @@
-//! The manager: its parts, started in order (kubemacpool §3.2).
+//! The manager: starts its parts in order (kubemacpool §3.2).
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::state::{self, Part, Shared, State};
 use crate::watches::Core;
 
-/// A manager that is yet to start.
+/// A configured manager that is not running yet.
 pub struct Manager {
     settings: Settings,
     shared: Shared,
@@ -29,16 +29,16 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Knows nothing but its settings.
+    /// Creates a manager without any observed objects.
     ///
     /// # Errors
-    /// When there are no random numbers to begin with.
+    /// If the kernel's random numbers cannot be read.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let share = settings.share.of(&settings.range)?;
         let random = state::random().context("cannot read random bytes")?;
         let shared = Arc::new(Mutex::new(State::new(settings.range, share, random)));
         let source = Arc::clone(&shared);
-        let metrics = Metrics::new(Arc::new(move || state::lock(&source).figures()));
+        let metrics = Metrics::new(Arc::new(move || state::lock(&source).snapshot()));
         Ok(Self {
             settings,
             shared,
@@ -46,15 +46,15 @@ impl Manager {
         })
     }
 
-    /// Counts requests of the client that the manager is to use.
+    /// Metrics of the client that the manager uses.
     pub fn requests(&self) -> &Requests {
         self.metrics.requests()
     }
 
-    /// Starts everything: what the API server tells is taken in, and when all of it is known, requests are answered.
+    /// Starts watches and servers; reviews wait until the lists are complete.
     ///
     /// # Errors
-    /// When an address can't be listened on, or TLS can't be set up at all.
+    /// If an address is taken, or TLS cannot be set up.
     pub async fn start(self, client: Client) -> anyhow::Result<Running> {
         let Self {
             settings,
@@ -76,7 +76,7 @@ impl Manager {
             client: client.clone(),
             readiness: Readiness::new(),
             notices: Notices::new(),
-            moved: Arc::new(Notify::new()),
+            usage_changed: Arc::new(Notify::new()),
             hint: Arc::new(Notify::new()),
         };
         let certificates = Path::new(names::METRICS_CERTIFICATES);
@@ -92,7 +92,7 @@ impl Manager {
         tokio::spawn(range.follow(move || known.complete(Part::Range)));
         tokio::spawn(healing::run(core.clone(), wait_time));
         let notices = core.notices.clone();
-        tokio::spawn(async move { notices.carry(client, &namespace).await });
+        tokio::spawn(async move { notices.publish_all(client, &namespace).await });
         Ok(Running {
             core,
             webhooks,
@@ -109,27 +109,27 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where the webhooks are.
+    /// Address of the webhooks.
     pub fn address(&self) -> SocketAddr {
         self.webhooks.address()
     }
 
-    /// Where the metrics are, if anywhere.
+    /// Address of the metrics, unless they are disabled.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.scrapes.as_ref().map(Serving::address)
     }
 
-    /// What is known, for those who look into it.
+    /// The shared state, for tests.
     pub fn state(&self) -> &Shared {
         &self.core.shared
     }
 
-    /// Whether everything is known that has to be.
+    /// Whether the lists are complete.
     pub fn readiness(&self) -> &Readiness {
         &self.core.readiness
     }
 
-    /// Takes no more requests, and ends when those under way are answered.
+    /// Closes the listeners, and waits for the current requests.
     pub async fn stop(self) {
         let Self {
             core: _,
@@ -141,7 +141,7 @@ impl Running {
                 scrapes.stop().await;
             }
         };
-        // Side by side: the kubelet does not wait longer than for the webhooks alone.
+        // Both stop concurrently: the kubelet waits no longer than for the webhooks alone.
         tokio::join!(webhooks.stop(), scrapes);
     }
 }

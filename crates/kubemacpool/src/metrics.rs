@@ -1,5 +1,5 @@
-//! What Prometheus is told (kubemacpool §16): collisions, how full the range is, the webhooks, the process. Told over TLS,
-//! to whom the cluster lets read it.
+//! Metrics (kubemacpool §16) of collisions, the range, the webhooks and the process, served over TLS to clients that
+//! the cluster authorizes.
 
 use std::fmt;
 use std::path::Path;
@@ -26,39 +26,39 @@ pub use kube_kit::serve::{Bind, InvalidBind, Serving};
 #[cfg(test)]
 mod tests;
 
-/// The metrics can't be served.
+/// The metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("the metrics")]
 pub struct Error(#[from] NoServer);
 
-/// What is so at the moment of a scrape.
+/// The values at a scrape.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Figures {
-    /// Addresses that collide, and how many objects have each of them.
+pub struct Snapshot {
+    /// Colliding addresses with their numbers of objects.
     pub collisions: Vec<(Mac, usize)>,
-    /// Addresses that were found at two objects at the start.
+    /// Number of addresses that two objects had at the start.
     pub duplicates: u64,
-    /// How full the range is.
-    pub range: RangeFigures,
+    /// Usage of the range.
+    pub range: RangeSnapshot,
 }
 
-/// How full the range is, in addresses; those that are free are left.
+/// Usage of the range, in addresses; the others are free.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct RangeFigures {
-    /// May be handed out at all.
+pub struct RangeSnapshot {
+    /// Allocatable addresses.
     pub addresses: u64,
-    /// Objects in managed namespaces have them.
+    /// Held by objects in managed namespaces.
     pub used: u64,
-    /// Only objects in other namespaces have them.
+    /// Held only by objects in other namespaces.
     pub reserved: u64,
-    /// Admitted and not seen yet.
+    /// Admitted and not observed yet.
     pub pending: u64,
 }
 
-/// Tells how things are; called at each scrape, so it must be quick.
-pub type Source = Arc<dyn Fn() -> Figures + Send + Sync>;
+/// Reads the values; called at each scrape, so it must be quick.
+pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
-/// All figures. Clones share them.
+/// All metrics. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     pool: Pool,
@@ -67,7 +67,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Figures of which `source` tells how things are in the pool, and all others are 0.
+    /// Metrics of the pool from `source`; all others are 0.
     pub fn new(source: Source) -> Self {
         Self {
             pool: Pool(source),
@@ -76,22 +76,22 @@ impl Metrics {
         }
     }
 
-    /// Figures of the requests to the API server.
+    /// Metrics of the requests to the API server.
     pub fn requests(&self) -> &Requests {
         &self.requests
     }
 
-    /// Counts the requests that are answered by the routes of `router`, each of which is a webhook.
+    /// Counts the requests to `router`, each of whose routes is a webhook.
     pub fn counted(&self, router: Router) -> Router {
         self.reviews.counted(router)
     }
 
-    /// Serves the figures where `bind` says, to whom the API server lets `get` their path. Known by the certificate in
-    /// the directory `certificates` if there is one, and follows it; else by one of its own for the names of the Service
-    /// in `namespace`. `None` when they are not to be served.
+    /// Serves the metrics on `bind`, to clients that may `get` their path. The certificate comes from the directory
+    /// `certificates` if it exists, and is reloaded; otherwise it is self-signed for the names of the Service in
+    /// `namespace`. `None` if the metrics are disabled.
     ///
     /// # Errors
-    /// When it can't listen there, or TLS can't be set up.
+    /// If the address is taken, or TLS cannot be set up.
     pub async fn serve(
         &self,
         client: Client,
@@ -123,7 +123,7 @@ impl Metrics {
     }
 }
 
-/// How things are in the pool, looked at whenever somebody asks.
+/// Reads the pool's values at each scrape.
 #[derive(Clone)]
 struct Pool(Source);
 
@@ -135,13 +135,13 @@ impl fmt::Debug for Pool {
 
 impl Collector for Pool {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Figures {
+        let Snapshot {
             collisions,
             duplicates,
             range,
         } = (self.0)();
-        // Registered figures would get a full stop behind their help texts, which users know without, and a counter
-        // `_total` behind its name.
+        // Registered metrics would get a full stop after their help texts and, for a counter, the suffix `_total`,
+        // unlike upstream's.
         let mut gauges =
             encoder.encode_descriptor(metric::COLLISIONS, help::COLLISIONS, None, MetricType::Gauge)?;
         for (mac, objects) in collisions {
@@ -149,8 +149,8 @@ impl Collector for Pool {
             gauges.encode_family(&labels)?.encode_gauge(&objects)?;
         }
         let mut single = |name: &str, help: &str, kind: MetricType, value: u64| {
-            let mut figure = encoder.encode_descriptor(name, help, None, kind)?;
-            figure.encode_gauge(&value)
+            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+            metric.encode_gauge(&value)
         };
         single(
             metric::DUPLICATES,
@@ -158,7 +158,7 @@ impl Collector for Pool {
             MetricType::Counter,
             duplicates,
         )?;
-        let RangeFigures {
+        let RangeSnapshot {
             addresses,
             used,
             reserved,

@@ -1,12 +1,12 @@
-//! Which namespaces are managed: those that the webhooks' own selectors let through (kubemacpool §7). Pure.
+//! Which namespaces are managed: those that the webhooks' selectors match (kubemacpool §7). Pure.
 //!
 //! ```text
-//! webhook configuration ──> one rule a webhook: opt-in or opt-out, selector ─┐
-//! namespaces ──> labels ─────────────────────────────────────────────────────┴─> managed or not
+//! webhook configuration ──> one rule per webhook: opt-in or opt-out, selector ─┐
+//! namespaces ──> labels ───────────────────────────────────────────────────────┴─> managed or not
 //! ```
 //!
-//! Admission is filtered by the API server with the same selectors. What is decided here counts where nothing is asked:
-//! for collisions, for figures, and for the start.
+//! The API server filters admission by the same selectors. This module decides where there is no review: for
+//! collisions, for metrics, and at the start.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,42 +20,42 @@ use crate::pool::Kind;
 mod tests;
 
 /// Labels of a namespace.
-pub type Labels = BTreeMap<String, String>;
+pub(crate) type Labels = BTreeMap<String, String>;
 
-/// Why nothing can be said about a namespace.
+/// It is unknown whether a namespace is managed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Unknown {
     /// The configuration, or the webhook in it, does not exist.
     #[error("webhook {0} was not found on mutatingWebhookConfig {name}", name = names::WEBHOOK_CONFIGURATION)]
     Webhook(&'static str),
-    /// The webhook is called for every namespace.
+    /// The webhook has no namespace selector.
     #[error("webhook {0} has no NamespaceSelector")]
     Selector(&'static str),
-    /// The webhook's selector does not ask for its label.
+    /// The webhook's selector does not contain its label.
     #[error("no opt mode defined for webhook {0}")]
     Mode(&'static str),
-    /// There is no such namespace.
+    /// The namespace does not exist.
     #[error("failed to get namespace: namespaces {0:?} not found")]
     Namespace(String),
 }
 
-/// What is said of a namespace by saying nothing.
+/// Whether a namespace without the label is managed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
-    /// It is not managed unless a label says so.
+    /// Not managed unless a label selects it.
     OptIn,
-    /// It is managed unless a label says otherwise.
+    /// Managed unless a label excludes it.
     OptOut,
 }
 
-/// Which namespaces one webhook is called for.
+/// The namespaces of one webhook.
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
     mode: Mode,
     selector: LabelSelector,
 }
 
-/// Which namespaces the webhooks of a configuration are called for.
+/// The namespaces of the configuration's webhooks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     pods: Result<Rule, Unknown>,
@@ -63,7 +63,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads the configuration; `None` when there is none.
+    /// Reads the configuration; `None` if it does not exist.
     pub fn read(configuration: Option<&MutatingWebhookConfiguration>) -> Self {
         let rule = |name: &'static str| {
             let webhooks = configuration
@@ -91,7 +91,7 @@ impl Rules {
     }
 }
 
-/// Whatever the values are: users may choose them.
+/// The mode of a selector, whatever the label values are: users may choose them.
 fn mode(selector: &LabelSelector, key: &str) -> Option<Mode> {
     let expressions = selector.match_expressions.iter().flatten();
     let by_expression = expressions
@@ -106,7 +106,7 @@ fn mode(selector: &LabelSelector, key: &str) -> Option<Mode> {
     by_expression.or_else(by_label)
 }
 
-/// Whether labels are selected, as the API server says.
+/// Whether a selector matches labels, like in the API server.
 fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
     let mut wanted = selector.match_labels.iter().flatten();
     let mut expressions = selector.match_expressions.iter().flatten();
@@ -129,7 +129,7 @@ fn meets(labels: &Labels, expression: &LabelSelectorRequirement) -> bool {
     }
 }
 
-/// What is known of namespaces and of the webhooks' selectors.
+/// Observed namespaces and selectors of the webhooks.
 #[derive(Debug)]
 pub struct Managed {
     rules: Rules,
@@ -143,7 +143,7 @@ impl Default for Managed {
 }
 
 impl Managed {
-    /// Nothing is known.
+    /// Nothing is observed yet.
     pub fn new() -> Self {
         Self {
             rules: Rules::read(None),
@@ -151,14 +151,14 @@ impl Managed {
         }
     }
 
-    /// The configuration is like this from now on. Whether that is news.
+    /// Stores the configuration. Returns whether it changed.
     pub fn set_rules(&mut self, rules: Rules) -> bool {
         let new = self.rules != rules;
         self.rules = rules;
         new
     }
 
-    /// A namespace has these labels from now on. Whether that is news.
+    /// Stores a namespace's labels. Returns whether they changed.
     pub fn set_namespace(&mut self, name: &str, labels: Labels) -> bool {
         if self.namespaces.get(name) == Some(&labels) {
             return false;
@@ -167,7 +167,7 @@ impl Managed {
         true
     }
 
-    /// A namespace is gone.
+    /// Removes a namespace.
     pub fn remove_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
     }
@@ -175,7 +175,7 @@ impl Managed {
     /// Whether objects of a kind are managed in a namespace.
     ///
     /// # Errors
-    /// When the webhook's selector tells no opt mode, or there is no such namespace.
+    /// If the webhook's selector has no opt mode, or the namespace does not exist.
     pub fn is_managed(&self, kind: Kind, namespace: &str) -> Result<bool, Unknown> {
         let rule = self.rules.of(kind).map_err(Clone::clone)?;
         let labels = self.namespaces.get(namespace);
@@ -186,12 +186,12 @@ impl Managed {
     /// The opt mode of a webhook.
     ///
     /// # Errors
-    /// When its selector tells none.
+    /// If its selector has none.
     pub fn mode(&self, kind: Kind) -> Result<Mode, Unknown> {
         self.rules.of(kind).map(|rule| rule.mode).map_err(Clone::clone)
     }
 
-    /// How many of the namespaces are managed for a kind, as far as is known.
+    /// Number of observed namespaces that are managed for a kind.
     pub fn count(&self, kind: Kind) -> usize {
         let Ok(rule) = self.rules.of(kind) else { return 0 };
         self.namespaces

@@ -1,12 +1,12 @@
-//! Tells users by events what they should know of (kubemacpool §11, §13.6).
+//! Publishes events for users (kubemacpool §11, §13.6).
 //!
 //! ```text
-//! watches, webhooks ── never wait ──> queue, bounded ── one after the other, slowly ──> events
+//! watches, webhooks ── never wait ──> bounded queue ── sequentially, at a limited rate ──> events
 //! ```
 //!
-//! Whoever has something to tell puts it down and goes on. A burst of collisions is told at a pace that leaves the API
-//! server to others: news of an address take the place of older ones that still wait, and what is too much is left out,
-//! as the gauge has it anyway.
+//! Callers only enqueue. A burst of collisions is published at a rate that leaves the API server to others: a newer
+//! notice about an address replaces an older one in the queue, and excess ones are dropped, because the gauge includes
+//! them anyway.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,47 +26,47 @@ use crate::{messages, names};
 #[cfg(test)]
 mod tests;
 
-/// Addresses whose collisions may wait to be told.
-const ADDRESSES: usize = 2048;
-/// News of the range that may wait to be told.
-const NEWS: usize = 64;
-/// Pause after each event about a collision: 50 a second at most.
-const PACE: Duration = Duration::from_millis(20);
+/// Maximum number of queued addresses with collisions.
+const MAX_COLLISIONS: usize = 2048;
+/// Maximum number of queued notices about the range.
+const MAX_RANGE_NOTICES: usize = 64;
+/// Pause after each event about a collision: at most 50 per second.
+const EVENT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// From which part of the range on it is nearly full, in percent.
+/// Share of the range from which on it is nearly full, in percent.
 pub(crate) const NEARLY_FULL: u64 = 90;
-/// Below which part it is not any more, in percent: who hovers around a limit is told once.
-const ROOMY: u64 = 85;
+/// Share below which this ends, in percent, so that usage around one limit is reported once.
+const NO_LONGER_FULL: u64 = 85;
 
-/// News of the range, told on the manager's pod.
+/// A notice about the range, published on the manager's pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum RangeNews {
-    /// The ConfigMap does not say a range; the old one stays.
+pub enum RangeNotice {
+    /// The ConfigMap has no range; the old one stays.
     Invalid {
-        /// What is wrong.
+        /// Cause.
         error: String,
     },
-    /// The range that the ConfigMap says can't be used; the old one stays.
+    /// The range in the ConfigMap cannot be used; the old one stays.
     Refused {
-        /// Its first address.
+        /// First address of the range.
         start: Mac,
-        /// Its last address.
+        /// Last address of the range.
         end: Mac,
-        /// What is wrong.
+        /// Cause.
         error: String,
     },
-    /// Addresses are handed out of another range.
+    /// Addresses are allocated from another range.
     Updated {
-        /// Its first address.
+        /// First address of the range.
         start: Mac,
-        /// Its last address.
+        /// Last address of the range.
         end: Mac,
     },
-    /// Little is left to hand out.
+    /// Few addresses are free.
     NearlyFull,
 }
 
-impl RangeNews {
+impl RangeNotice {
     fn kind(&self) -> Kind {
         match self {
             Self::Updated { .. } => Kind::Normal,
@@ -93,28 +93,28 @@ impl RangeNews {
     }
 }
 
-/// Whether users know that the range is nearly full.
+/// Whether a nearly full range is reported.
 #[derive(Debug, Default)]
 pub struct Fullness {
-    told: bool,
+    reported: bool,
 }
 
 impl Fullness {
-    /// So many of `size` addresses are taken now: gives what there is to tell of it, once when 90 % are reached, and
-    /// again only after it were less than 85 % in between.
-    pub fn observe(&mut self, taken: u64, size: u64) -> Option<RangeNews> {
-        // Of all that 48 bits can count, a hundredfold still fits.
+    /// Observes the number of `taken` addresses of `size`. Returns a notice once when 90 % are reached, and again only
+    /// after usage fell below 85 %.
+    pub fn observe(&mut self, taken: u64, size: u64) -> Option<RangeNotice> {
+        // Cannot saturate: a hundred times 2^48 fits.
         let reached = |percent: u64| taken.saturating_mul(100) >= size.saturating_mul(percent);
-        if reached(NEARLY_FULL) && !self.told {
-            self.told = true;
-            return Some(RangeNews::NearlyFull);
+        if reached(NEARLY_FULL) && !self.reported {
+            self.reported = true;
+            return Some(RangeNotice::NearlyFull);
         }
-        self.told &= reached(ROOMY);
+        self.reported &= reached(NO_LONGER_FULL);
         None
     }
 }
 
-/// What is to be told. Clones share it.
+/// The queue of notices. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Notices(Arc<Queue>);
 
@@ -126,31 +126,31 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    range: VecDeque<RangeNews>,
-    /// In the order in which they came up.
+    range: VecDeque<RangeNotice>,
+    /// In the order of the first notice.
     addresses: VecDeque<Mac>,
     collisions: HashMap<Mac, Notice>,
 }
 
 #[derive(Debug, Eq, PartialEq)]
 enum Next {
-    Range(RangeNews),
+    Range(RangeNotice),
     Collision(Notice),
 }
 
 impl Notices {
-    /// Nothing is to be told.
+    /// An empty queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts down collisions. Never waits.
+    /// Enqueues collisions. Never waits.
     pub fn collisions(&self, notices: impl IntoIterator<Item = Notice>) {
         let mut waiting = self.waiting();
         let mut left_out = 0;
         for notice in notices {
             let mac = notice.mac;
-            if waiting.collisions.len() >= ADDRESSES && !waiting.collisions.contains_key(&mac) {
+            if waiting.collisions.len() >= MAX_COLLISIONS && !waiting.collisions.contains_key(&mac) {
                 left_out += 1;
             } else if waiting.collisions.insert(mac, notice).is_none() {
                 waiting.addresses.push_back(mac);
@@ -158,36 +158,39 @@ impl Notices {
         }
         drop(waiting);
         if left_out > 0 {
-            tracing::warn!(left_out, "too many collisions to tell each of them by events");
+            tracing::warn!(
+                left_out,
+                "too many collisions, not publishing events about all of them"
+            );
         }
         self.0.more.notify_one();
     }
 
-    /// Puts down news of the range. Never waits.
-    pub fn range(&self, news: RangeNews) {
+    /// Enqueues a notice about the range. Never waits.
+    pub fn range(&self, notice: RangeNotice) {
         let mut waiting = self.waiting();
-        if waiting.range.len() >= NEWS {
-            // The newest say how things are.
+        if waiting.range.len() >= MAX_RANGE_NOTICES {
+            // The newest ones describe the current state.
             waiting.range.pop_front();
         }
-        waiting.range.push_back(news);
+        waiting.range.push_back(notice);
         drop(waiting);
         self.0.more.notify_one();
     }
 
-    /// Publishes what is put down as events, for ever; `namespace` is the manager's.
-    pub async fn carry(&self, client: Client, namespace: &str) {
+    /// Publishes notices as events until the runtime ends; `namespace` is the manager's.
+    pub async fn publish_all(&self, client: Client, namespace: &str) {
         let collisions = Recorder::new(client.clone(), names::COMPONENT);
         let range = Recorder::new(client.clone(), names::RANGE_REPORTER);
         loop {
             match self.next().await {
-                Next::Collision(notice) => tell_collision(&collisions, &notice).await,
-                Next::Range(news) => {
-                    let recorder = match news {
-                        RangeNews::NearlyFull => &collisions,
+                Next::Collision(notice) => publish_collision(&collisions, &notice).await,
+                Next::Range(notice) => {
+                    let recorder = match notice {
+                        RangeNotice::NearlyFull => &collisions,
                         _ => &range,
                     };
-                    tell_range(recorder, &client, namespace, &news).await;
+                    publish_range(recorder, &client, namespace, &notice).await;
                 }
             }
         }
@@ -208,31 +211,31 @@ impl Notices {
 }
 
 impl Waiting {
-    /// News of the range are few, and nobody should miss them behind a burst of collisions.
+    /// Notices about the range come first: they are few, and must not wait behind a burst of collisions.
     fn take(&mut self) -> Option<Next> {
-        if let Some(news) = self.range.pop_front() {
-            return Some(Next::Range(news));
+        if let Some(notice) = self.range.pop_front() {
+            return Some(Next::Range(notice));
         }
         let mac = self.addresses.pop_front()?;
         self.collisions.remove(&mac).map(Next::Collision)
     }
 }
 
-async fn tell_collision(recorder: &Recorder, notice: &Notice) {
+async fn publish_collision(recorder: &Recorder, notice: &Notice) {
     let parties: Vec<_> = notice.parties.iter().map(|party| &party.reference).collect();
     let message = messages::collision(notice.mac, &parties);
     tracing::warn!(mac = %notice.mac, message, "Found MAC collision");
     for party in &notice.parties {
-        let object = involved(party);
+        let object = object_reference(party);
         recorder
             .publish(&object, Kind::Warning, names::reason::COLLISION, &message)
             .await;
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(EVENT_INTERVAL).await;
     }
 }
 
-/// A party as events name it.
-fn involved(party: &Party) -> ObjectReference {
+/// The reference of an event to a party.
+fn object_reference(party: &Party) -> ObjectReference {
     let (kind, version) = match party.reference.kind {
         collisions::Kind::Pod => ("Pod", "v1"),
         collisions::Kind::Instance => (names::INSTANCE_KIND, names::INSTANCE_VERSION),
@@ -247,14 +250,14 @@ fn involved(party: &Party) -> ObjectReference {
     }
 }
 
-async fn tell_range(recorder: &Recorder, client: &Client, namespace: &str, news: &RangeNews) {
-    let (reason, message) = (news.reason(), news.message());
+async fn publish_range(recorder: &Recorder, client: &Client, namespace: &str, notice: &RangeNotice) {
+    let (reason, message) = (notice.reason(), notice.message());
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let pod = match pods
         .list(&ListParams::default().labels(names::MANAGER_PODS))
         .await
     {
-        Ok(pods) => speaker(pods.items),
+        Ok(pods) => event_pod(pods.items),
         Err(error) => {
             let error = client::message(&error);
             tracing::warn!(
@@ -267,7 +270,7 @@ async fn tell_range(recorder: &Recorder, client: &Client, namespace: &str, news:
         }
     };
     let Some(pod) = pod else {
-        tracing::warn!(reason, message, "no pod of the manager to tell this on");
+        tracing::warn!(reason, message, "the manager has no pod for this event");
         return;
     };
     let object = ObjectReference {
@@ -278,11 +281,11 @@ async fn tell_range(recorder: &Recorder, client: &Client, namespace: &str, news:
         uid: pod.uid(),
         ..ObjectReference::default()
     };
-    recorder.publish(&object, news.kind(), reason, &message).await;
+    recorder.publish(&object, notice.kind(), reason, &message).await;
 }
 
-/// The pod that events about the range are told on: the first that runs, else the first.
-fn speaker(mut pods: Vec<Pod>) -> Option<Pod> {
+/// The pod for events about the range: the first running one, otherwise the first one.
+fn event_pod(mut pods: Vec<Pod>) -> Option<Pod> {
     let runs = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         phase == Some(collisions::RUNNING)

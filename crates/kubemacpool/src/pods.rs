@@ -1,4 +1,4 @@
-//! What is decided about a pod that is to be created (kubemacpool §9.2, §9.3).
+//! Reviews of created pods (kubemacpool §9.2, §9.3).
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,9 +11,9 @@ use crate::messages;
 use crate::names;
 use crate::pool::{Claimant, Draft, Holding, Kind, Owner, Pending, Pool, RangeIsFull};
 
-/// A pod that asks for networks.
+/// The review of a pod with networks.
 #[derive(Debug)]
-pub struct Review<'r> {
+pub(crate) struct Review<'r> {
     request: &'r Request,
     claimant: Claimant,
     annotations: Texts,
@@ -21,7 +21,7 @@ pub struct Review<'r> {
     machine: Option<Owner>,
 }
 
-/// Why a pod gets no addresses.
+/// The pod cannot get addresses.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -37,9 +37,12 @@ struct Pod {
     metadata: Option<Metadata>,
 }
 
-/// The virtual machine that a pod runs, if its owner is an instance. The instance may do without a virtual machine: then
-/// the pod is an ordinary one. `owners` are kinds and names.
-pub fn machine<'a>(namespace: &str, owners: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Owner> {
+/// The virtual machine of a pod whose owner is an instance. An instance may have no virtual machine: then the pod is an
+/// ordinary one. `owners` are kinds and names.
+pub(crate) fn machine<'a>(
+    namespace: &str,
+    owners: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Option<Owner> {
     owners
         .into_iter()
         .find(|(kind, _)| *kind == names::INSTANCE_KIND)
@@ -50,8 +53,9 @@ impl<'r> Review<'r> {
     /// Reads a request.
     ///
     /// # Errors
-    /// When there is nothing more to decide: the pod can't be read, its annotation is refused, or it needs no addresses.
-    pub fn read(request: &'r Request) -> Result<Self, Verdict> {
+    /// The verdict if there is nothing to decide: the pod is malformed, its annotation is refused, or it needs no
+    /// addresses.
+    pub(crate) fn read(request: &'r Request) -> Result<Self, Verdict> {
         if request.operation != Operation::Create {
             return Err(Verdict::allowed());
         }
@@ -89,17 +93,17 @@ impl<'r> Review<'r> {
         })
     }
 
-    /// The virtual machine of which [`Context::exists`] tells whether it exists. When that can't be found out, it does.
-    pub fn needs(&self) -> Option<&Owner> {
+    /// The virtual machine that [`Context::exists`] is about. If it cannot be read, it counts as existing.
+    pub(crate) fn needs(&self) -> Option<&Owner> {
         self.machine.as_ref()
     }
 
-    /// Completes the networks with addresses, and holds them.
-    pub fn admit(mut self, pool: &mut Pool, context: &Context<'_>) -> Verdict {
+    /// Sets missing addresses of the networks, and holds all of them.
+    pub(crate) fn admit(mut self, pool: &mut Pool, context: &Context<'_>) -> Verdict {
         if self.machine.is_some() && context.exists {
             return Verdict::allowed();
         }
-        let brought = self
+        let explicit = self
             .networks
             .iter()
             .filter(|network| !network.mac.is_empty())
@@ -121,7 +125,7 @@ impl<'r> Review<'r> {
             return Verdict::denied(500, refusal.to_string());
         }
         if !self.request.dry_run {
-            self.log(&held, brought);
+            self.log(&held, explicit);
         }
         let text = annotation::to_text(&self.networks);
         let before = self
@@ -138,11 +142,11 @@ impl<'r> Review<'r> {
         verdict
     }
 
-    /// Tells what the pod holds from now on: what it brings comes first.
-    fn log(&self, held: &[Holding], brought: usize) {
+    /// Logs the pod's addresses: the first `explicit` are its own.
+    fn log(&self, held: &[Holding], explicit: usize) {
         let pod = messages::owner(&self.claimant);
         for (number, holding) in held.iter().enumerate() {
-            let text = if number < brought {
+            let text = if number < explicit {
                 messages::REGISTERED_FOR_POD
             } else {
                 messages::ALLOCATED_TO_POD
@@ -151,7 +155,7 @@ impl<'r> Review<'r> {
         }
     }
 
-    /// Returns what is to be said about the addresses.
+    /// Completes the networks; returns the warnings.
     fn complete(
         &mut self,
         pool: &mut Pool,
@@ -159,7 +163,7 @@ impl<'r> Review<'r> {
         draft: &mut Draft,
     ) -> Result<Vec<String>, Refusal> {
         let mut warnings = Vec::new();
-        // Those that the pod brings come first, so that none of them is handed out to another network of it.
+        // The pod's own addresses come first, so that none of them is allocated to another of its networks.
         for network in self.networks.iter().filter(|network| !network.mac.is_empty()) {
             let mac = Mac::parse(&network.mac)?;
             if let Some(used) = decide::used_by_others(pool, context, &self.claimant, mac) {

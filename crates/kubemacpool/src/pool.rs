@@ -1,28 +1,29 @@
-//! Who holds which address (kubemacpool §5, §6, §10.5, §10.7). Pure: no clock, no client.
+//! The holders of all addresses (kubemacpool §5, §6, §10.5, §10.7). Pure: no clock, no client.
 //!
 //! ```text
-//! webhook ── Draft ──> admit ──> pending (until the object is seen, or the wait is over)
-//! watch ── what is stored ────> stored
+//! webhook ── Draft ──> admit ──> pending (until the object is observed, or the wait is over)
+//! watch ── stored object ──────> stored
 //!
-//! an address is taken while anybody holds it, pending or stored, managed or not
+//! an address is taken while it has a holder, pending or stored, managed or not
 //! ```
 //!
-//! What an object holds is what was last seen of it, and what was admitted for it since. So nothing has to be undone
-//! when an update is refused later, an address that an update removes stays taken until the update is seen to be
-//! stored, and an object that was never seen loses its addresses when its wait is over.
+//! An object holds the addresses with which it was last observed, and those that were admitted for it since. So an
+//! update that is refused later needs no roll-back, an address that an update removes stays taken until the stored
+//! update is observed, and an object that is never observed loses its addresses after the wait.
 //!
-//! When an admission is settled, that is: what was seen of the object says everything about it:
+//! An admission is settled when the observed object includes it:
 //!
-//! | admission | by |
+//! | admission | settled by |
 //! |---|---|
-//! | update | a sight of the same object (by UID) that tells of this transaction or a later one; its end |
-//! | creation | a sight of an object that tells of this very transaction; else the first sight of one that may be it (by name, or by namespace where it had none) and has all addresses. One object settles one creation, the oldest |
-//! | either | [`Pool::settle`] and [`Pool::found`], when the wait is over |
+//! | update | the same object (by UID) with this transaction or a later one; its deletion |
+//! | creation | an object with exactly this transaction; otherwise the first observation of one that may be it (by name, or by namespace if it had none) and has all addresses. One object settles one creation, the oldest |
+//! | either | [`Pool::settle`] and [`Pool::found`], after the wait |
 //!
-//! A creation that is tried twice under one name is so held twice until the wait of the failed one is over: which of
-//! the two failed cannot be told, and an object that is on its way under this name must find its addresses.
+//! A creation that is tried twice under one name therefore holds two sets of addresses until the wait of the failed one
+//! is over: it is unknown which of them failed, and an object that is about to be stored must keep its addresses.
 
 mod compact;
+mod held;
 mod ledger;
 mod objects;
 mod runs;
@@ -40,35 +41,36 @@ use crate::mac::Mac;
 use crate::range::Range;
 use crate::timestamp::Timestamp;
 use compact::{Names, Uid};
+use held::Held;
 use ledger::{Ledger, Who};
 
-/// Nothing is left to hand out.
+/// All addresses of the range are taken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the range is full")]
 pub struct RangeIsFull;
 
-/// How many addresses may be taken by admissions whose objects were not seen yet, in all. Clients share them: one client
-/// has half of them at most. Forged reviews therefore fill neither a large range nor the memory.
-const UNSEEN: usize = 131_072;
+/// Maximum number of addresses in admissions whose objects are not observed yet. One client gets at most half of them,
+/// so forged reviews fill neither a large range nor the memory.
+const MAX_PENDING: usize = 131_072;
 
-/// All addresses that are taken, and the next one to hand out.
+/// All taken addresses, and the next one to allocate.
 #[derive(Clone, Debug)]
 pub struct Pool {
     range: Range,
     next: u64,
     ledger: Ledger,
-    /// Objects as they were last seen.
+    /// Objects as last observed.
     objects: HashMap<Arc<Owner>, Object>,
     pending: BTreeMap<u64, Admission>,
-    /// Numbers of the admissions of each object that has a name, the oldest first.
+    /// Numbers of the admissions of each named object, the oldest first.
     claims: HashMap<Owner, Vec<u64>>,
-    /// Admissions, by when their wait began.
+    /// Admissions by the start of their wait.
     waits: BTreeSet<(Instant, u64)>,
-    /// How many addresses admissions have taken, by client.
-    unseen: Shares<IpAddr>,
+    /// Number of addresses in admissions, by client.
+    pending_by_client: Shares<IpAddr>,
     /// Number of the next admission.
     admissions: u64,
-    /// The next place in the order of holders.
+    /// The next position in the order of holders.
     places: u64,
     names: Names,
 }
@@ -84,23 +86,14 @@ struct Admission {
     pending: Pending,
     uid: Option<Uid>,
     held: Held,
-    /// How many addresses count as the client's until it is settled.
+    /// Number of addresses that count for the client until the admission is settled.
     addresses: usize,
 }
 
-/// What one object or admission holds.
-#[derive(Clone, Debug, Default)]
-struct Held {
-    /// Sorted, none twice.
-    holdings: Box<[Holding]>,
-    /// Of each, in the order of those who hold its address.
-    places: Box<[u64]>,
-}
-
 impl Pool {
-    /// An empty pool that begins at the place of the range that a random number stands for. The number is to come from
-    /// the kernel (`linux::random::bytes`), so that nobody foresees which addresses will be handed out and two starts
-    /// hardly ever give the same.
+    /// An empty pool that starts at the address of a random number. The number must come from the kernel
+    /// (`linux::random::bytes`), so that allocations are unpredictable, and two starts hardly ever allocate the same
+    /// addresses.
     pub fn new(range: Range, random: u64) -> Self {
         Self {
             range,
@@ -110,14 +103,14 @@ impl Pool {
             pending: BTreeMap::new(),
             claims: HashMap::new(),
             waits: BTreeSet::new(),
-            unseen: Shares::new(UNSEEN),
+            pending_by_client: Shares::new(MAX_PENDING),
             admissions: 0,
             places: 0,
             names: Names::default(),
         }
     }
 
-    /// Hands out of another range from now on, beginning at a random place as in [`Pool::new`]; what is taken stays
+    /// Allocates from another range from now on, starting at a random address as in [`Pool::new`]; taken addresses stay
     /// taken. The same range changes nothing.
     pub fn set_range(&mut self, range: Range, random: u64) {
         if self.range != range {
@@ -127,16 +120,16 @@ impl Pool {
         }
     }
 
-    /// The range that addresses are handed out of.
+    /// The range of allocations.
     pub fn range(&self) -> Range {
         self.range
     }
 
-    /// Takes the next free address into a draft. The same address is not tried again before all others were, even when
-    /// the draft is dropped. The time it takes does not depend on how many are taken.
+    /// Takes the next free address into a draft. The address is not allocated again before all others, even if the
+    /// draft is dropped. The time does not depend on the number of taken addresses.
     ///
     /// # Errors
-    /// When every address of the range is taken.
+    /// If every address of the range is taken.
     pub fn allocate(&mut self, draft: &mut Draft, key: &str) -> Result<Mac, RangeIsFull> {
         let taken = |address| {
             self.ledger
@@ -155,14 +148,14 @@ impl Pool {
         Ok(mac)
     }
 
-    /// Whether a draft of a client can be admitted ([`Pool::admit`]): too many addresses of its admissions may wait.
-    pub fn has_room(&self, draft: &Draft, client: IpAddr) -> bool {
-        self.unseen.may_take(&client, draft.holdings().len())
+    /// Whether a client's draft can be admitted ([`Pool::admit`]): the number of unobserved addresses is limited.
+    pub fn has_capacity(&self, draft: &Draft, client: IpAddr) -> bool {
+        self.pending_by_client.may_take(&client, draft.holdings().len())
     }
 
-    /// A draft is admitted: its addresses are taken until its object is seen or its wait is over.
+    /// Admits a draft: its addresses are taken until its object is observed or its wait is over.
     pub fn admit(&mut self, draft: Draft, pending: Pending) {
-        let held = Held::new(draft.into_holdings(), |_| self.new_place());
+        let held = Held::new(draft.into_holdings(), |_| self.new_position());
         if held.holdings.is_empty() {
             return;
         }
@@ -177,7 +170,7 @@ impl Pool {
         self.waits.insert((pending.admitted, number));
         let uid = pending.uid.as_deref().map(Uid::new);
         let addresses = held.holdings.len();
-        self.unseen.take(&pending.client, addresses);
+        self.pending_by_client.take(&pending.client, addresses);
         let admission = Admission {
             pending,
             uid,
@@ -187,9 +180,9 @@ impl Pool {
         self.pending.insert(number, admission);
     }
 
-    /// An object was seen as it is stored, by a list or a watch: per object, what is seen never goes back in time.
-    /// `transaction` is what a virtual machine says about the admission that it includes. A pod without addresses is
-    /// not remembered; a virtual machine is, because it is asked for later ([`Pool::stored`]).
+    /// Stores an object of a list or a watch; observations of an object are in order. `transaction` is the admission
+    /// that a virtual machine includes. A pod without addresses is not stored; a virtual machine is, because others
+    /// look it up ([`Pool::stored`]).
     pub fn store(
         &mut self,
         owner: &Owner,
@@ -206,9 +199,11 @@ impl Pool {
         let settled = self.settled_by(owner, &uid, &holdings, transaction);
         let (owner, before) = match self.objects.remove_entry(owner) {
             Some((owner, object)) => (owner, object.held),
-            None => (self.remembered(owner), Held::default()),
+            None => (self.shared_owner(owner), Held::default()),
         };
-        let held = Held::new(holdings, |holding| self.keep_place(holding, &before, &settled));
+        let held = Held::new(holdings, |holding| {
+            self.reuse_position(holding, &before, &settled)
+        });
         for number in settled {
             self.settle(number);
         }
@@ -224,9 +219,8 @@ impl Pool {
         self.objects.insert(owner, Object { uid, held });
     }
 
-    /// An object is gone from the API server, and with it what was admitted for updates of it; what it held is
-    /// answered. What was admitted for another object of its name stays. An object that is being deleted is not gone:
-    /// what it runs is on the network until then.
+    /// Removes a deleted object and the admissions of its updates; returns its addresses. Admissions of another object
+    /// of its name stay. An object that is being deleted is not removed: its workload is on the network until then.
     pub fn remove(&mut self, owner: &Owner) -> Vec<Holding> {
         let Some(Object { uid, held }) = self.objects.remove(owner) else {
             return Vec::new();
@@ -240,7 +234,7 @@ impl Pool {
         held.holdings.into_vec()
     }
 
-    /// Admissions up to this moment whose objects were not seen since, by number, the oldest first.
+    /// Admissions up to this time whose objects are not observed, by number, the oldest first.
     pub fn overdue(&self, admitted_by: Instant) -> Vec<(u64, Pending)> {
         self.waits
             .range(..=(admitted_by, u64::MAX))
@@ -248,12 +242,12 @@ impl Pool {
             .collect()
     }
 
-    /// When the oldest open admission was, if there is one.
+    /// Time of the oldest pending admission.
     pub fn oldest(&self) -> Option<Instant> {
         self.waits.first().map(|(admitted, _)| *admitted)
     }
 
-    /// Ends an admission: it came to nothing.
+    /// Settles an admission without an object.
     pub fn settle(&mut self, number: u64) {
         let Some(admission) = self.pending.remove(&number) else {
             return;
@@ -261,7 +255,7 @@ impl Pool {
         for (holding, place) in admission.held.iter() {
             self.ledger.release(holding.mac, place);
         }
-        self.unseen
+        self.pending_by_client
             .give_back(&admission.pending.client, admission.addresses);
         self.waits.remove(&(admission.pending.admitted, number));
         if let Claimant::Named(owner) = &admission.pending.claimant
@@ -274,10 +268,10 @@ impl Pool {
         }
     }
 
-    /// What the API server has of an object whose wait is over (kubemacpool §10.7), and its UID. What the object does not
-    /// have, the admission gives up. What it has and was not seen with, because the watch is that far behind, stays taken
-    /// and waits again from `now` on. Only the watch tells what is stored: what was asked for is ahead of what the watch
-    /// tells next, and may be another object of the same name.
+    /// Applies the state of an object in the API server after the wait (kubemacpool §10.7). The admission releases the
+    /// addresses that the object does not have. Addresses that the object has but was not observed with, because the
+    /// watch is that stale, stay taken and wait again from `now`. Only the watch stores objects: this read is ahead of
+    /// its next event, and may concern another object of the same name.
     pub fn found(&mut self, number: u64, uid: &str, holdings: &[Holding], now: Instant) {
         let Some(admission) = self.pending.get(&number) else {
             return;
@@ -311,11 +305,11 @@ impl Pool {
         if let Some(admission) = self.pending.get_mut(&number) {
             admission.held = kept;
         }
-        self.wait_again(number, now);
+        self.postpone(number, now);
     }
 
-    /// Lets an admission wait anew, as if it had been at this moment: the API server could not be asked.
-    pub fn wait_again(&mut self, number: u64, admitted: Instant) {
+    /// Restarts the wait of an admission at this time: the API server could not be read.
+    pub fn postpone(&mut self, number: u64, admitted: Instant) {
         if let Some(Admission { pending, .. }) = self.pending.get_mut(&number) {
             self.waits.remove(&(pending.admitted, number));
             pending.admitted = admitted;
@@ -323,7 +317,7 @@ impl Pool {
         }
     }
 
-    /// Who holds an address, the first first. An object that has it and was admitted with it again counts once.
+    /// Holders of an address, in order. An object that has it and was admitted with it again counts once.
     pub fn holders(&self, mac: Mac) -> Vec<Holder> {
         let mut holders: Vec<Holder> = Vec::new();
         let mut admitted = HashSet::new();
@@ -336,7 +330,7 @@ impl Pool {
                 key: Arc::clone(&holder.key),
             };
             let again = holder.pending
-                && (self.is_seen_with(&holder.claimant, &holding)
+                && (self.is_stored_with(&holder.claimant, &holding)
                     || !admitted.insert((holder.claimant.clone(), holding.key)));
             if !again {
                 holders.push(holder);
@@ -345,17 +339,17 @@ impl Pool {
         holders
     }
 
-    /// What an object was last seen with; nothing when it was not seen.
+    /// Addresses with which an object was last observed; `None` if it was not observed.
     pub fn stored(&self, owner: &Owner) -> Option<&[Holding]> {
         self.objects.get(owner).map(|object| &*object.held.holdings)
     }
 
-    /// How full the range is. Takes time by the number of namespaces that have addresses, not by that of addresses.
+    /// Usage of the range. The time depends on the number of namespaces with addresses, not on that of addresses.
     pub fn usage(&self, is_managed: impl Fn(Kind, &str) -> bool) -> Usage {
         self.ledger.usage(is_managed)
     }
 
-    /// Admissions that what is seen of an object says everything about.
+    /// Admissions that an observed object includes.
     fn settled_by(
         &self,
         owner: &Owner,
@@ -369,7 +363,7 @@ impl Pool {
             Some(updated) if updated == uid => {
                 transaction.is_some_and(|transaction| admission.pending.timestamp <= transaction)
             }
-            // The object of this name that was there before is gone.
+            // The earlier object of this name is gone.
             Some(updated) => first_sight && known == Some(updated),
             None => false,
         });
@@ -377,7 +371,7 @@ impl Pool {
         settled
     }
 
-    /// The admission that an object was created by. Unless it tells of it, that is only asked at the first sight.
+    /// The admission that created an object. Without its transaction, only the first observation is considered.
     fn creation_of(
         &self,
         owner: &Owner,
@@ -409,7 +403,7 @@ impl Pool {
             let mut candidates = candidates.iter().copied();
             candidates.find(|number| self.pending.get(number).is_some_and(fits))
         };
-        let told = |admission: &Admission| transaction == Some(admission.pending.timestamp);
+        let of_transaction = |admission: &Admission| transaction == Some(admission.pending.timestamp);
         let may_be = |admission: &Admission| {
             let reached = match owner.kind {
                 Kind::Pod => true,
@@ -418,10 +412,10 @@ impl Pool {
             let mut admitted = admission.held.holdings.iter();
             reached && admitted.all(|admitted| holdings.binary_search(admitted).is_ok())
         };
-        find(&told).or_else(|| find(&may_be).filter(|_| first_sight))
+        find(&of_transaction).or_else(|| find(&may_be).filter(|_| first_sight))
     }
 
-    /// Admissions of an object with a name that are such.
+    /// Matching admissions of a named object.
     fn claims(&self, owner: &Owner, such: impl Fn(&Admission) -> bool) -> Vec<u64> {
         let claims = self.claims.get(owner).map_or(&[][..], Vec::as_slice);
         claims
@@ -431,29 +425,29 @@ impl Pool {
             .collect()
     }
 
-    /// Who had an address before, or was admitted with it, keeps the place among those who hold it.
-    fn keep_place(&mut self, holding: &mut Holding, before: &Held, settled: &[u64]) -> u64 {
+    /// An earlier or admitted holder of an address keeps its position among the holders.
+    fn reuse_position(&mut self, holding: &mut Holding, before: &Held, settled: &[u64]) -> u64 {
         holding.key = self.names.one(&holding.key);
         let admitted = |number| self.pending.get(number)?.held.place(holding);
         before
             .place(holding)
             .or_else(|| settled.iter().find_map(admitted))
-            .unwrap_or_else(|| self.new_place())
+            .unwrap_or_else(|| self.new_position())
     }
 
-    fn remembered(&mut self, owner: &Owner) -> Arc<Owner> {
+    fn shared_owner(&mut self, owner: &Owner) -> Arc<Owner> {
         Arc::new(Owner {
             namespace: self.names.one(&owner.namespace),
             ..owner.clone()
         })
     }
 
-    fn new_place(&mut self) -> u64 {
+    fn new_position(&mut self) -> u64 {
         self.places += 1;
         self.places
     }
 
-    fn is_seen_with(&self, claimant: &Claimant, holding: &Holding) -> bool {
+    fn is_stored_with(&self, claimant: &Claimant, holding: &Holding) -> bool {
         let object = match claimant {
             Claimant::Named(owner) => self.objects.get(owner),
             Claimant::Unnamed { .. } => None,
@@ -480,38 +474,6 @@ impl Pool {
                     pending: true,
                 })
             }
-        }
-    }
-}
-
-impl Held {
-    fn new(mut holdings: Vec<Holding>, mut place: impl FnMut(&mut Holding) -> u64) -> Self {
-        holdings.sort_unstable();
-        holdings.dedup();
-        let places = holdings.iter_mut().map(&mut place).collect();
-        Self {
-            holdings: holdings.into(),
-            places,
-        }
-    }
-
-    fn place(&self, holding: &Holding) -> Option<u64> {
-        let index = self.holdings.binary_search(holding).ok()?;
-        self.places.get(index).copied()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&Holding, u64)> {
-        self.holdings.iter().zip(self.places.iter().copied())
-    }
-}
-
-/// Of holdings that are sorted already.
-impl FromIterator<(Holding, u64)> for Held {
-    fn from_iter<I: IntoIterator<Item = (Holding, u64)>>(held: I) -> Self {
-        let (holdings, places): (Vec<_>, Vec<_>) = held.into_iter().unzip();
-        Self {
-            holdings: holdings.into(),
-            places: places.into(),
         }
     }
 }

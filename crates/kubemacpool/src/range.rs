@@ -1,36 +1,36 @@
-//! The addresses that may be handed out (kubemacpool §4.2).
+//! Ranges of allocatable addresses (kubemacpool §4.2).
 //!
 //! ```text
 //! 02:00:00:00:00:00 ── 02:ff:ff:ff:ff:ff │ 03:.. multicast │ 04:00:00:00:00:00 ── 04:ff:.. │ 05:.. │ 06:..
-//! reserved, the very first                 stepped over at once
+//! reserved, the very first                 skipped at once
 //! ```
 
 use crate::mac::Mac;
 
-/// Addresses with one first octet.
+/// Number of addresses with one first octet.
 const BLOCK: u64 = 1 << 40;
-/// Every address there is.
+/// Number of all addresses.
 const ALL: u64 = 1 << 48;
-/// No interface can have it.
-const NOTHING: u64 = 0;
-/// What `KubeVirt` gives to the bridge in each virtual machine's pod.
+/// The zero address, which no interface can have.
+const ZERO: u64 = 0;
+/// The address that `KubeVirt` gives to the bridge in each virtual machine's pod.
 const KUBEVIRT_BRIDGE: u64 = 0x0200_0000_0000;
-/// Whoever sets a range of up to this many addresses counts on each of them.
-const COUNTED: u64 = 256;
+/// In a range of at most this size, users rely on each address.
+const SMALL_RANGE: u64 = 256;
 
-/// From the first to the last address, both included; Ethernet, both ends unicast.
+/// A range of unicast Ethernet addresses, including both ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Range {
     start: u64,
     end: u64,
-    /// Every address counts, reserved or not: see [`COUNTED`].
+    /// Whether the reserved address is allocatable too: see [`SMALL_RANGE`].
     counted: bool,
 }
 
-/// Why two addresses make no range.
+/// Two addresses form no range.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidRange {
-    /// The first is not below the last, or one of them is no Ethernet address.
+    /// The first one is not below the last one, or one of them is no Ethernet address.
     #[error("invalid range. rangeStart: {0} rangeEnd: {1}")]
     Order(Mac, Mac),
     /// An end is a multicast address.
@@ -46,25 +46,25 @@ pub enum InvalidRange {
     },
 }
 
-/// A range cannot be cut as asked.
+/// A range cannot be divided as requested.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoShare {
-    /// There are fewer addresses than parts.
+    /// The range has fewer addresses than parts.
     #[error("the range {start} - {end} has too few addresses for {replicas} replicas")]
     TooSmall {
         /// First address of the range.
         start: Mac,
         /// Last address of the range.
         end: Mac,
-        /// How many parts there were to be.
+        /// Number of parts.
         replicas: u64,
     },
-    /// There is no such part.
+    /// The part does not exist.
     #[error("there is no replica {ordinal} of {replicas}: they count from 0")]
     Ordinal {
-        /// The part asked for.
+        /// Requested part.
         ordinal: u64,
-        /// How many parts there are.
+        /// Number of parts.
         replicas: u64,
     },
 }
@@ -73,7 +73,7 @@ impl Range {
     /// Checks the ends.
     ///
     /// # Errors
-    /// When they make no range; the first error counts.
+    /// If they form no range; the first error counts.
     pub fn new(start: Mac, end: Mac) -> Result<Self, InvalidRange> {
         let order = || InvalidRange::Order(start, end);
         let (first, last) = (start.number().ok_or_else(order)?, end.number().ok_or_else(order)?);
@@ -88,15 +88,15 @@ impl Range {
         Ok(Self {
             start: first,
             end: last,
-            counted: last - first < COUNTED,
+            counted: last - first < SMALL_RANGE,
         })
     }
 
-    /// The part of the range that one of several replicas hands out of: parts of equal size (to one address) that
-    /// follow one another and never overlap. Ordinals count from 0.
+    /// The part of the range that one of several replicas allocates from. The parts have equal size (plus or minus
+    /// one), follow one another and never overlap. Ordinals count from 0.
     ///
     /// # Errors
-    /// When there is no such replica, or when there are fewer addresses than replicas.
+    /// If the replica does not exist, or there are fewer addresses than replicas.
     pub fn share(&self, ordinal: u64, replicas: u64) -> Result<Self, NoShare> {
         if ordinal >= replicas {
             return Err(NoShare::Ordinal { ordinal, replicas });
@@ -109,7 +109,7 @@ impl Range {
                 replicas,
             });
         }
-        // Neither overflows: there are fewer than 2^48 addresses, so there are fewer than 2^48 replicas; the remainder
+        // This cannot overflow: there are fewer than 2^48 addresses, and so fewer than 2^48 replicas. The remainder
         // goes to the first ones.
         let (each, more) = (unicast / replicas, unicast % replicas);
         let begin = |ordinal: u64| each * ordinal + ordinal.min(more);
@@ -130,38 +130,37 @@ impl Range {
         Mac::from_number(self.end)
     }
 
-    /// How many addresses there are from the first to the last, those included that are never handed out.
+    /// Number of addresses from the first to the last, including those that are never allocated.
     pub fn size(&self) -> u64 {
         self.end - self.start + 1
     }
 
-    /// How many addresses can be handed out.
+    /// Number of allocatable addresses.
     pub fn usable(&self) -> u64 {
-        let reserved = [NOTHING, KUBEVIRT_BRIDGE].into_iter();
+        let reserved = [ZERO, KUBEVIRT_BRIDGE].into_iter();
         let reserved = reserved.filter(|address| self.has(*address) && self.is_reserved(*address));
         self.unicast() - reserved.count() as u64
     }
 
-    /// Whether an address may be handed out: it lies in the range, is no multicast address and none that is known to be
-    /// in use elsewhere.
+    /// Whether an address is allocatable: it is in the range, unicast, and not reserved.
     pub fn may_hand_out(&self, mac: Mac) -> bool {
         mac.number()
-            .is_some_and(|address| self.has(address) && self.barred_until(address).is_none())
+            .is_some_and(|address| self.has(address) && self.reserved_until(address).is_none())
     }
 
-    /// A place in the range that a random number stands for, each as likely as any other.
+    /// Maps a random number to a uniformly distributed address in the range.
     pub(crate) fn place(&self, random: u64) -> u64 {
         self.unicast_at(random % self.unicast())
     }
 
-    /// The address behind another one; behind the last comes the first.
+    /// The address after another one; the first one after the last.
     pub(crate) fn after(&self, address: u64) -> u64 {
         let next = successor(address);
         if self.has(next) { next } else { self.start }
     }
 
-    /// The first address in a part of the range that may be handed out. `taken` tells of an address that is taken up to
-    /// where all are taken, itself at least; so nothing is tried one by one.
+    /// The first allocatable address in a part of the range. `taken` returns the last address of the taken run that an
+    /// address belongs to, so that addresses are not tried one by one.
     pub(crate) fn first_free(
         &self,
         (from, to): (u64, u64),
@@ -169,7 +168,7 @@ impl Range {
     ) -> Option<u64> {
         let mut candidate = from;
         while candidate <= to {
-            match self.barred_until(candidate).or_else(|| taken(candidate)) {
+            match self.reserved_until(candidate).or_else(|| taken(candidate)) {
                 Some(last) => candidate = last + 1,
                 None => return Some(candidate),
             }
@@ -177,7 +176,7 @@ impl Range {
         None
     }
 
-    /// Both ends, as numbers.
+    /// Both ends as numbers.
     pub(crate) fn ends(&self) -> (u64, u64) {
         (self.start, self.end)
     }
@@ -186,8 +185,8 @@ impl Range {
         (self.start..=self.end).contains(&address)
     }
 
-    /// Of an address that must not be handed out: the last one of those from there on.
-    fn barred_until(&self, address: u64) -> Option<u64> {
+    /// For an address that is not allocatable: the last one of its run.
+    fn reserved_until(&self, address: u64) -> Option<u64> {
         if is_multicast(address) {
             return Some(address | (BLOCK - 1));
         }
@@ -195,14 +194,14 @@ impl Range {
     }
 
     fn is_reserved(&self, address: u64) -> bool {
-        address == NOTHING || address == KUBEVIRT_BRIDGE && !self.counted
+        address == ZERO || address == KUBEVIRT_BRIDGE && !self.counted
     }
 
     fn unicast(&self) -> u64 {
         unicast_below(self.end + 1) - unicast_below(self.start)
     }
 
-    /// The unicast address of the range with this number, counted from 0.
+    /// The unicast address of the range with this index, from 0.
     fn unicast_at(&self, number: u64) -> u64 {
         let number = unicast_below(self.start) + number;
         number / BLOCK * 2 * BLOCK + number % BLOCK
@@ -213,12 +212,12 @@ fn is_multicast(address: u64) -> bool {
     address & BLOCK != 0
 }
 
-/// How many unicast addresses lie below an address: every second block of them.
+/// Number of unicast addresses below an address: every second block.
 fn unicast_below(address: u64) -> u64 {
     address / (2 * BLOCK) * BLOCK + (address % (2 * BLOCK)).min(BLOCK)
 }
 
-/// The next of all addresses; behind the very last comes the very first.
+/// The next address; zero after the last one.
 fn successor(address: u64) -> u64 {
     (address + 1) % ALL
 }

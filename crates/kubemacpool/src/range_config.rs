@@ -1,4 +1,4 @@
-//! The range as the ConfigMap says it, taken over without a restart (kubemacpool §11).
+//! The range in the ConfigMap, which replaces the initial one without a restart (kubemacpool §11).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use kube_kit::watch::{self, Change, Name, Options, Watch};
 
 use crate::mac::{InvalidMac, Mac};
 use crate::names::{self, env};
-use crate::notices::{Notices, RangeNews};
+use crate::notices::{Notices, RangeNotice};
 use crate::range::{InvalidRange, NoShare, Range};
 use crate::settings::Share;
 use crate::state::{self, Shared};
@@ -17,62 +17,62 @@ use crate::watches::Core;
 #[cfg(test)]
 mod tests;
 
-/// What is to be done about a ConfigMap.
+/// The reaction to a ConfigMap.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Decision {
-    /// Nothing: it says the range that is in use.
+pub(crate) enum Decision {
+    /// The range is unchanged.
     Keep,
-    /// Addresses are handed out of another range from now on.
+    /// The range changes.
     Change {
-        /// What it says.
+        /// The range in the ConfigMap.
         range: Range,
-        /// What is handed out of: it, or the part of this replica.
+        /// The part of this replica.
         share: Range,
     },
-    /// It says no range; the old one stays.
+    /// The ConfigMap has no range; the old one stays.
     Invalid(InvalidData),
-    /// It says one that can't be used; the old one stays.
+    /// The range in the ConfigMap cannot be used; the old one stays.
     Refused {
-        /// The first address that it says.
+        /// First address in the ConfigMap.
         start: Mac,
-        /// The last one.
+        /// Last address in the ConfigMap.
         end: Mac,
-        /// Why not.
+        /// Cause.
         cause: Unusable,
     },
 }
 
-/// Why a ConfigMap says no range.
+/// A ConfigMap has no range.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum InvalidData {
+pub(crate) enum InvalidData {
     /// An end is missing.
     #[error("{0} not found in ConfigMap")]
     Missing(&'static str),
-    /// An end is no address.
+    /// An end is no MAC address.
     #[error("invalid {key} {text:?}: {cause}")]
     Address {
-        /// Which.
+        /// Key of the end.
         key: &'static str,
-        /// What it says.
+        /// Value of the key.
         text: String,
-        /// What is wrong with it.
+        /// Cause.
         cause: InvalidMac,
     },
 }
 
-/// Why a range can't be used.
+/// A range cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Unusable {
-    /// It is none.
+pub(crate) enum Unusable {
+    /// The ends form no range.
     #[error(transparent)]
     Range(#[from] InvalidRange),
-    /// It cannot be shared by all replicas.
+    /// The range has too few addresses for all replicas.
     #[error(transparent)]
     Share(#[from] NoShare),
 }
 
 /// Decides about the data of the ConfigMap.
-pub fn decide(data: &BTreeMap<String, String>, active: &Range, share: Share) -> Decision {
+pub(crate) fn decide(data: &BTreeMap<String, String>, active: &Range, share: Share) -> Decision {
     let address = |key: &'static str| {
         let text = data.get(key).ok_or(InvalidData::Missing(key))?;
         Mac::parse(text).map_err(|cause| InvalidData::Address {
@@ -96,8 +96,8 @@ pub fn decide(data: &BTreeMap<String, String>, active: &Range, share: Share) -> 
     }
 }
 
-/// Follows the one ConfigMap.
-pub struct RangeConfig {
+/// Watches the ConfigMap.
+pub(crate) struct RangeConfig {
     watch: Watch<Name, BTreeMap<String, String>>,
     shared: Shared,
     notices: Notices,
@@ -105,8 +105,8 @@ pub struct RangeConfig {
 }
 
 impl RangeConfig {
-    /// Starts to watch.
-    pub fn start(client: &Client, namespace: &str, share: Share, core: &Core) -> Self {
+    /// Starts the watch.
+    pub(crate) fn start(client: &Client, namespace: &str, share: Share, core: &Core) -> Self {
         let api = Api::namespaced(client.clone(), namespace);
         let named = Options::all().named(names::RANGE_CONFIG_MAP);
         Self {
@@ -117,8 +117,8 @@ impl RangeConfig {
         }
     }
 
-    /// Takes over what the ConfigMap says, for ever; tells once that all that was there has been looked at.
-    pub async fn follow(mut self, synced: impl FnOnce()) {
+    /// Applies changes until the watch ends; calls `synced` after the initial list.
+    pub(crate) async fn follow(mut self, synced: impl FnOnce()) {
         let mut synced = Some(synced);
         while let Some(change) = self.watch.next().await {
             match change {
@@ -127,8 +127,10 @@ impl RangeConfig {
                         self.apply(&data);
                     }
                 }
-                Change::Invalid(_, error) => self.notices.range(RangeNews::Invalid { error }),
-                Change::Deleted(_) => tracing::info!("the range's ConfigMap is gone, the range stays"),
+                Change::Invalid(_, error) => self.notices.range(RangeNotice::Invalid { error }),
+                Change::Deleted(_) => {
+                    tracing::info!("the ConfigMap of the range was deleted, keeping the range");
+                }
                 Change::Synced => {
                     if let Some(synced) = synced.take() {
                         synced();
@@ -150,20 +152,20 @@ impl RangeConfig {
                         state::lock(&self.shared).set_range(range, share, random);
                         tracing::info!(%from, %to, "Successfully updated MAC allocation ranges");
                         let (start, end) = (from, to);
-                        self.notices.range(RangeNews::Updated { start, end });
+                        self.notices.range(RangeNotice::Updated { start, end });
                     }
-                    Err(error) => tracing::error!(%error, "cannot read random bytes, the old range stays"),
+                    Err(error) => tracing::error!(%error, "cannot read random bytes, keeping the old range"),
                 }
             }
             Decision::Invalid(error) => {
                 tracing::error!(%error, "invalid ConfigMap data");
                 let error = error.to_string();
-                self.notices.range(RangeNews::Invalid { error });
+                self.notices.range(RangeNotice::Invalid { error });
             }
             Decision::Refused { start, end, cause } => {
                 tracing::error!(error = %cause, "failed to apply new ranges");
                 let error = cause.to_string();
-                self.notices.range(RangeNews::Refused { start, end, error });
+                self.notices.range(RangeNotice::Refused { start, end, error });
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Requests of the API server, each answered by a decision (kubemacpool §9.2, §10.2).
+//! Reviews of the API server (kubemacpool §9.2, §10.2).
 //!
 //! ```text
-//! Request ── read ──> needs a virtual machine? ──> known, or asked for ──> admit, under the lock ──> Verdict
+//! Request ── read ──> needs a virtual machine? ──> cached, or read ──> admit, under the lock ──> Verdict
 //! ```
 
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ use crate::state;
 use crate::watches::Core;
 use crate::{machines, pods};
 
-/// How long the API server may take to say whether a virtual machine exists: it waits for us meanwhile.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of a read of a virtual machine, while the API server waits for the review.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Both webhooks.
-pub fn router(core: &Core, reject_duplicates: bool) -> Router {
+/// Routes of both webhooks.
+pub(crate) fn router(core: &Core, reject_duplicates: bool) -> Router {
     let reviews = Reviews {
         core: core.clone(),
         reject_duplicates,
@@ -91,42 +91,45 @@ impl Reviews {
         admit(&mut state.pool, &context)
     }
 
-    /// Whether a virtual machine exists that is to be created. One that is not known is new; one that is known may just
+    /// Whether a virtual machine exists that is to be created. One that is not cached is new; a cached one may just
     /// have been deleted.
     async fn exists(&self, machine: &Owner) -> Result<bool, String> {
-        if !state::lock(&self.core.shared).knows_machine(machine) {
+        if !state::lock(&self.core.shared).has_machine(machine) {
             return Ok(false);
         }
-        // One that is being deleted may be gone when this one is stored, which must not be without addresses then.
-        let found = self.ask(machine).await?;
+        // One that is being deleted may be gone when the new one is stored, which needs addresses then.
+        let found = self.read_machine(machine).await?;
         Ok(found.is_some_and(|found| found.meta().deletion_timestamp.is_none()))
     }
 
-    /// Whether a virtual machine exists whose pod is to be created; if in doubt, it does.
+    /// Whether a virtual machine exists whose pod is to be created; an error counts as yes.
     async fn may_exist(&self, machine: &Owner) -> bool {
-        if state::lock(&self.core.shared).knows_machine(machine) {
+        if state::lock(&self.core.shared).has_machine(machine) {
             return true;
         }
-        match self.ask(machine).await {
+        match self.read_machine(machine).await {
             Ok(found) => found.is_some(),
             Err(error) => {
-                tracing::warn!(%machine, error, "cannot find out whether a pod belongs to a virtual machine");
+                tracing::warn!(%machine, error, "cannot determine whether a pod belongs to a virtual machine");
                 true
             }
         }
     }
 
-    async fn ask(&self, machine: &Owner) -> Result<Option<DeserializeGuard<VirtualMachine>>, String> {
+    async fn read_machine(
+        &self,
+        machine: &Owner,
+    ) -> Result<Option<DeserializeGuard<VirtualMachine>>, String> {
         // No object has an invalid name.
         if path::check(&machine.namespace, &machine.name).is_err() {
             return Ok(None);
         }
         let client = self.core.client.clone();
         let api: Api<DeserializeGuard<VirtualMachine>> = Api::namespaced(client, &machine.namespace);
-        match tokio::time::timeout(PATIENCE, api.get_opt(&machine.name)).await {
+        match tokio::time::timeout(TIMEOUT, api.get_opt(&machine.name)).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(error)) => Err(message(&error)),
-            Err(_) => Err("the API server takes too long".to_owned()),
+            Err(_) => Err("timeout while waiting for the API server".to_owned()),
         }
     }
 }

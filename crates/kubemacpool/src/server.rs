@@ -1,4 +1,4 @@
-//! The server that the API server and the kubelet talk to (kubemacpool §12, §16).
+//! The webhook server (kubemacpool §12, §16).
 //!
 //! ```text
 //! tls.crt, tls.key ──> Tls ──┐
@@ -6,8 +6,8 @@
 //! kubelet ──────────────────────> /readyz, /healthz
 //! ```
 //!
-//! It listens from the start, with a certificate of its own until there is one that the API server trusts: so the
-//! kubelet sees a process that lives and is not ready, instead of one to restart.
+//! It listens from the start, with a self-signed certificate until the serving certificate exists: so the kubelet sees
+//! a live process that is not ready, and does not restart it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use kube_kit::tls::{Authorities, Profile};
 
 use crate::{messages, names};
 
-/// How long the API server waits for an answer where it does not say so: its default.
+/// Default timeout of the API server for webhooks.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The flag `--tls-min-version` names no version.
@@ -33,11 +33,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[error("invalid TLS version {0:?}")]
 pub struct InvalidVersion(String);
 
-/// What `--tls-min-version` and `--tls-cipher-suites` (names of Go's constants, with commas between) ask for. Versions
-/// below 1.2 are served as 1.2; ciphers that nobody knows, or that are not to be had, are left out.
+/// The TLS settings of `--tls-min-version` and `--tls-cipher-suites` (names of Go's constants, separated by commas).
+/// Versions below 1.2 are served as 1.2; unknown and unsupported ciphers are dropped.
 ///
 /// # Errors
-/// When the version is none.
+/// If the version is unknown.
 pub fn profile(min_version: &str, ciphers: &str) -> Result<Profile, InvalidVersion> {
     if !names::TLS_VERSIONS.contains(&min_version) {
         return Err(InvalidVersion(min_version.to_owned()));
@@ -51,25 +51,25 @@ pub fn profile(min_version: &str, ciphers: &str) -> Result<Profile, InvalidVersi
     Ok(Profile::read(min_version, &ciphers))
 }
 
-/// Where and as whom to serve.
+/// Settings of the webhook server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen.
+    /// Address to listen on.
     pub bind: Bind,
-    /// Directory with `tls.crt` and `tls.key`.
+    /// Directory of `tls.crt` and `tls.key`.
     pub certificates: PathBuf,
-    /// Versions and ciphers.
+    /// TLS versions and ciphers.
     pub profile: Profile,
-    /// As whom the API server is known, where anybody may not ask for reviews.
+    /// The API server's client certificate; `None` permits every client.
     pub client: Option<Client>,
 }
 
-/// A client that is known by its certificate.
+/// A client that is identified by its certificate.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Who issues it.
+    /// Its certificate authorities.
     pub authorities: Authorities,
-    /// Its common name.
+    /// Common name of the certificate.
     pub name: String,
 }
 
@@ -81,7 +81,7 @@ impl Webhooks {
     /// Serves the webhooks of `router`, whose requests wait until `pool` is ready, and the probes.
     ///
     /// # Errors
-    /// When it can't listen, or TLS can't be set up at all. A certificate that is missing is waited for.
+    /// If the address is taken, or TLS cannot be set up. A missing certificate is waited for.
     pub async fn start(settings: Settings, pool: Readiness, router: Router) -> Result<Self, NoServer> {
         let Settings {
             bind,
@@ -112,33 +112,33 @@ impl Webhooks {
         serving.map(Self).ok_or(NoServer::Nowhere)
     }
 
-    /// Where it listens.
+    /// Address of the server.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
 
-    /// Takes no more connections, and ends when the requests under way are answered, or after 5 s.
+    /// Closes the listener, and waits for the current requests, at most 5 s.
     pub async fn stop(self) {
         self.0.stop().await;
     }
 }
 
-/// An incomplete pool could hand out an address that somebody has: requests wait for it as long as their sender does.
+/// Delays requests until the pool is complete: an incomplete pool could allocate an address that another object has.
 async fn wait_for_pool(pool: Readiness, request: HttpRequest, next: Next) -> Response {
     if !pool.is_ready() {
-        let patience = patience(request.uri());
-        if tokio::time::timeout(patience, pool.wait()).await.is_err() {
+        let timeout = timeout(request.uri());
+        if tokio::time::timeout(timeout, pool.wait()).await.is_err() {
             return not_ready();
         }
     }
     next.run(request).await
 }
 
-/// How long to wait: nearly as long as the API server, so that it gets to know why.
-fn patience(uri: &Uri) -> Duration {
+/// Timeout of the wait: slightly less than the API server's, so that it receives the error.
+fn timeout(uri: &Uri) -> Duration {
     let seconds = uri.query().unwrap_or_default().split('&').find_map(|pair| {
         let duration = pair.strip_prefix("timeout=")?;
-        // Whole seconds, 30 at most, is all that a webhook's timeout can be.
+        // A webhook's timeout has whole seconds, at most 30.
         duration.strip_suffix('s')?.parse::<u8>().ok()
     });
     seconds.map_or(TIMEOUT, |seconds| Duration::from_secs(seconds.into())) * 9 / 10

@@ -1,4 +1,4 @@
-//! What the manager is told by flags and environment, checked (kubemacpool §2).
+//! Settings of the manager from flags and environment (kubemacpool §2).
 
 use std::num::ParseIntError;
 use std::path::PathBuf;
@@ -15,40 +15,40 @@ use crate::server::{self, Client, InvalidVersion};
 #[cfg(test)]
 mod tests;
 
-/// The shortest wait for an object that was admitted: it takes a moment until it is stored and seen.
-const SHORTEST_WAIT: Duration = Duration::from_secs(5);
+/// Minimum wait for an admitted object, which takes a moment until it is stored and observed.
+const MIN_WAIT: Duration = Duration::from_secs(5);
 
-/// Flags of the manager, and of the certificate manager that the environment makes of it.
+/// Flags of the manager and of the certificate manager.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = ENVIRONMENT)]
 pub struct Args {
-    /// production: log lines are JSON; anything else: they are for people, and more of them
+    /// production writes JSON log lines; any other value writes human-readable debug output
     #[arg(short = 'v', long = "v", value_name = "MODE", default_value = PRODUCTION)]
     pub v: String,
     /// Kubeconfig file, outside a pod
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Where to serve the metrics over TLS; 0 for nowhere
+    /// Address of the metrics over TLS; 0 disables them
     #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
     pub metrics_addr: String,
-    /// After how many seconds to look whether an admitted object came to be
+    /// Seconds after which to check whether an admitted object was created
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub wait_time: u32,
-    /// Lowest version of TLS, as Go calls it
+    /// Lowest TLS version, by its name in Go
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS13")]
     pub tls_min_version: String,
-    /// Ciphers below TLS 1.3 by their names in Go, with commas between; none for all
+    /// Ciphers below TLS 1.3, by their names in Go, separated by commas; all if empty
     #[arg(long, value_name = "CIPHERS", default_value = "", hide_default_value = true)]
     pub tls_cipher_suites: String,
-    /// How many managers hand out addresses, each its own part of the range: the one that the number at the end of its
-    /// pod's name says
+    /// Number of managers, each of which allocates from its own part of the range; the ordinal at the end of the pod
+    /// name selects the part
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub replicas: u32,
-    /// Refuse an object that asks for an address which another one has, instead of a warning
+    /// Deny an object that requests the address of another one, instead of a warning
     #[arg(long)]
     pub reject_duplicates: bool,
-    /// Certificates, as PEM, of the authorities that issue the API server's client certificate. With it, only the API
-    /// server may ask for reviews. Read at the start
+    /// PEM file with the certificate authorities of the API server's client certificate, read at the start. With it,
+    /// only the API server may send reviews
     #[arg(long, value_name = "FILE", requires = "client_name")]
     pub client_ca_file: Option<PathBuf>,
     /// Common name of the API server's client certificate
@@ -56,55 +56,55 @@ pub struct Args {
     pub client_name: Option<String>,
 }
 
-/// What `weft kubemacpool --help` says last.
+/// Last part of `weft kubemacpool --help`.
 const ENVIRONMENT: &str = "\
 POD_NAMESPACE, POD_NAME, RANGE_START and RANGE_END come from the environment.
-With RUN_CERT_MANAGER there, whatever it holds, this is the certificate manager
+If RUN_CERT_MANAGER is set to any value, the program is the certificate manager
 instead, which reads CA_ROTATE_INTERVAL, CA_OVERLAP_INTERVAL,
 CERT_ROTATE_INTERVAL and CERT_OVERLAP_INTERVAL.";
 
-/// What `--v` says in production.
+/// Value of `--v` in production.
 const PRODUCTION: &str = "production";
 
 impl Args {
-    /// Whether the log is for machines, and no more than is needed.
+    /// Whether the log is JSON without debug output.
     pub fn production(&self) -> bool {
         self.v == PRODUCTION
     }
 }
 
-/// What the manager needs to know.
+/// Settings of the manager.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its own namespace.
+    /// Namespace of the manager.
     pub namespace: String,
-    /// Its own pod.
+    /// Pod name of the manager.
     pub pod: String,
-    /// The range to begin with; the ConfigMap may say another one later.
+    /// The initial range; the ConfigMap may replace it.
     pub range: Range,
-    /// Which part of it is to be handed out.
+    /// The part of the range to allocate from.
     pub share: Share,
-    /// When to look whether an admitted object came to be.
+    /// When to check whether an admitted object was created.
     pub wait_time: Duration,
-    /// Whether an address that others have is refused.
+    /// Whether an object is denied that requests the address of another one.
     pub reject_duplicates: bool,
-    /// Where to serve metrics.
+    /// Address of the metrics.
     pub metrics: Bind,
-    /// Where and as whom to serve the webhooks.
+    /// Settings of the webhook server.
     pub webhooks: server::Settings,
 }
 
-/// The part of a range that one of several replicas hands out of.
+/// The part of a range that one of several replicas allocates from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Share {
-    /// Which one, counted from 0.
+    /// Ordinal of the part, from 0.
     pub ordinal: u32,
-    /// How many there are.
+    /// Number of parts.
     pub replicas: u32,
 }
 
 impl Share {
-    /// All of it.
+    /// The whole range.
     pub const WHOLE: Self = Self {
         ordinal: 0,
         replicas: 1,
@@ -113,7 +113,7 @@ impl Share {
     /// The part of a range.
     ///
     /// # Errors
-    /// When there are fewer addresses than parts.
+    /// If the range has fewer addresses than parts.
     pub fn of(self, range: &Range) -> Result<Range, NoShare> {
         if self == Self::WHOLE {
             return Ok(*range);
@@ -122,58 +122,58 @@ impl Share {
     }
 }
 
-/// What of flags or environment makes no sense; texts of the established program.
+/// Flags or environment are invalid; the texts are those of upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSettings {
-    /// Where it runs is not known.
+    /// The namespace is unknown.
     #[error("Failed to load pod namespace from environment variable")]
     Namespace,
-    /// As which pod it runs is not known.
+    /// The pod name is unknown.
     #[error("Failed to load pod name from environment variable")]
     Pod,
-    /// An end of the range is not given.
+    /// An end of the range is missing.
     #[error("Failed to load mac address from environment variable: Environment variable {0} don't exist")]
     NoAddress(&'static str),
-    /// An end of the range is no address.
+    /// An end of the range is no MAC address.
     #[error("Failed to load mac address from environment variable")]
     Address(#[source] InvalidMac),
-    /// The ends are no range.
+    /// The ends form no range.
     #[error(
         "Failed to run the kubemacpool manager: unable to create pool manager: failed to set initial ranges"
     )]
     Range(#[source] InvalidRange),
-    /// The flag names no version.
+    /// Unknown TLS version.
     #[error(transparent)]
     Tls(#[from] InvalidVersion),
-    /// The file of the client's authorities is of no use.
-    #[error("cannot use the authorities of --client-ca-file {}", path.display())]
+    /// The client's certificate authorities cannot be read.
+    #[error("cannot use the certificate authorities of --client-ca-file {}", path.display())]
     Authorities {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The flag says no address.
+    /// The address of the metrics is invalid.
     #[error(transparent)]
     Metrics(#[from] InvalidBind),
-    /// A share is asked for, and the pod's name does not say which one.
+    /// The pod name has no ordinal.
     #[error("pod name {pod:?} does not end in the number of the replica, as those of a StatefulSet do")]
     Ordinal {
-        /// The name.
+        /// Pod name.
         pod: String,
-        /// What is wrong with what stands there.
+        /// Cause.
         #[source]
         cause: ParseIntError,
     },
-    /// There is no such share.
+    /// The part does not exist.
     #[error("--replicas {replicas} in pod {pod:?}")]
     Share {
-        /// How many.
+        /// Number of parts.
         replicas: u32,
-        /// Where.
+        /// Pod name.
         pod: String,
-        /// Why not.
+        /// Cause.
         #[source]
         cause: NoShare,
     },
@@ -183,7 +183,7 @@ impl Settings {
     /// Reads flags, and the environment through `lookup`.
     ///
     /// # Errors
-    /// When one of them is missing or makes no sense.
+    /// If a setting is missing or invalid.
     pub fn read(args: &Args, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidSettings> {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let profile = server::profile(&args.tls_min_version, &args.tls_cipher_suites)?;
@@ -200,7 +200,7 @@ impl Settings {
             namespace,
             pod,
             range,
-            wait_time: Duration::from_secs(args.wait_time.into()).max(SHORTEST_WAIT),
+            wait_time: Duration::from_secs(args.wait_time.into()).max(MIN_WAIT),
             reject_duplicates: args.reject_duplicates,
             metrics: args.metrics_addr.parse()?,
             webhooks: webhooks(profile, client(args)?),

@@ -1,10 +1,10 @@
-//! Everything that is known, and what it means when an object is seen or gone. Pure: no clock but for timestamps, no
+//! The observed state, and its changes when an object is stored or deleted. Pure: no clock except for timestamps, no
 //! client.
 //!
 //! ```text
-//! pods, virtual machines ──> Pool        addresses in every namespace: none that somebody has is handed out
+//! pods, virtual machines ──> Pool        addresses in every namespace: taken ones are not allocated
 //! pods, instances ─────────> Collisions
-//! namespaces, webhooks ────> Managed ──> Collisions, figures
+//! namespaces, webhooks ────> Managed ──> Collisions, metrics
 //! ```
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,7 +14,7 @@ use crate::annotation;
 use crate::collisions::{self, Collisions, Facts, Migration, Notice, Reference};
 use crate::kubevirt::{Pod, VirtualMachine, VirtualMachineInstance};
 use crate::machines;
-use crate::metrics::{Figures, RangeFigures};
+use crate::metrics::{RangeSnapshot, Snapshot};
 use crate::names;
 use crate::namespaces::{Labels, Managed, Mode, Rules, Unknown};
 use crate::pool::{Claimant, Holder, Holding, Kind, Owner, Pool, Usage};
@@ -24,23 +24,23 @@ use crate::timestamp::Timestamp;
 #[cfg(test)]
 mod tests;
 
-/// What watches, webhooks and timers share. Held for microseconds, never across an await.
+/// Shared by watches, webhooks and timers. Locked for microseconds, never across an await.
 pub type Shared = Arc<Mutex<State>>;
 
-/// Takes the lock; what another holder left is whole, even if it panicked.
+/// Takes the lock; the state is consistent even if another holder panicked.
 pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
     kube_kit::lock(shared)
 }
 
-/// Where in a range to begin, for nobody to guess.
+/// A random position in the range, so that allocations are unpredictable.
 ///
 /// # Errors
-/// When the kernel's random numbers can't be read.
+/// If the kernel's random numbers cannot be read.
 pub fn random() -> linux::Result<u64> {
     linux::random::bytes().map(u64::from_ne_bytes)
 }
 
-/// What has to be known at the start.
+/// A part of the state that has to be complete at the start.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Part {
     /// All namespaces.
@@ -51,13 +51,13 @@ pub enum Part {
     Range,
     /// All pods.
     Pods,
-    /// All virtual machines, or that there is no such kind.
+    /// All virtual machines; complete without KubeVirt too.
     Machines,
-    /// All instances, or that there is no such kind.
+    /// All instances; complete without KubeVirt too.
     Instances,
 }
 
-/// An address that two objects had at the start. Shown as operators look for it.
+/// An address that two objects had at the start. Displayed in upstream's form.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("mac address {} already allocated to {}, conflict with: {machine}:{}", .holding.mac, .by.join(", "), .holding.key)]
 pub struct Duplicate {
@@ -66,32 +66,32 @@ pub struct Duplicate {
     by: Vec<String>,
 }
 
-/// Everything that is known.
+/// The observed state.
 #[derive(Debug)]
 pub struct State {
-    /// Who holds which address.
+    /// Holders of addresses.
     pub pool: Pool,
-    /// The range that was set, of which the pool may hand out of a part.
+    /// The configured range; the pool may allocate from a part of it.
     pub range: Range,
-    /// Which namespaces are managed.
+    /// The managed namespaces.
     pub managed: Managed,
-    /// Which running objects share an address.
+    /// Running objects that share an address.
     pub collisions: Collisions,
-    /// Pods that hold addresses as long as the virtual machine is not known that they may belong to.
+    /// Pods that hold addresses until the virtual machine is observed that they may belong to.
     launchers: HashMap<Owner, Vec<Owner>>,
-    /// Virtual machines that are being freed of a finalizer.
-    unbinding: HashSet<Owner>,
+    /// Virtual machines whose legacy finalizer is being removed.
+    removing_finalizer: HashSet<Owner>,
     awaited: BTreeSet<Part>,
-    /// Whether virtual machines exist at all.
+    /// Whether KubeVirt is installed.
     kubevirt: bool,
     last: Option<Timestamp>,
-    /// Virtual machines that were there at the start, until it can be told which of them count.
+    /// Virtual machines that existed at the start, until it is known which of them are managed.
     listed: Vec<Owner>,
     duplicates: u64,
 }
 
 impl State {
-    /// Nothing is known but the range and what is handed out of it.
+    /// An empty state with the range, and the part to allocate from.
     pub fn new(range: Range, share: Range, random: u64) -> Self {
         Self {
             pool: Pool::new(share, random),
@@ -99,7 +99,7 @@ impl State {
             managed: Managed::new(),
             collisions: Collisions::new(),
             launchers: HashMap::new(),
-            unbinding: HashSet::new(),
+            removing_finalizer: HashSet::new(),
             awaited: BTreeSet::from([
                 Part::Namespaces,
                 Part::Rules,
@@ -115,31 +115,30 @@ impl State {
         }
     }
 
-    /// Another range is set.
+    /// Sets another range.
     pub fn set_range(&mut self, range: Range, share: Range, random: u64) {
         self.range = range;
         self.pool.set_range(share, random);
     }
 
-    /// Now, later than ever before.
+    /// The current time, later than ever before.
     pub fn timestamp(&mut self) -> Timestamp {
         let now = Timestamp::after(self.last);
         self.last = Some(now);
         now
     }
 
-    /// Whether a virtual machine was seen, and not its end.
-    pub fn knows_machine(&self, machine: &Owner) -> bool {
+    /// Whether a virtual machine is observed.
+    pub fn has_machine(&self, machine: &Owner) -> bool {
         self.pool.stored(machine).is_some()
     }
 
-    /// Virtual machines exist.
-    pub fn found_kubevirt(&mut self) {
+    /// Records that KubeVirt is installed.
+    pub fn set_kubevirt_installed(&mut self) {
         self.kubevirt = true;
     }
 
-    /// A part is known completely. Gives notices of the collisions that were there from the start, once everything is
-    /// known.
+    /// Records that a part is complete. Returns notices of the existing collisions once all parts are complete.
     pub fn complete(&mut self, part: Part) -> Vec<Notice> {
         if self.awaited.remove(&part) && self.awaited.is_empty() {
             return self.collisions.begin();
@@ -147,11 +146,11 @@ impl State {
         Vec::new()
     }
 
-    /// Whether addresses can be handed out without fear that somebody has them. An error tells what of the webhook
-    /// configuration is missing for that; `false`, that not all lists are complete.
+    /// Whether addresses can be allocated without collisions. An error names what the webhook configuration lacks for
+    /// it; `false` means that not all lists are complete.
     ///
     /// # Errors
-    /// When all is known but which namespaces are managed.
+    /// If only the managed namespaces are unknown.
     pub fn is_ready(&self) -> Result<bool, Unknown> {
         if self.awaited.iter().any(|part| *part != Part::Instances) {
             return Ok(false);
@@ -163,14 +162,14 @@ impl State {
         Ok(true)
     }
 
-    /// A pod was seen.
-    pub fn pod_seen(&mut self, pod: &Pod) -> Vec<Notice> {
+    /// Handles a stored pod.
+    pub fn pod_stored(&mut self, pod: &Pod) -> Vec<Notice> {
         let (namespace, name) = place(&pod.metadata);
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let asked = asked_for(pod);
+        let holdings = requested(pod);
         let owner = Owner::pod(namespace, name);
-        let macs: Vec<_> = asked.iter().map(|holding| holding.mac).collect();
-        if asked.is_empty() || self.belongs_to_machine(pod) {
+        let macs: Vec<_> = holdings.iter().map(|holding| holding.mac).collect();
+        if holdings.is_empty() || self.belongs_to_machine(pod) {
             self.release(&owner);
         } else {
             if let Some(machine) = machine_of(pod) {
@@ -179,7 +178,7 @@ impl State {
                     launchers.push(owner.clone());
                 }
             }
-            self.pool.store(&owner, uid, asked, None);
+            self.pool.store(&owner, uid, holdings, None);
         }
         let facts = collisions::Pod {
             uid,
@@ -191,20 +190,20 @@ impl State {
         self.set_collisions(&Reference::pod(namespace, name), facts)
     }
 
-    /// The addresses that are a pod's own: none when it belongs to a virtual machine that is known.
+    /// A pod's own addresses: none if it belongs to an observed virtual machine.
     pub fn pod_holdings(&self, pod: &Pod) -> Vec<Holding> {
         if self.belongs_to_machine(pod) {
             return Vec::new();
         }
-        asked_for(pod)
+        requested(pod)
     }
 
     fn belongs_to_machine(&self, pod: &Pod) -> bool {
-        machine_of(pod).is_some_and(|machine| self.knows_machine(&machine))
+        machine_of(pod).is_some_and(|machine| self.has_machine(&machine))
     }
 
-    /// A pod is gone.
-    pub fn pod_gone(&mut self, namespace: &str, name: &str) {
+    /// Handles a deleted pod.
+    pub fn pod_deleted(&mut self, namespace: &str, name: &str) {
         let owner = Owner::pod(namespace, name);
         let released = self.release(&owner);
         if !released.is_empty() {
@@ -213,7 +212,7 @@ impl State {
         self.collisions.remove(&Reference::pod(namespace, name));
     }
 
-    /// Takes a pod's addresses from it; one without any waits for no virtual machine.
+    /// Releases a pod's addresses; a pod without addresses waits for no virtual machine.
     fn release(&mut self, pod: &Owner) -> Vec<Holding> {
         let released = self.pool.remove(pod);
         if !released.is_empty() {
@@ -225,21 +224,21 @@ impl State {
         released
     }
 
-    /// A virtual machine was seen. Tells whether it is to be freed of the finalizer of earlier programs; that is told
-    /// once until [`State::unbound`].
-    pub fn machine_seen(&mut self, machine: &VirtualMachine) -> Option<Owner> {
+    /// Handles a stored virtual machine. Returns it if its legacy finalizer has to be removed, once until
+    /// [`State::finalizer_removed`].
+    pub fn machine_stored(&mut self, machine: &VirtualMachine) -> Option<Owner> {
         let (namespace, name) = place(&machine.metadata);
         let uid = machine.metadata.uid.as_deref().unwrap_or_default();
         let owner = Owner::machine(namespace, name);
         let transaction = match machines::transaction(machine.metadata.annotations.as_ref()) {
             Ok(transaction) => transaction,
             Err(error) => {
-                tracing::warn!(machine = %owner, %error, "cannot tell which admission it includes");
+                tracing::warn!(machine = %owner, %error, "malformed transaction timestamp");
                 None
             }
         };
         let deleting = machine.metadata.deletion_timestamp.is_some();
-        let known = self.knows_machine(&owner);
+        let known = self.has_machine(&owner);
         self.pool
             .store(&owner, uid, machine_holdings(machine), transaction);
         if !known {
@@ -249,11 +248,11 @@ impl State {
         }
         let finalizers = machine.metadata.finalizers.as_deref().unwrap_or_default();
         let bound = deleting && finalizers.iter().any(|it| it == names::LEGACY_FINALIZER);
-        (bound && self.unbinding.insert(owner.clone())).then_some(owner)
+        (bound && self.removing_finalizer.insert(owner.clone())).then_some(owner)
     }
 
-    /// A virtual machine is gone.
-    pub fn machine_gone(&mut self, namespace: &str, name: &str) {
+    /// Handles a deleted virtual machine.
+    pub fn machine_deleted(&mut self, namespace: &str, name: &str) {
         let machine = Owner::machine(namespace, name);
         let released = self.pool.remove(&machine);
         if !released.is_empty() {
@@ -261,13 +260,13 @@ impl State {
         }
     }
 
-    /// A virtual machine has no finalizer of earlier programs any more.
-    pub fn unbound(&mut self, machine: &Owner) {
-        self.unbinding.remove(machine);
+    /// Records that a virtual machine has no legacy finalizer any more.
+    pub fn finalizer_removed(&mut self, machine: &Owner) {
+        self.removing_finalizer.remove(machine);
     }
 
-    /// An instance was seen.
-    pub fn instance_seen(&mut self, instance: &VirtualMachineInstance) -> Vec<Notice> {
+    /// Handles a stored instance.
+    pub fn instance_stored(&mut self, instance: &VirtualMachineInstance) -> Vec<Notice> {
         let (namespace, name) = place(&instance.metadata);
         let status = instance.status.as_ref();
         let facts = status.and_then(|status| {
@@ -281,34 +280,34 @@ impl State {
         self.set_collisions(&Reference::instance(namespace, name), facts)
     }
 
-    /// An instance is gone.
-    pub fn instance_gone(&mut self, namespace: &str, name: &str) {
+    /// Handles a deleted instance.
+    pub fn instance_deleted(&mut self, namespace: &str, name: &str) {
         self.collisions.remove(&Reference::instance(namespace, name));
     }
 
-    /// The webhook configuration is like this.
+    /// Stores the webhook configuration.
     pub fn set_rules(&mut self, rules: Rules) -> Vec<Notice> {
         if !self.managed.set_rules(rules) {
             return Vec::new();
         }
         self.log_managed();
-        self.reconsider(None)
+        self.recheck(None)
     }
 
-    /// A namespace has these labels.
+    /// Stores a namespace's labels.
     pub fn set_namespace(&mut self, name: &str, labels: Labels) -> Vec<Notice> {
         if !self.managed.set_namespace(name, labels) {
             return Vec::new();
         }
-        self.reconsider(Some(name))
+        self.recheck(Some(name))
     }
 
-    /// A namespace is gone; what it had goes by itself.
-    pub fn namespace_gone(&mut self, name: &str) {
+    /// Removes a namespace; the events of its objects follow.
+    pub fn namespace_deleted(&mut self, name: &str) {
         self.managed.remove_namespace(name);
     }
 
-    /// Says in the log which namespaces count.
+    /// Logs the number of managed namespaces.
     pub fn log_managed(&self) {
         for (kind, webhook) in [
             (Kind::Pod, names::PODS_WEBHOOK),
@@ -323,18 +322,18 @@ impl State {
                     let namespaces = self.managed.count(kind);
                     tracing::info!(webhook, opt, namespaces, "computed managed namespaces");
                 }
-                Err(error) => tracing::warn!(%error, "cannot tell which namespaces are managed"),
+                Err(error) => tracing::warn!(%error, "cannot determine the managed namespaces"),
             }
         }
     }
 
-    /// These virtual machines were there at the start.
+    /// Records the virtual machines of the initial list.
     pub fn listed(&mut self, machines: Vec<Owner>) {
         self.listed = machines;
     }
 
-    /// Counts addresses that more than one managed object has, one of them a virtual machine that was there at the start;
-    /// in the order of these, pods first. Each is told once.
+    /// Counts addresses that several managed objects have, including a virtual machine of the initial list; in the
+    /// order of these, pods first. Each is returned once.
     pub fn count_duplicates(&mut self) -> Vec<Duplicate> {
         let mut duplicates = Vec::new();
         for machine in std::mem::take(&mut self.listed) {
@@ -363,20 +362,20 @@ impl State {
         duplicates
     }
 
-    /// How full the range is.
+    /// Usage of the range.
     pub fn usage(&self) -> Usage {
         let managed = &self.managed;
         self.pool
             .usage(|kind, namespace| managed.is_managed(kind, namespace).unwrap_or(false))
     }
 
-    /// What Prometheus is told.
-    pub fn figures(&self) -> Figures {
+    /// The values of the metrics.
+    pub fn snapshot(&self) -> Snapshot {
         let usage = self.usage();
-        Figures {
+        Snapshot {
             collisions: self.collisions.colliding().collect(),
             duplicates: self.duplicates,
-            range: RangeFigures {
+            range: RangeSnapshot {
                 addresses: usage.size,
                 used: usage.used,
                 reserved: usage.reserved,
@@ -385,17 +384,17 @@ impl State {
         }
     }
 
-    /// What a stored holder of a virtual machine's address is called, if it comes before it.
+    /// Name of an observed holder of a virtual machine's address, if it precedes the virtual machine.
     fn before(&self, holder: &Holder, machine: &Owner, interface: &str) -> Option<String> {
         let Claimant::Named(owner) = &holder.claimant else {
             return None;
         };
-        // The first of two interfaces is as good as any, they only must not both come first.
+        // Any order works, as long as only one of two interfaces precedes the other.
         let comes_before = (owner, &*holder.key) < (machine, interface);
         (!holder.pending && comes_before && self.counts(owner)).then(|| format!("{owner}:{}", holder.key))
     }
 
-    /// Whether an object counts in figures.
+    /// Whether an object counts in metrics.
     fn counts(&self, owner: &Owner) -> bool {
         self.managed
             .is_managed(owner.kind, &owner.namespace)
@@ -409,20 +408,20 @@ impl State {
         })
     }
 
-    fn reconsider(&mut self, namespace: Option<&str>) -> Vec<Notice> {
+    fn recheck(&mut self, namespace: Option<&str>) -> Vec<Notice> {
         let managed = &self.managed;
-        self.collisions.reconsider(namespace, &|kind, namespace| {
+        self.collisions.recheck(namespace, &|kind, namespace| {
             managed.is_managed(kind, namespace).unwrap_or(true)
         })
     }
 }
 
-/// The addresses that a pod asks for; those that cannot be read are told in the log.
-fn asked_for(pod: &Pod) -> Vec<Holding> {
+/// Addresses in a pod's annotation; malformed ones are logged.
+fn requested(pod: &Pod) -> Vec<Holding> {
     let (holdings, invalid) = pod.networks().map(annotation::addresses).unwrap_or_default();
     for error in invalid {
         let (namespace, pod) = place(&pod.metadata);
-        tracing::warn!(namespace, pod, %error, "an address that cannot be read is left aside");
+        tracing::warn!(namespace, pod, %error, "ignoring malformed MAC address");
     }
     holdings
 }
@@ -433,13 +432,13 @@ fn machine_of(pod: &Pod) -> Option<Owner> {
     pod.instance().map(|instance| Owner::machine(namespace, instance))
 }
 
-/// The addresses on supported interfaces of a virtual machine; those that cannot be read are told in the log.
+/// Addresses on supported interfaces of a virtual machine; malformed ones are logged.
 pub fn machine_holdings(machine: &VirtualMachine) -> Vec<Holding> {
     let addresses = machine.spec.as_ref().map(machines::Spec::addresses);
     let (holdings, invalid) = addresses.unwrap_or_default();
     for (interface, error) in invalid {
         let (namespace, machine) = place(&machine.metadata);
-        tracing::warn!(namespace, machine, interface, %error, "an address that cannot be read is left aside");
+        tracing::warn!(namespace, machine, interface, %error, "ignoring malformed MAC address");
     }
     holdings
 }

@@ -1,13 +1,13 @@
-//! When a transaction was admitted, as it is written into a virtual machine (kubemacpool §10.6).
+//! The time at which a transaction was admitted, as annotated on a virtual machine (kubemacpool §10.6).
 
 use k8s_openapi::jiff;
 use std::fmt;
 
-/// A moment, exact to the nanosecond. Shown as RFC 3339 in UTC, without trailing zeros of the fraction.
+/// A time with nanoseconds. Displayed as RFC 3339 in UTC, without trailing zeros of the fraction.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Timestamp(jiff::Timestamp);
 
-/// A text that is no moment.
+/// A text is no time.
 #[derive(Debug, thiserror::Error)]
 #[error("{text:?} is no RFC 3339 time")]
 pub struct InvalidTimestamp {
@@ -17,13 +17,13 @@ pub struct InvalidTimestamp {
 }
 
 impl Timestamp {
-    /// Now, but later than `last`: a clock that stands or jumps back makes no two moments equal.
+    /// The current time, but later than `last`, even if the clock stands still or jumps back.
     pub fn after(last: Option<Self>) -> Self {
         Self(jiff::Timestamp::now()).or_after(last)
     }
 
-    /// This moment, or the nanosecond after `last` where that is later. An update is to come after what its object
-    /// says already, whichever clock that was from: only then does the object, once it says this or more, include it.
+    /// This time, or the nanosecond after `last` if that is later. An update must be later than the timestamp of its
+    /// object, from whichever clock: then an object with this timestamp or a later one includes the update.
     #[must_use]
     pub fn or_after(self, last: Option<Self>) -> Self {
         let next = last.and_then(|Self(last)| last.checked_add(jiff::SignedDuration::from_nanos(1)).ok());
@@ -36,10 +36,10 @@ impl Timestamp {
         Self(self.0.checked_add(more).unwrap())
     }
 
-    /// Reads RFC 3339 with any offset.
+    /// Parses RFC 3339 with any offset.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the text has another form.
     pub fn parse(text: &str) -> Result<Self, InvalidTimestamp> {
         text.parse().map(Self).map_err(|cause| InvalidTimestamp {
             text: text.to_owned(),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn written_in_utc_without_trailing_zeros() {
+    fn timestamp_is_utc_without_trailing_zeros() {
         for (text, written) in [
             ("2026-01-02T03:04:05.123456789Z", "2026-01-02T03:04:05.123456789Z"),
             ("2026-01-02T03:04:05.120000000Z", "2026-01-02T03:04:05.12Z"),
@@ -80,14 +80,14 @@ mod tests {
 
     // kubemacpool#41
     #[test]
-    fn compared_to_the_nanosecond() {
+    fn timestamps_compare_to_the_nanosecond() {
         assert!(at("2026-01-02T03:04:05.123456788Z") < at("2026-01-02T03:04:05.123456789Z"));
         assert!(at("2026-01-02T03:04:05.9Z") > at("2026-01-02T03:04:05.89Z"));
         assert_eq!(at("2026-01-02T05:04:05.1+02:00"), at("2026-01-02T03:04:05.100Z"));
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn invalid_timestamp_is_refused() {
         for text in [
             "",
             "yesterday",
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_only_grow() {
+    fn timestamps_only_grow() {
         let mut last = None;
         for _ in 0..10_000 {
             let next = Timestamp::after(last);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_comes_after_what_the_object_says() {
+    fn timestamp_follows_the_objects() {
         let now = at("2026-01-02T03:04:05Z");
         assert_eq!(now.or_after(None), now);
         assert_eq!(now.or_after(Some(at("2026-01-02T03:04:04Z"))), now);

@@ -1,12 +1,12 @@
-//! What the API server tells, carried into the [`State`](crate::state::State) object by object.
+//! Watches that feed the [`State`](crate::state::State) object by object.
 //!
 //! ```text
 //! pods, virtual machines, instances ─┐                   ┌─> State
 //! namespaces, webhook configuration ─┴─> read, apply at once ─┴─> notices, finalizers to remove
 //! ```
 //!
-//! An object is applied while it is read, and nothing of it is kept here but its name: so a change of one object is
-//! never seen before the changes that came first, and ten thousand objects cost what the state needs of them.
+//! An object is applied while it is parsed, and only its name is kept here: so changes of an object are applied in
+//! order, and ten thousand objects take only the memory that the state needs.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -33,42 +33,41 @@ use crate::state::{self, Part, Shared, State};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Objects asked for at a time: so little is read of each that five hundred take a few megabytes.
+/// Page size of the lists: objects are partial, so that five hundred take a few megabytes.
 const PAGE: u32 = 500;
-/// The first pause between two look-ups of the kind of virtual machines while it is not served; each later one is twice as
-/// long.
+/// First interval of discovery while KubeVirt is not installed, doubled each time.
 const DISCOVERY: Duration = Duration::from_secs(5);
-/// The longest pause. A review or a pod of a virtual machine ends it.
-const SELDOM: Duration = Duration::from_mins(5);
-/// How often to list a kind that is not served any more.
+/// Longest interval of discovery. A review or a pod of a virtual machine ends it.
+const MAX_DISCOVERY: Duration = Duration::from_mins(5);
+/// Interval at which a kind that is not served any more is listed.
 const ABSENT: Duration = Duration::from_mins(1);
-/// How soon to ask again when the API server does not say.
+/// Pause before a retry.
 const RETRY: Duration = Duration::from_secs(1);
-/// How soon to try again what somebody else came first with.
+/// Pause before a retry after a conflict.
 const CONFLICT: Duration = Duration::from_millis(100);
-/// How long the API server may take to say what it serves.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of discovery.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What everything that runs shares.
+/// Shared by all tasks.
 #[derive(Clone)]
-pub struct Core {
-    /// What is known.
+pub(crate) struct Core {
+    /// The observed state.
     pub shared: Shared,
-    /// The connection to the API server.
+    /// Client of the API server.
     pub client: Client,
-    /// Whether addresses can be handed out.
+    /// Whether addresses can be allocated.
     pub readiness: Readiness,
-    /// Who tells users what they should know of.
+    /// Publishes events for users.
     pub notices: Notices,
-    /// Whether addresses were taken or given back.
-    pub moved: Arc<Notify>,
-    /// There was a review or a pod of a virtual machine.
+    /// Notified when addresses are taken or released.
+    pub usage_changed: Arc<Notify>,
+    /// Notified by a review or a pod of a virtual machine.
     pub hint: Arc<Notify>,
 }
 
 impl Core {
-    /// Starts all watches, which run as long as the runtime.
-    pub fn watch(&self) {
+    /// Starts all watches, which run until the runtime ends.
+    pub(crate) fn watch(&self) {
         tokio::spawn(self.clone().pods());
         tokio::spawn(self.clone().namespaces());
         tokio::spawn(self.clone().rules());
@@ -76,23 +75,23 @@ impl Core {
         tokio::spawn(self.clone().fullness());
     }
 
-    /// Changes what is known, and tells of what comes of it.
-    pub fn change(&self, change: impl FnOnce(&mut State) -> Vec<Notice>) {
+    /// Changes the state, and publishes the resulting notices.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut State) -> Vec<Notice>) {
         let notices = change(&mut state::lock(&self.shared));
         if !notices.is_empty() {
             self.notices.collisions(notices);
         }
-        self.moved.notify_one();
+        self.usage_changed.notify_one();
     }
 
-    /// A part is known completely.
-    pub fn complete(&self, part: Part) {
+    /// Records that a part is complete.
+    pub(crate) fn complete(&self, part: Part) {
         self.change(|state| state.complete(part));
-        self.consider();
+        self.check_ready();
     }
 
-    /// Looks whether the pool is ready now. Once it was, it stays so: what is known does not become less.
-    fn consider(&self) {
+    /// Checks whether the pool is ready. It stays ready then: a complete state does not become incomplete.
+    fn check_ready(&self) {
         let mut state = state::lock(&self.shared);
         match state.is_ready() {
             Ok(false) => return,
@@ -116,15 +115,15 @@ impl Core {
         }
     }
 
-    /// Tells when the range is nearly full, not more than once a second looking at it.
+    /// Reports when the range is nearly full; checks at most once a second.
     async fn fullness(self) {
         let mut fullness = Fullness::default();
         loop {
-            self.moved.notified().await;
+            self.usage_changed.notified().await;
             tokio::time::sleep(RETRY).await;
             let usage = state::lock(&self.shared).usage();
-            if let Some(news) = fullness.observe(usage.size - usage.free(), usage.size) {
-                self.notices.range(news);
+            if let Some(notice) = fullness.observe(usage.size - usage.free(), usage.size) {
+                self.notices.range(notice);
             }
         }
     }
@@ -135,20 +134,20 @@ impl Core {
             if pod.is_launcher() || pod.instance().is_some() {
                 core.hint.notify_one();
             }
-            core.change(|state| state.pod_seen(&pod));
+            core.change(|state| state.pod_stored(&pod));
         });
-        let gone = |state: &mut State, name: &Name| state.pod_gone(&name.namespace, &name.name);
+        let deleted = |state: &mut State, name: &Name| state.pod_deleted(&name.namespace, &name.name);
         let synced = |pods: &Watch<Name, ()>| {
             tracing::info!(pods = pods.store().len(), "completed pod listing");
             self.complete(Part::Pods);
         };
-        self.follow(watch, gone, synced).await;
+        self.handle_changes(watch, deleted, synced).await;
     }
 
     async fn machines(self) {
         let core = self.clone();
-        let watch = self.start(move |machine: VirtualMachine| core.machine_seen(&machine));
-        let gone = |state: &mut State, name: &Name| state.machine_gone(&name.namespace, &name.name);
+        let watch = self.start(move |machine: VirtualMachine| core.machine_stored(&machine));
+        let deleted = |state: &mut State, name: &Name| state.machine_deleted(&name.namespace, &name.name);
         let synced = |machines: &Watch<Name, ()>| {
             let names = machines.store().keys();
             tracing::info!(machines = names.len(), "completed VM listing");
@@ -157,17 +156,17 @@ impl Core {
             state::lock(&self.shared).listed(owners);
             self.complete(Part::Machines);
         };
-        self.follow(watch, gone, synced).await;
+        self.handle_changes(watch, deleted, synced).await;
     }
 
     async fn instances(self) {
         let core = self.clone();
         let watch = self.start(move |instance: VirtualMachineInstance| {
-            core.change(|state| state.instance_seen(&instance));
+            core.change(|state| state.instance_stored(&instance));
         });
-        let gone = |state: &mut State, name: &Name| state.instance_gone(&name.namespace, &name.name);
+        let deleted = |state: &mut State, name: &Name| state.instance_deleted(&name.namespace, &name.name);
         let synced = |_: &Watch<Name, ()>| self.complete(Part::Instances);
-        self.follow(watch, gone, synced).await;
+        self.handle_changes(watch, deleted, synced).await;
     }
 
     async fn namespaces(self) {
@@ -179,9 +178,9 @@ impl Core {
             let labels = namespace.metadata.labels.unwrap_or_default();
             core.change(|state| state.set_namespace(&name, labels));
         });
-        let gone = |state: &mut State, name: &Name| state.namespace_gone(&name.name);
+        let deleted = |state: &mut State, name: &Name| state.namespace_deleted(&name.name);
         let synced = |_: &Watch<Name, ()>| self.complete(Part::Namespaces);
-        self.follow(watch, gone, synced).await;
+        self.handle_changes(watch, deleted, synced).await;
     }
 
     async fn rules(self) {
@@ -193,7 +192,7 @@ impl Core {
         });
         while let Some(change) = watch.next().await {
             match change {
-                Change::Applied(_) => self.consider(),
+                Change::Applied(_) => self.check_ready(),
                 Change::Deleted(name) if !watch.store().contains(&name) => {
                     self.change(|state| state.set_rules(Rules::read(None)));
                 }
@@ -203,18 +202,18 @@ impl Core {
         }
     }
 
-    /// Watches virtual machines and their instances, each from when it is found out that the kind is served.
+    /// Watches virtual machines and their instances, each once discovery lists the kind.
     async fn kubevirt(self) {
-        let (mut machines, mut instances, mut asked) = (false, false, 0_u32);
+        let (mut machines, mut instances, mut attempts) = (false, false, 0_u32);
         while !(machines && instances) {
-            let served = match tokio::time::timeout(PATIENCE, self.served()).await {
+            let served = match tokio::time::timeout(TIMEOUT, self.served()).await {
                 Ok(Ok(served)) => served,
                 failed => {
                     let error = match failed {
                         Ok(Err(error)) => message(&error),
-                        _ => "the API server takes too long".to_owned(),
+                        _ => "timeout while waiting for the API server".to_owned(),
                     };
-                    tracing::warn!(error, "cannot find out whether there are virtual machines");
+                    tracing::warn!(error, "cannot determine whether KubeVirt is installed");
                     tokio::time::sleep(RETRY).await;
                     continue;
                 }
@@ -222,8 +221,8 @@ impl Core {
             let has = |kind| served.iter().any(|served| served == kind);
             if !machines && has(kubevirt::MACHINES) {
                 machines = true;
-                state::lock(&self.shared).found_kubevirt();
-                if asked > 0 {
+                state::lock(&self.shared).set_kubevirt_installed();
+                if attempts > 0 {
                     tracing::info!("found kubevirt restarting the manager");
                 }
                 tokio::spawn(self.clone().machines());
@@ -232,18 +231,18 @@ impl Core {
                 instances = true;
                 tokio::spawn(self.clone().instances());
             }
-            if asked == 0 {
+            if attempts == 0 {
                 for (part, watched) in [(Part::Machines, machines), (Part::Instances, instances)] {
                     if !watched {
                         self.complete(part);
                     }
                 }
             }
-            asked = asked.saturating_add(1);
+            attempts = attempts.saturating_add(1);
             if !(machines && instances) {
                 tokio::time::sleep(DISCOVERY).await;
-                let rest = pause(asked).saturating_sub(DISCOVERY);
-                // Look again in either case.
+                let rest = pause(attempts).saturating_sub(DISCOVERY);
+                // A timeout causes discovery as well.
                 let _ = tokio::time::timeout(rest, self.hint.notified()).await;
             }
         }
@@ -268,12 +267,12 @@ impl Core {
         watch::start_named(api, &all, apply)
     }
 
-    /// Follows a watch that applies what it reads; what is gone is applied here. Of an object that was made anew at once,
-    /// the new one is known already.
-    async fn follow(
+    /// Follows a watch that applies what it parses; deletions are applied here. If an object was recreated at once, the
+    /// new one is applied already.
+    async fn handle_changes(
         &self,
         mut watch: Watch<Name, ()>,
-        gone: impl Fn(&mut State, &Name),
+        deleted: impl Fn(&mut State, &Name),
         synced: impl FnOnce(&Watch<Name, ()>),
     ) {
         let mut synced = Some(synced);
@@ -281,7 +280,7 @@ impl Core {
             match change {
                 Change::Deleted(name) if !watch.store().contains(&name) => {
                     self.change(|state| {
-                        gone(state, &name);
+                        deleted(state, &name);
                         Vec::new()
                     });
                 }
@@ -296,20 +295,20 @@ impl Core {
     }
 
     /// Applies a virtual machine.
-    pub fn machine_seen(&self, machine: &VirtualMachine) {
-        let bound = state::lock(&self.shared).machine_seen(machine);
-        self.moved.notify_one();
+    pub(crate) fn machine_stored(&self, machine: &VirtualMachine) {
+        let bound = state::lock(&self.shared).machine_stored(machine);
+        self.usage_changed.notify_one();
         if let Some(machine) = bound {
-            tokio::spawn(self.clone().unbind(machine));
+            tokio::spawn(self.clone().remove_legacy_finalizer(machine));
         }
     }
 
-    /// Frees a virtual machine that is being deleted of the finalizer of earlier programs, however long that takes.
-    async fn unbind(self, machine: Owner) {
+    /// Removes the legacy finalizer of a virtual machine that is being deleted; retries without end.
+    async fn remove_legacy_finalizer(self, machine: Owner) {
         let resource = ApiResource::erase::<VirtualMachine>(&());
         let api = Api::namespaced_with(self.client.clone(), &machine.namespace, &resource);
         while let Err(error) = remove_finalizer(&api, &machine.name).await {
-            // Somebody else changed it meanwhile: it is read again soon.
+            // Another client changed it meanwhile, so it is read again.
             let conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
             if conflict {
                 tokio::time::sleep(CONFLICT).await;
@@ -319,17 +318,17 @@ impl Core {
             tracing::warn!(%machine, error, "cannot remove the legacy finalizer");
             tokio::time::sleep(RETRY).await;
         }
-        state::lock(&self.shared).unbound(&machine);
+        state::lock(&self.shared).finalizer_removed(&machine);
     }
 }
 
-/// The pause after so many look-ups (1 and up).
-fn pause(asked: u32) -> Duration {
-    let doublings = asked.saturating_sub(1).min(16);
-    DISCOVERY.saturating_mul(1 << doublings).min(SELDOM)
+/// The interval after a number of attempts, at least 1.
+fn pause(attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(16);
+    DISCOVERY.saturating_mul(1 << doublings).min(MAX_DISCOVERY)
 }
 
-/// By an update, for nothing else is allowed.
+/// Removes the legacy finalizer by an update: the role permits no patch.
 async fn remove_finalizer(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
     let Some(mut machine) = api.get_opt(name).await? else {
         return Ok(());
@@ -339,7 +338,7 @@ async fn remove_finalizer(api: &Api<DynamicObject>, name: &str) -> kube::Result<
     };
     let before = finalizers.len();
     finalizers.retain(|finalizer| finalizer != names::LEGACY_FINALIZER);
-    // A new one of that name is none of ours.
+    // A new object of this name has no such finalizer.
     if finalizers.len() == before || machine.metadata.deletion_timestamp.is_none() {
         return Ok(());
     }

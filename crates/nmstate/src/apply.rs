@@ -1,12 +1,12 @@
-//! The one way to change a host: probes chosen, change applied, host probed, change kept or undone (nmstate §5.6).
+//! The pipeline: the only code that changes a host, and probes it afterwards (nmstate §5.6).
 //!
 //! ```text
-//!   document ──> undo what is pending ──> select probes ──> apply ──> probes pass ──> commit
-//!                                                             │            └── no ──> roll back, let it settle
-//!                                                             └── fails: undone by the engine
+//!   document ──> roll back uncommitted change ──> select probes ──> apply ──> probes pass ──> commit
+//!                                                                     │            └── no ──> roll back, probe again
+//!                                                                     └── fails: rolled back by the engine
 //! ```
 //!
-//! Whoever is killed in between leaves what the engine's next start, or NetworkManager's own time-out, undoes.
+//! After a kill, the next start of the engine or NetworkManager's timeout rolls the change back.
 
 mod messages;
 
@@ -21,25 +21,25 @@ use tokio::sync::Mutex;
 use crate::engine::{self, Backend, Engine};
 use crate::failure::Failure;
 use crate::names;
-use crate::probes::{Chosen, Failed, LOOKS, Probe, Prober};
+use crate::probes::{CHECKS, Failed, Probe, Prober, Selection};
 use crate::secrets;
 
 /// How hosts are changed and probed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether hosts are probed at all.
+    /// Whether hosts are probed.
     pub probes: bool,
-    /// The name that the DNS probe looks up.
+    /// Name that the DNS probe resolves.
     pub dns_host: String,
-    /// How long a probe may take to pass before the change, to be asked again after it.
-    pub selection: Duration,
-    /// How long all probes together may take to pass after the change.
-    pub patience: Duration,
-    /// Time between two attempts of a probe.
+    /// Time for a probe to pass before the change; otherwise it is not selected.
+    pub selection_timeout: Duration,
+    /// Time for all probes together to pass after the change.
+    pub timeout: Duration,
+    /// Interval between two attempts of a probe.
     pub pause: Duration,
-    /// The way to the API server for clients without connections; without it probes ask by the one that there is.
+    /// Configuration of the API server for new connections; without it the probes use the existing client.
     pub cluster: Option<kube::Config>,
-    /// How the host is configured: what the kernel alone keeps is gone with the host's restart, and says so.
+    /// What configures the host: without NetworkManager, the success message says that a change is not persistent.
     pub backend: Backend,
 }
 
@@ -48,8 +48,8 @@ impl Default for Settings {
         Self {
             probes: true,
             dns_host: names::PROBE_HOST.to_owned(),
-            selection: Duration::from_secs(10),
-            patience: Duration::from_secs(120),
+            selection_timeout: Duration::from_secs(10),
+            timeout: Duration::from_secs(120),
             pause: Duration::from_secs(1),
             cluster: None,
             backend: Backend::default(),
@@ -57,63 +57,57 @@ impl Default for Settings {
     }
 }
 
-/// The one way to change a host.
+/// Changes a host.
 pub struct Pipeline {
     engine: Engine,
     prober: Prober,
     backend: Backend,
-    /// One change at a time, from the choice of probes to the commit: what is pending belongs to whoever holds it.
-    /// It has to be held while the host is waited for, so it is one that waits without blocking the thread.
-    turn: Mutex<()>,
+    /// Held from the selection of probes to the commit: the uncommitted change belongs to the holder. It is held across
+    /// awaits, so it is an async mutex.
+    lock: Mutex<()>,
 }
 
 impl Pipeline {
-    /// A way to change the host that the engine works on, which is the node of this name.
+    /// A pipeline for the host of the engine, which is the node of this name.
     pub fn new(engine: Engine, client: Client, node: String, settings: Settings) -> Self {
         let backend = settings.backend;
         Self {
             prober: Prober::new(engine.clone(), client, node, settings),
             engine,
             backend,
-            turn: Mutex::new(()),
+            lock: Mutex::new(()),
         }
     }
 
-    /// Makes the host what the document says, and returns what the condition of the success says. When the host does
-    /// not get through its probes afterwards, the change is undone.
+    /// Applies a document, and returns the message of the success condition. If the host fails its probes afterwards,
+    /// the change is rolled back.
     ///
     /// # Errors
-    /// When the document is refused, the change fails, or the host was cut off by it: then the host is as before.
+    /// If the document is refused, the change fails, or the host was cut off: the host is then unchanged.
     pub async fn apply(&self, desired: &Value) -> Result<String, Failure> {
         self.apply_until(desired, pending()).await
     }
 
-    /// Like [`Self::apply`], until `superseded` ends: what is changed and not yet committed by then is rolled back, which
-    /// is a failure. Only the library's own work is not interrupted.
-    ///
-    /// # Errors
-    /// See [`Self::apply`].
+    /// Like [`Self::apply`], until `superseded` resolves: then an uncommitted change is rolled back, which is a
+    /// failure. The library's own work is not interrupted.
     pub(crate) async fn apply_until(
         &self,
         desired: &Value,
         superseded: impl Future<Output = ()>,
     ) -> Result<String, Failure> {
-        let _turn = self.turn.lock().await;
+        let _lock = self.lock.lock().await;
         self.change(desired, pin!(superseded)).await
     }
 
-    /// Like [`Self::apply`], unless that is no longer wanted when it is its turn: then nothing is done, and that is
-    /// `None`.
-    ///
-    /// # Errors
-    /// See [`Self::apply`].
+    /// Like [`Self::apply`], if `condition` holds once the pipeline is free. Otherwise nothing is changed, and the
+    /// result is `None`.
     pub(crate) async fn apply_if(
         &self,
         desired: &Value,
-        wanted: impl Future<Output = bool>,
+        condition: impl Future<Output = bool>,
     ) -> Option<Result<String, Failure>> {
-        let _turn = self.turn.lock().await;
-        if !wanted.await {
+        let _lock = self.lock.lock().await;
+        if !condition.await {
             return None;
         }
         Some(self.change(desired, pin!(pending())).await)
@@ -129,24 +123,24 @@ impl Pipeline {
             tracing::info!("{}", messages::EMPTY);
             return Ok(messages::SUCCESS.to_owned());
         }
-        // Whoever did not commit, did not want it: a handler that was killed, or somebody who tried something. What it
-        // did to the host must not decide what the host is asked for afterwards.
+        // An uncommitted change is one of a killed handler, or an experiment at a terminal. It must not influence the
+        // selection of probes.
         if engine.rollback().await.is_ok() {
-            tracing::info!("rolled back a change that nobody committed");
+            tracing::info!("rolled back an uncommitted change");
         }
-        let Chosen { probes, looks } = tokio::select! {
+        let Selection { probes, checks } = tokio::select! {
             biased;
-            () = &mut superseded => return Err(not_wanted()),
+            () = &mut superseded => return Err(superseded_failure()),
             chosen = prober.select(desired) => chosen,
         };
         let failed = |error: engine::Error| Failure::of(&error, desired);
         engine.apply(desired.clone()).await.map_err(failed)?;
         let passed = tokio::select! {
             biased;
-            passed = prober.pass(&probes, looks) => passed,
+            passed = prober.pass(&probes, checks) => passed,
             () = &mut superseded => {
-                tracing::info!("rolling back a change that is not wanted any more");
-                let mut failure = not_wanted();
+                tracing::info!("rolling back a superseded change");
+                let mut failure = superseded_failure();
                 self.roll_back(&mut failure.text).await;
                 return Err(failure);
             }
@@ -161,24 +155,24 @@ impl Pipeline {
         })
     }
 
-    /// Undoes a change that cut the host off, and waits until it is back.
+    /// Rolls back a change that cut the host off, and waits until the host passes its probes again.
     async fn undo(&self, why: &Failed, probes: &[Probe], desired: &Value) -> Failure {
         tracing::warn!(probe = %why.probe, cause = %why.cause, "rolling back");
         let mut text = messages::rolled_back(why);
         let mut has_api_server = self.roll_back(&mut text).await;
-        if has_api_server && let Err(still) = self.prober.pass(probes, LOOKS).await {
+        if has_api_server && let Err(still) = self.prober.pass(probes, CHECKS).await {
             text.push_str(&messages::not_settled(&still));
             has_api_server = !still.lost_api_server;
         }
         Failure {
             text: secrets::hidden_in(&text, desired),
-            // An API server that is there again without the change was lost by the change: another attempt would cut the
-            // host off again. One that stays away may have other reasons.
+            // If the API server is back without the change, the change cut the host off, and a retry would do it again.
+            // If it stays away, the cause may be another one.
             retry: !(why.lost_api_server && has_api_server),
         }
     }
 
-    /// Undoes a change; `false` when that fails, which `text` says then.
+    /// Rolls a change back. `false` if that fails, with the error appended to `text`.
     async fn roll_back(&self, text: &mut String) -> bool {
         let Err(error) = self.engine.rollback().await else {
             return true;
@@ -188,25 +182,25 @@ impl Pipeline {
         false
     }
 
-    /// What of the document the host does not have yet; an empty object when there is nothing to change.
+    /// The part of the document that the host lacks; an empty object if there is nothing to change.
     ///
     /// # Errors
-    /// When the document is refused, or the host's state can't be had.
+    /// If the document is refused, or the host cannot be read.
     pub async fn diff(&self, desired: &Value) -> Result<Value, Failure> {
         let diff = self.engine.diff(desired.clone()).await;
         diff.map_err(|error| Failure::of(&error, desired))
     }
 }
 
-/// A change that was given up.
-fn not_wanted() -> Failure {
+/// The failure of a superseded change.
+fn superseded_failure() -> Failure {
     Failure {
         text: messages::SUPERSEDED.to_owned(),
         retry: true,
     }
 }
 
-/// Whether a document asks for nothing.
+/// Whether a document is empty.
 pub fn is_empty(document: &Value) -> bool {
     match document {
         Value::Null => true,

@@ -1,10 +1,10 @@
-//! What ports of Linux bridges get unasked: all VLANs, tagged (nmstate §5.6).
+//! Default VLANs of ports of Linux bridges: all, tagged (nmstate §5.6).
 
 use serde_json::{Value, json};
 
-/// Lets every port of a Linux bridge that is up pass all VLANs, where the document does not say which. A port with
-/// `vlan: {}` passes none: that is how filtering is kept off.
-pub fn fill(document: &mut Value) {
+/// Makes every port without `vlan` of a Linux bridge that is up pass all VLANs. `vlan: {}` passes none, and keeps VLAN
+/// filtering off.
+pub(crate) fn fill(document: &mut Value) {
     let bridges = document
         .get_mut("interfaces")
         .and_then(Value::as_array_mut)
@@ -23,8 +23,8 @@ pub fn fill(document: &mut Value) {
     }
 }
 
-/// All VLANs that a port can have beside the first, tagged.
-pub fn all() -> Value {
+/// All tagged VLANs of a port, without the default VLAN 1.
+pub(crate) fn all() -> Value {
     json!({ "mode": "trunk", "trunk-tags": [{ "id-range": { "min": 2, "max": 4094 } }] })
 }
 
@@ -52,7 +52,7 @@ mod tests {
             {"name": "eth2", "vlan": {"mode": "access", "tag": 100}},
             {"name": "eth3", "vlan": {"mode": "trunk", "trunk-tags": [{"id-range": {"min": 2, "max": 4094}}]}}]}}]})
     )]
-    fn ports_without_vlans_get_all_of_them(#[case] mut document: Value, #[case] expected: Value) {
+    fn port_without_vlans_passes_all_vlans(#[case] mut document: Value, #[case] expected: Value) {
         super::fill(&mut document);
         assert_eq!(document, expected);
     }
@@ -71,7 +71,7 @@ mod tests {
     #[case::no_bridges(json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up"}]}))]
     #[case::empty(json!({}))]
     #[case::nothing(Value::Null)]
-    fn everything_else_stays(#[case] document: Value) {
+    fn other_interfaces_stay(#[case] document: Value) {
         let mut filled = document.clone();
         super::fill(&mut filled);
         assert_eq!(filled, document);

@@ -1,4 +1,4 @@
-//! The certificate manager of the webhook, outside OpenShift (nmstate §8): `webhook::manager` with our names.
+//! The webhook's certificate manager outside OpenShift (nmstate §8): `webhook::manager` with our names.
 
 use anyhow::Context as _;
 use kube_kit::{client, shutdown::Shutdown};
@@ -6,7 +6,7 @@ use webhook::manager::{self, Names, Settings};
 
 use crate::{Args, names, settings};
 
-/// What the objects are called.
+/// Names of the objects.
 pub const NAMES: Names = Names {
     configuration: names::WEBHOOK_CONFIGURATION,
     kinds: manager::MUTATING,
@@ -14,12 +14,12 @@ pub const NAMES: Names = Names {
     service: names::WEBHOOK_SERVICE,
 };
 
-/// What they are called in an installation whose names begin with something (nmstate §10.4).
+/// The names with the prefix of an installation (nmstate §10.4).
 fn names_with(prefix: Option<String>) -> Names {
     let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) else {
         return NAMES;
     };
-    // Once a process, and needed as long as it runs.
+    // Leaked once per process, and used until its end.
     let with = |name: &str| -> &'static str { Box::leak(format!("{prefix}-{name}").into_boxed_str()) };
     Names {
         configuration: with(NAMES.configuration),
@@ -32,7 +32,7 @@ fn names_with(prefix: Option<String>) -> Names {
 /// Runs until SIGTERM.
 ///
 /// # Errors
-/// When a variable is missing or makes no sense, or there is no way to the cluster.
+/// If a variable is missing or invalid, or the client of the cluster cannot be created.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let settings = Settings::read(settings::variable)?;

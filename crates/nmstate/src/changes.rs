@@ -1,12 +1,12 @@
-//! What may have changed on the host, told by those who know: the kernel and `NetworkManager`.
+//! Events of possible changes of the host, from the kernel and NetworkManager.
 //!
 //! ```text
 //! rtnetlink: links, addresses, routes ──┐
 //! NetworkManager: signals on the bus ───┴──> something changed
-//!                 its name on the bus ─────> it started: what failed without it is tried again
+//!                 its name on the bus ─────> it started: failed changes are retried
 //! ```
 //!
-//! Neighbours are left out: they come and go all the time, and no report has them.
+//! Neighbour events are ignored: they are frequent, and reports do not include neighbours.
 
 mod bus;
 mod kernel;
@@ -17,22 +17,22 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-pub use bus::{Bus, News};
+pub use bus::{Bus, Event};
 pub use kernel::Kernel;
 
 use crate::engine::Backend;
 
-/// Pauses before another attempt to listen: the first, and the longest. A bus that is back announces nothing,
-/// and a question costs next to nothing.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// A listener that worked for longer than this begins anew with the shortest pause.
+/// First and longest pause before a listener is opened again. The return of the bus causes no event, and an attempt is
+/// cheap.
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// A listener that worked for longer than this is reopened with the shortest pause.
 const STABLE: Duration = Duration::from_secs(60);
 
-/// Tells `changed` whenever something on the host may have changed, in the network namespace of the calling thread, and
-/// counts in `starts` whenever `NetworkManager` may have started. Never returns: a listener that fails is opened again.
+/// Notifies `changed` of each possible change of the host, in the network namespace of the calling thread, and counts
+/// in `starts` each possible start of NetworkManager. Never returns: a listener that fails is opened again.
 pub async fn follow(changed: Arc<Notify>, starts: Arc<watch::Sender<u64>>, backend: Backend) {
     let kernel = listen("the kernel", &changed, async || {
-        // What is done for one namespace alone, and at once.
+        // The socket opens synchronously, in the namespace of this thread.
         let mut kernel = Kernel::open()?;
         changed.notify_one();
         loop {
@@ -44,14 +44,14 @@ pub async fn follow(changed: Arc<Notify>, starts: Arc<watch::Sender<u64>>, backe
         if backend == Backend::NetworkManager {
             listen("NetworkManager", &changed, async || {
                 let mut bus = Bus::open(None).await?;
-                // It may have come back with its bus.
-                let mut news = News::Started;
+                // NetworkManager may have started together with its bus.
+                let mut event = Event::Started;
                 loop {
-                    if news == News::Started {
+                    if event == Event::Started {
                         starts.send_modify(|count| *count += 1);
                     }
                     changed.notify_one();
-                    news = bus.changed().await?;
+                    event = bus.changed().await?;
                 }
             })
             .await;
@@ -60,30 +60,30 @@ pub async fn follow(changed: Arc<Notify>, starts: Arc<watch::Sender<u64>>, backe
     tokio::join!(kernel, bus);
 }
 
-/// Listens again when listening ends; what happened in between may have changed something.
-async fn listen<F>(whom: &str, changed: &Notify, mut attempt: impl FnMut() -> F)
+/// Reopens a listener when it ends; something may have changed meanwhile.
+async fn listen<F>(source: &str, changed: &Notify, mut attempt: impl FnMut() -> F)
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    let (shortest, longest) = PAUSES;
+    let (shortest, longest) = RETRY_PAUSES;
     let mut pause = shortest;
-    let mut told = String::new();
+    let mut last_error = String::new();
     loop {
         let began = tokio::time::Instant::now();
         if let Err(error) = attempt().await {
             let error = format!("{error:#}");
-            // The same again at each attempt says nothing new.
-            if error == told {
-                tracing::debug!(whom, error, retry = ?pause, "cannot listen for changes");
+            // A repeated error is logged only at debug level.
+            if error == last_error {
+                tracing::debug!(source, error, retry = ?pause, "cannot listen for changes");
             } else {
-                tracing::warn!(whom, error, retry = ?pause, "cannot listen for changes");
-                told = error;
+                tracing::warn!(source, error, retry = ?pause, "cannot listen for changes");
+                last_error = error;
             }
         }
         changed.notify_one();
         if began.elapsed() > STABLE {
             pause = shortest;
-            told.clear();
+            last_error.clear();
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(longest);

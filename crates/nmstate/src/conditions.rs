@@ -1,13 +1,13 @@
-//! Conditions as this API has them: a plain list, in the order in which they were first set (nmstate §2.1).
+//! Conditions of this API: a plain list, in the order in which they were first set (nmstate §2.1).
 
 use k8s_openapi::jiff::Timestamp;
 use kube_kit::conditions::whole_seconds;
 use serde_json::{Value, json};
 
-pub use api::node_state::{Condition, Status};
+pub(crate) use api::node_state::{Condition, Status};
 
-/// Sets an aspect: a new one goes to the end of the list.
-pub fn set(
+/// Sets a condition; a new one is appended.
+pub(crate) fn set(
     conditions: &mut Vec<Condition>,
     kind: &str,
     status: Status,
@@ -37,8 +37,8 @@ pub fn set(
     });
 }
 
-/// Sets one condition among others of whatever form. `false` when nothing but the time would be different.
-pub fn put(
+/// Sets a condition in a list of any JSON values. `false` if only the times would change.
+pub(crate) fn put(
     conditions: &mut Vec<Value>,
     kind: &str,
     status: Status,
@@ -77,8 +77,8 @@ pub fn put(
     true
 }
 
-/// How an aspect is, if it was ever set.
-pub fn status(conditions: &[Condition], kind: &str) -> Option<Status> {
+/// The status of a condition, if it was ever set.
+pub(crate) fn status(conditions: &[Condition], kind: &str) -> Option<Status> {
     conditions
         .iter()
         .find(|condition| condition.kind == kind)
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transition_time_moves_with_the_status_and_the_heartbeat_always() {
+    fn transition_time_changes_with_the_status_only() {
         let at = |second| Timestamp::from_second(second).expect("a time");
         let mut conditions = Vec::new();
         set(&mut conditions, "Available", Status::Unknown, "", "", at(1));

@@ -1,51 +1,49 @@
-//! Hosts that drift from what policies made of them: compared now and then, told in a condition, repaired. Off unless
-//! an interval is asked for.
+//! Detects and repairs drift of the host from applied policies. Disabled without an interval.
 //!
 //! ```text
-//!   every interval: enactments of this node that are Available ──> diff ──> none: Drifted False
-//!                                                                   └── some: Drifted True, applied again
+//!   every interval: Available enactments of this node ──> diff ──> none: Drifted False
+//!                                                          └── some: Drifted True, applied again
 //! ```
 //!
-//! The same difference twice in a row is not repaired twice: somebody else wants it so, and two that take turns would
-//! never end.
+//! The same difference is not repaired twice in a row: another program wants it, and both would change it for ever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 use crate::apply::Pipeline;
 use crate::conditions::{self, Condition, Status};
 use crate::dry_run::summary;
 use crate::failure::Failure;
-use crate::handler::Shared;
 use crate::names::{self, condition};
-use crate::policy::ask::{self, patiently};
-use crate::policy::objects;
+use crate::objects;
+use crate::requests::{self, within_timeout};
 use crate::secrets;
+use crate::shared::Shared;
 
-/// Aspect of an enactment: whether the host differs from it.
-pub const DRIFTED: &str = "Drifted";
-/// The reasons of that aspect.
-pub mod reason {
-    /// The host is as the enactment says.
-    pub const IN_SYNC: &str = "InSync";
-    /// It was not, and is again.
-    pub const REPAIRED: &str = "Repaired";
-    /// It is not, and is about to be changed.
-    pub const DIFFERS: &str = "HostDiffers";
-    /// It is not, though it was changed the last time.
-    pub const COMES_BACK: &str = "ComesBack";
-    /// It is not, and could not be changed.
-    pub const FAILED: &str = "RepairFailed";
-    /// Nobody knows: its secrets are not remembered.
-    pub const HAS_SECRETS: &str = "HasSecrets";
+/// Condition type of an enactment: whether the host differs from it.
+pub(crate) const DRIFTED: &str = "Drifted";
+/// Reasons of that condition.
+pub(crate) mod reason {
+    /// The host has the desired state.
+    pub(crate) const IN_SYNC: &str = "InSync";
+    /// The host differed, and was repaired.
+    pub(crate) const REPAIRED: &str = "Repaired";
+    /// The host differs, and is about to be repaired.
+    pub(crate) const DIFFERS: &str = "HostDiffers";
+    /// The host differs again after a repair.
+    pub(crate) const COMES_BACK: &str = "ComesBack";
+    /// The host differs, and the repair failed.
+    pub(crate) const FAILED: &str = "RepairFailed";
+    /// The host cannot be compared: the enactment does not hold its secrets.
+    pub(crate) const HAS_SECRETS: &str = "HasSecrets";
 }
 
-/// An enactment that was applied, and says what.
+/// An enactment that was applied, with its desired state.
 #[derive(Clone, Debug, PartialEq)]
 struct Applied {
     name: String,
@@ -54,7 +52,7 @@ struct Applied {
 }
 
 impl Applied {
-    /// `None` for one that is not applied, or was only tried, or asks for nothing.
+    /// `None` for an enactment that is not applied, was a dry run, or has no desired state.
     fn of(enactment: &DynamicObject) -> Option<Self> {
         let status = &enactment.data["status"];
         let conditions = objects::readable_conditions(&status["conditions"]);
@@ -71,18 +69,18 @@ impl Applied {
     }
 }
 
-/// What is to be done about a difference.
+/// The reaction to a difference.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Step {
-    /// There is none.
+    /// There is no difference.
     None,
-    /// Apply the document again.
+    /// Apply the desired state again.
     Repair,
-    /// Nothing: that was done the last time, and it came back.
+    /// Only report it: it came back after the last repair.
     Leave,
 }
 
-/// Decides about a difference, knowing the one that was repaired the last time.
+/// Decides about a difference; `repaired` is the last one that was repaired.
 fn step(difference: &Value, repaired: Option<&Value>) -> Step {
     if summary(difference).is_none() {
         return Step::None;
@@ -93,8 +91,8 @@ fn step(difference: &Value, repaired: Option<&Value>) -> Step {
     Step::Repair
 }
 
-/// Compares until it is dropped, when an interval is asked for; else it ends at once.
-pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
+/// Compares at each interval; returns at once without an interval.
+pub(crate) async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
     let Some(interval) = shared.settings.drift else {
         return;
     };
@@ -106,7 +104,7 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
     };
     loop {
         tokio::time::sleep(interval).await;
-        if let Err(error) = drift.look().await {
+        if let Err(error) = drift.check().await {
             tracing::warn!(%error, "cannot compare the host with its enactments");
         }
     }
@@ -116,14 +114,14 @@ struct Drift {
     enactments: Api<DynamicObject>,
     node: String,
     pipeline: Arc<Pipeline>,
-    /// By enactment and generation: the difference that was repaired the last time.
+    /// The last repaired difference, by enactment and generation.
     repaired: BTreeMap<(String, i64), Value>,
 }
 
 impl Drift {
-    async fn look(&mut self) -> Result<(), ask::Error> {
+    async fn check(&mut self) -> Result<(), requests::Error> {
         let of_node = ListParams::default().labels(&format!("{}={}", names::NODE_LABEL, self.node));
-        let enactments = patiently(self.enactments.list(&of_node)).await?;
+        let enactments = within_timeout(self.enactments.list(&of_node)).await?;
         let applied: Vec<Applied> = enactments.items.iter().filter_map(Applied::of).collect();
         self.repaired.retain(|(name, generation), _| {
             applied
@@ -136,16 +134,19 @@ impl Drift {
         Ok(())
     }
 
-    async fn compare(&mut self, one: &Applied) -> Result<(), ask::Error> {
+    async fn compare(&mut self, one: &Applied) -> Result<(), requests::Error> {
         if secrets::has_hidden(&one.desired) {
-            // Applied without them, it would be another document.
-            let text = "not compared: the document has secrets, which the enactment does not hold";
-            return self.tell(one, Status::Unknown, reason::HAS_SECRETS, text).await;
+            // Applied without its secrets, it would be another desired state.
+            let text = "not compared: the desired state has secrets, which the enactment does not hold";
+            return self.report(one, Status::Unknown, reason::HAS_SECRETS, text).await;
         }
         let difference = match self.pipeline.diff(&one.desired).await {
             Ok(difference) => difference,
             Err(Failure { text, .. }) => {
-                tracing::warn!(enactment = one.name, "cannot compare the host with it: {text}");
+                tracing::warn!(
+                    enactment = one.name,
+                    "cannot compare the host with the enactment: {text}"
+                );
                 return Ok(());
             }
         };
@@ -154,45 +155,51 @@ impl Drift {
         match step(&difference, self.repaired.get(&key)) {
             Step::None => {
                 self.repaired.remove(&key);
-                self.tell(one, Status::False, reason::IN_SYNC, "").await
+                self.report(one, Status::False, reason::IN_SYNC, "").await
             }
             Step::Leave => {
                 let text = format!("the host differs again after it was repaired: {parts}");
-                self.tell(one, Status::True, reason::COMES_BACK, &text).await
+                self.report(one, Status::True, reason::COMES_BACK, &text).await
             }
             Step::Repair => {
                 let text = format!("the host differs: {parts}");
                 tracing::info!(enactment = one.name, "{text}");
-                self.tell(one, Status::True, reason::DIFFERS, &text).await?;
+                self.report(one, Status::True, reason::DIFFERS, &text).await?;
                 match self.pipeline.apply_if(&one.desired, self.is_current(one)).await {
-                    // Its policy is being applied: whatever comes of that is told elsewhere.
+                    // The policy is being applied, and reports its own result.
                     None => Ok(()),
                     Some(Ok(_)) => {
                         self.repaired.insert(key, difference);
                         let text = format!("the host differed and was repaired: {parts}");
-                        self.tell(one, Status::False, reason::REPAIRED, &text).await
+                        self.report(one, Status::False, reason::REPAIRED, &text).await
                     }
                     Some(Err(failure)) => {
                         let text = format!("the host differs: {parts}; it could not be repaired: {failure}");
-                        self.tell(one, Status::True, reason::FAILED, &text).await
+                        self.report(one, Status::True, reason::FAILED, &text).await
                     }
                 }
             }
         }
     }
 
-    /// Whether the enactment is still what it was. Whoever is about to apply a policy says so in its enactment first,
-    /// so that nothing old is applied over something new.
+    /// Whether the enactment is unchanged. The controller writes an enactment before it applies its policy, so that
+    /// drift never applies an earlier desired state over a newer one.
     async fn is_current(&self, one: &Applied) -> bool {
-        match patiently(self.enactments.get(&one.name)).await {
+        match within_timeout(self.enactments.get(&one.name)).await {
             Ok(now) => Applied::of(&now).as_ref() == Some(one),
             Err(_) => false,
         }
     }
 
-    /// Writes the aspect, where it is another one and the enactment is still what it was.
-    async fn tell(&self, one: &Applied, status: Status, reason: &str, text: &str) -> Result<(), ask::Error> {
-        let Some(mut enactment) = patiently(self.enactments.get_opt(&one.name)).await? else {
+    /// Writes the condition, if it differs and the enactment is unchanged.
+    async fn report(
+        &self,
+        one: &Applied,
+        status: Status,
+        reason: &str,
+        text: &str,
+    ) -> Result<(), requests::Error> {
+        let Some(mut enactment) = within_timeout(self.enactments.get_opt(&one.name)).await? else {
             return Ok(());
         };
         if Applied::of(&enactment).as_ref() != Some(one) {
@@ -204,21 +211,19 @@ impl Drift {
         }
         conditions::set(&mut conditions, DRIFTED, status, reason, text, Timestamp::now());
         enactment.data["status"]["conditions"] = objects::json(&conditions);
-        let params = PostParams::default();
-        let written = self.enactments.replace_status(&one.name, &params, &enactment);
-        match patiently(written).await {
-            // Whoever was faster knows better; the next look tells the rest.
+        match requests::write_status(&self.enactments, &enactment).await {
+            // The other writer has newer knowledge; the next check reports the rest.
             Err(error) if error.is(409) || error.is(404) => Ok(()),
             other => other.map(drop),
         }
     }
 }
 
-/// Whether there is something to write. An enactment that never drifted says nothing about it.
+/// Whether there is something to write. An enactment that never drifted has no such condition.
 fn changes(conditions: &[Condition], status: Status, reason: &str, text: &str) -> bool {
     match conditions.iter().find(|condition| condition.kind == DRIFTED) {
         None => status != Status::False,
-        // That it was repaired stays until it drifts again.
+        // The reason Repaired stays until the next drift.
         Some(now) if now.reason == reason::REPAIRED && reason == reason::IN_SYNC => false,
         Some(now) => now.status != status || now.reason != reason || now.message != text,
     }

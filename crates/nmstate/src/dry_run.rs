@@ -1,4 +1,4 @@
-//! Policies that are only tried: the enactment says what would change, and nothing is applied.
+//! Dry runs of policies: the enactment says what would change, and nothing is applied.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,30 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::{apply, secrets};
 
-/// Interfaces that are named in one line.
+/// Maximum number of interfaces named in a message.
 const NAMES: usize = 8;
 
-/// What a policy would do to this host.
+/// Result of a dry run on this host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// What the host does not have yet, for `status.diff` of the enactment; an empty object when nothing would change.
+    /// The part of the desired state that the host lacks, for `status.diff` of the enactment; empty if nothing would
+    /// change.
     pub diff: Value,
     /// The same in one line, for the condition.
     pub message: String,
 }
 
-/// Whether a policy with these annotations is only to be tried.
-pub fn asked(annotations: &BTreeMap<String, String>) -> bool {
+/// Whether a policy's annotations request a dry run.
+pub fn is_requested(annotations: &BTreeMap<String, String>) -> bool {
     annotations
         .get(crate::names::DRY_RUN)
         .is_some_and(|value| value == "true")
 }
 
-/// Finds out what a rendered document would change.
+/// Determines what a rendered document would change.
 ///
 /// # Errors
-/// When the document is refused, or the host's state can't be had.
+/// If the document is refused, or the host cannot be read.
 pub async fn outcome(engine: &Engine, desired: &Value) -> Result<Outcome, Failure> {
     let diff = if apply::is_empty(desired) {
         json!({})
@@ -53,10 +54,10 @@ fn message(diff: &Value) -> String {
     }
 }
 
-/// What a difference is about: its interfaces by name, of the rest the sections. `None` when there is none.
+/// The interfaces of a difference by name, and its other sections. `None` if there is no difference.
 pub(crate) fn summary(diff: &Value) -> Option<String> {
     let sections = diff.as_object().into_iter().flatten();
-    // An empty configuration of name servers is a wish too, that there be none.
+    // A name server configuration with empty lists removes all name servers.
     let is_there = |section: &Value| match section {
         Value::Null => false,
         Value::Array(items) => !items.is_empty(),
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_fits_a_line() {
+    fn summary_fits_one_line() {
         assert_eq!(message(&json!({})), "dry run: nothing would change");
         assert_eq!(
             message(&json!({"interfaces": []})),
@@ -117,16 +118,16 @@ mod tests {
     }
 
     #[test]
-    fn only_true_asks_for_it() {
+    fn dry_run_needs_the_value_true() {
         let annotations = |value: &str| [("nmstate.io/dry-run".to_owned(), value.to_owned())].into();
-        assert!(asked(&annotations("true")));
-        assert!(!asked(&annotations("false")));
-        assert!(!asked(&BTreeMap::new()));
+        assert!(is_requested(&annotations("true")));
+        assert!(!is_requested(&annotations("false")));
+        assert!(!is_requested(&BTreeMap::new()));
     }
 
     #[tokio::test]
-    async fn the_difference_is_told_without_secrets() {
-        let (engine, mut requests) = Engine::asked();
+    async fn dry_run_hides_secrets() {
+        let (engine, mut requests) = Engine::channel();
         tokio::spawn(async move {
             while let Some(request) = requests.recv().await {
                 if let crate::engine::Request::Diff(desired, back) = request {

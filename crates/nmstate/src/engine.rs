@@ -1,5 +1,5 @@
-//! The engine: the nmstate library on a thread of its own, because what it does can't move between threads and must
-//! never be done twice at a time (nmstate §4).
+//! The engine: the nmstate library on a thread of its own, because its futures cannot move between threads, and only
+//! one request may run at a time (nmstate §4).
 //!
 //! ```text
 //! handler ── Request ──> thread: nmstate ──> NetworkManager, kernel, OVSDB
@@ -32,47 +32,47 @@ use tokio::sync::{mpsc, oneshot};
 
 use pending::Pending;
 
-/// Kind of an error: a document that is none, and will not be one the next time.
+/// Error kind: a malformed document. A retry cannot help.
 pub const MALFORMED: &str = "Malformed";
-/// Kind of an error: a mistake in a document. A host can cause them too, but not while nothing is changed yet.
+/// Error kind: an invalid document. The host can cause it too, but not while it is unchanged.
 pub const INVALID: &str = "InvalidArgument";
-/// Kind of an error: a mistake in a capture.
+/// Error kind: an invalid capture.
 pub const POLICY_ERROR: &str = "PolicyError";
-/// Kind of an error: this library can't do it on any host.
+/// Error kind: the library does not support it on any host.
 pub const NOT_IMPLEMENTED: &str = "NotImplementedError";
-/// Kind of an error: hosts of this kind can't do it.
+/// Error kind: this kind of host does not support it.
 pub const NOT_SUPPORTED: &str = "NotSupportedError";
-/// Kind of an error: what configures the host failed, or is not there.
+/// Error kind: the program that configures the host failed, or is missing.
 pub const PLUGIN_FAILURE: &str = "PluginFailure";
-/// Kind of an error: a mistake of ours.
+/// Error kind: a defect of this program.
 pub const BUG: &str = "Bug";
-/// Kind of an error: there is nothing to undo.
+/// Error kind: there is no uncommitted change.
 pub const NOTHING_PENDING: &str = "NothingPending";
 
-/// How hosts are configured.
+/// What configures the host.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Backend {
-    /// By NetworkManager: what is configured lasts, and has checkpoints.
+    /// NetworkManager: configuration is persistent, and has checkpoints.
     #[default]
     NetworkManager,
-    /// By the kernel alone: nothing lasts beyond a restart of the host.
+    /// The kernel alone: configuration ends with a reboot.
     Kernel,
 }
 
-/// The library refused, or the host did.
+/// An error of the library.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{text}")]
 pub struct Error {
-    /// What kind of error the library calls it, such as `InvalidArgument`.
+    /// The library's kind of error, such as `InvalidArgument`.
     pub kind: String,
-    /// All of it, as the library shows it: the kind, the text, for expressions the place of the mistake too.
+    /// The library's text: kind, message, and for expressions the position of the mistake.
     pub text: String,
-    /// What the library logged meanwhile, the last lines of it.
+    /// The last lines that the library logged during the request.
     pub log: String,
 }
 
 impl Error {
-    /// An error of this kind, without a log.
+    /// An error without a log.
     pub(crate) fn new(kind: &str, text: impl Into<String>) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -82,88 +82,87 @@ impl Error {
     }
 }
 
-/// What works on the host.
+/// Versions of the programs that configure the host.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Versions {
-    /// The library's, as its tool prints it: `nmstatectl 2.2.62`.
+    /// Version of the library, as its tool prints it: `nmstatectl 2.2.62`.
     pub engine: String,
-    /// `NetworkManager`'s; none where it does not run.
+    /// Version of NetworkManager; `None` without NetworkManager.
     pub network_manager: Option<String>,
 }
 
-/// What policies are made of (nmstate §6).
+/// A policy's captures and desired state (nmstate §6).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Template {
     /// Expressions by name.
     pub capture: Map<String, Value>,
-    /// The document with references to what they find.
+    /// The desired state, with references to the captures.
     pub desired: Value,
-    /// What they found before, by name; then they are not evaluated again.
+    /// Earlier results of the captures, by name; they are not evaluated again.
     pub captured: Map<String, Value>,
 }
 
-/// A template that was filled in.
+/// A template with all references filled in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filled {
-    /// The document.
+    /// The desired state.
     pub desired: Value,
-    /// What the expressions found, by name.
+    /// Results of the captures, by name.
     pub captured: Map<String, Value>,
 }
 
-/// What the thread is asked for, each with the way back. Documents are what the library calls a network state, as JSON.
+/// A request to the engine's thread, with the channel of the answer. Documents are the library's network states, as
+/// JSON.
 #[derive(Debug)]
 pub enum Request {
-    /// What works on the host.
+    /// Reads the versions.
     Versions(oneshot::Sender<Result<Versions, Error>>),
-    /// The state of the host, complete, with secrets hidden.
+    /// Reads the complete state of the host, with secrets hidden.
     Report(oneshot::Sender<Result<Value, Error>>),
-    /// Fills in a template by the host's state.
+    /// Fills in a template for the state of the host.
     Fill(Template, oneshot::Sender<Result<Filled, Error>>),
     /// Names of the features that a document uses (nmstate §4.4).
     Features(Value, oneshot::Sender<Result<Vec<String>, Error>>),
-    /// What of a document the host does not have yet; empty when there is nothing to change.
+    /// The part of a desired state that the host lacks; empty if there is nothing to change.
     Diff(Value, oneshot::Sender<Result<Value, Error>>),
-    /// Makes the host what the document says, until it is committed or rolled back. What could not be done is rolled
-    /// back by then.
+    /// Applies a desired state, until it is committed or rolled back. A failure is already rolled back.
     Apply(Value, oneshot::Sender<Result<(), Error>>),
-    /// Keeps what was applied.
+    /// Commits the change.
     Commit(oneshot::Sender<Result<(), Error>>),
-    /// Undoes what was applied and not committed, by whomever. An error when there is nothing of the kind.
+    /// Rolls back the uncommitted change, of any client. An error if there is none.
     Rollback(oneshot::Sender<Result<(), Error>>),
-    /// Undoes what this engine applied and did not commit, if there is anything of the kind. It does nothing after
-    /// that.
-    Leave(oneshot::Sender<Result<(), Error>>),
-    /// What people at a terminal ask for.
+    /// Rolls back the uncommitted change of this engine, if there is one, and ends the thread.
+    Close(oneshot::Sender<Result<(), Error>>),
+    /// Serves a person at a terminal.
     Tool(Tool, oneshot::Sender<Result<Value, Error>>),
 }
 
-/// The way to the engine's thread.
+/// Sends requests to the engine's thread.
 #[derive(Clone, Debug)]
 pub struct Engine {
     requests: mpsc::UnboundedSender<Request>,
 }
 
 impl Engine {
-    /// Starts the thread with the library on it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// When there can't be a thread, or it can't wait for the network.
+    /// If the thread or its runtime cannot be created.
     pub fn start(backend: Backend) -> io::Result<Self> {
         Self::begin(Pending::new(backend, None), backend)
     }
 
-    /// Starts the thread with the library on it, for the one that changes this host: how to undo what is under way is
-    /// kept in `directory` too, and what a predecessor did not commit is undone first.
+    /// Starts the thread of the handler, which changes this host: undo records are stored in `directory` too, and an
+    /// uncommitted change of a previous handler is rolled back first.
     ///
     /// # Errors
-    /// When there can't be a thread, or it can't wait for the network.
+    /// If the thread or its runtime cannot be created.
     pub fn start_in(backend: Backend, directory: &Path) -> io::Result<Self> {
         Self::begin(Pending::new(backend, Some(directory.to_owned())), backend)
     }
 
     fn begin(pending: Pending, backend: Backend) -> io::Result<Self> {
-        let (engine, requests) = Self::asked();
+        let (engine, requests) = Self::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -173,63 +172,63 @@ impl Engine {
         Ok(engine)
     }
 
-    /// An engine whose requests somebody else answers: tests and simulations.
-    pub fn asked() -> (Self, mpsc::UnboundedReceiver<Request>) {
-        let (requests, asked) = mpsc::unbounded_channel();
-        (Self { requests }, asked)
+    /// An engine and the receiver of its requests, for tests and simulations.
+    pub fn channel() -> (Self, mpsc::UnboundedReceiver<Request>) {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        (Self { requests }, receiver)
     }
 
     /// See [`Request::Versions`].
     pub async fn versions(&self) -> Result<Versions, Error> {
-        self.ask(Request::Versions).await
+        self.request(Request::Versions).await
     }
 
     /// See [`Request::Report`].
     pub async fn report(&self) -> Result<Value, Error> {
-        self.ask(Request::Report).await
+        self.request(Request::Report).await
     }
 
     /// See [`Request::Fill`].
     pub async fn fill(&self, template: Template) -> Result<Filled, Error> {
-        self.ask(|back| Request::Fill(template, back)).await
+        self.request(|back| Request::Fill(template, back)).await
     }
 
     /// See [`Request::Features`].
     pub async fn features(&self, desired: Value) -> Result<Vec<String>, Error> {
-        self.ask(|back| Request::Features(desired, back)).await
+        self.request(|back| Request::Features(desired, back)).await
     }
 
     /// See [`Request::Diff`].
     pub async fn diff(&self, desired: Value) -> Result<Value, Error> {
-        self.ask(|back| Request::Diff(desired, back)).await
+        self.request(|back| Request::Diff(desired, back)).await
     }
 
     /// See [`Request::Apply`].
     pub async fn apply(&self, desired: Value) -> Result<(), Error> {
-        self.ask(|back| Request::Apply(desired, back)).await
+        self.request(|back| Request::Apply(desired, back)).await
     }
 
     /// See [`Request::Commit`].
     pub async fn commit(&self) -> Result<(), Error> {
-        self.ask(Request::Commit).await
+        self.request(Request::Commit).await
     }
 
     /// See [`Request::Rollback`].
     pub async fn rollback(&self) -> Result<(), Error> {
-        self.ask(Request::Rollback).await
+        self.request(Request::Rollback).await
     }
 
-    /// See [`Request::Leave`].
-    pub async fn leave(&self) -> Result<(), Error> {
-        self.ask(Request::Leave).await
+    /// See [`Request::Close`].
+    pub async fn close(&self) -> Result<(), Error> {
+        self.request(Request::Close).await
     }
 
     /// See [`Tool`].
     pub async fn tool(&self, tool: Tool) -> Result<Value, Error> {
-        self.ask(|back| Request::Tool(tool, back)).await
+        self.request(|back| Request::Tool(tool, back)).await
     }
 
-    async fn ask<T>(
+    async fn request<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
     ) -> Result<T, Error> {

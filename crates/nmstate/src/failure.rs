@@ -1,16 +1,16 @@
-//! What is told about a change that could not be made (nmstate §2.4, §5.6): the root cause first, then no more of the
-//! log than helps, and no secret anywhere.
+//! Errors of failed changes, for conditions (nmstate §2.4, §5.6): the root cause first, then the end of the log, and no
+//! secrets.
 
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::{engine, secrets};
 
-/// The longest root cause, in bytes: verification compares whole interfaces.
+/// Maximum length of the root cause in bytes: verification compares whole interfaces.
 const CAUSE: usize = 2048;
-/// The most that is told of the log, in bytes.
+/// Maximum length of the log in bytes.
 const LOG: usize = 1024;
-/// Kinds of errors that the same document will always meet.
+/// Kinds of errors that a retry of the same document cannot avoid.
 const FINAL: [&str; 4] = [
     engine::MALFORMED,
     engine::POLICY_ERROR,
@@ -18,18 +18,18 @@ const FINAL: [&str; 4] = [
     engine::NOT_SUPPORTED,
 ];
 
-/// A change that could not be made.
+/// A failed change.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{text}")]
 pub struct Failure {
-    /// Why, for the condition: the root cause first, bounded, without secrets.
+    /// Text of the condition: the root cause first, bounded, without secrets.
     pub text: String,
-    /// Whether another attempt at the same document makes sense.
+    /// Whether a retry with the same document may succeed.
     pub retry: bool,
 }
 
 impl Failure {
-    /// What the engine said about a document.
+    /// The failure of an engine's error about a document.
     pub fn of(error: &engine::Error, desired: &Value) -> Self {
         let mut text = start(&error.text, CAUSE);
         let log = end(&error.log, LOG);
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// What the engine said about a document while nothing was changed yet.
+    /// The same while the host is unchanged: an invalid document is final.
     pub fn of_unchanged(error: &engine::Error, desired: &Value) -> Self {
         let failure = Self::of(error, desired);
         Self {
@@ -53,7 +53,7 @@ impl Failure {
     }
 }
 
-/// The start of a text, cut where it gets longer than so many bytes.
+/// The start of a text, at most `most` bytes.
 pub(crate) fn start(text: &str, most: usize) -> String {
     let text = text.trim();
     if text.len() <= most {
@@ -63,7 +63,7 @@ pub(crate) fn start(text: &str, most: usize) -> String {
     format!("{kept}… ({} more bytes)", text.len() - kept.len())
 }
 
-/// The last whole lines of a text.
+/// The last whole lines of a text, at most `most` bytes.
 fn end(text: &str, most: usize) -> String {
     let text = text.trim();
     if text.len() <= most {
@@ -71,7 +71,7 @@ fn end(text: &str, most: usize) -> String {
     }
     let from = text.ceil_char_boundary(text.len() - most);
     let tail = &text[from..];
-    // A line that is cut says little; one that is the whole tail has to do.
+    // A partial line is dropped unless it is the only one.
     let tail = tail.split_once('\n').map_or(tail, |(_, lines)| lines);
     format!("…\n{tail}")
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_cause_comes_first_and_both_are_bounded() {
+    fn failure_starts_with_the_cause_and_is_bounded() {
         let short = Failure::of(
             &error("PluginFailure", "no such device", "one\ntwo"),
             &Value::Null,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_stay_out_of_the_cause_and_of_the_log() {
+    fn secrets_are_hidden_in_cause_and_log() {
         let desired = json!({"interfaces": [{"name": "eth1", "802.1x": {"password": "hunter2"}}]});
         let failure = Failure::of(&error("Bug", "bad hunter2", "sent hunter2"), &desired);
         assert_eq!(
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_same_document_will_always_meet_is_not_tried_again() {
+    fn final_kinds_of_errors_are_not_retried() {
         for (kind, retry) in [
             ("Malformed", false),
             ("PolicyError", false),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_the_document_is_final_while_nothing_is_changed() {
+    fn invalid_document_is_final_while_the_host_is_unchanged() {
         let retry = |kind: &str| {
             let error = engine::Error {
                 kind: kind.to_owned(),

@@ -1,16 +1,16 @@
-//! What of a host's state is published (nmstate §5.3).
+//! The published part of a host's state (nmstate §5.3).
 //!
 //! ```text
 //! engine's report ──> sections ──> interfaces kept ──> routes through them ──> NodeNetworkState
 //! ```
 
-pub mod names;
+pub(crate) mod names;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// What of the engine's report is published: interfaces whose names are `hidden` are not.
+/// The published part of the engine's report, without interfaces whose names are `hidden`.
 pub fn report(state: Value, hidden: impl Fn(&str) -> bool) -> Value {
     let Value::Object(mut state) = state else {
         return state;
@@ -52,7 +52,7 @@ fn name(interface: &Value) -> Option<&str> {
     interface["name"].as_str()
 }
 
-/// Timers and life times count down all the time.
+/// Removes timers and lifetimes, which count down all the time.
 fn without_what_always_changes(interface: &mut Value) {
     if interface["type"] == "linux-bridge"
         && let Some(options) = interface.pointer_mut("/bridge/options")

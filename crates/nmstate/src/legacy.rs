@@ -1,4 +1,4 @@
-//! The original design of 2018 and 2019, served beside today's (nmstate §3).
+//! The original design of 2018 and 2019, served beside the present one (nmstate §3).
 //!
 //! ```text
 //!   NodeNetworkState.spec.desiredState ──> node_state ──┐
@@ -7,13 +7,13 @@
 //!                                        └──> auto_bond
 //! ```
 
-pub mod auto_bond;
-pub mod matching;
+mod auto_bond;
+pub(crate) mod matching;
 mod messages;
 pub mod node_state;
-pub mod normalise;
-pub mod policy;
-pub mod render;
+pub(crate) mod normalise;
+pub(crate) mod policy;
+mod render;
 
-pub use policy::{is_about_neighbours, max_unavailable, priority};
+pub use policy::{max_unavailable, needs_lldp, priority};
 pub use render::document;

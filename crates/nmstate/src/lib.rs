@@ -1,4 +1,4 @@
-//! Node network state: what nodes' networks are, and what policies make of them (`docs/behaviour/nmstate.md`).
+//! Node network state: reports of the nodes' networks, and policies that change them (`docs/behaviour/nmstate.md`).
 //!
 //! ```text
 //!   NMState ──> operator ──> handler on every node, webhook, metrics, cert-manager
@@ -9,37 +9,41 @@
 //!        └── status <── NodeNetworkConfigurationEnactment ┘
 //! ```
 //!
-//! Whatever reads or changes the host's configuration goes through the [`engine`], one thread with the nmstate library on
-//! it. [`probes`] and [`changes`] have sockets of their own: they ask others, and listen.
+//! All reads and changes of the host's configuration go through the [`engine`], one thread with the nmstate library.
+//! The exceptions have sockets of their own: `probes` query network services, and [`changes`] listens for events.
 
 pub mod apply;
-pub mod bridge_vlans;
+mod bridge_vlans;
 pub mod cert_manager;
 pub mod changes;
-pub mod conditions;
-pub mod drift;
+mod conditions;
+mod drift;
 pub mod dry_run;
 pub mod engine;
 pub mod failure;
 pub mod filter;
 pub mod handler;
+mod jitter;
 pub mod legacy;
 pub mod metrics;
-pub mod names;
-pub mod nmstatectl;
-pub mod node_lock;
+mod names;
+mod nmstatectl;
+mod node_lock;
+mod objects;
 pub mod operator;
 pub mod policy;
 pub mod preview;
-pub mod probes;
+mod probes;
 pub mod render;
-pub mod reporter;
-pub mod secrets;
-pub mod settings;
-pub mod tls_profile;
-pub mod variables;
+mod reporter;
+mod requests;
+mod secrets;
+mod settings;
+mod shared;
+mod tls_profile;
+mod variables;
 pub mod webhook;
-pub mod yaml;
+mod yaml;
 
 mod program_name;
 mod routes;
@@ -54,7 +58,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use kube_kit::process;
 
-/// The node state programs
+/// Node network state of Kubernetes nodes
 #[derive(Debug, Parser)]
 #[command(name = "weft-nmstate", version, arg_required_else_help = true)]
 struct Cli {
@@ -64,24 +68,24 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Report what this node's network is, and make it what policies say
+    /// Report this node's network, and apply policies to it
     Handler(Args),
-    /// Report and apply once, and end
+    /// Report and apply policies once, and exit
     Client(Args),
-    /// Deploy the other programs for an `NMState`
+    /// Deploy the handler, the webhook and the metrics for an `NMState`
     Operator(Args),
-    /// Admit policies
+    /// Serve the admission webhook of policies
     Webhook(Args),
-    /// Keep the certificates of the webhook
+    /// Issue and rotate the webhook's certificates
     CertManager(Args),
     /// Export metrics of all nodes
     Metrics(Args),
-    /// Say whether the handler beside this is ready, for its probe
+    /// Check whether the handler in this container is ready, for its probe
     Healthy {
-        /// What the handler writes when it is ready, if not where this program would write it
+        /// File that the handler creates when it is ready (default: `$WEFT_NMSTATE_READY_FILE` or `/tmp/healthy`)
         file: Option<PathBuf>,
     },
-    /// Show and change this host's network, as nmstatectl does
+    /// Show and change this host's network, like nmstatectl
     #[command(disable_help_flag = true)]
     Nmstatectl(Rest),
     /// Show what a policy would change, without changing anything
@@ -89,24 +93,24 @@ enum Command {
     Preview(Rest),
 }
 
-/// Arguments that the command reads itself.
+/// Arguments that the command parses itself.
 #[derive(Debug, clap::Args)]
 struct Rest {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-/// Whether a program that was started under this name is one of these.
+/// Whether a program of this name is one of these.
 pub fn is_meant(program: &Path) -> bool {
     program_name::is_meant(program)
 }
 
-/// Runs the program that name, arguments and environment ask for.
+/// Runs the program that name, arguments and environment select.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(program_name::rewrite(argv, settings::is_set)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Whoever closed the output has no need of the text.
+            // A closed output is no error.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
         }
@@ -125,8 +129,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Nmstatectl(rest) => return Ok(nmstatectl::run(&rest.arguments)),
         Command::Preview(rest) => return Ok(preview::run(&rest.arguments)),
         Command::Healthy { file } => {
-            let usual = || Settings::read(settings::variable).ready_file;
-            let file = file.clone().unwrap_or_else(usual);
+            let default = || Settings::read(settings::variable).ready_file;
+            let file = file.clone().unwrap_or_else(default);
             return Ok(ExitCode::from(u8::from(!file.exists())));
         }
         Command::Handler(args)

@@ -1,4 +1,5 @@
-//! The programs of the node state alone, for the tests of this crate: in the image they are names and commands of `weft`.
+//! The programs of the node state as a binary, for the tests of this crate; the image has them as names and commands of
+//! `weft`.
 //!
 //! ```text
 //! argv[0], RUN_* ──> which program ──> clap ──> its run(args)

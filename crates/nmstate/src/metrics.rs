@@ -1,16 +1,16 @@
 //! Metrics of all nodes, policies and enactments (nmstate §9).
 //!
 //! ```text
-//! NodeNetworkState, policies, enactments ──> watches: of each object what counts ──> Figures
-//!                                                                                       │
-//! Prometheus ── HTTPS /metrics ──────────────────────────────────────────────────> Collector
+//! NodeNetworkState, policies, enactments ──> watches: the counted parts of each object ──> Snapshot
+//!                                                                                             │
+//! Prometheus ── HTTPS /metrics ──────────────────────────────────────────────────────> SnapshotCollector
 //! ```
 //!
-//! Whatever is told is counted when somebody asks: so there are never figures of what is gone. What has not been listed
-//! yet is not told, rather than told as nothing.
+//! Metrics are counted at each scrape, so that deleted objects leave no series. A kind that is not listed yet has no
+//! metrics, rather than zeros.
 
-pub mod figures;
-pub mod wire;
+mod counts;
+mod wire;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -33,18 +33,18 @@ use serde_json::json;
 
 use crate::names::{self, env};
 use crate::{Args, settings, tls_profile};
-use figures::{Enactment, Figures, Policy, Report};
+use counts::{EnactmentCounts, PolicyCounts, ReportCounts, Snapshot};
 use wire::{NodeNetworkConfigurationPolicy, NodeNetworkState};
 
 #[cfg(test)]
 mod tests;
 
-/// States of nodes that are asked for at a time by the first list: one may have more than a megabyte.
+/// Page size of the first list of node states: one may exceed a megabyte.
 const STATES: u32 = 4;
-/// Policies or enactments that are asked for at a time.
+/// Page size of the first lists of policies and enactments.
 const POLICIES: u32 = 25;
 
-/// A figure: its name, and what it means.
+/// A metric family.
 #[derive(Clone, Copy, Debug)]
 struct Family {
     name: &'static str,
@@ -72,8 +72,8 @@ const ENACTMENT_STATUS: Family = Family {
     help: "Number of NodeNetworkConfigurationEnactments labeled by node and status condition",
 };
 
-/// The metric families as JSON: an array of objects with `name`, `help` and `type`, which for gauges is 1, as
-/// Prometheus' own model numbers them.
+/// The metric families as JSON: an array of objects with `name`, `help` and `type`; 1 is a gauge, as in Prometheus'
+/// data model.
 pub fn families() -> String {
     const GAUGE: u8 = 1;
     let families = [FEATURES, INTERFACES, ROUTES, POLICY_STATUS, ENACTMENT_STATUS];
@@ -81,26 +81,26 @@ pub fn families() -> String {
     json!(families).to_string()
 }
 
-/// Where, as whom and to whom to serve.
+/// Settings of the metrics server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen.
+    /// Address to listen on.
     pub bind: Bind,
-    /// Directory with `tls.crt` and `tls.key`; `None`: the certificate is one of its own.
+    /// Directory of `tls.crt` and `tls.key`; `None` for a self-signed certificate.
     pub certificates: Option<PathBuf>,
-    /// The namespace that it runs in.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Versions, ciphers and groups.
+    /// TLS versions, ciphers and groups.
     pub profile: tls::Profile,
-    /// Whether only those are answered who may `get` the path.
+    /// Whether a client needs the right to `get` the path.
     pub guarded: bool,
 }
 
 impl Settings {
-    /// Reads the environment through `variable`.
+    /// Reads the settings through `variable`.
     ///
     /// # Errors
-    /// When the address is none, or on OpenShift the TLS profile can't be used.
+    /// If the address is invalid, or the TLS profile cannot be used.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let given = |name: &str| variable(name).filter(|value| !value.is_empty());
         let bind = given(env::METRICS_BIND_ADDRESS);
@@ -120,7 +120,7 @@ impl Settings {
 /// Runs until SIGTERM.
 ///
 /// # Errors
-/// When a variable makes no sense, it can't listen, or there is no way to the cluster.
+/// If a setting is invalid, the address is taken, or the client of the cluster cannot be created.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let settings = Settings::read(settings::variable)?;
@@ -132,38 +132,40 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Watches and their server, which run until they are stopped or dropped.
+/// The watches and the server. They run until they are stopped or dropped.
 #[derive(Debug)]
 pub struct Running {
     serving: Option<Serving>,
-    _reports: Watch<String, Report>,
-    _policies: Watch<String, Policy>,
-    _enactments: Watch<String, Enactment>,
+    _reports: Watch<String, ReportCounts>,
+    _policies: Watch<String, PolicyCounts>,
+    _enactments: Watch<String, EnactmentCounts>,
 }
 
 impl Running {
-    /// Starts both. `requests` are those of the client, and told too.
+    /// Starts both. `requests` are the metrics of the client.
     ///
     /// # Errors
-    /// When it can't listen, or TLS can't be set up.
+    /// If the address is taken, or TLS cannot be set up.
     pub async fn start(settings: Settings, client: Client, requests: &Requests) -> anyhow::Result<Self> {
-        let reports = follow(&client, STATES, |state: NodeNetworkState| Report::of(&state));
-        let policies = follow(&client, POLICIES, |policy: NodeNetworkConfigurationPolicy| {
-            Policy::of(&policy)
+        let reports = follow(&client, STATES, |state: NodeNetworkState| {
+            ReportCounts::of(&state)
         });
-        let enactments = follow(&client, POLICIES, Enactment::of);
+        let policies = follow(&client, POLICIES, |policy: NodeNetworkConfigurationPolicy| {
+            PolicyCounts::of(&policy)
+        });
+        let enactments = follow(&client, POLICIES, EnactmentCounts::of);
         let (states, all, each) = (reports.store(), policies.store(), enactments.store());
-        let source: Source = Arc::new(move || Figures {
-            reports: known(&states, |store| {
+        let source: Source = Arc::new(move || Snapshot {
+            reports: listed(&states, |store| {
                 let keys = store.keys().into_iter();
                 keys.filter_map(|node| Some((node.clone(), store.get(&node)?)))
                     .collect()
             }),
-            policies: known(&all, Store::values),
-            enactments: known(&each, Store::values),
+            policies: listed(&all, Store::values),
+            enactments: listed(&each, Store::values),
         });
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Told(source)));
+        registry.register_collector(Box::new(SnapshotCollector(source)));
         requests.register(&mut registry);
         Process.register(&mut registry);
         let mut router = serve::metrics(registry.into());
@@ -187,12 +189,12 @@ impl Running {
         })
     }
 
-    /// Where the metrics are, if anywhere.
+    /// Address of the server, unless it is disabled.
     pub fn address(&self) -> Option<SocketAddr> {
         self.serving.as_ref().map(Serving::address)
     }
 
-    /// Takes no more connections, and ends when the requests under way are answered.
+    /// Closes the listener, and waits for the current requests.
     pub async fn stop(self) {
         if let Some(serving) = self.serving {
             serving.stop().await;
@@ -200,7 +202,7 @@ impl Running {
     }
 }
 
-/// Follows all objects of a kind. Of each stays what is made of it.
+/// Watches all objects of a kind, and keeps their projections.
 fn follow<K, T>(client: &Client, page: u32, project: impl FnMut(K) -> T + Send + 'static) -> Watch<String, T>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
@@ -217,41 +219,41 @@ where
     .quiet()
 }
 
-/// What a store says, once all objects were listed.
-fn known<T, R>(store: &Store<String, T>, read: impl FnOnce(&Store<String, T>) -> R) -> Option<R> {
+/// The content of a store, once all objects are listed.
+fn listed<T, R>(store: &Store<String, T>, read: impl FnOnce(&Store<String, T>) -> R) -> Option<R> {
     store.is_synced().then(|| read(store))
 }
 
-/// Tells how things are; called at each scrape.
-type Source = Arc<dyn Fn() -> Figures + Send + Sync>;
+/// Takes a snapshot; called at each scrape.
+type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
-/// The figures, counted whenever somebody asks.
-struct Told(Source);
+/// Counts a snapshot at each scrape.
+struct SnapshotCollector(Source);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for SnapshotCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told")
+        f.write_str("SnapshotCollector")
     }
 }
 
-impl Collector for Told {
+impl Collector for SnapshotCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Figures {
+        let Snapshot {
             reports,
             policies,
             enactments,
         } = (self.0)();
         if let Some(enactments) = enactments {
-            let features = figures::features(&enactments).into_iter();
+            let features = counts::features(&enactments).into_iter();
             let features = features.map(|name| ([("name", name)], 1));
             family(&mut encoder, FEATURES, features)?;
-            let statuses = figures::enactments(&enactments).into_iter();
+            let statuses = counts::enactments(&enactments).into_iter();
             let statuses =
                 statuses.map(|((node, status), count)| ([("node", node), ("status", status)], count));
             family(&mut encoder, ENACTMENT_STATUS, statuses)?;
         }
         if let Some(policies) = policies {
-            let statuses = figures::policies(&policies).into_iter();
+            let statuses = counts::policies(&policies).into_iter();
             let statuses = statuses.map(|(status, count)| ([("status", status)], count));
             family(&mut encoder, POLICY_STATUS, statuses)?;
         }
@@ -274,7 +276,7 @@ impl Collector for Told {
     }
 }
 
-/// Tells a figure with all its series. Labels are in the order of their names.
+/// Encodes a family with its series. Labels are in the order of their names.
 fn family<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     Family { name, help }: Family,

@@ -1,4 +1,4 @@
-//! The command line of the engine, as probes and runbooks of established installations call it (nmstate §4.6).
+//! The engine's command line, as probes and runbooks of upstream's installations call it (nmstate §4.6).
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,11 +17,11 @@ use crate::engine::{self, Backend, Engine, Options, Tool};
 use crate::policy::enactment;
 use crate::settings::{self, Settings};
 
-/// Exit code of what was refused: the data were wrong, as sysexits says it.
+/// Exit code of refused data, as in sysexits.
 const REFUSED: u8 = 65;
-/// Exit code of a wrong command line.
+/// Exit code of an invalid command line.
 const WRONG_USAGE: u8 = 2;
-/// How long a change that is not committed stays, in seconds.
+/// Default time until an uncommitted change is rolled back, in seconds.
 const TIMEOUT: u32 = 60;
 
 /// Show and change the network of this host
@@ -35,10 +35,10 @@ struct Cli {
     /// Print the version
     #[arg(short = 'V', long)]
     version: bool,
-    /// Accepted: what is logged stands in errors
+    /// Accepted for compatibility; errors include the engine's log
     #[arg(short, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
-    /// Accepted: what is logged stands in errors
+    /// Accepted for compatibility; errors include the engine's log
     #[arg(short, global = true)]
     quiet: bool,
     #[command(subcommand)]
@@ -50,124 +50,124 @@ enum Command {
     /// Show the state of the network
     #[command(alias = "s")]
     Show {
-        /// This interface only, with its routes
+        /// Show this interface only, with its routes
         #[arg(value_name = "IFNAME")]
         interface: Option<String>,
-        /// JSON instead of YAML
+        /// Print JSON instead of YAML
         #[arg(long)]
         json: bool,
-        /// What the kernel knows, without NetworkManager
+        /// Read the kernel only, without NetworkManager
         #[arg(short, long)]
         kernel: bool,
-        /// Without what was leased or learned
+        /// Leave out leased and learned settings
         #[arg(short, long)]
         running_config: bool,
-        /// With passwords and keys
+        /// Include passwords and keys
         #[arg(short, long)]
         show_secrets: bool,
     },
-    /// Make the network what documents or policies say
+    /// Apply desired states or policies
     #[command(aliases = ["a", "set"])]
     Apply {
-        /// Files, one after the other [default: standard input]
+        /// Files, applied one after the other [default: standard input]
         #[arg(value_name = "FILE")]
         files: Vec<String>,
-        /// By the kernel alone: nothing lasts, nothing is rolled back
+        /// Configure the kernel only: the change is not persistent, and not rolled back
         #[arg(short, long)]
         kernel: bool,
-        /// Do not check that the host became what was asked for
+        /// Do not verify the result
         #[arg(long)]
         no_verify: bool,
-        /// Undo the change when the time is over, unless it is committed
+        /// Roll the change back after the timeout, unless it is committed
         #[arg(long)]
         no_commit: bool,
-        /// That time, in seconds
+        /// Timeout of --no-commit, in seconds
         #[arg(short, long, default_value_t = TIMEOUT)]
         timeout: u32,
-        /// Forget the change with the next start of the host
+        /// Drop the change at the next boot
         #[arg(long)]
         memory_only: bool,
-        /// Reset what is not said of an interface
+        /// Reset unmentioned settings of each interface
         #[arg(long)]
         override_iface: bool,
         /// Print passwords and keys
         #[arg(short, long)]
         show_secrets: bool,
     },
-    /// Keep what was applied without commit
+    /// Commit a change that was applied with --no-commit
     Commit {
-        /// The checkpoint [default: the last one]
+        /// Checkpoint [default: the last one]
         #[arg(default_value = "", hide_default_value = true)]
         checkpoint: String,
     },
-    /// Undo what was applied without commit
+    /// Roll back a change that was applied with --no-commit
     Rollback {
-        /// The checkpoint [default: the last one]
+        /// Checkpoint [default: the last one]
         #[arg(default_value = "", hide_default_value = true)]
         checkpoint: String,
     },
-    /// Print the document that a policy means
+    /// Print the desired state of a policy with captures filled in
     #[command(alias = "p")]
     Policy {
         /// Policy file
         #[arg(value_name = "FILE", default_value = STDIN)]
         file: String,
-        /// State that captures look at [default: that of this host]
+        /// State that captures are evaluated on [default: that of this host]
         #[arg(short, long, value_name = "FILE")]
         current: Option<String>,
-        /// What captures found before; they are not evaluated
+        /// Stored results of captures, which are not evaluated again
         #[arg(short = 'a', long, value_name = "FILE")]
         captured: Option<String>,
-        /// Write what captures found
+        /// Write the results of captures to this file
         #[arg(short, long, value_name = "FILE")]
         output_captured: Option<String>,
-        /// JSON instead of YAML
+        /// Print JSON instead of YAML
         #[arg(long)]
         json: bool,
     },
-    /// Print topologies and features that a document uses
+    /// Print topologies and features of a desired state
     #[command(alias = "st")]
     Statistic {
-        /// Document
+        /// File with the desired state
         #[arg(value_name = "FILE", default_value = STDIN)]
         file: String,
-        /// State before it [default: that of this host]
+        /// State before the change [default: that of this host]
         #[arg(short, long, value_name = "FILE")]
         current: Option<String>,
-        /// JSON instead of YAML
+        /// Print JSON instead of YAML
         #[arg(long)]
         json: bool,
     },
-    /// Print what undoes a document
+    /// Print the desired state that reverts another one
     #[command(name = "gr", aliases = ["gen-revert", "generate-revert"])]
     Revert {
-        /// Document
+        /// File with the desired state
         #[arg(value_name = "FILE", default_value = STDIN)]
         file: String,
-        /// State before it [default: that of this host]
+        /// State before the change [default: that of this host]
         #[arg(short, long, value_name = "FILE")]
         current: Option<String>,
-        /// JSON instead of YAML
+        /// Print JSON instead of YAML
         #[arg(long)]
         json: bool,
     },
-    /// Print files that configure a host so before it starts
+    /// Print configuration files for NetworkManager that yield a desired state
     #[command(name = "gc", alias = "gen-conf")]
     Configuration {
-        /// Document
+        /// File with the desired state
         #[arg(value_name = "FILE", default_value = STDIN)]
         file: String,
-        /// JSON instead of YAML
+        /// Print JSON instead of YAML
         #[arg(long)]
         json: bool,
     },
-    /// Check a document or a policy, and print it as the library writes it
+    /// Validate a desired state or a policy, and print it in the library's format
     #[command(aliases = ["f", "fmt"])]
     Format {
-        /// Document or policy
+        /// File with the desired state or policy
         #[arg(value_name = "FILE", default_value = STDIN)]
         file: String,
-        /// JSON instead of YAML
+        /// Print JSON instead of YAML
         #[arg(long)]
         json: bool,
     },
@@ -175,7 +175,7 @@ enum Command {
     Version,
 }
 
-/// Why there is no answer.
+/// A command failed.
 #[derive(Debug, Error)]
 enum Error {
     #[error("{file}: {source}")]
@@ -202,13 +202,13 @@ enum Error {
     Output(String),
 }
 
-/// Runs with these arguments, the program's name apart.
-pub fn run(arguments: &[OsString]) -> ExitCode {
+/// Runs with these arguments, without the program's name.
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let argv = std::iter::once(OsString::from("nmstatectl")).chain(arguments.iter().cloned());
     let cli = match Cli::try_parse_from(argv) {
         Ok(cli) => cli,
         Err(error) => {
-            // Whoever closed the output has no need of the text.
+            // A closed output is no error.
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
@@ -241,7 +241,7 @@ async fn answer(command: Command) -> Result<String, Error> {
         command,
         Command::Show { kernel: true, .. } | Command::Apply { kernel: true, .. }
     );
-    // In the handler's pod, its probe among them, hosts are read in the handler's way.
+    // In the handler's pod, commands and its probe use the handler's backend.
     let backend = if is_kernel {
         Backend::Kernel
     } else {
@@ -333,13 +333,13 @@ async fn answer(command: Command) -> Result<String, Error> {
     }
 }
 
-/// A file or standard input, as YAML or JSON.
+/// Reads a file or standard input, as YAML or JSON.
 fn read(file: &str) -> Result<Value, Error> {
     let text = terminal::read(file).map_err(|source| Error::File {
         file: file.to_owned(),
         source,
     })?;
-    // Documents that were copied from web pages have spaces that are none.
+    // Documents that were copied from web pages contain no-break spaces.
     let text = text.replace('\u{a0}', " ");
     let value: Value = serde_yaml::from_str(&text).map_err(|source| Error::Malformed {
         file: file.to_owned(),
@@ -348,7 +348,7 @@ fn read(file: &str) -> Result<Value, Error> {
     Ok(if value.is_null() { json!({}) } else { value })
 }
 
-/// What captures found, from a file as [`cache`] makes it.
+/// Reads stored results of captures from a file that [`cache`] wrote.
 fn states(file: &str) -> Result<Map<String, Value>, Error> {
     let Value::Object(cache) = read(file)? else {
         return Err(Error::Captured(file.to_owned()));
@@ -361,7 +361,7 @@ fn states(file: &str) -> Result<Map<String, Value>, Error> {
     states.collect()
 }
 
-/// What captures found, as enactments have it.
+/// Results of captures, in the form of enactments.
 fn cache(captured: &Value) -> Value {
     let now = Timestamp::now();
     let captured = captured.as_object().into_iter().flatten();
@@ -369,7 +369,7 @@ fn cache(captured: &Value) -> Value {
     Value::Object(cache.collect())
 }
 
-/// One interface, and routes through it with the rules for their tables.
+/// One interface, its routes, and the rules for their tables.
 fn of_interface(state: &Value, name: &str) -> Result<Value, Error> {
     let list = |section: &str, key: &str| -> Vec<Value> {
         let list = state.get(section).map(|section| &section[key]);

@@ -1,5 +1,5 @@
-//! One handler of a node at a time: whoever holds the lock on a file of the host works, everybody else waits
-//! (nmstate §5.1-3). The holder writes into the file who it is and since when, for those who wait.
+//! The node lock: one handler of a node works at a time, and others wait (nmstate §5.1-3). The holder writes its name
+//! and the time into the file, for those that wait.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -16,54 +16,54 @@ use tokio::time::timeout;
 use crate::names::env;
 
 /// Pause between two attempts.
-pub const PAUSE: Duration = Duration::from_secs(5);
-/// How much of the file is read, in bytes.
-const LONGEST: u64 = 512;
+pub(crate) const PAUSE: Duration = Duration::from_secs(5);
+/// Maximum number of bytes that are read of the file.
+const MAX_READ: u64 = 512;
 
-/// Why the lock can't be taken now.
+/// The lock cannot be taken now.
 #[derive(Debug, Error)]
-pub enum Refused {
-    /// Another handler has it.
+pub(crate) enum Refused {
+    /// Another handler holds it.
     #[error("the lock on {} is held by {holder}", path.display())]
     Held {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The holder as the file names it, and since when it holds the lock.
+        /// The holder as named in the file, and since when it holds the lock.
         holder: String,
     },
-    /// There can't be a lock on the file.
+    /// The file cannot be locked.
     #[error("cannot lock {}: {why}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         why: io::Error,
     },
 }
 
-/// The lock, held until it is dropped; the end of the process drops it too.
+/// The lock, held until it is dropped or the process ends.
 #[derive(Debug)]
-pub struct NodeLock {
+pub(crate) struct NodeLock {
     file: File,
 }
 
 impl Drop for NodeLock {
     fn drop(&mut self) {
-        // An established handler that comes next writes nothing, and would be taken for this one.
+        // An upstream handler writes no name, and would be taken for this one.
         let _ = self.file.set_len(0);
     }
 }
 
 /// The name of this process for the file.
-pub fn own_name(variable: impl Fn(&str) -> Option<String>) -> String {
+pub(crate) fn own_name(variable: impl Fn(&str) -> Option<String>) -> String {
     match (variable(env::POD_NAMESPACE), variable(env::POD_NAME)) {
         (Some(namespace), Some(pod)) => format!("pod {namespace}/{pod}"),
         _ => format!("process {}", std::process::id()),
     }
 }
 
-/// Waits for the lock, without end: tries it every `pause`, and logs why it fails. `name` is written into the file.
-pub async fn take(path: &Path, name: &str, pause: Duration) -> NodeLock {
+/// Takes the lock. Retries every `pause` without end, and logs the failures. `name` is written into the file.
+pub(crate) async fn take(path: &Path, name: &str, pause: Duration) -> NodeLock {
     loop {
         tracing::info!("Try to take exclusive lock on file: {}", path.display());
         match attempt(path, name) {
@@ -79,17 +79,14 @@ pub async fn take(path: &Path, name: &str, pause: Duration) -> NodeLock {
     }
 }
 
-/// Like [`take`], but gives up after `patience`.
-///
-/// # Errors
-/// When the lock can't be had in time; the error says why.
-pub async fn take_within(
+/// Like [`take`], for at most `limit`.
+pub(crate) async fn take_within(
     path: &Path,
     name: &str,
     pause: Duration,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<NodeLock, Refused> {
-    match timeout(patience, take(path, name, pause)).await {
+    match timeout(limit, take(path, name, pause)).await {
         Ok(lock) => Ok(lock),
         Err(_) => attempt(path, name),
     }
@@ -119,7 +116,7 @@ fn attempt(path: &Path, name: &str) -> Result<NodeLock, Refused> {
     }
     // The lock works without the name, for example on a full disk.
     if let Err(error) = sign(&file, name) {
-        tracing::warn!(%error, "cannot write into {} who holds its lock", path.display());
+        tracing::warn!(%error, "cannot write the holder's name into {}", path.display());
     }
     Ok(NodeLock { file })
 }
@@ -130,13 +127,13 @@ fn sign(mut file: &File, name: &str) -> io::Result<()> {
     file.write_all(format!("{name} since {since}\n").as_bytes())
 }
 
-/// The holder of the lock, as the file names it. Established handlers write nothing there.
+/// The holder of the lock as named in the file. Upstream handlers write no name.
 fn holder(file: &File) -> String {
     let mut text = String::new();
-    let read = file.take(LONGEST).read_to_string(&mut text);
+    let read = file.take(MAX_READ).read_to_string(&mut text);
     let line = text.lines().next().unwrap_or_default().trim();
     if read.is_err() || line.is_empty() {
-        return "another handler, which does not say who it is".to_owned();
+        return "another handler, which left no name".to_owned();
     }
     line.chars().filter(|letter| !letter.is_control()).collect()
 }
@@ -151,7 +148,7 @@ mod tests {
 
     // nmstate#71
     #[tokio::test(start_paused = true)]
-    async fn who_comes_second_waits_until_the_first_is_gone() {
+    async fn second_handler_waits_for_the_lock() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("handler_lock");
         let first = take(&path, FIRST, PAUSE).await;
@@ -167,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_directory_that_comes_later_is_waited_for() {
+    async fn lock_waits_for_its_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("later/handler_lock");
         let mut lock = Box::pin(take(&path, FIRST, PAUSE));
@@ -179,34 +176,31 @@ mod tests {
 
     // nmstate#111
     #[tokio::test(start_paused = true)]
-    async fn a_wait_with_a_deadline_ends_with_who_holds_the_lock_since_when() {
+    async fn timeout_names_the_holder_and_the_time() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("handler_lock");
         let minute = Duration::from_mins(1);
         let first = take(&path, FIRST, PAUSE).await;
         let began = tokio::time::Instant::now();
         let refused = take_within(&path, SECOND, PAUSE, minute).await;
-        let told = refused.expect_err("the first is there").to_string();
+        let error = refused.expect_err("a held lock").to_string();
         assert_eq!(began.elapsed().as_secs(), 60);
         let start = format!("the lock on {} is held by {FIRST} since 2", path.display());
-        assert!(told.starts_with(&start) && told.ends_with('Z'), "{told}");
+        assert!(error.starts_with(&start) && error.ends_with('Z'), "{error}");
 
         // A holder that ended is no longer named, also if the next one writes nothing.
         drop(first);
         let established = File::open(&path).expect("the file");
-        flock(&established, FlockOperation::NonBlockingLockExclusive).expect("nobody holds it");
+        flock(&established, FlockOperation::NonBlockingLockExclusive).expect("a free lock");
         let refused = take_within(&path, SECOND, PAUSE, minute).await;
-        let told = refused.expect_err("somebody is there").to_string();
-        assert!(
-            told.ends_with("another handler, which does not say who it is"),
-            "{told}"
-        );
+        let error = refused.expect_err("a held lock").to_string();
+        assert!(error.ends_with("another handler, which left no name"), "{error}");
 
         let nowhere = take_within(&dir.path().join("none/lock"), SECOND, PAUSE, minute).await;
-        let told = nowhere.expect_err("no directory").to_string();
+        let error = nowhere.expect_err("no directory").to_string();
         assert!(
-            told.starts_with("cannot lock ") && told.contains("none/lock: "),
-            "{told}"
+            error.starts_with("cannot lock ") && error.contains("none/lock: "),
+            "{error}"
         );
 
         drop(established);
@@ -215,7 +209,7 @@ mod tests {
 
     // nmstate#111
     #[test]
-    fn a_handler_is_called_by_its_pod_else_by_its_process() {
+    fn own_name_is_the_pod_or_the_process() {
         let pod = |name: &str| match name {
             env::POD_NAMESPACE => Some("nmstate".to_owned()),
             env::POD_NAME => Some("nmstate-handler-x7".to_owned()),

@@ -1,24 +1,24 @@
-//! Deploys the other programs for an `NMState` (nmstate §10, §11).
+//! The operator: deploys the other programs for an `NMState` (nmstate §10, §11).
 //!
 //! ```text
-//! NMState, what is deployed ──> watch ──> reconcile ──> render ──> apply what differs
+//! NMState, deployed objects ──> watch ──> reconcile ──> render ──> apply what differs
 //!                                             └──> status, when it changes
 //! ```
 //!
-//! Nothing is polled: what is deployed is watched by its label, so that whatever is changed or deleted by hand is put
-//! back at once, and nothing is read or written while nothing changes.
+//! The operator polls nothing: it watches deployed objects by their label, restores whatever is changed or deleted by
+//! hand at once, and neither reads nor writes while nothing changes.
 
-pub mod facts;
+mod facts;
 pub mod files;
-pub mod messages;
-pub mod names;
-pub mod object;
-pub mod reconcile;
-pub mod render;
-pub mod replicas;
+mod messages;
+mod names;
+mod object;
+mod reconcile;
+mod render;
+mod replicas;
 pub mod settings;
-pub mod status;
-pub mod watches;
+mod status;
+mod watches;
 
 use std::time::Duration;
 
@@ -36,14 +36,14 @@ use self::reconcile::Reconciler;
 use self::settings::Settings;
 use crate::Args;
 
-/// How long to wait at most before a failed reconcile is repeated.
+/// Longest back-off of a failed reconcile.
 const RETRY: Duration = Duration::from_mins(1);
 
 /// Runs until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When the environment lacks what has to be there, there is no way to the cluster, or the port of the probes is taken.
-/// A failing API server is no error: it is tried again.
+/// If a variable is missing, the client of the cluster cannot be created, or the port of the probes is taken. Errors of
+/// the API server are retried.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::read(crate::settings::variable)?;
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
@@ -61,8 +61,8 @@ pub struct Operator {
     cache: Cache,
     changes: Changes,
     queue: Queue<()>,
-    /// How long a watch may fail before users are told.
-    patience: Duration,
+    /// How long a watch may fail before it is reported.
+    watch_timeout: Duration,
     /// Watches that are refused, fail or are stale.
     blocked: Vec<Blocked>,
 }
@@ -77,36 +77,36 @@ impl Operator {
             cache,
             changes,
             queue: Queue::new(),
-            patience: cache::PATIENCE,
+            watch_timeout: cache::PATIENCE,
             blocked: Vec::new(),
         }
     }
 
-    /// Reports watches that fail for this long; half a minute by default.
+    /// Reports watches that fail for this long (default: half a minute).
     #[must_use]
-    pub fn patient(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_watch_timeout(mut self, watch_timeout: Duration) -> Self {
+        self.watch_timeout = watch_timeout;
         self
     }
 
-    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready after
-    /// the first reconcile, while all watches are up to date.
+    /// Works until shutdown; the next start resumes an interrupted reconcile. Ready after the first reconcile, while
+    /// all watches are up to date.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the operator");
-        let mut check = Instant::now() + self.patience;
-        // Before, the conditions of the NMState are those that an earlier process wrote.
+        let mut check = Instant::now() + self.watch_timeout;
+        // Before that, the conditions of the NMState are those of an earlier process.
         let mut reconciled = false;
         loop {
             let synced = self.cache.is_synced();
             readiness.set(reconciled && synced && self.blocked.is_empty());
             tokio::select! {
-                // Changes come first: many of them are one reconcile.
+                // Changes come first, so that many changes cause one reconcile.
                 biased;
                 () = shutdown.wait() => return,
-                change = self.changes.next() => self.note(&change),
+                change = self.changes.next() => self.handle(&change),
                 () = tokio::time::sleep_until(check) => {
-                    check = Instant::now() + self.patience / 3;
-                    self.look_at_watches();
+                    check = Instant::now() + self.watch_timeout / 3;
+                    self.check_watches();
                     if !synced {
                         tokio::select! {
                             () = shutdown.wait() => return,
@@ -115,29 +115,29 @@ impl Operator {
                     }
                 }
                 () = self.queue.next(), if synced => {
-                    self.look_at_watches();
+                    self.check_watches();
                     tokio::select! {
                         () = shutdown.wait() => return,
                         result = self.reconciler.reconcile() => self.done(result),
                     }
                     reconciled = true;
-                    // One that asks for nothing has not waited for anything: watches and probes have their turn.
+                    // A reconcile without requests never yields; watches and probes need their turn.
                     tokio::task::yield_now().await;
                 }
             }
         }
     }
 
-    fn look_at_watches(&mut self) {
-        let blocked = cache::blocked([&self.cache], self.patience);
+    fn check_watches(&mut self) {
+        let blocked = cache::blocked([&self.cache], self.watch_timeout);
         if blocked != self.blocked {
             let watches: Vec<_> = blocked.iter().map(ToString::to_string).collect();
-            tracing::warn!(?watches, "watches that are not up to date");
+            tracing::warn!(?watches, "watches are not up to date");
             self.blocked = blocked;
         }
     }
 
-    fn note(&self, change: &Change<kube_kit::object::ObjectId>) {
+    fn handle(&self, change: &Change<kube_kit::object::ObjectId>) {
         match change {
             Change::Invalid(id, error) => tracing::warn!(%id, error, "malformed object"),
             Change::Applied(id) | Change::Deleted(id) => tracing::debug!(%id, ?change, "changed"),
@@ -153,7 +153,7 @@ impl Operator {
                 let pause = self.queue.failed(()).min(RETRY);
                 self.queue.add_after((), pause);
                 let error = client::chain(&error);
-                tracing::warn!(error, ?pause, "trying again");
+                tracing::warn!(error, ?pause, "reconcile failed, retrying");
             }
         }
     }

@@ -1,15 +1,15 @@
-//! What a policy would change, node by node, without changing anything (nmstate §13.5).
+//! Shows the changes of a policy node by node, without changing anything (nmstate §13.5).
 //!
 //! ```text
 //! policy file ─┐
-//! nodes ───────┼─> paper: the handler's own rendering on what the node reports ──> diff ──> table, changes, exit code
+//! nodes ───────┼─> evaluate: the handler's rendering on the node's report ──> diff ──> table, changes, exit code
 //! reports ─────┘
 //! ```
 
 mod changes;
+mod evaluate;
 mod gather;
-mod machine;
-mod paper;
+mod json;
 mod text;
 
 use std::ffi::OsString;
@@ -27,17 +27,17 @@ use thiserror::Error;
 use crate::engine::{Backend, Engine};
 use crate::yaml::{self, Malformed};
 
-/// Exit code when something would change.
+/// Exit code if something would change.
 const CHANGES: u8 = 1;
-/// Kind of the objects that are looked at.
+/// Kind of the objects in the file.
 const POLICY: &str = "NodeNetworkConfigurationPolicy";
 
 const ABOUT: &str = "\
 Shows what a policy would change on each node, and changes nothing
 
-It takes what the nodes report (NodeNetworkState), their labels and annotations,
-and what captures of the policy found before, and works the policy out as the
-handlers would. The policy need not be in the cluster.";
+It renders the policy like the handlers, on the nodes' reports (NodeNetworkState),
+labels and annotations, with the stored results of the policy's captures. The
+policy need not be in the cluster.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,21 +45,21 @@ Examples:
   weft nmstate preview -f policy.yaml --node node01 -o json
   kubectl get nncp br1 -o yaml | weft nmstate preview -f -
 
-In the table, + is a new interface, ~ one that changes, - one that goes. Reports
-do not hold everything: host names, route rules and settings of Open vSwitch are
-shown as changes though the node may have them, and a note says so. To have the
-nodes themselves compare, annotate the policy nmstate.io/dry-run=true.
+The table marks new interfaces with +, changed ones with ~, and removed ones with
+-. Reports do not include host names, route rules and settings of Open vSwitch:
+these are shown as changes although the node may have them, and a note says so.
+To let the nodes themselves compare, annotate the policy nmstate.io/dry-run=true.
 
-Exit code: 0 nothing would change, 1 something would, 2 it cannot be told.";
+Exit code: 0 nothing would change, 1 something would change, 2 unknown or failed.";
 
 /// Arguments of `weft nmstate preview`.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "weft nmstate preview", bin_name = "weft nmstate preview", about = ABOUT, after_help = EXAMPLES)]
 pub struct Args {
-    /// File with the policy, YAML or JSON, or - for standard input; others in it are looked at too
+    /// File with policies, YAML or JSON, or - for standard input; other objects in it are ignored
     #[arg(short, long, value_name = "FILE")]
     filename: String,
-    /// Look at this node only; may be given several times
+    /// Evaluate this node only; may be repeated
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
     /// Format of the output
@@ -72,14 +72,14 @@ pub struct Args {
 /// Format of the output.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 enum Output {
-    /// A table for people, and the changes below it.
+    /// A table, followed by the changes.
     #[default]
     Table,
     /// The same as JSON.
     Json,
 }
 
-/// Why nothing can be told. The texts say what to do.
+/// The preview failed. The texts say what to do.
 #[derive(Debug, Error)]
 enum Error {
     #[error(transparent)]
@@ -96,32 +96,32 @@ enum Error {
         #[source]
         source: Malformed,
     },
-    #[error("there is no {POLICY} in {0}\nIt begins with `apiVersion: nmstate.io/v1` and `kind: {POLICY}`.")]
+    #[error("no {POLICY} in {0}\nA policy begins with `apiVersion: nmstate.io/v1` and `kind: {POLICY}`.")]
     NoPolicy(String),
-    #[error("there is no node {0}; `kubectl get nodes` shows those that there are")]
+    #[error("node {0} does not exist; `kubectl get nodes` lists the nodes")]
     NoNode(String),
     #[error("cannot start the engine: {0}")]
     Engine(#[source] io::Error),
 }
 
-/// What the command has to say.
+/// Output of the command.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Answer {
-    /// For standard output.
+    /// Text for standard output.
     pub text: String,
-    /// For standard error.
+    /// Text for standard error.
     pub remarks: String,
     /// Exit code.
     pub code: u8,
 }
 
-/// Runs with these arguments, the program's name apart.
+/// Runs with these arguments, without the program's name.
 pub fn run(arguments: &[OsString]) -> ExitCode {
     let argv = std::iter::once(OsString::from("weft nmstate preview")).chain(arguments.iter().cloned());
     let args = match Args::try_parse_from(argv) {
         Ok(args) => args,
         Err(error) => {
-            // Nothing can be done when even that can't be shown.
+            // A closed output is no error.
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
@@ -135,9 +135,11 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
     terminal::answer(&answer.text, &answer.remarks, answer.code)
 }
 
-/// Works out the answer, in lines of this width, and prints nothing.
+/// Evaluates the policies, and formats the result for this line width. Prints nothing.
 pub async fn answer(args: Args, width: usize) -> Answer {
-    told(&args, width).await.unwrap_or_else(|error| trouble(&error))
+    preview(&args, width)
+        .await
+        .unwrap_or_else(|error| trouble(&error))
 }
 
 fn trouble(error: &Error) -> Answer {
@@ -148,7 +150,7 @@ fn trouble(error: &Error) -> Answer {
     }
 }
 
-async fn told(args: &Args, width: usize) -> Result<Answer, Error> {
+async fn preview(args: &Args, width: usize) -> Result<Answer, Error> {
     let policies = policies(&args.filename)?;
     let client = connection::connect(&args.cluster).await?;
     let mut nodes = gather::nodes(&client).await?;
@@ -162,17 +164,17 @@ async fn told(args: &Args, width: usize) -> Result<Answer, Error> {
     nodes.retain(|node| args.nodes.is_empty() || args.nodes.contains(&node.facts.name));
     let library = Engine::start(Backend::NetworkManager).map_err(Error::Engine)?;
     let mut answer = Answer::default();
-    let mut worked_out = Vec::new();
+    let mut evaluated = Vec::new();
     for policy in &policies {
         let captured = gather::captured(&client, &policy.name).await?;
         let mut outcomes = Vec::new();
         for node in &nodes {
-            let outcome = paper::outcome(&library, policy, node, captured.get(&node.facts.name)).await;
+            let outcome = evaluate::outcome(&library, policy, node, captured.get(&node.facts.name)).await;
             outcomes.push((node.facts.name.clone(), outcome));
         }
         answer.code = answer.code.max(text::code(&outcomes));
         if args.output == Output::Json {
-            worked_out.push(machine::policy(&policy.name, &outcomes));
+            evaluated.push(json::policy(&policy.name, &outcomes));
             continue;
         }
         if policies.len() > 1 {
@@ -185,7 +187,7 @@ async fn told(args: &Args, width: usize) -> Result<Answer, Error> {
         }
     }
     if args.output == Output::Json {
-        answer.text = format!("{:#}\n", json!({ "policies": worked_out }));
+        answer.text = format!("{:#}\n", json!({ "policies": evaluated }));
     }
     Ok(answer)
 }

@@ -1,14 +1,14 @@
-//! Whether a host can still be reached and can still reach what it needs (nmstate §5.6).
+//! Probes whether a host can be reached, and can reach what it needs (nmstate §5.6).
 //!
 //! ```text
 //!   select ──> ping, dns that pass before the change          after ──> the selected ones, api-server, node-readiness
 //! ```
 //!
-//! Nothing is demanded after a change that did not work before it.
+//! A change need not repair a probe that failed before it.
 
 mod dns;
 mod ping;
-mod ways;
+mod targets;
 
 use std::fmt;
 use std::io;
@@ -28,32 +28,32 @@ use crate::apply::Settings;
 use crate::engine::{Backend, Engine};
 use crate::routes;
 
-/// How long the API server may take to answer once.
-const API_PATIENCE: Duration = Duration::from_secs(10);
-/// Namespace that every cluster has, and every handler may read.
+/// Timeout of a request to the API server.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
+/// A namespace that every cluster has, and every handler may read.
 const NAMESPACE: &str = "default";
-/// Name servers that are asked, the first of the host's.
-const MOST_SERVERS: usize = 16;
-/// Condition of a node that takes pods.
+/// Maximum number of name servers that are probed.
+const MAX_SERVERS: usize = 16;
+/// Condition type of a node that accepts pods.
 const READY: &str = "Ready";
-/// How many looks in a row the probes that go by the host's report have to pass. What the host says of itself right after a
-/// change may be what was before it: NetworkManager takes over name servers a moment after it has answered.
-pub(crate) const LOOKS: u32 = 2;
-/// How long a probe that was in vain is not tried again, as long as the host reports the same ones to ask.
-const IN_VAIN: Duration = Duration::from_secs(30);
-/// Looks that begin within this part of the pause between two of them are one look at the host.
-const SAME_LOOK: u32 = 4;
+/// Number of successive checks that ping and DNS have to pass. Right after a change the host may still report the
+/// earlier state: NetworkManager updates name servers a moment after its answer.
+pub(crate) const CHECKS: u32 = 2;
+/// How long a failed probe is not repeated while the host reports the same targets.
+const FAILURE_TTL: Duration = Duration::from_secs(30);
+/// Checks that begin within this part of the interval share one report.
+const REPORT_REUSE: u32 = 4;
 
-/// One thing that a host is asked.
+/// A probe of a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Probe {
-    /// Whether the default gateway answers.
+pub(crate) enum Probe {
+    /// The default gateway answers a ping.
     Ping,
-    /// Whether a name server answers.
+    /// A name server answers.
     Dns,
-    /// Whether the API server answers a client that has never asked before.
+    /// The API server answers over a new connection.
     ApiServer,
-    /// Whether the API server holds the node for ready.
+    /// The API server reports the node as Ready.
     NodeReadiness,
 }
 
@@ -70,59 +70,59 @@ impl fmt::Display for Probe {
 
 /// A probe that did not pass in time.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Failed {
-    /// Which.
+pub(crate) struct Failed {
+    /// The probe.
     pub probe: Probe,
-    /// What was wrong the last time.
+    /// Cause of the last failure.
     pub cause: String,
-    /// Whether the API server did not answer, whichever probe is the one that counts.
+    /// Whether the API server probe failed, even if another probe is reported.
     pub lost_api_server: bool,
 }
 
-/// How a host is asked after a change.
+/// The probes of a change.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Chosen {
-    /// What it has to pass: all that it passes now.
+pub(crate) struct Selection {
+    /// Probes that pass before the change, and have to pass after it.
     pub(crate) probes: Vec<Probe>,
-    /// How many looks in a row it has to pass those that go by its report.
-    pub(crate) looks: u32,
+    /// Number of successive checks that ping and DNS have to pass.
+    pub(crate) checks: u32,
 }
 
-/// Asks a host.
+/// Probes a host.
 pub(crate) struct Prober {
     engine: Engine,
     client: Client,
     node: String,
     settings: Settings,
-    /// How ping and DNS were chosen from the last time.
-    choices: [Mutex<Choice>; 2],
+    /// History of ping and DNS.
+    histories: [Mutex<History>; 2],
 }
 
-/// The probes that are chosen from, in the order of their places in [`Prober::choices`].
+/// The optional probes, in the order of [`Prober::histories`].
 const OPTIONAL: [Probe; 2] = [Probe::Ping, Probe::Dns];
 
-/// What is remembered of a probe that is chosen from.
+/// History of an optional probe.
 #[derive(Debug, Default)]
-struct Choice {
-    /// Whether it did not pass the last time: what did not work is not waited for again.
+struct History {
+    /// Whether the last selection failed: then the next one does not wait for the probe.
     failed: bool,
-    in_vain: Option<InVain>,
+    failed_check: Option<FailedCheck>,
 }
 
-/// A look that did not find what it should.
+/// A failed check.
 #[derive(Debug)]
-struct InVain {
+struct FailedCheck {
     /// The gateway and its interface, or the name servers.
-    asked: Vec<String>,
+    targets: Vec<String>,
     at: Instant,
     cause: String,
 }
 
-impl Choice {
-    /// Why it need not be asked now: the same ones were asked in vain a moment ago, and each attempt takes seconds.
-    fn known_cause(&self, asked: &[String], now: Instant) -> Option<String> {
-        let before = self.in_vain.as_ref().filter(|_| self.failed)?;
-        let is_same = before.asked == asked && now.duration_since(before.at) < IN_VAIN;
+impl History {
+    /// The cause of a recent failure with the same targets: each attempt takes seconds, so it is not repeated.
+    fn recent_cause(&self, targets: &[String], now: Instant) -> Option<String> {
+        let before = self.failed_check.as_ref().filter(|_| self.failed)?;
+        let is_same = before.targets == targets && now.duration_since(before.at) < FAILURE_TTL;
         is_same.then(|| before.cause.clone())
     }
 }
@@ -134,90 +134,89 @@ impl Prober {
             client,
             node,
             settings,
-            choices: [Mutex::default(), Mutex::default()],
+            histories: [Mutex::default(), Mutex::default()],
         }
     }
 
-    /// How the host is asked after a change that makes it what `desired` says.
-    pub(crate) async fn select(&self, desired: &Value) -> Chosen {
+    /// Selects the probes of a change to `desired`.
+    pub(crate) async fn select(&self, desired: &Value) -> Selection {
         if !self.settings.probes {
-            return Chosen {
+            return Selection {
                 probes: Vec::new(),
-                looks: LOOKS,
+                checks: CHECKS,
             };
         }
         let reports = self.reports();
-        let (ping, dns) = join(self.works(0, &reports), self.works(1, &reports)).await;
+        let (ping, dns) = join(self.passes(0, &reports), self.passes(1, &reports)).await;
         let optional = OPTIONAL.into_iter().zip([ping, dns]);
         let optional = optional.filter_map(|(probe, works)| works.then_some(probe));
         let probes = optional.chain([Probe::ApiServer, Probe::NodeReadiness]).collect();
-        let keeps_ways = |report: &Value| {
-            // The kernel alone gives interfaces addresses that no document says.
-            self.settings.backend == Backend::NetworkManager && !ways::may_change(desired, report)
+        let keeps_targets = |report: &Value| {
+            // The kernel adds addresses that no document contains.
+            self.settings.backend == Backend::NetworkManager && !targets::may_change(desired, report)
         };
-        let looks = if reports.latest().as_deref().is_some_and(keeps_ways) {
+        let checks = if reports.latest().as_deref().is_some_and(keeps_targets) {
             1
         } else {
-            LOOKS
+            CHECKS
         };
-        Chosen { probes, looks }
+        Selection { probes, checks }
     }
 
-    async fn works(&self, place: usize, reports: &Reports<'_>) -> bool {
-        let (Some(choice), Some(probe)) = (self.choices.get(place), OPTIONAL.get(place)) else {
+    async fn passes(&self, place: usize, reports: &Reports<'_>) -> bool {
+        let (Some(history), Some(probe)) = (self.histories.get(place), OPTIONAL.get(place)) else {
             return false;
         };
-        let look = async || self.try_out(*probe, choice, reports).await;
-        let is_waited_for = !kube_kit::lock(choice).failed;
+        let check = async || self.check_optional(*probe, history, reports).await;
+        let is_waited_for = !kube_kit::lock(history).failed;
         let outcome = if is_waited_for {
-            until(1, self.settings.selection, self.settings.pause, look).await
+            until(1, self.settings.selection_timeout, self.settings.pause, check).await
         } else {
-            look().await
+            check().await
         };
         if let Err(cause) = &outcome {
             tracing::warn!(%cause, "WARNING not selecting {probe} probe");
         }
-        kube_kit::lock(choice).failed = outcome.is_err();
+        kube_kit::lock(history).failed = outcome.is_err();
         outcome.is_ok()
     }
 
-    /// One look of a probe that is chosen from, unless it is known to be in vain.
-    async fn try_out(
+    /// Checks an optional probe once, unless it recently failed with the same targets.
+    async fn check_optional(
         &self,
         probe: Probe,
-        choice: &Mutex<Choice>,
+        history: &Mutex<History>,
         reports: &Reports<'_>,
     ) -> Result<(), String> {
         let report = reports.recent().await?;
-        let asked = asked(probe, &report);
-        if let Some(cause) = kube_kit::lock(choice).known_cause(&asked, Instant::now()) {
+        let targets = targets_of(probe, &report);
+        if let Some(cause) = kube_kit::lock(history).recent_cause(&targets, Instant::now()) {
             return Err(cause);
         }
-        let outcome = self.by_report(probe, &report).await;
-        kube_kit::lock(choice).in_vain = outcome.as_ref().err().map(|cause| InVain {
-            asked,
+        let outcome = self.check_reported(probe, &report).await;
+        kube_kit::lock(history).failed_check = outcome.as_ref().err().map(|cause| FailedCheck {
+            targets,
             at: Instant::now(),
             cause: cause.clone(),
         });
         outcome
     }
 
-    /// Waits until the host passes all of these. They are asked at the same time, so that all of it takes no longer
-    /// than one may take; the first in order that did not pass is the one that counts. Those that go by the host's report
-    /// have to pass on so many looks in a row.
-    pub(crate) async fn pass(&self, probes: &[Probe], looks: u32) -> Result<(), Failed> {
-        if looks == LOOKS {
-            // Whoever did not answer before this change may answer now.
-            for choice in &self.choices {
-                kube_kit::lock(choice).in_vain = None;
+    /// Waits until the host passes these probes, which run concurrently; the first failure in their order is returned.
+    /// Optional probes have to pass `checks` successive checks.
+    pub(crate) async fn pass(&self, probes: &[Probe], checks: u32) -> Result<(), Failed> {
+        if checks == CHECKS {
+            // A target that did not answer before this change may answer now.
+            for history in &self.histories {
+                kube_kit::lock(history).failed_check = None;
             }
         }
         let reports = &self.reports();
         let all = probes.iter().map(|probe| async move {
             tracing::info!("Running '{probe}' probe");
-            let looks = if OPTIONAL.contains(probe) { looks } else { 1 };
-            let look = async || self.once(*probe, reports).await;
-            let outcome = until(looks, self.settings.patience, self.settings.pause, look).await;
+            let checks = if OPTIONAL.contains(probe) { checks } else { 1 };
+            let check = async || self.check(*probe, reports).await;
+            let outcome = until(checks, self.settings.timeout, self.settings.pause, check).await;
             outcome.map_err(|cause| Failed {
                 probe: *probe,
                 cause,
@@ -235,28 +234,28 @@ impl Prober {
         })
     }
 
-    /// Reports for one choice, or one pass, of probes. None of them is older than that.
+    /// A cache of reports for one selection or one pass of probes.
     fn reports(&self) -> Reports<'_> {
         Reports {
             engine: &self.engine,
-            same: self.settings.pause / SAME_LOOK,
+            same: self.settings.pause / REPORT_REUSE,
             latest: Mutex::default(),
         }
     }
 
-    async fn once(&self, probe: Probe, reports: &Reports<'_>) -> Result<(), String> {
+    async fn check(&self, probe: Probe, reports: &Reports<'_>) -> Result<(), String> {
         match probe {
             Probe::Ping | Probe::Dns => {
                 let report = reports.recent().await?;
-                self.by_report(probe, &report).await
+                self.check_reported(probe, &report).await
             }
             Probe::ApiServer => {
-                let asked = Api::<Namespace>::all(self.fresh()?);
-                answered(asked.get(NAMESPACE)).await.map(drop)
+                let api = Api::<Namespace>::all(self.fresh()?);
+                within_api_timeout(api.get(NAMESPACE)).await.map(drop)
             }
             Probe::NodeReadiness => {
-                let asked = Api::<Node>::all(self.fresh()?);
-                let node = answered(asked.get(&self.node)).await?;
+                let api = Api::<Node>::all(self.fresh()?);
+                let node = within_api_timeout(api.get(&self.node)).await?;
                 if is_ready(&node) {
                     Ok(())
                 } else {
@@ -266,7 +265,7 @@ impl Prober {
         }
     }
 
-    /// A client without connections: one that was open before a change may outlive what new ones need.
+    /// A client without connections: an open connection may survive a change that prevents new ones.
     fn fresh(&self) -> Result<Client, String> {
         match &self.settings.cluster {
             Some(config) => Client::try_from(config.clone()).map_err(|error| kube_kit::client::chain(&error)),
@@ -274,8 +273,8 @@ impl Prober {
         }
     }
 
-    /// Asks those that the host reports: its name servers, or its gateway.
-    async fn by_report(&self, probe: Probe, report: &Value) -> Result<(), String> {
+    /// Probes the reported name servers or gateway.
+    async fn check_reported(&self, probe: Probe, report: &Value) -> Result<(), String> {
         if probe == Probe::Dns {
             self.dns(report).await
         } else {
@@ -303,20 +302,20 @@ async fn ping_gateway(report: &Value) -> Result<(), String> {
         .map_err(|error| format!("default gateway {gateway} on {interface}: {error}"))
 }
 
-/// What the host reports, to probes that look at the same time: it is read once for all of them.
+/// Reports that concurrent checks share.
 struct Reports<'a> {
     engine: &'a Engine,
-    /// Looks that begin so soon after another one go by its report. It is far less than the pause between two looks of
-    /// a probe, so that no probe goes by the same report twice.
+    /// Checks that begin within this time of a read share its report. It is far shorter than the interval of a probe,
+    /// so that no probe uses a report twice.
     same: Duration,
     latest: Mutex<Option<(Instant, Reading<'a>)>>,
 }
 
-/// A report that several wait for.
+/// A report that several checks wait for.
 type Reading<'a> = Shared<BoxFuture<'a, Result<Arc<Value>, String>>>;
 
 impl<'a> Reports<'a> {
-    /// The report for a look that begins now.
+    /// The report for a check that begins now.
     fn recent(&self) -> Reading<'a> {
         let now = Instant::now();
         let mut latest = kube_kit::lock(&self.latest);
@@ -335,7 +334,7 @@ impl<'a> Reports<'a> {
         reading
     }
 
-    /// The last report that there was, if it could be had.
+    /// The last report, if it could be read.
     fn latest(&self) -> Option<Arc<Value>> {
         let latest = kube_kit::lock(&self.latest);
         let (_, reading) = latest.as_ref()?;
@@ -343,17 +342,17 @@ impl<'a> Reports<'a> {
     }
 }
 
-/// Asks all servers at the same time, and ends with the first one that answers; why none does, server by server. One
-/// after the other, a few dead ones would use up the time in which a probe is chosen.
+/// Queries all servers concurrently, and returns at the first answer, or with the cause of each server. One after the
+/// other, a few dead servers would exceed the time for the selection of a probe.
 async fn any<'a, Answer: Future<Output = io::Result<()>>>(
     servers: impl Iterator<Item = &'a str>,
     ask: impl Fn(&'a str) -> Answer,
 ) -> Result<(), Vec<String>> {
-    let asked = servers.take(MOST_SERVERS).enumerate().map(|(place, server)| {
+    let queries = servers.take(MAX_SERVERS).enumerate().map(|(place, server)| {
         let answer = ask(server);
         async move { (place, server, answer.await) }
     });
-    let mut answers: FuturesUnordered<_> = asked.collect();
+    let mut answers: FuturesUnordered<_> = queries.collect();
     let mut causes = Vec::new();
     while let Some((place, server, answer)) = answers.next().await {
         match answer {
@@ -365,52 +364,52 @@ async fn any<'a, Answer: Future<Output = io::Result<()>>>(
     Err(causes.into_iter().map(|(_, cause)| cause).collect())
 }
 
-/// Looks, with a pause between, until so many looks in a row find nothing wrong; gives up after `patience`, with what the
-/// last look found that did.
+/// Repeats a check at an interval until it passes `checks` times in a row; fails after `limit` with the cause of the
+/// last failure.
 async fn until(
-    looks: u32,
-    patience: Duration,
+    checks: u32,
+    limit: Duration,
     pause: Duration,
-    look: impl AsyncFn() -> Result<(), String>,
+    check: impl AsyncFn() -> Result<(), String>,
 ) -> Result<(), String> {
     let mut cause = "no answer yet".to_owned();
     let passing = async {
         let mut passed = 0;
-        while passed < looks {
-            match look().await {
+        while passed < checks {
+            match check().await {
                 Ok(()) => passed += 1,
                 Err(wrong) => {
                     passed = 0;
                     cause = wrong;
                 }
             }
-            if passed < looks {
+            if passed < checks {
                 sleep(pause).await;
             }
         }
     };
-    let passed = timeout(patience, passing).await.is_ok();
+    let passed = timeout(limit, passing).await.is_ok();
     if passed {
         return Ok(());
     }
-    Err(format!("{cause} (for {} s)", patience.as_secs()))
+    Err(format!("{cause} (for {} s)", limit.as_secs()))
 }
 
-async fn answered<T>(question: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
-    match timeout(API_PATIENCE, question).await {
+async fn within_api_timeout<T>(question: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    match timeout(API_TIMEOUT, question).await {
         Ok(answer) => answer.map_err(|error| format!("API server: {}", kube_kit::client::message(&error))),
         Err(_) => Err("API server: no answer".to_owned()),
     }
 }
 
-/// Whether the API server holds a node for ready.
+/// Whether the API server reports the node as Ready.
 pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     let mut conditions = conditions.into_iter().flatten();
     conditions.any(|condition| condition.type_ == READY && condition.status == "True")
 }
 
-/// The first default gateway of the main table, and the interface that it is reached by.
+/// The first default gateway of the main table, and its interface.
 fn gateway(report: &Value) -> Option<(IpAddr, String)> {
     let running = report.pointer("/routes/running")?.as_array()?;
     running.iter().find_map(|route| {
@@ -419,13 +418,13 @@ fn gateway(report: &Value) -> Option<(IpAddr, String)> {
         }
         let gateway: IpAddr = route["next-hop-address"].as_str()?.parse().ok()?;
         let interface = route["next-hop-interface"].as_str()?;
-        // What is reached without a gateway has this one.
+        // A route without a gateway has the unspecified address.
         (!gateway.is_unspecified()).then(|| (gateway, interface.to_owned()))
     })
 }
 
-/// Whom a probe asks on a host that reports this.
-fn asked(probe: Probe, report: &Value) -> Vec<String> {
+/// The targets of an optional probe on a host with this report.
+fn targets_of(probe: Probe, report: &Value) -> Vec<String> {
     if probe == Probe::Dns {
         return servers(report).map(str::to_owned).collect();
     }
@@ -433,7 +432,7 @@ fn asked(probe: Probe, report: &Value) -> Vec<String> {
     gateway.into_iter().flatten().collect()
 }
 
-/// The name servers that are asked now.
+/// The name servers in use.
 fn servers(report: &Value) -> impl Iterator<Item = &str> {
     let servers = report.pointer("/dns-resolver/running/server");
     let servers = servers.and_then(Value::as_array);

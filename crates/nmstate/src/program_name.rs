@@ -1,4 +1,4 @@
-//! Arguments as they come, in the form that clap understands.
+//! Rewrites arguments for clap.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,23 +7,23 @@ use program::argv::go_flags;
 
 use crate::settings;
 
-/// The name of these programs among ours.
+/// The name of these programs in the image.
 const OWN: &str = "weft-nmstate";
-/// The established name of all programs but the tool.
+/// Upstream's name of all programs but the tool.
 const MANAGER: &str = "manager";
-/// Where the MAC pool's established image keeps a program of the same name.
+/// Path of the program of the same name in upstream's image of the MAC pool.
 const MAC_POOL: &str = "/manager";
-/// The established tool, and commands whose arguments are not Go's.
+/// Upstream's tool, and commands whose arguments are not in Go's form.
 const NMSTATECTL: &str = "nmstatectl";
 const FOR_PEOPLE: [&str; 2] = [NMSTATECTL, "preview"];
-/// The command that tells whether the handler is ready.
+/// The command that checks whether the handler is ready.
 const HEALTHY: &str = "healthy";
-/// What the probes of established handlers execute: `cat /tmp/healthy` and `bash -c "nmstatectl show lo 2>&1"`
-/// (behaviour §11). The image has neither, and this program answers to those two command lines alone.
+/// Programs in the probes of upstream's handlers: `cat /tmp/healthy` and `bash -c "nmstatectl show lo 2>&1"`
+/// (behaviour §11). The image has neither program, and this one only serves these two command lines.
 const CAT: &str = "cat";
 const BASH: &str = "bash";
 
-/// Whether a program that was started under this name is one of the node state's.
+/// Whether a program of this name is one of the node state's.
 pub(crate) fn is_meant(program: &Path) -> bool {
     let name = program.file_name().unwrap_or_default();
     program != Path::new(MAC_POOL)
@@ -32,8 +32,8 @@ pub(crate) fn is_meant(program: &Path) -> bool {
             .any(|known| name == *known)
 }
 
-/// Puts the command before the arguments that the program's name and variables that are set mean, and turns flags with
-/// one dash into those of clap.
+/// Inserts the command that the program's name and the set variables select, and turns Go's flags with one dash into
+/// clap's form.
 pub(crate) fn rewrite(argv: Vec<OsString>, is_set: impl Fn(&str) -> bool) -> Vec<OsString> {
     let mut argv = argv.into_iter();
     let program = argv.next().unwrap_or_else(|| OsString::from(OWN));
@@ -65,12 +65,12 @@ pub(crate) fn rewrite(argv: Vec<OsString>, is_set: impl Fn(&str) -> bool) -> Vec
     rewritten
 }
 
-/// A command and its arguments.
+/// A command with its arguments.
 fn after(command: &str, arguments: Vec<OsString>) -> Vec<OsString> {
     [OsString::from(command)].into_iter().chain(arguments).collect()
 }
 
-/// What `bash -c "nmstatectl …"` asks for; what else one may ask of a shell stays as it is, and is refused.
+/// The command in `bash -c "nmstatectl …"`; other arguments stay, and are refused.
 fn probed(arguments: Vec<OsString>) -> Vec<OsString> {
     let line = match arguments.as_slice() {
         [flag, line] if flag == "-c" => line.to_str().unwrap_or_default(),
@@ -102,7 +102,7 @@ mod tests {
     #[case(&["bash"], &["bash"])]
     #[case(&["weft-nmstate", "--help"], &["--help"])]
     #[case(&["weft-nmstate"], &[])]
-    fn name_and_flags_say_what_is_meant(#[case] given: &[&str], #[case] meant: &[&str]) {
+    fn name_and_flags_select_the_command(#[case] given: &[&str], #[case] meant: &[&str]) {
         let given = given.iter().map(OsString::from).collect();
         let rewritten = rewrite(given, |_| false);
         let rest: Vec<&str> = rewritten[1..]
@@ -122,7 +122,7 @@ mod tests {
     #[case("/manager", false)]
     #[case("/weft", false)]
     #[case("", false)]
-    fn the_manager_of_the_mac_pool_is_told_apart_by_its_place(#[case] program: &str, #[case] meant: bool) {
+    fn manager_of_the_mac_pool_is_recognised_by_its_path(#[case] program: &str, #[case] meant: bool) {
         assert_eq!(is_meant(Path::new(program)), meant);
     }
 }

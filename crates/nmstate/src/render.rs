@@ -1,4 +1,4 @@
-//! From a policy to the document for one node: variables, captures, and what is added unasked (nmstate §5.5-6, §6).
+//! Renders a policy for one node: variables, captures, and defaults (nmstate §5.5-6, §6).
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::engine::{self, Engine, INVALID, MALFORMED};
 use crate::legacy::normalise;
 use crate::{bridge_vlans, secrets, variables};
 
-/// What of a policy makes the document.
+/// The parts of a policy that are rendered.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicySpec {
     /// Expressions by name.
     pub capture: Map<String, Value>,
-    /// The document with references to what they find. Null when the policy has none.
+    /// The desired state with references to captures. Null if the policy has none.
     pub desired_state: Value,
 }
 
 impl PolicySpec {
-    /// A document without expressions.
+    /// A desired state without captures.
     pub fn only(desired_state: Value) -> Self {
         Self {
             desired_state,
@@ -29,10 +29,10 @@ impl PolicySpec {
         }
     }
 
-    /// What of a policy's specification makes the document. Members that are null are as if they were not there.
+    /// Reads a policy's spec. Null members count as missing.
     ///
     /// # Errors
-    /// When it has not the form of one: then nothing of the policy is applied.
+    /// If it is malformed: then nothing of the policy is applied.
     pub fn read(spec: &Value) -> Result<Self, engine::Error> {
         let members = spec.as_object().into_iter().flatten();
         let there = members.filter(|(_, value)| !value.is_null());
@@ -42,43 +42,42 @@ impl PolicySpec {
     }
 }
 
-/// What is known of the node that a document is for.
+/// The parts of a node that policies refer to.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeFacts {
-    /// Its name.
+    /// Node name.
     pub name: String,
-    /// Its labels.
+    /// Labels of the node.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations.
+    /// Annotations of the node.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A policy as it is for one node.
+/// A policy rendered for one node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rendered {
-    /// The document, complete. Null or empty when there is nothing to do.
+    /// The complete desired state. Null or empty if there is nothing to do.
     pub desired: Value,
-    /// What the captures found, by name: to be remembered, and given the next time.
+    /// Results of the captures by name, to be stored and passed to the next rendering.
     pub captured: Map<String, Value>,
-    /// Names of the engine's features that the document uses.
+    /// Names of the engine's features that the desired state uses.
     pub features: Vec<String>,
     /// Whether there is nothing to do because no interface of the node matches.
     pub is_unmatched: bool,
 }
 
 impl Rendered {
-    /// The document as others may read it: for `status.desiredState` of the enactment.
+    /// The desired state without secrets, for `status.desiredState` of the enactment.
     pub fn shown(&self) -> Value {
         secrets::hidden(&self.desired)
     }
 }
 
-/// Makes the document of a policy for a node. With `captured`, what captures found the first time, they are not
-/// evaluated again.
+/// Renders a policy for a node. `captured` are earlier results of its captures, which are not evaluated again.
 ///
 /// # Errors
-/// When an expression or a reference is wrong or finds nothing, the document is none, or the host's state can't be
-/// had.
+/// If an expression or a reference is invalid or finds nothing, the desired state is malformed, or the host cannot be
+/// read.
 pub async fn render(
     engine: &Engine,
     spec: &PolicySpec,
@@ -114,8 +113,8 @@ pub async fn render(
     let features = match engine.features(desired.clone()).await {
         Ok(features) => features,
         Err(error) => {
-            // They are for statistics.
-            tracing::warn!(%error, "cannot tell which features a document uses");
+            // The features are for statistics only.
+            tracing::warn!(%error, "cannot determine the features of a desired state");
             Vec::new()
         }
     };
@@ -136,9 +135,9 @@ mod tests {
     use super::*;
     use crate::engine::{Filled, Request, Template};
 
-    /// An engine that returns documents as they are, and remembers what it was asked to fill in.
+    /// An engine that returns documents unchanged, and records the templates.
     fn engine(features: Result<Vec<String>, engine::Error>) -> (Engine, Arc<Mutex<Vec<Template>>>) {
-        let (engine, mut requests) = Engine::asked();
+        let (engine, mut requests) = Engine::channel();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let templates = Arc::clone(&asked);
         tokio::spawn(async move {
@@ -166,7 +165,7 @@ mod tests {
 
     // nmstate#51
     #[tokio::test]
-    async fn an_empty_document_needs_no_engine() {
+    async fn empty_document_needs_no_engine() {
         let (engine, asked) = engine(Ok(Vec::new()));
         for empty in [
             json!({}),
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn features_that_cannot_be_told_are_no_failure() {
+    async fn unknown_features_are_no_failure() {
         let error = engine::Error::new(engine::BUG, "no");
         let (engine, _) = engine(Err(error));
         let policy =
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reference_to_what_the_node_lacks_is_told() {
+    async fn missing_node_value_is_an_error() {
         let (engine, _) = engine(Ok(Vec::new()));
         let policy = spec(json!({"desiredState": {"interfaces": [{"name": "{{ node.labels.nic }}"}]}}));
         let error = render(&engine, &policy, &NodeFacts::default(), Map::new())

@@ -1,12 +1,12 @@
-//! The reporter: what the host is like, in the node's `NodeNetworkState` (nmstate §5.2).
+//! Writes the host's state into the node's `NodeNetworkState` (nmstate §5.2).
 //!
 //! ```text
 //! changed, refresh, label, deletion, timer ──> Schedule ──> engine ──> filter ──> fit ──┐
-//!                                            same as what was stored last? nothing <────┤
+//!                                                        unchanged? nothing to do <─────┤
 //!                                            NodeNetworkState: read, claim, fill, write <┘
 //! ```
 
-pub mod object;
+pub(crate) mod object;
 
 mod messages;
 mod prune;
@@ -30,50 +30,50 @@ use tokio::time::{Instant, sleep_until};
 use crate::engine;
 use crate::filter;
 use crate::filter::names::Names;
-use crate::handler::Shared;
 use crate::names;
-use crate::policy::ask::{self, patiently};
-use crate::policy::{objects, spread};
+use crate::requests::{self, within_timeout};
+use crate::shared::Shared;
+use crate::{jitter, objects};
 use object::{Owner, Report};
 use schedule::Schedule;
 
-/// What etcd stores at most, with room for what the API server notes about an object's writers.
-const LARGEST: usize = 1_450_000;
-/// How often to ask for a kind that is not there yet.
-const ABSENT: Duration = Duration::from_secs(10);
-/// Attempts to write while others write too.
+/// Maximum size of an object in etcd, with room for managed fields.
+const MAX_SIZE: usize = 1_450_000;
+/// Interval at which a watch retries a kind that is not served yet.
+const RETRY_ABSENT: Duration = Duration::from_secs(10);
+/// Attempts at a write after conflicts.
 const ATTEMPTS: u32 = 5;
 
-/// Why there is no report.
+/// A report failed.
 #[derive(Debug, Error)]
 enum Error {
-    /// The host can't be read.
+    /// The host cannot be read.
     #[error("cannot read the state of the host: {0}")]
     Host(#[from] engine::Error),
-    /// The object can't be handled.
+    /// The object cannot be read or written.
     #[error("cannot {doing} NodeNetworkState {node}: {source}")]
     Api {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// The node.
+        /// Node name.
         node: String,
-        /// Why.
+        /// Cause.
         #[source]
-        source: Box<ask::Error>,
+        source: Box<requests::Error>,
     },
-    /// Others write all the time.
-    #[error("cannot write NodeNetworkState {0}: it is changed by others all the time")]
+    /// All attempts ended in conflicts.
+    #[error("cannot write NodeNetworkState {0}: other clients keep changing it")]
     Conflict(String),
 }
 
-/// What the watch keeps of the node's object.
+/// The parts of the node's object that the watch keeps.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Known {
+struct ObservedReport {
     uid: String,
     refresh: Option<String>,
 }
 
-/// What was stored last: in which object, a digest of it, and what read it.
+/// The last stored report: the object's UID, a digest, and the engine's versions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Stored {
     uid: String,
@@ -81,11 +81,11 @@ struct Stored {
     versions: engine::Versions,
 }
 
-/// A reporter that knows the node and its object, and what tells of changes of both.
-async fn begin(shared: Shared) -> (Reporter, Watch<String, String>, Watch<String, Known>) {
+/// Creates a reporter with the watches of the node and of its object.
+async fn begin(shared: Shared) -> (Reporter, Watch<String, String>, Watch<String, ObservedReport>) {
     let hidden = old_filter(&shared).await;
     let node = watch_metadata(&shared, &node_resource(), |meta| meta.uid.unwrap_or_default());
-    let state = watch_metadata(&shared, &objects::report_resource(), |meta| Known {
+    let state = watch_metadata(&shared, &objects::report_resource(), |meta| ObservedReport {
         uid: meta.uid.unwrap_or_default(),
         refresh: meta
             .labels
@@ -104,10 +104,10 @@ async fn begin(shared: Shared) -> (Reporter, Watch<String, String>, Watch<String
     (reporter, node, state)
 }
 
-/// Reports for ever.
-pub async fn start(shared: Shared) {
+/// Reports until it is dropped.
+pub(crate) async fn start(shared: Shared) {
     let (mut reporter, mut node, mut state) = begin(shared).await;
-    let mut seen = reporter.known();
+    let mut last_observed = reporter.observed();
     let mut uid = None;
     let mut schedule = Schedule::new(reporter.shared.settings.resync, Instant::now());
     let (refresh, changed) = (
@@ -117,11 +117,11 @@ pub async fn start(shared: Shared) {
     let mut starts = reporter.shared.starts.subscribe();
     loop {
         let now = Instant::now();
-        // The node comes, also as another one of its name; or it is gone, and with it everything about it.
+        // The node appears, or is replaced by one of the same name; or it is gone, and its report with it.
         let current = reporter.uid();
         if current != uid {
             match &current {
-                Some(_) => schedule.ask(now),
+                Some(_) => schedule.request(now),
                 None => schedule.stop(),
             }
             uid = current;
@@ -130,13 +130,13 @@ pub async fn start(shared: Shared) {
         tokio::select! {
             Some(_) = node.next() => {}
             Some(change) = state.next() => {
-                let known = reporter.known();
-                if change != Change::Synced && is_asked(seen.as_ref(), known.as_ref()) {
-                    schedule.ask(now);
+                let observed = reporter.observed();
+                if change != Change::Synced && requests_report(last_observed.as_ref(), observed.as_ref()) {
+                    schedule.request(now);
                 }
-                seen = known;
+                last_observed = observed;
             }
-            () = refresh.notified() => schedule.ask(Instant::now()),
+            () = refresh.notified() => schedule.request(Instant::now()),
             () = changed.notified() => schedule.change(Instant::now()),
             Ok(()) = starts.changed() => schedule.retry(Instant::now()),
             Some(()) = OptionFuture::from(due.map(sleep_until)) => {
@@ -144,7 +144,7 @@ pub async fn start(shared: Shared) {
                 let began = Instant::now();
                 match reporter.report().await {
                     Ok(()) => {
-                        let later = spread::within(reporter.shared.settings.resync / 10);
+                        let later = jitter::up_to(reporter.shared.settings.resync / 10);
                         schedule.done(began, Instant::now(), later);
                     }
                     Err(error) => {
@@ -158,22 +158,19 @@ pub async fn start(shared: Shared) {
 }
 
 /// Reports once.
-///
-/// # Errors
-/// When the host can't be read, or what it is like can't be stored.
-pub async fn once(shared: Shared) -> anyhow::Result<()> {
+pub(crate) async fn once(shared: Shared) -> anyhow::Result<()> {
     let (mut reporter, _node, _state) = begin(shared).await;
     Ok(reporter.report().await?)
 }
 
-/// Whether a change of the object asks for a report: it is gone or another one, or its label has a new value.
-fn is_asked(before: Option<&Known>, after: Option<&Known>) -> bool {
+/// Whether a change of the object requests a report: deletion, another UID, or a new value of the label.
+fn requests_report(before: Option<&ObservedReport>, after: Option<&ObservedReport>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) if before.uid == after.uid => {
             after.refresh.is_some() && after.refresh != before.refresh
         }
         (None, None) => false,
-        // Whoever made it, maybe we: then there is nothing to be written.
+        // The reporter itself may have created it: then the report is unchanged, and nothing is written.
         (None | Some(_), Some(_)) | (Some(_), None) => true,
     }
 }
@@ -181,10 +178,10 @@ fn is_asked(before: Option<&Known>, after: Option<&Known>) -> bool {
 struct Reporter {
     shared: Shared,
     nodes: Store<String, String>,
-    states: Store<String, Known>,
+    states: Store<String, ObservedReport>,
     hidden: Names,
     stored: Option<Stored>,
-    /// What was read of the versions, and how often NetworkManager was seen to start by then.
+    /// The versions, and the number of observed starts of NetworkManager at which they were read.
     versions: Option<(u64, engine::Versions)>,
 }
 
@@ -193,24 +190,24 @@ impl Reporter {
         self.nodes.get(&self.shared.node)
     }
 
-    fn known(&self) -> Option<Known> {
+    fn observed(&self) -> Option<ObservedReport> {
         self.states.get(&self.shared.node)
     }
 
-    /// Reads the host and stores what it is like, unless that is what was stored last.
+    /// Reads the host and stores its state, unless it is unchanged.
     async fn report(&mut self) -> Result<(), Error> {
         let Some(uid) = self.uid() else {
             return Ok(());
         };
         let state = self.shared.engine.report().await?;
         let mut state = filter::report(state, |name| self.hidden.contains(name));
-        // As the API server keeps it: the same state is the same text.
+        // The API server sorts keys too: equal states are equal texts.
         state.sort_all_objects();
         let digest = digest(&state);
         let versions = self.versions().await?;
         let stored = self.stored.as_ref();
         let stored = stored.filter(|stored| stored.digest == digest && stored.versions == versions);
-        if stored.is_some_and(|stored| self.known().is_some_and(|known| known.uid == stored.uid)) {
+        if stored.is_some_and(|stored| self.observed().is_some_and(|observed| observed.uid == stored.uid)) {
             return Ok(());
         }
         tracing::info!("Creating/updating NodeNetworkState");
@@ -227,7 +224,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// The versions, which are read again once NetworkManager has started: it has no other version before.
+    /// The versions of the engine. They are read again after each start of NetworkManager, which alone can change them.
     async fn versions(&mut self) -> Result<engine::Versions, Error> {
         let starts = *self.shared.starts.borrow();
         if let Some((read_at, versions)) = &self.versions
@@ -240,8 +237,7 @@ impl Reporter {
         Ok(versions)
     }
 
-    /// Writes a report into the node's object, which is made where there is none; returns what tells the object from
-    /// others of its name.
+    /// Writes a report into the node's object; creates it if it is missing. Returns its UID.
     async fn store(
         &self,
         owner: &Owner<'_>,
@@ -262,28 +258,29 @@ impl Reporter {
         let mut state = Some(state);
         let mut fitted = None;
         for _ in 0..ATTEMPTS {
-            let found = patiently(api.get_opt(node)).await.map_err(failed("read"))?;
+            let found = within_timeout(api.get_opt(node)).await.map_err(failed("read"))?;
             let mut object = match found {
                 Some(object) => {
                     let mut object = value(&object);
                     if object::claim(&mut object, owner, labels) {
-                        match patiently(api.replace(node, &params, &dynamic(object))).await {
+                        match within_timeout(api.replace(node, &params, &dynamic(object))).await {
                             Ok(object) => value(&object),
-                            Err(error) if has_moved_on(&error) => continue,
+                            Err(error) if is_conflict(&error) => continue,
                             Err(error) => return Err(failed("update")(error)),
                         }
                     } else {
                         object
                     }
                 }
-                None => match patiently(api.create(&params, &dynamic(object::new(owner, labels)))).await {
+                None => match within_timeout(api.create(&params, &dynamic(object::new(owner, labels)))).await
+                {
                     Ok(object) => value(&object),
-                    Err(error) if has_moved_on(&error) => continue,
+                    Err(error) if is_conflict(&error) => continue,
                     Err(error) => return Err(failed("create")(error)),
                 },
             };
             let fitted = fitted.get_or_insert_with(|| {
-                let room = LARGEST.saturating_sub(rest(&object));
+                let room = MAX_SIZE.saturating_sub(rest(&object));
                 prune::fit(state.take().unwrap_or_default(), room)
             });
             let report = Report {
@@ -295,9 +292,9 @@ impl Reporter {
             if !object::fill(&mut object, &report, Timestamp::now()) {
                 return Ok(uid);
             }
-            match patiently(api.replace_status(node, &params, &dynamic(object))).await {
+            match requests::write_status(&api, &dynamic(object)).await {
                 Ok(_) => return Ok(uid),
-                Err(error) if has_moved_on(&error) => {}
+                Err(error) if is_conflict(&error) => {}
                 Err(error) => return Err(failed("update the status of")(error)),
             }
         }
@@ -305,18 +302,18 @@ impl Reporter {
     }
 }
 
-/// Whether somebody else was faster: it changed, it is gone, or it is there by now.
-fn has_moved_on(error: &ask::Error) -> bool {
+/// Whether another client was faster: the object was changed, deleted or created meanwhile.
+fn is_conflict(error: &requests::Error) -> bool {
     error.is(409) || error.is(404)
 }
 
-/// Bytes of an object but for what is reported.
+/// Size of an object without the reported state, in bytes.
 fn rest(object: &Value) -> usize {
     let reported = object.pointer("/status/currentState").map_or(0, prune::size);
     prune::size(object).saturating_sub(reported)
 }
 
-/// A digest of a report whose keys are sorted, without writing it out.
+/// Digest of a report with sorted keys, without a copy of the text.
 fn digest(state: &Value) -> [u8; 32] {
     let mut hashing = Hashing(Sha256::new());
     // Hashing cannot fail.
@@ -338,13 +335,13 @@ impl io::Write for Hashing {
 }
 
 fn value(object: &DynamicObject) -> Value {
-    // What was read from JSON can be written as JSON.
+    // Objects from JSON can always be serialized.
     serde_json::to_value(object).unwrap_or_default()
 }
 
 fn dynamic(object: Value) -> DynamicObject {
     let empty = || DynamicObject::new("", &objects::report_resource());
-    // Made of an object, or of our own literals.
+    // The value comes from an object, or from literals.
     serde_json::from_value(object).unwrap_or_else(|_| empty())
 }
 
@@ -352,7 +349,7 @@ fn node_resource() -> ApiResource {
     ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&())
 }
 
-/// A watch of the object of a kind that has the node's name.
+/// Watches the object of a kind that has the node's name.
 fn watch_metadata<T: Send + 'static>(
     shared: &Shared,
     resource: &ApiResource,
@@ -361,13 +358,13 @@ fn watch_metadata<T: Send + 'static>(
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(shared.client.clone(), resource);
     watch::start_metadata(
         api,
-        &Options::all().named(&shared.node).absent(ABSENT),
+        &Options::all().named(&shared.node).absent(RETRY_ABSENT),
         |meta| meta.name.clone().unwrap_or_default(),
         move |object| project(object.metadata),
     )
 }
 
-/// The filter of older releases, when there is one: read once, at the start.
+/// The filter of older releases, read once at the start.
 async fn old_filter(shared: &Shared) -> Names {
     use k8s_openapi::api::core::v1::ConfigMap;
     let namespace = &shared.settings.namespace;
@@ -376,17 +373,17 @@ async fn old_filter(shared: &Shared) -> Names {
     }
     let (name, key) = names::FILTER_CONFIG;
     let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), namespace);
-    let file = match patiently(maps.get_opt(name)).await {
+    let file = match within_timeout(maps.get_opt(name)).await {
         Ok(map) => map.and_then(|map| map.data?.remove(key)),
         Err(error) => {
-            tracing::warn!(name, namespace, %error, "cannot read the filter, nothing is hidden by it");
+            tracing::warn!(name, namespace, %error, "cannot read the filter, no interface is hidden");
             None
         }
     };
     match Names::read(file.as_deref().unwrap_or_default()) {
         Ok(hidden) => hidden,
         Err(error) => {
-            tracing::warn!(name, namespace, %error, "malformed filter, nothing is hidden by it");
+            tracing::warn!(name, namespace, %error, "malformed filter, no interface is hidden");
             Names::default()
         }
     }
@@ -396,23 +393,23 @@ async fn old_filter(shared: &Shared) -> Names {
 mod tests {
     use super::*;
 
-    fn known(uid: &str, refresh: Option<&str>) -> Known {
-        Known {
+    fn known(uid: &str, refresh: Option<&str>) -> ObservedReport {
+        ObservedReport {
             uid: uid.to_owned(),
             refresh: refresh.map(str::to_owned),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_api_server_ends_an_attempt_to_report() {
+    async fn report_fails_after_the_request_timeout() {
         use axum::http::{Request, Response};
         use kube::client::Body;
         let silent = tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
         });
-        let (engine, _requests) = engine::Engine::asked();
+        let (engine, _requests) = engine::Engine::channel();
         let client = kube::Client::new(silent, "default");
-        let shared = Shared::new("node01", client, engine, crate::handler::Settings::default());
+        let shared = Shared::new("node01", client, engine, crate::settings::Settings::default());
         let nodes = watch_metadata(&shared, &node_resource(), |meta| meta.uid.unwrap_or_default());
         let states = watch_metadata(&shared, &objects::report_resource(), |_| known("1", None));
         let reporter = Reporter {
@@ -430,29 +427,32 @@ mod tests {
         let began = Instant::now();
         let versions = engine::Versions::default();
         let stored = reporter.store(&owner, Value::Null, &versions).await;
-        let text = stored.expect_err("nobody answers").to_string();
+        let text = stored.expect_err("no answer").to_string();
         assert_eq!(
             text,
             "cannot read NodeNetworkState node01: no answer from the API server within 15 s"
         );
-        assert_eq!(began.elapsed().as_secs(), ask::PATIENCE.as_secs());
+        assert_eq!(began.elapsed().as_secs(), requests::TIMEOUT.as_secs());
     }
 
     // nmstate#6
     #[test]
-    fn a_new_value_of_the_label_asks_and_nothing_else_about_it_does() {
+    fn only_a_new_label_value_requests_a_report() {
         let at = |refresh| known("1", refresh);
-        assert!(is_asked(Some(&at(None)), Some(&at(Some("1")))));
-        assert!(is_asked(Some(&at(Some("1"))), Some(&at(Some("2")))));
-        assert!(!is_asked(Some(&at(Some("1"))), Some(&at(Some("1")))));
-        assert!(!is_asked(Some(&at(Some("1"))), Some(&at(None))));
-        assert!(!is_asked(Some(&at(None)), Some(&at(None))));
-        assert!(is_asked(Some(&at(None)), None), "deleted");
-        assert!(is_asked(Some(&at(None)), Some(&known("2", None))), "another one");
+        assert!(requests_report(Some(&at(None)), Some(&at(Some("1")))));
+        assert!(requests_report(Some(&at(Some("1"))), Some(&at(Some("2")))));
+        assert!(!requests_report(Some(&at(Some("1"))), Some(&at(Some("1")))));
+        assert!(!requests_report(Some(&at(Some("1"))), Some(&at(None))));
+        assert!(!requests_report(Some(&at(None)), Some(&at(None))));
+        assert!(requests_report(Some(&at(None)), None), "deleted");
+        assert!(
+            requests_report(Some(&at(None)), Some(&known("2", None))),
+            "another one"
+        );
     }
 
     #[test]
-    fn another_order_of_a_list_is_another_report() {
+    fn reordered_list_is_another_report() {
         let one: Value = serde_json::from_str(r#"{"a":{"b":1,"c":2},"d":[1,2]}"#).expect("JSON");
         let other: Value = serde_json::from_str(r#"{"a":{"b":1,"c":2},"d":[2,1]}"#).expect("JSON");
         assert_eq!(digest(&one), digest(&one.clone()));

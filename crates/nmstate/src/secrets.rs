@@ -1,22 +1,22 @@
-//! Secrets in documents, and how they are kept out of what others read.
+//! Hides secrets of documents in everything that others can read.
 
 use serde_json::Value;
 
-/// What stands for a secret. The nmstate library takes it for whatever the host has.
-pub const HIDDEN: &str = "<_password_hid_by_nmstate>";
+/// Replacement of a secret. The nmstate library interprets it as the secret that the host has.
+pub(crate) const HIDDEN: &str = "<_password_hid_by_nmstate>";
 
 /// Keys whose values are secret: of 802.1X, `MACsec` and `IPsec`.
 const KEYS: [&str; 4] = ["password", "private-key-password", "mka-cak", "psk"];
 
-/// The document as others may read it.
-pub fn hidden(document: &Value) -> Value {
+/// The document with hidden secrets.
+pub(crate) fn hidden(document: &Value) -> Value {
     let mut shown = document.clone();
     each(&mut shown, &mut |secret| *secret = HIDDEN.into());
     shown
 }
 
-/// Whether something in the document is hidden.
-pub fn has_hidden(document: &Value) -> bool {
+/// Whether the document has a hidden secret.
+pub(crate) fn has_hidden(document: &Value) -> bool {
     match document {
         Value::String(text) => text == HIDDEN,
         Value::Array(items) => items.iter().any(has_hidden),
@@ -25,14 +25,14 @@ pub fn has_hidden(document: &Value) -> bool {
     }
 }
 
-/// The text without the secrets of the document, however they are quoted there.
-pub fn hidden_in(text: &str, document: &Value) -> String {
+/// The text without the secrets of the document, in any quoting.
+pub(crate) fn hidden_in(text: &str, document: &Value) -> String {
     let mut secrets = Vec::new();
     each(&mut document.clone(), &mut |secret| match secret {
         Value::String(secret) => secrets.extend(quoted(secret)),
         secret => secrets.push(secret.to_string()),
     });
-    // The longest first: one secret may be part of another.
+    // The longest comes first: one secret may contain another.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets
         .iter()
@@ -42,7 +42,7 @@ pub fn hidden_in(text: &str, document: &Value) -> String {
         })
 }
 
-/// A secret as texts may have it: as it is, as JSON escapes it, and as Rust's `Debug` does.
+/// The forms of a secret in texts: verbatim, escaped as JSON, and as Rust's `Debug`.
 fn quoted(secret: &str) -> [String; 3] {
     let inside = |quoted: String| {
         let inside = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
@@ -71,8 +71,8 @@ fn each(document: &mut Value, found: &mut dyn FnMut(&mut Value)) {
     }
 }
 
-/// Everything below the key of a secret is secret. A password without quotes may be no text, and is refused with its value
-/// in the error.
+/// Handles everything below the key of a secret. An unquoted password may be a number, and the library's error repeats
+/// it.
 fn each_below(secret: &mut Value, found: &mut dyn FnMut(&mut Value)) {
     match secret {
         Value::Object(members) => members.values_mut().for_each(|member| each_below(member, found)),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_hidden_wherever_they_are() {
+    fn secrets_are_hidden_at_any_depth() {
         let document = json!({"interfaces": [
             {"name": "eth1", "802.1x": {"identity": "me", "password": "first", "private-key-password": "first2"}},
             {"name": "macsec0", "macsec": {"mka-cak": "00ff", "mka-ckn": "aa"}},
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_are_no_texts_are_hidden() {
+    fn secrets_that_are_no_strings_are_hidden() {
         let document = json!({"interfaces": [
             {"name": "eth1", "mtu": 1500, "802.1x": {"password": 12_345_678, "private-key-password": true}}]});
         let shown = hidden(&document);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_hides_no_more_than_this() {
+    fn keys_of_secrets_are_those_of_the_library() {
         let document = json!({"interfaces": [
             {"name": "eth1", "type": "ethernet", "state": "up", "802.1x": {
                 "identity": "me", "eap-methods": ["tls"], "password": "first", "private-key": "/a",
@@ -160,11 +160,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_secret_survives_in_whatever_form(
+        fn secrets_are_hidden_in_any_quoting(
             secret in "[a-z\"\\\\\\n\t'äñ€ ]{4,12}",
             before in "[A-Z ]{0,5}",
         ) {
-            // Letters at both ends tell the secret from the quotes around it.
+            // Letters at both ends separate the secret from the quotes around it.
             let secret = format!("x{secret}z");
             let document = json!({"802.1x": {"password": secret.clone()}});
             let text = format!("{before}{secret} {secret:?} {} {document} {document:?}", Value::from(secret.clone()));

@@ -1,4 +1,4 @@
-//! What the programs are told by flags and environment (nmstate §13.1, §13.2).
+//! Settings from flags and environment (nmstate §13.1, §13.2).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,17 +13,17 @@ use thiserror::Error;
 use crate::engine::Backend;
 use crate::names::{self, env};
 
-/// Flags of the handler, the operator, the webhook, the certificate manager and the metrics: all of them take all.
+/// Flags of the handler, the operator, the webhook, the certificate manager and the metrics; each program accepts all.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Deprecated: info, or debug for more log lines that are for people
+    /// Deprecated, use --zap-log-level: info, or debug for human-readable debug output
     #[arg(long = "v", value_name = "LEVEL")]
     pub v: Option<String>,
-    /// Print the metric families as JSON, and end
+    /// Print the metric families as JSON, and exit
     #[arg(long)]
     pub dump_metric_families: bool,
-    /// controller runs for ever; client reports and applies once, and ends
+    /// controller runs until SIGTERM; client reports and applies once, and exits
     #[arg(long, value_name = "TYPE", default_value = "controller")]
     pub execution_type: ExecutionType,
     /// Kubeconfig file, outside a pod
@@ -37,7 +37,7 @@ pub struct Args {
 /// How long the handler runs (nmstate §3.2).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub enum ExecutionType {
-    /// Until it is told to end.
+    /// Until SIGTERM.
     #[default]
     Controller,
     /// Until everything was reported and applied once.
@@ -45,7 +45,7 @@ pub enum ExecutionType {
 }
 
 impl Args {
-    /// Starts the log that these flags ask for.
+    /// Starts the log with these flags.
     pub fn start_log(&self) {
         let debug = self.v.as_deref() == Some("debug");
         let mut lines = self.zap.lines();
@@ -58,43 +58,43 @@ impl Args {
     }
 }
 
-/// A variable that has to be there is not. The texts are those of the established handler.
+/// A required variable is missing. The texts are those of upstream.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum Missing {
-    /// Nobody says which node this is.
+pub(crate) enum Missing {
+    /// The name of this node.
     #[error("NODE_NAME is mandatory")]
     Node,
-    /// Nobody says which file keeps a second handler of the node waiting.
+    /// The lock file of the node's handler.
     #[error("Failed to find NMSTATE_INSTANCE_NODE_LOCK_FILE ENV var")]
     LockFile,
 }
 
-/// What the environment tells the handler.
+/// Settings of the handler from the environment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// Namespace of the handlers' pods; empty when nobody says it.
+    /// Namespace of the handlers' pods; empty if unknown.
     pub namespace: String,
-    /// File that one handler of a node holds.
+    /// Lock file of the node's handler.
     pub lock_file: PathBuf,
-    /// File that is there when the handler is ready.
+    /// File that exists while the handler is ready.
     pub ready_file: PathBuf,
-    /// Attempts at a generation of a policy.
+    /// Maximum number of attempts at a generation of a policy.
     pub max_retries: u32,
-    /// The wait before the second attempt.
+    /// Back-off before the second attempt.
     pub initial_backoff: Duration,
-    /// The longest wait before another attempt.
+    /// Maximum back-off.
     pub max_backoff: Duration,
-    /// Name that the DNS probe looks up.
+    /// Name that the DNS probe resolves.
     pub probe_host: String,
-    /// How the host is configured.
+    /// What configures the host.
     pub backend: Backend,
     /// Whether the original design is served: `NodeNetworkState.spec`, policies with `match` or `autoConfig`.
     pub original_design: bool,
-    /// How often policies are compared with the host and applied again where it differs; never where nothing is said.
+    /// Interval at which policies are compared with the host, and applied again if it differs; `None` disables it.
     pub drift: Option<Duration>,
-    /// How often the host is read though nobody tells of a change.
+    /// Interval at which the host is read without an event.
     pub resync: Duration,
-    /// Labels that go onto all objects that the handler creates.
+    /// Labels of all objects that the handler creates.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -118,9 +118,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What `variable` says, the established defaults where it says nothing or nothing that can be understood.
+    /// Reads the settings; a missing or invalid value has upstream's default.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let usual = Self::default();
+        let defaults = Self::default();
         let given = |name: &str| variable(name).filter(|value| !value.is_empty());
         let number = |name: &str| given(name).and_then(|value| value.parse::<u32>().ok());
         let seconds = |name: &str| number(name).map(|seconds| Duration::from_secs(seconds.into()));
@@ -131,10 +131,10 @@ impl Settings {
                 .or_else(|| given(env::HANDLER_NAMESPACE))
                 .unwrap_or_default(),
             lock_file: given(env::LOCK_FILE).map(PathBuf::from).unwrap_or_default(),
-            max_retries: number(env::MAX_RETRIES).unwrap_or(usual.max_retries),
-            initial_backoff: seconds(env::INITIAL_BACKOFF).unwrap_or(usual.initial_backoff),
-            max_backoff: seconds(env::MAX_BACKOFF).unwrap_or(usual.max_backoff),
-            probe_host: given(env::PROBE_DNS_HOST).unwrap_or(usual.probe_host),
+            max_retries: number(env::MAX_RETRIES).unwrap_or(defaults.max_retries),
+            initial_backoff: seconds(env::INITIAL_BACKOFF).unwrap_or(defaults.initial_backoff),
+            max_backoff: seconds(env::MAX_BACKOFF).unwrap_or(defaults.max_backoff),
+            probe_host: given(env::PROBE_DNS_HOST).unwrap_or(defaults.probe_host),
             backend: match given(env::BACKEND).as_deref() {
                 Some(names::KERNEL) => Backend::Kernel,
                 _ => Backend::NetworkManager,
@@ -143,13 +143,13 @@ impl Settings {
             drift: seconds(env::DRIFT_INTERVAL).filter(|interval| !interval.is_zero()),
             resync: seconds(env::RESYNC_INTERVAL)
                 .filter(|interval| !interval.is_zero())
-                .unwrap_or(usual.resync),
+                .unwrap_or(defaults.resync),
             labels: labels.collect(),
-            ready_file: given(env::READY_FILE).map_or(usual.ready_file, PathBuf::from),
+            ready_file: given(env::READY_FILE).map_or(defaults.ready_file, PathBuf::from),
         }
     }
 
-    /// The pause after so many failed attempts in a row (1 and up).
+    /// The back-off after a number of failures in a row, at least 1.
     pub fn backoff(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         self.initial_backoff
@@ -158,29 +158,26 @@ impl Settings {
     }
 }
 
-/// The node that this runs on.
-///
-/// # Errors
-/// When nobody says it.
-pub fn node(variable: impl Fn(&str) -> Option<String>) -> Result<String, Missing> {
+/// The name of this node.
+pub(crate) fn node(variable: impl Fn(&str) -> Option<String>) -> Result<String, Missing> {
     variable(env::NODE_NAME)
         .filter(|name| !name.is_empty())
         .ok_or(Missing::Node)
 }
 
-/// Which program `manager` is: variables count when they are there, whatever they hold (nmstate §1).
-pub fn program(is_set: impl Fn(&str) -> bool) -> &'static str {
+/// The program that `manager` runs: a variable counts if it is set, whatever its value (nmstate §1).
+pub(crate) fn program(is_set: impl Fn(&str) -> bool) -> &'static str {
     let chosen = names::RUN.iter().find(|(variable, _)| is_set(variable));
     chosen.map_or(names::HANDLER, |(_, program)| program)
 }
 
 /// A variable of the process.
-pub fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
 /// Whether the process has a variable.
-pub fn is_set(name: &str) -> bool {
+pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(OsStr::new(name)).is_some()
 }
 

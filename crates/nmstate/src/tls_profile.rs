@@ -1,13 +1,13 @@
-//! From the TLS profile of an OpenShift cluster to what our servers speak (nmstate §10.6).
+//! Maps the TLS profile of an OpenShift cluster to the settings of our servers (nmstate §10.6).
 //!
 //! ```text
 //! operator:  APIServer spec.tlsSecurityProfile ──> parse ──> Profile ──> ConfigMap, profile.json
 //! webhook, metrics:                 profile.json ──> Profile::from_json ──> settings ──> kube_kit::tls
 //! ```
 //!
-//! A profile says what may be spoken. Our servers speak no TLS below 1.2 and no cipher without forward secrecy and
-//! authenticated encryption, whatever it says: what it allows beyond that is left out without a word. What nobody knows,
-//! or we lack, is left out and told.
+//! Whatever a profile permits, our servers offer no TLS below 1.2 and no cipher without forward secrecy and
+//! authenticated encryption; such entries are dropped silently. Unknown or unsupported entries are dropped and
+//! reported.
 
 use std::fs;
 
@@ -21,39 +21,39 @@ use thiserror::Error;
 #[cfg(test)]
 mod tests;
 
-/// A profile that can't be used at all: nothing is served then.
+/// A profile cannot be used, and the servers do not start.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum InvalidProfile {
-    /// There is no profile of this type.
+pub(crate) enum InvalidProfile {
+    /// Unknown type of profile.
     #[error("unknown TLS profile type {0:?}")]
     Type(String),
-    /// The type says that the settings stand beside it, and they don't.
+    /// Type Custom without settings.
     #[error("TLS profile of type Custom without custom settings")]
     NoCustom,
-    /// A field has not the form that its kind prescribes.
+    /// A field has another form than its kind prescribes.
     #[error("malformed TLS profile: {0}")]
     Malformed(String),
-    /// There is no such version.
+    /// Unknown TLS version.
     #[error("unknown TLS version {0:?}")]
     Version(String),
-    /// None of the ciphers can be served.
+    /// None of the ciphers is supported.
     #[error("the TLS profile names ciphers, but none that is supported: {0}")]
     Ciphers(String),
-    /// None of the groups can be served.
+    /// None of the groups is supported.
     #[error("the TLS profile names curves, but none that is supported: {0}")]
     Curves(String),
 }
 
-/// What may be spoken, in the words of OpenShift: what the operator writes and the servers read.
+/// A profile in OpenShift's terms: the operator writes it, and the servers read it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Profile {
-    /// Ciphers by OpenSSL's or IANA's names, best first; none: all.
+pub(crate) struct Profile {
+    /// Ciphers by OpenSSL's or IANA's names, best first; empty for all.
     #[serde(default, deserialize_with = "or_default")]
     pub ciphers: Vec<String>,
-    /// The lowest version, such as `VersionTLS12`; empty: 1.2.
+    /// The lowest version, such as `VersionTLS12`; empty for 1.2.
     #[serde(default, rename = "minTLSVersion", deserialize_with = "or_default")]
     pub min_version: String,
-    /// Groups of the key exchange, best first; none: all.
+    /// Groups of the key exchange, best first; empty for all.
     #[serde(
         default,
         deserialize_with = "or_default",
@@ -62,12 +62,12 @@ pub struct Profile {
     pub curves: Vec<String>,
 }
 
-/// What is made of a profile.
+/// The settings that follow from a profile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// What servers speak.
+pub(crate) struct Settings {
+    /// Settings of the servers.
     pub tls: tls::Profile,
-    /// What was left out that the profile names, as a text for people.
+    /// Dropped entries of the profile, for people.
     pub ignored: Option<String>,
 }
 
@@ -77,11 +77,11 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads `spec.tlsSecurityProfile` of the cluster's `APIServer`. No profile, or one without a type, is Intermediate.
+/// Reads `spec.tlsSecurityProfile` of the cluster's `APIServer`. The default is Intermediate.
 ///
 /// # Errors
-/// When there is no such type, or the settings of a Custom one are missing or malformed.
-pub fn parse(profile: Option<&Value>) -> Result<Profile, InvalidProfile> {
+/// If the type is unknown, or the settings of a Custom profile are missing or malformed.
+pub(crate) fn parse(profile: Option<&Value>) -> Result<Profile, InvalidProfile> {
     let Some(profile) = profile.filter(|profile| !profile.is_null()) else {
         return Ok(intermediate());
     };
@@ -107,11 +107,11 @@ pub fn parse(profile: Option<&Value>) -> Result<Profile, InvalidProfile> {
     }
 }
 
-/// What our servers speak: on OpenShift what the file with the profile says, elsewhere TLS from 1.2 on.
+/// The settings of our servers: from the file with the profile on OpenShift, TLS 1.2 and later elsewhere.
 ///
 /// # Errors
-/// When the file is missing or can't be used: better no server than one that speaks what it must not.
-pub fn of_servers(is_openshift: Option<&str>, file: &str) -> anyhow::Result<tls::Profile> {
+/// If the file is missing or unusable: no server is better than one that offers refused settings.
+pub(crate) fn of_servers(is_openshift: Option<&str>, file: &str) -> anyhow::Result<tls::Profile> {
     if is_openshift != Some("true") {
         return Ok(tls::Profile::read("VersionTLS12", &[""; 0]));
     }
@@ -138,25 +138,25 @@ impl Profile {
         }
     }
 
-    /// Reads what [`Profile::to_json`] wrote.
+    /// Parses the output of [`Profile::to_json`].
     ///
     /// # Errors
-    /// When it is no profile.
-    pub fn from_json(text: &str) -> Result<Self, InvalidProfile> {
+    /// If it is malformed.
+    pub(crate) fn from_json(text: &str) -> Result<Self, InvalidProfile> {
         serde_json::from_str(text).map_err(|error| InvalidProfile::Malformed(error.to_string()))
     }
 
-    /// The profile as it is handed to the servers: `{"ciphers":[…],"minTLSVersion":"…"}`, and `curves` if there are any.
-    pub fn to_json(&self) -> String {
-        // Strings alone can always be written.
+    /// The profile for the servers: `{"ciphers":[…],"minTLSVersion":"…"}`, with `curves` if there are any.
+    pub(crate) fn to_json(&self) -> String {
+        // Strings can always be serialized.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What servers make of it.
+    /// The settings that follow from the profile.
     ///
     /// # Errors
-    /// When nothing of it can be served, or it names a version that there is not.
-    pub fn settings(&self) -> Result<Settings, InvalidProfile> {
+    /// If none of the ciphers or groups is supported, or the version is unknown.
+    pub(crate) fn settings(&self) -> Result<Settings, InvalidProfile> {
         let below_1_3 = match self.min_version.as_str() {
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => true,
             "VersionTLS13" => false,
@@ -164,7 +164,7 @@ impl Profile {
         };
         let mut tls13 = Vec::new();
         let mut tls12 = Vec::new();
-        let mut unknown = Vec::new();
+        let mut unknown_ciphers = Vec::new();
         let (strong, weak) = IANA_NAMES.split_at(STRONG);
         for cipher in &self.ciphers {
             let name = in_full(cipher);
@@ -177,29 +177,29 @@ impl Profile {
             } else if let Some(iana) = known(strong) {
                 tls12.push(iana);
             } else if known(weak).is_none() {
-                unknown.push(cipher.as_str());
+                unknown_ciphers.push(cipher.as_str());
             }
         }
         if below_1_3 && !self.ciphers.is_empty() && tls13.is_empty() && tls12.is_empty() {
             return Err(InvalidProfile::Ciphers(self.ciphers.join(", ")));
         }
         let mut groups = Vec::new();
-        let mut strange = Vec::new();
+        let mut unknown_curves = Vec::new();
         for curve in &self.curves {
             match GROUPS.iter().find(|(name, _)| curve == name) {
                 Some((_, iana)) => groups.push(*iana),
-                None => strange.push(curve.as_str()),
+                None => unknown_curves.push(curve.as_str()),
             }
         }
         if groups.is_empty() && !self.curves.is_empty() {
             return Err(InvalidProfile::Curves(self.curves.join(", ")));
         }
-        // Ciphers of TLS 1.3 alone leave nothing to speak below it.
+        // With ciphers of TLS 1.3 alone, lower versions have none.
         let alone = !below_1_3 || (tls12.is_empty() && !self.ciphers.is_empty());
         let min_version = if alone { "VersionTLS13" } else { "VersionTLS12" };
         Ok(Settings {
             tls: tls::Profile::read(min_version, &tls12).narrowed(&tls13, &groups),
-            ignored: ignored(&unknown, &strange),
+            ignored: ignored(&unknown_ciphers, &unknown_curves),
         })
     }
 }
@@ -215,14 +215,14 @@ fn ignored(ciphers: &[&str], curves: &[&str]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Ciphers of TLS 1.3, which OpenSSL calls as IANA does.
+/// Ciphers of TLS 1.3, whose names are the same at OpenSSL and IANA.
 const TLS_1_3: [(&str, &str); 3] = [
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
     ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
     ("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256"),
 ];
 
-/// Groups of the key exchange that we have, by IANA's names and those of OpenSSL and NIST.
+/// Supported groups of the key exchange, by the names of IANA, OpenSSL and NIST.
 const GROUPS: [(&str, &str); 8] = [
     ("X25519MLKEM768", "X25519MLKEM768"),
     ("X25519", "X25519"),

@@ -1,8 +1,8 @@
-//! Values of the node in documents: `{{ node.name }}`, `{{ node.labels.KEY }}`, `{{ node.annotations.KEY }}`, so that one
-//! policy does for nodes that differ in an address or a name. Established handlers refuse such references.
+//! Node variables in documents: `{{ node.name }}`, `{{ node.labels.KEY }}`, `{{ node.annotations.KEY }}`, so that one
+//! policy serves nodes that differ in an address or a name. Upstream's handlers refuse such references.
 //!
-//! Whoever may label a node writes these values, the policy's author does not: they are text, and never become a part of
-//! an expression.
+//! The values come from everyone who may label a node, not from the policy's author: they are only text, and never
+//! become a part of an expression.
 
 use std::collections::BTreeSet;
 
@@ -16,35 +16,35 @@ const CLOSE: &str = "}}";
 const NODE: &str = "node.";
 const ANNOTATIONS: &str = "node.annotations.";
 
-/// A reference that stands for nothing.
+/// A reference cannot be filled in.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum Error {
-    /// The node lacks what is referred to.
+pub(crate) enum Error {
+    /// The node lacks the label or annotation.
     #[error("node {node} has no {what} {key}, which {place} refers to")]
     Missing {
-        /// The node.
+        /// Node name.
         node: String,
-        /// Label or annotation.
+        /// `label` or `annotation`.
         what: &'static str,
-        /// Its key.
+        /// Key of the label or annotation.
         key: String,
         /// Path of the text in the document.
         place: String,
     },
-    /// The value would be more than text where it is put.
+    /// The value would be more than text in this place.
     #[error(
         "{what} {key} of node {node}, which {place} refers to, has {text:?} in it, which is refused there"
     )]
     Unfit {
-        /// The node.
+        /// Node name.
         node: String,
-        /// Label or annotation.
+        /// `label` or `annotation`.
         what: &'static str,
-        /// Its key.
+        /// Key of the label or annotation.
         key: String,
         /// Path of the text in the document.
         place: String,
-        /// A part of the value.
+        /// The refused part of the value.
         text: &'static str,
     },
     /// Nodes have no such property.
@@ -52,24 +52,24 @@ pub enum Error {
         "unknown reference {{{{ {reference} }}}} in {place}: nodes have node.name, node.labels.KEY and node.annotations.KEY"
     )]
     Unknown {
-        /// What is between the braces.
+        /// The text between the braces.
         reference: String,
         /// Path of the text in the document.
         place: String,
     },
 }
 
-/// What a document is to the engine.
+/// Kind of a document.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
-    /// Expressions, with texts in quotation marks.
+pub(crate) enum Kind {
+    /// Expressions with quoted texts.
     Captures,
-    /// A state, with references to captures.
+    /// A state with references to captures.
     State,
 }
 
 impl Kind {
-    /// What no value may have in it: references, and where there are expressions what ends a text in them.
+    /// Texts that no value may contain: references, and in expressions everything that ends a quoted text.
     fn refused(self) -> &'static [&'static str] {
         match self {
             Self::State => &[OPEN],
@@ -78,17 +78,13 @@ impl Kind {
     }
 }
 
-/// Puts the node's values into a document. Other references stay; so do texts that are not well formed, for the engine
-/// to refuse.
-///
-/// # Errors
-/// When the node lacks what is referred to, or has there what is more than text.
-pub fn fill(document: &mut Value, facts: &NodeFacts, kind: Kind) -> Result<(), Error> {
+/// Fills the node's values into a document. Other references stay; so do malformed texts, which the engine refuses.
+pub(crate) fn fill(document: &mut Value, facts: &NodeFacts, kind: Kind) -> Result<(), Error> {
     Filling { facts, kind }.fill_at(document, "")
 }
 
 /// Keys of the node's annotations that a document refers to.
-pub fn annotations(document: &Value) -> BTreeSet<&str> {
+pub(crate) fn annotations(document: &Value) -> BTreeSet<&str> {
     let mut keys = BTreeSet::new();
     collect_annotations(document, &mut keys);
     keys
@@ -171,7 +167,7 @@ impl<'a> Filling<'a> {
         if reference == "name" {
             return Ok(&facts.name);
         }
-        // All that follows is the key: keys have dots and slashes themselves.
+        // The rest is the key: keys contain dots and slashes.
         let (what, map, key) = match reference.split_once('.') {
             Some(("labels", key)) => ("label", &facts.labels, key),
             Some(("annotations", key)) => ("annotation", &facts.annotations, key),
@@ -219,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_the_node_stand_where_they_are_referred_to() {
+    fn node_values_replace_references() {
         let mut document = json!({
             "hostname": {"config": "{{node.name}}.example.com"},
             "interfaces": [{
@@ -248,7 +244,7 @@ mod tests {
 
     // nmstate#106
     #[test]
-    fn annotations_that_a_document_refers_to_are_known_by_their_keys() {
+    fn referenced_annotations_are_listed_by_key() {
         let document = json!({
             "capture": {"nic": "interfaces.name==\"{{ node.annotations.example.com/nic }}\""},
             "desiredState": {"interfaces": [{
@@ -262,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_takes_numbers_that_were_written_as_text() {
+    fn engine_accepts_numbers_as_strings() {
         let document = json!({"interfaces": [{"name": "eth1.101", "type": "vlan", "mtu": "1400",
             "vlan": {"id": "101", "base-iface": "eth1"},
             "ipv4": {"enabled": "true", "address": [{"ip": "192.0.2.5", "prefix-length": "24"}]}}]});
@@ -270,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_lacks_is_named_with_the_place_of_the_reference() {
+    fn missing_value_is_reported_with_its_path() {
         let mut document = json!({"interfaces": [{"name": "eth1"}, {"name": "{{ node.labels.nic }}"}]});
         let error = fill(&mut document, &facts(), Kind::State).expect_err("no such label");
         assert_eq!(
@@ -286,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_is_not_looked_at_again() {
+    fn filled_values_are_not_expanded_again() {
         let mut facts = facts();
         facts
             .annotations
@@ -297,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_more_than_text_is_refused() {
+    fn value_with_syntax_is_refused() {
         let fill = |value: &str, kind| {
             let facts = NodeFacts {
                 annotations: [("nic".to_owned(), value.to_owned())].into(),

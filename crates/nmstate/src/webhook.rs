@@ -1,17 +1,17 @@
-//! Admission of policies (nmstate §7.1).
+//! The admission webhook of policies (nmstate §7.1).
 //!
 //! ```text
 //! API server ── HTTPS :9443 ──> /…-mutate, /…-status-mutate, /…-timestamp-mutate ──> mutate ──> patch
-//!                          └──> /…-create-validate, /…-update-validate ───────────> validate ──> yes or no
+//!                          └──> /…-create-validate, /…-update-validate ───────────> validate ──> allow or deny
 //! kubelet ────────────────────> /readyz
 //! ```
 //!
-//! Nothing is asked of the API server, and nothing is kept: what a review holds is all that it is decided by.
+//! The webhook sends no requests to the API server and keeps no state: a decision depends on the review alone.
 
-pub mod messages;
-pub mod mutate;
+mod messages;
+mod mutate;
 mod object;
-pub mod validate;
+mod validate;
 
 #[cfg(test)]
 mod tests;
@@ -32,24 +32,24 @@ use kube_kit::tls;
 use crate::names::{self, env, path};
 use crate::{Args, settings, tls_profile};
 
-/// How long the webhook is still asked when it is to end, until everybody knows that.
-const STILL_ASKED: Duration = Duration::from_secs(2);
+/// How long the webhook keeps serving after SIGTERM, until it is removed from the endpoints.
+const DRAIN: Duration = Duration::from_secs(2);
 
-/// Where and as whom to serve.
+/// Settings of the webhook server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen.
+    /// Address to listen on.
     pub bind: Bind,
-    /// Directory with `tls.crt` and `tls.key`.
+    /// Directory of `tls.crt` and `tls.key`.
     pub certificates: PathBuf,
-    /// Versions, ciphers and groups.
+    /// TLS versions, ciphers and groups.
     pub profile: tls::Profile,
 }
 
 /// Runs until SIGTERM.
 ///
 /// # Errors
-/// When it can't listen, or on OpenShift the TLS profile can't be used. A certificate that is missing is waited for.
+/// If the address is taken, or the TLS profile cannot be used. A missing certificate is waited for.
 pub async fn run(_args: Args) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let settings = Settings {
@@ -62,15 +62,15 @@ pub async fn run(_args: Args) -> anyhow::Result<()> {
     };
     let serving = start(settings).await?;
     shutdown.wait().await;
-    tokio::time::sleep(STILL_ASKED).await;
+    tokio::time::sleep(DRAIN).await;
     serving.stop().await;
     Ok(())
 }
 
-/// Serves the webhooks and the probe. The probe says yes once there is the certificate that the API server trusts.
+/// Serves the webhooks and the probe, which is ready once the serving certificate exists.
 ///
 /// # Errors
-/// When it can't listen, or TLS can't be set up.
+/// If the address is taken, or TLS cannot be set up.
 pub async fn start(settings: Settings) -> Result<Serving, NoServer> {
     let Settings {
         bind,
@@ -91,7 +91,7 @@ pub async fn start(settings: Settings) -> Result<Serving, NoServer> {
     serving.ok_or(NoServer::Nowhere)
 }
 
-/// All webhooks, by what the clock says.
+/// The routes of all webhooks, with this clock.
 pub fn router(now: fn() -> Timestamp) -> Router {
     let webhook = |path: &str, decide: fn(&Request, Timestamp) -> Verdict| {
         admission::router(path, move |request| async move { decide(&request, now()) })

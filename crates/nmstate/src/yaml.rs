@@ -1,37 +1,31 @@
-//! Documents that people write, YAML or JSON. The tool that people know from the library reads and writes by the
-//! library's own parser instead: [`crate::nmstatectl`].
+//! YAML or JSON documents of users. [`crate::nmstatectl`] uses the parser of the nmstate library instead, like
+//! upstream's tool.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options};
 use thiserror::Error;
 
-/// A text is neither YAML nor JSON, or not of the form that is wanted.
+/// A text is neither YAML nor JSON, or has another form.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{0}")]
 pub struct Malformed(String);
 
-/// All documents of a text. Those without content do not count.
-///
-/// # Errors
-/// When it is malformed.
-pub fn documents(text: &str) -> Result<Vec<Value>, Malformed> {
+/// All documents of a text, without empty ones.
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, Malformed> {
     serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Malformed(error.to_string()))
 }
 
 /// The only document of a text.
-///
-/// # Errors
-/// When it is malformed, or of another form.
-pub fn document<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
+pub(crate) fn document<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| Malformed(error.to_string()))
 }
 
-/// Words and numbers as the library reads them in the same file: `yes`, `010` and `1_000` are texts, the last of two keys
-/// counts, and `<<` is a key.
+/// Parses scalars like the library: `yes`, `010` and `1_000` are strings, the last of duplicate keys counts, and `<<`
+/// is an ordinary key.
 fn options() -> Options {
     serde_saphyr::options! {
-        // A whole cluster's policies have more of everything than the parser expects.
+        // The policies of a cluster exceed the parser's default budget.
         budget: serde_saphyr::budget! {
             max_documents: 50_000,
             max_nodes: 2_000_000,
@@ -57,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_numbers_are_read_as_the_library_reads_them() {
+    fn scalars_are_parsed_like_the_library() {
         for (text, expected) in [
             (
                 "a: yes\nb: on\nc: True\nd: ~",
@@ -84,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_without_content_do_not_count() {
+    fn empty_documents_are_skipped() {
         assert_eq!(
             documents("---\n---\na: 1\n---\n# nothing\n").expect("YAML"),
             [json!({ "a": 1 })]
@@ -94,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_line_with_its_place() {
+    fn error_is_one_line_with_its_position() {
         let error = documents("a: 1\nb: c: d\n").expect_err("no YAML");
         assert_eq!(
             error.to_string(),

@@ -1,16 +1,16 @@
-//! Admission reviews: what is asked, and what is answered (kubemacpool §12).
+//! Admission reviews: requests and responses (kubemacpool §12).
 //!
 //! ```text
 //! POST, JSON, at most 7 MiB ──> review::read ──> Request ──> handler ──> Verdict ──> review::answer
 //!             │                      │                          │
-//!             └── can't be read ─────┴──────── 400, 413 ─ panics: 500 ──> denied
+//!             └── malformed ─────────┴──────── 400, 413 ─ panics: 500 ──> denied
 //! ```
 //!
-//! A large review is read on a thread for blocking work, and its handler begins there: parsing it takes tens of
+//! A large review is parsed on a thread for blocking work, and its handler starts there: parsing takes tens of
 //! milliseconds, in which the daemon's only other thread answers small reviews.
 //!
-//! Whoever asks gets an `AdmissionReview` of the version that was asked in, with status 200 and the UID of the request as
-//! far as it can be read, whatever goes wrong: what a user reads in the end is then a text of ours.
+//! Every response, for errors too, is an `AdmissionReview` of the request's version with status 200 and the request's
+//! UID if it can be read: then the user gets our error text instead of the API server's.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,111 +35,97 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
-use self::review::{Asked, Unreadable};
+use self::review::{Malformed, ReplyTo};
 
 mod messages;
 mod review;
 
-/// The largest review that is read, in bytes: more than twice what an API server takes as a request.
+/// The largest accepted review, in bytes: more than twice the API server's limit for requests.
 pub const LIMIT: usize = 7 * 1024 * 1024;
 
-/// How long a client may take to send a review, and to wait until there is room for it: an API server waits no longer for
-/// the answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout for waiting for memory and for receiving a review: an API server waits no longer for the response.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many bytes of reviews are read at a time at each path. One client uses half of them at most.
-const ROOM: usize = 32 * 1024 * 1024;
+/// Limit of the total size of concurrent reviews of a path, in bytes. One client uses at most half of it.
+const MEMORY: usize = 32 * 1024 * 1024;
 
-/// Room is given in pieces of so many bytes.
-const PIECE: usize = 64 * 1024;
+/// Granularity of the memory limit, in bytes.
+const CHUNK: usize = 64 * 1024;
 
-/// Parsing a review of so many bytes takes about a millisecond. Larger ones are parsed aside, one at a time.
+/// Parsing a review of this size takes about a millisecond. Larger ones are parsed on a thread for blocking work, one
+/// at a time.
 const LARGE: usize = 256 * 1024;
 
-/// What is to be done with the object.
+/// Operation on the object.
+#[allow(missing_docs, reason = "named as in the API")]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// It is created.
     Create,
-    /// It is changed.
     Update,
-    /// It is deleted.
     Delete,
-    /// A subresource is connected to.
     Connect,
 }
 
-/// What the API server asks.
+/// A request of the API server.
+#[allow(missing_docs, reason = "named as in the API")]
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Address of the client that asks.
     pub client: IpAddr,
-    /// UID of the request.
     pub uid: String,
-    /// What is to be done.
     pub operation: Operation,
-    /// Namespace of the object; empty where it has none.
+    /// Empty for objects of the cluster.
     pub namespace: String,
-    /// Name of the object; empty where it is yet to be generated.
+    /// Empty if it is yet to be generated.
     pub name: String,
-    /// Whether nothing is stored in the end.
+    /// Whether nothing is stored.
     pub dry_run: bool,
-    /// The object as it is to be.
+    /// The object to store.
     pub object: Option<Box<RawValue>>,
-    /// The object as it is stored.
+    /// The stored object.
     pub old_object: Option<Box<RawValue>>,
 }
 
-/// What is answered.
+/// The response to a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// What is refused, if it is.
+    /// `None` admits the request.
     pub denied: Option<Denial>,
-    /// What is said about an admitted request (`status.message`).
+    /// `status.message` of an admitted request.
     pub message: Option<String>,
-    /// What the user is told beside.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// How the object is changed, in this order.
+    /// Changes to the object, in order.
     pub patch: Vec<Change>,
 }
 
-/// Why a request is refused.
+/// Denial of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Denial {
-    /// HTTP code of the status: 400 what can't be understood, 500 what can't be done.
+    /// HTTP code of the status: 400 for malformed requests, 500 for failures.
     pub code: u16,
-    /// What the user reads.
+    /// Text for the user.
     pub message: String,
 }
 
 /// One step of a JSON patch (RFC 6902).
+#[allow(missing_docs, reason = "named as in the RFC")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Change {
-    /// Puts a value at a path, whether there is one or not.
-    Add {
-        /// JSON pointer.
-        path: String,
-        /// The value.
-        value: Value,
-    },
-    /// Replaces the value at a path, which must be there.
-    Replace {
-        /// JSON pointer.
-        path: String,
-        /// The value.
-        value: Value,
-    },
+    /// Adds or replaces the value at a path.
+    Add { path: String, value: Value },
+    /// Replaces the value at an existing path.
+    Replace { path: String, value: Value },
 }
 
 impl Verdict {
-    /// Let it through as it is.
+    /// Admits the object unchanged.
     pub fn allowed() -> Self {
         Self::default()
     }
 
-    /// Let it through, changed.
+    /// Admits the object with changes.
     pub fn patched(patch: Vec<Change>) -> Self {
         Self {
             patch,
@@ -147,7 +133,7 @@ impl Verdict {
         }
     }
 
-    /// Refuse it.
+    /// Denies the request.
     pub fn denied(code: u16, message: impl Into<String>) -> Self {
         Self::refused(Denial::of(code, message))
     }
@@ -169,42 +155,40 @@ impl Denial {
     }
 }
 
-/// Answers reviews that are posted to `path` by what `handler` decides. A handler that panics refuses its request, and
-/// nothing else happens ([`contained`]).
+/// Serves reviews at `path`; `handler` decides. A panic of the handler denies its request only ([`contained`]).
 pub fn router<F>(path: &str, handler: impl Fn(Request) -> F + Clone + Send + Sync + 'static) -> Router
 where
     F: Future<Output = Verdict> + Send + 'static,
 {
-    let desk = Desk::new();
+    let limits = Limits::new();
     let answer = move |request: HttpRequest| {
-        let (handler, desk) = (handler.clone(), desk.clone());
-        async move { respond(request, &desk, handler).await }
+        let (handler, limits) = (handler.clone(), limits.clone());
+        async move { respond(request, &limits, handler).await }
     };
     Router::new().route(path, post(answer))
 }
 
-/// Room for reviews, in pieces, shared fairly among clients.
-type Room = Places<IpAddr>;
+/// Memory for reviews, shared fairly among clients.
+type Memory = Places<IpAddr>;
 
-/// What the reviews of a path share.
+/// Limits that the reviews of a path share.
 #[derive(Clone)]
-struct Desk {
-    room: Room,
-    /// The right to parse a large review.
+struct Limits {
+    memory: Memory,
+    /// Permit to parse a large review.
     turn: Arc<Semaphore>,
 }
 
-impl Desk {
+impl Limits {
     fn new() -> Self {
         Self {
-            room: Room::new(ROOM / PIECE),
+            memory: Memory::new(MEMORY / CHUNK),
             turn: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// Does `work` on a thread for blocking work when it is its turn. Work that has begun ends even without its caller, and
-    /// keeps what it owns until then.
-    async fn aside<T: Send + 'static>(
+    /// Runs `work` on a thread for blocking work, one at a time. Started work completes even if the caller is dropped.
+    async fn on_blocking_thread<T: Send + 'static>(
         &self,
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
@@ -221,11 +205,11 @@ impl Desk {
         match timeout_at(deadline, &mut working).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {
-                tracing::error!(error = chain(&error), "cannot read an admission review");
+                tracing::error!(error = chain(&error), "cannot parse an admission review");
                 Err(Denial::of(500, messages::PANICKED))
             }
             Err(_) => {
-                // It has no effect on work that has begun.
+                // Cancels only work that has not started.
                 working.abort();
                 Err(Denial::of(400, messages::TOO_SLOW))
             }
@@ -233,101 +217,101 @@ impl Desk {
     }
 }
 
-/// A decision on its way.
-type Deciding = BoxFuture<'static, Result<Verdict, Panicked>>;
+/// A running handler.
+type Running = BoxFuture<'static, Result<Verdict, Panicked>>;
 
-async fn respond<H, F>(http: HttpRequest, desk: &Desk, handler: H) -> Response
+async fn respond<H, F>(http: HttpRequest, limits: &Limits, handler: H) -> Response
 where
     H: Fn(Request) -> F + Send + 'static,
     F: Future<Output = Verdict> + Send + 'static,
 {
-    let (asked, verdict) = match judge(http, desk, handler).await {
+    let (reply_to, verdict) = match review_request(http, limits, handler).await {
         Ok(decided) => decided,
-        Err(Unreadable { asked, denial }) => (asked, Verdict::refused(denial)),
+        Err(Malformed { reply_to, denial }) => (reply_to, Verdict::refused(denial)),
     };
-    match asked.answer(&verdict) {
+    match reply_to.answer(&verdict) {
         Ok(json) => ([(header::CONTENT_TYPE, messages::JSON)], json).into_response(),
         Err(error) => {
-            tracing::error!(
-                error = chain(&error),
-                "cannot write the answer of an admission review"
-            );
+            tracing::error!(error = chain(&error), "cannot serialize an admission response");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 }
 
-/// Reads a review, and has the handler decide.
-async fn judge<H, F>(http: HttpRequest, desk: &Desk, handler: H) -> Result<(Asked, Verdict), Unreadable>
+/// Reads a review and calls the handler.
+async fn review_request<H, F>(
+    http: HttpRequest,
+    limits: &Limits,
+    handler: H,
+) -> Result<(ReplyTo, Verdict), Malformed>
 where
     H: Fn(Request) -> F + Send + 'static,
     F: Future<Output = Verdict> + Send + 'static,
 {
     let content_type = http.headers().get(header::CONTENT_TYPE).cloned();
     let client = Peer::of(http.extensions());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let arrived = async {
         let body = http.into_body();
-        let taken = desk.room.take_many(&client, pieces(&body)).await;
+        let taken = limits.memory.take_many(&client, chunks_of(&body)).await;
         read(body).await.map(|body| (body, taken))
     };
     let arrived = timeout_at(deadline, arrived).await;
     let (body, taken) = arrived.unwrap_or_else(|_| Err(Denial::of(400, messages::TOO_SLOW)))?;
     checked(content_type.as_ref().map_or(&[][..], |value| value.as_bytes()))?;
-    // The room is given back when the review is decided: until then, parts of it are kept.
+    // The memory is released after the decision: parts of the review are kept until then.
     let (begun, _taken) = if body.len() > LARGE {
         let work = move || (begin_at_once(body, client, handler), taken);
-        desk.aside(deadline, work).await?
+        limits.on_blocking_thread(deadline, work).await?
     } else {
         (begin(body, client, handler), taken)
     };
-    let (asked, deciding) = begun?;
-    let verdict = deciding.await.unwrap_or_else(|panicked| {
-        tracing::error!(error = %panicked, uid = asked.uid(), "admission review");
+    let (reply_to, running) = begun?;
+    let verdict = running.await.unwrap_or_else(|panicked| {
+        tracing::error!(error = %panicked, uid = reply_to.uid(), "admission webhook panicked");
         Verdict::denied(500, messages::PANICKED)
     });
-    Ok((asked, verdict))
+    Ok((reply_to, verdict))
 }
 
-/// Reads a review, and hands it to the handler, which begins when it is waited for.
-fn begin<H, F>(body: Vec<u8>, client: IpAddr, handler: H) -> Result<(Asked, Deciding), Unreadable>
+/// Reads a review and creates the handler's future.
+fn begin<H, F>(body: Vec<u8>, client: IpAddr, handler: H) -> Result<(ReplyTo, Running), Malformed>
 where
     H: Fn(Request) -> F + Send + 'static,
     F: Future<Output = Verdict> + Send + 'static,
 {
-    let (asked, request) = review::read(&body, client)?;
-    // What was read of it is all that is needed.
+    let (reply_to, request) = review::read(&body, client)?;
     drop(body);
-    let deciding = contained(async move { handler(request).await }).boxed();
-    Ok((asked, deciding))
+    let running = contained(async move { handler(request).await }).boxed();
+    Ok((reply_to, running))
 }
 
-/// [`begin`], and has the handler go on to where it first waits for something: it parses the object before.
-fn begin_at_once<H, F>(body: Vec<u8>, client: IpAddr, handler: H) -> Result<(Asked, Deciding), Unreadable>
+/// [`begin`], then polls the handler once: it parses the object before it first waits.
+fn begin_at_once<H, F>(body: Vec<u8>, client: IpAddr, handler: H) -> Result<(ReplyTo, Running), Malformed>
 where
     H: Fn(Request) -> F + Send + 'static,
     F: Future<Output = Verdict> + Send + 'static,
 {
-    let (asked, mut deciding) = begin(body, client, handler)?;
-    // One that waits is polled again by the task of its request.
-    match deciding.as_mut().now_or_never() {
-        Some(decided) => Ok((asked, future::ready(decided).boxed())),
-        None => Ok((asked, deciding)),
+    let (reply_to, mut running) = begin(body, client, handler)?;
+    // A pending handler is polled again by the task of its request.
+    match running.as_mut().now_or_never() {
+        Some(decided) => Ok((reply_to, future::ready(decided).boxed())),
+        None => Ok((reply_to, running)),
     }
 }
 
-/// How much room a body needs. A client that does not say how long it is gets room for the longest.
-fn pieces(body: &Body) -> usize {
+/// Memory that a body needs; the maximum if the client does not declare a length.
+fn chunks_of(body: &Body) -> usize {
     let length = body.size_hint().exact().map(usize::try_from);
     let length = length.and_then(Result::ok).unwrap_or(LIMIT).min(LIMIT);
-    length.div_ceil(PIECE).max(1)
+    length.div_ceil(CHUNK).max(1)
 }
 
-/// Reads a body to its end, but keeps no more of it than may be asked.
+/// Reads a body to its end, but stores at most [`LIMIT`] bytes.
 async fn read(body: Body) -> Result<Vec<u8>, Denial> {
-    // What most reviews need at once; what a client says of its length is not believed beyond that.
+    // Enough for most reviews; a declared length is not trusted beyond that.
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or_default();
-    let mut whole = Vec::with_capacity(expected.min(PIECE));
+    let mut whole = Vec::with_capacity(expected.min(CHUNK));
     let mut length = 0_usize;
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
@@ -338,7 +322,7 @@ async fn read(body: Body) -> Result<Vec<u8>, Denial> {
         } else {
             whole = Vec::new();
         }
-        // A client that is not heard to its end may not hear the answer; one that has no end is not heard.
+        // Some clients read the response only after sending their whole body; endless bodies are cut off.
         if length > 2 * LIMIT {
             break;
         }
@@ -352,7 +336,7 @@ async fn read(body: Body) -> Result<Vec<u8>, Denial> {
 
 fn checked(content_type: &[u8]) -> Result<(), Denial> {
     let text = String::from_utf8_lossy(content_type);
-    // What follows, such as the character set, changes nothing: JSON has but one.
+    // Parameters such as the character set do not matter for JSON.
     let media_type = text.split(';').next().unwrap_or_default().trim();
     if media_type.eq_ignore_ascii_case(messages::JSON) {
         Ok(())

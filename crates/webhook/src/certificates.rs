@@ -1,62 +1,60 @@
-//! A certificate for a webhook's server and the bundle by which the API server trusts it, issued and rotated without
-//! help from outside.
+//! Certificates of webhooks' servers, and the CA bundles that the API server trusts: issued and rotated here.
 //!
 //! ```text
-//!   Secret of the authority ──┐
-//!   Secret of the server ─────┼─> plan: what to issue, what to write, when to look again
+//!   Secret of the CA ─────────┐
+//!   Secret of the server ─────┼─> plan: what to issue and write, time of the next check
 //!   bundles of the webhooks ──┘         │
 //!                                       ▼
-//!            authority's Secret ──> bundles ──> server's Secret        (each compared, then written)
+//!            CA's Secret ──> bundles ──> server's Secret        (each written if it differs)
 //! ```
 //!
-//! The order is what keeps clients trusting: an authority is in every bundle before anything that it signed is
-//! served, and stays there until it expires. After every single write the rest can be found out from what is there, so
-//! that an interruption costs nothing.
+//! The order keeps clients trusting: a CA is in every bundle before a certificate that it signed is served, and stays
+//! there until it expires. After each write, the rest follows from the stored objects, so that interruptions are
+//! harmless.
 //!
-//! Repairs back off while another client reverts each ([`kube_kit::apply::Upkeep`]); first certificates and renewals do
+//! Repairs back off while another client reverts them ([`kube_kit::apply::Upkeep`]); first certificates and renewals do
 //! not.
 //!
 //! The layout of the Secrets is that of the established certificate managers (kubemacpool §15, nmstate §8): `ca.crt`
-//! and `ca.key`, `tls.crt` and `tls.key`, RSA 2048 with keys in PKCS#1. What they left is used on, and they can use
-//! what is written here.
+//! and `ca.key`, `tls.crt` and `tls.key`, RSA 2048 with keys in PKCS#1. Each can use the other's Secrets.
 
+mod apply_plan;
 mod bundle;
-mod carry_out;
-pub mod free;
 mod issue;
 mod plan;
 mod read;
+pub mod standalone;
 
 use std::{
     fmt,
     time::{Duration, SystemTime},
 };
 
-pub use carry_out::{Error, Objects, keep};
+pub use apply_plan::{Error, Objects, keep};
 pub use issue::Error as IssueError;
 pub use plan::{Plan, Step, plan};
 
-/// The shortest life of a certificate: they count in seconds, and pods learn of a new one after a while.
+/// Shortest lifetime of a certificate: their resolution is a second, and pods see a new one after a delay.
 const SHORTEST_LIFE: Duration = Duration::from_secs(10);
 
-/// Whom certificates are for.
+/// Names in the certificates.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Identity {
-    /// Common name of the authority.
+    /// Common name of the CA.
     pub authority: String,
-    /// Name of the Service in front of the server.
+    /// The Service in front of the server.
     pub service: String,
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
 }
 
 impl Identity {
-    /// The name by which the API server calls the server.
+    /// The host name that the API server connects to.
     pub fn host(&self) -> String {
         format!("{}.{}.svc", self.service, self.namespace)
     }
 
-    /// All names of the server, in the order in which they stand in its certificate.
+    /// All host names of the server, in the order of its certificate.
     pub fn hosts(&self) -> [String; 4] {
         let Self {
             service, namespace, ..
@@ -85,16 +83,16 @@ impl Identity {
     }
 }
 
-/// How long certificates live, and how long before their end they are renewed.
+/// Lifetimes of certificates, and how long before their expiry they are renewed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Intervals {
-    /// Life of an authority.
+    /// Lifetime of a CA.
     pub ca_rotate: Duration,
-    /// Before the end of its life, a new authority is trusted beside it.
+    /// How long before its expiry a new CA is trusted too.
     pub ca_overlap: Duration,
-    /// Life of the server's certificate.
+    /// Lifetime of the server's certificate.
     pub cert_rotate: Duration,
-    /// Before the end of its life, a new one is served.
+    /// How long before its expiry a new one is served.
     pub cert_overlap: Duration,
 }
 
@@ -108,17 +106,17 @@ impl Intervals {
     }
 }
 
-/// A certificate, or several with the one that counts first, and its private key, both as PEM.
+/// A certificate, optionally followed by others, and its private key, both as PEM.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Pair {
-    /// Certificates.
+    /// One or more certificates.
     pub certificate: Vec<u8>,
-    /// The key of the first of them.
+    /// The key of the first certificate.
     pub key: Vec<u8>,
 }
 
 impl fmt::Debug for Pair {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair")
             .field("certificate", &String::from_utf8_lossy(&self.certificate))
@@ -126,20 +124,20 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// What there is, good or bad.
+/// The stored certificates, valid or not.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct State {
-    /// What the authority's Secret holds.
+    /// The CA's Secret.
     pub authority: Option<Pair>,
-    /// What the server's Secret holds.
+    /// The server's Secret.
     pub serving: Option<Pair>,
-    /// The bundle of each webhook, as PEM; empty where there is none.
+    /// The bundle of each webhook as PEM; empty if it has none.
     pub bundles: Vec<Vec<u8>>,
 }
 
-/// Waits until the clock on the wall shows this time, or jumps back: then too things have to be looked at.
+/// Waits for a time of the system clock, or for a backward jump of that clock: both need a check.
 pub async fn wait_until(time: SystemTime) {
-    /// How long a jump of the clock may go unnoticed.
+    /// How often the clock is checked for jumps.
     const NOTICED: Duration = Duration::from_secs(30);
     let mut before = SystemTime::now();
     while let Ok(left) = time.duration_since(before) {

@@ -1,12 +1,12 @@
-//! What components with admission webhooks share: the protocol, and certificates that nobody else has to issue.
+//! Admission webhooks: the protocol, and certificates that the program issues itself.
 //!
 //! ```text
 //! API server ── AdmissionReview ──> admission::router ── Request ──> the component's decision
 //!            <── AdmissionReview ──                   <── Verdict ──
 //!
-//! manager ────> certificates::keep ──> Secret of the authority, bundles of the webhooks, Secret of the server
+//! manager ────> certificates::keep ──> Secret of the CA, bundles of the webhooks, Secret of the server
 //!     ^                 │
-//!     └── look again ───┘
+//!     └── next check ───┘
 //! ```
 
 pub mod admission;

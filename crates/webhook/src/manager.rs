@@ -1,14 +1,14 @@
-//! The certificate manager: a program, or a mode of one, that issues and renews what the webhooks' server shows, and what
-//! the API server trusts it by (kubemacpool §15, nmstate §8).
+//! The certificate manager: issues and renews the certificate of the webhooks' server and the CA that the API server
+//! trusts (kubemacpool §15, nmstate §8).
 //!
 //! ```text
 //! both Secrets, webhook configuration ──> watches ──> certificates::keep ──> the same objects
 //!                                            ▲                │
-//!                                            └── look again ──┘
+//!                                            └── next check ──┘
 //! ```
 //!
-//! Every object is watched by its name, so that nothing is asked for: reading a Secret is a right that an established
-//! installation does not grant (kubemacpool §17).
+//! Every object is watched by its name, and never read: established installations do not grant the right to get Secrets
+//! (kubemacpool §17).
 
 mod names;
 mod settings;
@@ -29,27 +29,27 @@ use std::time::{Duration, SystemTime};
 
 pub use settings::{InvalidSettings, Settings, is_wanted};
 
-/// Longest pause before a failed attempt is repeated.
+/// Longest delay between retries.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// The kinds of most installations: webhooks that change objects.
+/// The configuration kinds of most components: mutating webhooks.
 pub const MUTATING: &[Kind] = &[object::MUTATING_WEBHOOK_CONFIGURATION];
 
-/// What the objects are called.
+/// Names of the objects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Names {
-    /// The webhook configuration; the authority has its name.
+    /// The webhook configuration; the CA has its name.
     pub configuration: &'static str,
-    /// Kinds of configurations of that name; any of them may be there or not.
+    /// Kinds of configurations of that name; each may be missing.
     pub kinds: &'static [Kind],
-    /// The Secret of the authority.
+    /// The Secret of the CA.
     pub authority: &'static str,
-    /// The Service in front of the server, and the server's Secret, as long as the configuration names no other Service
-    /// of the namespace.
+    /// The Service in front of the server, and the server's Secret, unless the configuration names another Service of
+    /// the namespace.
     pub service: &'static str,
 }
 
-/// Keeps the certificates until the end is wished for. A failing API server is no error: it is tried again.
+/// Manages the certificates until shutdown. API errors are retried.
 pub async fn run(names: Names, settings: &Settings, client: Client, shutdown: &Shutdown) {
     let mut service = names.service.to_owned();
     while let Some(other) = Manager::start(names, settings, client.clone(), service)
@@ -69,10 +69,9 @@ struct Manager<'a> {
     applier: Applier,
     changes: Changes,
     queue: Queue<()>,
-    /// When there is something to do even if nothing changes.
-    look_again: Option<SystemTime>,
-    /// The Service that the configuration names instead.
-    elsewhere: Option<String>,
+    /// When to check again if nothing changes.
+    next_check: Option<SystemTime>,
+    other_service: Option<String>,
 }
 
 impl<'a> Manager<'a> {
@@ -102,12 +101,12 @@ impl<'a> Manager<'a> {
             ),
             changes,
             queue: Queue::new(),
-            look_again: None,
-            elsewhere: None,
+            next_check: None,
+            other_service: None,
         }
     }
 
-    /// Ends when that is wished for, or with the Service that the configuration names instead.
+    /// Returns at shutdown, or with the Service that the configuration names instead.
     async fn run(mut self, shutdown: &Shutdown) -> Option<String> {
         tracing::info!(
             namespace = self.settings.namespace,
@@ -116,39 +115,39 @@ impl<'a> Manager<'a> {
         loop {
             let ready = self.applier.cache().is_synced();
             tokio::select! {
-                // Changes come first: many of them are looked at once.
+                // Changes come first: many of them cause one check.
                 biased;
                 () = shutdown.wait() => return None,
-                change = self.changes.next() => self.note(change),
-                () = certificates::wait_until(self.look_again.unwrap_or(SystemTime::UNIX_EPOCH)),
-                    if self.look_again.is_some() =>
+                change = self.changes.next() => self.handle(change),
+                () = certificates::wait_until(self.next_check.unwrap_or(SystemTime::UNIX_EPOCH)),
+                    if self.next_check.is_some() =>
                 {
-                    self.look_again = None;
+                    self.next_check = None;
                     self.queue.add(());
                 }
                 () = self.queue.next(), if ready => tokio::select! {
-                    // What is interrupted is taken up at the next start.
+                    // The next start resumes interrupted work.
                     () = shutdown.wait() => return None,
                     () = self.keep() => {}
                 },
             }
-            if self.elsewhere.is_some() {
-                return self.elsewhere;
+            if self.other_service.is_some() {
+                return self.other_service;
             }
         }
     }
 
-    fn note(&self, change: Change<ObjectId>) {
+    fn handle(&self, change: Change<ObjectId>) {
         match change {
             Change::Applied(_) | Change::Synced => {}
-            Change::Deleted(id) => tracing::info!(%id, "deleted"),
+            Change::Deleted(id) => tracing::info!(%id, "object deleted"),
             Change::Invalid(id, error) => tracing::warn!(%id, error, "malformed object"),
         }
         self.queue.add(());
     }
 
     async fn keep(&mut self) {
-        self.look_again = None;
+        self.next_check = None;
         let cache = self.applier.cache();
         let present = self
             .objects
@@ -160,7 +159,7 @@ impl<'a> Manager<'a> {
             });
         let present: Vec<_> = present.collect();
         let Some((first, live)) = present.first() else {
-            // What would be issued now would be issued anew as soon as it is there.
+            // Certificates issued now would be issued again once it exists.
             tracing::info!(
                 name = self.names.configuration,
                 "waiting for the webhook configuration"
@@ -168,29 +167,29 @@ impl<'a> Manager<'a> {
             self.queue.succeeded(&());
             return;
         };
-        self.elsewhere = present
+        self.other_service = present
             .iter()
             .find_map(|(_, configuration)| other_service(configuration, &self.identity));
-        if self.elsewhere.is_some() {
+        if self.other_service.is_some() {
             return;
         }
         let objects = owned(&self.objects, first, live);
         let intervals = &self.settings.intervals;
         match certificates::keep(&self.applier, &objects, &self.identity, intervals).await {
-            Ok(look_again) => {
-                self.look_again = Some(look_again);
+            Ok(next_check) => {
+                self.next_check = Some(next_check);
                 self.queue.succeeded(&());
             }
             Err(error) => {
                 let pause = self.queue.failed(()).min(RETRY);
                 self.queue.add_after((), pause);
-                tracing::warn!(%error, ?pause, "failed to keep certificates, trying again");
+                tracing::warn!(%error, ?pause, "cannot renew the certificates, retrying");
             }
         }
     }
 }
 
-/// What certificates are kept in.
+/// The objects that hold certificates.
 fn objects(objects: Names, settings: &Settings, service: &str) -> Objects {
     let secret = |name: &str, kind: &str| {
         json!({
@@ -212,7 +211,7 @@ fn objects(objects: Names, settings: &Settings, service: &str) -> Objects {
     }
 }
 
-/// The same objects, whose Secrets go with the webhook configuration: nobody else has a use for them.
+/// The objects with Secrets owned by the webhook configuration, so that they are deleted with it.
 fn owned(objects: &Objects, id: &ObjectId, configuration: &Value) -> Objects {
     let owner = json!([{
         "apiVersion": id.api_version(), "kind": id.kind,
@@ -225,8 +224,8 @@ fn owned(objects: &Objects, id: &ObjectId, configuration: &Value) -> Objects {
     objects
 }
 
-/// The Service of the namespace that webhooks are called by, if it is not this one: a prefix of the installation's names
-/// is known to the configuration alone.
+/// The webhooks' Service in the namespace, if it is not this one: only the configuration knows a prefix of the
+/// installation's names.
 fn other_service(configuration: &Value, identity: &Identity) -> Option<String> {
     let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
     let services = webhooks.map(|webhook| &webhook["clientConfig"]["service"]);
@@ -254,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_service_counts_when_no_webhook_is_called_by_ours() {
+    fn other_service_is_used_when_no_webhook_names_ours() {
         let identity = Identity {
             authority: "nmstate".to_owned(),
             service: "nmstate-webhook".to_owned(),
@@ -269,7 +268,7 @@ mod tests {
             (json!([]), None),
             (json!([url]), None),
             (json!([ours]), None),
-            (json!([service("elsewhere", "other")]), None),
+            (json!([service("other_service", "other")]), None),
             (json!([prefixed, ours]), None),
             (json!([url, prefixed]), Some("my-nmstate-webhook".to_owned())),
         ] {

@@ -1,4 +1,4 @@
-//! Figures of admission reviews, under the names by which dashboards know them.
+//! Metrics of admission reviews, with the established names.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Limits in seconds for the time that a review takes: the usual ones, and some below them, where most reviews are.
+/// Histogram buckets in seconds: the usual ones, and smaller ones for the times of most reviews.
 const REVIEW_TIMES: [f64; 15] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0,
 ];
-/// Codes that are there from the start.
+/// Codes with a counter from the start.
 const CODES: [u16; 2] = [200, 500];
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -31,7 +31,7 @@ struct Answer {
     code: u16,
 }
 
-/// Reviews of webhooks, by the paths that they are asked at. Clones share the figures.
+/// Metrics of reviews by the webhook's path. Clones share the values.
 #[derive(Clone, Debug)]
 pub struct Reviews {
     total: Family<Answer, Counter>,
@@ -40,7 +40,7 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// Of the webhooks at these paths, all 0: what never happened yet is not missing.
+    /// Metrics of the webhooks at these paths, all present with 0.
     pub fn new(paths: &[&str]) -> Self {
         let reviews = Self {
             total: Family::default(),
@@ -59,7 +59,7 @@ impl Reviews {
         reviews
     }
 
-    /// Adds the figures to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "controller_runtime_webhook_requests",
@@ -78,13 +78,13 @@ impl Reviews {
         );
     }
 
-    /// Counts the requests that are answered by the routes of `router`, each of which is a webhook.
+    /// Counts the requests to the routes of `router`, each of which is a webhook.
     pub fn counted(&self, router: Router) -> Router {
         router.route_layer(middleware::from_fn_with_state(self.clone(), count))
     }
 }
 
-/// A review that is being answered, until it is dropped: its sender may go away before.
+/// Counts a running review until it is dropped: its client may disconnect.
 struct Running<'a> {
     reviews: &'a Reviews,
     labels: Webhook,

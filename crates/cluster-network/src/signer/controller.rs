@@ -16,7 +16,7 @@ use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{self, Change, DeserializeGuard, Options};
 use webhook::certificates::Pair;
-use webhook::certificates::free::{Refused, sign_request};
+use webhook::certificates::standalone::{Refused, sign_request};
 
 use super::{Decision, SIGNER, decide, node_of, reason, reason_of, usages};
 use crate::messages;

@@ -10,7 +10,7 @@ fn refused(annotation: &str) -> String {
 
 // kubemacpool#51
 #[test]
-fn all_keys_are_written_in_one_order() {
+fn keys_have_a_fixed_order() {
     let annotation = r#" [ {
         "default-route": ["10.0.0.1", "2001:DB8::1"],
         "cni-args": {"z": {"b": 1, "a": [ {"d": 0, "c": "x y"} ]}, "big": 9007199254740993, "exact": 1.50},
@@ -42,7 +42,7 @@ fn all_keys_are_written_in_one_order() {
 }
 
 #[test]
-fn what_is_empty_is_left_out() {
+fn empty_values_are_omitted() {
     let annotation = r#"[{"name": "n", "namespace": "", "ips": [], "mac": "", "infiniband-guid": "", "interface": "",
         "interfaceRequest": null, "portMappings": [], "bandwidth": null, "deviceID": "", "cni-args": null}]"#;
     assert_eq!(rewritten(annotation), r#"[{"name":"n","cni-args":null}]"#);
@@ -67,7 +67,7 @@ fn keys_are_matched_as_go_does() {
 
 // kubemacpool#61
 #[test]
-fn what_is_unknown_goes_behind_what_is_known() {
+fn unknown_keys_follow_known_keys() {
     assert_eq!(
         rewritten(
             r#"[{"zeta": 12345678901234567890123, "ipam-claim-reference": "c", "Zeta": {"b": 1, "a": " "}, "zeta": 1.50,
@@ -83,14 +83,14 @@ fn what_is_unknown_goes_behind_what_is_known() {
 }
 
 #[test]
-fn an_annotation_that_was_written_is_written_the_same_again() {
+fn written_annotation_is_stable() {
     let once = rewritten(r#"[{"x":1,"name":"n","cni-args":{"b":1,"a":2},"ips":["1.1.1.1"]},{"name":"m"}]"#);
     assert_eq!(rewritten(&once), once);
 }
 
 // kubemacpool#52
 #[test]
-fn values_of_wrong_types_are_refused_with_their_place() {
+fn wrong_types_are_refused_with_their_path() {
     let format = "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: ";
     for (annotation, place) in [
         (r#"[{"name":"a"},{"name":"b","ips":"10.10.0.1"}]"#, "[1].ips: "),
@@ -114,7 +114,7 @@ fn values_of_wrong_types_are_refused_with_their_place() {
 }
 
 #[test]
-fn what_is_too_much_is_refused() {
+fn oversized_annotation_is_refused() {
     let many = format!("[{}]", vec![r#"{"name":"n"}"#; 257].join(","));
     assert_eq!(
         refused(&many),
@@ -131,7 +131,7 @@ fn what_is_too_much_is_refused() {
         let deep = format!(r#"[{{"name":"n","cni-args":{{"a":{open}1{close}}},"x":{open}1{close}}}]"#);
         let text = refused(&deep);
         assert!(text.contains("nested deeper than 64 levels"), "{text}");
-        // What nobody looks into may be as deep as it likes.
+        // Fields that are not parsed may be nested to any depth.
         let unknown = format!(r#"[{{"name":"n","x":{open}1{close}}}]"#);
         assert!(rewritten(&unknown).contains(&open));
     }
@@ -143,7 +143,7 @@ fn what_is_too_much_is_refused() {
 }
 
 #[test]
-fn addresses_of_pods_that_exist_are_read_as_far_as_they_can_be() {
+fn addresses_of_existing_pods_are_read_leniently() {
     let holding = |mac: &str, key: &str| Holding {
         mac: Mac::parse(mac).unwrap(),
         key: key.into(),

@@ -1,4 +1,4 @@
-//! Reads a cluster: everything that may hold addresses, and what says who manages them.
+//! Reads all objects of a cluster that may hold addresses, and the configuration of the managed namespaces.
 
 use std::fmt::Debug;
 
@@ -17,16 +17,13 @@ use crate::names::{self, env};
 use crate::namespaces::{Managed, Rules};
 use crate::range::Range;
 
-/// Objects that are read at once.
+/// Page size of lists.
 const PAGE: u32 = 500;
-/// What is said where nobody knows virtual machines.
-const NO_KUBEVIRT: &str = "there is no KubeVirt in this cluster: only pods were looked at";
+/// Note without KubeVirt.
+const NO_KUBEVIRT: &str = "KubeVirt is not installed in this cluster: only pods were checked";
 
-/// Reads all that can be told of. The pool is looked for in a namespace, or wherever it is.
-///
-/// # Errors
-/// When the cluster does not tell. That there is no pool, or no KubeVirt, is no error.
-pub(super) async fn everything(client: &Client, namespace: Option<&str>) -> Result<Inventory, Error> {
+/// Reads everything. The pool is searched for in a namespace, or in all.
+pub(super) async fn inventory(client: &Client, namespace: Option<&str>) -> Result<Inventory, Error> {
     let mut notes = Vec::new();
     let pods: Vec<Pod> = all(client, "pods").await?.unwrap_or_default();
     let machines: Option<Vec<VirtualMachine>> = all(client, "virtual machines").await?;
@@ -50,7 +47,7 @@ pub(super) async fn everything(client: &Client, namespace: Option<&str>) -> Resu
     Ok(inventory)
 }
 
-/// All objects of a kind; `None` when the cluster does not know it.
+/// All objects of a kind; `None` if the API server does not serve it.
 async fn all<K>(client: &Client, what: &str) -> Result<Option<Vec<K>>, Error>
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,

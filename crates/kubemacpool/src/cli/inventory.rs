@@ -1,4 +1,4 @@
-//! All addresses of a cluster, and who has them. Pure.
+//! All addresses of a cluster, and their holders. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,17 +12,17 @@ use crate::notices::NEARLY_FULL;
 use crate::pool::{self, Holding, Kind, Owner, Pool};
 use crate::range::Range;
 
-/// The pool that is installed.
+/// The installed pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Installed {
-    /// Where.
+    /// Its namespace.
     pub namespace: String,
-    /// What it hands out.
+    /// Its range.
     pub range: Range,
 }
 
 impl Installed {
-    /// Whether an address is one of the range.
+    /// Whether an address is in the range.
     pub(super) fn includes(&self, mac: Mac) -> bool {
         let (start, end) = (self.range.start().number(), self.range.end().number());
         mac.number()
@@ -30,18 +30,18 @@ impl Installed {
     }
 }
 
-/// What a cluster says.
+/// The addresses of a cluster.
 #[derive(Debug)]
 pub(super) struct Inventory {
-    /// Everything that holds addresses, as the manager sees it.
+    /// All holders of addresses, as the manager observes them.
     holders: Vec<(Owner, Vec<Holding>)>,
     /// Addresses of instances.
     running: Vec<Running>,
-    /// Which namespaces are managed.
+    /// The managed namespaces.
     pub managed: Managed,
-    /// The pool; why there is none.
+    /// The installed pool, or the reason why there is none.
     pub range: Result<Installed, Error>,
-    /// What is to be said beside.
+    /// Remarks for the user.
     pub notes: Vec<String>,
 }
 
@@ -52,45 +52,45 @@ struct Running {
     mac: Mac,
 }
 
-/// Somebody who has an address.
+/// An object that has an address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Found {
     /// `vm/ns/name`, `vmi/ns/name` or `pod/ns/name`.
     pub object: String,
-    /// Interface of a virtual machine, network of a pod.
+    /// Interface of a virtual machine, or network of a pod.
     pub interface: String,
-    /// What the pool makes of it.
+    /// Role of the object for the pool.
     pub standing: Standing,
 }
 
-/// What the pool makes of an address that somebody has.
+/// Role of an object for the pool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Standing {
-    /// It takes care of the object.
+    /// The pool manages the object.
     Managed,
-    /// It only keeps the address from being handed out again.
+    /// The pool only keeps the address from being allocated.
     Reserved,
-    /// It is what runs of an object that holds it.
+    /// A running instance of an object that holds the address.
     Runs,
 }
 
-/// How full the range is.
+/// Usage of the range.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Report {
-    /// The pool.
+    /// The installed pool.
     pub installed: Installed,
-    /// Addresses of the range, and what became of them.
+    /// Usage of the range's addresses.
     pub usage: pool::Usage,
-    /// Addresses beyond the range that objects hold.
+    /// Number of addresses outside of the range.
     pub outside: usize,
-    /// Addresses that several objects hold, with how many.
+    /// Addresses of several objects, with their numbers.
     pub shared: Vec<(Mac, usize)>,
-    /// Addresses by namespace: of virtual machines, and of pods; most first.
+    /// Numbers of addresses by namespace, of virtual machines and of pods; largest first.
     pub namespaces: Vec<(String, usize, usize)>,
 }
 
 impl Report {
-    /// Whether it is time to enlarge the range.
+    /// Whether the range should be extended.
     pub(super) fn is_nearly_full(&self) -> bool {
         let taken = self.usage.size - self.usage.free();
         taken.saturating_mul(100) >= self.usage.size.saturating_mul(NEARLY_FULL)
@@ -98,7 +98,7 @@ impl Report {
 }
 
 impl Inventory {
-    /// Reads all objects; machines and instances are empty where there is no KubeVirt.
+    /// Reads all objects; machines and instances are empty without KubeVirt.
     pub(super) fn new(
         pods: &[Pod],
         machines: &[VirtualMachine],
@@ -122,7 +122,7 @@ impl Inventory {
         }
         for pod in pods {
             let (namespace, name) = place(&pod.metadata);
-            // What it has, its virtual machine holds.
+            // Its virtual machine holds its addresses.
             if pod
                 .instance()
                 .is_some_and(|machine| known.contains(&(namespace, machine)))
@@ -148,7 +148,7 @@ impl Inventory {
         inventory
     }
 
-    /// Who has an address: virtual machines and pods in the order of their names, then what runs.
+    /// Holders of an address: virtual machines and pods sorted by name, then running instances.
     pub(super) fn who(&self, mac: Mac) -> Vec<Found> {
         let mut found: Vec<_> = self
             .holders
@@ -179,7 +179,7 @@ impl Inventory {
         found
     }
 
-    /// How full a range is.
+    /// Usage of a range.
     pub(super) fn report(&self, installed: &Installed) -> Report {
         let mut pool = Pool::new(installed.range, 0);
         let mut objects: HashMap<Mac, HashSet<&Owner>> = HashMap::new();

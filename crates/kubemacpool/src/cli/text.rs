@@ -1,14 +1,14 @@
-//! Answers as text for a terminal of 80 columns. Pure.
+//! Output for a terminal of 80 columns. Pure.
 
 use std::fmt::Write as _;
 
 use super::inventory::{Found, Installed, Report, Standing};
 use crate::mac::Mac;
 
-/// Lines of lists that may be long.
-const MOST: usize = 10;
+/// Maximum number of lines of a list.
+const MAX_ROWS: usize = 10;
 
-/// Who has an address.
+/// The holders of an address.
 pub(super) fn who(mac: Mac, found: &[Found], installed: Option<&Installed>) -> String {
     let place = match installed {
         Some(installed) => {
@@ -23,8 +23,8 @@ pub(super) fn who(mac: Mac, found: &[Found], installed: Option<&Installed>) -> S
         .filter(|found| found.standing != Standing::Runs)
         .count();
     let mut text = match holders {
-        0 if found.is_empty() => format!("nobody has {mac}{place}\n"),
-        0 => format!("nobody holds {mac}, but it is in use{place}\n"),
+        0 if found.is_empty() => format!("no object has {mac}{place}\n"),
+        0 => format!("no object holds {mac}, but it is in use{place}\n"),
         1 => format!("{mac} is held by one object{place}\n"),
         _ => format!("{mac} is held by {holders} objects{place}\n"),
     };
@@ -35,7 +35,7 @@ pub(super) fn who(mac: Mac, found: &[Found], installed: Option<&Installed>) -> S
         let standing = match found.standing {
             Standing::Managed => "managed by the pool",
             Standing::Reserved => "not managed; never handed out",
-            Standing::Runs => "is what runs",
+            Standing::Runs => "running instance",
         };
         [found.object.clone(), found.interface.clone(), standing.to_owned()]
     });
@@ -47,7 +47,7 @@ pub(super) fn who(mac: Mac, found: &[Found], installed: Option<&Installed>) -> S
     text
 }
 
-/// How full the range is.
+/// Usage of the range.
 pub(super) fn usage(report: &Report) -> String {
     let Installed { namespace, range } = &report.installed;
     let usage = &report.usage;
@@ -81,7 +81,7 @@ pub(super) fn usage(report: &Report) -> String {
         );
     }
     if !report.namespaces.is_empty() {
-        let rows = report.namespaces.iter().take(MOST);
+        let rows = report.namespaces.iter().take(MAX_ROWS);
         let rows = rows.map(|(name, machines, pods)| [name.clone(), machines.to_string(), pods.to_string()]);
         text.push('\n');
         text.push_str(&table(
@@ -91,7 +91,7 @@ pub(super) fn usage(report: &Report) -> String {
         more(&mut text, report.namespaces.len());
     }
     if !report.shared.is_empty() {
-        let rows = report.shared.iter().take(MOST);
+        let rows = report.shared.iter().take(MAX_ROWS);
         let rows = rows.map(|(mac, owners)| [mac.to_string(), owners.to_string(), String::new()]);
         text.push('\n');
         text.push_str(&table(["HELD TWICE", "OBJECTS", ""], &rows.collect::<Vec<_>>()));
@@ -102,8 +102,8 @@ pub(super) fn usage(report: &Report) -> String {
 }
 
 fn more(text: &mut String, all: usize) {
-    if all > MOST {
-        let _ = writeln!(text, "and {} more", all - MOST);
+    if all > MAX_ROWS {
+        let _ = writeln!(text, "and {} more", all - MAX_ROWS);
     }
 }
 
@@ -114,7 +114,7 @@ fn addresses(count: usize) -> String {
     }
 }
 
-/// Columns as wide as their longest text.
+/// A table with columns as wide as their longest cell.
 fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let mut text = String::new();
     let head = head.map(str::to_owned);
@@ -136,7 +136,7 @@ fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
-/// A number with its thousands apart.
+/// A number with separated thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -149,7 +149,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// A share with one digit behind the point; what is there at all is not shown as nothing.
+/// A share with one decimal; a non-zero share is not shown as zero.
 fn percent(part: u64, whole: u64) -> String {
     let tenths = (u128::from(part) * 1000)
         .checked_div(u128::from(whole))

@@ -6,7 +6,6 @@ use super::*;
 
 mod model;
 
-/// Everything is managed.
 fn all(_: pool::Kind, _: &str) -> bool {
     true
 }
@@ -57,8 +56,8 @@ fn of_pod(name: &str) -> Reference {
     Reference::pod(namespace, name)
 }
 
-/// The notices as users read them, with those who are told.
-fn told(notices: &[Notice]) -> Vec<String> {
+/// The text of notices, with the parties.
+fn reported(notices: &[Notice]) -> Vec<String> {
     let text = |notice: &Notice| {
         let parties: Vec<_> = notice.parties.iter().map(|party| &party.reference).collect();
         crate::messages::collision(notice.mac, &parties)
@@ -80,21 +79,21 @@ fn series(expected: &[(&str, usize)]) -> Vec<(String, usize)> {
 
 // kubemacpool#73
 #[test]
-fn instances_that_share_an_address_are_told_alike() {
+fn instances_sharing_an_address_collide() {
     let mut collisions = begun();
     assert_eq!(collisions.set(&vmi("a/v1"), instance(&[M1]), &all), []);
     assert_eq!(gauge(&collisions), []);
-    // In another notation, in another namespace.
+    // Another notation and another namespace.
     let notices = collisions.set(&vmi("b/v2"), instance(&["02-00-00-00-00-50"]), &all);
     assert_eq!(
-        told(&notices),
+        reported(&notices),
         ["MAC 02:00:00:00:00:50: Collision between vmi/a/v1, vmi/b/v2"]
     );
     assert_eq!(notices[0].parties.len(), 2);
     assert_eq!(gauge(&collisions), series(&[(M1, 2)]));
     let notices = collisions.set(&vmi("a/v3"), instance(&["0200.0000.0050"]), &all);
     assert_eq!(
-        told(&notices),
+        reported(&notices),
         ["MAC 02:00:00:00:00:50: Collision between vmi/a/v1, vmi/a/v3, vmi/b/v2"]
     );
     assert_eq!(notices[0].parties.len(), 3);
@@ -103,17 +102,17 @@ fn instances_that_share_an_address_are_told_alike() {
 
 // kubemacpool#74
 #[test]
-fn each_shared_address_is_told_by_itself() {
+fn each_shared_address_has_its_own_notice() {
     let mut collisions = begun();
     collisions.set(&vmi("a/v1"), instance(&[M1, M2, "02:00:00:00:00:99"]), &all);
     let notices = collisions.set(&vmi("a/v2"), instance(&[M1, "02:00:00:00:00:98"]), &all);
     assert_eq!(
-        told(&notices),
+        reported(&notices),
         ["MAC 02:00:00:00:00:50: Collision between vmi/a/v1, vmi/a/v2"]
     );
     let notices = collisions.set(&vmi("a/v3"), instance(&[M2]), &all);
     assert_eq!(
-        told(&notices),
+        reported(&notices),
         ["MAC 02:00:00:00:00:51: Collision between vmi/a/v1, vmi/a/v3"]
     );
     assert_eq!(gauge(&collisions), series(&[(M1, 2), (M2, 2)]));
@@ -121,7 +120,7 @@ fn each_shared_address_is_told_by_itself() {
 
 // kubemacpool#75
 #[test]
-fn who_is_gone_or_does_not_run_collides_no_more() {
+fn deleted_or_stopped_instance_stops_colliding() {
     for phase in ["Pending", "Scheduling", "Succeeded", "Failed", ""] {
         let at_rest = Facts::of_instance("uid", phase, [mac(M1)], Migration::default());
         let mut collisions = begun();
@@ -132,20 +131,20 @@ fn who_is_gone_or_does_not_run_collides_no_more() {
         assert_eq!(gauge(&collisions), series(&[(M1, 2)]));
         collisions.remove(&vmi("a/v2"));
         assert_eq!(gauge(&collisions), []);
-        // And does not begin to.
+        // And does not start to collide.
         assert_eq!(collisions.set(&vmi("a/v4"), at_rest, &all), []);
         assert_eq!(gauge(&collisions), []);
     }
 }
 
 #[test]
-fn who_loses_an_address_loses_its_collision() {
+fn removed_address_ends_its_collision() {
     let mut collisions = begun();
     collisions.set(&vmi("a/v1"), instance(&[M1, M2]), &all);
     collisions.set(&vmi("a/v2"), instance(&[M1, M2]), &all);
     let notices = collisions.set(&vmi("a/v1"), instance(&[M2]), &all);
     assert_eq!(
-        told(&notices),
+        reported(&notices),
         ["MAC 02:00:00:00:00:51: Collision between vmi/a/v1, vmi/a/v2"]
     );
     assert_eq!(gauge(&collisions), series(&[(M2, 2)]));
@@ -155,41 +154,41 @@ fn who_loses_an_address_loses_its_collision() {
 
 // kubemacpool#76
 #[test]
-fn namespaces_that_are_not_managed_do_not_count() {
+fn unmanaged_namespaces_are_ignored() {
     let managed = |_: pool::Kind, namespace: &str| namespace != "out";
     let mut collisions = begun();
     collisions.set(&vmi("out/v1"), instance(&[M1]), &managed);
     assert_eq!(collisions.set(&vmi("in/v2"), instance(&[M1]), &managed), []);
     assert_eq!(collisions.set(&vmi("out/v3"), instance(&[M1]), &managed), []);
     assert_eq!(gauge(&collisions), []);
-    // They come in, all at once: one notice.
-    let notices = collisions.reconsider(Some("out"), &all);
+    // The namespace becomes managed: one notice.
+    let notices = collisions.recheck(Some("out"), &all);
     assert_eq!(
-        told(&notices),
+        reported(&notices),
         ["MAC 02:00:00:00:00:50: Collision between vmi/in/v2, vmi/out/v1, vmi/out/v3"]
     );
     assert_eq!(gauge(&collisions), series(&[(M1, 3)]));
-    assert_eq!(collisions.reconsider(None, &all), [], "nothing changed");
-    // And leave again.
-    assert_eq!(collisions.reconsider(None, &managed), []);
+    assert_eq!(collisions.recheck(None, &all), [], "nothing changed");
+    // And unmanaged again.
+    assert_eq!(collisions.recheck(None, &managed), []);
     assert_eq!(gauge(&collisions), []);
 }
 
 #[test]
-fn each_kind_is_managed_as_its_webhook_says() {
+fn each_kind_follows_its_webhook() {
     let machines = |kind: pool::Kind, _: &str| kind == pool::Kind::Machine;
     let mut collisions = begun();
     collisions.set(&vmi("a/v1"), instance(&[M1]), &machines);
     assert_eq!(collisions.set(&of_pod("a/p1"), pod(&[M1]), &machines), []);
     assert_eq!(
-        told(&collisions.reconsider(Some("a"), &all)),
+        reported(&collisions.recheck(Some("a"), &all)),
         ["MAC 02:00:00:00:00:50: Collision between pod/a/p1, vmi/a/v1"]
     );
 }
 
 // kubemacpool#77
 #[test]
-fn both_sides_of_a_migration_share_their_address() {
+fn migration_source_and_target_do_not_collide() {
     let cases = [
         ((Some("s"), None), (Some("s"), None), false),
         ((None, Some("t")), (None, Some("t")), false),
@@ -201,7 +200,7 @@ fn both_sides_of_a_migration_share_their_address() {
         ((None, Some("t")), (None, None), true),
         ((Some("s"), None), (None, Some("t")), true),
         ((Some("s"), None), (None, Some("s")), true),
-        // An empty one is none.
+        // Empty means none.
         ((Some(""), Some("")), (Some(""), Some("")), true),
     ];
     for (one, other, expected) in cases {
@@ -217,13 +216,13 @@ fn both_sides_of_a_migration_share_their_address() {
 }
 
 #[test]
-fn the_end_of_a_migration_shows_what_collides() {
+fn migration_end_reveals_collision() {
     let mut collisions = begun();
     collisions.set(&vmi("a/v1"), migrating(&[M1], Some("s"), None), &all);
     collisions.set(&vmi("b/v1"), migrating(&[M1], Some("s"), None), &all);
     let notices = collisions.set(&vmi("b/v1"), instance(&[M1]), &all);
     assert_eq!(
-        told(&notices),
+        reported(&notices),
         ["MAC 02:00:00:00:00:50: Collision between vmi/a/v1, vmi/b/v1"]
     );
     collisions.set(&vmi("b/v1"), migrating(&[M1], Some("s"), None), &all);
@@ -231,13 +230,13 @@ fn the_end_of_a_migration_shows_what_collides() {
 }
 
 #[test]
-fn a_third_one_collides_with_both_sides_of_a_migration() {
+fn third_instance_collides_with_both_migration_sides() {
     let sides = [
         (vmi("a/v1"), migrating(&[M1], Some("s"), None)),
         (vmi("b/v1"), migrating(&[M1], Some("s"), None)),
         (vmi("c/v9"), instance(&[M1])),
     ];
-    // Whoever is seen last.
+    // In either order.
     for last in 0..3 {
         let mut sides = sides.to_vec();
         sides.rotate_left(last);
@@ -247,7 +246,7 @@ fn a_third_one_collides_with_both_sides_of_a_migration() {
             notices = collisions.set(&object, facts, &all);
         }
         assert_eq!(
-            told(&notices),
+            reported(&notices),
             ["MAC 02:00:00:00:00:50: Collision between vmi/a/v1, vmi/b/v1, vmi/c/v9"]
         );
         assert_eq!(gauge(&collisions), series(&[(M1, 3)]));
@@ -256,21 +255,21 @@ fn a_third_one_collides_with_both_sides_of_a_migration() {
 
 // kubemacpool#78
 #[test]
-fn an_instance_that_takes_the_place_of_another_of_its_name_collides_with_nobody() {
+fn replaced_instance_of_same_name_does_not_collide() {
     let mut collisions = begun();
     let of = |uid: &str, phase: &str| Facts::of_instance(uid, phase, [mac(M1)], Migration::default());
     collisions.set(&vmi("a/v1"), of("1", "Running"), &all);
     collisions.set(&vmi("a/v1"), of("1", "Succeeded"), &all);
     assert_eq!(collisions.set(&vmi("a/v1"), of("2", "Scheduling"), &all), []);
     assert_eq!(collisions.set(&vmi("a/v1"), of("2", "Running"), &all), []);
-    // Even when what lies between was not seen.
+    // Even if the states in between were missed.
     assert_eq!(collisions.set(&vmi("a/v1"), of("3", "Running"), &all), []);
     assert_eq!(gauge(&collisions), []);
 }
 
 // kubemacpool#79
 #[test]
-fn a_pod_and_an_instance_collide() {
+fn pod_and_instance_collide() {
     for gone in [vmi("a/v1"), of_pod("a/p1")] {
         for pod_last in [true, false] {
             let mut collisions = begun();
@@ -282,7 +281,7 @@ fn a_pod_and_an_instance_collide() {
             assert_eq!(collisions.set(&first.0, first.1, &all), []);
             let notices = collisions.set(&last.0, last.1, &all);
             assert_eq!(
-                told(&notices),
+                reported(&notices),
                 ["MAC 02:00:00:00:00:50: Collision between pod/a/p1, vmi/a/v1"]
             );
             let parties: Vec<_> = notices[0].parties.iter().map(|party| &party.reference).collect();
@@ -295,19 +294,19 @@ fn a_pod_and_an_instance_collide() {
 }
 
 #[test]
-fn migrations_excuse_no_pod() {
+fn migration_does_not_excuse_pods() {
     let mut collisions = begun();
     collisions.set(&vmi("a/v1"), migrating(&[M1], Some("s"), None), &all);
     collisions.set(&vmi("b/v1"), migrating(&[M1], Some("s"), None), &all);
     assert_eq!(
-        told(&collisions.set(&of_pod("a/p1"), pod(&[M1]), &all)),
+        reported(&collisions.set(&of_pod("a/p1"), pod(&[M1]), &all)),
         ["MAC 02:00:00:00:00:50: Collision between pod/a/p1, vmi/a/v1, vmi/b/v1"]
     );
 }
 
 // kubemacpool#80: nothing but pods is known without KubeVirt
 #[test]
-fn of_pods_only_those_count_that_run_by_themselves_with_their_networks_attached() {
+fn only_running_attached_standalone_pods_count() {
     for (attached, launcher, phase, counts) in [
         (true, false, "Running", true),
         (false, false, "Running", false),
@@ -324,7 +323,7 @@ fn of_pods_only_those_count_that_run_by_themselves_with_their_networks_attached(
             Vec::new()
         };
         assert_eq!(
-            told(&collisions.set(&of_pod("b/p2"), other, &all)),
+            reported(&collisions.set(&of_pod("b/p2"), other, &all)),
             expected,
             "{phase}"
         );
@@ -334,20 +333,20 @@ fn of_pods_only_those_count_that_run_by_themselves_with_their_networks_attached(
 
 // kubemacpool#81: what the first lists show
 #[test]
-fn what_was_there_before_is_told_once_when_all_of_it_is_known() {
+fn initial_collisions_are_reported_once_after_sync() {
     let mut collisions = Collisions::new();
     for name in ["a/v1", "a/v2", "a/v3"] {
         assert_eq!(collisions.set(&vmi(name), instance(&[M1]), &all), []);
     }
     collisions.set(&of_pod("a/p1"), pod(&[M2]), &all);
     assert_eq!(
-        told(&collisions.begin()),
+        reported(&collisions.begin()),
         ["MAC 02:00:00:00:00:50: Collision between vmi/a/v1, vmi/a/v2, vmi/a/v3"]
     );
 }
 
 #[test]
-fn what_does_not_change_tells_nothing() {
+fn unchanged_object_gives_no_notice() {
     let mut collisions = begun();
     collisions.set(&vmi("a/v1"), migrating(&[M1, M2], Some("s"), None), &all);
     let other = |macs: &[&str]| migrating(macs, Some("r"), None);
@@ -371,7 +370,7 @@ fn what_does_not_change_tells_nothing() {
 }
 
 #[test]
-fn interfaces_count_that_the_specification_has_and_the_pool_supports() {
+fn only_supported_interfaces_of_the_spec_count() {
     let status = [
         ("default", M1),
         ("udn", M2),
@@ -385,24 +384,24 @@ fn interfaces_count_that_the_specification_has_and_the_pool_supports() {
 }
 
 #[test]
-fn addresses_of_a_pod_that_cannot_be_read_are_left_out() {
+fn unreadable_pod_addresses_are_skipped() {
     assert_eq!(pod_macs(["", "no", M1, "02-00-00-00-00-51"]), [mac(M1), mac(M2)]);
 }
 
 #[test]
-fn references_are_sorted_as_they_are_written() {
+fn references_sort_by_their_text() {
     let mut collisions = begun();
     for name in ["a/v", "a-b/v", "a.b/v"] {
         collisions.set(&vmi(name), instance(&[M1]), &all);
     }
     assert_eq!(
-        told(&collisions.set(&of_pod("z/p"), pod(&[M1]), &all)),
+        reported(&collisions.set(&of_pod("z/p"), pod(&[M1]), &all)),
         ["MAC 02:00:00:00:00:50: Collision between pod/z/p, vmi/a-b/v, vmi/a.b/v, vmi/a/v"]
     );
 }
 
 #[test]
-fn nothing_is_left_of_objects_that_are_gone() {
+fn deleted_objects_leave_no_memory() {
     let mut collisions = begun();
     for name in ["a/v1", "a/v2", "b/v3"] {
         collisions.set(&vmi(name), instance(&[M1, M2]), &all);
@@ -434,11 +433,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_index_knows_what_a_look_at_the_whole_world_shows(changes in prop::collection::vec(change(), 0..40)) {
+    fn index_agrees_with_brute_force(changes in prop::collection::vec(change(), 0..40)) {
         let mut world = model::World::default();
         let mut collisions = Collisions::new();
         for change in changes {
-            let (actual, expected) = (world.index(&mut collisions, &change), world.look(&change));
+            let (actual, expected) = (world.index(&mut collisions, &change), world.check(&change));
             prop_assert_eq!(actual, expected, "{:?}", change);
             let counts: BTreeSet<_> = collisions.colliding().collect();
             prop_assert_eq!(counts, world.counts());

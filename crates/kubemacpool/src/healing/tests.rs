@@ -9,12 +9,12 @@ use tokio::time::Instant as Moment;
 
 // kubemacpool#45
 #[test]
-fn the_next_look_is_when_the_oldest_admission_has_waited() {
+fn next_check_is_due_with_the_oldest_admission() {
     let (wait, now) = (Duration::from_mins(10), Instant::now());
     let since = |seconds| now.checked_sub(Duration::from_secs(seconds));
     assert_eq!(pause(since(100), now, wait), Duration::from_secs(500));
     assert_eq!(pause(since(700), now, wait), Duration::ZERO);
-    // Whatever is admitted meanwhile is not due before that.
+    // Later admissions are not due earlier.
     assert_eq!(pause(None, now, wait), wait);
     assert!(
         pause(None, now, Duration::ZERO) > Duration::ZERO,
@@ -23,21 +23,21 @@ fn the_next_look_is_when_the_oldest_admission_has_waited() {
 }
 
 #[test]
-fn an_object_that_was_not_told_of_keeps_the_addresses_of_what_had_no_name() {
+fn unreported_object_keeps_addresses_of_unnamed_admission() {
     let mac = |text| Mac::parse(text).expect("an address");
     let holding = |text| Holding {
         mac: mac(text),
         key: "net".into(),
     };
-    let (told, untold_of) = (holding("02:00:00:00:00:01"), holding("02:00:00:00:00:02"));
+    let (logged, unreported_holding) = (holding("02:00:00:00:00:01"), holding("02:00:00:00:00:02"));
     let range = Range::new(mac("02:00:00:00:00:00"), mac("02:00:00:00:00:ff")).expect("a range");
     let mut pool = Pool::new(range, 0);
-    pool.store(&Owner::pod("ns", "a"), "uid", vec![told.clone()], None);
+    pool.store(&Owner::pod("ns", "a"), "uid", vec![logged.clone()], None);
     let objects = vec![
-        (Owner::pod("ns", "a"), vec![told]),
-        (Owner::pod("ns", "b"), vec![untold_of.clone()]),
+        (Owner::pod("ns", "a"), vec![logged]),
+        (Owner::pod("ns", "b"), vec![unreported_holding.clone()]),
     ];
-    assert_eq!(untold(&pool, objects), [untold_of]);
+    assert_eq!(unreported(&pool, objects), [unreported_holding]);
 }
 
 fn pending(claimant: Claimant) -> Pending {
@@ -51,15 +51,15 @@ fn pending(claimant: Claimant) -> Pending {
 }
 
 #[tokio::test(start_paused = true)]
-async fn look_ups_of_a_round_ask_once_a_namespace_and_run_beside_a_slow_one() {
+async fn lookups_are_one_per_namespace_and_concurrent() {
     let began = Moment::now();
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&asked);
+    let request = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&request);
     let client = server(move |path| {
         log.lock()
             .expect("the log")
             .push((path.to_owned(), began.elapsed()));
-        // The one by its name is never answered.
+        // The look-up by name is never answered.
         let list = r#"{ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [] }"#;
         (!path.ends_with("/slow")).then_some((200, list))
     });
@@ -78,17 +78,17 @@ async fn look_ups_of_a_round_ask_once_a_namespace_and_run_beside_a_slow_one() {
         unnamed(3, "a"),
         unnamed(4, "a"),
     ];
-    look_after(&core(client), overdue, Duration::from_mins(1)).await;
-    let mut asked = asked.lock().expect("the log").clone();
-    asked.sort();
+    check_overdue(&core(client), overdue, Duration::from_mins(1)).await;
+    let mut request = request.lock().expect("the log").clone();
+    request.sort();
     let at_once = |path: &str| (path.to_owned(), Duration::ZERO);
     assert_eq!(
-        asked,
+        request,
         [
             at_once("/api/v1/namespaces/a/pods"),
             at_once("/api/v1/namespaces/a/pods/slow"),
             at_once("/api/v1/namespaces/b/pods"),
         ]
     );
-    assert!(began.elapsed() >= PATIENCE, "the slow one had its time");
+    assert!(began.elapsed() >= TIMEOUT, "the slow one had its time");
 }

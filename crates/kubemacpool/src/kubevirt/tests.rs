@@ -8,7 +8,7 @@ fn read<K: de::DeserializeOwned>(object: &Value) -> K {
 }
 
 #[test]
-fn of_metadata_stays_what_somebody_asks_for() {
+fn metadata_keeps_only_used_fields() {
     let pod: Pod = read(&json!({
         "metadata": {
             "name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7",
@@ -48,7 +48,7 @@ fn of_metadata_stays_what_somebody_asks_for() {
 }
 
 #[test]
-fn what_is_missing_or_null_is_nothing() {
+fn missing_and_null_are_empty() {
     for pod in [
         json!({ "metadata": { "name": "p" } }),
         json!({ "metadata": { "name": "p", "annotations": null, "labels": null, "ownerReferences": null }, "status": null }),
@@ -78,7 +78,7 @@ fn what_is_missing_or_null_is_nothing() {
 }
 
 #[test]
-fn an_instance_tells_its_addresses_and_migrations() {
+fn instance_addresses_and_migrations_are_read() {
     let instance: VirtualMachineInstance = read(&json!({
         "metadata": { "name": "vm" },
         "spec": {
@@ -110,7 +110,7 @@ fn an_instance_tells_its_addresses_and_migrations() {
 }
 
 #[test]
-fn a_malformed_object_is_told_apart_by_its_name() {
+fn malformed_object_keeps_its_name() {
     let malformed = json!({ "metadata": { "name": "vm" }, "spec": { "template": "text" } });
     let DeserializeGuard::<VirtualMachine>(read) =
         serde_json::from_str(&malformed.to_string()).expect("an object");

@@ -1,4 +1,4 @@
-//! What is to be done about the interfaces of a virtual machine (kubemacpool §10.3, §10.4).
+//! The plan for the interfaces of a virtual machine (kubemacpool §10.3, §10.4).
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
@@ -15,25 +15,25 @@ use crate::messages;
 use crate::names;
 use crate::pool::{Claimant, Draft, Holding, Pool, RangeIsFull};
 
-/// What is to be done about the interfaces. They are known by their places in the list.
+/// The plan for the interfaces, which are identified by their index.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Plan {
-    /// Addresses that the object is to have, as far as they are known; none when it has no others than before.
+    /// Known addresses of the object; empty if they are the same as before.
     held: Vec<Held>,
-    /// Addresses that interfaces had and that the request leaves out.
+    /// Earlier addresses of interfaces that the request omits.
     restored: Vec<(usize, String)>,
     /// Interfaces that get an address, by name.
-    wanting: Vec<(usize, Arc<str>)>,
+    unassigned: Vec<(usize, Arc<str>)>,
 }
 
 #[derive(Debug, Eq, PartialEq)]
 struct Held {
     holding: Holding,
-    /// The user chose it just now.
+    /// Whether the request sets it newly.
     chosen: bool,
 }
 
-/// Why a virtual machine gets no addresses.
+/// The interfaces cannot get addresses.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("invalid MAC address format for interface {interface}: {text}: {cause}")]
@@ -53,18 +53,18 @@ pub(super) enum Refusal {
     Duplicate(String),
 }
 
-/// An interface with the address that it is to have, as far as it is known.
+/// An interface with its address, as far as it is known.
 struct Completed<'a> {
     index: usize,
     interface: &'a Interface,
     mac: Option<&'a str>,
-    /// The address is what the request says.
+    /// Whether the address is in the request.
     given: bool,
 }
 
 impl Plan {
-    /// Takes addresses into the draft; returns how the interfaces change, and what is to be said.
-    pub(super) fn carry_out(
+    /// Takes addresses into the draft; returns the patch of the interfaces and the warnings.
+    pub(super) fn apply(
         self,
         pool: &mut Pool,
         context: &Context<'_>,
@@ -72,7 +72,7 @@ impl Plan {
         draft: &mut Draft,
     ) -> Result<(Vec<Change>, Vec<String>), Refusal> {
         let mut warnings = Vec::new();
-        // Those that are given come first, so that none of them is handed out to another interface.
+        // Given addresses come first, so that none of them is allocated to another interface.
         for Held { holding, chosen } in self.held {
             let used = Some(holding.mac)
                 .filter(|_| chosen)
@@ -86,7 +86,7 @@ impl Plan {
             draft.register(holding.mac, &holding.key);
         }
         let mut addresses = self.restored;
-        for (index, key) in self.wanting {
+        for (index, key) in self.unassigned {
             addresses.push((index, pool.allocate(draft, &key)?.to_string()));
         }
         addresses.sort_unstable_by_key(|(index, _)| *index);
@@ -98,16 +98,16 @@ impl Plan {
     }
 }
 
-/// What counts of a virtual machine with a template.
+/// The relevant parts of a virtual machine with a template.
 #[derive(Default)]
 pub(super) struct State<'a> {
-    /// Nothing where nothing is known.
+    /// `None` if unknown.
     spec: Option<Spec<&'a RawValue>>,
     interfaces: Vec<Option<Interface>>,
 }
 
 impl<'a> State<'a> {
-    /// Nothing when there is no template.
+    /// `None` if there is no template.
     pub(super) fn read(spec: Option<&'a RawValue>) -> Result<Option<Self>, serde_json::Error> {
         let Some(text) = spec else { return Ok(None) };
         let spec: Spec<&RawValue> = serde_json::from_str(text.get())?;
@@ -127,18 +127,18 @@ impl<'a> State<'a> {
         self.spec.as_ref().map(Spec::supported).unwrap_or_default()
     }
 
-    /// The list of interfaces as it is written.
+    /// The list of interfaces as written.
     fn list(&self) -> &str {
         let list = self.spec.as_ref().and_then(|spec| spec.interfaces().copied());
         list.map_or("[]", RawValue::get)
     }
 
-    /// It is new.
+    /// The plan for a new virtual machine.
     pub(super) fn create(&self) -> Result<Plan, Refusal> {
         self.update(&State::default())
     }
 
-    /// It was another one before.
+    /// The plan for a change from `before`.
     pub(super) fn update(&self, before: &State<'_>) -> Result<Plan, Refusal> {
         let supported = self.supported();
         let known = before.by_name();
@@ -157,14 +157,14 @@ impl<'a> State<'a> {
             let known = known.get(name);
             let Some(text) = completed.mac else {
                 if list_differs && known.is_none() {
-                    plan.wanting.push((completed.index, name.into()));
+                    plan.unassigned.push((completed.index, name.into()));
                 }
                 continue;
             };
             if !completed.given {
                 plan.restored.push((completed.index, text.to_owned()));
             }
-            // What is no address was there before anybody looked at it: nothing to hold.
+            // A malformed address existed before the webhook was installed; it is not held.
             let Ok(mac) = Mac::parse(text) else { continue };
             let key = name.into();
             let had = known.and_then(|known| Mac::parse(known.mac()?).ok());
@@ -175,13 +175,13 @@ impl<'a> State<'a> {
         }
         let (held_before, _) = addresses(&before.supported(), &before.interfaces);
         let held = plan.held.iter().map(|held| &held.holding);
-        if plan.wanting.is_empty() && held.eq(&held_before) {
+        if plan.unassigned.is_empty() && held.eq(&held_before) {
             plan.held.clear();
         }
         Ok(plan)
     }
 
-    /// The interfaces by name; of several with one name the first.
+    /// The interfaces by name; the first one if several share a name.
     fn by_name(&self) -> HashMap<&str, &Interface> {
         let mut known = HashMap::new();
         for interface in self.interfaces.iter().flatten() {
@@ -190,7 +190,7 @@ impl<'a> State<'a> {
         known
     }
 
-    /// The interfaces, the supported ones with the addresses that they had, where they are given none.
+    /// The interfaces, where supported ones without an address have their earlier one.
     fn completed<'b>(
         &'b self,
         supported: &Supported<'_>,
@@ -214,8 +214,8 @@ impl<'a> State<'a> {
     }
 }
 
-/// Every address may be there once, supported or not, and every name. Two interfaces that both keep what they had are
-/// no reason to refuse the change of a third.
+/// Checks that each given address, supported or not, and each name occurs once. Two interfaces that both keep their
+/// addresses do not prevent the change of a third one.
 fn check(interfaces: &[Completed<'_>]) -> Result<(), Refusal> {
     let mut given: HashMap<Mac, &Completed<'_>> = HashMap::new();
     for completed in interfaces.iter().filter(|completed| completed.given) {
@@ -246,7 +246,7 @@ fn check(interfaces: &[Completed<'_>]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Two interfaces have one address; the list tells which of them is the first.
+/// The refusal of two interfaces with one address, in the order of the list.
 fn twice(mac: Mac, one: &Completed<'_>, other: &Completed<'_>) -> Refusal {
     let (first, second) = if one.index < other.index {
         (one, other)

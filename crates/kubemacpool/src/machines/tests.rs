@@ -16,7 +16,7 @@ const UPDATE: &str = "Failed to update virtual machine allocation error: ";
 const NOW: &str = "2026-01-02T03:04:05.123456789Z";
 const TIMESTAMP_PATH: &str = "/metadata/annotations/kubemacpool.io~1transaction-timestamp";
 
-/// The webhook, the API server behind it, and the watch that tells what is stored.
+/// The webhook, the API server behind it, and the watch.
 struct Stage {
     pool: Pool,
     now: Timestamp,
@@ -27,7 +27,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Addresses are handed out from `02:00:00:00:00:02` on.
+    /// Allocates from `02:00:00:00:00:02` on.
     fn new() -> Self {
         Self::of("02:00:00:00:00:00", "02:00:00:00:ff:ff", 2)
     }
@@ -73,7 +73,7 @@ impl Stage {
         };
         match Review::read(&request) {
             Ok(review) => {
-                // Structs are read of arrays, too; no API server writes metadata so.
+                // Structs can be parsed from arrays too; API servers do not write metadata so.
                 if now["metadata"].is_object() {
                     assert_eq!(
                         review.needs().is_some(),
@@ -86,26 +86,26 @@ impl Stage {
         }
     }
 
-    /// A virtual machine is admitted; returns it as the API server has it then, which nobody saw yet.
+    /// Admits a virtual machine, and returns the object to store.
     fn admitted(&mut self, machine: &Value) -> Value {
         let verdict = self.create(machine);
         patched(machine, &verdict)
     }
 
-    /// A virtual machine is created, and seen.
+    /// Creates and observes a virtual machine.
     fn created(&mut self, machine: &Value) -> Value {
         let machine = self.admitted(machine);
         self.see(&machine);
         machine
     }
 
-    /// A change is admitted; returns the object as the API server has it then.
+    /// Admits an update, and returns the object to store.
     fn updated(&mut self, before: &Value, now: &Value) -> Value {
         let verdict = self.update(before, now);
         patched(now, &verdict)
     }
 
-    /// The watch tells of an object.
+    /// The watch delivers an object.
     fn see(&mut self, machine: &Value) {
         let (holdings, wrong) = spec(machine).addresses();
         assert_eq!(wrong, []);
@@ -116,7 +116,7 @@ impl Stage {
         self.pool.store(&owner(machine), uid, holdings, transaction);
     }
 
-    /// Who holds an address: `<name> <interface>`, with a `?` where it was not seen yet.
+    /// Holders of an address: `<name> <interface>`, with `?` while pending.
     fn holders(&self, address: &str) -> Vec<String> {
         let holders = self.pool.holders(mac(address));
         holders
@@ -201,7 +201,7 @@ fn named(name: &str, interfaces: &[Value]) -> Value {
     })
 }
 
-/// What the API server makes of an object.
+/// An object with a patch applied, like by the API server.
 fn patched(machine: &Value, verdict: &Verdict) -> Value {
     assert_eq!(verdict.denied, None);
     let mut machine = machine.clone();
@@ -222,7 +222,7 @@ fn patched(machine: &Value, verdict: &Verdict) -> Value {
     machine
 }
 
-/// The addresses of the interfaces, in their order; empty where there is none.
+/// The addresses of the interfaces in order; empty if missing.
 fn macs(machine: &Value) -> Vec<String> {
     let interfaces = machine
         .pointer("/spec/template/spec/domain/devices/interfaces")
@@ -245,7 +245,7 @@ fn with_interfaces(machine: &Value, interfaces: &[Value]) -> Value {
     changed
 }
 
-/// The interfaces of a virtual machine, to be changed.
+/// The interfaces of a virtual machine, mutable.
 fn interfaces(machine: &Value) -> Vec<Value> {
     let interfaces = machine
         .pointer("/spec/template/spec/domain/devices/interfaces")
@@ -264,7 +264,7 @@ fn denial(verdict: &Verdict) -> &str {
 }
 
 #[test]
-fn what_holds_addresses_is_read_of_a_virtual_machine() {
+fn holdings_of_virtual_machine_are_read() {
     let machine = json!({"spec": {"template": {"spec": {
         "domain": {"devices": {"interfaces": [
             with_mac(pod_nic("default"), "02-00-00-00-AA-01"),
@@ -307,7 +307,7 @@ fn what_holds_addresses_is_read_of_a_virtual_machine() {
 }
 
 #[test]
-fn the_transaction_is_read_of_the_annotations() {
+fn transaction_timestamp_is_read_from_annotation() {
     let annotations =
         |text: &str| BTreeMap::from([(names::TRANSACTION_TIMESTAMP.to_owned(), text.to_owned())]);
     assert_eq!(transaction(None).unwrap(), None);

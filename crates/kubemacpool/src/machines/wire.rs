@@ -1,4 +1,4 @@
-//! What is read of a virtual machine (kubemacpool §10.1). Everything else is skipped.
+//! The parts of a virtual machine that reviews read (kubemacpool §10.1).
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use crate::mac::{InvalidMac, Mac};
 use crate::pool::Holding;
 
-/// `spec` of a virtual machine. `I` is what its list of interfaces is read as.
+/// `spec` of a virtual machine. `I` is the type of its list of interfaces.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Spec<I = Vec<Option<Interface>>> {
     pub(super) template: Option<Template<I>>,
@@ -50,7 +50,7 @@ pub(super) struct Network {
     multus: Option<IgnoredAny>,
 }
 
-/// Which interfaces get addresses: those that masquerade, and those on a network of multus.
+/// The interfaces that get addresses: those with masquerade, and those on a multus network.
 #[derive(Debug, Default)]
 pub(super) struct Supported<'a> {
     any: bool,
@@ -63,14 +63,14 @@ impl Interface {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// Its address as it was written, if it has one.
+    /// The address as written, if there is one.
     pub(super) fn mac(&self) -> Option<&str> {
         self.mac_address.as_deref().filter(|mac| !mac.is_empty())
     }
 }
 
 impl<I> Spec<I> {
-    /// The instance that the template makes.
+    /// The instance in the template.
     fn instance(&self) -> Option<&InstanceSpec<I>> {
         self.template.as_ref()?.spec.as_ref()
     }
@@ -86,7 +86,7 @@ impl<I> Spec<I> {
         devices.interfaces.as_ref()
     }
 
-    /// Which interfaces get addresses.
+    /// The interfaces that get addresses.
     pub(super) fn supported(&self) -> Supported<'_> {
         let networks = self
             .instance()
@@ -106,15 +106,14 @@ impl<I> Spec<I> {
 }
 
 impl Spec {
-    /// The addresses that the virtual machine has on its supported interfaces, by their names, and those that are none,
-    /// with the names of their interfaces.
+    /// Addresses on supported interfaces by interface name, and errors of malformed ones with their interface names.
     pub fn addresses(&self) -> (Vec<Holding>, Vec<(String, InvalidMac)>) {
         let interfaces = self.interfaces().map_or(&[][..], Vec::as_slice);
         addresses(&self.supported(), interfaces)
     }
 }
 
-/// The addresses of the supported ones of the interfaces, and those that are none.
+/// Addresses of the supported ones of the interfaces, and errors of malformed ones.
 pub(super) fn addresses(
     supported: &Supported<'_>,
     interfaces: &[Option<Interface>],
@@ -136,7 +135,7 @@ pub(super) fn addresses(
 }
 
 impl Supported<'_> {
-    /// Whether an interface is one of them. A virtual machine without networks has none.
+    /// Whether an interface gets an address. A virtual machine without networks has no such interface.
     pub(super) fn contains(&self, interface: &Interface) -> bool {
         self.any && (interface.masquerade.is_some() || self.multus.contains(interface.name()))
     }

@@ -12,8 +12,8 @@ fn text(metrics: &Metrics) -> String {
     text
 }
 
-fn metrics(figures: Figures) -> Metrics {
-    Metrics::new(Arc::new(move || figures.clone()))
+fn metrics(snapshot: Snapshot) -> Metrics {
+    Metrics::new(Arc::new(move || snapshot.clone()))
 }
 
 #[track_caller]
@@ -28,26 +28,26 @@ fn assert_lines(metrics: &Metrics, expected: &[&str]) {
 }
 
 #[test]
-fn the_known_figures_are_exactly_as_users_know_them() {
+fn established_metrics_are_unchanged() {
     let expected = "# HELP kmp_mac_collisions Count of running objects sharing the same MAC address (collision when > 1)\n\
         # TYPE kmp_mac_collisions gauge\n\
         # HELP kubevirt_kmp_duplicate_macs [DEPRECATED] Total count of duplicate KubeMacPool MAC addresses. Use kmp_mac_collisions instead.\n\
         # TYPE kubevirt_kmp_duplicate_macs counter\n\
         kubevirt_kmp_duplicate_macs 0\n";
-    let text = text(&metrics(Figures::default()));
+    let text = text(&metrics(Snapshot::default()));
     assert!(text.contains(expected), "{text}");
 }
 
 // kubemacpool#63
 #[test]
-fn values_are_plain_integers() {
-    let figures = Figures {
+fn metric_values_are_integers() {
+    let snapshot = Snapshot {
         collisions: vec![
             (Mac::from_number(0x0200_0000_0050), 2),
             (Mac::from_number(0x0200_0000_0051), 3),
         ],
         duplicates: 1,
-        range: RangeFigures {
+        range: RangeSnapshot {
             addresses: (1 << 40) - 1,
             used: 7,
             reserved: 1,
@@ -55,7 +55,7 @@ fn values_are_plain_integers() {
         },
     };
     assert_lines(
-        &metrics(figures),
+        &metrics(snapshot),
         &[
             r#"kmp_mac_collisions{mac="02:00:00:00:00:50"} 2"#,
             r#"kmp_mac_collisions{mac="02:00:00:00:00:51"} 3"#,
@@ -70,7 +70,7 @@ fn values_are_plain_integers() {
 
 #[tokio::test]
 async fn reviews_are_counted_by_webhook_and_code() {
-    let metrics = metrics(Figures::default());
+    let metrics = metrics(Snapshot::default());
     assert_lines(
         &metrics,
         &[
@@ -112,8 +112,8 @@ async fn reviews_are_counted_by_webhook_and_code() {
 }
 
 #[tokio::test]
-async fn a_review_whose_sender_went_away_runs_no_more() {
-    let metrics = metrics(Figures::default());
+async fn review_of_disconnected_client_stops() {
+    let metrics = metrics(Snapshot::default());
     let never = || std::future::pending::<&str>();
     let router = metrics.counted(Router::new().route("/mutate-pods", post(never)));
     let request = Request::post("/mutate-pods")
@@ -130,11 +130,11 @@ async fn a_review_whose_sender_went_away_runs_no_more() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_listened_on_is_said() {
-    // Nobody is asked before somebody scrapes.
+async fn unusable_metrics_address_is_reported() {
+    // The values are read at each scrape.
     let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
     let client = Client::try_from(nowhere).expect("a client");
-    let metrics = metrics(Figures::default());
+    let metrics = metrics(Snapshot::default());
     let serve = async |bind: Bind| {
         let (metrics, client) = (metrics.clone(), client.clone());
         let none = Path::new("/nonexistent");

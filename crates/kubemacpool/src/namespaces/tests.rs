@@ -8,7 +8,7 @@ fn run_levels() -> Vec<Value> {
     RUN_LEVELS.map(expression).to_vec()
 }
 
-/// A selector as the manifests have it, with this expression about the webhook's own label.
+/// The manifests' selector with this expression about the webhook's label.
 fn selector(key: &str, operator: &str, values: &[&str]) -> Value {
     let mut expressions = run_levels();
     let mut own = json!({ "key": key, "operator": operator });
@@ -50,7 +50,7 @@ fn is_managed(kind: Kind, selector: &Value, of: &[(&str, &str)]) -> Result<bool,
 
 // kubemacpool#65, kubemacpool#29, kubemacpool#57
 #[test]
-fn what_a_namespace_says_counts_as_the_selector_says() {
+fn namespace_labels_follow_the_selector() {
     for (kind, key) in [
         (Kind::Pod, "mutatepods.kubemacpool.io"),
         (Kind::Machine, "mutatevirtualmachines.kubemacpool.io"),
@@ -84,7 +84,7 @@ fn what_a_namespace_says_counts_as_the_selector_says() {
 
 // kubemacpool#65
 #[test]
-fn a_namespace_that_does_not_exist_is_told_by_its_name() {
+fn missing_namespace_is_named_in_the_error() {
     let mut managed = Managed::new();
     let key = names::PODS_WEBHOOK;
     let opt_in = configuration(&[(key, selector(key, "In", &["allocate"]))]);
@@ -101,7 +101,7 @@ fn a_namespace_that_does_not_exist_is_told_by_its_name() {
 }
 
 #[test]
-fn users_may_choose_the_values() {
+fn label_values_are_taken_from_the_selector() {
     let key = names::PODS_WEBHOOK;
     let own = |operator, values: &[&str]| selector(key, operator, values);
     let by_label = json!({ "matchLabels": { key: "enabled" } });
@@ -126,7 +126,7 @@ fn users_may_choose_the_values() {
 }
 
 #[test]
-fn a_selector_without_the_webhooks_label_tells_nothing() {
+fn selector_without_our_label_is_not_understood() {
     let error = |selector: &Value| is_managed(Kind::Machine, selector, &[]).expect_err("unknown");
     let none = "no opt mode defined for webhook mutatevirtualmachines.kubemacpool.io";
     assert_eq!(error(&json!({})), none);
@@ -142,7 +142,7 @@ fn a_selector_without_the_webhooks_label_tells_nothing() {
 }
 
 #[test]
-fn a_webhook_that_is_not_there_is_told() {
+fn missing_webhook_is_reported() {
     for configuration in [None, Some(configuration(&[]))] {
         let mut managed = Managed::new();
         managed.set_rules(Rules::read(configuration.as_ref()));
@@ -156,7 +156,7 @@ fn a_webhook_that_is_not_there_is_told() {
 
 // kubemacpool#66
 #[test]
-fn a_selector_that_is_edited_counts_from_the_next_decision_on() {
+fn edited_selector_applies_to_next_decision() {
     let key = names::MACHINES_WEBHOOK;
     let rules = |operator, value| {
         let selector = selector(key, operator, &[value]);
@@ -170,7 +170,7 @@ fn a_selector_that_is_edited_counts_from_the_next_decision_on() {
         (managed.mode(Kind::Machine), managed.count(Kind::Machine)),
         (Ok(Mode::OptOut), 1)
     );
-    assert!(!managed.set_rules(rules("NotIn", "ignore")), "no news");
+    assert!(!managed.set_rules(rules("NotIn", "ignore")), "no notice");
     assert!(managed.set_rules(rules("In", "allocate")));
     assert_eq!(managed.is_managed(Kind::Machine, "ns"), Ok(false));
     assert_eq!(
@@ -181,6 +181,6 @@ fn a_selector_that_is_edited_counts_from_the_next_decision_on() {
     assert_eq!(managed.is_managed(Kind::Machine, "ns"), Ok(true));
     assert!(
         !managed.set_namespace("ns", labels(&[(key, "allocate")])),
-        "no news"
+        "no notice"
     );
 }

@@ -17,7 +17,7 @@ fn drain(notices: &Notices) -> Vec<Next> {
 }
 
 #[test]
-fn notices_keep_their_order_and_newer_ones_of_an_address_replace_older() {
+fn notices_keep_order_and_newer_replace_older() {
     let notices = Notices::new();
     notices.collisions([notice(1, &["v1", "v2"]), notice(2, &["v1", "v2"])]);
     notices.collisions([notice(1, &["v1", "v2", "v3"])]);
@@ -28,60 +28,63 @@ fn notices_keep_their_order_and_newer_ones_of_an_address_replace_older() {
             Next::Collision(notice(2, &["v1", "v2"])),
         ]
     );
-    // What was told may be told again.
+    // A published notice may be published again.
     notices.collisions([notice(1, &["v1", "v2"])]);
     assert_eq!(drain(&notices), [Next::Collision(notice(1, &["v1", "v2"]))]);
 }
 
 #[test]
-fn a_burst_is_bounded_and_keeps_no_news_of_the_range_back() {
+fn burst_is_bounded_and_range_notices_go_first() {
     let notices = Notices::new();
     notices.collisions((0..10_000).map(|number| notice(number, &["v1", "v2"])));
     for _ in 0..1000 {
-        notices.range(RangeNews::NearlyFull);
+        notices.range(RangeNotice::NearlyFull);
     }
-    let updated = RangeNews::Updated {
+    let updated = RangeNotice::Updated {
         start: Mac::from_number(2),
         end: Mac::from_number(3),
     };
     notices.range(updated.clone());
-    let told = drain(&notices);
-    assert_eq!(told.len(), ADDRESSES + NEWS);
-    assert_eq!(told[NEWS - 1], Next::Range(updated));
-    assert_eq!(told[NEWS], Next::Collision(notice(0, &["v1", "v2"])));
+    let reported = drain(&notices);
+    assert_eq!(reported.len(), MAX_COLLISIONS + MAX_RANGE_NOTICES);
+    assert_eq!(reported[MAX_RANGE_NOTICES - 1], Next::Range(updated));
+    assert_eq!(
+        reported[MAX_RANGE_NOTICES],
+        Next::Collision(notice(0, &["v1", "v2"]))
+    );
 }
 
 #[tokio::test]
-async fn who_waits_is_woken() {
+async fn waiting_sender_is_woken() {
     let notices = Notices::new();
     let (next, ()) = tokio::join!(notices.next(), async {
         tokio::task::yield_now().await;
-        notices.range(RangeNews::NearlyFull);
+        notices.range(RangeNotice::NearlyFull);
     });
-    assert_eq!(next, Next::Range(RangeNews::NearlyFull));
+    assert_eq!(next, Next::Range(RangeNotice::NearlyFull));
 }
 
 #[test]
-fn a_range_is_nearly_full_once_until_it_was_roomy() {
+fn nearly_full_is_reported_once_until_range_empties() {
     let mut fullness = Fullness::default();
-    let told: Vec<u64> = [0, 899, 900, 950, 1000, 899, 851, 850, 900, 849, 899, 900, 901]
+    let reported: Vec<u64> = [0, 899, 900, 950, 1000, 899, 851, 850, 900, 849, 899, 900, 901]
         .into_iter()
         .filter(|taken| fullness.observe(*taken, 1000).is_some())
         .collect();
-    assert_eq!(told, [900, 900]);
-    // A change of the range may be what makes room, or what takes it.
+    assert_eq!(reported, [900, 900]);
+    // A changed range may change the percentage too.
     assert_eq!(fullness.observe(901, 1 << 40), None);
-    assert_eq!(fullness.observe(901, 902), Some(RangeNews::NearlyFull));
-    // The widest range there can be.
+    assert_eq!(fullness.observe(901, 902), Some(RangeNotice::NearlyFull));
+    // The largest possible range.
     let mut fullness = Fullness::default();
     assert_eq!(
         fullness.observe((1 << 47) - 1, 1 << 47),
-        Some(RangeNews::NearlyFull)
+        Some(RangeNotice::NearlyFull)
     );
 }
 
 #[test]
-fn news_of_the_range_are_told_as_specified() {
+fn range_notices_have_specified_texts() {
     let (start, end) = (
         Mac::from_number(0x0300_0000_0000),
         Mac::from_number(0x0600_0000_0000),
@@ -89,13 +92,13 @@ fn news_of_the_range_are_told_as_specified() {
     let error = || "why".to_owned();
     let cases = [
         (
-            RangeNews::Invalid { error: error() },
+            RangeNotice::Invalid { error: error() },
             Kind::Warning,
             "InvalidRange",
             "Invalid MAC range in ConfigMap, ignoring new range values: why",
         ),
         (
-            RangeNews::Refused {
+            RangeNotice::Refused {
                 start,
                 end,
                 error: error(),
@@ -105,34 +108,34 @@ fn news_of_the_range_are_told_as_specified() {
             "Failed to apply new MAC ranges 03:00:00:00:00:00 - 06:00:00:00:00:00: why",
         ),
         (
-            RangeNews::Updated { start, end },
+            RangeNotice::Updated { start, end },
             Kind::Normal,
             "RangeUpdated",
             "MAC addresses are handed out of 03:00:00:00:00:00 - 06:00:00:00:00:00 from now on",
         ),
         (
-            RangeNews::NearlyFull,
+            RangeNotice::NearlyFull,
             Kind::Warning,
             "RangeNearlyFull",
             "90% or more of the MAC range is taken: \
              virtual machines and pods are refused when it is full. Widen the range.",
         ),
     ];
-    for (news, kind, reason, message) in cases {
+    for (notice, kind, reason, message) in cases {
         assert_eq!(
-            (news.kind(), news.reason(), news.message().as_str()),
+            (notice.kind(), notice.reason(), notice.message().as_str()),
             (kind, reason, message)
         );
     }
 }
 
 #[test]
-fn the_pod_that_runs_speaks_and_else_the_first() {
+fn range_event_goes_to_running_pod_else_first() {
     let pod = |name: &str, phase: &str| -> Pod {
         let pod = serde_json::json!({ "metadata": { "name": name }, "status": { "phase": phase } });
         serde_json::from_value(pod).expect("a pod")
     };
-    let name = |pods: Vec<Pod>| speaker(pods).map(|pod| pod.name_any());
+    let name = |pods: Vec<Pod>| event_pod(pods).map(|pod| pod.name_any());
     assert_eq!(
         name(vec![
             pod("a", "Pending"),
@@ -149,7 +152,7 @@ fn the_pod_that_runs_speaks_and_else_the_first() {
 }
 
 #[test]
-fn a_message_names_as_many_as_the_api_server_takes() {
+fn event_message_fits_the_api_limit() {
     let mac = Mac::from_number(0x0200_0000_0050);
     assert_eq!(
         messages::collision(mac, &["pod/a/p1", "vmi/a/v1"]),

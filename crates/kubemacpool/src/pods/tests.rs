@@ -8,7 +8,7 @@ use crate::pool::Holding;
 use crate::range::Range;
 use crate::timestamp::Timestamp;
 
-/// A pool that begins at `02:00:00:00:00:02`.
+/// A pool that starts at `02:00:00:00:00:02`.
 fn pool() -> Pool {
     range("02:00:00:00:00:00", "02:00:00:00:ff:ff", 2)
 }
@@ -60,7 +60,7 @@ fn admit(pod: &Value, pool: &mut Pool) -> Verdict {
     decide(&request(pod), pool, &context())
 }
 
-/// The annotation that a verdict writes.
+/// The annotation in a verdict.
 fn written(verdict: &Verdict) -> &str {
     assert_eq!(verdict.denied, None);
     let [Change::Replace { path, value }] = verdict.patch.as_slice() else {
@@ -70,7 +70,7 @@ fn written(verdict: &Verdict) -> &str {
     value[names::NETWORKS].as_str().unwrap()
 }
 
-/// Who holds an address, and whether only until it is seen.
+/// Holders of an address, and whether they are pending.
 fn holders(pool: &Pool, address: &str) -> Vec<(Claimant, String, bool)> {
     let holders = pool.holders(mac(address));
     holders
@@ -85,7 +85,7 @@ fn named(namespace: &str, name: &str) -> Claimant {
 
 // kubemacpool#50
 #[test]
-fn a_network_without_address_gets_one() {
+fn network_without_address_gets_one() {
     let mut pool = pool();
     let verdict = admit(&pod(r#"[{ "name": "ovs-conf"}]"#), &mut pool);
     let expected = r#"[{"name":"ovs-conf","namespace":"ns","mac":"02:00:00:00:00:02","cni-args":null}]"#;
@@ -104,7 +104,7 @@ fn a_network_without_address_gets_one() {
 }
 
 #[test]
-fn the_namespace_of_the_request_counts_where_the_pod_has_none() {
+fn pod_without_namespace_uses_the_requests() {
     let pod = json!({"metadata": {"name": "p", "annotations": {names::NETWORKS: r#"[{"name":"n"},{"name":"n","namespace":"own"}]"#}}});
     let verdict = admit(&pod, &mut pool());
     assert_eq!(
@@ -118,7 +118,7 @@ fn the_namespace_of_the_request_counts_where_the_pod_has_none() {
 
 // kubemacpool#51
 #[test]
-fn explicit_addresses_and_all_other_fields_stay() {
+fn explicit_addresses_and_other_fields_are_kept() {
     let mut pool = pool();
     let verdict = admit(
         &pod(
@@ -141,7 +141,7 @@ fn explicit_addresses_and_all_other_fields_stay() {
 }
 
 #[test]
-fn an_address_that_the_pod_brings_is_not_handed_out_to_its_other_networks() {
+fn own_explicit_address_is_not_allocated() {
     let verdict = admit(
         &pod(r#"[{"name":"a"},{"name":"b","mac":"02:00:00:00:00:02"}]"#),
         &mut pool(),
@@ -154,7 +154,7 @@ fn an_address_that_the_pod_brings_is_not_handed_out_to_its_other_networks() {
 }
 
 #[test]
-fn nothing_is_patched_when_nothing_changes() {
+fn unchanged_pod_is_not_patched() {
     let mut pool = pool();
     let complete = r#"[{"name":"a","namespace":"ns","mac":"02:00:00:00:aa:01","cni-args":null}]"#;
     assert_eq!(admit(&pod(complete), &mut pool), Verdict::allowed());
@@ -163,7 +163,7 @@ fn nothing_is_patched_when_nothing_changes() {
 
 // kubemacpool#52-53
 #[test]
-fn what_the_annotation_may_be() {
+fn accepted_and_refused_annotations() {
     let format = "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: ";
     let empty = "parsePodNetworkAnnotation: pod annotation not having \"network\" as key, refer Multus README.md for the \
                  usage guide";
@@ -207,7 +207,7 @@ fn what_the_annotation_may_be() {
 
 // kubemacpool#53
 #[test]
-fn pods_that_ask_for_nothing_or_have_it_already_stay_as_they_are() {
+fn pods_without_requests_are_unchanged() {
     let mut attached = pod(r#"[{"name":"a"}]"#);
     attached["metadata"]["annotations"][names::NETWORK_STATUS] = json!("");
     for pod in [
@@ -224,7 +224,7 @@ fn pods_that_ask_for_nothing_or_have_it_already_stay_as_they_are() {
 
 // kubemacpool#54
 #[test]
-fn an_address_that_another_pod_has_is_accepted_with_a_warning() {
+fn duplicate_address_of_pod_is_accepted_with_warning() {
     let mut pool = pool();
     let networks = r#"[{"name":"net","mac":"02:00:00:00:aa:01"}]"#;
     let mut first = pod(networks);
@@ -252,11 +252,11 @@ fn an_address_that_another_pod_has_is_accepted_with_a_warning() {
 }
 
 #[test]
-fn warnings_are_about_others_that_are_managed() {
+fn warning_covers_only_managed_objects() {
     let mut pool = pool();
     let networks = r#"[{"name":"a","mac":"02:00:00:00:aa:01"},{"name":"b","mac":"02:00:00:00:aa:01"}]"#;
     assert_eq!(admit(&pod(networks), &mut pool).warnings, Vec::<String>::new());
-    // It was refused by somebody else, and is tried again.
+    // Denied by another webhook, and retried.
     assert_eq!(admit(&pod(networks), &mut pool).warnings, Vec::<String>::new());
     pool.store(
         &Owner::machine("hidden", "vm"),
@@ -283,7 +283,7 @@ fn warnings_are_about_others_that_are_managed() {
 }
 
 #[test]
-fn an_address_that_others_have_is_refused_where_that_is_asked_for() {
+fn duplicate_address_is_refused_with_reject_duplicates() {
     let mut pool = pool();
     let mut first = pod(r#"[{"name":"net","mac":"02:00:00:00:aa:01"}]"#);
     first["metadata"]["name"] = json!("first");
@@ -310,7 +310,7 @@ fn an_address_that_others_have_is_refused_where_that_is_asked_for() {
 
 // kubemacpool#55
 #[test]
-fn a_pod_of_a_virtual_machine_is_left_alone() {
+fn pod_of_virtual_machine_is_unchanged() {
     let mut pod = pod(r#"[{"name":"net"}]"#);
     pod["metadata"]["ownerReferences"] = json!([
         {"kind": "ReplicaSet", "name": "rs"},
@@ -333,7 +333,7 @@ fn a_pod_of_a_virtual_machine_is_left_alone() {
 }
 
 #[test]
-fn an_ordinary_pod_needs_no_look_up() {
+fn standalone_pod_needs_no_lookup() {
     let mut pod = pod(r#"[{"name":"net"}]"#);
     pod["metadata"]["ownerReferences"] = json!([{"kind": "ReplicaSet", "name": "rs"}]);
     let request = request(&pod);
@@ -342,7 +342,7 @@ fn an_ordinary_pod_needs_no_look_up() {
 
 // kubemacpool#59
 #[test]
-fn a_dry_run_shows_an_address_and_holds_nothing() {
+fn dry_run_pod_reserves_nothing() {
     let mut pool = pool();
     let mut request = request(&pod(r#"[{"name":"net"},{"name":"b","mac":"02:00:00:00:aa:01"}]"#));
     request.dry_run = true;
@@ -354,7 +354,7 @@ fn a_dry_run_shows_an_address_and_holds_nothing() {
 
 // kubemacpool#60
 #[test]
-fn a_pod_without_a_name_holds_by_its_request_until_it_is_seen() {
+fn unnamed_pod_is_held_by_request_until_stored() {
     let mut pool = pool();
     let pod =
         json!({"metadata": {"generateName": "rs-", "annotations": {names::NETWORKS: r#"[{"name":"net"}]"#}}});
@@ -383,7 +383,7 @@ fn a_pod_without_a_name_holds_by_its_request_until_it_is_seen() {
 }
 
 #[test]
-fn refusals_hold_nothing() {
+fn refused_request_reserves_nothing() {
     for (networks, text) in [
         (
             r#"[{"name":"a"},{"name":"b","mac":"xx"}]"#,
@@ -401,7 +401,7 @@ fn refusals_hold_nothing() {
 
 // kubemacpool#61
 #[test]
-fn unknown_keys_stay() {
+fn unknown_keys_are_kept() {
     let verdict = admit(
         &pod(r#"[{"ipam-claim-reference":"claim-1","name":"net"}]"#),
         &mut pool(),
@@ -416,7 +416,7 @@ fn unknown_keys_stay() {
 }
 
 #[test]
-fn what_is_no_pod_is_refused_as_such() {
+fn object_that_is_no_pod_is_refused() {
     let mut request = request(&pod("[]"));
     for object in [
         Some(r#""text""#),
@@ -434,7 +434,7 @@ fn what_is_no_pod_is_refused_as_such() {
     assert_eq!(decide(&request, &mut pool(), &context()), Verdict::allowed());
 }
 
-/// Pieces that annotations are made of, and some that they are not.
+/// Parts of annotations, valid and invalid.
 fn pieces() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "[",
@@ -507,14 +507,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn any_annotation_has_an_answer(networks in prop_oneof![pieces(), networks(), ".{0,40}"]) {
+    fn any_annotation_is_answered(networks in prop_oneof![pieces(), networks(), ".{0,40}"]) {
         let mut pool = pool();
         let verdict = admit(&pod(&networks), &mut pool);
         if let Some(denied) = &verdict.denied {
             assert!(denied.code == 500 && !denied.message.is_empty());
             assert_eq!(pool.oldest(), None);
         } else if !verdict.patch.is_empty() {
-            // What was written is complete: nothing more is to be done about it.
+            // The patched annotation is complete: a second review changes nothing.
             let again = admit(&pod(written(&verdict)), &mut pool);
             assert_eq!(again, Verdict::allowed());
         }
@@ -522,7 +522,7 @@ proptest! {
     }
 
     #[test]
-    fn any_pod_has_an_answer(text in pieces()) {
+    fn any_pod_is_answered(text in pieces()) {
         for object in [text.clone(), format!(r#"{{"metadata":{text}}}"#), format!(r#"{{"metadata":{{"annotations":{text}}}}}"#)] {
             let Ok(object) = serde_json::value::RawValue::from_string(object) else { continue };
             let mut request = request(&pod("[]"));

@@ -1,20 +1,20 @@
-//! Texts that many objects have, in little memory.
+//! Compact storage of repeated texts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Names that come again and again (namespaces, interfaces, networks), each kept once.
+/// Repeated names (namespaces, interfaces, networks), each stored once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     names: HashSet<Arc<str>>,
-    /// So many that it is worth looking for those that nobody has any more.
+    /// Number of names at which unused ones are removed.
     many: usize,
 }
 
 impl Names {
     const FEW: usize = 64;
 
-    /// The one text that stands for all that are like it.
+    /// The shared copy of a name.
     pub(super) fn one(&mut self, name: &Arc<str>) -> Arc<str> {
         if let Some(known) = self.names.get(name) {
             return Arc::clone(known);
@@ -28,7 +28,7 @@ impl Names {
     }
 }
 
-/// UID of an object: in practice a UUID, of which 16 octets say everything.
+/// UID of an object: usually a UUID, stored as 16 octets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Uid {
     Uuid([u8; 16]),
@@ -40,7 +40,7 @@ impl Uid {
         Self::uuid(text.as_bytes()).map_or_else(|| Self::Other(text.into()), Self::Uuid)
     }
 
-    /// Lower case alone: of two texts that differ none may pass for the other.
+    /// Parses lower case only, so that different texts stay different.
     fn uuid(text: &[u8]) -> Option<[u8; 16]> {
         const DASHES: [usize; 4] = [8, 13, 18, 23];
         if text.len() != 36 || DASHES.iter().any(|dash| text[*dash] != b'-') {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_names_are_one() {
+    fn equal_names_share_memory() {
         let mut names = Names::default();
         let first = names.one(&Arc::from("default"));
         let second = names.one(&Arc::from("default"));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_has_do_not_pile_up() {
+    fn unused_names_are_dropped() {
         let mut names = Names::default();
         let kept = names.one(&Arc::from("kept"));
         for number in 0..10_000 {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn uids_are_told_apart_whatever_they_look_like() {
+    fn distinct_uids_are_distinct_in_any_form() {
         let uuid = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
         let texts = [
             uuid,

@@ -1,4 +1,4 @@
-//! Which address is held by whom, in the order in which it was taken; and how many are.
+//! The holders of each address in the order in which they took it, and their numbers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use super::runs::Runs;
 use crate::mac::Mac;
 use crate::range::Range;
 
-/// Who holds an address.
+/// A holder of an address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Who {
-    /// An object, as it was seen.
+    /// An observed object.
     Stored(Arc<Owner>),
-    /// An admission, by its number.
+    /// An admission, by number.
     Pending(u64),
 }
 
-/// Holders of addresses. Each has a place in one order, so that the first who took an address stays the first.
+/// Holders of addresses, ordered by position: the first holder of an address stays the first.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
     holders: BTreeMap<(Mac, u64), Who>,
-    /// Ethernet addresses that have a holder.
+    /// Ethernet addresses with a holder.
     taken: Runs,
-    /// What is counted: addresses that this one may hand out.
+    /// The range whose addresses are counted.
     range: Range,
-    /// Addresses whose first holder is an object, by its kind and namespace.
+    /// Number of addresses whose first holder is an object, by its kind and namespace.
     stored: HashMap<(Kind, Arc<str>), u64>,
-    /// Addresses whose first holder is an admission.
+    /// Number of addresses whose first holder is an admission.
     pending: u64,
 }
 
@@ -67,14 +67,14 @@ impl Ledger {
         self.change(mac, |holders| holders.remove(&(mac, place)));
     }
 
-    /// Who holds an address, the first first, with their places.
+    /// Holders of an address in order, with their positions.
     pub(super) fn holders(&self, mac: Mac) -> impl Iterator<Item = (u64, &Who)> {
         self.holders
             .range((mac, 0)..=(mac, u64::MAX))
             .map(|((_, place), who)| (*place, who))
     }
 
-    /// Of an address that is taken: up to where all are.
+    /// The last address of the taken run that an address belongs to.
     pub(super) fn taken_until(&self, address: u64) -> Option<u64> {
         self.taken.until(address)
     }

@@ -1,4 +1,4 @@
-//! Who holds addresses, and what was admitted for whom.
+//! Holders of addresses, and admissions.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,23 +9,23 @@ use super::runs::Runs;
 use crate::mac::Mac;
 use crate::timestamp::Timestamp;
 
-/// What holds addresses.
+/// Kind of an object with addresses.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
-    /// A pod; its keys are names of networks.
+    /// A pod; its keys are network names.
     Pod,
-    /// A virtual machine; its keys are names of interfaces.
+    /// A virtual machine; its keys are interface names.
     Machine,
 }
 
-/// An object that holds addresses. Shown as `pod/<namespace>/<name>` or `vm/<namespace>/<name>`.
+/// An object with addresses. Displayed as `pod/<namespace>/<name>` or `vm/<namespace>/<name>`.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Owner {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// An address of an object, by the name of the interface or network that has it.
+/// An address of an object, with the name of its interface or network.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Holding {
     /// The address.
@@ -68,26 +68,26 @@ pub struct Holding {
     pub key: Arc<str>,
 }
 
-/// Whose request was admitted.
+/// The object of an admitted request.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Claimant {
-    /// An object with a name.
+    /// A named object.
     Named(Owner),
-    /// An object that gets its name from the API server later; known by the UID of the request.
+    /// An object whose name the API server will generate, identified by the UID of the request.
     Unnamed {
-        /// What it is.
+        /// Kind of the object.
         kind: Kind,
-        /// Its namespace.
+        /// Namespace.
         namespace: Arc<str>,
         /// UID of the admission request.
         request: Arc<str>,
     },
 }
 
-/// A request that is to be admitted, so far: addresses that it keeps or gets anew. Dropping it undoes everything.
+/// The addresses of a request that is not admitted yet: kept and newly allocated ones. Dropping it releases them.
 ///
-/// An update registers every address that the object is to have, those too that it has already: what it has may be
-/// gone from what is stored by the time the update is.
+/// An update registers every address of the object, including those that it already has: the stored object may have
+/// lost them by the time the update is stored.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
     holdings: Vec<Holding>,
@@ -95,12 +95,12 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Nothing yet.
+    /// An empty draft.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The object brings this address itself, or has it already.
+    /// Adds an address that the object brings or already has.
     pub fn register(&mut self, mac: Mac, key: &str) {
         if let Some(number) = mac.number() {
             self.taken.insert(number);
@@ -108,7 +108,7 @@ impl Draft {
         self.holdings.push(Holding { mac, key: key.into() });
     }
 
-    /// All so far, in the order in which they came.
+    /// All addresses, in the order in which they were added.
     pub fn holdings(&self) -> &[Holding] {
         &self.holdings
     }
@@ -118,48 +118,48 @@ impl Draft {
     }
 }
 
-/// An admission whose object was not seen yet.
+/// An admission whose object is not observed yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pending {
-    /// Whose.
+    /// The object.
     pub claimant: Claimant,
-    /// When, as the object will tell. Of an update: later than what its old object tells
+    /// Time of the admission, as annotated on the object. For an update later than the time on the old object
     /// ([`Timestamp::or_after`]).
     pub timestamp: Timestamp,
-    /// UID of the object, where it existed already (an update).
+    /// UID of the object, for an update.
     pub uid: Option<Arc<str>>,
-    /// When, by a clock that never jumps.
+    /// Time of the admission by a monotonic clock.
     pub admitted: Instant,
-    /// Address of the client that asked.
+    /// Address of the client.
     pub client: IpAddr,
 }
 
-/// One who holds an address.
+/// A holder of an address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Holder {
-    /// Whose it is.
+    /// The object.
     pub claimant: Claimant,
     /// Interface or network.
     pub key: Arc<str>,
-    /// Whether the object was not seen with it yet.
+    /// Whether the object is not observed with it yet.
     pub pending: bool,
 }
 
-/// How full a range is. Each address counts once, for the first who holds it.
+/// Usage of a range. Each address counts once, for its first holder.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Usage {
-    /// Addresses that can be handed out: without multicast and reserved ones.
+    /// Allocatable addresses, without multicast and reserved ones.
     pub size: u64,
     /// Of these, held by objects of managed namespaces.
     pub used: u64,
-    /// Of these, admitted for objects that were not seen yet.
+    /// Of these, admitted for objects that are not observed yet.
     pub pending: u64,
-    /// Of these, held by objects of other namespaces; never handed out, like the others.
+    /// Of these, held by objects of other namespaces; they are not allocated either.
     pub reserved: u64,
 }
 
 impl Usage {
-    /// How many are left.
+    /// Number of free addresses.
     pub fn free(&self) -> u64 {
         self.size
             .saturating_sub(self.used)

@@ -1,19 +1,19 @@
-//! A set of numbers in which the next one that is missing is found at once, however many there are.
+//! A set of numbers that finds the next missing one in logarithmic time.
 
 use std::collections::BTreeMap;
 
-/// Numbers, kept as runs of those that follow one another: the first of each, and its last.
+/// Numbers as runs: the first of each, and its last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs(BTreeMap<u64, u64>);
 
 impl Runs {
-    /// The last number of the run that a number belongs to, if it is one of the set.
+    /// The last number of the run that contains a number.
     pub(crate) fn until(&self, number: u64) -> Option<u64> {
         let (_, last) = self.0.range(..=number).next_back()?;
         (*last >= number).then_some(*last)
     }
 
-    /// Adds a number, below the highest there is.
+    /// Adds a number below `u64::MAX`.
     pub(crate) fn insert(&mut self, number: u64) {
         if self.until(number).is_some() {
             return;
@@ -27,7 +27,7 @@ impl Runs {
         }
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub(crate) fn remove(&mut self, number: u64) {
         let Some((&first, &last)) = self.0.range(..=number).next_back() else {
             return;
@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_same_as_a_plain_set(changes in prop::collection::vec((any::<bool>(), 0u64..40), 0..200)) {
+        fn runs_agree_with_a_plain_set(changes in prop::collection::vec((any::<bool>(), 0u64..40), 0..200)) {
             let (mut runs, mut plain) = (Runs::default(), BTreeSet::new());
             for (add, number) in changes {
                 if add {

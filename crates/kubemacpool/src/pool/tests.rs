@@ -19,13 +19,13 @@ fn holding(mac: Mac, key: &str) -> Holding {
     Holding { mac, key: key.into() }
 }
 
-/// The moment so many nanoseconds after an arbitrary one.
+/// A time, in nanoseconds after an arbitrary one.
 fn moment(nanoseconds: u64) -> Timestamp {
     let start = Timestamp::parse("2026-01-02T03:04:05Z").unwrap();
     start.plus(nanoseconds)
 }
 
-/// A creation of an object with a name.
+/// Creation of a named object.
 fn creation(owner: &Owner, timestamp: u64, admitted: Instant) -> Pending {
     Pending {
         claimant: Claimant::Named(owner.clone()),

@@ -17,7 +17,7 @@ fn error(start: &str, end: &str) -> String {
 
 // kubemacpool#1, kubemacpool#4
 #[test]
-fn the_first_must_be_below_the_last() {
+fn start_must_be_below_end() {
     for (start, end, text) in [
         (
             "0A:00:00:00:00:00",
@@ -39,7 +39,7 @@ fn the_first_must_be_below_the_last() {
             "02:00:00:00:00:01",
             "invalid range. rangeStart: 02:ff:00:00:00:00 rangeEnd: 02:00:00:00:00:01",
         ),
-        // The order counts before what the ends are.
+        // The order is checked before the ends.
         (
             "03:00:00:00:00:00",
             "01:00:00:00:00:00",
@@ -103,7 +103,7 @@ fn unicast_is_an_even_first_octet() {
 
 // kubemacpool#6
 #[test]
-fn the_size_counts_both_ends() {
+fn size_counts_both_ends() {
     assert_eq!(range("02:00:00:00:00:00", "02:00:00:00:00:10").size(), 17);
     assert_eq!(
         range("40:00:00:00:00:00", "50:00:00:00:00:00").size(),
@@ -115,7 +115,7 @@ fn the_size_counts_both_ends() {
 
 // kubemacpool#7
 #[test]
-fn one_address_follows_another() {
+fn successor_skips_multicast() {
     for (address, next) in [
         ("02:00:00:00:00:00", "02:00:00:00:00:01"),
         ("02:00:00:00:00:FF", "02:00:00:00:01:00"),
@@ -135,7 +135,7 @@ fn one_address_follows_another() {
 }
 
 #[test]
-fn what_can_be_handed_out_is_counted() {
+fn usable_addresses_are_counted() {
     let all = range("00:00:00:00:00:00", "fe:ff:ff:ff:ff:ff");
     assert_eq!(
         all.usable(),
@@ -149,7 +149,7 @@ fn what_can_be_handed_out_is_counted() {
 }
 
 #[test]
-fn the_bridge_of_kubevirt_is_reserved_in_ranges_that_do_not_miss_it() {
+fn kubevirt_bridge_address_is_reserved() {
     let bridge = mac("02:00:00:00:00:00");
     assert!(!range("02:00:00:00:00:00", "02:FF:FF:FF:FF:FF").may_hand_out(bridge));
     assert!(!range("02:00:00:00:00:00", "02:00:00:00:01:00").may_hand_out(bridge));
@@ -160,7 +160,7 @@ fn the_bridge_of_kubevirt_is_reserved_in_ranges_that_do_not_miss_it() {
 }
 
 #[test]
-fn the_address_that_no_interface_can_have_is_never_handed_out() {
+fn zero_address_is_never_allocated() {
     let range = range("00:00:00:00:00:00", "00:00:00:00:00:01");
     assert!(!range.may_hand_out(mac("00:00:00:00:00:00")));
     assert_eq!(range.usable(), 1);
@@ -197,7 +197,7 @@ fn replicas_share_a_range() {
     assert!(default.share(0, u64::MAX).is_err());
 }
 
-/// Every address of a small range around the borders of first octets, in the plainest way.
+/// Every address of a small range around the borders of first octets, by brute force.
 fn handed_out(range: &Range) -> BTreeSet<u64> {
     (range.start..=range.end)
         .filter(|address| address >> 40 & 1 == 0)
@@ -207,8 +207,7 @@ fn handed_out(range: &Range) -> BTreeSet<u64> {
 }
 
 fn near_a_border() -> impl Strategy<Value = Range> {
-    // The block of multicast addresses between the two is walked in no other way than at once, so it is left out of
-    // what the plain way looks at.
+    // Brute force skips the multicast block between the two, which the code skips at once.
     (0u64..4, -300i64..300, 1u64..600).prop_filter_map("ends must be unicast", |(octet, from, size)| {
         let start = (octet << 41).checked_add_signed(from)?;
         Range::new(Mac::from_number(start), Mac::from_number(start + size)).ok()
@@ -217,12 +216,12 @@ fn near_a_border() -> impl Strategy<Value = Range> {
 
 proptest! {
     #[test]
-    fn counting_agrees_with_looking_at_each(range in near_a_border()) {
+    fn usable_agrees_with_brute_force(range in near_a_border()) {
         prop_assert_eq!(range.usable(), handed_out(&range).len() as u64);
     }
 
     #[test]
-    fn a_search_finds_each_address_in_order(range in near_a_border()) {
+    fn search_finds_each_address_in_order(range in near_a_border()) {
         let mut found = BTreeSet::new();
         let mut from = range.start;
         while let Some(address) = range.first_free((from, range.end), |_| None) {
@@ -234,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn a_random_place_is_unicast_and_in_the_range(start in 0u64..1 << 47, size in 1u64..1 << 47, random: u64) {
+    fn random_position_is_unicast_and_in_range(start in 0u64..1 << 47, size in 1u64..1 << 47, random: u64) {
         let (start, end) = (start & !(1 << 40), (start + size) & !(1 << 40));
         prop_assume!(start < end);
         let range = Range::new(Mac::from_number(start), Mac::from_number(end)).unwrap();
@@ -243,7 +242,7 @@ proptest! {
     }
 
     #[test]
-    fn shares_cover_a_range_and_never_overlap(
+    fn shares_cover_the_range_and_never_overlap(
         start in 0u64..1 << 47,
         size in 1u64..1 << 47,
         replicas in 1u64..9,
@@ -268,7 +267,7 @@ proptest! {
 }
 
 #[test]
-fn a_part_hands_out_nothing_that_the_whole_range_does_not() {
+fn share_allocates_only_addresses_of_the_range() {
     let bridge = mac("02:00:00:00:00:00");
     let whole = range("02:00:00:00:00:00", "02:00:00:00:01:ff");
     let part = whole.share(0, 3).expect("a part");

@@ -19,8 +19,8 @@ fn decided(data: &BTreeMap<String, String>) -> Decision {
     decide(data, &active(), Share::WHOLE)
 }
 
-/// What an event about this data says.
-fn told(data: &BTreeMap<String, String>) -> String {
+/// The message of the event about this data.
+fn reported(data: &BTreeMap<String, String>) -> String {
     match decided(data) {
         Decision::Invalid(error) => messages::range_ignored(error),
         Decision::Refused { start, end, cause } => messages::range_refused(start, end, cause),
@@ -30,7 +30,7 @@ fn told(data: &BTreeMap<String, String>) -> String {
 
 // kubemacpool#68
 #[test]
-fn another_range_is_taken_over() {
+fn changed_range_is_taken_over() {
     let other = range("0a:00:00:00:00:00", "0a:00:00:00:00:ff");
     let decision = decided(&data("0A:00:00:00:00:00", "0A:00:00:00:00:FF"));
     let expected = Decision::Change {
@@ -42,7 +42,7 @@ fn another_range_is_taken_over() {
 
 // kubemacpool#72
 #[test]
-fn the_same_range_in_other_letters_changes_nothing() {
+fn same_range_in_other_case_changes_nothing() {
     assert_eq!(
         decided(&data("02-00-00-00-00-00", "02FF.FFFF.FFFF")),
         Decision::Keep
@@ -51,7 +51,7 @@ fn the_same_range_in_other_letters_changes_nothing() {
 
 // kubemacpool#69, kubemacpool#71
 #[test]
-fn what_says_no_range_is_told() {
+fn data_without_range_is_reported() {
     let before = "Invalid MAC range in ConfigMap, ignoring new range values: ";
     for (data, text) in [
         (BTreeMap::new(), "RANGE_START not found in ConfigMap"),
@@ -68,27 +68,27 @@ fn what_says_no_range_is_told() {
             "invalid RANGE_END \"\": invalid MAC address",
         ),
     ] {
-        assert_eq!(told(&data), format!("{before}{text}"));
+        assert_eq!(reported(&data), format!("{before}{text}"));
     }
 }
 
 // kubemacpool#70
 #[test]
-fn a_range_that_cannot_be_used_is_told() {
+fn unusable_range_is_reported() {
     assert_eq!(
-        told(&data("03:00:00:00:00:00", "06:00:00:00:00:00")),
+        reported(&data("03:00:00:00:00:00", "06:00:00:00:00:00")),
         "Failed to apply new MAC ranges 03:00:00:00:00:00 - 06:00:00:00:00:00: invalid range start: invalid mac address. \
          Multicast addressing is not supported. Unicast addressing must be used. The first octet is 0X3"
     );
     assert_eq!(
-        told(&data("02:00:00:00:00:01", "02:00:00:00:00:00")),
+        reported(&data("02:00:00:00:00:01", "02:00:00:00:00:00")),
         "Failed to apply new MAC ranges 02:00:00:00:00:01 - 02:00:00:00:00:00: invalid range. rangeStart: \
          02:00:00:00:00:01 rangeEnd: 02:00:00:00:00:00"
     );
 }
 
 #[test]
-fn each_replica_takes_its_part() {
+fn each_replica_takes_its_share() {
     let data = data("0a:00:00:00:00:00", "0a:00:00:00:00:03");
     let share = |ordinal| decide(&data, &active(), Share { ordinal, replicas: 2 });
     let whole = range("0a:00:00:00:00:00", "0a:00:00:00:00:03");

@@ -20,14 +20,14 @@ use super::*;
 
 const NAME: &str = "kubemacpool-service.kubemacpool-system.svc";
 
-/// A client that trusts one certificate, or anybody.
+/// A client that trusts one certificate, or any.
 #[derive(Clone)]
 struct Peer {
     trusted: Option<CertificateDer<'static>>,
     versions: Vec<&'static SupportedProtocolVersion>,
-    /// A cipher that it does not speak.
+    /// A cipher that it does not support.
     without: Option<&'static str>,
-    /// The certificate that it shows, with its key as PEM.
+    /// Its client certificate, with its key as PEM.
     shown: Option<(CertificateDer<'static>, String)>,
 }
 
@@ -57,7 +57,7 @@ impl Peer {
         }
     }
 
-    /// Asks, and returns the answer with the version and cipher that it came over.
+    /// Sends a request, and returns the response with the TLS version and cipher.
     async fn ask(
         &self,
         address: SocketAddr,
@@ -114,7 +114,7 @@ impl Peer {
     }
 }
 
-/// A certificate that vouches for itself, with its key.
+/// A self-signed certificate with its key.
 struct Pair {
     certificate: CertificateDer<'static>,
     pem: String,
@@ -127,7 +127,7 @@ impl Pair {
     }
 
     fn named(name: &str) -> Self {
-        // The kind of key that the Secrets hold.
+        // The key type of the Secrets.
         let key = KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).expect("a key");
         let mut params = CertificateParams::new([NAME.to_owned()]).expect("parameters");
         params.distinguished_name.push(DnType::CommonName, name);
@@ -172,14 +172,13 @@ fn review(query: &str) -> String {
     format!("POST /mutate-pods{query} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-/// Status and body of an answer.
+/// Status and body of a response.
 fn parts(answer: &str) -> (&str, &str) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
     (head.split(' ').nth(1).expect("a status"), body)
 }
 
-/// Asks until the answer is as it has to be. A peer gets no notice when the server reads new files, so it asks again and
-/// again.
+/// Polls until the response is as expected: clients get no notice when the server reads new files.
 async fn until(what: &str, mut asked: impl AsyncFnMut() -> Result<(), String>) {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     while let Err(error) = asked().await {
@@ -190,7 +189,7 @@ async fn until(what: &str, mut asked: impl AsyncFnMut() -> Result<(), String>) {
 
 // kubemacpool#64
 #[tokio::test]
-async fn probes_tell_whether_requests_can_be_answered() {
+async fn probes_follow_readiness() {
     let directory = tempfile::tempdir().expect("a directory");
     let pool = Readiness::new();
     let server = start(directory.path(), Profile::default(), &pool).await;
@@ -198,7 +197,7 @@ async fn probes_tell_whether_requests_can_be_answered() {
     let not_ready = ("500", "internal server error: pool manager not ready");
     let ask = async |path| kubelet.get(&server, path).await.expect("an answer");
 
-    // Without a certificate that the API server trusts it lives all the same.
+    // It is healthy without a certificate that the API server trusts too.
     assert_eq!(parts(&ask("/healthz").await), ("200", "ok"));
     assert_eq!(parts(&ask("/readyz").await), not_ready);
     pool.set(true);
@@ -217,7 +216,7 @@ async fn probes_tell_whether_requests_can_be_answered() {
 
 // kubemacpool#94
 #[tokio::test]
-async fn only_the_named_client_asks_for_reviews_where_authorities_are_given() {
+async fn only_the_named_client_is_served_with_client_ca() {
     let directory = tempfile::tempdir().expect("a directory");
     let pool = Readiness::new();
     pool.set(true);
@@ -246,7 +245,7 @@ async fn only_the_named_client_asks_for_reviews_where_authorities_are_given() {
 }
 
 #[tokio::test]
-async fn the_certificate_follows_its_files_and_bad_ones_change_nothing() {
+async fn certificate_follows_its_files_and_ignores_bad_ones() {
     let directory = tempfile::tempdir().expect("a directory");
     let pool = Readiness::new();
     pool.set(true);
@@ -275,7 +274,7 @@ async fn the_certificate_follows_its_files_and_bad_ones_change_nothing() {
 
 // The end of kubemacpool.md §8.
 #[tokio::test]
-async fn requests_wait_for_the_pool_as_long_as_their_sender_does() {
+async fn request_waits_for_pool_until_its_timeout() {
     let directory = tempfile::tempdir().expect("a directory");
     let pool = Readiness::new();
     let server = start(directory.path(), Profile::default(), &pool).await;
@@ -289,7 +288,7 @@ async fn requests_wait_for_the_pool_as_long_as_their_sender_does() {
     assert_eq!(parts(&answer), expected);
 
     let waiting = tokio::spawn(async move { api_server.ask(address, &review("?timeout=30s")).await });
-    // Another one's answer, while the first one waits.
+    // Another client's response while the first waits.
     let (answer, ..) = Peer::of(None)
         .ask(address, &review("?timeout=1s"))
         .await
@@ -304,7 +303,7 @@ async fn requests_wait_for_the_pool_as_long_as_their_sender_does() {
 }
 
 #[test]
-fn patience_is_what_the_api_server_has() {
+fn timeout_follows_the_request() {
     let cases = [
         ("/mutate-pods?timeout=10s", 9_000),
         ("/mutate-pods?timeout=1s", 900),
@@ -315,13 +314,13 @@ fn patience_is_what_the_api_server_has() {
     ];
     for (uri, expected) in cases {
         let uri: Uri = uri.parse().expect("a URI");
-        assert_eq!(patience(&uri), Duration::from_millis(expected), "{uri}");
+        assert_eq!(timeout(&uri), Duration::from_millis(expected), "{uri}");
     }
 }
 
 // kubemacpool#90
 #[tokio::test]
-async fn versions_and_ciphers_are_those_of_the_flags() {
+async fn tls_flags_select_versions_and_ciphers() {
     const CIPHER: &str = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
     let directory = tempfile::tempdir().expect("a directory");
     Pair::new().write(directory.path());
@@ -342,7 +341,7 @@ async fn versions_and_ciphers_are_those_of_the_flags() {
     chosen(&old, &default).await.expect_err("TLS 1.3 alone");
     let (version, _) = chosen(&both, &default).await.expect("TLS 1.3");
     assert_eq!(version, ProtocolVersion::TLSv1_3);
-    // One that is known, one that nobody knows, and one that is not to be had.
+    // A supported cipher, an invented one, and an unsupported one.
     let ciphers = format!(" nobody ,{CIPHER},TLS_RSA_WITH_AES_128_CBC_SHA,");
     for lowest in ["VersionTLS12", "VersionTLS11", "VersionTLS10"] {
         let one = start(

@@ -20,7 +20,7 @@ fn args(flags: &[&str]) -> Args {
     Command::try_parse_from(argv).expect("flags").args
 }
 
-/// Reads these flags and a complete environment with these variables changed; `None` takes one away.
+/// Reads flags and a complete environment with changed variables; `None` removes one.
 fn read(flags: &[&str], changes: &[(&str, Option<&str>)]) -> Result<Settings, String> {
     let mut environment: BTreeMap<_, _> = WHOLE.into_iter().collect();
     for (name, value) in changes {
@@ -34,7 +34,7 @@ fn read(flags: &[&str], changes: &[(&str, Option<&str>)]) -> Result<Settings, St
 }
 
 #[test]
-fn without_flags_everything_is_as_it_was_with_the_established_program() {
+fn defaults_match_the_established_program() {
     let settings = read(&[], &[]).expect("settings");
     assert_eq!((&*settings.namespace, &*settings.pod), ("pool", "manager-1"));
     assert_eq!(settings.range.start().to_string(), "02:00:00:00:00:00");
@@ -53,7 +53,7 @@ fn without_flags_everything_is_as_it_was_with_the_established_program() {
 }
 
 #[test]
-fn flags_say_otherwise() {
+fn flags_override_defaults() {
     let flags = [
         "--v=debug",
         "--kubeconfig=/k",
@@ -80,7 +80,7 @@ fn flags_say_otherwise() {
 
 // kubemacpool#1-4, kubemacpool#9
 #[test]
-fn what_is_missing_or_makes_no_sense_is_refused_with_the_known_text() {
+fn missing_or_invalid_settings_are_refused() {
     let initial = "Failed to run the kubemacpool manager: unable to create pool manager: failed to set initial ranges: ";
     let range = |start, end| vec![("RANGE_START", Some(start)), ("RANGE_END", Some(end))];
     for (changes, text) in [
@@ -141,7 +141,7 @@ fn what_is_missing_or_makes_no_sense_is_refused_with_the_known_text() {
 }
 
 #[test]
-fn a_replica_is_known_by_the_number_of_its_pod() {
+fn replica_ordinal_comes_from_pod_name() {
     let share = |pod, replicas: &str| {
         let flag = format!("--replicas={replicas}");
         let settings = read(&[&flag], &[("POD_NAME", Some(pod))]);
@@ -162,7 +162,7 @@ fn a_replica_is_known_by_the_number_of_its_pod() {
 
 // kubemacpool#94
 #[test]
-fn authorities_of_the_client_come_with_its_name_and_can_be_read() {
+fn client_ca_needs_client_name_and_readable_file() {
     let flags = |flags: &[&str]| {
         let argv = ["kubemacpool"].iter().chain(flags);
         Command::try_parse_from(argv).map_err(|error| error.kind())
@@ -179,7 +179,7 @@ fn authorities_of_the_client_come_with_its_name_and_can_be_read() {
         let error = error.map(|_| ()).expect_err("no authorities");
         assert!(
             error.starts_with(&format!(
-                "cannot use the authorities of --client-ca-file {path}: "
+                "cannot use the certificate authorities of --client-ca-file {path}: "
             )),
             "{error}"
         );

@@ -16,7 +16,7 @@ fn state() -> State {
     State::new(range, range, 0)
 }
 
-/// With pods opted in by a label, and virtual machines opted out by one.
+/// A state where labels opt pods in and virtual machines out.
 fn managing(namespaces: &[&str]) -> State {
     let expression = |name, operator, value: &str| {
         json!({
@@ -82,7 +82,7 @@ fn deleting(object: &mut Value) {
     object["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
 }
 
-/// Who has an address.
+/// Holders of an address.
 fn holders(state: &State, text: &str) -> Vec<String> {
     let holders = state.pool.holders(mac(text)).into_iter();
     let named = holders.map(|holder| match holder.claimant {
@@ -94,24 +94,24 @@ fn holders(state: &State, text: &str) -> Vec<String> {
 
 // kubemacpool#56
 #[test]
-fn a_pod_has_its_addresses_until_it_is_gone() {
+fn pod_holds_its_addresses_until_deleted() {
     let mut state = state();
-    state.pod_seen(&pod("ns", "one", FIRST, plain));
-    state.pod_seen(&pod("ns", "two", FIRST, plain));
+    state.pod_stored(&pod("ns", "one", FIRST, plain));
+    state.pod_stored(&pod("ns", "two", FIRST, plain));
     assert_eq!(holders(&state, FIRST), ["pod/ns/one:net", "pod/ns/two:net"]);
     let completed = |pod: &mut Value| pod["status"]["phase"] = json!("Succeeded");
-    state.pod_seen(&pod("ns", "one", FIRST, completed));
+    state.pod_stored(&pod("ns", "one", FIRST, completed));
     assert_eq!(holders(&state, FIRST), ["pod/ns/one:net", "pod/ns/two:net"]);
-    state.pod_gone("ns", "one");
+    state.pod_deleted("ns", "one");
     assert_eq!(holders(&state, FIRST), ["pod/ns/two:net"]);
 }
 
 // kubemacpool#14, kubemacpool#62
 #[test]
-fn an_address_that_is_in_use_anywhere_is_not_handed_out() {
+fn address_used_anywhere_is_not_allocated() {
     let mut state = managing(&[]);
-    state.pod_seen(&pod("unmanaged", "p", FIRST, plain));
-    state.machine_seen(&machine("ns", "vm", &[SECOND], plain));
+    state.pod_stored(&pod("unmanaged", "p", FIRST, plain));
+    state.machine_stored(&machine("ns", "vm", &[SECOND], plain));
     let mut draft = Draft::new();
     let handed_out: Vec<_> = std::iter::from_fn(|| state.pool.allocate(&mut draft, "k").ok()).collect();
     assert!(handed_out.len() > 250, "{}", handed_out.len());
@@ -120,18 +120,18 @@ fn an_address_that_is_in_use_anywhere_is_not_handed_out() {
 
 // kubemacpool#55
 #[test]
-fn the_pod_of_a_virtual_machine_has_nothing_of_its_own() {
+fn pod_of_virtual_machine_holds_nothing() {
     let mut state = state();
-    state.machine_seen(&machine("ns", "vm", &[FIRST], plain));
-    state.pod_seen(&pod("ns", "launcher", FIRST, of_instance("vm")));
+    state.machine_stored(&machine("ns", "vm", &[FIRST], plain));
+    state.pod_stored(&pod("ns", "launcher", FIRST, of_instance("vm")));
     assert_eq!(holders(&state, FIRST), ["vm/ns/vm:a"]);
-    state.pod_gone("ns", "launcher");
+    state.pod_deleted("ns", "launcher");
     assert_eq!(holders(&state, FIRST), ["vm/ns/vm:a"]);
     // An instance without a virtual machine is served through its pod.
-    state.pod_seen(&pod("ns", "alone", SECOND, of_instance("other")));
+    state.pod_stored(&pod("ns", "alone", SECOND, of_instance("other")));
     assert_eq!(holders(&state, SECOND), ["pod/ns/alone:net"]);
-    // The same name elsewhere is another one.
-    state.pod_seen(&pod("elsewhere", "launcher", SECOND, of_instance("vm")));
+    // The same name in another namespace is another object.
+    state.pod_stored(&pod("elsewhere", "launcher", SECOND, of_instance("vm")));
     assert_eq!(
         holders(&state, SECOND),
         ["pod/ns/alone:net", "pod/elsewhere/launcher:net"]
@@ -140,59 +140,62 @@ fn the_pod_of_a_virtual_machine_has_nothing_of_its_own() {
 
 // kubemacpool#55
 #[test]
-fn the_pod_of_a_virtual_machine_may_be_seen_first() {
+fn pod_of_virtual_machine_may_arrive_first() {
     let mut state = state();
-    state.pod_seen(&pod("ns", "launcher", FIRST, of_instance("vm")));
-    state.pod_seen(&pod("ns", "ended", FIRST, of_instance("vm")));
-    state.pod_gone("ns", "ended");
+    state.pod_stored(&pod("ns", "launcher", FIRST, of_instance("vm")));
+    state.pod_stored(&pod("ns", "ended", FIRST, of_instance("vm")));
+    state.pod_deleted("ns", "ended");
     assert_eq!(holders(&state, FIRST), ["pod/ns/launcher:net"]);
-    state.machine_seen(&machine("ns", "vm", &[FIRST], plain));
+    state.machine_stored(&machine("ns", "vm", &[FIRST], plain));
     assert_eq!(holders(&state, FIRST), ["vm/ns/vm:a"]);
 }
 
 // kubemacpool#47
 #[test]
-fn of_two_virtual_machines_with_an_address_each_has_it_for_itself() {
+fn two_machines_hold_a_shared_address_each() {
     let mut state = state();
     for name in ["one", "two"] {
-        state.machine_seen(&machine("ns", name, &[FIRST], plain));
+        state.machine_stored(&machine("ns", name, &[FIRST], plain));
     }
-    // What it runs is on the network until it is gone.
-    state.machine_seen(&machine("ns", "one", &[FIRST], deleting));
+    // Its address is in use until it is deleted.
+    state.machine_stored(&machine("ns", "one", &[FIRST], deleting));
     assert_eq!(holders(&state, FIRST), ["vm/ns/one:a", "vm/ns/two:a"]);
-    state.machine_gone("ns", "one");
+    state.machine_deleted("ns", "one");
     assert_eq!(holders(&state, FIRST), ["vm/ns/two:a"]);
-    assert!(!state.knows_machine(&Owner::machine("ns", "one")));
-    state.machine_gone("ns", "two");
+    assert!(!state.has_machine(&Owner::machine("ns", "one")));
+    state.machine_deleted("ns", "two");
     assert!(holders(&state, FIRST).is_empty());
 }
 
 // kubemacpool#48
 #[test]
-fn the_legacy_finalizer_is_removed_when_a_virtual_machine_is_being_deleted() {
+fn legacy_finalizer_is_removed_on_deletion() {
     let mut state = state();
     let bound = |machine: &mut Value| {
         machine["metadata"]["finalizers"] = json!(["other", "k8s.v1.cni.cncf.io/kubeMacPool"]);
     };
-    assert_eq!(state.machine_seen(&machine("ns", "vm", &[FIRST], bound)), None);
+    assert_eq!(state.machine_stored(&machine("ns", "vm", &[FIRST], bound)), None);
     let vm = machine("ns", "vm", &[FIRST], |object| {
         bound(object);
         deleting(object);
     });
-    assert_eq!(state.machine_seen(&vm), Some(Owner::machine("ns", "vm")));
-    assert_eq!(state.machine_seen(&vm), None, "it is being removed");
-    state.unbound(&Owner::machine("ns", "vm"));
-    assert_eq!(state.machine_seen(&vm), Some(Owner::machine("ns", "vm")));
-    assert_eq!(state.machine_seen(&machine("ns", "vm", &[FIRST], deleting)), None);
+    assert_eq!(state.machine_stored(&vm), Some(Owner::machine("ns", "vm")));
+    assert_eq!(state.machine_stored(&vm), None, "it is being removed");
+    state.finalizer_removed(&Owner::machine("ns", "vm"));
+    assert_eq!(state.machine_stored(&vm), Some(Owner::machine("ns", "vm")));
+    assert_eq!(
+        state.machine_stored(&machine("ns", "vm", &[FIRST], deleting)),
+        None
+    );
 }
 
 #[test]
-fn launcher_without_its_annotation_is_forgotten() {
+fn launcher_without_annotation_is_forgotten() {
     let mut state = state();
-    state.pod_seen(&pod("ns", "launcher", FIRST, of_instance("vm")));
+    state.pod_stored(&pod("ns", "launcher", FIRST, of_instance("vm")));
     assert_eq!(state.launchers.len(), 1);
     let of_instance = of_instance("vm");
-    state.pod_seen(&pod("ns", "launcher", FIRST, |pod| {
+    state.pod_stored(&pod("ns", "launcher", FIRST, |pod| {
         of_instance(pod);
         pod["metadata"]["annotations"] = json!({});
     }));
@@ -202,7 +205,7 @@ fn launcher_without_its_annotation_is_forgotten() {
 
 // kubemacpool#41
 #[test]
-fn an_admission_is_settled_by_the_virtual_machine_that_includes_it() {
+fn stored_machine_settles_its_admission() {
     let mut state = state();
     let admitted = Timestamp::parse("2026-01-02T03:04:05.000000002Z").expect("a time");
     let vm = Owner::machine("ns", "vm");
@@ -220,14 +223,14 @@ fn an_admission_is_settled_by_the_virtual_machine_that_includes_it() {
         let annotations = json!({ "kubemacpool.io/transaction-timestamp": timestamp });
         move |machine: &mut Value| machine["metadata"]["annotations"] = annotations
     };
-    state.machine_seen(&machine(
+    state.machine_stored(&machine(
         "ns",
         "vm",
         &[FIRST],
         at("2026-01-02T03:04:05.000000001Z"),
     ));
     assert_eq!(holders(&state, SECOND), ["vm/ns/vm:a"]);
-    state.machine_seen(&machine(
+    state.machine_stored(&machine(
         "ns",
         "vm",
         &[FIRST],
@@ -235,14 +238,14 @@ fn an_admission_is_settled_by_the_virtual_machine_that_includes_it() {
     ));
     assert!(holders(&state, SECOND).is_empty());
     assert_eq!(holders(&state, FIRST), ["vm/ns/vm:a"]);
-    // What is no time settles nothing, and what the object has counts.
-    state.machine_seen(&machine("ns", "vm", &[SECOND], at("yesterday")));
+    // An invalid time settles nothing; the object's addresses count.
+    state.machine_stored(&machine("ns", "vm", &[SECOND], at("yesterday")));
     assert_eq!(holders(&state, SECOND), ["vm/ns/vm:a"]);
 }
 
 // kubemacpool#63
 #[test]
-fn addresses_that_several_virtual_machines_have_are_counted_once_each() {
+fn duplicate_addresses_are_counted_once_each() {
     let mut state = managing(&["ns"]);
     state.set_namespace(
         "ignored",
@@ -256,34 +259,34 @@ fn addresses_that_several_virtual_machines_have_are_counted_once_each() {
         let duplicates = state.count_duplicates().into_iter();
         duplicates.map(|duplicate| duplicate.to_string()).collect()
     };
-    state.machine_seen(&machine("ns", "a", &[FIRST, "02-00-00-00-00-02"], plain));
-    state.machine_seen(&machine("ignored", "d", &[FIRST], plain));
+    state.machine_stored(&machine("ns", "a", &[FIRST, "02-00-00-00-00-02"], plain));
+    state.machine_stored(&machine("ignored", "d", &[FIRST], plain));
     assert!(
         count(&mut state).is_empty(),
         "those of ignored namespaces do not count"
     );
-    state.machine_seen(&machine("ns", "b", &[FIRST], plain));
-    state.machine_seen(&machine("ns", "c", &[FIRST], plain));
+    state.machine_stored(&machine("ns", "b", &[FIRST], plain));
+    state.machine_stored(&machine("ns", "c", &[FIRST], plain));
     let expected = [
         "mac address 02:00:00:00:00:01 already allocated to vm/ns/a:a, conflict with: vm/ns/b:a",
         "mac address 02:00:00:00:00:01 already allocated to vm/ns/a:a, vm/ns/b:a, conflict with: vm/ns/c:a",
     ];
     assert_eq!(count(&mut state), expected);
-    state.machine_gone("ns", "b");
-    state.machine_gone("ns", "c");
+    state.machine_deleted("ns", "b");
+    state.machine_deleted("ns", "c");
     assert!(count(&mut state).is_empty());
     // Pods come first.
-    state.pod_seen(&pod("ns", "p", SECOND, plain));
+    state.pod_stored(&pod("ns", "p", SECOND, plain));
     let expected =
         ["mac address 02:00:00:00:00:02 already allocated to pod/ns/p:net, conflict with: vm/ns/a:b"];
     assert_eq!(count(&mut state), expected);
-    assert_eq!(state.figures().duplicates, 3, "each time that they are counted");
-    assert!(state.count_duplicates().is_empty(), "they are told once");
+    assert_eq!(state.snapshot().duplicates, 3, "each time that they are counted");
+    assert!(state.count_duplicates().is_empty(), "they are reported once");
 }
 
 // kubemacpool#64
 #[test]
-fn it_is_ready_when_all_lists_are_complete_and_the_configuration_is_understood() {
+fn ready_after_all_lists_and_valid_configuration() {
     let mut state = managing(&["ns"]);
     for part in [Part::Namespaces, Part::Rules, Part::Range, Part::Pods] {
         state.complete(part);
@@ -291,7 +294,7 @@ fn it_is_ready_when_all_lists_are_complete_and_the_configuration_is_understood()
     }
     state.complete(Part::Machines);
     assert_eq!(state.is_ready(), Ok(true), "instances do not matter");
-    state.found_kubevirt();
+    state.set_kubevirt_installed();
     assert_eq!(state.is_ready(), Ok(true));
     state.set_rules(Rules::read(None));
     let error = state.is_ready().expect_err("nothing is known");
@@ -302,7 +305,7 @@ fn it_is_ready_when_all_lists_are_complete_and_the_configuration_is_understood()
 }
 
 #[test]
-fn collisions_are_told_once_everything_is_known_and_when_namespaces_come_in() {
+fn collisions_are_reported_after_sync_and_on_opt_in() {
     let mut state = managing(&["ns"]);
     let attached = |pod: &mut Value| {
         pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = json!("[]");
@@ -310,7 +313,9 @@ fn collisions_are_told_once_everything_is_known_and_when_namespaces_come_in() {
     for (namespace, name) in [("ns", "one"), ("ns", "two"), ("late", "three")] {
         state.set_namespace("late", Labels::new());
         assert!(
-            state.pod_seen(&pod(namespace, name, FIRST, attached)).is_empty(),
+            state
+                .pod_stored(&pod(namespace, name, FIRST, attached))
+                .is_empty(),
             "not yet"
         );
     }
@@ -344,7 +349,7 @@ fn collisions_are_told_once_everything_is_known_and_when_namespaces_come_in() {
         parties(state.set_namespace("late", opted_in.into())),
         [["pod/late/three", "pod/ns/one", "pod/ns/two"]]
     );
-    state.pod_gone("ns", "two");
-    state.pod_gone("late", "three");
+    state.pod_deleted("ns", "two");
+    state.pod_deleted("late", "three");
     assert_eq!(state.collisions.colliding().count(), 0);
 }

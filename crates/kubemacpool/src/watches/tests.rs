@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tower::service_fn;
 
-/// A client of a server that answers by the path: a code and a body, or nothing at all.
+/// A client whose server responds by path: with a code and a body, or never.
 pub(crate) fn server(answer: impl Fn(&str) -> Option<(u16, &'static str)> + Send + 'static) -> Client {
     let service = service_fn(move |request: Request<Body>| {
         let answer = answer(request.uri().path());
@@ -26,7 +26,7 @@ pub(crate) fn server(answer: impl Fn(&str) -> Option<(u16, &'static str)> + Send
     Client::new(service, "default")
 }
 
-/// A manager that knows nothing yet.
+/// A manager without observed objects.
 pub(crate) fn core(client: Client) -> Core {
     let mac = |text| Mac::parse(text).expect("an address");
     let range = Range::new(mac("02:00:00:00:00:00"), mac("02:00:00:00:00:ff")).expect("a range");
@@ -35,16 +35,16 @@ pub(crate) fn core(client: Client) -> Core {
         client,
         readiness: Readiness::new(),
         notices: Notices::new(),
-        moved: Arc::new(Notify::new()),
+        usage_changed: Arc::new(Notify::new()),
         hint: Arc::new(Notify::new()),
     }
 }
 
 // kubemacpool#67, while there are none
 #[tokio::test(start_paused = true)]
-async fn discovery_without_kubevirt_backs_off_until_a_hint() {
-    let asked = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&asked);
+async fn discovery_backs_off_without_kubevirt_until_hinted() {
+    let attempts = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&attempts);
     let core = core(server(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         let none = r#"{ "kind": "Status", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404 }"#;
@@ -52,13 +52,10 @@ async fn discovery_without_kubevirt_backs_off_until_a_hint() {
     }));
     tokio::spawn(core.clone().kubevirt());
     tokio::time::sleep(Duration::from_hours(1)).await;
-    let in_an_hour = asked.load(Ordering::Relaxed);
-    assert!(
-        (10..30).contains(&in_an_hour),
-        "{in_an_hour} questions in an hour"
-    );
+    let in_an_hour = attempts.load(Ordering::Relaxed);
+    assert!((10..30).contains(&in_an_hour), "{in_an_hour} lookups in an hour");
 
     core.hint.notify_one();
     tokio::time::sleep(DISCOVERY + Duration::from_secs(1)).await;
-    assert_eq!(asked.load(Ordering::Relaxed), in_an_hour + 1);
+    assert_eq!(attempts.load(Ordering::Relaxed), in_an_hour + 1);
 }

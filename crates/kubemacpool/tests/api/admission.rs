@@ -1,4 +1,4 @@
-//! What users get and read who create pods and virtual machines (kubemacpool §9.2, §10.2, §12.1).
+//! Creation of pods and virtual machines by users (kubemacpool §9.2, §10.2, §12.1).
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use crate::manager::{Managing, range};
 use crate::objects::{Kind, MACHINES_WEBHOOK, Nic, PODS_WEBHOOK, addresses, machine, pod, pod_addresses};
 
 const POD_DENIED: &str = "admission webhook \"mutatepods.kubemacpool.io\" denied the request: ";
-/// The beginning of what users read whose virtual machine is refused.
+/// Prefix of the error for a refused virtual machine.
 pub(crate) const VM_DENIED: &str =
     "admission webhook \"mutatevirtualmachines.kubemacpool.io\" denied the request: ";
 
 /// The range of the manifests.
 pub(crate) const WIDE: (&str, &str) = ("02:00:00:00:00:00", "02:ff:ff:ff:ff:ff");
 
-/// A manager with this range, which the API server asks.
+/// A manager with this range and configured webhooks.
 pub(crate) fn manager(stage: &Stage, range: (&str, &str)) -> Managing {
     manager_as(stage, range, |_| ())
 }
@@ -29,13 +29,13 @@ fn manager_as(stage: &Stage, (first, last): (&str, &str), change: impl FnOnce(&m
         change(settings);
     });
     let probe = machine("probe", &[Nic::masquerade("default")]);
-    stage.wait_until_asked(Kind::Machine, NAMESPACE, &probe, |answer| {
+    stage.wait_until_called(Kind::Machine, NAMESPACE, &probe, |answer| {
         answer.status.is_success() && addresses(&answer.object) != [""]
     });
     manager
 }
 
-/// Whether anybody has an address, stored or not.
+/// Whether an address is held, stored or pending.
 fn holds(manager: &Managing, mac: &str) -> bool {
     !manager.holders(mac).is_empty()
 }
@@ -53,7 +53,7 @@ fn of_the_pool(mac: &str) -> bool {
 
 // kubemacpool#50-51, kubemacpool#53, kubemacpool#57, kubemacpool#59, kubemacpool#61
 #[test]
-fn pods_of_opted_in_namespaces_get_their_addresses() {
+fn pods_in_opted_in_namespaces_get_addresses() {
     let stage = Stage::start();
     stage.namespace("in", &[(PODS_WEBHOOK, "allocate")]);
     stage.namespace("disabled", &[(PODS_WEBHOOK, "disable")]);
@@ -113,7 +113,7 @@ fn pods_of_opted_in_namespaces_get_their_addresses() {
 
 // kubemacpool#52, kubemacpool#53
 #[test]
-fn pods_are_refused_with_the_texts_that_users_know() {
+fn pods_are_refused_with_established_texts() {
     let stage = Stage::start();
     stage.namespace("in", &[(PODS_WEBHOOK, "allocate")]);
     let _manager = manager(&stage, ("02:00:00:00:00:10", "02:00:00:00:00:11"));
@@ -135,7 +135,7 @@ fn pods_are_refused_with_the_texts_that_users_know() {
     );
     let three = r#"[{"name":"a"},{"name":"b"},{"name":"c"}]"#;
     assert_eq!(refused(three), format!("{POD_DENIED}the range is full"));
-    // What was refused holds nothing: both addresses are there.
+    // The refused one holds nothing: both addresses are free.
     let two = r#"[{"name":"a"},{"name":"b"}]"#;
     let both = stage.create(Kind::Pod, "in", &pod("both", Some(two)));
     let found: BTreeSet<_> = pod_addresses(&both).into_iter().collect();
@@ -145,7 +145,7 @@ fn pods_are_refused_with_the_texts_that_users_know() {
 
 // kubemacpool#16-18, kubemacpool#24-26, kubemacpool#28
 #[test]
-fn virtual_machines_get_their_addresses() {
+fn virtual_machines_get_addresses() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     let manager = manager(&stage, WIDE);
@@ -179,7 +179,7 @@ fn virtual_machines_get_their_addresses() {
     assert_eq!(annotated["metadata"]["annotations"]["mine"], "kept");
     assert!(annotated.pointer(stamp).is_some(), "{annotated:#}");
 
-    // The manifest as it was, without addresses, applied once more.
+    // The original manifest without addresses, applied again.
     asked["metadata"]["resourceVersion"] = vm["metadata"]["resourceVersion"].clone();
     asked["metadata"]["labels"] = json!({ "a": "b" });
     let again = stage.replace(Kind::Machine, "vms", &asked).accepted();
@@ -223,7 +223,7 @@ fn namespaces_opt_out_or_in() {
         configuration["webhooks"][1]["namespaceSelector"]["matchExpressions"][2] =
             json!({ "key": MACHINES_WEBHOOK, "operator": "In", "values": ["allocate"] });
     });
-    stage.wait_until_asked(Kind::Machine, "plain", &vm, |answer| {
+    stage.wait_until_called(Kind::Machine, "plain", &vm, |answer| {
         addresses(&answer.object) == [""]
     });
     assert_eq!(
@@ -273,7 +273,7 @@ fn addresses_survive_a_manifest_without_them() {
 
 // kubemacpool#10, kubemacpool#20-23
 #[test]
-fn virtual_machines_are_refused_with_the_texts_that_users_know() {
+fn virtual_machines_are_refused_with_established_texts() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     stage.namespace("others", &[]);
@@ -352,7 +352,7 @@ fn virtual_machines_are_refused_with_the_texts_that_users_know() {
 }
 
 #[test]
-fn an_address_of_others_is_refused_where_that_is_asked_for() {
+fn reject_duplicates_refuses_used_address() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     stage.namespace("in", &[(PODS_WEBHOOK, "allocate")]);
@@ -378,7 +378,7 @@ fn an_address_of_others_is_refused_where_that_is_asked_for() {
 
 // kubemacpool#30
 #[test]
-fn a_name_that_is_taken_costs_no_address() {
+fn create_of_taken_name_costs_no_address() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     let manager = manager(&stage, ("02:00:00:00:00:10", "02:00:00:00:00:11"));
@@ -396,7 +396,7 @@ fn a_name_that_is_taken_costs_no_address() {
 
 // kubemacpool#58
 #[test]
-fn without_a_manager_only_namespaces_of_the_platform_get_pods() {
+fn pods_outside_platform_namespaces_need_the_manager() {
     let stage = Stage::start();
     stage.namespace("in", &[(PODS_WEBHOOK, "allocate")]);
     stage.namespace("zero", &[(PODS_WEBHOOK, "allocate"), ("runlevel", "0")]);

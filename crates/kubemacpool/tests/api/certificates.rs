@@ -1,4 +1,4 @@
-//! The certificate manager on the shipped manifest, with the rights of the shipped role and no others.
+//! The certificate manager with the shipped manifest, and only the rights of the shipped role.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,7 +25,7 @@ const HOST: &str = "kubemacpool-service.kubemacpool-system.svc";
 /// The shipped intervals.
 const USUAL: [&str; 4] = ["8760h0m0s", "24h0m0s", "4380h0m0s", "24h0m0s"];
 
-/// Everything that the shipped manifest holds.
+/// All objects of the shipped manifest.
 fn installed() -> Stage {
     let stage = Stage::start();
     install(&stage);
@@ -68,20 +68,20 @@ fn certificates_in(pem: &[u8]) -> Vec<CertificateDer<'static>> {
         .collect()
 }
 
-/// A TLS handshake with what a Secret holds on one side and what a bundle holds on the other.
+/// A TLS handshake between a Secret's certificate and a client with a bundle.
 fn handshake(secret: &Value, bundle: &[u8]) -> Result<(), String> {
     let [certificates, key] = ["tls.crt", "tls.key"].map(|key| bytes(&secret["data"][key]));
     tls_client::handshake(&certificates, &key, bundle, HOST)
 }
 
-/// A handshake with what each webhook trusts.
+/// A handshake with each webhook's bundle.
 fn verify(secret: &Value, configuration: &Value) -> Result<(), String> {
     let bundles = bundles(configuration);
     assert_eq!(bundles.len(), 2);
     bundles.iter().try_for_each(|bundle| handshake(secret, bundle))
 }
 
-/// What is served, and what is trusted; read in this order, the second trusts the first at any time.
+/// The served certificate and the bundles; read in this order, the bundles always trust the certificate.
 fn pair(stage: &Stage) -> Result<(Value, Value), String> {
     let secret = stage
         .get(Kind::Secret, NAMESPACE, SERVING)
@@ -92,7 +92,7 @@ fn pair(stage: &Stage) -> Result<(Value, Value), String> {
     Ok((secret, configuration))
 }
 
-/// Waits until what is served is trusted, and something else holds as well.
+/// Waits until the served certificate is trusted, and a condition holds.
 fn wait_for_trust(stage: &Stage, what: &str, mut more: impl FnMut(&Value, &Value) -> bool) -> (Value, Value) {
     wait::until(what, DEADLINE, || {
         let (secret, configuration) = pair(stage)?;
@@ -106,13 +106,13 @@ fn wait_for_trust(stage: &Stage, what: &str, mut more: impl FnMut(&Value, &Value
     .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Nothing that the manager did since the mark was refused, and no Secret was read by its name.
+/// Asserts that no request since the mark was refused, and no Secret was read.
 fn assert_within_its_rights(stage: &Stage, mark: u64) {
     let all = stage.entries_since(mark);
     let mut its = all
         .iter()
         .filter(|entry| entry["impersonatedUser"]["username"] == ACCOUNT)
-        // Another test asks what the account may do, by kubectl.
+        // Requests of kubectl from another test.
         .filter(|entry| {
             !entry["userAgent"]
                 .as_str()
@@ -129,7 +129,7 @@ fn assert_within_its_rights(stage: &Stage, mark: u64) {
 
 // kubemacpool#88
 #[test]
-fn what_is_created_has_the_established_form_within_the_rights_of_the_shipped_role() {
+fn certificates_have_established_form_within_shipped_role() {
     let stage = installed();
     let mark = stage.mark();
     let manager = manager(&stage, USUAL);
@@ -158,7 +158,7 @@ fn what_is_created_has_the_established_form_within_the_rights_of_the_shipped_rol
             })
         );
     }
-    // They go with the configuration.
+    // They are deleted with the configuration.
     let owner = json!([{
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "name": "kubemacpool-mutator", "uid": configuration["metadata"]["uid"],
@@ -171,7 +171,7 @@ fn what_is_created_has_the_established_form_within_the_rights_of_the_shipped_rol
         assert_eq!(certificates_in(&bundle), ca);
     }
 
-    // What is as it should be is left alone, also by a manager that starts anew.
+    // Valid certificates are kept, also after a restart.
     drop(manager);
     let written = stage.mark();
     let _manager = self::manager(&stage, USUAL);
@@ -196,7 +196,7 @@ fn what_is_created_has_the_established_form_within_the_rights_of_the_shipped_rol
         .expect("the authority");
     assert_eq!(
         authority["metadata"]["labels"]["mine"], "1",
-        "it is somebody else's"
+        "it belongs to another owner"
     );
     let writes: Vec<_> = stage
         .requests_since(written)
@@ -210,7 +210,7 @@ fn what_is_created_has_the_established_form_within_the_rights_of_the_shipped_rol
 
 // kubemacpool#83, kubemacpool#84
 #[test]
-fn what_is_deleted_or_emptied_is_renewed_and_what_pods_serve_stays_trusted() {
+fn deleted_certificates_are_renewed_and_old_ones_stay_trusted() {
     let stage = installed();
     let mark = stage.mark();
     let _manager = manager(&stage, USUAL);
@@ -260,11 +260,11 @@ fn what_is_deleted_or_emptied_is_renewed_and_what_pods_serve_stays_trusted() {
                 .all(|(now, then)| now != then);
             secret["data"] != before["data"] && changed
         });
-        // The pods serve the old one for a while yet.
+        // Pods still serve the old one for a while.
         verify(&before, &configuration).unwrap_or_else(|error| panic!("{what}: {error}"));
     }
 
-    // Without its Secret the authority is renewed alone.
+    // A deleted CA Secret renews only the CA.
     let before = secret;
     stage.delete(Kind::Secret, NAMESPACE, AUTHORITY);
     stage.wait_for("the authority", (Kind::Secret, NAMESPACE, AUTHORITY), |found| {
@@ -278,7 +278,7 @@ fn what_is_deleted_or_emptied_is_renewed_and_what_pods_serve_stays_trusted() {
 }
 
 #[test]
-fn a_webhook_configuration_that_is_not_there_is_awaited() {
+fn missing_webhook_configuration_is_awaited() {
     let stage = installed();
     stage.delete(Kind::Webhooks, "", CONFIGURATION);
     let mark = stage.mark();
@@ -308,8 +308,8 @@ fn a_webhook_configuration_that_is_not_there_is_awaited() {
 // kubemacpool#85
 #[test]
 fn certificates_rotate_without_a_failed_handshake() {
-    // A new certificate every ten seconds, a new authority every fifteen. What they replace is good for half a minute
-    // yet: as long may the machine stand still without a failed handshake.
+    // A new certificate every ten seconds, a new CA every fifteen. The old ones are valid for another half minute: so
+    // long may the machine stall without a failed handshake.
     let stage = installed();
     let mark = stage.mark();
     let _manager = manager(&stage, ["60s", "45s", "40s", "30s"]);
@@ -333,7 +333,7 @@ fn certificates_rotate_without_a_failed_handshake() {
             seen.push(found);
         }
         last = (secret, configuration);
-        // The first authority has expired by the time of the fifth, and is trusted no longer.
+        // The first CA has expired when the fifth is issued, and is no longer trusted.
         let held = certificates_in(&bundles(&last.1)[0]);
         let dropped = seen.first().is_some_and(|oldest| !held.contains(oldest));
         if certificates > 5 && authorities > 4 && dropped {
@@ -362,7 +362,7 @@ fn new_key() -> KeyPair {
     KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).expect("a key")
 }
 
-/// RSA keys in PKCS#1, which PKCS#8 is a header before: of 26 bytes, for keys of 2048 bits.
+/// An RSA key in PKCS#1: PKCS#8 without its header of 26 bytes, for 2048 bits.
 fn pkcs1(key: &KeyPair) -> String {
     let encoded = base64(&key.serialize_der()[26..]);
     let text = encoded.as_str().expect("text").as_bytes();
@@ -385,8 +385,8 @@ fn parameters(common_name: &str, hosts: &[&str], life: Duration) -> CertificateP
     parameters
 }
 
-/// An authority and a server's certificate as the established program issues them: the serial number of the authority is
-/// 0, both begin at one time, and a certificate that was replaced stays behind the new one.
+/// A CA and a server certificate as issued by the established program: the CA's serial number is 0, both are valid from
+/// the same time, and a replaced certificate stays behind the new one.
 fn of_the_reference() -> [Written; 2] {
     const HOUR: Duration = Duration::from_secs(3600);
     let ca_key = new_key();
@@ -428,7 +428,7 @@ fn of_the_reference() -> [Written; 2] {
 
 // kubemacpool#86
 #[test]
-fn what_the_established_program_left_is_used_on() {
+fn established_certificates_are_kept() {
     let stage = installed();
     let [authority, serving] = of_the_reference();
     let secret = |name: &str, kind: &str, keys: [&str; 2], written: &Written| {
@@ -460,7 +460,7 @@ fn what_the_established_program_left_is_used_on() {
 
     let mark = stage.mark();
     let _manager = manager(&stage, USUAL);
-    // The labels follow the environment: the manager has looked at everything once they do.
+    // The labels follow the environment: once they do, the manager has checked everything.
     let (found, trusted) = wait_for_trust(&stage, "new labels", |secret, _| {
         secret["metadata"]["labels"]["app.kubernetes.io/version"] == "1.2.3"
     });

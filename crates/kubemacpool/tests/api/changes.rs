@@ -1,4 +1,4 @@
-//! What is changed while the manager runs: selectors, labels, the range (kubemacpool §7, §11).
+//! Changes while the manager runs: selectors, labels, the range (kubemacpool §7, §11).
 
 use axum::http::Method;
 use serde_json::json;
@@ -8,16 +8,16 @@ use crate::manager::{Managing, range};
 use crate::notices::wait_for_events;
 use crate::objects::{Kind, MACHINES_WEBHOOK, Nic, PODS_WEBHOOK, addresses, machine, pod, pod_addresses};
 
-/// The first address of a virtual machine that is created; empty when it got none.
+/// The first address of a new virtual machine; empty if it gets none.
 fn created(stage: &Stage, namespace: &str, name: &str) -> String {
     let vm = machine(name, &[Nic::masquerade("default")]);
     addresses(&stage.create(Kind::Machine, namespace, &vm)).remove(0)
 }
 
-/// Waits until a virtual machine that is created gets an address that is like this; none is stored.
+/// Waits until a dry run of a creation gets such an address.
 fn wait_for_address(stage: &Stage, namespace: &str, expected: impl Fn(&str) -> bool) {
     let vm = machine("probe", &[Nic::masquerade("default")]);
-    stage.wait_until_asked(Kind::Machine, namespace, &vm, |answer| {
+    stage.wait_until_called(Kind::Machine, namespace, &vm, |answer| {
         let macs = addresses(&answer.object);
         macs.first().is_some_and(|mac| expected(mac))
     });
@@ -25,7 +25,7 @@ fn wait_for_address(stage: &Stage, namespace: &str, expected: impl Fn(&str) -> b
 
 // kubemacpool#29, kubemacpool#57, kubemacpool#66
 #[test]
-fn labels_and_selectors_count_from_the_next_request_on() {
+fn label_and_selector_changes_apply_to_next_request() {
     let stage = Stage::start();
     stage.namespace("plain", &[]);
     stage.namespace("ignored", &[(MACHINES_WEBHOOK, "ignore")]);
@@ -68,7 +68,7 @@ fn labels_and_selectors_count_from_the_next_request_on() {
 
 // kubemacpool#68
 #[test]
-fn another_range_is_used_without_a_restart() {
+fn changed_range_is_used_without_restart() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     let _manager = Managing::ready(&stage);
@@ -89,7 +89,7 @@ fn another_range_is_used_without_a_restart() {
 
 // kubemacpool#69-71
 #[test]
-fn a_bad_range_is_told_once_and_the_old_one_stays() {
+fn bad_range_is_reported_once_and_old_one_stays() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     let mut own = pod(POD, None);
@@ -103,7 +103,7 @@ fn a_bad_range_is_told_once_and_the_old_one_stays() {
     wait_for_address(&stage, "vms", |mac| mac.starts_with("02:"));
 
     let mut expected = Vec::new();
-    let mut told = |kind: &str, text: &str| {
+    let mut reported = |kind: &str, text: &str| {
         expected.push(format!("{kind} Pod/{POD} x1: {text}"));
         expected.sort();
         let expected: Vec<_> = expected.iter().map(String::as_str).collect();
@@ -112,24 +112,24 @@ fn a_bad_range_is_told_once_and_the_old_one_stays() {
     };
     let ignored = "Invalid MAC range in ConfigMap, ignoring new range values: ";
     stage.set_range("invalid-mac", "02:00:00:00:00:ff");
-    told(
+    reported(
         "Warning InvalidRange",
         &format!("{ignored}invalid RANGE_START \"invalid-mac\": address invalid-mac: invalid MAC address"),
     );
     stage.set_range("03:00:00:00:00:00", "06:00:00:00:00:00");
-    told(
+    reported(
         "Warning UpdateFailed",
         "Failed to apply new MAC ranges 03:00:00:00:00:00 - 06:00:00:00:00:00: invalid range start: invalid mac address. \
          Multicast addressing is not supported. Unicast addressing must be used. The first octet is 0X3",
     );
     let empty = json!({ "data": null });
     stage.patch(Kind::ConfigMap, NAMESPACE, RANGE, &empty).accepted();
-    told(
+    reported(
         "Warning InvalidRange",
         &format!("{ignored}RANGE_START not found in ConfigMap"),
     );
     stage.delete(Kind::ConfigMap, NAMESPACE, RANGE);
-    // With the range that was kept, its return changes nothing and no event tells of it.
+    // Restoring the current range changes nothing, without an event.
     stage.set_range("02:00:00:00:00:00", "02:FF:FF:FF:FF:FF");
     stage.set_range("0a:00:00:00:00:00", "0a:00:00:00:00:ff");
     wait_for_address(&stage, "vms", |mac| mac.starts_with("0a:"));
@@ -141,7 +141,7 @@ fn a_bad_range_is_told_once_and_the_old_one_stays() {
 
 // kubemacpool#10, kubemacpool#12
 #[test]
-fn an_address_that_is_given_back_is_handed_out_again_when_all_others_are_taken() {
+fn released_address_is_reused_when_all_others_are_taken() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     stage.set_range("02:00:00:00:00:10", "02:00:00:00:00:11");

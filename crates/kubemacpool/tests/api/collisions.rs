@@ -1,4 +1,4 @@
-//! Collisions from the objects to the events and the gauge, by way of a whole manager.
+//! Collisions with a complete manager: from objects to events and metrics.
 
 use std::{net::SocketAddr, sync::mpsc};
 
@@ -19,7 +19,7 @@ struct Program {
     args: kubemacpool::Args,
 }
 
-/// A manager that the API server asks, and who reads its metrics.
+/// A manager with configured webhooks, and a scraper.
 pub(crate) struct Running {
     scraper: Scraper,
     metrics: SocketAddr,
@@ -31,7 +31,7 @@ impl Running {
         Self::with_range(stage, ["02:00:00:00:00:00", "02:FF:FF:FF:FF:FF"])
     }
 
-    /// With a range that the ConfigMap says too.
+    /// Starts with the ConfigMap's range.
     pub(crate) fn with_range(stage: &Stage, [start, end]: [&'static str; 2]) -> Self {
         stage.set_range(start, end);
         let args = Program::parse_from(["kubemacpool"]).args;
@@ -67,7 +67,7 @@ impl Running {
         }
     }
 
-    /// Waits until the series whose names begin so are exactly these.
+    /// Waits until exactly these series have the prefix.
     pub(crate) fn wait_for_series(&self, beginning: &str, lines: &[&str]) {
         self.scraper.wait_for_series(self.metrics, beginning, lines);
     }
@@ -93,7 +93,7 @@ impl Running {
 const GAUGE: &str = "kmp_mac_collisions";
 const M1: &str = "02:00:00:00:00:50";
 const M2: &str = "02:00:00:00:00:51";
-/// An address outside of the range, which only shows that everything before it was seen.
+/// An address outside of the range: a marker that everything before it was observed.
 const LAST: &str = "0a:00:00:00:00:ff";
 
 /// An instance that runs with these addresses on networks of multus.
@@ -120,19 +120,19 @@ fn pod_with(name: &str, mac: &str) -> Value {
     pod(name, Some(&json!([{ "name": "net", "mac": mac }]).to_string()))
 }
 
-/// Multus has attached the networks of a pod.
+/// Marks a pod's networks as attached by Multus.
 fn attach(stage: &Stage, namespace: &str, name: &str) {
     let annotations = json!({ "metadata": { "annotations": { "k8s.v1.cni.cncf.io/network-status": "[]" } } });
     stage.patch(Kind::Pod, namespace, name, &annotations).accepted();
 }
 
-fn told(on: &str, count: usize, mac: &str, parties: &str) -> String {
+fn reported(on: &str, count: usize, mac: &str, parties: &str) -> String {
     format!("Warning MACCollision {on} x{count}: MAC {mac}: Collision between {parties}")
 }
 
 // kubemacpool#73-77
 #[test]
-fn instances_that_share_an_address_get_events_and_a_series() {
+fn instances_sharing_an_address_get_events_and_a_series() {
     let stage = Stage::start();
     for namespace in ["a", "b"] {
         stage.namespace(namespace, &[]);
@@ -147,10 +147,10 @@ fn instances_that_share_an_address_get_events_and_a_series() {
     manager.wait_for_gauge(&[(M1, 2)]);
     let two = "vmi/a/v1, vmi/b/v2";
     let on = |name: &str| format!("VirtualMachineInstance/{name}");
-    wait_for_events(&stage, "a", &[&told(&on("v1"), 1, M1, two)]);
-    wait_for_events(&stage, "b", &[&told(&on("v2"), 1, M1, two)]);
+    wait_for_events(&stage, "a", &[&reported(&on("v1"), 1, M1, two)]);
+    wait_for_events(&stage, "b", &[&reported(&on("v2"), 1, M1, two)]);
 
-    // What does not matter is seen without a word.
+    // Irrelevant changes cause no event.
     let label = json!({ "metadata": { "labels": { "some": "label" } } });
     stage.patch(Kind::Instance, "a", "v1", &label).accepted();
     run(&stage, "a", "v3", &[M1]);
@@ -160,26 +160,32 @@ fn instances_that_share_an_address_get_events_and_a_series() {
         &stage,
         "a",
         &[
-            &told(&on("v1"), 1, M1, two),
-            &told(&on("v1"), 1, M1, three),
-            &told(&on("v3"), 1, M1, three),
+            &reported(&on("v1"), 1, M1, two),
+            &reported(&on("v1"), 1, M1, three),
+            &reported(&on("v3"), 1, M1, three),
         ],
     );
     wait_for_events(
         &stage,
         "b",
-        &[&told(&on("v2"), 1, M1, two), &told(&on("v2"), 1, M1, three)],
+        &[
+            &reported(&on("v2"), 1, M1, two),
+            &reported(&on("v2"), 1, M1, three),
+        ],
     );
 
     stage.report(Kind::Instance, "a", "v3", &json!({ "phase": "Succeeded" }));
     manager.wait_for_gauge(&[(M1, 2)]);
-    // It comes back: the same events happen again.
+    // It is back: the same events again.
     stage.report(Kind::Instance, "a", "v3", &json!({ "phase": "Running" }));
     manager.wait_for_gauge(&[(M1, 3)]);
     wait_for_events(
         &stage,
         "b",
-        &[&told(&on("v2"), 1, M1, two), &told(&on("v2"), 2, M1, three)],
+        &[
+            &reported(&on("v2"), 1, M1, two),
+            &reported(&on("v2"), 2, M1, three),
+        ],
     );
     stage.delete(Kind::Instance, "a", "v3");
     manager.wait_for_gauge(&[(M1, 2)]);
@@ -209,15 +215,19 @@ fn instances_that_share_an_address_get_events_and_a_series() {
     stage.delete(Kind::Instance, "b", "v2");
     manager.wait_for_gauge(&[]);
     assert!(stage.events("out").is_empty(), "{:#?}", stage.events("out"));
-    // Its namespace becomes a managed one.
+    // Its namespace becomes managed.
     stage.label("out", "mutatevirtualmachines.kubemacpool.io", None);
     manager.wait_for_gauge(&[(M1, 2)]);
-    wait_for_events(&stage, "out", &[&told(&on("v0"), 1, M1, "vmi/a/v1, vmi/out/v0")]);
+    wait_for_events(
+        &stage,
+        "out",
+        &[&reported(&on("v0"), 1, M1, "vmi/a/v1, vmi/out/v0")],
+    );
 }
 
 // kubemacpool#73: out of the range
 #[test]
-fn interfaces_that_the_pool_leaves_alone_collide_with_nobody() {
+fn unsupported_interfaces_do_not_collide() {
     let stage = Stage::start();
     stage.namespace("a", &[]);
     let manager = Running::start(&stage);
@@ -232,12 +242,12 @@ fn interfaces_that_the_pool_leaves_alone_collide_with_nobody() {
 
 // kubemacpool#79, kubemacpool#80: with KubeVirt
 #[test]
-fn a_pod_and_an_instance_that_share_an_address_get_events_and_a_series() {
+fn pod_and_instance_sharing_an_address_get_events() {
     let stage = Stage::start();
     stage.namespace("a", &[(PODS_WEBHOOK, "allocate")]);
     let manager = Running::start(&stage);
     run(&stage, "a", "v1", &[M1]);
-    // One of the instance's own, and one that has no networks yet.
+    // The instance's own pod, and a pod without networks.
     let mut launcher = pod_with("virt-launcher-v1", M1);
     launcher["metadata"]["labels"] = json!({ "kubevirt.io": "virt-launcher" });
     stage.run_pod("a", &launcher);
@@ -255,10 +265,10 @@ fn a_pod_and_an_instance_that_share_an_address_get_events_and_a_series() {
         &stage,
         "a",
         &[
-            &told("Pod/p1", 1, M1, parties),
-            &told("Pod/p2", 1, LAST, others),
-            &told("Pod/p3", 1, LAST, others),
-            &told("VirtualMachineInstance/v1", 1, M1, parties),
+            &reported("Pod/p1", 1, M1, parties),
+            &reported("Pod/p2", 1, LAST, others),
+            &reported("Pod/p3", 1, LAST, others),
+            &reported("VirtualMachineInstance/v1", 1, M1, parties),
         ],
     );
     stage.delete(Kind::Pod, "a", "p1");
@@ -267,7 +277,7 @@ fn a_pod_and_an_instance_that_share_an_address_get_events_and_a_series() {
 
 // kubemacpool#80: without KubeVirt; kubemacpool#81
 #[test]
-fn pods_collide_without_kubevirt_and_a_new_manager_finds_it_again() {
+fn pods_collide_without_kubevirt_and_after_restart() {
     let stage = Stage::without_kubevirt();
     stage.namespace("a", &[(PODS_WEBHOOK, "allocate")]);
     let manager = Running::start(&stage);
@@ -277,7 +287,7 @@ fn pods_collide_without_kubevirt_and_a_new_manager_finds_it_again() {
         attach(&stage, "a", name);
     };
     let events = |parties: &str, names: &[&str]| -> Vec<String> {
-        let on = |name: &&str| told(&format!("Pod/{name}"), 1, M1, parties);
+        let on = |name: &&str| reported(&format!("Pod/{name}"), 1, M1, parties);
         names.iter().map(on).collect()
     };
     let expect = |events: &[String]| {
@@ -300,6 +310,6 @@ fn pods_collide_without_kubevirt_and_a_new_manager_finds_it_again() {
     }
     let manager = Running::start(&stage);
     manager.wait_for_gauge(&[(M1, 3)]);
-    // Once, of all of them.
+    // One event for all of them.
     expect(&three);
 }

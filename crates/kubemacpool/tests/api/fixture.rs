@@ -1,10 +1,10 @@
-//! A server with a namespace for the manager, how to look at it, and how to run something beside it.
+//! An API server with a namespace for the manager, and helpers for its objects.
 //!
 //! ```ignore
 //! let stage = Stage::start();                      // with KubeVirt's kinds; Stage::without_kubevirt() has none
 //! stage.namespace("vms", &[]);
 //! let manager = stage.task(|client, shutdown| async move { … });   // under the manager's own account
-//! stage.configure(manager_port);                   // the API server asks it from now on
+//! stage.configure(manager_port);                   // the API server calls it from now on
 //! let vm = stage.create(Kind::Machine, "vms", &machine("vm1", &[Nic::masquerade("default")]));
 //! ```
 
@@ -23,9 +23,9 @@ use crate::objects::{self, Kind};
 
 /// Namespace of the manager.
 pub(crate) const NAMESPACE: &str = "kubemacpool-system";
-/// The account that the manager has in it.
+/// The manager's account in it.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kubemacpool-system:kubemacpool-sa";
-/// The manager's own pod, where a test makes one.
+/// The manager's own pod, if a test creates one.
 pub(crate) const POD: &str = "kubemacpool-mac-controller-manager-0";
 /// Name of the ConfigMap with the range.
 pub(crate) const RANGE: &str = "kubemacpool-mac-range-config";
@@ -33,7 +33,7 @@ pub(crate) const RANGE: &str = "kubemacpool-mac-range-config";
 /// Namespaces of the server itself.
 const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// An API server of a test's own, with everything that an installation of the manager brings but the manager.
+/// A test's own API server with everything of an installation except the manager.
 pub(crate) struct Stage {
     server: Server,
     certificate: Certificate,
@@ -48,12 +48,12 @@ impl Deref for Stage {
 }
 
 impl Stage {
-    /// A server that knows virtual machines.
+    /// A server with KubeVirt's kinds.
     pub(crate) fn start() -> Self {
         Self::on(Server::take(define_kubevirt, empty))
     }
 
-    /// A server that knows no virtual machines until [`Stage::define_kubevirt`].
+    /// A server without KubeVirt's kinds until [`Stage::define_kubevirt`].
     pub(crate) fn without_kubevirt() -> Self {
         Self::on(Server::bare())
     }
@@ -67,12 +67,12 @@ impl Stage {
         stage
     }
 
-    /// Brings KubeVirt's kinds, and waits until they are served.
+    /// Defines KubeVirt's kinds, and waits until they are served.
     pub(crate) fn define_kubevirt(&self) {
         define_kubevirt(self);
     }
 
-    /// Applies the shipped manifest, whose roles take the place of the stage's, and waits until the API server goes by them.
+    /// Applies the shipped manifest, whose roles replace the stage's, and waits until they are effective.
     pub(crate) fn install_shipped(&self) {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubemacpool.yaml");
         self.kubectl().apply_file(&manifest).expect("applied");
@@ -89,12 +89,12 @@ impl Stage {
         });
     }
 
-    /// What the manager is known by, and the API server trusts: `tls.crt` and `tls.key` of `127.0.0.1` in a directory.
+    /// The manager's certificate, trusted by the API server: `tls.crt` and `tls.key` for `127.0.0.1` in a directory.
     pub(crate) fn certificate(&self) -> &Certificate {
         &self.certificate
     }
 
-    /// Lets the API server ask whoever listens on this port of `127.0.0.1`: the shipped webhook configuration.
+    /// Applies the shipped webhook configuration, with a port of `127.0.0.1`.
     pub(crate) fn configure(&self, port: u16) {
         self.configure_as(port, |_| ());
     }
@@ -106,16 +106,16 @@ impl Stage {
         self.apply(&configuration);
     }
 
-    /// Waits until the API server asks for objects of a namespace: it learns of a configuration a moment later. Nothing is
-    /// stored by that; `expected` is told from what the webhooks leave alone.
-    pub(crate) fn wait_until_asked(
+    /// Waits until the API server calls the webhooks for objects of a namespace: it observes a configuration late. Uses dry
+    /// runs; `expected` distinguishes the response from an unchanged object.
+    pub(crate) fn wait_until_called(
         &self,
         kind: Kind,
         namespace: &str,
         object: &Value,
         expected: impl Fn(&Answer) -> bool,
     ) {
-        until("the webhook to be asked", || {
+        until("the webhook to be called", || {
             let answer = self.create_dry(kind, namespace, object);
             if expected(&answer) {
                 Ok(())
@@ -147,23 +147,23 @@ impl Stage {
         self.send(Method::POST, &kind.path(namespace), Some(object))
     }
 
-    /// Creates an object, which nobody refuses, and returns it as stored.
+    /// Creates an object, and returns it as stored.
     pub(crate) fn create(&self, kind: Kind, namespace: &str, object: &Value) -> Value {
         self.try_create(kind, namespace, object).accepted()
     }
 
-    /// Creates an object, which is refused; the text is what the user reads.
+    /// Creates an object that is refused; returns the error for the user.
     pub(crate) fn refused(&self, kind: Kind, namespace: &str, object: &Value) -> String {
         self.try_create(kind, namespace, object).refused()
     }
 
-    /// What creating an object would lead to.
+    /// The result of a dry run of a creation.
     pub(crate) fn create_dry(&self, kind: Kind, namespace: &str, object: &Value) -> Answer {
         let path = format!("{}?dryRun=All", kind.path(namespace));
         self.send(Method::POST, &path, Some(object))
     }
 
-    /// An object; `None` when there is none.
+    /// An object, if it exists.
     pub(crate) fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Value> {
         self.server.get(&kind.path_of(namespace, name))
     }
@@ -224,7 +224,7 @@ impl Stage {
     }
 }
 
-/// Brings KubeVirt's kinds, and waits until they are served.
+/// Defines KubeVirt's kinds, and waits until they are served.
 fn define_kubevirt(admin: &Admin) {
     for (kind, name, short) in [
         (Kind::Machine, "VirtualMachine", "vm"),
@@ -235,7 +235,7 @@ fn define_kubevirt(admin: &Admin) {
     }
 }
 
-/// Removes all that a test may have made, but KubeVirt's kinds.
+/// Deletes all objects of a test, except KubeVirt's kinds.
 fn empty(admin: &Admin) {
     admin.delete(&Kind::Webhooks.path(""));
     let namespaces = admin.list(&Kind::Namespace.path(""));
@@ -262,7 +262,7 @@ fn empty(admin: &Admin) {
         }
         let path = Kind::Namespace.path_of("", namespace);
         admin.delete(&path);
-        // Nobody else does: there is no controller of namespaces.
+        // There is no controller of namespaces.
         let free = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }, "spec": { "finalizers": [] },
         });
@@ -272,10 +272,10 @@ fn empty(admin: &Admin) {
     }
 }
 
-/// A certificate for `127.0.0.1` that signs itself.
+/// A self-signed certificate for `127.0.0.1`.
 pub(crate) struct Certificate {
     dir: TempDir,
-    /// What to trust, as PEM.
+    /// The certificate as PEM.
     pub(crate) authority: String,
 }
 

@@ -1,4 +1,4 @@
-//! Pods and virtual machines from admission to their end (kubemacpool §9.4, §10.5, §10.7).
+//! Pods and virtual machines from admission to deletion (kubemacpool §9.4, §10.5, §10.7).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::objects::{Kind, Nic, PODS_WEBHOOK, addresses, machine, pod, pod_addre
 const FIRST: &str = "02:00:00:00:00:01";
 const SECOND: &str = "02:00:00:00:00:02";
 const THIRD: &str = "02:00:00:00:00:03";
-/// The API server finds this out behind all webhooks.
+/// Invalid, but rejected only after all webhooks.
 const NO_NAME: &str = "Not_A_Name";
 
 fn start(wait: Duration) -> (Stage, Managing) {
@@ -19,13 +19,13 @@ fn start(wait: Duration) -> (Stage, Managing) {
     stage.namespace("ns", &[(PODS_WEBHOOK, "allocate")]);
     let manager = Managing::ready_as(&stage, |settings| settings.wait_time = wait);
     let probe = machine("probe", &[Nic::masquerade("default")]);
-    stage.wait_until_asked(Kind::Machine, "ns", &probe, |answer| {
+    stage.wait_until_called(Kind::Machine, "ns", &probe, |answer| {
         answer.status.is_success() && addresses(&answer.object) != [""]
     });
     (stage, manager)
 }
 
-/// No admission is given up while a test runs.
+/// Longer than any test runs.
 const FOR_EVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_secs(1);
 
@@ -37,13 +37,13 @@ fn networks(mac: Option<&str>) -> String {
     json!([network]).to_string()
 }
 
-/// Creates what the API server refuses behind all webhooks.
+/// Creates an object that the API server rejects after all webhooks.
 fn refused(stage: &Stage, kind: Kind, object: &Value) {
     let text = stage.refused(kind, "ns", object);
     assert!(text.contains("Invalid value"), "{text}");
 }
 
-/// One whose name is yet to be generated, and would be none.
+/// One whose generated name would be invalid.
 fn without_name(mac: &str) -> Value {
     let mut vm = machine("", &[Nic::multus("br1").with(mac)]);
     vm["metadata"] = json!({ "generateName": NO_NAME });
@@ -52,7 +52,7 @@ fn without_name(mac: &str) -> Value {
 
 // kubemacpool#50, kubemacpool#54, kubemacpool#56
 #[test]
-fn a_pod_has_its_address_until_it_is_gone() {
+fn pod_keeps_its_address_until_deleted() {
     let (stage, manager) = start(FOR_EVER);
     let created = stage.create(Kind::Pod, "ns", &pod("p", Some("[{ \"name\": \"ovs-conf\"}]")));
     let annotation = &created["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"];
@@ -71,7 +71,7 @@ fn a_pod_has_its_address_until_it_is_gone() {
 
 // kubemacpool#49, kubemacpool#60
 #[test]
-fn what_gets_its_name_later_leaves_nothing_behind() {
+fn generated_names_leave_no_admissions() {
     let (stage, manager) = start(FOR_EVER);
     let unnamed = |mut object: Value| {
         let metadata = object["metadata"].as_object_mut().expect("metadata");
@@ -94,12 +94,12 @@ fn what_gets_its_name_later_leaves_nothing_behind() {
         stage.delete(kind, "ns", name);
         manager.wait_for_holders(&mac, &[]);
     }
-    assert_eq!(manager.figures().range.pending, 0);
+    assert_eq!(manager.snapshot().range.pending, 0);
 }
 
 // kubemacpool#45, kubemacpool#46, kubemacpool#49, kubemacpool#60: while the wait lasts
 #[test]
-fn what_is_refused_behind_us_is_held_while_the_wait_lasts() {
+fn later_refusal_holds_addresses_during_the_wait() {
     let (stage, manager) = start(FOR_EVER);
     let held = |mac: &str, by: &str| assert_eq!(manager.holders(mac), [by], "{mac}");
     let vm = machine(NO_NAME, &[Nic::multus("br1").with(FIRST)]);
@@ -124,7 +124,7 @@ fn what_is_refused_behind_us_is_held_while_the_wait_lasts() {
 
 // kubemacpool#45, kubemacpool#49, kubemacpool#60
 #[test]
-fn what_is_refused_behind_us_is_given_up_after_the_wait() {
+fn later_refusal_releases_addresses_after_the_wait() {
     let (stage, manager) = start(SOON);
     refused(&stage, Kind::Machine, &without_name(THIRD));
     refused(
@@ -136,12 +136,12 @@ fn what_is_refused_behind_us_is_given_up_after_the_wait() {
     for mac in [FIRST, SECOND, THIRD] {
         manager.wait_for_holders(mac, &[]);
     }
-    assert_eq!(manager.figures().range.pending, 0);
+    assert_eq!(manager.snapshot().range.pending, 0);
 }
 
 // kubemacpool#46
 #[test]
-fn an_update_that_is_refused_behind_us_leaves_what_there_was() {
+fn later_refused_update_keeps_stored_addresses() {
     let (stage, manager) = start(SOON);
     stage.create(
         Kind::Machine,
@@ -157,7 +157,7 @@ fn an_update_that_is_refused_behind_us_leaves_what_there_was() {
     manager.wait_for_holders(SECOND, &[]);
     assert_eq!(manager.holders(FIRST), ["vm/ns/vm:br1"]);
 
-    // One that is stored is confirmed by what is seen.
+    // A stored object is confirmed by the watch.
     changed["metadata"]["labels"] = json!({});
     stage.replace(Kind::Machine, "ns", &changed).accepted();
     manager.wait_for_holders(SECOND, &["vm/ns/vm:br1"]);
@@ -166,7 +166,7 @@ fn an_update_that_is_refused_behind_us_leaves_what_there_was() {
 
 // kubemacpool#47
 #[test]
-fn of_two_virtual_machines_with_an_address_the_second_keeps_it() {
+fn second_machine_keeps_a_shared_address() {
     let (stage, manager) = start(FOR_EVER);
     for name in ["one", "two"] {
         stage.create(
@@ -182,7 +182,7 @@ fn of_two_virtual_machines_with_an_address_the_second_keeps_it() {
 
 // kubemacpool#55
 #[test]
-fn a_pod_of_a_virtual_machine_gets_nothing_and_one_of_an_instance_alone_does() {
+fn pod_of_machine_gets_nothing_and_pod_of_lone_instance_does() {
     let (stage, manager) = start(FOR_EVER);
     stage.create(
         Kind::Machine,
@@ -199,7 +199,7 @@ fn a_pod_of_a_virtual_machine_gets_nothing_and_one_of_an_instance_alone_does() {
     assert_eq!(launcher("asks", "vm", None), "");
     assert_eq!(launcher("brings", "vm", Some(FIRST)), FIRST);
     let alone = launcher("alone", "nobody", None);
-    // Pods are seen in their order: the others were seen before.
+    // Pods are observed in order: the others were observed before.
     manager.wait_for_holders(&alone, &["pod/ns/alone:net"]);
     manager.wait_for_holders(FIRST, &["vm/ns/vm:net"]);
     drop(manager);
@@ -210,7 +210,7 @@ fn a_pod_of_a_virtual_machine_gets_nothing_and_one_of_an_instance_alone_does() {
 
 // kubemacpool#48
 #[test]
-fn a_virtual_machine_with_the_legacy_finalizer_can_go() {
+fn machine_with_legacy_finalizer_can_be_deleted() {
     let (stage, manager) = start(FOR_EVER);
     let mut vm = machine("vm", &[Nic::masquerade("default")]);
     vm["metadata"]["finalizers"] = json!(["k8s.v1.cni.cncf.io/kubeMacPool", "example.com/other"]);
@@ -219,7 +219,7 @@ fn a_virtual_machine_with_the_legacy_finalizer_can_go() {
     stage.wait_for("the finalizer to go", (Kind::Machine, "ns", "vm"), |vm| {
         (vm?["metadata"]["finalizers"] == json!(["example.com/other"])).then_some(())
     });
-    // It is on the network until it is gone.
+    // It is on the network until it is deleted.
     assert_eq!(manager.holders(&mac), ["vm/ns/vm:default"]);
     let free = json!({ "metadata": { "finalizers": null } });
     stage.patch(Kind::Machine, "ns", "vm", &free).accepted();
@@ -231,7 +231,7 @@ fn a_virtual_machine_with_the_legacy_finalizer_can_go() {
 
 // kubemacpool#30
 #[test]
-fn a_virtual_machine_made_again_under_its_name_gets_an_address() {
+fn recreated_machine_gets_an_address() {
     let (stage, manager) = start(FOR_EVER);
     let vm = machine("vm", &[Nic::masquerade("default")]);
     let first = addresses(&stage.create(Kind::Machine, "ns", &vm)).remove(0);
@@ -247,14 +247,14 @@ fn a_virtual_machine_made_again_under_its_name_gets_an_address() {
 }
 
 #[test]
-fn a_virtual_machine_that_is_going_keeps_no_address_from_the_next_one() {
+fn deleting_machine_does_not_block_its_successor() {
     let (stage, manager) = start(FOR_EVER);
     let mut going = machine("vm", &[Nic::multus("br1").with(FIRST)]);
     going["metadata"]["finalizers"] = json!(["example.org/stays"]);
     stage.create(Kind::Machine, "ns", &going);
     manager.wait_for_holders(FIRST, &["vm/ns/vm:br1"]);
     stage.delete(Kind::Machine, "ns", "vm");
-    // It is there still; it could as well have gone between our answer and the end of the request.
+    // It still exists; it could also have been deleted between our response and the end of the request.
     let text = stage.refused(
         Kind::Machine,
         "ns",
@@ -265,7 +265,7 @@ fn a_virtual_machine_that_is_going_keeps_no_address_from_the_next_one() {
 }
 
 #[test]
-fn pods_that_come_and_go_cost_the_api_server_nothing() {
+fn pod_churn_costs_no_api_requests() {
     let (stage, manager) = start(FOR_EVER);
     let mark = stage.mark();
     let created = |index: usize| {

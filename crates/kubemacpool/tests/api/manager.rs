@@ -9,7 +9,7 @@ use kube_kit::serve::Readiness;
 use kube_kit::tls::Profile;
 use kubemacpool::mac::Mac;
 use kubemacpool::manager::Manager;
-use kubemacpool::metrics::{Bind, Figures};
+use kubemacpool::metrics::{Bind, Snapshot};
 use kubemacpool::pool::{Claimant, Owner};
 use kubemacpool::range::Range;
 use kubemacpool::server;
@@ -21,7 +21,7 @@ use crate::fixture::{DEADLINE, NAMESPACE, POD, Stage, Task};
 
 /// A manager that runs until it is dropped.
 pub(crate) struct Managing {
-    /// Where the webhooks are.
+    /// Address of the webhooks.
     pub(crate) port: u16,
     shared: Shared,
     readiness: Readiness,
@@ -37,7 +37,7 @@ pub(crate) fn range(start: &str, end: &str) -> Range {
 }
 
 impl Managing {
-    /// With the range of the manifests. The API server does not ask it yet.
+    /// Starts with the manifests' range. The API server does not call it yet.
     pub(crate) fn start(stage: &Stage) -> Self {
         Self::start_as(stage, |_| ())
     }
@@ -87,23 +87,23 @@ impl Managing {
         }
     }
 
-    /// With everything as the manifests have it: the API server asks it.
+    /// Starts as in the manifests, called by the API server.
     pub(crate) fn ready(stage: &Stage) -> Self {
         Self::ready_as(stage, |_| ())
     }
 
-    /// The same with other settings.
+    /// The same with changed settings.
     pub(crate) fn ready_as(stage: &Stage, change: impl FnOnce(&mut Settings)) -> Self {
-        Self::start_as(stage, change).asked(stage)
+        Self::start_as(stage, change).configured(stage)
     }
 
-    /// The same, with watches that are held.
+    /// The same with delayed watches.
     pub(crate) fn ready_behind(stage: &Stage, hold: Hold) -> Self {
-        Self::launch(stage, Some(hold), |_| ()).asked(stage)
+        Self::launch(stage, Some(hold), |_| ()).configured(stage)
     }
 
-    /// Lets the API server ask it, and waits until it is ready.
-    fn asked(self, stage: &Stage) -> Self {
+    /// Configures the webhooks, and waits until it is ready.
+    fn configured(self, stage: &Stage) -> Self {
         stage.configure(self.port);
         self.wait_until_ready();
         self
@@ -123,7 +123,7 @@ impl Managing {
         });
     }
 
-    /// Waits for something about what it knows.
+    /// Waits for a condition of its state.
     pub(crate) fn wait<T>(
         &self,
         what: &str,
@@ -133,7 +133,7 @@ impl Managing {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Who has an address: `pod/ns/name:network`, `vm/ns/name:interface`, with `?` when it was not seen yet.
+    /// Holders of an address: `pod/ns/name:network`, `vm/ns/name:interface`, with `?` while pending.
     pub(crate) fn holders(&self, address: &str) -> Vec<String> {
         let holders = state::lock(&self.shared).pool.holders(mac(address));
         let text = |claimant: &Claimant| match claimant {
@@ -147,7 +147,7 @@ impl Managing {
         holders.collect()
     }
 
-    /// Waits until exactly these have an address.
+    /// Waits until exactly these hold an address.
     pub(crate) fn wait_for_holders(&self, address: &str, expected: &[&str]) {
         wait::until(&format!("{address}: {expected:?}"), DEADLINE, || {
             let holders = self.holders(address);
@@ -160,11 +160,11 @@ impl Managing {
         .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Waits until it has seen a virtual machine, or its end.
+    /// Waits until it has observed a virtual machine, or its deletion.
     pub(crate) fn wait_until_known(&self, namespace: &str, name: &str, known: bool) {
         let machine = Owner::machine(namespace, name);
         self.wait(&format!("{machine} known: {known}"), |state| {
-            if state.knows_machine(&machine) == known {
+            if state.has_machine(&machine) == known {
                 Ok(())
             } else {
                 Err("not yet".to_owned())
@@ -172,8 +172,8 @@ impl Managing {
         });
     }
 
-    /// What Prometheus would be told.
-    pub(crate) fn figures(&self) -> Figures {
-        state::lock(&self.shared).figures()
+    /// The metrics as Prometheus reads them.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        state::lock(&self.shared).snapshot()
     }
 }

@@ -1,4 +1,4 @@
-//! The shipped manifests, as an API server takes them.
+//! The shipped manifests against an API server.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use crate::{
     objects::Kind,
 };
 
-/// Applies a file of the shipped ones, and returns its workloads.
+/// Applies a shipped file, and returns its workloads.
 fn workloads(stage: &Stage, file: &str) -> Vec<Value> {
-    // Another test may have left them: there is no controller that empties namespaces.
+    // Possibly left by another test: no controller empties namespaces.
     let left = ["deployments,statefulsets", "--all", "--namespace", NAMESPACE];
     stage.kubectl().delete(left).expect("deleted");
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -26,7 +26,7 @@ fn workloads(stage: &Stage, file: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_shipped_pods_are_allowed_where_they_are_shipped_to() {
+fn shipped_pods_pass_pod_security() {
     for (file, kinds) in [
         ("kubemacpool.yaml", &["Deployment", "Deployment"][..]),
         ("kubemacpool-replicas.yaml", &["Deployment", "StatefulSet"]),
@@ -46,7 +46,7 @@ fn the_shipped_pods_are_allowed_where_they_are_shipped_to() {
             });
             pod["metadata"]["name"] = json!("p");
             stage.create_dry(Kind::Pod, NAMESPACE, &pod).accepted();
-            // The level is enforced: what would be privileged is refused.
+            // The level is enforced: a privileged pod is refused.
             pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
             let text = stage.create_dry(Kind::Pod, NAMESPACE, &pod).refused();
             assert!(text.contains("violates PodSecurity"), "{text}");

@@ -1,4 +1,4 @@
-//! The metrics, as a scraper gets them.
+//! The metrics endpoint.
 
 use std::{
     net::SocketAddr,
@@ -10,7 +10,7 @@ use cluster::wait;
 use kube_kit::tls::Profile;
 use kubemacpool::{
     mac::Mac,
-    metrics::{Bind, Figures, Metrics, Source},
+    metrics::{Bind, Metrics, Snapshot, Source},
     server,
 };
 use rustls::{SupportedProtocolVersion, version};
@@ -19,12 +19,12 @@ use tls_client::Peer;
 
 use crate::fixture::{DEADLINE, NAMESPACE, Stage, Task};
 
-/// Who scrapes, and how.
+/// A scraper.
 #[derive(Clone)]
 pub(crate) struct Scraper {
     token: Option<String>,
     version: &'static SupportedProtocolVersion,
-    /// The certificate to trust, as PEM; without one, any.
+    /// The trusted certificate as PEM; any if missing.
     trusted: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Scraper {
         }
     }
 
-    /// One who may read the metrics, as Prometheus.
+    /// A scraper with the right to read the metrics.
     pub(crate) fn allowed(stage: &Stage) -> Self {
         let rbac = "rbac.authorization.k8s.io";
         let account = "prometheus";
@@ -53,7 +53,7 @@ impl Scraper {
         Self::with(Some(&token(stage, account)))
     }
 
-    /// The status code and the text of the answer.
+    /// Status code and text of the response.
     pub(crate) fn scrape(&self, address: SocketAddr) -> Result<(u16, String), String> {
         let peer = Peer {
             versions: vec![self.version],
@@ -69,7 +69,7 @@ impl Scraper {
         peer.ask(address, request.as_bytes())
     }
 
-    /// Waits until the text has all lines, and of the series that `beginning` says no others.
+    /// Waits until the text has exactly these lines with the prefix `beginning`.
     pub(crate) fn wait_for_series(&self, address: SocketAddr, beginning: &str, lines: &[&str]) {
         wait::until(&format!("{lines:?}"), DEADLINE, || {
             let (code, text) = self.scrape(address)?;
@@ -97,7 +97,7 @@ impl Scraper {
     }
 }
 
-/// A token of an account in the manager's namespace, which is made for that.
+/// A token of a new account in the manager's namespace.
 fn token(stage: &Stage, account: &str) -> String {
     stage.apply(&json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
@@ -110,13 +110,13 @@ fn token(stage: &Stage, account: &str) -> String {
     token.trim().to_owned()
 }
 
-/// Serves figures that tell of one collision.
+/// Serves metrics with one collision.
 fn serve(stage: &Stage, profile: Profile, certificates: PathBuf) -> (SocketAddr, Task) {
     let (at, address) = mpsc::channel();
     let task = stage.task(move |client, shutdown| async move {
-        let source: Source = Arc::new(|| Figures {
+        let source: Source = Arc::new(|| Snapshot {
             collisions: vec![(Mac::from_number(0x0200_0000_0050), 2)],
-            ..Figures::default()
+            ..Snapshot::default()
         });
         let bind: Bind = "127.0.0.1:0".parse().expect("an address");
         let metrics = Metrics::new(source);
@@ -133,7 +133,7 @@ fn serve(stage: &Stage, profile: Profile, certificates: PathBuf) -> (SocketAddr,
 
 // kubemacpool#89
 #[test]
-fn only_who_has_the_right_reads_the_metrics() {
+fn metrics_need_the_right_to_read_them() {
     let stage = Stage::start();
     let (address, _task) = serve(&stage, Profile::default(), "/nonexistent".into());
     for nobody in [None, Some("invented")] {
@@ -160,7 +160,7 @@ fn only_who_has_the_right_reads_the_metrics() {
 }
 
 #[test]
-fn the_metrics_are_served_as_the_flags_and_the_mounted_certificate_say() {
+fn metrics_follow_flags_and_certificate() {
     let stage = Stage::start();
     let certificates = stage.certificate().dir().to_owned();
     let profile = server::profile("VersionTLS12", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256");

@@ -1,9 +1,9 @@
-//! Events about collisions and about the range, as users find them.
+//! Events about collisions and about the range.
 
 use kubemacpool::{
     collisions::{Collisions, Facts, Migration, Notice, Pod, Reference},
     mac::Mac,
-    notices::{Notices, RangeNews},
+    notices::{Notices, RangeNotice},
 };
 use serde_json::{Value, json};
 
@@ -13,18 +13,18 @@ use crate::{
     objects::{Kind, Nic, addresses, instance, machine, pod},
 };
 
-/// Lets somebody tell what is put down.
-fn teller(stage: &Stage, notices: &Notices) -> Task {
+/// Publishes enqueued notices.
+fn publisher(stage: &Stage, notices: &Notices) -> Task {
     let notices = notices.clone();
     stage.task(move |client, shutdown| async move {
         tokio::select! {
-            () = notices.carry(client, NAMESPACE) => {}
+            () = notices.publish_all(client, NAMESPACE) => {}
             () = shutdown.wait() => {}
         }
     })
 }
 
-/// Waits until a namespace has exactly these events, in whatever order.
+/// Waits until a namespace has exactly these events, in any order.
 pub(crate) fn wait_for_events(stage: &Stage, namespace: &str, expected: &[&str]) {
     let mut expected: Vec<_> = expected.iter().map(ToString::to_string).collect();
     expected.sort();
@@ -40,11 +40,11 @@ pub(crate) fn wait_for_events(stage: &Stage, namespace: &str, expected: &[&str])
     .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A pod of the manager that runs nowhere yet.
+/// A pod of the manager that is not running yet.
 fn managers_pod(stage: &Stage, name: &str) {
     let mut pod = pod(name, None);
     pod["metadata"]["labels"] = json!({ "app": "kubemacpool", "control-plane": "mac-controller-manager" });
-    // What the namespace asks of pods.
+    // Pod security of the namespace.
     pod["spec"]["securityContext"] =
         json!({ "runAsNonRoot": true, "runAsUser": 107, "seccompProfile": { "type": "RuntimeDefault" } });
     pod["spec"]["containers"][0]["securityContext"] =
@@ -58,14 +58,14 @@ fn uid(object: &Value) -> String {
 
 // kubemacpool#73, kubemacpool#79: the events
 #[test]
-fn a_collision_is_told_on_every_party_and_repeats_are_counted() {
+fn collision_event_is_on_every_party_and_counts_repeats() {
     let stage = Stage::start();
     stage.namespace("a", &[]);
     stage.namespace("b", &[]);
     let machine = stage.create(Kind::Instance, "a", &instance("v1", &[Nic::multus("br1")]));
     let other = stage.create(Kind::Pod, "b", &pod("p1", None));
     let notices = Notices::new();
-    let _task = teller(&stage, &notices);
+    let _task = publisher(&stage, &notices);
 
     let mac = Mac::parse("02:00:00:00:00:50").expect("an address");
     let seen = || -> Vec<Notice> {
@@ -111,22 +111,22 @@ fn a_collision_is_told_on_every_party_and_repeats_are_counted() {
 }
 
 #[test]
-fn news_of_the_range_are_told_on_the_managers_pod_that_runs() {
+fn range_events_are_on_the_running_manager_pod() {
     let stage = Stage::start();
-    // The first one waits for a node.
+    // The first one is pending.
     managers_pod(&stage, "kubemacpool-mac-controller-manager");
     managers_pod(&stage, POD);
     stage.report(Kind::Pod, NAMESPACE, POD, &json!({ "phase": "Running" }));
     let notices = Notices::new();
-    let _task = teller(&stage, &notices);
+    let _task = publisher(&stage, &notices);
     let (start, end) = (
         Mac::from_number(0x0a00_0000_0000),
         Mac::from_number(0x0a00_0000_00ff),
     );
-    notices.range(RangeNews::Updated { start, end });
-    notices.range(RangeNews::NearlyFull);
+    notices.range(RangeNotice::Updated { start, end });
+    notices.range(RangeNotice::NearlyFull);
     let error = "RANGE_START not found in ConfigMap".to_owned();
-    notices.range(RangeNews::Invalid { error });
+    notices.range(RangeNotice::Invalid { error });
     wait_for_events(
         &stage,
         NAMESPACE,
@@ -163,7 +163,7 @@ fn news_of_the_range_are_told_on_the_managers_pod_that_runs() {
 }
 
 #[test]
-fn a_range_that_is_nearly_full_is_told_once_and_figures_tell_how_full_it_is() {
+fn nearly_full_range_has_one_event_and_metrics() {
     let stage = Stage::start();
     managers_pod(&stage, POD);
     stage.namespace("vms", &[]);
@@ -171,10 +171,10 @@ fn a_range_that_is_nearly_full_is_told_once_and_figures_tell_how_full_it_is() {
     let manager = Running::with_range(&stage, ["02:00:00:00:00:10", "02:00:00:00:00:19"]);
     let nic = |mac: &str| Nic::masquerade("default").with(mac);
     let probe = machine("probe", &[Nic::masquerade("default")]);
-    stage.wait_until_asked(Kind::Machine, "vms", &probe, |answer| {
+    stage.wait_until_called(Kind::Machine, "vms", &probe, |answer| {
         answer.status.is_success() && addresses(&answer.object) != [""]
     });
-    // One that is not managed, one outside of the range, and eight that get their addresses.
+    // One unmanaged, one outside of the range, and eight allocated.
     stage.create(Kind::Machine, "out", &machine("vm", &[nic("02:00:00:00:00:13")]));
     stage.create(
         Kind::Machine,
@@ -212,7 +212,7 @@ fn a_range_that_is_nearly_full_is_told_once_and_figures_tell_how_full_it_is() {
     );
     wait_for_events(&stage, NAMESPACE, &[&full, &updated]);
     manager.wait_for_series("kmp_range_addresses", &["kmp_range_addresses 240"]);
-    // Ten virtual machines, and dry runs before.
+    // Dry runs, then ten virtual machines.
     let answered = manager
         .series(r#"controller_runtime_webhook_requests_total{webhook="/mutate-virtualmachines",code="200"}"#);
     assert!(answered >= 10, "{answered}");

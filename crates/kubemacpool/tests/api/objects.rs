@@ -1,4 +1,4 @@
-//! Pods, virtual machines and their instances, as users write them.
+//! Pods, virtual machines and instances, as written by users.
 
 use serde_json::{Value, json};
 use stage::base64;
@@ -38,7 +38,7 @@ impl Kind {
         }
     }
 
-    /// Where its objects are; `namespace` is empty for those that are in none, and for those of all.
+    /// API path of the objects; `namespace` is empty for the cluster, and for all namespaces.
     pub(crate) fn path(self, namespace: &str) -> String {
         let (group, plural) = (self.group(), self.plural());
         if namespace.is_empty() {
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Where one of them is.
+    /// API path of an object.
     pub(crate) fn path_of(self, namespace: &str, name: &str) -> String {
         format!("{}/{name}", self.path(namespace))
     }
@@ -92,7 +92,7 @@ impl Nic {
         }
     }
 
-    /// Bridged, on the pod network: nothing that the pool takes care of.
+    /// Bridged, on the pod network: unsupported by the pool.
     pub(crate) fn unsupported(name: &str) -> Self {
         Self {
             interface: json!({ "name": name, "bridge": {} }),
@@ -100,7 +100,7 @@ impl Nic {
         }
     }
 
-    /// With an address of the user's choice.
+    /// With an explicit address.
     pub(crate) fn with(mut self, mac: &str) -> Self {
         self.interface["macAddress"] = json!(mac);
         self
@@ -117,7 +117,7 @@ pub(crate) fn machine(name: &str, nics: &[Nic]) -> Value {
     })
 }
 
-/// An instance, which nothing belongs to.
+/// An instance without a virtual machine.
 pub(crate) fn instance(name: &str, nics: &[Nic]) -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1",
@@ -133,7 +133,7 @@ fn specification(nics: &[Nic]) -> Value {
     json!({ "domain": { "devices": { "interfaces": interfaces } }, "networks": networks })
 }
 
-/// What KubeVirt's instance reports while it runs with these addresses, by the names of its interfaces.
+/// Status of a running instance with these addresses, by interface.
 pub(crate) fn running(addresses: &[(&str, &str)]) -> Value {
     let interfaces: Vec<_> = addresses
         .iter()
@@ -142,7 +142,7 @@ pub(crate) fn running(addresses: &[(&str, &str)]) -> Value {
     json!({ "phase": "Running", "interfaces": interfaces })
 }
 
-/// The addresses of a virtual machine in the order of its interfaces; empty where there is none.
+/// The addresses of a virtual machine's interfaces; empty if missing.
 pub(crate) fn addresses(machine: &Value) -> Vec<String> {
     let interfaces = &machine["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"];
     let interfaces = interfaces.as_array().cloned().unwrap_or_default();
@@ -150,7 +150,7 @@ pub(crate) fn addresses(machine: &Value) -> Vec<String> {
     interfaces.iter().map(address).collect()
 }
 
-/// The addresses in the `networks` annotation of a pod, in their order; empty where there is none.
+/// The addresses in a pod's `networks` annotation; empty if missing.
 pub(crate) fn pod_addresses(pod: &Value) -> Vec<String> {
     let text = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
         .as_str()
@@ -160,7 +160,7 @@ pub(crate) fn pod_addresses(pod: &Value) -> Vec<String> {
     elements.iter().map(address).collect()
 }
 
-/// A definition of KubeVirt's group, which takes any content.
+/// A definition of KubeVirt's group that accepts any content.
 pub(crate) fn definition(kind: &str, short: &[&str]) -> Value {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");

@@ -14,7 +14,7 @@ struct Program {
     args: Args,
 }
 
-fn ask(stage: &Stage, arguments: &[&str]) -> Answer {
+fn run(stage: &Stage, arguments: &[&str]) -> Answer {
     let kubeconfig = stage.kubeconfig().display().to_string();
     let whole = ["macpool"].iter().chain(arguments).copied();
     let program = Program::try_parse_from(whole.chain(["--kubeconfig", &kubeconfig]));
@@ -30,14 +30,14 @@ fn said(code: u8, text: &str, remarks: &str) -> Answer {
 }
 
 #[test]
-fn owners_and_usage_are_told_from_what_is_in_the_cluster() {
+fn who_and_usage_read_the_cluster() {
     let stage = Stage::start();
     stage.configure(1);
     stage.set_range("02:00:00:00:10:00", "02:00:00:00:10:0f");
     stage.namespace("lab", &[(PODS_WEBHOOK, "allocate"), (MACHINES_WEBHOOK, "ignore")]);
     stage.namespace("other", &[]);
     let mac = "02:00:00:00:10:01";
-    // Nobody answers at the webhooks' port, so what they are asked for comes in through namespaces that they ignore.
+    // No server listens on the webhooks' port, so the objects are created in namespaces that they ignore.
     stage.create(
         Kind::Machine,
         "lab",
@@ -54,14 +54,14 @@ fn owners_and_usage_are_told_from_what_is_in_the_cluster() {
 OBJECT       INTERFACE  STANDING
 vm/lab/vm    blue       not managed; never handed out
 pod/other/p  blue       not managed; never handed out
-vmi/lab/vm   blue       is what runs
+vmi/lab/vm   blue       running instance
 ";
-    assert_eq!(ask(&stage, &["who", "0200.0000.1001"]), said(0, text, ""));
-    let nobody =
-        "nobody has 02:00:00:00:10:02; it is in the pool's range 02:00:00:00:10:00 - 02:00:00:00:10:0f\n";
-    assert_eq!(ask(&stage, &["who", "02:00:00:00:10:02"]), said(1, nobody, ""));
+    assert_eq!(run(&stage, &["who", "0200.0000.1001"]), said(0, text, ""));
+    let unused =
+        "no object has 02:00:00:00:10:02; it is in the pool's range 02:00:00:00:10:00 - 02:00:00:00:10:0f\n";
+    assert_eq!(run(&stage, &["who", "02:00:00:00:10:02"]), said(1, unused, ""));
 
-    let usage = ask(&stage, &["usage"]);
+    let usage = run(&stage, &["usage"]);
     let expected = "\
 range     02:00:00:00:10:00 - 02:00:00:00:10:0f, of the pool in kubemacpool-system
 size      16  100.0 %
@@ -79,53 +79,53 @@ HELD TWICE         OBJECTS
 ";
     assert_eq!(usage, said(0, expected, ""));
     stage.label("lab", MACHINES_WEBHOOK, None);
-    let managed = ask(&stage, &["usage"]).text;
+    let managed = run(&stage, &["usage"]).text;
     assert!(managed.contains("\nused       1    6.2 %"), "{managed}");
 }
 
 #[test]
-fn what_is_not_there_is_said_and_what_to_do() {
+fn missing_parts_are_reported_with_advice() {
     let stage = Stage::without_kubevirt();
     let networks = json!([{ "name": "blue", "mac": "02:00:00:00:10:01" }]).to_string();
     stage.create(Kind::Pod, "default", &pod("p", Some(&networks)));
-    let who = ask(&stage, &["who", "02:00:00:00:10:01"]);
+    let who = run(&stage, &["who", "02:00:00:00:10:01"]);
     assert!(
         who.text.contains("\npod/default/p  blue       not managed"),
         "{who:#?}"
     );
     assert_eq!(
         who.remarks,
-        "note: there is no KubeVirt in this cluster: only pods were looked at\n"
+        "note: KubeVirt is not installed in this cluster: only pods were checked\n"
     );
     stage.set_range("02:00:00:00:10:00", "zz");
-    let bad = ask(&stage, &["usage"]);
-    let says = "error: ConfigMap kubemacpool-system/kubemacpool-mac-range-config says no range: RANGE_END: address zz: \
-                invalid MAC address\nMend its keys RANGE_START and RANGE_END";
+    let bad = run(&stage, &["usage"]);
+    let says = "error: ConfigMap kubemacpool-system/kubemacpool-mac-range-config has no valid range: RANGE_END: address zz: \
+                invalid MAC address\nCorrect its keys RANGE_START and RANGE_END";
     assert!(bad.code == 2 && bad.remarks.starts_with(says), "{bad:#?}");
     stage.delete(
         Kind::ConfigMap,
         "kubemacpool-system",
         "kubemacpool-mac-range-config",
     );
-    let missing = ask(&stage, &["usage", "--namespace", "kubemacpool-system"]);
+    let missing = run(&stage, &["usage", "--namespace", "kubemacpool-system"]);
     let says = "error: there is no MAC pool in namespace kubemacpool-system: no ConfigMap \
                 kubemacpool-mac-range-config\nInstall it by `spec: {kubeMacPool: {}}` in the NetworkAddonsConfig";
     assert!(
         missing.code == 2 && missing.remarks.starts_with(says),
         "{missing:#?}"
     );
-    let elsewhere = ask(&stage, &["who", "02:00:00:00:10:01"]);
-    assert_eq!(elsewhere.code, 0);
+    let unmanaged = run(&stage, &["who", "02:00:00:00:10:01"]);
+    assert_eq!(unmanaged.code, 0);
     assert!(
-        elsewhere
+        unmanaged
             .text
             .starts_with("02:00:00:00:10:01 is held by one object\n"),
-        "{elsewhere:#?}"
+        "{unmanaged:#?}"
     );
     assert!(
-        elsewhere
+        unmanaged
             .remarks
             .contains("note: there is no MAC pool in this cluster"),
-        "{elsewhere:#?}"
+        "{unmanaged:#?}"
     );
 }

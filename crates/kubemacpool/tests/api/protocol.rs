@@ -1,4 +1,4 @@
-//! What an API server makes of the answers of the webhooks' server, whatever decides (kubemacpool §8, §12).
+//! The API server's handling of the webhook server's responses (kubemacpool §8, §12).
 
 use std::future::ready;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use webhook::admission::{self, Change, Operation, Request, Verdict};
 use crate::fixture::{Stage, Task};
 use crate::objects::{Kind, Nic, addresses, machine};
 
-/// Decides by the name of the object. Refusals tell the path that was asked at.
+/// Decides by the object's name. Denials contain the path.
 fn decide(path: &str, request: &Request) -> Verdict {
     let add = |path: &str, value: Value| Change::Add {
         path: path.to_owned(),
@@ -26,7 +26,7 @@ fn decide(path: &str, request: &Request) -> Verdict {
     match request.name.as_str() {
         "denied" => Verdict::denied(500, format!("the range is full, says {path}")),
         "odd" => Verdict::denied(400, "cannot be read: \"\u{fc}\"\nat line 1"),
-        "panics" => panic!("as it was told"),
+        "panics" => panic!("on purpose"),
         "warned" => Verdict {
             warnings: vec!["MAC 02:00:00:00:00:01 is taken".to_owned(), "twice".to_owned()],
             ..Verdict::allowed()
@@ -50,10 +50,10 @@ fn decide(path: &str, request: &Request) -> Verdict {
     }
 }
 
-/// The versions of reviews, and where they are asked in this one.
+/// The versions of reviews, and the path of each.
 const PATHS: [(&str, &str); 2] = [("v1beta1", "/old"), ("v1", "/new")];
 
-/// A server whose answers do not depend on a pool, and the port where it is.
+/// A server without a pool, and its port.
 fn serve(stage: &Stage, pool: &Readiness) -> (Task, u16) {
     let (certificates, pool) = (stage.certificate().dir().to_owned(), pool.clone());
     let (at, address) = mpsc::channel();
@@ -65,7 +65,7 @@ fn serve(stage: &Stage, pool: &Readiness) -> (Task, u16) {
             client: None,
         };
         let spoken = |request: HttpRequest, next: Next| async move {
-            // The API server speaks HTTP/2 to whoever offers it on its own machine.
+            // The API server uses HTTP/2 if the server offers it.
             assert_eq!(request.version(), Version::HTTP_2);
             next.run(request).await
         };
@@ -88,7 +88,7 @@ fn complete() -> Readiness {
     pool
 }
 
-/// Lets the API server ask in one version, and waits until it does.
+/// Configures one version, and waits until the API server uses it.
 fn ask_in(stage: &Stage, port: u16, (version, path): (&str, &str), seconds: u64) {
     stage.configure_as(port, |configuration| {
         let webhook = &mut configuration["webhooks"][1];
@@ -98,7 +98,7 @@ fn ask_in(stage: &Stage, port: u16, (version, path): (&str, &str), seconds: u64)
     });
     let probe = machine("denied", &[]);
     let expected = format!("{DENIED}the range is full, says {path}");
-    stage.wait_until_asked(Kind::Machine, "vms", &probe, |answer| {
+    stage.wait_until_called(Kind::Machine, "vms", &probe, |answer| {
         answer.object["message"] == expected
     });
 }
@@ -106,7 +106,7 @@ fn ask_in(stage: &Stage, port: u16, (version, path): (&str, &str), seconds: u64)
 const DENIED: &str = "admission webhook \"mutatevirtualmachines.kubemacpool.io\" denied the request: ";
 
 #[test]
-fn answers_in_both_versions_do_what_they_say() {
+fn responses_work_in_both_versions() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     let (_server, port) = serve(&stage, &complete());
@@ -163,7 +163,7 @@ fn answers_in_both_versions_do_what_they_say() {
 
 // The end of kubemacpool.md §8.
 #[test]
-fn the_api_server_gets_to_know_that_the_pool_is_not_ready_before_it_gives_up() {
+fn unready_pool_answers_before_the_api_server_times_out() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     let pool = complete();

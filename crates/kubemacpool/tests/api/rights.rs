@@ -1,4 +1,4 @@
-//! What the manager does needs no more than the shipped roles grant (kubemacpool §17.1).
+//! The shipped roles are sufficient for the manager (kubemacpool §17.1).
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use crate::objects::{Kind, Nic, instance, machine, pod, running};
 
 // kubemacpool#93
 #[test]
-fn the_manager_gets_along_with_the_shipped_roles() {
+fn manager_works_with_the_shipped_roles() {
     let stage = Stage::start();
     stage.install_shipped();
     stage.namespace("work", &[("mutatepods.kubemacpool.io", "allocate")]);
     let mark = stage.mark();
     let manager = Managing::ready(&stage);
     let networks = r#"[{"name":"br1"}]"#;
-    stage.wait_until_asked(Kind::Pod, "work", &pod("asked", Some(networks)), |answer| {
+    stage.wait_until_called(Kind::Pod, "work", &pod("asked", Some(networks)), |answer| {
         answer.object.to_string().contains(r#"\"mac\""#)
     });
 
-    // Everything that makes it ask or write something.
+    // Cause every request and write.
     stage.create(Kind::Pod, "work", &pod("one", Some(networks)));
     let mut held = machine("held", &[Nic::masquerade("default")]);
     held["metadata"]["finalizers"] = json!(["k8s.v1.cni.cncf.io/kubeMacPool"]);
@@ -44,7 +44,7 @@ fn the_manager_gets_along_with_the_shipped_roles() {
             &running(&[("br1", "02:00:00:00:77:77")]),
         );
     }
-    let told = |namespace: &str, reason: &str| {
+    let reported = |namespace: &str, reason: &str| {
         wait::until(reason, DEADLINE, || {
             let events = stage.events(namespace);
             if events.iter().any(|event| event.contains(reason)) {
@@ -55,7 +55,7 @@ fn the_manager_gets_along_with_the_shipped_roles() {
         })
         .unwrap_or_else(|error| panic!("{error}"));
     };
-    told("work", "MACCollision");
+    reported("work", "MACCollision");
     let mut own = pod(POD, None);
     own["metadata"]["labels"] = json!({ "app": "kubemacpool", "control-plane": "mac-controller-manager" });
     own["spec"]["securityContext"] = json!({
@@ -65,7 +65,7 @@ fn the_manager_gets_along_with_the_shipped_roles() {
         json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
     stage.run_pod(NAMESPACE, &own);
     stage.set_range("nonsense", "02:00:00:00:00:ff");
-    told(NAMESPACE, "InvalidRange");
+    reported(NAMESPACE, "InvalidRange");
 
     drop(manager);
     let all = stage.entries_since(mark);
@@ -78,7 +78,7 @@ fn the_manager_gets_along_with_the_shipped_roles() {
         let text = |field: &serde_json::Value| field.as_str().unwrap_or_default().to_owned();
         used.insert((text(&entry["objectRef"]["resource"]), text(&entry["verb"])));
     }
-    // The test is worth something only if it made the manager use its rights; Secrets are the other mode's.
+    // The manager must have used all its rights; those for Secrets belong to the other mode.
     for (resource, verb) in [
         ("pods", "watch"),
         ("namespaces", "watch"),

@@ -1,4 +1,4 @@
-//! What all other tests stand on.
+//! Tests of the test fixture.
 
 use axum::{Json, Router, routing::post};
 use kube::{Api, api::ListParams};
@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn a_stage_holds_what_kubevirt_would_and_asks_whoever_serves_the_webhooks() {
+fn stage_has_kubevirt_kinds_and_calls_webhooks() {
     let stage = Stage::start();
     let began = stage.mark();
     stage.namespace("vms", &[]);
@@ -63,7 +63,7 @@ fn a_stage_holds_what_kubevirt_would_and_asks_whoever_serves_the_webhooks() {
     let mark = stage.mark();
     stage.configure(port);
     let vm = machine("vm", &[Nic::masquerade("default")]);
-    stage.wait_until_asked(Kind::Machine, "vms", &vm, |answer| !answer.status.is_success());
+    stage.wait_until_called(Kind::Machine, "vms", &vm, |answer| !answer.status.is_success());
     let answer = stage.try_create(Kind::Machine, "vms", &vm);
     assert_eq!(answer.warnings, ["be careful"]);
     assert_eq!(
@@ -86,7 +86,7 @@ fn a_stage_holds_what_kubevirt_would_and_asks_whoever_serves_the_webhooks() {
 }
 
 #[test]
-fn a_stage_begins_without_what_other_tests_left() {
+fn stage_starts_clean() {
     for _ in 0..2 {
         let stage = Stage::start();
         assert!(stage.list(Kind::Machine, "").is_empty());

@@ -1,4 +1,4 @@
-//! What the manager knows when it begins, and when it says so (kubemacpool §3.2, §3.3, §8).
+//! State and readiness of a starting manager (kubemacpool §3.2, §3.3, §8).
 
 use kubemacpool::pool::Draft;
 use serde_json::json;
@@ -25,7 +25,7 @@ fn with(name: &str, macs: &[&str]) -> serde_json::Value {
 
 // kubemacpool#62, kubemacpool#63
 #[test]
-fn what_was_there_before_is_known_and_what_several_have_is_counted() {
+fn existing_addresses_are_known_and_duplicates_counted() {
     let stage = Stage::start();
     stage.namespace("managed", &[(PODS_WEBHOOK, "allocate")]);
     stage.namespace("unmanaged", &[(MACHINES_WEBHOOK, "ignore")]);
@@ -45,15 +45,19 @@ fn what_was_there_before_is_known_and_what_several_have_is_counted() {
 
     let manager = Managing::ready(&stage);
     assert_eq!(manager.holders(FIRST), ["pod/managed/p:net"]);
-    // Nobody gets it, but it is not the pool's.
+    // It is never allocated, but not counted as the pool's.
     assert_eq!(manager.holders(SECOND), ["pod/unmanaged/p:net"]);
     assert_eq!(manager.holders("02:00:00:00:00:04"), ["vm/managed/odd:b"]);
-    let figures = manager.figures();
+    let snapshot = manager.snapshot();
     assert_eq!(
-        (figures.range.used, figures.range.reserved, figures.range.pending),
+        (
+            snapshot.range.used,
+            snapshot.range.reserved,
+            snapshot.range.pending
+        ),
         (3, 1, 0)
     );
-    assert_eq!(figures.duplicates, 1);
+    assert_eq!(snapshot.duplicates, 1);
     drop(manager);
 
     stage.send(
@@ -63,7 +67,7 @@ fn what_was_there_before_is_known_and_what_several_have_is_counted() {
     );
     stage.delete(Kind::Machine, "managed", "two");
     let manager = Managing::ready(&stage);
-    assert_eq!(manager.figures().duplicates, 0);
+    assert_eq!(manager.snapshot().duplicates, 0);
     assert_eq!(
         manager.holders("02:00:00:00:00:03"),
         ["vm/managed/one:a", "vm/unmanaged/ignored:a"]
@@ -72,7 +76,7 @@ fn what_was_there_before_is_known_and_what_several_have_is_counted() {
 
 // kubemacpool#13
 #[test]
-fn two_starts_hand_out_other_addresses() {
+fn restarts_allocate_different_addresses() {
     let stage = Stage::start();
     let first = || {
         let manager = Managing::start(&stage);
@@ -86,7 +90,7 @@ fn two_starts_hand_out_other_addresses() {
 
 // kubemacpool#64: what readiness is
 #[test]
-fn without_a_webhook_configuration_that_is_understood_it_waits() {
+fn manager_waits_for_a_valid_webhook_configuration() {
     let stage = Stage::start();
     let manager = Managing::start(&stage);
     let unknown = |text: &str| {
@@ -101,7 +105,7 @@ fn without_a_webhook_configuration_that_is_understood_it_waits() {
         configuration["webhooks"][0]["namespaceSelector"] = json!({});
     });
     unknown("no opt mode defined for webhook mutatepods.kubemacpool.io");
-    // Users may choose the value.
+    // The label's value is configurable.
     stage.configure_as(manager.port, |configuration| {
         configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"] =
             json!([{ "key": PODS_WEBHOOK, "operator": "In", "values": ["yes"] }]);
@@ -111,13 +115,13 @@ fn without_a_webhook_configuration_that_is_understood_it_waits() {
 
 // kubemacpool#67
 #[test]
-fn virtual_machines_are_handled_when_their_kind_comes_later() {
+fn kubevirt_installed_later_is_served() {
     let stage = Stage::without_kubevirt();
     stage.namespace("vms", &[]);
     let manager = Managing::ready(&stage);
     stage.define_kubevirt();
     let probe = machine("probe", &[Nic::masquerade("default")]);
-    stage.wait_until_asked(Kind::Machine, "vms", &probe, |answer| {
+    stage.wait_until_called(Kind::Machine, "vms", &probe, |answer| {
         answer.status.is_success() && addresses(&answer.object) != [""]
     });
     let created = stage.create(

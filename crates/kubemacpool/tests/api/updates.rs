@@ -1,4 +1,4 @@
-//! What users get and read who change virtual machines (kubemacpool §10.4).
+//! Updates of virtual machines by users (kubemacpool §10.4).
 
 use serde_json::{Value, json};
 use stage::Hold;
@@ -11,7 +11,7 @@ use crate::objects::{Kind, MACHINES_WEBHOOK, Nic, addresses, machine};
 const INTERFACES: &str = "/spec/template/spec/domain/devices/interfaces";
 const NETWORKS: &str = "/spec/template/spec/networks";
 
-/// The virtual machine `vms/vm` as its user writes it: with interfaces of these names, and without addresses.
+/// The manifest of `vms/vm` with these interfaces, without addresses.
 fn manifest(names: &[&str]) -> Value {
     let nics: Vec<_> = names.iter().copied().map(Nic::multus).collect();
     let mut vm = machine("vm", &nics);
@@ -19,7 +19,7 @@ fn manifest(names: &[&str]) -> Value {
     vm
 }
 
-/// A manager with this range, and a virtual machine that it has seen; returned as stored.
+/// A manager with this range, and an observed virtual machine, as stored.
 fn start(range: (&str, &str), names: &[&str]) -> (Stage, Managing, Value) {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
@@ -44,7 +44,7 @@ fn wait_until_held(manager: &Managing, vm: &Value) {
     }
 }
 
-/// What `kubectl patch` answers: the virtual machine as stored, or why it is refused.
+/// The result of `kubectl patch`: the stored virtual machine, or the error.
 fn patch(stage: &Stage, operations: &[Value]) -> Result<Value, String> {
     let operations = json!(operations).to_string();
     let patched = stage.kubectl().json([
@@ -61,8 +61,8 @@ fn patch(stage: &Stage, operations: &[Value]) -> Result<Value, String> {
     patched.map_err(|error| error.to_string())
 }
 
-/// Patches the virtual machine and gives it a label that the API server refuses behind all webhooks: the update is
-/// admitted, and never stored.
+/// Patches the virtual machine with an invalid label, which the API server rejects after all webhooks: the update is
+/// admitted but never stored.
 fn refused_behind(stage: &Stage, operations: &[Value]) {
     let label = json!({ "op": "add", "path": "/metadata/labels", "value": { "not a label": "" } });
     let text = patch(stage, &[operations, &[label]].concat()).expect_err("it is refused");
@@ -83,7 +83,7 @@ fn removed(index: usize) -> [Value; 2] {
     [INTERFACES, NETWORKS].map(|list| json!({ "op": "remove", "path": format!("{list}/{index}") }))
 }
 
-/// The warnings for users who are about to create another virtual machine with this address.
+/// The warnings about a creation of another virtual machine with this address.
 fn warnings(stage: &Stage, mac: &str) -> Vec<String> {
     let other = machine("other", &[Nic::multus("net").with(mac)]);
     let answer = stage.create_dry(Kind::Machine, "vms", &other);
@@ -94,7 +94,7 @@ fn warnings(stage: &Stage, mac: &str) -> Vec<String> {
 
 // kubemacpool#8, kubemacpool#32
 #[test]
-fn a_changed_address_and_the_one_before_are_held_until_the_change_is_stored() {
+fn changed_and_old_address_are_held_until_stored() {
     let (stage, manager, vm) = start(WIDE, &["a", "b"]);
     let given = addresses(&vm);
     let [kept, old] = [0, 1].map(|index| given[index].as_str());
@@ -119,7 +119,7 @@ fn a_changed_address_and_the_one_before_are_held_until_the_change_is_stored() {
 
 // kubemacpool#33-35, kubemacpool#40
 #[test]
-fn interfaces_come_and_go_and_the_others_keep_their_addresses() {
+fn interface_changes_keep_other_addresses() {
     let (stage, manager, vm) = start(("02:00:00:00:00:10", "02:00:00:00:00:14"), &["a", "b", "c"]);
     let given = addresses(&vm);
     let [first, second, third] = [0, 1, 2].map(|index| given[index].as_str());
@@ -156,7 +156,7 @@ fn interfaces_come_and_go_and_the_others_keep_their_addresses() {
     let with_fifth = addresses(&exchanged);
     let fifth = with_fifth[1].as_str();
     assert_eq!(with_fifth, [first, fifth, fourth]);
-    // The one that goes is held until the change is seen, so it is not handed out by it.
+    // The removed address is held until the update is observed, so this update does not allocate it.
     assert!(![first, second, fourth, ""].contains(&fifth), "{with_fifth:?}");
     manager.wait_for_holders(second, &[]);
     wait_until_held(&manager, &exchanged);
@@ -167,7 +167,7 @@ fn interfaces_come_and_go_and_the_others_keep_their_addresses() {
 
 // kubemacpool#36, kubemacpool#37
 #[test]
-fn a_refused_update_leaves_the_virtual_machine_its_addresses() {
+fn refused_update_keeps_addresses() {
     let (stage, manager, vm) = start(("02:00:00:00:00:10", "02:00:00:00:00:11"), &["a", "b"]);
     for (names, text) in [
         (
@@ -189,7 +189,7 @@ fn a_refused_update_leaves_the_virtual_machine_its_addresses() {
             Some(_) => Err("one is".to_owned()),
         });
     }
-    // Neither address was given up, so that none is left for others.
+    // Both addresses are still held, so none is free.
     let other = machine("other", &[Nic::multus("net")]);
     assert_eq!(
         stage.refused(Kind::Machine, "vms", &other),
@@ -202,7 +202,7 @@ fn a_refused_update_leaves_the_virtual_machine_its_addresses() {
 
 // kubemacpool#39
 #[test]
-fn one_that_the_pool_never_saw_keeps_what_its_old_object_has() {
+fn unseen_machine_keeps_addresses_of_old_object() {
     let stage = Stage::start();
     stage.namespace("vms", &[(MACHINES_WEBHOOK, "ignore")]);
     let hold = Hold::watches_of("virtualmachines");
@@ -210,10 +210,10 @@ fn one_that_the_pool_never_saw_keeps_what_its_old_object_has() {
     let given = "0a:00:00:00:00:01";
     let before = machine("vm", &[Nic::multus("a"), Nic::multus("b").with(given)]);
     let before = stage.create(Kind::Machine, "vms", &before);
-    assert_eq!(addresses(&before), ["", given], "nobody was asked");
+    assert_eq!(addresses(&before), ["", given], "the webhook was not called");
     stage.label("vms", MACHINES_WEBHOOK, None);
     let probe = machine("probe", &[Nic::masquerade("default")]);
-    stage.wait_until_asked(Kind::Machine, "vms", &probe, |answer| {
+    stage.wait_until_called(Kind::Machine, "vms", &probe, |answer| {
         answer.status.is_success() && addresses(&answer.object) != [""]
     });
 

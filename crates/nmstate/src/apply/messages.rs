@@ -1,17 +1,17 @@
-//! What conditions say about changes (nmstate §2.4, §5.6).
+//! Messages about changes, for conditions (nmstate §2.4, §5.6).
 
 use crate::engine;
 use crate::probes::Failed;
 
-/// Logged when a document asks for nothing.
+/// Log line about an empty document.
 pub(super) const EMPTY: &str = "Ignoring empty desired state";
-/// The host is as it should be.
+/// The host has the desired state.
 pub(super) const SUCCESS: &str = "successfully reconciled";
-/// The same where nothing keeps it.
+/// The same without persistence.
 pub(super) const NOT_PERSISTENT: &str =
     "successfully reconciled, until the host restarts: without NetworkManager nothing is persistent";
 
-/// A change cut the host off. The cause comes first; the established text, which clients look for, after it.
+/// A change cut the host off. The cause comes first; upstream's text, which clients search for, follows.
 pub(super) fn rolled_back(why: &Failed) -> String {
     let Failed { probe, cause, .. } = why;
     format!(
@@ -20,15 +20,15 @@ pub(super) fn rolled_back(why: &Failed) -> String {
     )
 }
 
-/// The document was replaced by another one, or is not wanted any more.
+/// A newer revision replaced the document.
 pub(super) const SUPERSEDED: &str = "rolling back desired state configuration: it is not wanted any more";
 
-/// And it could not be undone.
+/// Appended if the roll-back failed.
 pub(super) fn not_rolled_back(error: &engine::Error) -> String {
     format!("; the configuration could not be rolled back, manual intervention needed: {error}")
 }
 
-/// And undoing it did not bring the host back.
+/// Appended if the host still fails a probe after the roll-back.
 pub(super) fn not_settled(still: &Failed) -> String {
     let Failed { probe, cause, .. } = still;
     format!("; rolled back, but probe '{probe}' still fails: {cause}")

@@ -1,4 +1,4 @@
-//! The order of things on every path, on an engine that is asked.
+//! The order of calls on every path, with a fake engine.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +11,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use super::*;
 use crate::engine::Request;
 
-/// What a host does when it is asked.
+/// A fake host.
 #[derive(Clone, Default)]
 struct Host {
-    asked: Arc<Mutex<Vec<&'static str>>>,
+    calls: Arc<Mutex<Vec<&'static str>>>,
     /// Requests that fail, by name.
     fails: Vec<&'static str>,
     /// Whether there is something to roll back.
@@ -35,7 +35,7 @@ impl Host {
     }
 
     fn outcome(&self, what: &'static str) -> Result<(), engine::Error> {
-        self.asked.lock().unwrap().push(what);
+        self.calls.lock().unwrap().push(what);
         if self.fails.contains(&what) {
             return Err(Self::error(what));
         }
@@ -43,7 +43,7 @@ impl Host {
     }
 
     fn engine(&self) -> Engine {
-        let (engine, mut requests) = Engine::asked();
+        let (engine, mut requests) = Engine::channel();
         let host = self.clone();
         tokio::spawn(async move {
             while let Some(request) = requests.recv().await {
@@ -78,8 +78,8 @@ impl Host {
         engine
     }
 
-    fn asked(&self) -> Vec<&'static str> {
-        self.asked.lock().unwrap().clone()
+    fn calls(&self) -> Vec<&'static str> {
+        self.calls.lock().unwrap().clone()
     }
 
     fn reads(&self) -> u32 {
@@ -147,19 +147,19 @@ fn desired() -> Value {
 
 // nmstate#48
 #[tokio::test(start_paused = true)]
-async fn a_host_without_gateway_and_name_servers_is_not_asked_for_them() {
+async fn apply_without_gateway_and_name_servers_skips_their_probes() {
     let host = Host::default();
     let pipeline = pipeline(&host, server(healthy));
     assert_eq!(
         pipeline.apply(&desired()).await,
         Ok("successfully reconciled".to_owned())
     );
-    assert_eq!(host.asked(), ["rollback", "apply", "commit"]);
+    assert_eq!(host.calls(), ["rollback", "apply", "commit"]);
 }
 
 // nmstate#119
 #[tokio::test(start_paused = true)]
-async fn an_application_reads_the_host_once_to_choose_its_probes() {
+async fn probe_selection_reads_the_host_once() {
     let host = Host::default();
     let pipeline = pipeline(&host, server(healthy));
     // The first one waits for what may come.
@@ -173,7 +173,7 @@ async fn an_application_reads_the_host_once_to_choose_its_probes() {
 
 // nmstate#51
 #[tokio::test]
-async fn an_empty_document_touches_nothing() {
+async fn empty_document_changes_nothing() {
     let host = Host::default();
     let pipeline = pipeline(&host, server(silent));
     for empty in [Value::Null, json!({})] {
@@ -182,12 +182,12 @@ async fn an_empty_document_touches_nothing() {
             Ok("successfully reconciled".to_owned())
         );
     }
-    assert_eq!(host.asked(), [] as [&str; 0]);
+    assert_eq!(host.calls(), [] as [&str; 0]);
 }
 
 // nmstate#44
 #[tokio::test]
-async fn what_somebody_left_pending_is_rolled_back_first() {
+async fn uncommitted_change_is_rolled_back_before_the_next_one() {
     let host = Host::default();
     *host.pending.lock().unwrap() = true;
     let settings = Settings {
@@ -196,30 +196,30 @@ async fn what_somebody_left_pending_is_rolled_back_first() {
     };
     let pipeline = Pipeline::new(host.engine(), server(silent), "node01".to_owned(), settings);
     assert!(pipeline.apply(&desired()).await.is_ok());
-    assert_eq!(host.asked(), ["rollback", "apply", "commit"]);
+    assert_eq!(host.calls(), ["rollback", "apply", "commit"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_fails_is_told_and_not_probed() {
+async fn failed_change_is_reported_and_not_probed() {
     let host = Host {
         fails: vec!["apply"],
         ..Host::default()
     };
     let failure = failure(&host, server(healthy)).await;
     assert_eq!((failure.text.as_str(), failure.retry), ("apply failed", true));
-    assert_eq!(host.asked(), ["rollback", "apply"]);
+    assert_eq!(host.calls(), ["rollback", "apply"]);
 }
 
 // nmstate#49
 #[tokio::test(start_paused = true)]
-async fn a_host_that_lost_the_api_server_is_rolled_back_within_the_time_of_a_probe() {
+async fn lost_api_server_is_rolled_back_within_the_timeout_of_one_probe() {
     let host = Host::default();
     let started = tokio::time::Instant::now();
     let failure = failure(&host, server(silent)).await;
     let still = "; rolled back, but probe 'api-server' still fails: API server: no answer (for 120 s)";
     assert_eq!(failure.text, format!("{LOST}{still}"));
     assert!(failure.retry);
-    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+    assert_eq!(host.calls(), ["rollback", "apply", "rollback"]);
     // The choice of probes, the probes after the change, and those after it was undone.
     assert!(
         started.elapsed() <= Duration::from_secs(10 + 120 + 120 + 5),
@@ -247,17 +247,17 @@ fn cut_off_by_changes(host: &Host) -> Client {
 
 // nmstate#101
 #[tokio::test(start_paused = true)]
-async fn a_change_that_lost_the_api_server_is_not_tried_again() {
+async fn change_that_lost_the_api_server_is_not_retried() {
     let host = Host::default();
     let failure = failure(&host, cut_off_by_changes(&host)).await;
     assert_eq!(failure.text, LOST);
     assert!(!failure.retry, "it would cut the host off again");
-    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+    assert_eq!(host.calls(), ["rollback", "apply", "rollback"]);
 }
 
 // nmstate#102
 #[tokio::test(start_paused = true)]
-async fn a_change_that_is_not_wanted_any_more_is_rolled_back_at_once() {
+async fn superseded_change_is_rolled_back_at_once() {
     let host = Host::default();
     let started = tokio::time::Instant::now();
     let superseded = tokio::time::sleep(Duration::from_secs(30));
@@ -269,7 +269,7 @@ async fn a_change_that_is_not_wanted_any_more_is_rolled_back_at_once() {
         failure.text,
         "rolling back desired state configuration: it is not wanted any more"
     );
-    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+    assert_eq!(host.calls(), ["rollback", "apply", "rollback"]);
     assert!(
         started.elapsed() < Duration::from_secs(31),
         "{:?}",
@@ -283,7 +283,7 @@ async fn a_change_that_is_not_wanted_any_more_is_rolled_back_at_once() {
         .apply_until(&desired(), superseded)
         .await;
     assert!(given_up.is_err());
-    assert_eq!(host.asked(), ["rollback"]);
+    assert_eq!(host.calls(), ["rollback"]);
 }
 
 /// A healthy API server that keeps connections open, and how many connections and requests there were.
@@ -323,11 +323,11 @@ async fn listening() -> (kube::Config, Arc<Mutex<(usize, usize)>>) {
 
 // nmstate#49: what was connected before the change proves nothing.
 #[tokio::test]
-async fn probes_ask_the_api_server_over_connections_of_their_own() {
+async fn api_server_probe_uses_a_new_connection() {
     let (config, counts) = listening().await;
     let host = Host::default();
     let settings = Settings {
-        selection: Duration::ZERO,
+        selection_timeout: Duration::ZERO,
         cluster: Some(config),
         ..Settings::default()
     };
@@ -340,7 +340,7 @@ async fn probes_ask_the_api_server_over_connections_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_no_longer_ready_is_rolled_back() {
+async fn node_that_becomes_not_ready_is_rolled_back() {
     let host = Host::default();
     let failure = failure(&host, server(not_ready)).await;
     assert!(
@@ -350,11 +350,11 @@ async fn a_node_that_is_no_longer_ready_is_rolled_back() {
         ),
         "{failure}"
     );
-    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+    assert_eq!(host.calls(), ["rollback", "apply", "rollback"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_cannot_be_undone_says_so() {
+async fn failed_rollback_is_reported() {
     let host = Host {
         fails: vec!["rollback"],
         ..Host::default()
@@ -370,18 +370,18 @@ async fn a_change_that_cannot_be_undone_says_so() {
 
 // nmstate#50
 #[tokio::test(start_paused = true)]
-async fn commit_that_fails_is_reported_and_its_rollback_left_to_the_engine() {
+async fn failed_commit_is_reported_and_its_rollback_left_to_the_engine() {
     let host = Host {
         fails: vec!["commit"],
         ..Host::default()
     };
     let failure = failure(&host, server(healthy)).await;
     assert_eq!(failure.text, "commit failed");
-    assert_eq!(host.asked(), ["rollback", "apply", "commit"]);
+    assert_eq!(host.calls(), ["rollback", "apply", "commit"]);
 }
 
 #[tokio::test]
-async fn only_one_change_is_under_way_at_a_time() {
+async fn pipeline_runs_one_change_at_a_time() {
     let host = Host::default();
     let settings = Settings {
         probes: false,
@@ -392,13 +392,13 @@ async fn only_one_change_is_under_way_at_a_time() {
     let (first, second) = tokio::join!(pipeline.apply(&desired), pipeline.apply(&desired));
     assert!(first.is_ok() && second.is_ok());
     assert_eq!(
-        host.asked(),
+        host.calls(),
         ["rollback", "apply", "commit", "rollback", "apply", "commit"]
     );
 }
 
 #[tokio::test]
-async fn without_network_manager_the_success_does_not_claim_to_last() {
+async fn success_without_network_manager_is_not_persistent() {
     let host = Host::default();
     let settings = Settings {
         probes: false,

@@ -1,4 +1,4 @@
-//! Changes that `NetworkManager` tells about: configurations, name servers, LLDP neighbours.
+//! Events of NetworkManager: configurations, name servers, LLDP neighbours.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -7,13 +7,13 @@ use futures::{Stream, StreamExt as _};
 use zbus::zvariant::Value;
 use zbus::{Connection, MatchRule, Message, MessageStream, connection};
 
-/// The service.
+/// NetworkManager's name on the bus.
 const NETWORK_MANAGER: &str = "org.freedesktop.NetworkManager";
-/// The bus itself, which tells when the service comes and goes.
+/// Interface and signal of the bus about changed owners of names.
 const BUS: (&str, &str) = ("org.freedesktop.DBus", "NameOwnerChanged");
-/// The signal that names an interface first, whose properties changed.
+/// Signal about changed properties; its first argument is their interface.
 const PROPERTIES_CHANGED: &str = "PropertiesChanged";
-/// Interfaces whose properties change all the time, and are in no report.
+/// Interfaces whose properties change frequently and are not reported.
 const NOISY: [&str; 5] = [
     "org.freedesktop.NetworkManager.AccessPoint",
     "org.freedesktop.NetworkManager.Checkpoint",
@@ -22,17 +22,17 @@ const NOISY: [&str; 5] = [
     "org.freedesktop.NetworkManager.WifiP2PPeer",
 ];
 
-/// The bus with `NetworkManager` on it.
+/// A connection to the bus of NetworkManager.
 pub struct Bus {
     signals: Pin<Box<dyn Stream<Item = zbus::Result<Message>> + Send>>,
 }
 
-/// News from the bus.
+/// An event of the bus.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum News {
+pub enum Event {
     /// Something may have changed.
     Changed,
-    /// `NetworkManager` began to run.
+    /// NetworkManager started.
     Started,
 }
 
@@ -42,10 +42,10 @@ pub enum News {
 pub(super) struct Ended;
 
 impl Bus {
-    /// Begins to listen on the bus at this address; on the system's where none is given.
+    /// Connects to the bus at this address, or to the system bus.
     ///
     /// # Errors
-    /// When there is no bus, or it refuses. That `NetworkManager` is not there is no error.
+    /// If there is no bus, or it refuses. NetworkManager need not run.
     pub async fn open(address: Option<&str>) -> zbus::Result<Self> {
         let connection = match address {
             Some(address) => connection::Builder::address(address)?.build().await?,
@@ -70,24 +70,24 @@ impl Bus {
         })
     }
 
-    /// Waits until something changed.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// When the connection ended.
-    pub async fn changed(&mut self) -> anyhow::Result<News> {
+    /// If the connection ends.
+    pub async fn changed(&mut self) -> anyhow::Result<Event> {
         loop {
             let message = self.signals.next().await.ok_or(Ended)??;
             if is_start(&message) {
-                return Ok(News::Started);
+                return Ok(Event::Started);
             }
             if is_change(&message) {
-                return Ok(News::Changed);
+                return Ok(Event::Changed);
             }
         }
     }
 }
 
-/// Whether a signal tells that `NetworkManager` has its name on the bus now.
+/// Whether a signal reports that NetworkManager acquired its name.
 fn is_start(message: &Message) -> bool {
     let header = message.header();
     let (interface, member) = BUS;
@@ -97,12 +97,12 @@ fn is_start(message: &Message) -> bool {
         return false;
     }
     let body = message.body();
-    // Name, owner before, owner now.
-    let told = body.deserialize::<(&str, &str, &str)>();
-    told.is_ok_and(|(name, _, now)| name == NETWORK_MANAGER && !now.is_empty())
+    // Name, old owner, new owner.
+    let change = body.deserialize::<(&str, &str, &str)>();
+    change.is_ok_and(|(name, _, now)| name == NETWORK_MANAGER && !now.is_empty())
 }
 
-/// Whether a signal tells of something that reports have.
+/// Whether a signal concerns something that reports include.
 fn is_change(message: &Message) -> bool {
     let header = message.header();
     let interface = header.interface().map(|name| name.as_str().to_owned());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_all_the_time_is_left_out() {
+    fn noisy_signals_are_ignored() {
         assert!(!is_change(&properties(
             "org.freedesktop.NetworkManager.Device.Statistics"
         )));
@@ -156,7 +156,7 @@ mod tests {
 
     // nmstate#112
     #[test]
-    fn a_new_owner_of_the_name_is_a_start_and_its_loss_is_none() {
+    fn new_owner_of_the_name_is_a_start() {
         let owners = |before: &str, now: &str| {
             let (interface, member) = BUS;
             Message::signal("/org/freedesktop/DBus", interface, member)

@@ -1,4 +1,4 @@
-//! Changes that the kernel tells about.
+//! Events of the kernel.
 
 use std::io;
 
@@ -11,13 +11,13 @@ use tokio::io::unix::AsyncFd;
 const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
 /// `RTM_NEWROUTE` and `RTM_DELROUTE`.
 const ROUTE: [u16; 2] = [24, 25];
-/// Where in a route's message its flags begin, and the flag of routes that are made for one destination as it is used.
+/// Position of the flags in a route message, and the flag of routes that the kernel caches per destination.
 const FLAGS: std::ops::Range<usize> = 8..12;
 const CLONED: u32 = 0x200;
-/// A datagram holds one event, and an event describes one object.
+/// Each datagram holds one event about one object.
 const DATAGRAM: usize = 32 * 1024;
 
-/// A socket that the kernel sends events to.
+/// An rtnetlink socket with event subscriptions.
 #[derive(Debug)]
 pub struct Kernel {
     socket: AsyncFd<Socket>,
@@ -25,10 +25,10 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Begins to listen in the network namespace of the calling thread. Needs a running tokio runtime.
+    /// Subscribes in the network namespace of the calling thread. Needs a running tokio runtime.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind(&SocketAddr::new(0, 0))?;
@@ -47,10 +47,10 @@ impl Kernel {
         })
     }
 
-    /// Waits until something changed.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// When the socket fails.
+    /// If the socket fails.
     pub async fn changed(&mut self) -> io::Result<()> {
         loop {
             let mut ready = self.socket.readable_mut().await?;
@@ -61,7 +61,7 @@ impl Kernel {
                     Ok(_) => changed |= is_change(&self.datagram),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // Events were dropped because nobody read them in time.
+                    // The kernel dropped events because the buffer was full.
                     Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => changed = true,
                     Err(error) => return Err(error),
                 }
@@ -74,7 +74,7 @@ impl Kernel {
     }
 }
 
-/// Whether a datagram tells of something that reports have.
+/// Whether a datagram concerns something that reports include.
 fn is_change(datagram: &[u8]) -> bool {
     let Ok(message) = NetlinkBuffer::new_checked(datagram) else {
         return true;

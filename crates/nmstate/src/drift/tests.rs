@@ -1,4 +1,4 @@
-//! Drift on an engine and an API server that are asked.
+//! Drift with a fake engine and API server.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -88,7 +88,7 @@ impl World {
     }
 
     fn drift(&self) -> Drift {
-        let (engine, mut requests) = Engine::asked();
+        let (engine, mut requests) = Engine::channel();
         let world = self.clone();
         tokio::spawn(async move {
             while let Some(request) = requests.recv().await {
@@ -106,7 +106,7 @@ impl World {
                         };
                         drop(back.send(if world.fails { Err(error) } else { Ok(()) }));
                     }
-                    Request::Commit(back) | Request::Rollback(back) | Request::Leave(back) => {
+                    Request::Commit(back) | Request::Rollback(back) | Request::Close(back) => {
                         drop(back.send(Ok(())));
                     }
                     other => panic!("not expected: {other:?}"),
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Status, reason and message of the aspect.
-    fn told(&self) -> Option<(String, String, String)> {
+    fn condition(&self) -> Option<(String, String, String)> {
         let enactment = self.enactment.lock().unwrap();
         let conditions = enactment["status"]["conditions"].as_array().unwrap();
         let drifted = conditions
@@ -142,7 +142,7 @@ impl World {
     }
 }
 
-fn told(status: &str, reason: &str, message: &str) -> (String, String, String) {
+fn expected(status: &str, reason: &str, message: &str) -> (String, String, String) {
     (status.to_owned(), reason.to_owned(), message.to_owned())
 }
 
@@ -151,7 +151,7 @@ fn bridge() -> Value {
 }
 
 #[test]
-fn a_condition_that_nobody_understands_hides_no_other() {
+fn malformed_condition_hides_no_other() {
     let mut enactment = enactment();
     let conditions = enactment["status"]["conditions"].as_array_mut().unwrap();
     conditions.insert(0, json!({"type": 3}));
@@ -167,84 +167,84 @@ fn a_condition_that_nobody_understands_hides_no_other() {
 }
 
 #[tokio::test]
-async fn a_host_that_did_not_drift_costs_no_write() {
+async fn host_without_drift_causes_no_write() {
     let world = World::new(&[], false);
     let mut drift = world.drift();
     for _ in 0..3 {
-        drift.look().await.unwrap();
+        drift.check().await.unwrap();
     }
     assert_eq!(
-        (world.told(), *world.writes.lock().unwrap(), world.applied()),
+        (world.condition(), *world.writes.lock().unwrap(), world.applied()),
         (None, 0, 0)
     );
 }
 
 #[tokio::test]
-async fn a_host_that_drifted_is_repaired_and_that_is_told() {
+async fn drift_is_repaired_and_reported() {
     let world = World::new(&[bridge()], false);
     let mut drift = world.drift();
-    drift.look().await.unwrap();
+    drift.check().await.unwrap();
     assert_eq!(world.applied(), 1);
-    let repaired = told(
+    let repaired = expected(
         "False",
         "Repaired",
         "the host differed and was repaired: interfaces br1",
     );
-    assert_eq!(world.told().as_ref(), Some(&repaired));
+    assert_eq!(world.condition().as_ref(), Some(&repaired));
     assert_eq!(world.enactment.lock().unwrap()["status"]["other"], "kept");
     let writes = *world.writes.lock().unwrap();
-    drift.look().await.unwrap();
+    drift.check().await.unwrap();
     assert_eq!(
-        (world.told(), *world.writes.lock().unwrap()),
+        (world.condition(), *world.writes.lock().unwrap()),
         (Some(repaired), writes)
     );
 }
 
 #[tokio::test]
-async fn what_comes_back_is_told_and_left() {
+async fn drift_that_comes_back_is_reported_and_not_repaired() {
     let world = World::new(&[bridge(), bridge(), bridge(), json!({}), bridge()], false);
     let mut drift = world.drift();
     for _ in 0..3 {
-        drift.look().await.unwrap();
+        drift.check().await.unwrap();
     }
     assert_eq!(world.applied(), 1);
     let back = "the host differs again after it was repaired: interfaces br1";
-    assert_eq!(world.told(), Some(told("True", "ComesBack", back)));
-    drift.look().await.unwrap();
-    assert_eq!(world.told(), Some(told("False", "InSync", "")));
-    drift.look().await.unwrap();
+    assert_eq!(world.condition(), Some(expected("True", "ComesBack", back)));
+    drift.check().await.unwrap();
+    assert_eq!(world.condition(), Some(expected("False", "InSync", "")));
+    drift.check().await.unwrap();
     assert_eq!(world.applied(), 2);
 }
 
 #[tokio::test]
-async fn a_repair_that_fails_is_told_and_tried_again() {
+async fn failed_repair_is_reported_and_retried() {
     let world = World::new(&[bridge(), bridge()], true);
     let mut drift = world.drift();
     for times in 1..=2 {
-        drift.look().await.unwrap();
+        drift.check().await.unwrap();
         assert_eq!(world.applied(), times);
     }
     let text = "the host differs: interfaces br1; it could not be repaired: no such device";
-    assert_eq!(world.told(), Some(told("True", "RepairFailed", text)));
+    assert_eq!(world.condition(), Some(expected("True", "RepairFailed", text)));
 }
 
 #[tokio::test]
-async fn a_document_whose_secrets_are_hidden_is_left() {
+async fn enactment_with_hidden_secrets_is_not_compared() {
     let world = World::new(&[bridge()], false);
     let macsec = json!({"interfaces": [{"name": "macsec0", "macsec": {"mka-cak": crate::secrets::HIDDEN}}]});
     world.enactment.lock().unwrap()["status"]["desiredState"] = macsec;
     let mut drift = world.drift();
     for _ in 0..2 {
-        drift.look().await.unwrap();
+        drift.check().await.unwrap();
     }
-    let text = "not compared: the document has secrets, which the enactment does not hold";
-    assert_eq!(world.told(), Some(told("Unknown", "HasSecrets", text)));
+    let text = "not compared: the desired state has secrets, which the enactment does not hold";
+    assert_eq!(world.condition(), Some(expected("Unknown", "HasSecrets", text)));
     assert_eq!((world.applied(), *world.writes.lock().unwrap()), (0, 1));
     assert_eq!(world.differences.lock().unwrap().len(), 1, "it was compared");
 }
 
 #[tokio::test]
-async fn nothing_old_is_applied_over_something_new() {
+async fn drift_never_applies_an_old_state_over_a_new_one() {
     let world = World::new(&[bridge()], false);
     let drift = world.drift();
     let object: DynamicObject = serde_json::from_value(enactment()).unwrap();
@@ -259,14 +259,14 @@ async fn nothing_old_is_applied_over_something_new() {
         None
     );
     drift
-        .tell(&one, Status::True, reason::DIFFERS, "x")
+        .report(&one, Status::True, reason::DIFFERS, "x")
         .await
         .unwrap();
-    assert_eq!((world.applied(), world.told()), (0, None));
+    assert_eq!((world.applied(), world.condition()), (0, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_api_server_does_not_hold_up_other_changes() {
+async fn silent_api_server_does_not_block_other_changes() {
     let world = World::new(&[], false);
     let silent = tower::service_fn(|_: HttpRequest<Body>| {
         std::future::pending::<Result<Response<Body>, Infallible>>()
@@ -282,13 +282,13 @@ async fn a_silent_api_server_does_not_hold_up_other_changes() {
         .apply_if(&one.desired, drift.is_current(&one))
         .await;
     assert_eq!(applied, None);
-    assert_eq!(began.elapsed().as_secs(), ask::PATIENCE.as_secs());
-    let text = drift.look().await.unwrap_err().to_string();
+    assert_eq!(began.elapsed().as_secs(), requests::TIMEOUT.as_secs());
+    let text = drift.check().await.unwrap_err().to_string();
     assert_eq!(text, "no answer from the API server within 15 s");
 }
 
 #[test]
-fn only_what_was_applied_is_compared() {
+fn only_applied_enactments_are_compared() {
     let applied = |change: &dyn Fn(&mut Value)| {
         let mut object = enactment();
         change(&mut object["status"]);

@@ -1,7 +1,7 @@
-//! Finds the cause of a failed change in this host's kernel. The library compares the host with the document afterwards,
-//! and only says that an interface is missing.
+//! Finds the cause of a failed change in this host's kernel: the library compares the host with the document
+//! afterwards, and its error only says that an interface is missing.
 //!
-//! The kernel is asked by making such interfaces in a network namespace that nobody else sees.
+//! The kernel is probed: this module creates such interfaces in a network namespace of its own.
 
 use std::thread;
 
@@ -12,8 +12,7 @@ use serde_json::Value;
 
 use super::{Error, INVALID, MALFORMED, NOT_IMPLEMENTED, NOT_SUPPORTED, POLICY_ERROR};
 
-/// Types of interfaces that a driver of the kernel makes, each with the kernel's name for it and the driver's
-/// configuration symbol.
+/// Interface types that need a driver: the type, the kernel's name of it, and the driver's configuration symbol.
 const DRIVERS: [(&str, &str, &str); 11] = [
     ("bond", "bond", "CONFIG_BONDING"),
     ("dummy", "dummy", "CONFIG_DUMMY"),
@@ -27,42 +26,42 @@ const DRIVERS: [(&str, &str, &str); 11] = [
     ("vrf", "vrf", "CONFIG_NET_VRF"),
     ("vxlan", "vxlan", "CONFIG_VXLAN"),
 ];
-/// Kinds of errors that name their cause: the document.
+/// Kinds of errors whose cause is the document.
 const CLEAR: [&str; 5] = [MALFORMED, INVALID, POLICY_ERROR, NOT_IMPLEMENTED, NOT_SUPPORTED];
 
-/// A feature of the kernel that an interface needs.
+/// A kernel feature that an interface needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Need {
-    /// Its driver.
+    /// The driver of its type.
     Driver {
         kind: &'static str,
         symbol: &'static str,
     },
-    /// Bridges that filter by VLAN.
+    /// VLAN filtering of bridges.
     VlanFiltering,
 }
 
-/// The cause of an error, if it is that the kernel lacks something that the document needs.
+/// The missing kernel feature that caused an error, if that is the cause.
 pub(super) fn of(error: &Error, desired: &Value) -> Option<String> {
     if CLEAR.contains(&error.kind.as_str()) {
         return None;
     }
     let needs = needs(desired);
-    let asked: Vec<Need> = needs.iter().map(|(_, need)| *need).collect();
-    if asked.is_empty() {
+    let unchecked: Vec<Need> = needs.iter().map(|(_, need)| *need).collect();
+    if unchecked.is_empty() {
         return None;
     }
     let answered = thread::Builder::new()
         .name("kernel-probe".to_owned())
-        .spawn(move || missing(&asked));
-    // A kernel that can't be asked leaves the error as it is.
+        .spawn(move || missing(&unchecked));
+    // Without an answer of the kernel, the error stays as it is.
     let missing = answered.ok()?.join().ok()?.ok()?;
     let found = needs.iter().zip(missing);
     let mut found = found.filter_map(|((interface, _), missing)| Some((*interface, missing?)));
     found.next().map(|(interface, missing)| text(interface, missing))
 }
 
-/// The kernel's features that a document needs, each once, with the first interface that needs it.
+/// Kernel features that a document needs, each once, with the first interface that needs it.
 fn needs(desired: &Value) -> Vec<(&str, Need)> {
     let mut found: Vec<(&str, Need)> = Vec::new();
     let interfaces = desired["interfaces"].as_array().into_iter().flatten();
@@ -80,7 +79,7 @@ fn needs(desired: &Value) -> Vec<(&str, Need)> {
     found
 }
 
-/// Whether an interface is to be there; one about which nothing is said is.
+/// Whether an interface shall exist; without `state` it shall.
 fn is_up(interface: &Value) -> bool {
     let state = &interface["state"];
     state.is_null() || state == "up"
@@ -94,7 +93,7 @@ fn filters_vlans(interface: &Value) -> bool {
     interface["type"] == "linux-bridge" && ports.any(has_vlans)
 }
 
-/// The features that the kernel lacks, need by need. Call it on a thread of its own: it moves the thread into another
+/// The features that the kernel lacks, for each need. Run it on a thread of its own: it moves the thread into a new
 /// network namespace.
 fn missing(needs: &[Need]) -> linux::Result<Vec<Option<Feature>>> {
     netns::unshare_network()?;
@@ -156,14 +155,14 @@ mod tests {
 
     // nmstate#110
     #[test]
-    fn a_mistake_in_the_document_is_its_own_cause() {
+    fn cause_of_an_invalid_document_is_not_the_kernel() {
         let desired = json!({ "interfaces": [{ "name": "none0", "type": "bond", "state": "up" }] });
         assert_eq!(of(&Error::new(INVALID, "no such mode"), &desired), None);
     }
 
     // nmstate#110
     #[test]
-    fn the_cause_names_interface_feature_and_a_way_out() {
+    fn cause_names_interface_feature_and_remedy() {
         assert_eq!(
             text("bond1", Feature::Driver("CONFIG_BONDING")),
             "interface bond1 cannot be made: the kernel lacks CONFIG_BONDING"

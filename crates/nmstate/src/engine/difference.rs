@@ -1,53 +1,55 @@
-//! What a document asks for and the host does not have. The library compares documents as they are written: a route
-//! without a table, or a port without its defaults, differs for it from the very same one on the host. Here what the
-//! host has is taken out.
+//! The part of a desired state that the host lacks. The library compares documents as they are written: to it, a route
+//! without a table, or a port without its defaults, differs from the same one on the host. This module removes such
+//! differences.
 
 use serde_json::{Map, Value};
 
 use crate::routes::MAIN_TABLE;
 
-/// Members by which an interface is known: kept with whatever else differs.
+/// Members that identify an interface; they are kept with each difference.
 const IDENTITY: [&str; 3] = ["name", "type", "state"];
-/// Types of interfaces that the library tells apart by name and type, all others by name alone: a bridge of Open vSwitch
-/// may have the name of one of its interfaces.
+/// Interface types that the library identifies by name and type, and all others by name alone: an Open vSwitch bridge
+/// may share its name with one of its interfaces.
 const USER_SPACE: [&str; 2] = ["ovs-bridge", "ipsec"];
 
-/// What of a difference the host, which is `now`, really lacks. Empty sections are left out.
-pub(super) fn left(difference: &Value, now: &Value) -> Value {
+/// The part of a difference that the host with the state `now` lacks. Empty sections are left out.
+pub(super) fn remaining(difference: &Value, now: &Value) -> Value {
     let mut lacking = Map::new();
-    for (section, wish) in difference.as_object().into_iter().flatten() {
-        let there = &now[section];
-        let lack = match section.as_str() {
-            "interfaces" => interfaces(wish, there),
-            "routes" | "route-rules" => entries(wish, there),
-            // Nothing at all is a wish as well.
-            "dns-resolver" if is_nothing(&wish["config"]) => {
-                (!is_nothing(&there["config"])).then(|| wish.clone())
+    for (section, desired) in difference.as_object().into_iter().flatten() {
+        let current = &now[section];
+        let missing = match section.as_str() {
+            "interfaces" => interfaces(desired, current),
+            "routes" | "route-rules" => entries(desired, current),
+            // An empty section is a desired state as well.
+            "dns-resolver" if is_nothing(&desired["config"]) => {
+                (!is_nothing(&current["config"])).then(|| desired.clone())
             }
-            _ if has(there, wish) => None,
-            _ => Some(wish.clone()),
+            _ if has(current, desired) => None,
+            _ => Some(desired.clone()),
         };
-        if let Some(lack) = lack {
-            lacking.insert(section.clone(), lack);
+        if let Some(missing) = missing {
+            lacking.insert(section.clone(), missing);
         }
     }
     Value::Object(lacking)
 }
 
-fn interfaces(wishes: &Value, there: &Value) -> Option<Value> {
-    let lacking: Vec<Value> = list(wishes).filter_map(|wish| interface(wish, there)).collect();
+fn interfaces(desired: &Value, current: &Value) -> Option<Value> {
+    let lacking: Vec<Value> = list(desired)
+        .filter_map(|entry| interface(entry, current))
+        .collect();
     (!lacking.is_empty()).then_some(Value::Array(lacking))
 }
 
-fn interface(wish: &Value, there: &Value) -> Option<Value> {
-    let now = list(there).find(|now| is_same(wish, now));
-    if wish["state"] == "absent" {
-        return now.map(|_| wish.clone());
+fn interface(desired: &Value, current: &Value) -> Option<Value> {
+    let now = list(current).find(|now| is_same(desired, now));
+    if desired["state"] == "absent" {
+        return now.map(|_| desired.clone());
     }
     let Some(now) = now else {
-        return Some(wish.clone());
+        return Some(desired.clone());
     };
-    let members = wish.as_object()?;
+    let members = desired.as_object()?;
     let lacks = |key: &String, value: &Value| match key.as_str() {
         "name" => false,
         "type" => !is_type(value, &now["type"]),
@@ -67,29 +69,29 @@ fn interface(wish: &Value, there: &Value) -> Option<Value> {
     Some(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
-/// Whether both are the same interface, as the library tells them apart.
-fn is_same(wish: &Value, now: &Value) -> bool {
-    let (wished, there) = (&wish["type"], &now["type"]);
+/// Whether both are the same interface to the library.
+fn is_same(desired: &Value, now: &Value) -> bool {
+    let (desired_type, current_type) = (&desired["type"], &now["type"]);
     let is_in_user_space = |kind: &Value| USER_SPACE.iter().any(|known| *kind == *known);
-    let may_be = wished.is_null()
-        || *wished == "unknown"
-        || wished == there
-        || !(is_in_user_space(wished) || is_in_user_space(there));
-    wish["name"] == now["name"] && may_be
+    let may_be = desired_type.is_null()
+        || *desired_type == "unknown"
+        || desired_type == current_type
+        || !(is_in_user_space(desired_type) || is_in_user_space(current_type));
+    desired["name"] == now["name"] && may_be
 }
 
-/// One end of a pair may be called either.
-fn is_type(wish: &Value, now: &Value) -> bool {
+/// Whether two types are equal. An end of a veth pair may have either type.
+fn is_type(desired: &Value, now: &Value) -> bool {
     let pair = |kind: &Value| *kind == "ethernet" || *kind == "veth";
-    wish == now || (pair(wish) && pair(now))
+    desired == now || (pair(desired) && pair(now))
 }
 
-/// Routes or rules: those that are not there, and those that are to go and are there.
-fn entries(wishes: &Value, there: &Value) -> Option<Value> {
-    let lacking: Vec<Value> = list(&wishes["config"])
-        .filter(|wish| {
-            let found = list(&there["config"]).any(|now| is_entry(wish, now));
-            let is_absent = wish["state"] == "absent";
+/// Routes or rules that are missing, and absent ones that exist.
+fn entries(desired: &Value, current: &Value) -> Option<Value> {
+    let lacking: Vec<Value> = list(&desired["config"])
+        .filter(|entry| {
+            let found = list(&current["config"]).any(|now| is_entry(entry, now));
+            let is_absent = entry["state"] == "absent";
             found == is_absent
         })
         .cloned()
@@ -98,9 +100,9 @@ fn entries(wishes: &Value, there: &Value) -> Option<Value> {
         .then(|| Value::Object(Map::from_iter([("config".to_owned(), Value::Array(lacking))])))
 }
 
-/// Whether an entry is what is meant, by everything that is said of it.
-fn is_entry(wish: &Value, now: &Value) -> bool {
-    let members = wish.as_object().into_iter().flatten();
+/// Whether an entry has all members of the desired one.
+fn is_entry(desired: &Value, now: &Value) -> bool {
+    let members = desired.as_object().into_iter().flatten();
     members.filter(|(key, _)| *key != "state").all(|(key, value)| {
         if key == "table-id" && value.as_u64() == Some(0) {
             return now[key].as_u64().is_none_or(|table| table == MAIN_TABLE);
@@ -109,22 +111,22 @@ fn is_entry(wish: &Value, now: &Value) -> bool {
     })
 }
 
-/// Whether what is there is what is wished for. Lists are replaced as a whole, in any order; what is not there is
-/// `false`, and empty.
-fn has(now: &Value, wish: &Value) -> bool {
-    match wish {
+/// Whether the host has a desired value. Lists are compared as a whole, in any order; a missing value equals `false`
+/// and an empty list.
+fn has(now: &Value, desired: &Value) -> bool {
+    match desired {
         Value::Null => true,
         Value::Object(members) => members.iter().all(|(key, value)| has(&now[key], value)),
         Value::Array(items) => {
             list(now).count() == items.len() && items.iter().all(|item| list(now).any(|now| has(now, item)))
         }
         Value::Bool(false) => now.is_null() || *now == Value::Bool(false),
-        Value::String(wish) => now.as_str().is_some_and(|now| now.eq_ignore_ascii_case(wish)),
-        Value::Bool(_) | Value::Number(_) => now == wish,
+        Value::String(desired) => now.as_str().is_some_and(|now| now.eq_ignore_ascii_case(desired)),
+        Value::Bool(_) | Value::Number(_) => now == desired,
     }
 }
 
-/// Whether there is nothing in it but empty lists.
+/// Whether all members are empty lists.
 fn is_nothing(names: &Value) -> bool {
     let members = names.as_object().into_iter().flatten();
     members
@@ -178,8 +180,8 @@ mod tests {
         {"destination": "0.0.0.0/0", "next-hop-interface": "eth1", "state": "absent"}]}}))]
     #[case::names(json!({"dns-resolver": {"config": {"server": ["192.0.2.1"], "search": []}}}))]
     #[case::nothing(json!({"interfaces": []}))]
-    fn what_the_host_has_is_no_difference(#[case] difference: Value) {
-        assert_eq!(super::left(&difference, &now()), json!({}));
+    fn equal_state_is_no_difference(#[case] difference: Value) {
+        assert_eq!(super::remaining(&difference, &now()), json!({}));
     }
 
     #[rstest]
@@ -216,7 +218,7 @@ mod tests {
     #[case::no_names_at_all(
         json!({"dns-resolver": {"config": {}}}),
         json!({"dns-resolver": {"config": {}}}))]
-    fn what_the_host_lacks_is(#[case] difference: Value, #[case] expected: Value) {
-        assert_eq!(super::left(&difference, &now()), expected);
+    fn missing_state_is_a_difference(#[case] difference: Value, #[case] expected: Value) {
+        assert_eq!(super::remaining(&difference, &now()), expected);
     }
 }

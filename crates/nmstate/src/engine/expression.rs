@@ -1,37 +1,36 @@
-//! Mistakes in captures, told the same way whatever finds them: what is wrong, the expression, and a caret below the
-//! place (nmstate §6.1).
+//! Errors in captures, in one form whatever finds them: the error, the expression, and a caret below the position
+//! (nmstate §6.1).
 
 use serde_json::{Map, Value};
 
 use super::{Error, POLICY_ERROR};
 
-/// How the texts of such errors begin.
+/// Prefix of these errors.
 const BEGIN: &str = "PolicyError: ";
-/// What references to other captures begin with.
+/// Prefix of references to other captures.
 const CAPTURE: &str = "capture.";
-/// How the library begins to say that an expression is about something that it does not know.
+/// Prefix of the library's error about an unknown section of an expression.
 const UNKNOWN: &str = "Unsupported capture keyword '";
 
-/// The first reference to a capture that there is not.
+/// The error of the first reference to a missing capture.
 pub(super) fn missing(captures: &Map<String, Value>) -> Option<Error> {
     captures
         .values()
         .filter_map(Value::as_str)
         .find_map(|expression| {
             let (at, name) = references(expression).find(|(_, name)| !captures.contains_key(*name))?;
-            Some(error(&format!("Capture {name} not found"), expression, at))
+            Some(new_error(&format!("Capture {name} not found"), expression, at))
         })
 }
 
-/// An error of the library about captures, without what it wraps around them, and with the place where it does not
-/// say that.
-pub(super) fn explained(mut told: Error, captures: &Map<String, Value>) -> Error {
-    if let Some(at) = told.text.find(BEGIN) {
-        POLICY_ERROR.clone_into(&mut told.kind);
-        told.text.drain(..at);
-        return told;
+/// Unwraps an error of the library about captures, and adds the position if it has none.
+pub(super) fn explained(mut error: Error, captures: &Map<String, Value>) -> Error {
+    if let Some(at) = error.text.find(BEGIN) {
+        POLICY_ERROR.clone_into(&mut error.kind);
+        error.text.drain(..at);
+        return error;
     }
-    let unknown = told
+    let unknown = error
         .text
         .split_once(UNKNOWN)
         .and_then(|(_, rest)| rest.split_once('\''));
@@ -44,22 +43,22 @@ pub(super) fn explained(mut told: Error, captures: &Map<String, Value>) -> Error
             Some((expression, at))
         });
         if let Some((expression, at)) = found {
-            let log = std::mem::take(&mut told.log);
+            let log = std::mem::take(&mut error.log);
             return Error {
                 log,
-                ..error(&format!("{UNKNOWN}{keyword}'"), expression, at)
+                ..new_error(&format!("{UNKNOWN}{keyword}'"), expression, at)
             };
         }
     }
-    told
+    error
 }
 
-fn error(what: &str, expression: &str, at: usize) -> Error {
+fn new_error(what: &str, expression: &str, at: usize) -> Error {
     let dots = ".".repeat(at);
     Error::new(POLICY_ERROR, format!("{BEGIN}{what}\n| {expression}\n| {dots}^"))
 }
 
-/// Names of captures that an expression refers to, with their places.
+/// Names of captures that an expression refers to, with their positions.
 fn references(expression: &str) -> impl Iterator<Item = (usize, &str)> {
     words(expression).filter_map(|(at, word)| {
         let name = word.strip_prefix(CAPTURE)?;
@@ -67,14 +66,14 @@ fn references(expression: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands in an expression outside of quotes, with its place, in characters.
+/// The words of an expression outside of quotes, with their positions in characters.
 fn words(expression: &str) -> impl Iterator<Item = (usize, &str)> {
     let outside = expression.split('"').scan(0, |at, part| {
         let begin = *at;
         *at += part.chars().count() + 1;
         Some((begin, part))
     });
-    // Every second part is between quotes.
+    // Every second part is quoted.
     outside.step_by(2).flat_map(|(begin, part)| {
         let ends = |character: char| character.is_whitespace() || "=!|:".contains(character);
         part.split(ends)
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_is_missing_is_pointed_at() {
+    fn missing_capture_is_reported_with_its_position() {
         let gone = captures(&json!({"a": "interfaces.name==capture.b.interfaces.0.name"}));
         assert_eq!(
             missing(&gone).map(|error| error.text).as_deref(),
@@ -126,15 +125,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_wraps_around_is_taken_off() {
-        let told = explained(
+    fn wrapped_library_error_is_unwrapped() {
+        let error = explained(
             library(
                 "InvalidArgument: Invalid property : PolicyError: No ending double quote\n| a.b==\"\n| .....^",
             ),
             &Map::new(),
         );
         assert_eq!(
-            (told.kind.as_str(), told.text.as_str(), told.log.as_str()),
+            (error.kind.as_str(), error.text.as_str(), error.log.as_str()),
             (
                 "PolicyError",
                 "PolicyError: No ending double quote\n| a.b==\"\n| .....^",
@@ -146,15 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_section_is_pointed_at() {
-        let told = explained(
+    fn unknown_section_is_reported_with_its_position() {
+        let error = explained(
             library("InvalidArgument: Unsupported capture keyword 'links'"),
             &captures(&json!({"a": "interfaces.name==\"links\"", "b": "capture.a | links.name:=\"x\""})),
         );
         assert_eq!(
-            told.text,
+            error.text,
             "PolicyError: Unsupported capture keyword 'links'\n| capture.a | links.name:=\"x\"\n| ............^"
         );
-        assert_eq!(told.log, "logged");
+        assert_eq!(error.log, "logged");
     }
 }

@@ -1,4 +1,4 @@
-//! What the library logs: passed on to our log, and its last lines kept for whoever is told of a failure.
+//! The library's log: forwarded to our log, and its last lines added to errors.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,23 +10,23 @@ use serde_json::Value;
 use super::Error;
 use crate::{failure, secrets};
 
-/// Lines that are kept, and the longest that one of them may be, in bytes.
+/// Maximum number of kept lines, and the maximum length of a line in bytes.
 const LINES: usize = 30;
 const LONGEST: usize = 400;
 
-/// Modules whose lines are the library's. Ours are not among them: they may come here on their way to nobody.
+/// Log targets of the library. Our own targets are excluded: with no subscriber they may reach this logger.
 const MODULES: [&str; 2] = ["nmstate", "nispor"];
-/// Where our log says that a line is the library's.
+/// Target of the forwarded lines in our log.
 const LIBRARY: &str = "weft_nmstate::library";
 
-/// How the library begins a warning that it logs at each look at a host without wireless drivers.
+/// Prefix of a warning that the library logs whenever it reads a host without wireless drivers.
 const NO_WIRELESS: &str = "Failed to query WIFI information";
-/// How the library begins the warnings about NetworkManager's version that it logs before each change.
+/// Prefixes of the warnings about NetworkManager's version that the library logs before each change.
 const OLD_VERSION: [&str; 2] = [
     "Unsupported NetworkManager version",
     "Unknown NetworkManager version",
 ];
-/// Added to such a warning: its meaning, and the place of the list of versions.
+/// Explanation that is added to such a warning.
 const ABOUT_VERSIONS: &str = "changes are applied all the same; the section \"NetworkManager versions\" of \
                               docs/node-network.md says what needs a newer one";
 
@@ -35,10 +35,10 @@ static JOURNAL: Mutex<Journal> = Mutex::new(Journal::new());
 #[derive(Debug)]
 struct Journal {
     lines: VecDeque<String>,
-    /// What is worked on, whose secrets nobody may read.
+    /// The document of the current request, whose secrets are hidden.
     document: Value,
     /// Whether the warning about NetworkManager's version was logged.
-    is_version_told: bool,
+    version_reported: bool,
 }
 
 impl Journal {
@@ -46,25 +46,25 @@ impl Journal {
         Self {
             lines: VecDeque::new(),
             document: Value::Null,
-            is_version_told: false,
+            version_reported: false,
         }
     }
 
-    /// Notes a line, unless it says nothing about the work under way or was noted before. Returns the line as others may
-    /// read it, and the level at which to log it.
+    /// Keeps a line, unless it does not concern the current request or is kept already. Returns the line without
+    /// secrets, and the level at which to log it.
     fn note(&mut self, level: Level, text: &str) -> (Level, String) {
         let text = secrets::hidden_in(text.trim_end(), &self.document);
         if text.starts_with(NO_WIRELESS) {
             return (Level::Debug, text);
         }
         if OLD_VERSION.iter().any(|start| text.starts_with(start)) {
-            let told = std::mem::replace(&mut self.is_version_told, true);
-            let level = if told { Level::Debug } else { level };
+            let reported = std::mem::replace(&mut self.version_reported, true);
+            let level = if reported { Level::Debug } else { level };
             return (level, format!("{text}: {ABOUT_VERSIONS}"));
         }
         if level <= Level::Info {
             let line = format!("[{level}] {}", failure::start(&text, LONGEST));
-            // The library repeats itself at each of its attempts.
+            // The library repeats its lines at each of its attempts.
             if !self.lines.contains(&line) {
                 if self.lines.len() == LINES {
                     self.lines.pop_front();
@@ -85,10 +85,10 @@ fn journal() -> MutexGuard<'static, Journal> {
     kube_kit::lock(&JOURNAL)
 }
 
-/// The way of log lines from the library to us.
-struct Listener;
+/// Forwards the library's log lines to our log.
+struct Forwarder;
 
-impl Log for Listener {
+impl Log for Forwarder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let target = metadata.target();
         metadata.level() <= log::max_level() && MODULES.iter().any(|module| target.starts_with(module))
@@ -110,12 +110,12 @@ impl Log for Listener {
     fn flush(&self) {}
 }
 
-/// Listens to the library from now on. What is asked for more than once is done once.
-pub(super) fn listen() {
-    static LISTENING: Once = Once::new();
-    LISTENING.call_once(|| {
-        // Fails when somebody else listens already; then there is no tail.
-        if log::set_logger(&Listener).is_ok() {
+/// Starts to forward the library's log; repeated calls have no effect.
+pub(super) fn forward() {
+    static FORWARDING: Once = Once::new();
+    FORWARDING.call_once(|| {
+        // Fails if the process has another logger; then errors have no log.
+        if log::set_logger(&Forwarder).is_ok() {
             let debug = tracing::enabled!(target: LIBRARY, tracing::Level::DEBUG);
             let level = if debug {
                 LevelFilter::Debug
@@ -127,8 +127,8 @@ pub(super) fn listen() {
     });
 }
 
-/// Does something for a document; an error says what the library logged meanwhile, and none of the document's secrets.
-pub(super) async fn kept<T>(
+/// Runs a request about a document. An error includes the library's log, without the document's secrets.
+pub(super) async fn with_log<T>(
     document: Value,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
@@ -137,11 +137,11 @@ pub(super) async fn kept<T>(
         journal.lines.clear();
         journal.document = document;
     }
-    // What the library does is large; it is not to be on the stack of whoever waits for one request of many.
-    let done = Box::pin(work).await;
+    // The future is large, and must not be on the stack of callers.
+    let result = Box::pin(work).await;
     let mut journal = journal();
     let document = std::mem::take(&mut journal.document);
-    done.map_err(|error| Error {
+    result.map_err(|error| Error {
         text: secrets::hidden_in(&error.text, &document),
         log: journal.text(),
         kind: error.kind,
@@ -154,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_last_lines_are_kept_short_and_without_secrets() {
+    fn last_lines_are_kept_short_and_without_secrets() {
         let mut journal = Journal::new();
         journal.document = json!({ "interfaces": [{ "802.1x": { "password": "hunter2" } }] });
         for number in 0..100 {
@@ -178,7 +178,7 @@ mod tests {
 
     // nmstate#109
     #[test]
-    fn lines_that_say_nothing_about_the_work_are_logged_for_debugging_alone() {
+    fn unrelated_lines_are_logged_at_debug() {
         let mut journal = Journal::new();
         // As nispor words it.
         let wireless =
@@ -193,17 +193,17 @@ mod tests {
         let old = "Unsupported NetworkManager version 1.42.4, expecting >= 1.46.0";
         let levels: Vec<Level> = (0..3).map(|_| journal.note(Level::Warn, old).0).collect();
         assert_eq!(levels, [Level::Warn, Level::Debug, Level::Debug]);
-        let (_, told) = journal.note(Level::Warn, old);
+        let (_, line) = journal.note(Level::Warn, old);
         assert!(
-            told.starts_with(old) && told.contains("applied all the same"),
-            "{told}"
+            line.starts_with(old) && line.contains("applied all the same"),
+            "{line}"
         );
         assert_eq!(journal.text(), "");
     }
 
     // nmstate#109
     #[test]
-    fn a_line_that_is_repeated_is_noted_once() {
+    fn repeated_line_is_kept_once() {
         let mut journal = Journal::new();
         for _ in 0..5 {
             journal.note(Level::Error, "the cause");

@@ -1,8 +1,8 @@
-//! Hosts without NetworkManager: the library changes the kernel and knows no way back, so here is one.
+//! Roll-back on hosts without NetworkManager: the library changes the kernel and cannot roll back.
 //!
-//! What a document touches is written down before the change, and brought back from that: interfaces with their
-//! controllers and addresses, the routes over them, name servers, the host's name. What is elsewhere stays alone, such
-//! as the interfaces of pods that come and go meanwhile. Nothing of this outlives a restart of the host.
+//! Before a change, the parts of the host that the document affects are recorded, and later restored: interfaces
+//! with their controllers and addresses, the routes over them, name servers, the host name. Other parts stay untouched,
+//! such as the interfaces of pods that come and go meanwhile. Neither change nor record outlives a reboot.
 
 mod host;
 
@@ -13,23 +13,20 @@ use linux::link::Link;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use host::{Before, Kernel, Path};
+use host::{Kernel, LinkSnapshot, RouteSnapshot};
 
 use super::{Error, NOT_SUPPORTED, library};
 use crate::bridge_vlans;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
-/// A number that is another one after each start of the machine.
+/// An identifier that changes with each boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// Types of interfaces that the library makes without NetworkManager: only those can be brought back.
-const MADE: [&str; 4] = ["linux-bridge", "bond", "veth", "vlan"];
+/// Interface types that the library can create without NetworkManager: only those can be restored.
+const RECREATABLE: [&str; 4] = ["linux-bridge", "bond", "veth", "vlan"];
 
-/// The document without what the library can't do to the kernel and need not: a port that passes all VLANs does so on
-/// a bridge that does not look at them, too.
-///
-/// # Errors
-/// When ports are to pass only some VLANs.
+/// The document without the parts that the library cannot and need not apply to the kernel: a port that passes all
+/// VLANs needs no setting on a bridge without VLAN filtering.
 pub(super) fn supported(mut desired: Value) -> Result<Value, Error> {
     let interfaces = desired.get_mut("interfaces").and_then(Value::as_array_mut);
     for interface in interfaces.into_iter().flatten() {
@@ -55,18 +52,15 @@ pub(super) fn supported(mut desired: Value) -> Result<Value, Error> {
     Ok(desired)
 }
 
-/// Does what the library leaves undone before it does the rest: takes the addresses off interfaces that are to be
-/// ports, and routes away that are in the way of others.
-///
-/// # Errors
-/// When the kernel refuses.
+/// Does what the library omits and needs: removes the addresses of interfaces that become ports, and the routes that
+/// are absent in the document.
 pub(super) fn prepare(desired: &Value) -> Result<(), Error> {
-    let mut kernel = Kernel::ask()?;
+    let mut kernel = Kernel::read()?;
     let all = kernel.links.iter().map(|link| link.name.clone()).collect();
     for path in kernel.routes(&all)? {
         let mut unwanted = list(desired, "/routes/config").filter(|route| route["state"] == "absent");
-        // What the kernel made itself goes with its address.
-        if !path.is_to_neighbours()
+        // A route that the kernel created goes with its address.
+        if !path.is_direct()
             && unwanted.any(|route| path.is_meant_by(route))
             && let Some(route) = kernel.route(&path)
         {
@@ -95,47 +89,45 @@ pub(super) fn prepare(desired: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Names of the ports that a document gives a bridge or a bond.
+/// Names of the ports of a bridge or a bond in a document.
 fn ports(controller: &Value) -> impl Iterator<Item = &str> {
     let of_bridge = list(controller, "/bridge/port").map(name);
     of_bridge.chain(list(controller, "/link-aggregation/port").filter_map(Value::as_str))
 }
 
-/// What a document touches, as it was.
+/// The state of everything that a document affects, before the change.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Snapshot {
-    /// The start of the machine that it is of.
+    /// Identifier of the boot that the snapshot belongs to.
     boot: String,
-    /// All interfaces that the document touches, whether they were there or not.
-    touched: BTreeSet<String>,
-    /// Those that were there.
-    links: Vec<Before>,
+    /// All interfaces that the document affects, whether they existed or not.
+    #[serde(rename = "touched")]
+    affected: BTreeSet<String>,
+    /// Those that existed.
+    links: Vec<LinkSnapshot>,
     /// The routes over them.
-    routes: Vec<Path>,
-    /// The file, when name servers are touched.
+    routes: Vec<RouteSnapshot>,
+    /// Content of resolv.conf, if the document affects name servers.
     resolv_conf: Option<String>,
-    /// The host's name, when it is touched.
+    /// The host name, if the document affects it.
     hostname: Option<String>,
 }
 
 impl Snapshot {
-    /// What `desired` touches on the host that `report` describes.
-    ///
-    /// # Errors
-    /// When something is to be removed that could not be brought back, or the kernel does not answer.
+    /// Records everything that `desired` affects on the host with the state `report`.
     pub(super) fn take(desired: &Value, report: &Value) -> Result<Self, Error> {
-        let mut kernel = Kernel::ask()?;
+        let mut kernel = Kernel::read()?;
         let all = kernel.links.iter().map(|link| link.name.clone()).collect();
         let paths = kernel.routes(&all)?;
         let named = named(desired, &kernel.links);
-        let touched = touched(desired, &named, &kernel.links, &paths);
+        let affected = affected(desired, &named, &kernel.links, &paths);
         let reported: BTreeMap<&str, &Value> = list(report, "/interfaces")
             .map(|interface| (name(interface), interface))
             .collect();
         for gone in list(desired, "/interfaces").filter(|interface| interface["state"] == "absent") {
             let kind = reported.get(name(gone)).map(|there| &there["type"]);
             if let Some(kind) = kind.and_then(Value::as_str)
-                && !MADE.contains(&kind)
+                && !RECREATABLE.contains(&kind)
             {
                 return Err(not_supported(&format!(
                     "interface {} of type {kind} could not be brought back once it is removed: that needs \
@@ -148,29 +140,29 @@ impl Snapshot {
         let there: Vec<Link> = kernel
             .links
             .iter()
-            .filter(|link| touched.contains(&link.name))
+            .filter(|link| affected.contains(&link.name))
             .cloned()
             .collect();
         for link in &there {
-            links.push(Before {
+            links.push(LinkSnapshot {
                 name: link.name.clone(),
                 mac: link.mac.map(|mac| mac.to_string()),
                 mtu: link.mtu,
                 up: link.is_up(),
                 controller: link.master.and_then(|master| kernel.name(master)),
                 addresses: kernel.addresses(link)?,
-                bystander: !named.contains(&link.name),
+                is_unnamed: !named.contains(&link.name),
                 document: reported
                     .get(link.name.as_str())
                     .map_or(Value::Null, |interface| bare(interface)),
             });
         }
         let routes = paths.into_iter();
-        let routes = routes.filter(|path| touched.contains(&path.link)).collect();
+        let routes = routes.filter(|path| affected.contains(&path.link)).collect();
         let file = |path| fs::read_to_string(path).ok();
         Ok(Self {
             boot: file(BOOT).unwrap_or_default(),
-            touched,
+            affected,
             links,
             routes,
             resolv_conf: desired.get("dns-resolver").and_then(|_| file(RESOLV_CONF)),
@@ -178,57 +170,54 @@ impl Snapshot {
         })
     }
 
-    /// Brings back what was there, as far as it goes: what fails does not keep the rest from being brought back.
-    ///
-    /// # Errors
-    /// What could not be brought back.
+    /// Restores as much as possible: a failure does not stop the rest.
     pub(super) async fn restore(&self) -> Result<(), Error> {
         if fs::read_to_string(BOOT).unwrap_or_default() != self.boot {
-            // The change went with the restart of the machine.
+            // The reboot undid the change.
             return Ok(());
         }
-        let mut wrong = Vec::new();
-        self.remove_made(&mut wrong)?;
-        self.make_removed(&mut wrong).await?;
-        self.restore_links(&mut wrong)?;
-        self.restore_routes(&mut wrong)?;
+        let mut failures = Vec::new();
+        self.remove_created(&mut failures)?;
+        self.recreate_removed(&mut failures).await?;
+        self.restore_links(&mut failures)?;
+        self.restore_routes(&mut failures)?;
         for (path, content) in [(RESOLV_CONF, &self.resolv_conf), (HOSTNAME, &self.hostname)] {
             if let Some(content) = content
                 && fs::read_to_string(path).ok().as_ref() != Some(content)
                 && let Err(error) = fs::write(path, content)
             {
-                wrong.push(format!("{path}: {error}"));
+                failures.push(format!("{path}: {error}"));
             }
         }
-        if wrong.is_empty() {
+        if failures.is_empty() {
             return Ok(());
         }
-        Err(host::refused(&wrong.join("; ")))
+        Err(host::refused(&failures.join("; ")))
     }
 
-    fn remove_made(&self, wrong: &mut Vec<String>) -> Result<(), Error> {
-        let mut kernel = Kernel::ask()?;
+    fn remove_created(&self, failures: &mut Vec<String>) -> Result<(), Error> {
+        let mut kernel = Kernel::read()?;
         let links = std::mem::take(&mut kernel.links);
         for link in links {
             let was_there = self.links.iter().any(|before| before.name == link.name);
-            if self.touched.contains(&link.name)
+            if self.affected.contains(&link.name)
                 && !was_there
                 && let Err(error) = kernel.socket.delete_link(&link)
                 && !error.is_not_found()
             {
-                wrong.push(error.to_string());
+                failures.push(error.to_string());
             }
         }
         Ok(())
     }
 
-    async fn make_removed(&self, wrong: &mut Vec<String>) -> Result<(), Error> {
-        let kernel = Kernel::ask()?;
+    async fn recreate_removed(&self, failures: &mut Vec<String>) -> Result<(), Error> {
+        let kernel = Kernel::read()?;
         let gone = self
             .links
             .iter()
-            .filter(|before| !before.bystander && kernel.index(&before.name).is_none());
-        // What was not reported can't be made, and is missed later.
+            .filter(|before| !before.is_unnamed && kernel.index(&before.name).is_none());
+        // An interface without a report cannot be created; restore_links reports it.
         let gone: Vec<Value> = gone
             .map(|before| before.document.clone())
             .filter(Value::is_object)
@@ -239,61 +228,61 @@ impl Snapshot {
         let mut state = match library::document(&json!({ "interfaces": gone })) {
             Ok(state) => state,
             Err(error) => {
-                wrong.push(error.text);
+                failures.push(error.text);
                 return Ok(());
             }
         };
         state.set_kernel_only(true);
         state.set_verify_change(false);
         if let Err(error) = Box::pin(state.apply_async()).await {
-            wrong.push(error.to_string());
+            failures.push(error.to_string());
         }
         Ok(())
     }
 
-    fn restore_links(&self, wrong: &mut Vec<String>) -> Result<(), Error> {
-        let mut kernel = Kernel::ask()?;
+    fn restore_links(&self, failures: &mut Vec<String>) -> Result<(), Error> {
+        let mut kernel = Kernel::read()?;
         for before in &self.links {
             let now = kernel.links.iter().find(|link| link.name == before.name).cloned();
             let Some(now) = now else {
-                if !before.bystander {
-                    wrong.push(format!("interface {} is gone", before.name));
+                if !before.is_unnamed {
+                    failures.push(format!("interface {} is gone", before.name));
                 }
                 continue;
             };
-            wrong.extend(kernel.restore_link(before, &now));
+            failures.extend(kernel.restore_link(before, &now));
         }
         Ok(())
     }
 
-    fn restore_routes(&self, wrong: &mut Vec<String>) -> Result<(), Error> {
-        let mut kernel = Kernel::ask()?;
-        let now = kernel.routes(&self.touched)?;
+    fn restore_routes(&self, failures: &mut Vec<String>) -> Result<(), Error> {
+        let mut kernel = Kernel::read()?;
+        let now = kernel.routes(&self.affected)?;
         for extra in now.iter().filter(|path| !self.routes.contains(path)) {
             if let Some(route) = kernel.route(extra)
                 && let Err(error) = kernel.socket.delete_route(&route)
                 && !error.is_not_found()
             {
-                wrong.push(error.to_string());
+                failures.push(error.to_string());
             }
         }
-        let mut missing: Vec<&Path> = self.routes.iter().filter(|path| !now.contains(path)).collect();
-        // A gateway has to be reachable first.
+        let mut missing: Vec<&RouteSnapshot> =
+            self.routes.iter().filter(|path| !now.contains(path)).collect();
+        // Gateways must be reachable first.
         missing.sort_by_key(|path| path.gateway.is_some());
         for path in missing {
             if let Some(route) = kernel.route(path)
                 && let Err(error) = kernel.socket.add_route(&route)
                 && !error.is_exists()
             {
-                wrong.push(error.to_string());
+                failures.push(error.to_string());
             }
         }
         Ok(())
     }
 }
 
-/// Interfaces that a document names, and the other ends of those: what goes from the host while it is applied goes
-/// because of it.
+/// Interfaces that a document names, and their peers: if one disappears during the change, the change removed it.
 fn named(desired: &Value, links: &[Link]) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for interface in list(desired, "/interfaces") {
@@ -316,31 +305,35 @@ fn named(desired: &Value, links: &[Link]) -> BTreeSet<String> {
     named
 }
 
-/// Whether two interfaces of this host are the ends of one pair. The index that an end has for the other one may be of
-/// another namespace, and somebody else's here: so both have to say it.
+/// Whether two interfaces are the ends of one veth pair. The peer index may belong to another namespace, so both must
+/// refer to each other.
 fn are_ends(one: &Link, other: &Link) -> bool {
     let veths = one.is_kind("veth") && other.is_kind("veth");
     veths && one.peer == Some(other.index) && other.peer == Some(one.index)
 }
 
-/// Interfaces that a document touches: those that it names, ports of controllers among them, and those that lose
-/// routes.
-fn touched(desired: &Value, named: &BTreeSet<String>, links: &[Link], paths: &[Path]) -> BTreeSet<String> {
-    let mut touched = named.clone();
+/// Interfaces that a document affects: named ones, ports of their controllers, and interfaces that lose routes.
+fn affected(
+    desired: &Value,
+    named: &BTreeSet<String>,
+    links: &[Link],
+    paths: &[RouteSnapshot],
+) -> BTreeSet<String> {
+    let mut affected = named.clone();
     let absent = list(desired, "/routes/config").filter(|route| route["state"] == "absent");
-    // Such routes are removed wherever they lead.
+    // Such routes are removed on all interfaces.
     for route in absent.filter(|route| route["next-hop-interface"].as_str().is_none_or(str::is_empty)) {
         let meant = paths.iter().filter(|path| path.may_be_meant_by(route));
-        touched.extend(meant.map(|path| path.link.clone()));
+        affected.extend(meant.map(|path| path.link.clone()));
     }
-    let index = |link: &Link| touched.contains(&link.name).then_some(link.index);
+    let index = |link: &Link| affected.contains(&link.name).then_some(link.index);
     let indexes: BTreeSet<u32> = links.iter().filter_map(index).collect();
     let is_port = |link: &&Link| link.master.is_some_and(|master| indexes.contains(&master));
-    touched.extend(links.iter().filter(is_port).map(|link| link.name.clone()));
-    touched
+    affected.extend(links.iter().filter(is_port).map(|link| link.name.clone()));
+    affected
 }
 
-/// What makes an interface anew; everything else is brought back by itself.
+/// The members that are needed to create an interface; everything else is restored separately.
 fn bare(interface: &Value) -> Value {
     let kept = [
         "name",
@@ -356,7 +349,7 @@ fn bare(interface: &Value) -> Value {
         .filter_map(|key| Some(((*key).to_owned(), interface.get(*key)?.clone())))
         .collect();
     document.insert("state".to_owned(), "up".into());
-    // Ports may not be there yet, and get their controller later.
+    // Ports may not exist yet, and get their controller later.
     for (section, ports) in [("bridge", "port"), ("link-aggregation", "port")] {
         if let Some(section) = document.get_mut(section).and_then(Value::as_object_mut) {
             section.insert(ports.to_owned(), json!([]));

@@ -1,4 +1,4 @@
-//! Requests answered by the nmstate library.
+//! Serves requests with the nmstate library.
 
 use std::collections::HashMap;
 
@@ -9,71 +9,71 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
-use super::journal::{self, kept};
+use super::journal::{self, with_log};
 use super::pending::Pending;
 use super::{
     Backend, Error, Filled, MALFORMED, Request, Template, difference, expression, kernel, mistake, order,
     tool, trunk, version,
 };
 
-/// Answers until nobody can ask any more.
+/// Serves requests until all senders are gone.
 pub(super) async fn answer(
     backend: Backend,
     mut pending: Pending,
     mut requests: mpsc::UnboundedReceiver<Request>,
 ) {
-    journal::listen();
+    journal::forward();
     pending.recover().await;
-    // Whoever no longer waits for the answer needs none.
+    // A caller that has gone needs no answer.
     loop {
-        let asked = match pending.due() {
+        let received = match pending.retry_at() {
             None => requests.recv().await,
             Some(due) => {
-                let Ok(asked) = timeout_at(due, requests.recv()).await else {
-                    pending.try_again().await;
+                let Ok(received) = timeout_at(due, requests.recv()).await else {
+                    pending.retry().await;
                     continue;
                 };
-                asked
+                received
             }
         };
-        let Some(request) = asked else { return };
+        let Some(request) = received else { return };
         match request {
             Request::Versions(back) => {
-                drop(back.send(kept(Value::Null, version::versions(backend)).await));
+                drop(back.send(with_log(Value::Null, version::versions(backend)).await));
             }
-            Request::Report(back) => drop(back.send(kept(Value::Null, report(backend)).await)),
+            Request::Report(back) => drop(back.send(with_log(Value::Null, report(backend)).await)),
             Request::Fill(template, back) => {
                 let document = template.desired.clone();
-                drop(back.send(kept(document, fill(backend, template)).await));
+                drop(back.send(with_log(document, fill(backend, template)).await));
             }
             Request::Features(desired, back) => {
-                drop(back.send(kept(desired.clone(), features(backend, desired)).await));
+                drop(back.send(with_log(desired.clone(), features(backend, desired)).await));
             }
             Request::Diff(desired, back) => {
-                drop(back.send(kept(desired.clone(), diff(backend, desired)).await));
+                drop(back.send(with_log(desired.clone(), diff(backend, desired)).await));
             }
             Request::Apply(desired, back) => {
-                drop(back.send(kept(desired.clone(), pending.apply(desired)).await));
+                drop(back.send(with_log(desired.clone(), pending.apply(desired)).await));
             }
-            Request::Commit(back) => drop(back.send(kept(Value::Null, pending.commit()).await)),
-            Request::Rollback(back) => drop(back.send(kept(Value::Null, pending.rollback()).await)),
-            Request::Leave(back) => {
-                drop(back.send(kept(Value::Null, pending.leave()).await));
+            Request::Commit(back) => drop(back.send(with_log(Value::Null, pending.commit()).await)),
+            Request::Rollback(back) => drop(back.send(with_log(Value::Null, pending.rollback()).await)),
+            Request::Close(back) => {
+                drop(back.send(with_log(Value::Null, pending.close()).await));
                 return;
             }
             Request::Tool(tool, back) => {
-                drop(back.send(kept(Value::Null, tool::answer(backend, tool)).await));
+                drop(back.send(with_log(Value::Null, tool::answer(backend, tool)).await));
             }
         }
     }
 }
 
-/// The state of the host, complete, with secrets hidden.
+/// The complete state of the host, with secrets hidden.
 pub(super) async fn current(backend: Backend) -> Result<NetworkState, Error> {
     retrieved(state_of(backend)).await
 }
 
-/// The state of the host as far as it was configured, without what was leased or learned.
+/// The configured state of the host, without leased or learned parts.
 pub(super) async fn configured(backend: Backend) -> Result<NetworkState, Error> {
     let mut state = state_of(backend);
     state.set_running_config_only(true);
@@ -87,7 +87,7 @@ pub(super) fn state_of(backend: Backend) -> NetworkState {
     state
 }
 
-/// A state with what the host has.
+/// Retrieves a state from the host.
 pub(super) async fn retrieved(mut state: NetworkState) -> Result<NetworkState, Error> {
     state.retrieve_async().await?;
     Ok(state)
@@ -109,7 +109,7 @@ async fn fill(backend: Backend, template: Template) -> Result<Filled, Error> {
     filled(&capture, &desired, captured, async || current(backend).await).await
 }
 
-/// Fills in a document by what captures found, or find on a host whose state is asked for then.
+/// Fills in a document with given results of captures, or evaluates them on the state of `host`.
 pub(super) async fn filled(
     capture: &Map<String, Value>,
     desired: &Value,
@@ -129,7 +129,7 @@ pub(super) async fn filled(
     };
     let policy: NetworkPolicy = to(json!({ "desiredState": desired }))?;
     let filled = policy.desired.fill_with_captured_data(&found).map_err(|error| {
-        // Where the template itself is what can't be read, the place is known.
+        // If the template itself is malformed, the position in it is known.
         match read(desired) {
             Err(same) if same.msg().ends_with(error.msg()) => malformed(&same, desired),
             _ => error.into(),
@@ -158,19 +158,16 @@ async fn diff(backend: Backend, desired: Value) -> Result<Value, Error> {
     lacking(&desired, &current(backend).await?)
 }
 
-/// What of a document a host does not have yet whose state is this.
+/// The part of a desired state that a host with the state `now` lacks.
 pub(super) fn lacking(desired: &NetworkState, now: &NetworkState) -> Result<Value, Error> {
     let mut difference = from(&desired.gen_diff(now)?)?;
     let mut now = from(now)?;
     trunk::gather(&mut difference);
     trunk::gather(&mut now);
-    Ok(difference::left(&difference, &now))
+    Ok(difference::remaining(&difference, &now))
 }
 
-/// A document as the library reads it.
-///
-/// # Errors
-/// When it is none: with the path of the mistake.
+/// Parses a document.
 pub(super) fn document(document: &Value) -> Result<NetworkState, Error> {
     read(document).map_err(|error| malformed(&error, document))
 }
@@ -179,7 +176,7 @@ fn read(document: &Value) -> Result<NetworkState, NmstateError> {
     Ok(serde_json::from_value(document.clone())?)
 }
 
-/// What is wrong with a document that can't be read, and where.
+/// The parser's error with the path of the mistake.
 fn malformed(error: &NmstateError, document: &Value) -> Error {
     let complaint = |document: &Value| read(document).err().map(|error| error.msg().to_owned());
     let place = mistake::path(document, &complaint);

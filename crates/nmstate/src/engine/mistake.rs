@@ -1,20 +1,20 @@
-//! Where in a document the mistake is: the library says what is wrong, and often not where.
+//! Finds the position of a mistake in a document: the library's error often lacks it.
 
 use serde_json::{Map, Value};
 
-/// The path of the smallest part of the document without which `complaint` has nothing to say, or something else:
-/// `interfaces[0].ipv4.adress`. `None` when it is about the document as a whole.
+/// The path of the smallest part of the document that causes the error: `interfaces[0].ipv4.adress`. `None` if the
+/// document as a whole causes it.
 ///
-/// `complaint` is asked about parts of the document, a few times for each level of it.
+/// `complaint` returns the error of a document. It is called with parts of the document, a few times for each level.
 pub(super) fn path(document: &Value, complaint: &dyn Fn(&Value) -> Option<String>) -> Option<String> {
     let text = complaint(document)?;
     let search = Search { text, complaint };
     let mut path = String::new();
     if let Value::Object(sections) = document {
-        // One section at a time, so that mistakes in others don't matter.
+        // Sections are checked one by one, so that mistakes in others have no effect.
         for (section, value) in sections {
             let alone = |value: Value| Value::Object(Map::from_iter([(section.clone(), value)]));
-            if search.complains(&alone(value.clone())) {
+            if search.fails_alike(&alone(value.clone())) {
                 path.push_str(section);
                 search.descend(value, &alone, &mut path);
                 break;
@@ -30,27 +30,27 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether the same is still wrong.
-    fn complains(&self, document: &Value) -> bool {
+    /// Whether a document has the same error.
+    fn fails_alike(&self, document: &Value) -> bool {
         (self.complaint)(document).is_some_and(|text| text == self.text)
     }
 
-    /// `within` makes a whole document of something that takes the value's place.
+    /// Descends into a value. `within` builds a whole document from a replacement of the value.
     fn descend(&self, value: &Value, within: &dyn Fn(Value) -> Value, path: &mut String) {
         match value {
             Value::Array(items) => {
                 for (position, item) in items.iter().enumerate() {
                     let alone = |item: Value| within(Value::Array(vec![item]));
-                    if self.complains(&alone(item.clone())) {
+                    if self.fails_alike(&alone(item.clone())) {
                         path.push_str(&format!("[{position}]"));
                         return self.descend(item, &alone, path);
                     }
                 }
             }
             Value::Object(members) => {
-                // What goes away with the member is the member's. Without it something else may be missing, which is
-                // another complaint: only where nothing is left to complain about is it sure.
-                // Without its type everything may pass: that one is the last to be suspected.
+                // If the error disappears with a member, the member caused it. Another error may appear because the
+                // member is missing, so only a document without any error is certain. Without `type` any document may
+                // pass, so that member is checked last.
                 let (types, rest): (Vec<_>, Vec<_>) = members.iter().partition(|(key, _)| *key == "type");
                 for (key, member) in rest.into_iter().chain(types) {
                     let mut others = members.clone();
@@ -94,7 +94,7 @@ mod tests {
         Some("interfaces[0].mut"))]
     #[case::no_document(json!("interfaces"), None)]
     #[case::fine(json!({"interfaces": [{"name": "eth0", "type": "ethernet"}]}), None)]
-    fn the_place_of_a_mistake_is_found(#[case] document: Value, #[case] expected: Option<&str>) {
+    fn path_of_a_mistake_is_found(#[case] document: Value, #[case] expected: Option<&str>) {
         let complaint = |document: &Value| {
             let parsed: Result<NetworkState, _> = serde_json::from_value(document.clone());
             parsed.err().map(|error| error.to_string())

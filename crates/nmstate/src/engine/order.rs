@@ -1,9 +1,9 @@
-//! A report as the established tool prints it (nmstate §4.3): sections and keys in its order, nothing missing that
+//! Reports in the order of upstream's tool (nmstate §4.3): its order of sections and keys, with the sections that
 //! readers rely on.
 
 use serde_json::{Map, Value, json};
 
-/// Sections in order.
+/// Sections in their order.
 const SECTIONS: [&str; 7] = [
     "hostname",
     "dns-resolver",
@@ -13,10 +13,10 @@ const SECTIONS: [&str; 7] = [
     "ovs-db",
     "ovn",
 ];
-/// What an interface begins with.
+/// First members of an interface.
 const FIRST: [&str; 2] = ["name", "type"];
 
-/// Puts a report in order.
+/// Orders a report.
 pub(super) fn put(state: Value) -> Value {
     let Value::Object(mut state) = state else {
         return state;
@@ -50,7 +50,7 @@ fn ensure_lists(section: &mut Value, lists: &[&str]) {
     }
 }
 
-/// An object with some keys first, and the others as they were.
+/// Moves some keys to the front of an object.
 fn first(keys: &[&str], mut object: Map<String, Value>) -> Map<String, Value> {
     let mut ordered = Map::with_capacity(object.len());
     for key in keys {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_interfaces_and_keys_have_their_places() {
+    fn sections_interfaces_and_keys_are_ordered() {
         let state = json!({
             "later": 1,
             "interfaces": [

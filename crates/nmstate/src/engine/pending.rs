@@ -1,13 +1,13 @@
-//! Changes that are neither kept nor undone yet, and how to undo them whatever is killed meanwhile (nmstate §5.6).
+//! Changes that are not committed yet, and their roll-back after a kill at any point (nmstate §5.6).
 //!
 //! ```text
-//!   apply ──> how to undo it: on disk ──> the library changes the host ──> commit: gone from the disk
-//!                  │                                                  └──> rollback: NetworkManager's checkpoint,
-//!                  └── next start: undone before anything else                the way back of our own where it lost it
+//!   apply ──> undo record on disk ──> the library changes the host ──> commit: record removed
+//!                  │                                              └──> roll-back by NetworkManager's checkpoint,
+//!                  └── next start: roll-back before anything else       or by the record if the checkpoint is lost
 //! ```
 //!
-//! NetworkManager keeps checkpoints in memory: they end with it, and what was applied would stay. The kernel has none
-//! at all. So the way back is written down before anything changes.
+//! NetworkManager keeps checkpoints in memory: when it ends, they are lost and the change stays. The kernel has no
+//! checkpoints. So an undo record is written before the change.
 
 use std::fs;
 use std::io;
@@ -24,85 +24,84 @@ use crate::secrets;
 
 use super::{Backend, Error, NOTHING_PENDING, PLUGIN_FAILURE, cause, kernel, library, version};
 
-/// How long a change may go without being committed, in seconds; then NetworkManager undoes it.
+/// Time without a commit after which NetworkManager rolls a change back, in seconds.
 const CHECKPOINT: u32 = 480;
-/// The file that tells a successor how to undo what was not committed.
+/// File with the undo record of an uncommitted change.
 const FILE: &str = "uncommitted";
-/// How long NetworkManager may take to come back, before a change can't be undone.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The wait before a change that could not be undone is undone again: the first one, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// How long NetworkManager may take to come back before a roll-back fails.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The first and the longest delay of the retry of a failed roll-back.
+const FIRST_DELAY: Duration = Duration::from_secs(5);
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
 
-/// The way back from a change.
+/// How to undo a change.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum WayBack {
-    /// By NetworkManager's checkpoint; where that was lost, because another NetworkManager runs now, by a document.
+enum UndoRecord {
+    /// By NetworkManager's checkpoint; by a document if another NetworkManager runs now, which does not have it.
     NetworkManager {
-        /// Which NetworkManager has the checkpoint, see [`version::owner`].
+        /// The NetworkManager that has the checkpoint, see [`version::owner`].
         owner: String,
-        /// What undoes the change; null when that is not known.
+        /// The document that reverts the change; null if the library does not know it.
         revert: Value,
     },
-    /// By what was there before.
+    /// By the recorded state of the kernel.
     Kernel(Box<kernel::Snapshot>),
 }
 
-/// What is applied and not committed.
+/// The uncommitted change, if there is one.
 #[derive(Debug)]
 pub(super) struct Pending {
     backend: Backend,
     directory: Option<PathBuf>,
-    way_back: Option<WayBack>,
-    /// What could not be undone, and is to be tried again.
-    again: Option<Again>,
+    record: Option<UndoRecord>,
+    /// The retry of a failed roll-back.
+    retry: Option<Retry>,
 }
 
-/// Another attempt to undo a change.
+/// A scheduled retry of a roll-back.
 #[derive(Clone, Copy, Debug)]
-struct Again {
+struct Retry {
     due: Instant,
-    /// How long it was waited for.
-    pause: Duration,
+    /// The delay that led to it.
+    delay: Duration,
 }
 
 impl Pending {
-    /// Nothing yet. With a directory, ways back are kept there too.
+    /// No change yet. With a directory, undo records are stored there too.
     pub(super) fn new(backend: Backend, directory: Option<PathBuf>) -> Self {
         Self {
             backend,
             directory,
-            way_back: None,
-            again: None,
+            record: None,
+            retry: None,
         }
     }
 
-    /// When a change is to be undone that could not be undone before: nobody else asks for it after the last attempt
-    /// at a policy.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.again.map(|again| again.due)
+    /// When to retry a failed roll-back. After the last attempt at a policy, no request triggers it.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.retry.map(|retry| retry.due)
     }
 
-    /// Undoes what could not be undone before.
-    pub(super) async fn try_again(&mut self) {
+    /// Retries a failed roll-back.
+    pub(super) async fn retry(&mut self) {
         match self.rollback().await {
-            Ok(()) => tracing::info!("rolled back a change that could not be rolled back before"),
+            Ok(()) => tracing::info!("rolled back a change after earlier failures"),
             Err(error) => {
                 tracing::error!("Rolling back network configuration, manual intervention needed: {error}");
             }
         }
     }
 
-    /// Undoes what was applied here and not committed, for whoever ends; nothing of others.
-    pub(super) async fn leave(&mut self) -> Result<(), Error> {
-        if self.way_back.is_none() {
+    /// Rolls back an uncommitted change of this process, if there is one.
+    pub(super) async fn close(&mut self) -> Result<(), Error> {
+        if self.record.is_none() {
             return Ok(());
         }
         self.rollback().await
     }
 
-    /// Undoes what a predecessor left.
+    /// Rolls back the uncommitted change of a previous process.
     pub(super) async fn recover(&mut self) {
         let Some(file) = self.file() else { return };
         let read = match fs::read(&file) {
@@ -114,38 +113,38 @@ impl Pending {
             }
         };
         match serde_json::from_slice(&read) {
-            Ok(way_back) => self.way_back = Some(way_back),
+            Ok(record) => self.record = Some(record),
             Err(error) => {
                 tracing::error!(%error, "malformed: {}", file.display());
                 return;
             }
         }
         match self.rollback().await {
-            Ok(()) => tracing::info!("rolled back a change that a predecessor did not commit"),
+            Ok(()) => tracing::info!("rolled back an uncommitted change of a previous handler"),
             Err(error) => {
                 tracing::error!("Rolling back network configuration, manual intervention needed: {error}");
             }
         }
     }
 
-    /// Makes the host what the document says; undone by then when it fails.
+    /// Applies a document; rolls back if that fails.
     pub(super) async fn apply(&mut self, desired: Value) -> Result<(), Error> {
         let desired = match self.backend {
             Backend::NetworkManager => desired,
             Backend::Kernel => kernel::supported(desired)?,
         };
         let mut state = library::document(&desired)?;
-        let way_back = match self.backend {
-            Backend::NetworkManager => WayBack::NetworkManager {
-                owner: came_back().await?,
+        let record = match self.backend {
+            Backend::NetworkManager => UndoRecord::NetworkManager {
+                owner: wait_for_network_manager().await?,
                 revert: revert(&state).await,
             },
-            Backend::Kernel => WayBack::Kernel(Box::new(kernel::Snapshot::take(
+            Backend::Kernel => UndoRecord::Kernel(Box::new(kernel::Snapshot::take(
                 &desired,
                 &library::report(self.backend).await?,
             )?)),
         };
-        self.keep(way_back)?;
+        self.store(record)?;
         state.set_kernel_only(self.backend == Backend::Kernel);
         state.set_commit(false);
         state.set_verify_change(true);
@@ -165,23 +164,23 @@ impl Pending {
         Err(error)
     }
 
-    /// After a change that failed: the library has rolled back by NetworkManager's checkpoint, if it could.
+    /// After a failed change: the library has rolled back to NetworkManager's checkpoint, if it could.
     async fn undo_failed(&mut self) -> Result<(), Error> {
-        if let Some(WayBack::NetworkManager { owner, revert }) = &self.way_back
+        if let Some(UndoRecord::NetworkManager { owner, revert }) = &self.record
             && version::owner().await.is_ok_and(|now| now == *owner)
             && version::has_checkpoints().await.is_ok_and(|there| !there)
-            && restore_names(revert).await.is_ok()
+            && restore_name_servers(revert).await.is_ok()
         {
-            self.forget();
+            self.clear();
             return Ok(());
         }
         self.rollback().await
     }
 
-    /// Keeps what was applied. What can't be kept is undone later.
+    /// Commits the change. A failed commit is rolled back later.
     pub(super) async fn commit(&mut self) -> Result<(), Error> {
         match self.confirm().await {
-            Ok(()) => self.forget(),
+            Ok(()) => self.clear(),
             Err(error) => {
                 self.undo_later();
                 return Err(error);
@@ -191,16 +190,18 @@ impl Pending {
     }
 
     async fn confirm(&self) -> Result<(), Error> {
-        match &self.way_back {
+        match &self.record {
             None if self.backend == Backend::Kernel => Err(nothing()),
-            Some(WayBack::Kernel(_)) => Ok(()),
-            // Its checkpoint ended with the former NetworkManager: what was applied stays without a commit.
-            Some(WayBack::NetworkManager { owner, .. }) if came_back().await? != *owner => Ok(()),
+            Some(UndoRecord::Kernel(_)) => Ok(()),
+            // The checkpoint ended with an earlier NetworkManager: the change is permanent without a commit.
+            Some(UndoRecord::NetworkManager { owner, .. }) if wait_for_network_manager().await? != *owner => {
+                Ok(())
+            }
             _ => Ok(NetworkState::checkpoint_commit_async("").await?),
         }
     }
 
-    /// Undoes what was applied and not committed. What of it fails is tried again later, unless it is asked for.
+    /// Rolls back the uncommitted change. A failed roll-back is retried later.
     pub(super) async fn rollback(&mut self) -> Result<(), Error> {
         let undone = self.undo().await;
         if undone.is_err() {
@@ -210,37 +211,37 @@ impl Pending {
     }
 
     fn undo_later(&mut self) {
-        if self.way_back.is_some() {
-            let pause = self.again.map_or(FIRST_PAUSE, |again| again.pause * 2);
-            let pause = pause.min(LONGEST_PAUSE);
-            let due = Instant::now() + pause;
-            self.again = Some(Again { due, pause });
+        if self.record.is_some() {
+            let delay = self.retry.map_or(FIRST_DELAY, |retry| retry.delay * 2);
+            let delay = delay.min(LONGEST_DELAY);
+            let due = Instant::now() + delay;
+            self.retry = Some(Retry { due, delay });
         }
     }
 
     async fn undo(&mut self) -> Result<(), Error> {
-        match &self.way_back {
+        match &self.record {
             None if self.backend == Backend::Kernel => return Err(nothing()),
             None => NetworkState::checkpoint_rollback_async("").await?,
-            Some(WayBack::Kernel(snapshot)) => snapshot.restore().await?,
-            Some(WayBack::NetworkManager { owner, revert }) => {
-                let now = came_back().await?;
+            Some(UndoRecord::Kernel(snapshot)) => snapshot.restore().await?,
+            Some(UndoRecord::NetworkManager { owner, revert }) => {
+                let now = wait_for_network_manager().await?;
                 if now == *owner {
-                    // Without a checkpoint its time has run out, which undid the change as well.
+                    // Without a checkpoint, its timeout has already rolled the change back.
                     if version::has_checkpoints().await? {
                         NetworkState::checkpoint_rollback_async("").await?;
                     }
-                    restore_names(revert).await?;
+                    restore_name_servers(revert).await?;
                 } else if revert.is_null() {
-                    // Nobody will ever know more.
-                    self.forget();
+                    // No retry can succeed.
+                    self.clear();
                     return Err(failure("NetworkManager was restarted and lost its checkpoint"));
                 } else {
-                    undo_by(revert).await?;
+                    apply_revert(revert).await?;
                 }
             }
         }
-        self.forget();
+        self.clear();
         Ok(())
     }
 
@@ -248,30 +249,30 @@ impl Pending {
         self.directory.as_ref().map(|directory| directory.join(FILE))
     }
 
-    /// Remembers the way back, on disk too: there without secrets. A successor leaves those as the change made them.
-    fn keep(&mut self, way_back: WayBack) -> Result<(), Error> {
+    /// Stores the undo record, on disk without secrets: a later process leaves secrets as the change set them.
+    fn store(&mut self, record: UndoRecord) -> Result<(), Error> {
         if let Some(file) = self.file() {
-            let way_back = serde_json::to_value(&way_back).unwrap_or_default();
-            let content = secrets::hidden(&way_back).to_string();
+            let record = serde_json::to_value(&record).unwrap_or_default();
+            let content = secrets::hidden(&record).to_string();
             let content = content.as_bytes();
             let written = write_atomically(&file, content, 0o600);
             if let Err(error) = written {
-                let text = format!("cannot write down how to undo it: {}: {error}", file.display());
-                // NetworkManager undoes by itself what nobody commits; the kernel does not.
+                let text = format!("cannot write the undo record {}: {error}", file.display());
+                // NetworkManager rolls back by itself without a commit; the kernel does not.
                 if self.backend == Backend::Kernel {
                     return Err(failure(text));
                 }
                 tracing::warn!("{text}");
             }
         }
-        self.way_back = Some(way_back);
-        self.again = None;
+        self.record = Some(record);
+        self.retry = None;
         Ok(())
     }
 
-    fn forget(&mut self) {
-        self.way_back = None;
-        self.again = None;
+    fn clear(&mut self) {
+        self.record = None;
+        self.retry = None;
         let Some(file) = self.file() else { return };
         let removed = fs::remove_file(&file).and_then(|()| {
             let directory = self.directory.as_ref().map(fs::File::open).transpose()?;
@@ -290,11 +291,11 @@ async fn change(backend: Backend, desired: &Value, state: &NetworkState) -> Resu
     if backend == Backend::Kernel {
         kernel::prepare(desired)?;
     }
-    // Large enough to be kept off the stack.
+    // The future is too large for the stack.
     Ok(Box::pin(state.apply_async()).await?)
 }
 
-/// The document that undoes another one on the host as it is now; null when the library can't say.
+/// The document that reverts another one on the host as it is now; null if the library does not know it.
 async fn revert(desired: &NetworkState) -> Value {
     let before = async {
         let mut before = library::state_of(Backend::NetworkManager);
@@ -305,30 +306,30 @@ async fn revert(desired: &NetworkState) -> Value {
     match before.await {
         Ok(revert) => serde_json::to_value(revert).unwrap_or_default(),
         Err(error) => {
-            tracing::info!("no way back but NetworkManager's checkpoint: {error}");
+            tracing::info!("only NetworkManager's checkpoint can undo this change: {error}");
             Value::Null
         }
     }
 }
 
-/// The name of the NetworkManager that runs, once one does.
-async fn came_back() -> Result<String, Error> {
+/// Waits for NetworkManager, and returns its identity.
+async fn wait_for_network_manager() -> Result<String, Error> {
     let back = async {
         loop {
             match version::next_owner().await {
                 Ok(owner) => return owner,
                 Err(error) => tracing::warn!("waiting for NetworkManager: {error}"),
             }
-            // Nobody tells of a bus that comes back.
+            // The return of the bus itself causes no event.
             sleep(Duration::from_secs(1)).await;
         }
     };
-    let back = timeout(PATIENCE, back).await;
+    let back = timeout(TIMEOUT, back).await;
     back.map_err(|_| failure("NetworkManager does not run"))
 }
 
-/// Restores name servers that belong to no interface: checkpoints of older versions of NetworkManager lack them.
-async fn restore_names(revert: &Value) -> Result<(), Error> {
+/// Restores name servers without an interface: checkpoints of older NetworkManager versions lack them.
+async fn restore_name_servers(revert: &Value) -> Result<(), Error> {
     let Some(names) = revert.pointer("/dns-resolver/config") else {
         return Ok(());
     };
@@ -336,20 +337,18 @@ async fn restore_names(revert: &Value) -> Result<(), Error> {
     let now = library::current(Backend::NetworkManager).await?;
     let left = serde_json::to_value(names.gen_diff(&now)?).unwrap_or_default();
     if left.get("dns-resolver").is_some() {
-        tracing::info!("the checkpoint left the name servers, restoring them");
+        tracing::info!("restoring the name servers, which the checkpoint lacks");
         names.set_verify_change(false);
         Box::pin(names.apply_async()).await?;
     }
     Ok(())
 }
 
-/// Undoes a change whose checkpoint ended with NetworkManager.
-async fn undo_by(revert: &Value) -> Result<(), Error> {
-    tracing::warn!(
-        "NetworkManager was restarted and lost its checkpoint: going back by what was there before"
-    );
+/// Undoes a change whose checkpoint was lost.
+async fn apply_revert(revert: &Value) -> Result<(), Error> {
+    tracing::warn!("NetworkManager was restarted and lost its checkpoint, reverting by the undo record");
     let mut state = library::document(revert)?;
-    // What differs in the end is still nearer to what was there than the change, which the library would go back to.
+    // A partial revert is better than a failed verification, which would restore the change.
     state.set_verify_change(false);
     Ok(Box::pin(state.apply_async()).await?)
 }
@@ -368,43 +367,43 @@ mod tests {
 
     // nmstate.md 5.6
     #[test]
-    fn a_way_back_is_written_down_without_secrets() {
+    fn undo_record_is_stored_without_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let mut pending = Pending::new(Backend::NetworkManager, Some(directory.path().to_owned()));
         let revert =
             |password: &str| json!({"interfaces": [{"name": "eth1", "802.1x": {"password": password}}]});
-        let way_back = |revert| WayBack::NetworkManager {
+        let record = |revert| UndoRecord::NetworkManager {
             owner: ":1.7".to_owned(),
             revert,
         };
-        pending.keep(way_back(revert("hunter2"))).unwrap();
+        pending.store(record(revert("hunter2"))).unwrap();
         let written = fs::read(directory.path().join(FILE)).unwrap();
         let written: Value = serde_json::from_slice(&written).unwrap();
-        let expected = serde_json::to_value(way_back(revert(secrets::HIDDEN))).unwrap();
+        let expected = serde_json::to_value(record(revert(secrets::HIDDEN))).unwrap();
         assert_eq!(written, expected);
-        let Some(WayBack::NetworkManager { revert: kept, .. }) = pending.way_back else {
-            panic!("no way back");
+        let Some(UndoRecord::NetworkManager { revert: kept, .. }) = pending.record else {
+            panic!("no undo record");
         };
         assert_eq!(kept, revert("hunter2"));
     }
 
     // nmstate#50
     #[tokio::test(start_paused = true)]
-    async fn a_commit_that_fails_is_followed_by_a_rollback() {
+    async fn failed_commit_is_rolled_back_later() {
         let mut pending = Pending::new(Backend::NetworkManager, None);
-        let way_back = WayBack::NetworkManager {
+        let record = UndoRecord::NetworkManager {
             owner: ":1.7".to_owned(),
             revert: Value::Null,
         };
-        pending.keep(way_back).unwrap();
-        assert_eq!(pending.due(), None);
+        pending.store(record).unwrap();
+        assert_eq!(pending.retry_at(), None);
         let Err(error) = pending.commit().await else {
             println!("skipped: a NetworkManager runs here");
             return;
         };
         assert!(error.text.contains("NetworkManager"), "{error}");
-        assert!(pending.way_back.is_some());
-        let due = pending.due().expect("another attempt");
-        assert!(due <= Instant::now() + FIRST_PAUSE);
+        assert!(pending.record.is_some());
+        let due = pending.retry_at().expect("another attempt");
+        assert!(due <= Instant::now() + FIRST_DELAY);
     }
 }

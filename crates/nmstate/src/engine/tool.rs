@@ -1,4 +1,4 @@
-//! What people ask the library for at a terminal (nmstate §4.6), and what is computed for a host that is not this one.
+//! Requests of people at a terminal (nmstate §4.6), and computations for other hosts.
 
 use nmstate::{NetworkPolicy, NetworkState};
 use serde::Deserialize;
@@ -7,59 +7,59 @@ use serde_json::{Map, Value, json};
 use super::library::{configured, current, document, filled, from, lacking, retrieved, state_of, to};
 use super::{Backend, Error, MALFORMED, order};
 
-/// A wish of somebody at a terminal. Where the current state is not given, it is this host's.
+/// A request of a person at a terminal. Without a current state, that of this host is used.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tool {
     /// The state of the host.
     Show {
-        /// Without what was leased or learned.
+        /// Leave out leased and learned parts.
         running_config_only: bool,
-        /// With passwords and keys.
+        /// Include passwords and keys.
         secrets: bool,
     },
-    /// Makes the host what a document or a policy says. The answer is the document.
+    /// Applies a document or a policy. The answer is the document.
     Apply {
-        /// Document, or policy with `desiredState`.
+        /// A document, or a policy with `desiredState`.
         desired: Value,
-        /// How.
+        /// How to apply it.
         options: Options,
     },
-    /// Keeps what was applied under this checkpoint; an empty name is the last one.
+    /// Commits the checkpoint of this name; an empty name is the last one.
     Commit(String),
-    /// Undoes what was applied under this checkpoint; an empty name is the last one.
+    /// Rolls back to the checkpoint of this name; an empty name is the last one.
     Rollback(String),
     /// Fills in a policy. The answer has `desired` and `captured`.
     Policy {
         /// `capture` and `desiredState`.
         policy: Value,
-        /// The state that captures look at.
+        /// The state that captures are evaluated on.
         current: Option<Value>,
-        /// What captures found before, by name.
+        /// Earlier results of captures, by name.
         captured: Map<String, Value>,
     },
-    /// The document as the library writes it.
+    /// Formats a document.
     Format(Value),
-    /// Files that configure a host so before it starts, by backend.
+    /// Configuration files that give a host this state at boot, by backend.
     Configuration(Value),
-    /// What undoes a document.
+    /// The document that reverts another one.
     Revert {
         /// The document.
         desired: Value,
-        /// What is there before it.
+        /// The state before it.
         current: Option<Value>,
     },
     /// Topologies and features that a document uses.
     Statistic {
         /// The document.
         desired: Value,
-        /// What is there before it.
+        /// The state before it.
         current: Option<Value>,
     },
-    /// What of a document is not there yet, told as [`Request::Diff`](super::Request::Diff) tells it.
+    /// The part of a document that the host lacks, like [`Request::Diff`](super::Request::Diff).
     Diff {
         /// The document.
         desired: Value,
-        /// What is there.
+        /// The state of the host.
         current: Option<Value>,
     },
 }
@@ -68,17 +68,17 @@ pub enum Tool {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct Options {
-    /// Whether the change is kept; otherwise it is undone when the time is over.
+    /// Whether to commit; otherwise the change is rolled back after the timeout.
     pub commit: bool,
-    /// That time, in seconds.
+    /// The timeout, in seconds.
     pub timeout: u32,
-    /// Whether it is checked that the host became what was asked for.
+    /// Whether to verify the result.
     pub verify: bool,
-    /// Whether the change is forgotten with the next start of the host.
+    /// Whether the change ends with the next boot.
     pub memory_only: bool,
-    /// Whether what is not said of an interface is reset.
+    /// Whether to reset the unmentioned members of an interface.
     pub replace: bool,
-    /// Whether the answer has passwords and keys.
+    /// Whether the answer includes passwords and keys.
     pub secrets: bool,
 }
 
@@ -126,7 +126,7 @@ pub(super) async fn answer(backend: Backend, tool: Tool) -> Result<Value, Error>
     }
 }
 
-/// Whether a document is a policy: what is wanted stands under a key of its own.
+/// Whether a document is a policy, with the desired state under its own key.
 fn is_policy(value: &Value) -> bool {
     ["desiredState", "desired", "capture"]
         .iter()
@@ -147,7 +147,7 @@ async fn apply(backend: Backend, desired: Value, options: Options) -> Result<Val
     state.set_verify_change(options.verify);
     state.set_memory_only(options.memory_only);
     state.set_override_iface(options.replace);
-    // Large enough to be kept off the stack.
+    // The future is too large for the stack.
     Box::pin(state.apply_async()).await?;
     if !options.secrets {
         state.hide_secrets();
@@ -155,7 +155,7 @@ async fn apply(backend: Backend, desired: Value, options: Options) -> Result<Val
     from(&state)
 }
 
-/// A policy as people write it into a file.
+/// A policy in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Policy {
@@ -180,12 +180,12 @@ async fn fill(
     let current = current.or(policy.current);
     let host = async || state(backend, current).await;
     let desired = policy.desired.into();
-    // Large enough to be kept off the stack.
+    // The future is too large for the stack.
     let filled = Box::pin(filled(&policy.capture, &desired, captured, host)).await?;
     Ok(json!({ "desired": filled.desired, "captured": filled.captured }))
 }
 
-/// The given state, or all that this host has.
+/// The given state, or the state of this host.
 async fn state(backend: Backend, given: Option<Value>) -> Result<NetworkState, Error> {
     match given {
         Some(given) => reported(&given),
@@ -193,7 +193,7 @@ async fn state(backend: Backend, given: Option<Value>) -> Result<NetworkState, E
     }
 }
 
-/// The given state, or what this host was configured to have.
+/// The given state, or the configured state of this host.
 async fn before(backend: Backend, given: Option<Value>) -> Result<NetworkState, Error> {
     match given {
         Some(given) => reported(&given),
@@ -201,8 +201,8 @@ async fn before(backend: Backend, given: Option<Value>) -> Result<NetworkState, 
     }
 }
 
-/// A state that somebody reported, which a newer or older library may have written: what this one does not know of an
-/// interface is left out, and what cannot be read at all is said.
+/// Parses a reported state, which a newer or older library may have written: interfaces that this one cannot parse are
+/// left out. An error means that nothing can be parsed.
 fn reported(state: &Value) -> Result<NetworkState, Error> {
     let mut error = match document(state) {
         Ok(state) => return Ok(state),

@@ -1,12 +1,12 @@
-//! VLANs of trunks as people write them. The library spreads a range when it compares documents: all VLANs of a port are
-//! then four thousand entries, and differ from the range that hosts report.
+//! VLAN ranges of trunks. When the library compares documents, it expands ranges: all VLANs of a port become four
+//! thousand entries, and differ from the reported range.
 
 use serde_json::{Value, json};
 
-/// The list in a port's VLANs.
+/// Key of the list of VLANs.
 const TAGS: &str = "trunk-tags";
 
-/// Writes the VLANs of all trunks in a document as ranges, ascending. Lists that have something else in them stay.
+/// Rewrites the VLANs of all trunks as ascending ranges. Lists with other entries stay.
 pub(super) fn gather(document: &mut Value) {
     match document {
         Value::Array(items) => items.iter_mut().for_each(gather),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_a_row_is_a_range() {
+    fn consecutive_tags_become_a_range() {
         let all: Vec<Value> = (2..=4094).map(|id| json!({ "id": id })).collect();
         assert_eq!(
             gathered(&json!(all)),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_vlans_stays() {
+    fn other_lists_stay() {
         for tags in [
             json!([]),
             json!([{ "id": "ten" }, { "id": 1 }]),

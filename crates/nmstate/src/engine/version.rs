@@ -1,4 +1,4 @@
-//! What works on the host.
+//! Versions of the library and of NetworkManager, and its state on the bus.
 
 use futures::StreamExt as _;
 use zbus::fdo::{self, DBusProxy};
@@ -10,18 +10,18 @@ use super::{Backend, Error, PLUGIN_FAILURE, Versions};
 /// Version of the library.
 const LIBRARY: &str = "2.2.62";
 
-/// `NetworkManager` on the bus, and its property.
+/// NetworkManager's name on the bus, its object, and properties.
 const NETWORK_MANAGER: &str = "org.freedesktop.NetworkManager";
 const PATH: &str = "/org/freedesktop/NetworkManager";
 const VERSION: &str = "Version";
 const CHECKPOINTS: &str = "Checkpoints";
 
-/// The version of the library as its tool prints it.
+/// The version of the library, as its tool prints it.
 pub fn program() -> String {
     format!("nmstatectl {LIBRARY}")
 }
 
-/// The version of the library as its tool prints it, of `NetworkManager` as it says on the bus.
+/// The version of the library, as its tool prints it, and of NetworkManager.
 pub(super) async fn versions(backend: Backend) -> Result<Versions, Error> {
     let network_manager = match backend {
         Backend::Kernel => None,
@@ -38,11 +38,8 @@ pub(super) async fn versions(backend: Backend) -> Result<Versions, Error> {
     })
 }
 
-/// Which NetworkManager runs: the bus and its name there, `<id of the bus> :1.7`. Names alone tell nothing: each start
-/// of the bus counts from the beginning, so that the same one is had again after a restart of the machine.
-///
-/// # Errors
-/// When none runs.
+/// Identity of the running NetworkManager: the bus and its name there, `<id of the bus> :1.7`. The name alone is not
+/// unique: each bus counts from the beginning, so the same name occurs again after a reboot.
 pub(super) async fn owner() -> Result<String, Error> {
     let owner = async {
         let connection = Connection::system().await?;
@@ -51,15 +48,12 @@ pub(super) async fn owner() -> Result<String, Error> {
     owner.await.map_err(|error| absent(&error))
 }
 
-/// The same, once one runs.
-///
-/// # Errors
-/// When there is no bus, or it ends meanwhile.
+/// Waits for NetworkManager, and returns its identity.
 pub(super) async fn next_owner() -> Result<String, Error> {
     let owner = async {
         let connection = Connection::system().await?;
         let bus = DBusProxy::new(&connection).await?;
-        // Before the question: a start in between is told.
+        // Subscribed before the question, so that no start is missed.
         let mut changes = bus
             .receive_name_owner_changed_with_args(&[(0, NETWORK_MANAGER)])
             .await?;
@@ -90,10 +84,7 @@ fn absent(error: &zbus::Error) -> Error {
     )
 }
 
-/// Whether NetworkManager could still undo something.
-///
-/// # Errors
-/// When it does not answer.
+/// Whether NetworkManager has a checkpoint.
 pub(super) async fn has_checkpoints() -> Result<bool, Error> {
     let checkpoints = async {
         let connection = Connection::system().await?;
@@ -120,7 +111,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_library_is_the_one_that_is_built_in() {
+    async fn version_is_that_of_the_linked_library() {
         let versions = versions(Backend::Kernel).await.expect("versions");
         let manifest = include_str!("../../Cargo.toml");
         assert!(manifest.contains(&format!("nmstate = {{ version = \"={LIBRARY}\"")));

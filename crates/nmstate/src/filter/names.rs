@@ -1,40 +1,37 @@
-//! The filter of older releases: interfaces whose names match a pattern are not published (nmstate §5.3).
+//! The filter of older releases, which hides interfaces whose names match a pattern (nmstate §5.3).
 
 use serde::Deserialize;
 
 use crate::yaml::{self, Malformed};
 
-/// What the ConfigMap's file says.
+/// Content of the ConfigMap's file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Config {
     interfaces_filter: Option<String>,
 }
 
-/// Names that are not published: `*` stands for any text, `?` for any character, `[a-c]` and `[!a-c]` for one of a set,
-/// `{veth*,cali*}` for one of several.
+/// Hidden names: `*` matches any text, `?` any character, `[a-c]` and `[!a-c]` one of a set, `{veth*,cali*}` one of
+/// several patterns.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Names {
+pub(crate) struct Names {
     /// Patterns without braces.
     patterns: Vec<String>,
 }
 
-/// How many patterns braces may stand for.
-const MOST: usize = 256;
+/// Maximum number of patterns that braces expand to.
+const MAX_PATTERNS: usize = 256;
 
 impl Names {
-    /// As the file of the ConfigMap has it; nothing is hidden where it says nothing.
-    ///
-    /// # Errors
-    /// When the file is no YAML of the known form.
-    pub fn read(file: &str) -> Result<Self, Malformed> {
+    /// Reads the ConfigMap's file; without a pattern nothing is hidden.
+    pub(crate) fn read(file: &str) -> Result<Self, Malformed> {
         let config: Option<Config> = yaml::document(file)?;
         let pattern = config.unwrap_or_default().interfaces_filter;
         Ok(Self::new(&pattern.unwrap_or_default()))
     }
 
-    /// Names that match a pattern; none where there is no pattern.
-    pub fn new(pattern: &str) -> Self {
+    /// Names that match a pattern; none for an empty pattern.
+    pub(crate) fn new(pattern: &str) -> Self {
         let mut patterns = Vec::new();
         if !pattern.is_empty() {
             expand(pattern, &mut patterns);
@@ -43,7 +40,7 @@ impl Names {
     }
 
     /// Whether a name matches.
-    pub fn contains(&self, name: &str) -> bool {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         self.patterns.iter().any(|pattern| {
             let pattern: Vec<char> = pattern.chars().collect();
@@ -52,7 +49,7 @@ impl Names {
     }
 }
 
-/// Writes out the first braces of a pattern, then the next ones.
+/// Expands the first braces of a pattern, and recurses.
 fn expand(pattern: &str, patterns: &mut Vec<String>) {
     let braces = pattern.find('{').and_then(|open| {
         let mut depth = 0_u32;
@@ -72,7 +69,7 @@ fn expand(pattern: &str, patterns: &mut Vec<String>) {
         None
     });
     let Some(cuts) = braces else {
-        if patterns.len() < MOST {
+        if patterns.len() < MAX_PATTERNS {
             patterns.push(pattern.to_owned());
         }
         return;
@@ -81,7 +78,7 @@ fn expand(pattern: &str, patterns: &mut Vec<String>) {
         return;
     };
     for cut in cuts.windows(2) {
-        if patterns.len() >= MOST {
+        if patterns.len() >= MAX_PATTERNS {
             return;
         }
         let one = &pattern[cut[0] + 1..cut[1]];
@@ -92,8 +89,8 @@ fn expand(pattern: &str, patterns: &mut Vec<String>) {
     }
 }
 
-/// Whether a whole name matches a pattern without braces; steps back to the last `*` where it has to, so that the time
-/// it takes is bounded by both lengths.
+/// Whether a whole name matches a pattern without braces. It backtracks only to the last `*`, so the time is bounded by
+/// the product of both lengths.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     let (mut at, mut read) = (0, 0);
     let mut retry = None;
@@ -154,7 +151,7 @@ impl Set<'_> {
     }
 }
 
-/// The first element of a pattern, and how many characters it takes.
+/// The first element of a pattern, and its length in characters.
 fn element(pattern: &[char]) -> Option<(Element<'_>, usize)> {
     let one = |set, length| Some((Element::One(set), length));
     match pattern {
@@ -189,7 +186,7 @@ mod tests {
     #[case("a{b{c,d},e}*f", &["abcf", "abdxf", "aef"], &["abf", "acf"])]
     #[case("eth{0", &["eth{0"], &["eth0"])]
     #[case("v*h*0", &["veth0", "vhh10"], &["veth1"])]
-    fn names_match_patterns(#[case] pattern: &str, #[case] those: &[&str], #[case] others: &[&str]) {
+    fn pattern_matches_names(#[case] pattern: &str, #[case] those: &[&str], #[case] others: &[&str]) {
         let names = Names::new(pattern);
         for name in those {
             assert!(names.contains(name), "{pattern} {name}");
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_says_which() {
+    fn pattern_is_read_from_the_file() {
         let names = |file| Names::read(file).expect("a file");
         assert_eq!(names("interfaces_filter: 'veth*'\n"), Names::new("veth*"));
         for nothing in ["interfaces_filter: \"\"", "interfaces_filter:", "", "other: 1"] {
@@ -212,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_pattern_takes_for_ever_or_panics(pattern in r"[a\*\?\[\]!\-\{\},\\]{0,24}", name in "[a\\[b]{0,15}") {
+        fn hostile_pattern_terminates(pattern in r"[a\*\?\[\]!\-\{\},\\]{0,24}", name in "[a\\[b]{0,15}") {
             Names::new(&pattern).contains(&name);
         }
     }

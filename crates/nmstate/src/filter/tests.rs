@@ -21,7 +21,7 @@ fn route(destination: &str, through: Option<&str>) -> Value {
 
 // nmstate#9
 #[test]
-fn unmanaged_veths_are_left_out_and_routes_through_them() {
+fn unmanaged_veths_and_their_routes_are_hidden() {
     let routes = |names: &[Option<&str>]| -> Value {
         names
             .iter()
@@ -54,7 +54,7 @@ fn unmanaged_veths_are_left_out_and_routes_through_them() {
 }
 
 #[test]
-fn both_lists_of_routes_are_there_once_one_is() {
+fn routes_have_both_lists() {
     let published = report(json!({ "interfaces": [], "routes": {} }));
     assert_eq!(
         published,
@@ -65,7 +65,7 @@ fn both_lists_of_routes_are_there_once_one_is() {
 
 // nmstate#10
 #[test]
-fn timers_of_bridges_are_left_out() {
+fn bridge_timers_are_removed() {
     let bridge = |kind: &str, options: Value| {
         json!({
             "interfaces": [{
@@ -87,7 +87,7 @@ fn timers_of_bridges_are_left_out() {
 
 // nmstate#11
 #[test]
-fn life_times_of_addresses_are_left_out() {
+fn address_lifetimes_are_removed() {
     let given = json!({ "interfaces": [{
         "name": "eth0", "type": "ethernet", "state": "up",
         "ipv4": { "enabled": true, "address": [{
@@ -110,7 +110,7 @@ fn life_times_of_addresses_are_left_out() {
 
 // nmstate#12
 #[test]
-fn an_empty_list_of_bridge_mappings_is_an_empty_section() {
+fn empty_bridge_mappings_become_an_empty_section() {
     let mapping =
         json!({ "bridge-mappings": [{ "localnet": "blue", "bridge": "br-ex", "state": "present" }] });
     for (given, left) in [
@@ -126,7 +126,7 @@ fn an_empty_list_of_bridge_mappings_is_an_empty_section() {
 
 // nmstate#13
 #[test]
-fn name_servers_are_published_and_what_else_the_engine_knows_is_not() {
+fn only_published_sections_remain() {
     let published = report(json!({
         "description": "a host",
         "hostname": { "running": "node01", "config": "node01" },
@@ -152,7 +152,7 @@ fn name_servers_are_published_and_what_else_the_engine_knows_is_not() {
 
 // nmstate#14
 #[test]
-fn names_that_look_like_numbers_stay_what_they_are() {
+fn numeric_names_stay_strings() {
     for name in ["1e3", "0042", "60.0", "0x1F", "null", "true"] {
         let yaml = format!("interfaces:\n- name: \"{name}\"\n  type: ethernet\n  state: up\n");
         let state = nmstate::NetworkState::new_from_yaml(&yaml).expect("a state");
@@ -164,7 +164,7 @@ fn names_that_look_like_numbers_stay_what_they_are() {
 }
 
 #[test]
-fn names_of_the_old_filter_are_left_out_too() {
+fn names_of_the_old_filter_are_hidden() {
     let hidden = names::Names::new("{veth*,cali*}");
     let given = json!({
         "interfaces": [interface("veth1", "veth", "up"), interface("eth0", "ethernet", "up")],
@@ -180,7 +180,7 @@ fn names_of_the_old_filter_are_left_out_too() {
 }
 
 #[test]
-fn what_is_no_state_is_survived() {
+fn malformed_state_does_not_panic() {
     for odd in [
         json!(null),
         json!([]),

@@ -1,4 +1,4 @@
-//! Bonds of interfaces that see the same VLANs (nmstate §3.2-7).
+//! Automatic bonds of interfaces on the same VLANs (nmstate §3.2-7).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::matching::{announced, interfaces, text};
 use crate::routes::{MAIN_TABLE, is_default};
 
-/// Interfaces that can't be bonded.
+/// Interfaces cannot be bonded.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum Error {
     /// Bonds are named after VLANs, and all names are taken.
@@ -18,20 +18,20 @@ pub enum Error {
 
 /// The type of bonds.
 const BOND: &str = "bond";
-/// Table that stands for the main table in documents that do not say one.
+/// Table number of the main table in documents without a table.
 const NO_TABLE: u64 = 0;
 
-/// The bonds of cards that are missing; null when none is. An interface with another controller is left to it.
+/// The missing bonds of matched interfaces; null if none is missing. An interface with another controller keeps it.
 pub(super) fn document(
     matched: &[&Map<String, Value>],
-    wanted: &BTreeSet<u16>,
+    requested: &BTreeSet<u16>,
     report: &Value,
 ) -> Result<Value, Error> {
     let uplinks = uplinks(report);
     let mut bonds = Vec::new();
     let mut routes = Vec::new();
     let mut names = BTreeSet::new();
-    for (vlans, members) in groups(matched, wanted) {
+    for (vlans, members) in groups(matched, requested) {
         let ports = |name: &str| -> Vec<&Map<String, Value>> {
             let free = members
                 .iter()
@@ -54,7 +54,7 @@ pub(super) fn document(
         };
         names.insert(name.clone());
         let port_names: Vec<&str> = ports.iter().map(|port| text(port, "name")).collect();
-        if is_there(report, &port_names) {
+        if exists(report, &port_names) {
             continue;
         }
         let uplink = ports
@@ -75,14 +75,14 @@ pub(super) fn document(
     Ok(document)
 }
 
-/// Ethernet interfaces by the wanted VLANs that they see, in the order of their names; at least two see the same.
+/// Ethernet interfaces by the requested VLANs that they receive, sorted by name; each group has at least two.
 fn groups<'a>(
     matched: &[&'a Map<String, Value>],
-    wanted: &BTreeSet<u16>,
+    requested: &BTreeSet<u16>,
 ) -> BTreeMap<BTreeSet<u16>, Vec<&'a Map<String, Value>>> {
     let mut groups: BTreeMap<BTreeSet<u16>, Vec<&Map<String, Value>>> = BTreeMap::new();
     for interface in matched {
-        let seen: BTreeSet<u16> = announced(interface).intersection(wanted).copied().collect();
+        let seen: BTreeSet<u16> = announced(interface).intersection(requested).copied().collect();
         if !seen.is_empty() {
             groups.entry(seen).or_default().push(interface);
         }
@@ -94,7 +94,7 @@ fn groups<'a>(
     groups
 }
 
-/// A bond can take over the addresses of one port: other ones that the node is reached by stay outside.
+/// Removes all uplinks except the first one: a bond can take over the addresses of one port only.
 fn one_uplink<'a>(
     members: impl Iterator<Item = &'a Map<String, Value>>,
     uplinks: &BTreeSet<&str>,
@@ -110,7 +110,7 @@ fn one_uplink<'a>(
         .collect()
 }
 
-/// Interfaces that default routes of the main table go through.
+/// Interfaces of default routes of the main table.
 fn uplinks(report: &Value) -> BTreeSet<&str> {
     let routes = ["running", "config"].into_iter().flat_map(|list| {
         let routes = report.get("routes").and_then(|routes| routes.get(list));
@@ -125,8 +125,8 @@ fn uplinks(report: &Value) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Whether there is a bond of exactly these ports, whatever its name.
-fn is_there(report: &Value, ports: &[&str]) -> bool {
+/// Whether a bond of exactly these ports exists, whatever its name.
+fn exists(report: &Value, ports: &[&str]) -> bool {
     interfaces(report)
         .filter(|interface| text(interface, "type") == BOND)
         .any(|bond| {
@@ -136,7 +136,7 @@ fn is_there(report: &Value, ports: &[&str]) -> bool {
         })
 }
 
-/// Whether another interface has the name: one that is no bond, or a bond of none of these members.
+/// Whether another interface has the name: no bond, or a bond with other ports.
 fn is_taken(report: &Value, name: &str, members: &[&Map<String, Value>]) -> bool {
     let is_member = |port: &str| members.iter().any(|member| text(member, "name") == port);
     interfaces(report)
@@ -169,7 +169,7 @@ fn bond(name: &str, ports: &[&str], uplink: Option<&Map<String, Value>>) -> Valu
     bond
 }
 
-/// A section `ipv4` or `ipv6` without what the network itself gave: leased addresses and those of the link.
+/// A section `ipv4` or `ipv6` without leased and link-local addresses.
 fn moved_addresses(section: &Value) -> Value {
     let mut section = section.clone();
     let Value::Object(members) = &mut section else {
@@ -180,7 +180,7 @@ fn moved_addresses(section: &Value) -> Value {
     if let Some(Value::Array(addresses)) = members.get_mut("address") {
         addresses.retain(|address| {
             let ip = address.get("ip").and_then(Value::as_str).unwrap_or_default();
-            // An address with an end is a lease, one without stands in the configuration.
+            // A leased address has a lifetime, a configured one has none.
             let lasts = address.get("valid-life-time").is_none();
             lasts && !leased && !ip.to_ascii_lowercase().starts_with("fe80:")
         });
@@ -191,7 +191,7 @@ fn moved_addresses(section: &Value) -> Value {
     section
 }
 
-/// Configured routes through a port, through its bond instead.
+/// Moves configured routes from a port to its bond.
 fn moved_routes<'a>(report: &'a Value, port: &'a str, bond: &'a str) -> impl Iterator<Item = Value> + 'a {
     let configured = report.get("routes").and_then(|routes| routes.get("config"));
     let configured = configured.and_then(Value::as_array).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What a policy of the original design is on one node: nameless interfaces become those that match (nmstate §3.2-7).
+//! Matches interfaces: a nameless interface of a policy stands for every matching one (nmstate §3.2-7).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,42 +6,39 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::auto_bond;
-use super::policy::{Policy, Rule};
+use super::policy::{OriginalPolicy, Rule};
 
-/// How long neighbours may take to announce themselves after LLDP was switched on. They do so every 30 s.
-pub const LLDP_PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait for LLDP announcements after LLDP was enabled. Neighbours send them every 30 s.
+pub(crate) const LLDP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The type of cards.
+/// The type of physical interfaces.
 const ETHERNET: &str = "ethernet";
 
 /// An interface of the node.
 type Interface = Map<String, Value>;
 
-/// Interfaces of a report that a rule of the policy means.
-fn matched<'a>(policy: &'a Policy, report: &'a Value) -> impl Iterator<Item = &'a Interface> {
+/// Interfaces of a report that a rule of the policy matches.
+fn matched<'a>(policy: &'a OriginalPolicy, report: &'a Value) -> impl Iterator<Item = &'a Interface> {
     interfaces(report).filter(move |interface| policy.rules.iter().any(|rule| rule.holds(policy, interface)))
 }
 
-/// Whether a rule of the policy means any interface of the node of this report.
-pub fn is_matched(policy: &Policy, report: &Value) -> bool {
+/// Whether a rule of the policy matches any interface of the report.
+pub(crate) fn is_matched(policy: &OriginalPolicy, report: &Value) -> bool {
     matched(policy, report).next().is_some()
 }
 
-/// Whether an interface matches `type: ethernet`. A veth does too, since the engine configures it alike. With the kernel as
-/// the backend it does not: nothing tells the veths of pods from others.
-pub(super) fn is_ethernet(policy: &Policy, interface: &Interface) -> bool {
+/// Whether an interface matches `type: ethernet`. A veth does too, because the engine configures it alike, except with
+/// the kernel backend: there the veths of pods look the same.
+pub(super) fn is_ethernet(policy: &OriginalPolicy, interface: &Interface) -> bool {
     match text(interface, "type") {
         ETHERNET => true,
-        "veth" => !policy.veths_apart,
+        "veth" => !policy.excludes_veths,
         _ => false,
     }
 }
 
-/// The document of a policy for the node of this report. Null when nothing matches, or nothing is left to do.
-///
-/// # Errors
-/// When interfaces can't be bonded as the policy asks for; the text says why.
-pub fn document(policy: &Policy, report: &Value) -> Result<Value, auto_bond::Error> {
+/// The desired state of a policy for a node with this report. Null if nothing matches, or nothing is left to do.
+pub(crate) fn document(policy: &OriginalPolicy, report: &Value) -> Result<Value, auto_bond::Error> {
     let matched: Vec<&Interface> = matched(policy, report).collect();
     if matched.is_empty() {
         return Ok(Value::Null);
@@ -57,11 +54,11 @@ pub fn document(policy: &Policy, report: &Value) -> Result<Value, auto_bond::Err
     Ok(instantiated(&policy.desired, &matched))
 }
 
-/// What has to be applied before the policy can match: LLDP on all interfaces that a rule with VLANs may mean, and that
-/// do not have it yet. Null when there are none.
-pub fn listening(policy: &Policy, report: &Value) -> Value {
-    let deaf = listeners(policy, report).filter(|interface| !hears(interface));
-    let interfaces: Vec<Value> = deaf
+/// The document that has to be applied before the policy can match: LLDP on all interfaces that a rule with VLANs may
+/// match and that do not have it yet. Null if there are none.
+pub(crate) fn lldp_document(policy: &OriginalPolicy, report: &Value) -> Value {
+    let without_lldp = lldp_interfaces(policy, report).filter(|interface| !has_lldp(interface));
+    let interfaces: Vec<Value> = without_lldp
         .map(|interface| {
             json!({
                 "name": interface["name"],
@@ -78,13 +75,13 @@ pub fn listening(policy: &Policy, report: &Value) -> Value {
     }
 }
 
-/// Whether every interface that a rule with VLANs may mean has heard of a neighbour, so that waiting is of no use.
-pub fn is_heard(policy: &Policy, report: &Value) -> bool {
-    listeners(policy, report).all(|interface| neighbours(interface).next().is_some())
+/// Whether every interface that a rule with VLANs may match has a neighbour, so that there is nothing to wait for.
+pub(crate) fn has_neighbours(policy: &OriginalPolicy, report: &Value) -> bool {
+    lldp_interfaces(policy, report).all(|interface| neighbours(interface).next().is_some())
 }
 
-/// Interfaces that hold to a rule with VLANs, the VLANs apart, and are up.
-fn listeners<'a>(policy: &'a Policy, report: &'a Value) -> impl Iterator<Item = &'a Interface> {
+/// Interfaces that are up and match a rule with VLANs, apart from the VLANs.
+fn lldp_interfaces<'a>(policy: &'a OriginalPolicy, report: &'a Value) -> impl Iterator<Item = &'a Interface> {
     interfaces(report).filter(move |interface| {
         let mut rules = policy.rules.iter().filter(|rule| rule.vlans.is_some());
         text(interface, "state") == "up"
@@ -94,13 +91,13 @@ fn listeners<'a>(policy: &'a Policy, report: &'a Value) -> impl Iterator<Item = 
 }
 
 impl Rule {
-    fn holds(&self, policy: &Policy, interface: &Interface) -> bool {
-        let mut wanted = self.vlans.iter();
+    fn holds(&self, policy: &OriginalPolicy, interface: &Interface) -> bool {
+        let mut requested = self.vlans.iter();
         self.holds_apart_from_vlans(policy, interface)
-            && wanted.all(|wanted| !wanted.is_disjoint(&announced(interface)))
+            && requested.all(|requested| !requested.is_disjoint(&announced(interface)))
     }
 
-    fn holds_apart_from_vlans(&self, policy: &Policy, interface: &Interface) -> bool {
+    fn holds_apart_from_vlans(&self, policy: &OriginalPolicy, interface: &Interface) -> bool {
         let name = self.name.as_deref();
         let is_named = name.is_none_or(|name| text(interface, "name") == name);
         let is_of_type = match self.kind.as_deref() {
@@ -132,7 +129,7 @@ fn neighbours(interface: &Interface) -> impl Iterator<Item = &Value> {
     lldp.and_then(Value::as_array).into_iter().flatten()
 }
 
-fn hears(interface: &Interface) -> bool {
+fn has_lldp(interface: &Interface) -> bool {
     let enabled = interface.get("lldp").and_then(|lldp| lldp.get("enabled"));
     enabled.and_then(Value::as_bool).unwrap_or_default()
 }
@@ -143,13 +140,13 @@ pub(super) fn interfaces(report: &Value) -> impl Iterator<Item = &Interface> {
     interfaces.into_iter().flatten().filter_map(Value::as_object)
 }
 
-/// A member that is a text; empty when there is none.
+/// A string member; empty if there is none.
 pub(super) fn text<'a>(members: &'a Interface, key: &str) -> &'a str {
     members.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Writes a nameless interface once for every one that matched. What the document says of one interface in several
-/// places is put together, the last word counts.
+/// Writes a nameless interface once for every matched one. Entries of the same interface are merged; the last value
+/// counts.
 fn instantiated(desired: &Value, matched: &[&Interface]) -> Value {
     let mut document = desired.clone();
     let Some(Value::Array(templates)) = document.get_mut("interfaces") else {
@@ -176,13 +173,13 @@ fn instantiated(desired: &Value, matched: &[&Interface]) -> Value {
 
 fn instance(template: &Interface, interface: &Interface) -> Value {
     let mut instance = Map::new();
-    for (key, usual) in [
+    for (key, default) in [
         ("name", interface.get("name")),
         ("type", interface.get("type")),
         ("state", Some(&json!("up"))),
     ] {
         let given = template.get(key).filter(|_| key != "name");
-        if let Some(value) = given.or(usual) {
+        if let Some(value) = given.or(default) {
             instance.insert(key.to_owned(), value.clone());
         }
     }
@@ -197,7 +194,7 @@ fn instance(template: &Interface, interface: &Interface) -> Value {
 fn is_same(one: &Value, other: &Value) -> bool {
     let agree = |key: &str| match (one.get(key), other.get(key)) {
         (Some(one), Some(other)) => one == other,
-        // A type that is not said is the type that the interface has.
+        // Without a type, the interface keeps its type.
         _ => key == "type",
     };
     agree("name") && agree("type")

@@ -1,8 +1,8 @@
-//! Old spellings of documents, turned into those that the engine knows (nmstate §3.2-8).
+//! Rewrites old spellings of documents to the engine's (nmstate §3.2-8).
 
 use serde_json::{Map, Value, json};
 
-/// Members of an interface that old reports had, and that nobody can wish for.
+/// Members of an interface that old reports had, and that cannot be configured.
 const REPORTED_ONLY: [&str; 6] = [
     "ifIndex",
     "if-index",
@@ -12,8 +12,8 @@ const REPORTED_ONLY: [&str; 6] = [
     "statistics",
 ];
 
-/// Whether a document asks for anything: one that is absent, has no members, or only empty ones, does not.
-pub fn has_content(document: &Value) -> bool {
+/// Whether a document has any content: null and empty members do not count.
+pub(crate) fn has_content(document: &Value) -> bool {
     match document {
         Value::Null => false,
         Value::Object(members) => members.values().any(has_content),
@@ -23,9 +23,9 @@ pub fn has_content(document: &Value) -> bool {
     }
 }
 
-/// Gives a document the engine's spellings. An old key beside the new one stays, and the engine says that it does not
-/// know it: which of the two was meant nobody can tell.
-pub fn document(document: &mut Value) {
+/// Rewrites a document to the engine's spellings. If it has both the old and the new key, the old one stays, and the
+/// engine refuses it: the author's intent is unknown.
+pub(crate) fn document(document: &mut Value) {
     let Value::Object(sections) = document else {
         return;
     };
@@ -63,7 +63,7 @@ fn interface(interface: &mut Map<String, Value>) {
     }
 }
 
-/// `vlanID` and `vlanbase` beside each other became the section `vlan`.
+/// Moves `vlanID` and `vlanbase` into the section `vlan`.
 fn vlan(interface: &mut Map<String, Value>) {
     if interface.contains_key("vlan") {
         return;
@@ -86,7 +86,7 @@ fn vlan(interface: &mut Map<String, Value>) {
     }
 }
 
-/// A list that was written as `{items: [...]}`.
+/// Unwraps a list that was written as `{items: [...]}`.
 fn items(members: &mut Map<String, Value>, key: &str) {
     if let Some(Value::Object(wrapped)) = members.get_mut(key)
         && wrapped.len() == 1
@@ -108,7 +108,7 @@ fn list<'a>(members: &'a mut Map<String, Value>, key: &str) -> impl Iterator<Ite
         .flatten()
 }
 
-/// Gives a member another name and leaves it in its place. Nothing happens when there is one of that name.
+/// Renames a member and keeps its position, unless the new name exists.
 fn rename(members: &mut Map<String, Value>, old: &str, new: &str) {
     if !members.contains_key(old) || members.contains_key(new) {
         return;

@@ -1,4 +1,4 @@
-//! What a policy of the original design says (nmstate §3.1, §3.2-7, §3.2-10).
+//! Parses policies of the original design (nmstate §3.1, §3.2-7, §3.2-10).
 
 use std::collections::BTreeSet;
 
@@ -7,55 +7,52 @@ use thiserror::Error;
 
 use super::normalise;
 
-/// A policy of the original design that makes no sense. The texts stand in the enactment.
+/// An invalid policy of the original design. The texts appear in the enactment.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum Error {
-    /// Captures belong to today's design.
+    /// Captures belong to the present design.
     #[error("capture cannot be used together with match or autoConfig")]
     Capture,
-    /// Either the policy says what is wanted, or it leaves that to the node.
+    /// A desired state excludes an automatic one.
     #[error("autoConfig cannot be used together with desiredState")]
     AutoConfigAndState,
-    /// Bonds are made of interfaces on the same VLANs.
+    /// Bonds consist of interfaces on the same VLANs.
     #[error(
         "autoConfig.autoBonding needs match.interfaces with lldp.vlan-ids: the VLANs whose interfaces are bonded"
     )]
     NoVlans,
-    /// A part of it that cannot be understood, or would have no effect.
+    /// A malformed or unknown part.
     #[error("{0}")]
     Unclear(String),
 }
 
 /// A policy of the original design.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Policy {
-    /// What an interface may be like; one of them is enough.
+pub(crate) struct OriginalPolicy {
+    /// Rules; an interface matches if one of them does.
     pub rules: Vec<Rule>,
-    /// What matched interfaces are bonded by.
+    /// Whether matched interfaces are bonded.
     pub auto_bonding: bool,
-    /// What is wanted, normalised; interfaces without a name stand for those that match.
+    /// Normalised desired state; an interface without a name stands for all matched ones.
     pub desired: Value,
-    /// Whether a veth is no card: rules with the type `ethernet` do not mean it then.
-    pub veths_apart: bool,
+    /// Whether rules with the type `ethernet` exclude veths.
+    pub excludes_veths: bool,
 }
 
-/// What an interface is like. What is not said does not matter.
+/// A rule about an interface. A missing member matches everything.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Rule {
-    /// Its exact name.
+pub(crate) struct Rule {
+    /// Exact name.
     pub name: Option<String>,
-    /// Its exact type, in the engine's words.
+    /// Exact type, in the engine's spelling.
     pub kind: Option<String>,
     /// VLANs of which a neighbour announces at least one.
     pub vlans: Option<BTreeSet<u16>>,
 }
 
-impl Policy {
-    /// The policy of a specification, if it is one of the original design.
-    ///
-    /// # Errors
-    /// When parts of it exclude each other, or cannot be understood.
-    pub fn of(spec: &Value) -> Result<Option<Self>, Error> {
+impl OriginalPolicy {
+    /// Parses a policy, if it is one of the original design.
+    pub(crate) fn of(spec: &Value) -> Result<Option<Self>, Error> {
         let conditions = ["match", "matchRules"].map(|key| member(spec, key));
         let auto_config = member(spec, "autoConfig").or_else(|| member(spec, "autoconfig"));
         if conditions == [None, None] && auto_config.is_none() {
@@ -82,25 +79,23 @@ impl Policy {
             rules,
             auto_bonding,
             desired,
-            veths_apart: false,
+            excludes_veths: false,
         }))
     }
 }
 
-/// Where a policy stands among those of its node: they are applied in ascending order, so that of two that disagree the
-/// higher one wins.
+/// Priority among the policies of a node: they are applied in ascending order, so that the highest one prevails.
 pub fn priority(spec: &Value) -> i64 {
     spec.get("priority").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Whether a policy has rules about what neighbours announce: hosts have to listen before it is known what it means.
-pub fn is_about_neighbours(spec: &Value) -> bool {
-    let policy = Policy::of(spec).ok().flatten();
+/// Whether a policy has rules about VLANs of neighbours, so that it needs LLDP before it can be rendered.
+pub fn needs_lldp(spec: &Value) -> bool {
+    let policy = OriginalPolicy::of(spec).ok().flatten();
     policy.is_some_and(|policy| policy.rules.iter().any(|rule| rule.vlans.is_some()))
 }
 
-/// How many nodes may be configured at a time, as today's `maxUnavailable` says it: the policy's own word, else what
-/// its `parallel` means.
+/// `maxUnavailable` of a policy, or its equivalent for the old member `parallel`.
 pub fn max_unavailable(spec: &Value) -> Option<Value> {
     member(spec, "maxUnavailable")
         .cloned()
@@ -133,14 +128,14 @@ fn is_auto_bonding(auto_config: &Value) -> Result<bool, Error> {
     Ok(auto_bonding)
 }
 
-/// One rule, a list of them, or a wrapper around either: all forms that the drafts of the design had.
+/// One rule, a list of them, or a wrapper around either: all forms in the drafts of the design.
 fn rules(condition: &Value) -> Result<Vec<Rule>, Error> {
     match condition {
         Value::Null => Ok(Vec::new()),
         Value::Array(items) => {
-            let says_nothing = |item: &Value| item.as_object().is_some_and(Map::is_empty);
-            if items.iter().any(says_nothing) {
-                return Err(Error::Unclear(SAYS_NOTHING.to_owned()));
+            let is_empty = |item: &Value| item.as_object().is_some_and(Map::is_empty);
+            if items.iter().any(is_empty) {
+                return Err(Error::Unclear(EMPTY_RULE.to_owned()));
             }
             let rules = items.iter().map(rules).collect::<Result<Vec<_>, _>>()?;
             Ok(rules.into_iter().flatten().collect())
@@ -180,17 +175,17 @@ fn rule(members: &Map<String, Value>) -> Result<Rule, Error> {
                 return Err(Error::Unclear(format!("match.interfaces.{key} is malformed")));
             }
             (key, value) if VLANS.contains(&key) => rule.vlans = Some(vlans(key, value)?),
-            // Ignored, it would match more than was meant.
+            // If it were ignored, the rule would match more than intended.
             (key, _) => return Err(Error::Unclear(format!("unknown key match.interfaces.{key}"))),
         }
     }
     if rule == Rule::default() {
-        return Err(Error::Unclear(SAYS_NOTHING.to_owned()));
+        return Err(Error::Unclear(EMPTY_RULE.to_owned()));
     }
     Ok(rule)
 }
 
-const SAYS_NOTHING: &str = "a rule in match.interfaces says nothing: give it name, type or lldp.vlan-ids";
+const EMPTY_RULE: &str = "a rule in match.interfaces says nothing: give it name, type or lldp.vlan-ids";
 
 /// All spellings of the list of VLANs.
 const VLANS: [&str; 6] = [

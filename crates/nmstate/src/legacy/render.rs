@@ -1,4 +1,4 @@
-//! From a policy of the original design to the document for this node, with the host at hand (nmstate §3.2-7).
+//! Renders a policy of the original design for this node (nmstate §3.2-7).
 
 use std::time::Duration;
 
@@ -7,57 +7,57 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
-use super::policy::Policy;
+use super::policy::OriginalPolicy;
 use super::{auto_bond, matching, policy};
 use crate::apply::Pipeline;
 use crate::engine::{self, Backend, Engine};
 use crate::failure::Failure;
 
-/// Time between two looks for neighbours.
+/// Interval of the reads while waiting for neighbours.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Why there is no document.
+/// A policy cannot be rendered.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The policy makes no sense; it won't the next time either.
+    /// The policy is invalid, for good.
     #[error(transparent)]
     Policy(#[from] policy::Error),
-    /// Bonds can't be made as the policy asks for.
+    /// The bonds cannot be created.
     #[error(transparent)]
     Bond(#[from] auto_bond::Error),
-    /// The host's state can't be had.
+    /// The host cannot be read.
     #[error(transparent)]
     Engine(#[from] engine::Error),
-    /// LLDP can't be switched on, without which nothing can match.
+    /// LLDP cannot be enabled, so nothing can match.
     #[error("LLDP cannot be enabled: {0}")]
-    Listen(Failure),
+    Lldp(Failure),
 }
 
 impl Error {
-    /// Whether another attempt at the same policy makes sense.
+    /// Whether a retry of the same policy may succeed.
     pub fn retry(&self) -> bool {
         match self {
             Self::Policy(_) | Self::Bond(_) => false,
             Self::Engine(_) => true,
-            Self::Listen(failure) => failure.retry,
+            Self::Lldp(failure) => failure.retry,
         }
     }
 }
 
-/// What a policy of the original design is on a node.
+/// A rendered policy of the original design.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
-    /// What is wanted there; null when there is nothing to do.
+    /// The desired state; null if there is nothing to do.
     pub desired: Value,
     /// Whether any interface of the node matches.
     pub is_matched: bool,
 }
 
-/// The document of a policy of the original design for this node; nothing when the policy is one of today's. Bridges'
-/// VLANs and references to the node are not filled in yet.
+/// Renders a policy of the original design for this node; `None` for a policy of the present design. Default VLANs of
+/// bridges and node variables are not filled in yet.
 ///
-/// A rule about neighbours' VLANs needs LLDP: it is switched on first, and neighbours have a minute. Without a
-/// `pipeline`, for policies that are only tried, the host is taken as it is.
+/// A rule about VLANs of neighbours needs LLDP: it is enabled first, and neighbours have a minute. Without a
+/// `pipeline`, for dry runs, the host stays unchanged.
 ///
 /// # Errors
 /// See [`Error`].
@@ -67,19 +67,19 @@ pub async fn document(
     spec: &Value,
     backend: Backend,
 ) -> Result<Option<Document>, Error> {
-    let Some(mut policy) = Policy::of(spec)? else {
+    let Some(mut policy) = OriginalPolicy::of(spec)? else {
         return Ok(None);
     };
-    policy.veths_apart = backend == Backend::Kernel;
+    policy.excludes_veths = backend == Backend::Kernel;
     let mut report = engine.report().await?;
     if let Some(pipeline) = pipeline {
-        let listening = matching::listening(&policy, &report);
-        if !listening.is_null() {
-            info!("enabling LLDP: {listening}");
-            pipeline.apply(&listening).await.map_err(Error::Listen)?;
+        let lldp_document = matching::lldp_document(&policy, &report);
+        if !lldp_document.is_null() {
+            info!("enabling LLDP: {lldp_document}");
+            pipeline.apply(&lldp_document).await.map_err(Error::Lldp)?;
         }
-        let end = Instant::now() + matching::LLDP_PATIENCE;
-        while !matching::is_heard(&policy, &report) && Instant::now() < end {
+        let end = Instant::now() + matching::LLDP_TIMEOUT;
+        while !matching::has_neighbours(&policy, &report) && Instant::now() < end {
             sleep(PAUSE).await;
             report = engine.report().await?;
         }

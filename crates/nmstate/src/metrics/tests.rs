@@ -1,7 +1,7 @@
 use prometheus_client::encoding::text::encode;
 use serde_json::{Value, json};
 
-use super::figures::Figures;
+use super::counts::Snapshot;
 use super::*;
 
 /// The text for these objects.
@@ -9,28 +9,31 @@ fn text(states: &[Value], policies: &[Value], enactments: &[Value]) -> String {
     let read = |value: &Value| value.to_string();
     let states = states.iter().map(read).map(|text| {
         let state: NodeNetworkState = serde_json::from_str(&text).expect("a state");
-        (state.meta().name.clone().unwrap_or_default(), Report::of(&state))
+        (
+            state.meta().name.clone().unwrap_or_default(),
+            ReportCounts::of(&state),
+        )
     });
     let policies = policies
         .iter()
         .map(read)
-        .map(|text| Policy::of(&serde_json::from_str(&text).expect("a policy")));
+        .map(|text| PolicyCounts::of(&serde_json::from_str(&text).expect("a policy")));
     let enactments = enactments
         .iter()
         .map(read)
-        .map(|text| Enactment::of(serde_json::from_str(&text).expect("an enactment")));
-    let figures = Figures {
+        .map(|text| EnactmentCounts::of(serde_json::from_str(&text).expect("an enactment")));
+    let counts = Snapshot {
         reports: Some(states.collect()),
         policies: Some(policies.collect()),
         enactments: Some(enactments.collect()),
     };
-    written(&figures)
+    written(&counts)
 }
 
-fn written(figures: &Figures) -> String {
-    let figures = figures.clone();
+fn written(counts: &Snapshot) -> String {
+    let counts = counts.clone();
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Told(Arc::new(move || figures.clone()))));
+    registry.register_collector(Box::new(SnapshotCollector(Arc::new(move || counts.clone()))));
     let mut text = String::new();
     encode(&mut text, &registry).expect("text");
     text
@@ -78,13 +81,13 @@ kubernetes_nmstate_policies_status{status=\"Progressing\"} 0
 ";
 
 #[test]
-fn a_cluster_without_anything_has_policies_of_no_status() {
+fn empty_cluster_has_zero_policies() {
     assert_eq!(text(&[], &[], &[]), NOTHING);
 }
 
 #[test]
-fn what_is_not_known_yet_is_not_told() {
-    assert_eq!(written(&Figures::default()), "# EOF\n");
+fn unlisted_kinds_have_no_metrics() {
+    assert_eq!(written(&Snapshot::default()), "# EOF\n");
 }
 
 #[track_caller]
@@ -95,7 +98,7 @@ fn assert_series(text: &str, name: &str, expected: &[&str]) {
 
 // nmstate#81, nmstate#82
 #[test]
-fn interfaces_and_routes_are_counted_for_each_node() {
+fn interfaces_and_routes_are_counted_by_node() {
     let first = state(
         "node01",
         &json!({
@@ -143,7 +146,7 @@ fn interfaces_and_routes_are_counted_for_each_node() {
 
 // nmstate#83
 #[test]
-fn policies_and_enactments_are_counted_by_their_first_true_condition() {
+fn policies_and_enactments_are_counted_by_active_condition() {
     let policies = [
         policy(&[condition("Available", "True"), condition("Degraded", "False")]),
         policy(&[
@@ -203,7 +206,7 @@ fn policies_and_enactments_are_counted_by_their_first_true_condition() {
 
 // nmstate#80
 #[test]
-fn features_are_told_once_however_many_enactments_make_use_of_them() {
+fn features_are_exported_once() {
     let enactments = [
         enactment(Some("node01"), &[], &["static-route", "lldp"]),
         enactment(None, &[], &["lldp"]),
@@ -219,7 +222,7 @@ fn features_are_told_once_however_many_enactments_make_use_of_them() {
 }
 
 #[test]
-fn names_of_strangers_are_escaped() {
+fn hostile_names_are_escaped() {
     let odd = state("node01", &json!({ "interfaces": [{ "type": "a\"b\\c\nd" }] }));
     assert_series(
         &text(&[odd], &[], &[]),
@@ -229,7 +232,7 @@ fn names_of_strangers_are_escaped() {
 }
 
 #[test]
-fn the_families_are_written_as_their_readers_know_them() {
+fn families_are_dumped_in_prometheus_form() {
     assert_eq!(
         families(),
         "[{\"name\":\"kubernetes_nmstate_features_applied\",\"help\":\"Number of nmstate features applied labeled by its name\",\"type\":1},\
@@ -241,7 +244,7 @@ fn the_families_are_written_as_their_readers_know_them() {
 }
 
 #[test]
-fn the_environment_says_where_and_to_whom_the_metrics_are_served() {
+fn settings_are_read_from_the_environment() {
     let read = |set: &[(&str, &str)]| {
         Settings::read(|name| {
             set.iter()

@@ -1,5 +1,5 @@
-//! Objects as far as the metrics look at them: what is left out is not even read. A node's state may have a megabyte, and
-//! some bytes of it count.
+//! Partial types of the objects: other fields are not even parsed. A node's state may exceed a megabyte, of which the
+//! metrics need a few bytes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer};
 
 use crate::names;
 
-/// What a node's network is.
+/// A node's report.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = api::node_state::NodeNetworkState)]
-pub struct NodeNetworkState {
+pub(crate) struct NodeNetworkState {
     #[serde(default, deserialize_with = "metadata")]
     metadata: ObjectMeta,
     pub(super) status: Option<StateStatus>,
@@ -46,16 +46,16 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// Where it leads, as it is written.
+    /// Destination as written.
     pub(super) fn destination(&self) -> &str {
         self.destination.as_deref().unwrap_or_default()
     }
 }
 
-/// What nodes' networks are to be.
+/// A policy.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = api::node_state::NodeNetworkConfigurationPolicy)]
-pub struct NodeNetworkConfigurationPolicy {
+pub(crate) struct NodeNetworkConfigurationPolicy {
     #[serde(default, deserialize_with = "metadata")]
     metadata: ObjectMeta,
     pub(super) status: Option<PolicyStatus>,
@@ -66,10 +66,10 @@ pub(super) struct PolicyStatus {
     pub(super) conditions: Option<Vec<Condition>>,
 }
 
-/// What a node makes of a policy.
+/// An enactment.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = api::node_state::NodeNetworkConfigurationEnactment)]
-pub struct NodeNetworkConfigurationEnactment {
+pub(crate) struct NodeNetworkConfigurationEnactment {
     #[serde(default, deserialize_with = "metadata")]
     metadata: ObjectMeta,
     pub(super) status: Option<EnactmentStatus>,
@@ -82,7 +82,7 @@ pub(super) struct EnactmentStatus {
 }
 
 impl NodeNetworkConfigurationEnactment {
-    /// The node that a label names.
+    /// Node of the label.
     pub(super) fn node(&self) -> Option<&str> {
         let labels = self.metadata.labels.as_ref()?;
         labels.get(names::NODE_LABEL).map(String::as_str)

@@ -39,7 +39,7 @@ async fn printed(arguments: &[&str], text: &str) -> Result<String, Error> {
 #[case(&["fmt"])]
 #[case(&["format", "-"])]
 #[case(&["version"])]
-fn established_command_lines_are_understood(#[case] arguments: &[&str]) {
+fn upstream_command_lines_are_accepted(#[case] arguments: &[&str]) {
     parsed(arguments);
 }
 
@@ -47,19 +47,19 @@ fn established_command_lines_are_understood(#[case] arguments: &[&str]) {
 #[case(&["apply", "--timeout", "soon"])]
 #[case(&["shwo"])]
 #[case(&["show", "eth1", "eth2"])]
-fn others_are_not(#[case] arguments: &[&str]) {
+fn other_command_lines_are_refused(#[case] arguments: &[&str]) {
     let argv = std::iter::once("nmstatectl").chain(arguments.iter().copied());
     Cli::try_parse_from(argv).expect_err("no such thing");
 }
 
 #[tokio::test]
-async fn versions_look_as_scripts_expect() {
+async fn version_has_upstream_format() {
     let version = printed(&["version"], "").await.expect("a version");
     assert_eq!(version, "nmstatectl 2.2.62\n");
 }
 
 #[tokio::test]
-async fn documents_and_policies_are_checked_and_written_anew() {
+async fn format_validates_and_rewrites() {
     let yaml = "interfaces:\n- name: eth1\n  type: ethernet\n  mtu:\u{a0}'1400'\n";
     let formatted = printed(&["fmt", "{}"], yaml).await.expect("a document");
     assert!(
@@ -87,7 +87,7 @@ async fn documents_and_policies_are_checked_and_written_anew() {
 const NIC: &str = "interfaces:\n- name: eth1\n  type: ethernet\n  state: up\n  mtu: 1500\n";
 
 #[tokio::test]
-async fn files_reverts_and_statistics_need_no_host() {
+async fn configuration_revert_and_statistic_need_no_host() {
     let dummy = "interfaces:\n- name: dummy0\n  type: dummy\n  state: up\n  ipv4: {enabled: true, address: [{ip: 192.0.2.5, prefix-length: 24}]}\n";
     let files = printed(&["gc", "{}"], dummy).await.expect("files");
     let files: Value = serde_yaml::from_str(&files).expect("YAML");
@@ -108,12 +108,12 @@ async fn files_reverts_and_statistics_need_no_host() {
     );
     let lldp = "interfaces:\n- name: eth1\n  type: ethernet\n  state: up\n  lldp: {enabled: true}\n";
     let statistic = printed(&["st", "{}", "--current", current, "--json"], lldp).await;
-    let statistic: Value = serde_json::from_str(&statistic.expect("figures")).expect("JSON");
+    let statistic: Value = serde_json::from_str(&statistic.expect("a statistic")).expect("JSON");
     assert_eq!(statistic["features"], json!(["lldp"]));
 }
 
 #[tokio::test]
-async fn policies_are_filled_in_and_what_captures_found_is_kept_for_the_next_time() {
+async fn policy_is_filled_in_and_captures_are_stored() {
     let directory = TempDir::new().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("a path").to_owned();
     fs::write(path("current"), NIC).expect("a file");
@@ -153,7 +153,7 @@ async fn policies_are_filled_in_and_what_captures_found_is_kept_for_the_next_tim
 }
 
 #[test]
-fn one_interface_comes_with_its_routes_and_their_rules() {
+fn show_of_an_interface_includes_its_routes_and_rules() {
     let route = |interface: &str, table: u32| json!({"destination": "0.0.0.0/0", "next-hop-interface": interface, "table-id": table});
     let state = json!({
         "hostname": {"running": "x"},

@@ -1,4 +1,5 @@
-//! Finds out what decides beside the `NMState`: the platform, and nodes set aside for infrastructure.
+//! Reads the facts that the deployment depends on beside the `NMState`: the platform, and nodes reserved for
+//! infrastructure.
 
 use std::time::Duration;
 
@@ -10,27 +11,27 @@ use tokio::time::Instant;
 
 use super::names;
 
-/// How long what is known of nodes and API servers is good for: they can be read, and not watched.
-const KNOWN: Duration = Duration::from_mins(1);
-/// Nodes asked for at a time.
+/// How long facts about nodes and API servers are reused: the operator may read and not watch them.
+const MAX_AGE: Duration = Duration::from_mins(1);
+/// Page size of the list of nodes.
 const PAGE: u32 = 50;
 
-/// Nodes can't be listed.
+/// Nodes cannot be listed.
 #[derive(Debug, Error)]
 #[error("cannot list nodes: {}", client::message(.0))]
-pub struct Error(#[source] Box<kube::Error>);
+pub(crate) struct Error(#[source] Box<kube::Error>);
 
-/// What was found out, and when.
+/// Facts with the times at which they were read.
 #[derive(Debug, Default)]
-pub struct Known {
+pub(crate) struct FactCache {
     openshift: Option<bool>,
     api_ports: Option<(Instant, Vec<i32>)>,
     nodes: Option<(String, Instant, Vec<Vec<Taint>>)>,
 }
 
-impl Known {
-    /// Whether this is OpenShift. Where nobody answers, it is not, and the next time somebody is asked again.
-    pub async fn openshift(&mut self, client: &Client) -> bool {
+impl FactCache {
+    /// Whether this is OpenShift. Without an answer `false`, and the next call retries.
+    pub(crate) async fn openshift(&mut self, client: &Client) -> bool {
         if let Some(known) = self.openshift {
             return known;
         }
@@ -45,17 +46,17 @@ impl Known {
             Err(kube::Error::Api(status)) if status.code == 404 => *self.openshift.insert(false),
             Err(error) => {
                 let error = client::message(&error);
-                tracing::warn!(error, "cannot find out whether this is OpenShift");
+                tracing::warn!(error, "cannot determine whether this is OpenShift");
                 false
             }
         }
     }
 
-    /// Ports that API servers listen on, as network policies see them behind their Service. Returns the last known ports if
-    /// the API server does not answer, and asks again at the next call.
-    pub async fn api_ports(&mut self, client: &Client) -> Vec<i32> {
+    /// Ports of the API servers, as network policies see them behind their Service. Returns the last known ports if the
+    /// API server does not answer, and retries at the next call.
+    pub(crate) async fn api_ports(&mut self, client: &Client) -> Vec<i32> {
         if let Some((at, known)) = &self.api_ports
-            && at.elapsed() < KNOWN
+            && at.elapsed() < MAX_AGE
         {
             return known.clone();
         }
@@ -72,7 +73,7 @@ impl Known {
             }
             Err(error) => {
                 let error = client::message(&error);
-                tracing::warn!(error, "cannot find out on which port the API server listens");
+                tracing::warn!(error, "cannot determine the ports of the API server");
                 self.api_ports
                     .as_ref()
                     .map_or_else(Vec::new, |(_, known)| known.clone())
@@ -81,10 +82,7 @@ impl Known {
     }
 
     /// Taints of the nodes with these labels.
-    ///
-    /// # Errors
-    /// When they can't be listed.
-    pub async fn taints(
+    pub(crate) async fn taints(
         &mut self,
         client: &Client,
         labels: &[(String, String)],
@@ -94,7 +92,7 @@ impl Known {
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         let selector = selector.join(",");
-        let fresh = |(known, at, _): &(String, Instant, _)| *known == selector && at.elapsed() < KNOWN;
+        let fresh = |(known, at, _): &(String, Instant, _)| *known == selector && at.elapsed() < MAX_AGE;
         if !self.nodes.as_ref().is_some_and(fresh) {
             let mut taints = Vec::new();
             let api: Api<Node> = Api::all(client.clone());
@@ -136,7 +134,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn another_port_of_the_api_server_is_known_within_a_minute() {
+    async fn api_ports_are_read_again_after_a_minute() {
         // 0: the API server does not answer.
         let port = Arc::new(AtomicI32::new(6443));
         let asked = Arc::clone(&port);
@@ -159,14 +157,18 @@ mod tests {
             }
         });
         let client = Client::new(service, "default");
-        let mut known = Known::default();
+        let mut known = FactCache::default();
         assert_eq!(known.api_ports(&client).await, [6443]);
         port.store(7443, Ordering::Relaxed);
-        assert_eq!(known.api_ports(&client).await, [6443], "not asked again at once");
-        tokio::time::advance(KNOWN).await;
+        assert_eq!(
+            known.api_ports(&client).await,
+            [6443],
+            "not requested again at once"
+        );
+        tokio::time::advance(MAX_AGE).await;
         assert_eq!(known.api_ports(&client).await, [7443]);
         port.store(0, Ordering::Relaxed);
-        tokio::time::advance(KNOWN).await;
+        tokio::time::advance(MAX_AGE).await;
         assert_eq!(known.api_ports(&client).await, [7443], "known before");
     }
 }

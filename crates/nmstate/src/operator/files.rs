@@ -1,4 +1,4 @@
-//! The manifests: complete but for what depends on the cluster and on the `NMState`.
+//! The manifests, complete except for parts that depend on the cluster and on the `NMState`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,36 +9,36 @@ use thiserror::Error;
 
 use crate::yaml::{self, Malformed};
 
-/// Why there are no manifests.
+/// The manifests cannot be used.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A directory can't be read.
+    /// A file or directory cannot be read.
     #[error("cannot read manifests from {}", path.display())]
     Read {
-        /// Which file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// There is nothing in it.
+    /// The directory has no manifests.
     #[error("no manifests rendered from {}", .0.display())]
     Empty(PathBuf),
     /// A file is missing.
     #[error("no manifests in file {0}")]
     Missing(&'static str),
-    /// A file is no YAML.
+    /// A file is malformed.
     #[error("malformed manifests in file {file}")]
     Syntax {
-        /// Which.
+        /// File name.
         file: &'static str,
-        /// What the parser says.
+        /// Cause.
         #[source]
         source: Malformed,
     },
 }
 
-/// The manifests by the names of their files.
+/// The manifests by file name.
 #[derive(Clone, Debug)]
 pub struct Files(BTreeMap<String, String>);
 
@@ -47,7 +47,7 @@ macro_rules! embedded {
 }
 
 impl Files {
-    /// Those in the program.
+    /// The manifests in the program.
     pub fn embedded() -> Self {
         let files = embedded![
             "namespace.yaml",
@@ -69,10 +69,10 @@ impl Files {
         )
     }
 
-    /// Those in a directory, which has to have all of them but the console's plugin.
+    /// The manifests in a directory, which must have all files except that of the console plugin.
     ///
     /// # Errors
-    /// When it can't be read, or there is no YAML in it.
+    /// If the directory cannot be read, or has no manifests.
     pub fn from_directory(directory: &Path) -> Result<Self, Error> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -102,7 +102,7 @@ impl Files {
         Ok(Self(files))
     }
 
-    /// Whether there is a file.
+    /// Whether the file exists.
     pub fn has(&self, file: &str) -> bool {
         self.0.contains_key(file)
     }
@@ -110,7 +110,7 @@ impl Files {
     /// The objects in a file, in order.
     ///
     /// # Errors
-    /// When it is not there, or not a list of objects.
+    /// If the file is missing or malformed.
     pub fn objects(&self, file: &'static str) -> Result<Vec<Value>, Error> {
         let text = self.0.get(file).ok_or(Error::Missing(file))?;
         yaml::documents(text).map_err(|source| Error::Syntax { file, source })

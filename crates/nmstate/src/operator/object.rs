@@ -1,34 +1,34 @@
-//! Steps that complete a manifest; one that does not find what it is to complete is an error.
+//! Edits of a manifest. An edit that does not find its place is an error.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// A manifest lacks what a step completes.
+/// A manifest lacks the place of an edit.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{object} has no {part}")]
-pub struct Missing {
+pub(crate) struct Missing {
     object: String,
     part: String,
 }
 
 /// An object to deploy.
 #[derive(Debug)]
-pub struct Object<'a>(pub &'a mut Value);
+pub(crate) struct Object<'a>(pub &'a mut Value);
 
 impl Object<'_> {
-    /// Its kind.
-    pub fn kind(&self) -> &str {
+    /// Kind of the object.
+    pub(crate) fn kind(&self) -> &str {
         self.0["kind"].as_str().unwrap_or_default()
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
+    /// Name of the object.
+    pub(crate) fn name(&self) -> &str {
         self.0["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// Whether it makes pods.
-    pub fn has_pods(&self) -> bool {
+    /// Whether the object has a pod template.
+    pub(crate) fn has_pods(&self) -> bool {
         matches!(self.kind(), "DaemonSet" | "Deployment")
     }
 
@@ -39,29 +39,25 @@ impl Object<'_> {
         }
     }
 
-    /// What is at a pointer.
-    ///
-    /// # Errors
-    /// When there is nothing.
-    pub fn at(&mut self, pointer: &str) -> Result<&mut Value, Missing> {
+    /// The value at a pointer.
+    pub(crate) fn at(&mut self, pointer: &str) -> Result<&mut Value, Missing> {
         let missing = self.missing(pointer);
         self.0.pointer_mut(pointer).ok_or(missing)
     }
 
-    /// Puts something in the place of what is at a pointer.
-    ///
-    /// # Errors
-    /// When there is nothing.
-    pub fn replace(&mut self, pointer: &str, value: impl Into<Value>) -> Result<(), Missing> {
+    /// Replaces the value at a pointer.
+    pub(crate) fn replace(&mut self, pointer: &str, value: impl Into<Value>) -> Result<(), Missing> {
         *self.at(pointer)? = value.into();
         Ok(())
     }
 
-    /// Puts something at a pointer, into an object that is there or made.
-    ///
-    /// # Errors
-    /// When what should hold it is no object.
-    pub fn insert(&mut self, pointer: &str, key: &str, value: impl Into<Value>) -> Result<(), Missing> {
+    /// Inserts a member into the object at a pointer; creates missing objects.
+    pub(crate) fn insert(
+        &mut self,
+        pointer: &str,
+        key: &str,
+        value: impl Into<Value>,
+    ) -> Result<(), Missing> {
         let missing = self.missing(pointer);
         let mut place = &mut *self.0;
         for part in pointer.split('/').skip(1) {
@@ -78,11 +74,8 @@ impl Object<'_> {
         Ok(())
     }
 
-    /// Adds to a list at a pointer, which is made if it is not there.
-    ///
-    /// # Errors
-    /// When what should hold it is no object.
-    pub fn push(&mut self, pointer: &str, key: &str, value: Value) -> Result<(), Missing> {
+    /// Appends to the list of this key in the object at a pointer; creates a missing list.
+    pub(crate) fn push(&mut self, pointer: &str, key: &str, value: Value) -> Result<(), Missing> {
         let missing = self.missing(pointer);
         let members = self.at(pointer)?.as_object_mut().ok_or_else(|| missing.clone())?;
         let list = members.entry(key).or_insert_with(|| json!([]));
@@ -91,18 +84,12 @@ impl Object<'_> {
     }
 
     /// Adds a label.
-    ///
-    /// # Errors
-    /// When it has no metadata.
-    pub fn label(&mut self, key: &str, value: &str) -> Result<(), Missing> {
+    pub(crate) fn label(&mut self, key: &str, value: &str) -> Result<(), Missing> {
         self.insert("/metadata/labels", key, value)
     }
 
-    /// Says what a variable of its container is, in the place of what the manifest says, or behind everything else.
-    ///
-    /// # Errors
-    /// When it has no container with variables.
-    pub fn variable(&mut self, name: &str, value: &str) -> Result<(), Missing> {
+    /// Sets an environment variable of the first container: replaces the manifest's value, or appends the variable.
+    pub(crate) fn set_env(&mut self, name: &str, value: &str) -> Result<(), Missing> {
         let missing = self.missing("variables");
         let variables = self.at("/spec/template/spec/containers/0/env")?;
         let variables = variables.as_array_mut().ok_or(missing)?;
@@ -114,11 +101,8 @@ impl Object<'_> {
         Ok(())
     }
 
-    /// Takes a volume away, and where it is mounted.
-    ///
-    /// # Errors
-    /// When there are no volumes.
-    pub fn without_volume(&mut self, name: &str) -> Result<(), Missing> {
+    /// Removes a volume and its mount.
+    pub(crate) fn remove_volume(&mut self, name: &str) -> Result<(), Missing> {
         for pointer in [
             "/spec/template/spec/volumes",
             "/spec/template/spec/containers/0/volumeMounts",
@@ -128,55 +112,46 @@ impl Object<'_> {
         Ok(())
     }
 
-    /// Keeps those entries of a list that satisfy a condition.
-    ///
-    /// # Errors
-    /// When there is no list.
-    pub fn retain(&mut self, pointer: &str, keep: impl FnMut(&Value) -> bool) -> Result<(), Missing> {
+    /// Keeps the entries of a list that satisfy a condition.
+    pub(crate) fn retain(&mut self, pointer: &str, keep: impl FnMut(&Value) -> bool) -> Result<(), Missing> {
         let missing = self.missing(pointer);
         let list = self.at(pointer)?.as_array_mut().ok_or(missing)?;
         list.retain(keep);
         Ok(())
     }
 
-    /// Removes a member of an object, if the object has it.
-    ///
-    /// # Errors
-    /// When there is no object.
-    pub fn remove(&mut self, pointer: &str, key: &str) -> Result<(), Missing> {
+    /// Removes a member of an object, if it exists.
+    pub(crate) fn remove(&mut self, pointer: &str, key: &str) -> Result<(), Missing> {
         let missing = self.missing(pointer);
         let members = self.at(pointer)?.as_object_mut().ok_or(missing)?;
         members.retain(|member, _| member != key);
         Ok(())
     }
 
-    /// Says where its pods may run.
-    ///
-    /// # Errors
-    /// When it has no pods.
-    pub fn place(&mut self, key: &str, value: &impl Serialize) -> Result<(), Missing> {
-        // Types of Kubernetes are JSON.
+    /// Sets a scheduling field of the pod template.
+    pub(crate) fn set_in_pod(&mut self, key: &str, value: &impl Serialize) -> Result<(), Missing> {
+        // Kubernetes' types can always be serialized.
         let value = serde_json::to_value(value).unwrap_or_default();
         self.insert("/spec/template/spec", key, value)
     }
 }
 
-/// Shows every text in a value, with the member that it belongs to.
-pub fn each_text(value: &mut Value, change: &mut impl FnMut(&str, &mut String)) {
-    texts_of("", value, change);
+/// Calls `change` for each string in a value, with the key of its member.
+pub(crate) fn for_each_string(value: &mut Value, change: &mut impl FnMut(&str, &mut String)) {
+    visit("", value, change);
 }
 
-fn texts_of(member: &str, value: &mut Value, change: &mut impl FnMut(&str, &mut String)) {
+fn visit(member: &str, value: &mut Value, change: &mut impl FnMut(&str, &mut String)) {
     match value {
         Value::String(text) => change(member, text),
         Value::Object(members) => {
             for (name, inner) in members.iter_mut() {
-                texts_of(name, inner, change);
+                visit(name, inner, change);
             }
         }
         Value::Array(items) => {
             for item in items {
-                texts_of(member, item, change);
+                visit(member, item, change);
             }
         }
         _ => {}

@@ -1,4 +1,4 @@
-//! Makes what is deployed what the `NMState` asks for: reads, renders, applies, and says how it is going.
+//! Reconciles: reads the `NMState`, renders, applies, and writes the status.
 
 use api::node_state::NMState;
 use k8s_openapi::jiff::Timestamp;
@@ -13,7 +13,7 @@ use kube_kit::object::{self, ObjectId};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::facts::{self, Known};
+use super::facts::{self, FactCache};
 use super::files::{self, Files};
 use super::render::{self, Facts, render};
 use super::settings::Settings;
@@ -21,25 +21,25 @@ use super::status::{self, Outcome};
 use super::{messages, names, replicas};
 use crate::tls_profile::{self, InvalidProfile};
 
-/// Why something can't be deployed now.
+/// A reconcile failed.
 #[derive(Debug, Error)]
-pub enum Error {
-    /// An object can't be read, applied or deleted.
+pub(crate) enum Error {
+    /// An object cannot be read, applied or deleted.
     #[error(transparent)]
     Apply(#[from] apply::Error),
-    /// Nothing can be rendered.
+    /// The objects cannot be rendered.
     #[error(transparent)]
     Render(#[from] render::Error),
-    /// Nodes can't be counted.
+    /// The nodes cannot be listed.
     #[error(transparent)]
     Facts(#[from] facts::Error),
-    /// The cluster's TLS profile can't be served.
+    /// The cluster's TLS profile cannot be used.
     #[error(transparent)]
     Profile(#[from] InvalidProfile),
-    /// The `NMState` has not the form of its kind.
+    /// The `NMState` is malformed.
     #[error("malformed NMState")]
     Malformed(#[from] serde_json::Error),
-    /// The status can't be written.
+    /// The status cannot be written.
     #[error("cannot write the status: {}", client::message(.0))]
     Status(#[source] Box<kube::Error>),
 }
@@ -50,41 +50,38 @@ impl From<files::Error> for Error {
     }
 }
 
-/// Reconciles, one after the other.
-pub struct Reconciler {
+/// Reconciles the `NMState`.
+pub(crate) struct Reconciler {
     applier: Applier,
     settings: Settings,
-    known: Known,
-    /// Whether what OpenShift has no need of was looked for.
-    tidied: bool,
+    facts: FactCache,
+    /// Whether objects that OpenShift does not need were deleted.
+    cleaned_up: bool,
 }
 
 impl Reconciler {
-    /// Reads what the watches of this cache tell.
-    pub fn new(client: Client, cache: Cache, settings: Settings) -> Self {
+    /// Creates a reconciler that reads this cache.
+    pub(crate) fn new(client: Client, cache: Cache, settings: Settings) -> Self {
         Self {
             applier: Applier::with_cache(client, Policy::owned_by(names::OWNER_KIND), cache),
             settings,
-            known: Known::default(),
-            tidied: false,
+            facts: FactCache::default(),
+            cleaned_up: false,
         }
     }
 
-    /// Does what there is to do now.
-    ///
-    /// # Errors
-    /// When something could not be done; it is to be tried again.
-    pub async fn reconcile(&mut self) -> Result<(), Error> {
-        let mut wishes = by_age(&self.applier.cache().list(object::NMSTATE)).into_iter();
-        let Some(chosen) = wishes.next() else {
-            // What belonged to it goes with it.
+    /// Reconciles once.
+    pub(crate) async fn reconcile(&mut self) -> Result<(), Error> {
+        let mut nmstates = by_age(&self.applier.cache().list(object::NMSTATE)).into_iter();
+        let Some(chosen) = nmstates.next() else {
+            // The garbage collector deletes the objects of a deleted NMState.
             return Ok(());
         };
         let mut undeleted = None;
-        for other in wishes {
+        for other in nmstates {
             let id = ObjectId::of(&other);
             tracing::info!(name = id.name, "{}", messages::ANOTHER);
-            // The chosen one is deployed even if another one can't be deleted.
+            // The chosen one is deployed even if the deletion of another one fails.
             if let Err(error) = self.applier.delete(&id).await {
                 undeleted.get_or_insert(error);
             }
@@ -94,7 +91,7 @@ impl Reconciler {
             Ok(outcome) => outcome.clone(),
             Err(error) => Outcome::Failed(client::chain(error)),
         };
-        self.tell(&chosen, &outcome).await?;
+        self.write_status(&chosen, &outcome).await?;
         deployed?;
         match undeleted {
             Some(error) => Err(error.into()),
@@ -102,9 +99,9 @@ impl Reconciler {
         }
     }
 
-    /// Writes a failure that names these watches into the status while the first lists are not complete, so that nothing
-    /// can be reconciled. Only the watch of the `NMState` is needed for that.
-    pub async fn report_blocked(&self, blocked: &[Blocked]) {
+    /// Writes the failed watches into the status while the first lists are incomplete, so that nothing can be
+    /// reconciled. Only the watch of the `NMState` is needed for that.
+    pub(crate) async fn report_blocked(&self, blocked: &[Blocked]) {
         let cache = self.applier.cache();
         if blocked.is_empty() || !cache.serves(object::NMSTATE) {
             return;
@@ -113,28 +110,31 @@ impl Reconciler {
             return;
         };
         let lines: Vec<_> = blocked.iter().map(ToString::to_string).collect();
-        if let Err(error) = self.tell(&chosen, &Outcome::Failed(lines.join("\n"))).await {
+        if let Err(error) = self
+            .write_status(&chosen, &Outcome::Failed(lines.join("\n")))
+            .await
+        {
             let error = client::chain(&error);
-            tracing::warn!(error, "cannot write the status about the watches");
+            tracing::warn!(error, "cannot write the failed watches into the status");
         }
     }
 
-    async fn deploy(&mut self, wish: &Value) -> Result<Outcome, Error> {
-        let wish: NMState = serde_json::from_value(wish.clone())?;
-        let (facts, ignored) = self.facts(&wish).await?;
+    async fn deploy(&mut self, nmstate: &Value) -> Result<Outcome, Error> {
+        let nmstate: NMState = serde_json::from_value(nmstate.clone())?;
+        let (facts, ignored) = self.facts(&nmstate).await?;
         let files = match &self.settings.manifests {
             Some(directory) => Files::from_directory(directory)?,
             None => Files::embedded(),
         };
-        let objects = render(&wish, &self.settings, &facts, &files)?;
+        let objects = render(&nmstate, &self.settings, &facts, &files)?;
         let mut first = None;
         for object in &objects {
             match self.applier.apply(object).await {
                 Ok(_) => {}
                 Err(error) if error.is_unknown_kind() => {
-                    tracing::debug!(%error, "left out");
+                    tracing::debug!(%error, "skipping an object of an unknown kind");
                 }
-                // One that can't be applied keeps none of the others.
+                // A failed object does not stop the others.
                 Err(error) => {
                     first.get_or_insert(error);
                 }
@@ -144,7 +144,7 @@ impl Reconciler {
             return Err(error.into());
         }
         if facts.openshift {
-            self.tidy_up().await?;
+            self.clean_up().await?;
             self.enable_plugin(&objects).await?;
         }
         let workloads: Vec<(ObjectId, Option<Object>)> = objects
@@ -166,21 +166,21 @@ impl Reconciler {
         Ok(Outcome::Deploying(lines))
     }
 
-    /// What decides beside the `NMState`, and what of the TLS profile can't be served.
-    async fn facts(&mut self, wish: &NMState) -> Result<(Facts, Option<String>), Error> {
+    /// Reads the facts, and the unsupported entries of the TLS profile.
+    async fn facts(&mut self, nmstate: &NMState) -> Result<(Facts, Option<String>), Error> {
         let client = self.applier.client().clone();
-        let openshift = self.known.openshift(&client).await;
+        let openshift = self.facts.openshift(&client).await;
         let reader = object::CLUSTER_ROLE.object(None, names::CLUSTER_READER);
         let cluster_reader = matches!(self.applier.cache().lookup(&reader), Lookup::Present(_));
-        let selector = render::infrastructure_selector(&wish.spec);
-        let taints = self.known.taints(&client, &selector).await?;
-        let tolerations = render::infrastructure_tolerations(&wish.spec);
+        let selector = render::infrastructure_selector(&nmstate.spec);
+        let taints = self.facts.taints(&client, &selector).await?;
+        let tolerations = render::infrastructure_tolerations(&nmstate.spec);
         let dedicated_nodes = replicas::dedicated(taints.iter().map(Vec::as_slice), &tolerations);
         let mut facts = Facts {
             openshift,
             cluster_reader,
             dedicated_nodes,
-            api_ports: self.known.api_ports(&client).await,
+            api_ports: self.facts.api_ports(&client).await,
             tls_profile: None,
         };
         if !openshift {
@@ -204,9 +204,9 @@ impl Reconciler {
         Ok((facts, ignored))
     }
 
-    /// Where OpenShift issues certificates, what issued them before goes.
-    async fn tidy_up(&mut self) -> Result<(), Error> {
-        if self.tidied {
+    /// Deletes our certificate manager where OpenShift issues the certificates.
+    async fn clean_up(&mut self) -> Result<(), Error> {
+        if self.cleaned_up {
             return Ok(());
         }
         let namespace = Some(self.settings.handler_namespace.as_str());
@@ -215,11 +215,11 @@ impl Reconciler {
         for id in [deployment, secret] {
             self.applier.delete(&id).await?;
         }
-        self.tidied = true;
+        self.cleaned_up = true;
         Ok(())
     }
 
-    /// Has the console show the plugin, if it was deployed.
+    /// Enables the plugin in the console, if it was deployed.
     async fn enable_plugin(&self, objects: &[Value]) -> Result<(), Error> {
         let plugin = &self.settings.plugin.name;
         if !objects
@@ -249,48 +249,48 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Says how it is going, if that is something new.
-    async fn tell(&self, wish: &Value, outcome: &Outcome) -> Result<(), Error> {
-        let before = wish.pointer("/status/conditions").cloned();
+    /// Writes the conditions of an outcome, if they differ.
+    async fn write_status(&self, nmstate: &Value, outcome: &Outcome) -> Result<(), Error> {
+        let before = nmstate.pointer("/status/conditions").cloned();
         let before = before.and_then(|conditions| serde_json::from_value(conditions).ok());
         let before: Vec<_> = before.unwrap_or_default();
         let Some(after) = status::conditions(&before, outcome, Timestamp::now()) else {
             return Ok(());
         };
-        let name = ObjectId::of(wish).name;
+        let name = ObjectId::of(nmstate).name;
         let api: Api<DynamicObject> =
             Api::all_with(self.applier.client().clone(), &object::NMSTATE.api_resource());
         let parameters = PatchParams::apply(names::FIELD_OWNER).force();
         let patch = Patch::Apply(status::patch(&name, &after));
         match api.patch_status(&name, &parameters, &patch).await {
             Ok(_) => Ok(()),
-            // It was deleted meanwhile.
+            // The NMState was deleted meanwhile.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(Error::Status(Box::new(error))),
         }
     }
 }
 
-/// The ones that are not being deleted, the oldest first, which is the one that counts. Among those of one second, one
-/// that was already looked after, then the first by name.
-fn by_age(wishes: &[Object]) -> Vec<Value> {
-    let text = |wish: &Value, pointer: &str| {
-        let text = wish.pointer(pointer).and_then(Value::as_str);
+/// The `NMState`s that are not being deleted, in the order in which one is chosen: the oldest, then one with
+/// conditions, then the first by name.
+fn by_age(nmstates: &[Object]) -> Vec<Value> {
+    let text = |nmstate: &Value, pointer: &str| {
+        let text = nmstate.pointer(pointer).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
     };
-    let mut wishes: Vec<Value> = wishes
+    let mut nmstates: Vec<Value> = nmstates
         .iter()
-        .filter(|wish| wish.pointer("/metadata/deletionTimestamp").is_none())
-        .map(|wish| Value::clone(wish))
+        .filter(|nmstate| nmstate.pointer("/metadata/deletionTimestamp").is_none())
+        .map(|nmstate| Value::clone(nmstate))
         .collect();
-    wishes.sort_by_key(|wish| {
+    nmstates.sort_by_key(|nmstate| {
         (
-            text(wish, "/metadata/creationTimestamp"),
-            wish.pointer("/status/conditions/0").is_none(),
-            text(wish, "/metadata/name"),
+            text(nmstate, "/metadata/creationTimestamp"),
+            nmstate.pointer("/status/conditions/0").is_none(),
+            text(nmstate, "/metadata/name"),
         )
     });
-    wishes
+    nmstates
 }
 
 #[cfg(test)]
@@ -300,29 +300,29 @@ mod tests {
 
     // nmstate#69, the choice
     #[test]
-    fn the_oldest_counts_whatever_its_name() {
-        let wish = |name: &str, second: u8, more: Value| {
+    fn oldest_nmstate_is_chosen() {
+        let nmstate = |name: &str, second: u8, more: Value| {
             let at = format!("2026-01-01T00:00:{second:02}Z");
-            let mut wish = json!({ "metadata": { "name": name, "creationTimestamp": at } });
+            let mut nmstate = json!({ "metadata": { "name": name, "creationTimestamp": at } });
             for (key, value) in more.as_object().into_iter().flatten() {
-                wish[key] = value.clone();
+                nmstate[key] = value.clone();
             }
-            Arc::new(wish)
+            Arc::new(nmstate)
         };
-        let names = |wishes: Vec<Object>| -> Vec<String> {
-            by_age(&wishes)
+        let names = |nmstates: Vec<Object>| -> Vec<String> {
+            by_age(&nmstates)
                 .iter()
-                .map(|wish| ObjectId::of(wish).name)
+                .map(|nmstate| ObjectId::of(nmstate).name)
                 .collect()
         };
         let known = json!({ "status": { "conditions": [{}] } });
-        let mut leaving = Value::clone(&wish("leaving", 1, json!({})));
+        let mut leaving = Value::clone(&nmstate("leaving", 1, json!({})));
         leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
         assert_eq!(
             names(vec![
-                wish("a", 5, json!({})),
-                wish("b", 4, json!({})),
-                wish("c", 4, known),
+                nmstate("a", 5, json!({})),
+                nmstate("b", 4, json!({})),
+                nmstate("c", 4, known),
                 Arc::new(leaving),
             ]),
             ["c", "b", "a"]

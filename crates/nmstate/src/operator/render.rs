@@ -1,5 +1,7 @@
-//! What is deployed for an `NMState`: pure, manifests and facts in, objects out, in the order in which they are applied
+//! Renders the objects of an `NMState`: pure, from manifests and facts, in the order in which they are applied
 //! (nmstate §10.2, §11).
+
+mod console_plugin;
 
 use api::node_state::{NMState, NMStateSpec};
 use k8s_openapi::api::core::v1::Toleration;
@@ -11,51 +13,48 @@ use thiserror::Error;
 
 use super::files::{self, Files};
 use super::names::{self, env, namespace};
-use super::object::{Missing, Object, each_text};
+use super::object::{Missing, Object, for_each_string};
 use super::settings::Settings;
 use crate::names::{
     KERNEL, METRICS_ADDRESS, METRICS_CERTIFICATES, RELATIONSHIP_LABELS, WEBHOOK_AUTHORITY,
     WEBHOOK_CONFIGURATION, env as handler,
 };
 
-/// Why nothing can be deployed.
+/// The objects cannot be rendered.
 #[derive(Debug, Error)]
-pub enum Error {
-    /// There are no manifests.
+pub(crate) enum Error {
+    /// The manifests cannot be used.
     #[error(transparent)]
     Files(#[from] files::Error),
-    /// A manifest lacks what is to be completed.
+    /// A manifest lacks the place of an edit.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// A definition can't be generated; a test rules it out.
+    /// A definition cannot be generated; a test rules it out.
     #[error(transparent)]
     Definition(#[from] api::Error),
-    /// An object can't be written as JSON; a test rules it out.
+    /// An object cannot be serialized; a test rules it out.
     #[error("cannot write an object as JSON")]
     Json(#[from] serde_json::Error),
 }
 
-/// What decides beside the `NMState` and the operator's settings.
+/// Facts that the objects depend on, beside the `NMState` and the operator's settings.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Whether this is OpenShift.
     pub openshift: bool,
-    /// Whether there is a role that collects what may be read.
+    /// Whether the aggregated role of cluster readers exists.
     pub cluster_reader: bool,
-    /// How many nodes are set aside for infrastructure.
+    /// Number of nodes that are reserved for infrastructure.
     pub dedicated_nodes: usize,
-    /// Ports that API servers listen on.
+    /// Ports of the API servers.
     pub api_ports: Vec<i32>,
-    /// On OpenShift, what servers may speak, as JSON.
+    /// The TLS profile as JSON, on OpenShift.
     pub tls_profile: Option<String>,
 }
 
-/// The objects, in order.
-///
-/// # Errors
-/// When manifests are missing or malformed.
-pub fn render(
-    wish: &NMState,
+/// Renders the objects, in order.
+pub(crate) fn render(
+    nmstate: &NMState,
     settings: &Settings,
     facts: &Facts,
     files: &Files,
@@ -83,27 +82,27 @@ pub fn render(
         owned.extend(files.objects(file)?);
     }
     if facts.openshift {
-        owned.retain(|object| !cert_managers(object));
+        owned.retain(|object| !is_cert_manager(object));
     }
     for object in &mut owned {
-        complete(&mut Object(object), &wish.spec, settings, facts)?;
-        place_names(object, settings);
+        complete(&mut Object(object), &nmstate.spec, settings, facts)?;
+        substitute_names(object, settings);
     }
     if facts.openshift && files.has("console-plugin.yaml") {
-        owned.extend(console_plugin(&wish.spec, settings, files)?);
+        owned.extend(console_plugin::console_plugin(&nmstate.spec, settings, files)?);
     }
-    let owner = owner(wish);
+    let owner = owner(nmstate);
     for object in &mut owned {
-        stamp(&mut Object(object), wish)?;
+        stamp(&mut Object(object), nmstate)?;
         Object(object).insert("/metadata", "ownerReferences", json!([owner.reference()]))?;
     }
     for definition in &mut unowned {
-        stamp(&mut Object(definition), wish)?;
+        stamp(&mut Object(definition), nmstate)?;
     }
     Ok(unowned.into_iter().chain(spaces).chain(owned).collect())
 }
 
-/// Kinds that outlive every `NMState`.
+/// Custom resource definitions, which outlive the `NMState`.
 fn definitions() -> Result<Vec<Value>, Error> {
     let definitions = [
         api::node_state::network_state_crd()?,
@@ -114,9 +113,9 @@ fn definitions() -> Result<Vec<Value>, Error> {
     Ok(values.collect::<Result<_, _>>()?)
 }
 
-/// What everything but definitions and namespaces belongs to.
-fn owner(wish: &NMState) -> Owner {
-    let metadata = &wish.metadata;
+/// The owner of all objects except definitions and namespaces.
+fn owner(nmstate: &NMState) -> Owner {
+    let metadata = &nmstate.metadata;
     Owner {
         api_version: kube_kit::object::NMSTATE.api_version(),
         kind: names::OWNER_KIND.to_owned(),
@@ -136,8 +135,8 @@ fn complete_namespace(space: &mut Object<'_>, settings: &Settings, facts: &Facts
     Ok(())
 }
 
-/// What OpenShift has no need of: it issues certificates itself.
-fn cert_managers(object: &Value) -> bool {
+/// Whether an object belongs to the certificate manager, which OpenShift does not need.
+fn is_cert_manager(object: &Value) -> bool {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     name == names::CERT_MANAGER || name.starts_with("allow-cert-manager-")
 }
@@ -153,7 +152,7 @@ fn complete(
     }
     match (object.kind(), object.name()) {
         ("PodDisruptionBudget", names::WEBHOOK) => {
-            object.replace("/spec/minAvailable", i64::from(is_spread(facts)))?;
+            object.replace("/spec/minAvailable", i64::from(is_replicated(facts)))?;
         }
         ("NetworkPolicy", name) if name.ends_with(names::API_PORT.1) => {
             for port in facts.api_ports.iter().filter(|port| **port != names::API_PORT.0) {
@@ -173,7 +172,7 @@ fn complete(
             });
             object.push("", "rules", rule)?;
         }
-        // Readers of metrics are asked for their right on OpenShift alone.
+        // The right to read metrics is checked on OpenShift only.
         ("ClusterRole", names::METRICS) if !facts.openshift => {
             let ours = json!([kube_kit::object::NMSTATE.group]);
             object.retain("/rules", |rule| rule["apiGroups"] == ours)?;
@@ -209,8 +208,8 @@ fn complete(
     Ok(())
 }
 
-/// The address that an `NMState` chooses for the metrics. `None` leaves the manifests' address: without a choice, for the
-/// definition's default, which never had an effect, and for text that is no address.
+/// The address that an `NMState` chooses for the metrics. `None` keeps the manifests' address: without a choice, for
+/// the definition's default, which never had an effect, and for an invalid address.
 fn metrics_address(spec: &NMStateSpec) -> Option<Bind> {
     let address = spec.metrics_configuration.as_ref()?.bind_address.as_str();
     if address == METRICS_ADDRESS {
@@ -219,8 +218,8 @@ fn metrics_address(spec: &NMStateSpec) -> Option<Bind> {
     address.parse().ok()
 }
 
-/// Whether there are two webhooks, so that there is always one.
-fn is_spread(facts: &Facts) -> bool {
+/// Whether the webhook has two replicas, so that one is always available.
+fn is_replicated(facts: &Facts) -> bool {
     facts.dedicated_nodes > 1
 }
 
@@ -236,16 +235,16 @@ fn complete_workload(
         &format!("{CONTAINER}/imagePullPolicy"),
         settings.pull_policy.as_str(),
     )?;
-    workload.variable(env::ENABLE_PROFILER, &settings.profiler.0)?;
-    workload.variable(env::PROFILER_PORT, &settings.profiler.1)?;
+    workload.set_env(env::ENABLE_PROFILER, &settings.profiler.0)?;
+    workload.set_env(env::PROFILER_PORT, &settings.profiler.1)?;
     let name = workload.name().to_owned();
     if name != names::CERT_MANAGER {
-        workload.variable(handler::IS_OPENSHIFT, &facts.openshift.to_string())?;
+        workload.set_env(handler::IS_OPENSHIFT, &facts.openshift.to_string())?;
     }
     match name.as_str() {
         names::HANDLER => return complete_handler(workload, spec, settings),
         names::WEBHOOK => {
-            if is_spread(facts) {
+            if is_replicated(facts) {
                 workload.replace("/spec/replicas", 2)?;
             }
             if facts.openshift {
@@ -256,9 +255,9 @@ fn complete_workload(
         names::METRICS => {
             match metrics_address(spec) {
                 Some(Bind::Off) => workload.replace("/spec/replicas", 0)?,
-                // The port alone: the pod's address is unknown here.
+                // Only the port: the pod's address is unknown here.
                 Some(Bind::Everywhere(port) | Bind::At(_, port)) => {
-                    workload.variable(handler::METRICS_BIND_ADDRESS, &format!(":{port}"))?;
+                    workload.set_env(handler::METRICS_BIND_ADDRESS, &format!(":{port}"))?;
                     workload.replace(&format!("{CONTAINER}/ports/0/containerPort"), port)?;
                 }
                 None => {}
@@ -271,14 +270,14 @@ fn complete_workload(
         names::CERT_MANAGER => {
             intervals(workload, spec)?;
             if !settings.prefix.is_empty() {
-                // The webhook configuration that it looks after is called so too.
-                workload.variable(handler::PREFIX, &settings.prefix)?;
+                // The webhook configuration has the prefix too.
+                workload.set_env(handler::PREFIX, &settings.prefix)?;
             }
         }
         _ => {}
     }
     if facts.openshift {
-        // Its constraints for everybody choose the user. Privileged ones are the handler's alone.
+        // OpenShift's restricted SCC chooses the user; only the handler is privileged.
         workload.remove("/spec/template/spec/securityContext", "runAsUser")?;
         let profile = facts.tls_profile.as_deref().unwrap_or_default();
         let config = json!({ "name": names::TLS_CONFIG.0 });
@@ -325,27 +324,27 @@ fn complete_handler(
     spec: &NMStateSpec,
     settings: &Settings,
 ) -> Result<(), Missing> {
-    for (name, value) in &settings.handed_on {
-        handler_set.variable(name, value)?;
+    for (name, value) in &settings.forwarded {
+        handler_set.set_env(name, value)?;
     }
     let probes = spec.probe_configuration.as_ref();
     if let Some(dns) = probes.and_then(|probes| probes.dns.as_ref()) {
-        handler_set.variable(handler::PROBE_DNS_HOST, &dns.host)?;
+        handler_set.set_env(handler::PROBE_DNS_HOST, &dns.host)?;
     }
     if let Some(choice) = &spec.handler_configuration {
         if !choice.backend.is_empty() {
-            handler_set.variable(handler::BACKEND, &choice.backend)?;
+            handler_set.set_env(handler::BACKEND, &choice.backend)?;
         }
         if let Some(served) = choice.original_design {
-            handler_set.variable(handler::ORIGINAL_DESIGN, &served.to_string())?;
+            handler_set.set_env(handler::ORIGINAL_DESIGN, &served.to_string())?;
         }
         if let Some(seconds) = choice.drift_seconds {
-            handler_set.variable(handler::DRIFT_INTERVAL, &seconds.to_string())?;
+            handler_set.set_env(handler::DRIFT_INTERVAL, &seconds.to_string())?;
         }
     }
-    if has_variable(handler_set, handler::BACKEND, KERNEL)? {
-        // Nobody listens there, and a pod that mounts what is not there does not start.
-        handler_set.without_volume("dbus-socket")?;
+    if has_env(handler_set, handler::BACKEND, KERNEL)? {
+        // These hosts have no bus, and a pod with a missing host path does not start.
+        handler_set.remove_volume("dbus-socket")?;
     }
     if spec.log_level == "debug" {
         for word in ["--v", "debug"] {
@@ -360,19 +359,19 @@ fn complete_handler(
         ..Toleration::default()
     }];
     if let Some(affinity) = &spec.affinity {
-        handler_set.place("affinity", affinity)?;
+        handler_set.set_in_pod("affinity", affinity)?;
     }
-    handler_set.place("nodeSelector", spec.node_selector.as_ref().unwrap_or(&linux))?;
-    handler_set.place("tolerations", spec.tolerations.as_ref().unwrap_or(&everything))
+    handler_set.set_in_pod("nodeSelector", spec.node_selector.as_ref().unwrap_or(&linux))?;
+    handler_set.set_in_pod("tolerations", spec.tolerations.as_ref().unwrap_or(&everything))
 }
 
-fn has_variable(workload: &mut Object<'_>, name: &str, value: &str) -> Result<bool, Missing> {
+fn has_env(workload: &mut Object<'_>, name: &str, value: &str) -> Result<bool, Missing> {
     let variables = workload.at("/spec/template/spec/containers/0/env")?;
     let mut variables = variables.as_array().into_iter().flatten();
     Ok(variables.any(|variable| variable["name"] == name && variable["value"] == value))
 }
 
-/// Intervals that are given; the manifest has the others.
+/// Sets the intervals that are given; the manifest has defaults.
 fn intervals(workload: &mut Object<'_>, spec: &NMStateSpec) -> Result<(), Missing> {
     let Some(given) = &spec.self_sign_configuration else {
         return Ok(());
@@ -385,22 +384,22 @@ fn intervals(workload: &mut Object<'_>, spec: &NMStateSpec) -> Result<(), Missin
     ];
     for (name, value) in env::CERTIFICATES.into_iter().zip(values) {
         if !value.is_empty() {
-            workload.variable(name, value)?;
+            workload.set_env(name, value)?;
         }
     }
     Ok(())
 }
 
-/// Labels of the nodes that infrastructure runs on.
-pub fn infrastructure_selector(spec: &NMStateSpec) -> Vec<(String, String)> {
+/// Labels of the nodes for infrastructure.
+pub(crate) fn infrastructure_selector(spec: &NMStateSpec) -> Vec<(String, String)> {
     match &spec.infra_node_selector {
         Some(selector) => selector.clone().into_iter().collect(),
         None => vec![("kubernetes.io/os".to_owned(), "linux".to_owned())],
     }
 }
 
-/// What infrastructure tolerates.
-pub fn infrastructure_tolerations(spec: &NMStateSpec) -> Vec<Toleration> {
+/// Tolerations of the infrastructure.
+pub(crate) fn infrastructure_tolerations(spec: &NMStateSpec) -> Vec<Toleration> {
     let control_plane = |role: &str| Toleration {
         key: Some(format!("node-role.kubernetes.io/{role}")),
         operator: Some("Exists".to_owned()),
@@ -421,8 +420,8 @@ fn place_infrastructure(workload: &mut Object<'_>, spec: &NMStateSpec) -> Result
         })
     };
     match &spec.infra_affinity {
-        Some(affinity) => workload.place("affinity", affinity)?,
-        None => workload.place(
+        Some(affinity) => workload.set_in_pod("affinity", affinity)?,
+        None => workload.set_in_pod(
             "affinity",
             &json!({ "nodeAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [role(10, "control-plane"), role(1, "master")],
@@ -433,12 +432,12 @@ fn place_infrastructure(workload: &mut Object<'_>, spec: &NMStateSpec) -> Result
         .into_iter()
         .map(|(key, value)| (key, json!(value)))
         .collect();
-    workload.place("nodeSelector", &selector)?;
-    workload.place("tolerations", &infrastructure_tolerations(spec))
+    workload.set_in_pod("nodeSelector", &selector)?;
+    workload.set_in_pod("tolerations", &infrastructure_tolerations(spec))
 }
 
-/// Puts the namespaces and the names of this installation in the place of those in the manifests.
-fn place_names(object: &mut Value, settings: &Settings) {
+/// Replaces the namespaces and names of the manifests with those of this installation.
+fn substitute_names(object: &mut Value, settings: &Settings) {
     const NAMED: [&str; 10] = [
         names::HANDLER,
         names::HANDLER_EVENTS,
@@ -451,7 +450,7 @@ fn place_names(object: &mut Value, settings: &Settings) {
         WEBHOOK_CONFIGURATION,
         WEBHOOK_AUTHORITY,
     ];
-    each_text(object, &mut |member, text| match member {
+    for_each_string(object, &mut |member, text| match member {
         "namespace" | "kubernetes.io/metadata.name" => {
             let place = match text.as_str() {
                 namespace::HANDLER => &settings.handler_namespace,
@@ -470,72 +469,9 @@ fn place_names(object: &mut Value, settings: &Settings) {
     });
 }
 
-/// The console's plugin under its own name, on its own port.
-fn console_plugin(spec: &NMStateSpec, settings: &Settings, files: &Files) -> Result<Vec<Value>, Error> {
-    let plugin = &settings.plugin;
-    let mut objects = files.objects("console-plugin.yaml")?;
-    for object in &mut objects {
-        each_text(object, &mut |member, text| {
-            if member == "namespace" && text == namespace::HANDLER {
-                text.clone_from(&settings.handler_namespace);
-            } else if member == "image" {
-                text.clone_from(&plugin.image);
-            } else {
-                *text = text.replace(names::PLUGIN, &plugin.name);
-            }
-        });
-        let mut object = Object(object);
-        match object.kind() {
-            "ConfigMap" => object.insert("/data", "nginx.conf", nginx(plugin.port))?,
-            "Service" => {
-                object.replace("/spec/ports/0/port", plugin.port)?;
-                object.replace("/spec/ports/0/targetPort", plugin.port)?;
-            }
-            "NetworkPolicy" => object.replace("/spec/ingress/0/ports/0/port", plugin.port)?,
-            "ConsolePlugin" => object.replace("/spec/backend/service/port", plugin.port)?,
-            "Deployment" => {
-                object.replace(
-                    "/spec/template/spec/containers/0/ports/0/containerPort",
-                    plugin.port,
-                )?;
-                if let Some(affinity) = &spec.infra_affinity {
-                    object.place("affinity", affinity)?;
-                }
-                if let Some(selector) = &spec.infra_node_selector {
-                    object.place("nodeSelector", selector)?;
-                }
-                if let Some(tolerations) = &spec.infra_tolerations {
-                    object.place("tolerations", tolerations)?;
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(objects)
-}
-
-fn nginx(port: u16) -> String {
-    format!(
-        "error_log /dev/stdout info;\n\
-         events {{}}\n\
-         http {{\n\
-         \x20 access_log         /dev/stdout;\n\
-         \x20 include            /etc/nginx/mime.types;\n\
-         \x20 default_type       application/octet-stream;\n\
-         \x20 keepalive_timeout  65;\n\
-         \x20 server {{\n\
-         \x20   listen              [::]:{port} ssl;\n\
-         \x20   ssl_certificate     /var/serving-cert/tls.crt;\n\
-         \x20   ssl_certificate_key /var/serving-cert/tls.key;\n\
-         \x20   root                /opt/app-root/src;\n\
-         \x20 }}\n\
-         }}\n"
-    )
-}
-
-/// Labels by which the operator knows its objects, and those that say what an `NMState` is a part of.
-fn stamp(object: &mut Object<'_>, wish: &NMState) -> Result<(), Missing> {
-    let given = wish.metadata.labels.iter().flatten();
+/// Adds the operator's label, and the relationship labels of the `NMState`.
+fn stamp(object: &mut Object<'_>, nmstate: &NMState) -> Result<(), Missing> {
+    let given = nmstate.metadata.labels.iter().flatten();
     let is_known = |label: &str| RELATIONSHIP_LABELS.iter().any(|(_, known)| label == *known);
     for (label, value) in given.filter(|(label, _)| is_known(label)) {
         object.label(label, value)?;

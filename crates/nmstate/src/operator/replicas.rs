@@ -1,13 +1,16 @@
-//! How many replicas the webhook has (nmstate §10.3).
+//! The number of webhook replicas (nmstate §10.3).
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// Taints that come and go with the state of a node say nothing about what it is for.
+/// Prefix of taints that follow the state of a node, and do not tell its purpose.
 const TRANSIENT: &str = "node.kubernetes.io/";
 
-/// How many nodes are set aside for infrastructure: everything with effect on scheduling is tolerated of their taints,
-/// and there is something to tolerate. `nodes` are the taints of each node that the selector chooses.
-pub fn dedicated<'a>(nodes: impl IntoIterator<Item = &'a [Taint]>, tolerations: &[Toleration]) -> usize {
+/// The number of nodes that are reserved for infrastructure: they have taints that affect scheduling, and all of these
+/// are tolerated. `nodes` are the taints of each selected node.
+pub(crate) fn dedicated<'a>(
+    nodes: impl IntoIterator<Item = &'a [Taint]>,
+    tolerations: &[Toleration],
+) -> usize {
     let tolerated = |taint: &&Taint| tolerations.iter().any(|toleration| tolerates(toleration, taint));
     let keeps_away = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !taint.key.starts_with(TRANSIENT);
     nodes
@@ -19,7 +22,7 @@ pub fn dedicated<'a>(nodes: impl IntoIterator<Item = &'a [Taint]>, tolerations: 
         .count()
 }
 
-/// As the scheduler sees it: no key is every key, no effect is every effect.
+/// Whether the scheduler accepts a taint: no key matches every key, no effect every effect.
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let effect = given(&toleration.effect).is_none_or(|effect| effect == taint.effect);
@@ -42,7 +45,7 @@ mod tests {
 
     // nmstate#75, the counting
     #[test]
-    fn nodes_count_when_their_taints_are_tolerated() {
+    fn dedicated_nodes_have_tolerated_taints() {
         let control_plane = json!({ "key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule" });
         let usual = json!([
             { "key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule" },
@@ -57,7 +60,7 @@ mod tests {
         assert_eq!(count(&json!([[infra], [infra]]), &equal), 2);
         let other = json!([{ "key": "infra", "value": "other", "effect": "NoExecute" }]);
         assert_eq!(count(&json!([[infra]]), &other), 0);
-        // Two taints of one node are one node, and a second one that nobody tolerates keeps everything away.
+        // Two taints of a node count once, and a second one without toleration excludes the node.
         assert_eq!(count(&json!([[infra, control_plane]]), &equal), 0);
         let all = json!([{ "operator": "Exists" }]);
         assert_eq!(count(&json!([[infra, control_plane], [infra]]), &all), 2);

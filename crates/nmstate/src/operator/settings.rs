@@ -1,4 +1,4 @@
-//! What the operator is told by its environment (nmstate §10.4).
+//! Settings of the operator from its environment (nmstate §10.4).
 
 use std::path::PathBuf;
 
@@ -6,60 +6,60 @@ use thiserror::Error;
 
 use super::names::{self, env, namespace};
 
-/// A variable that has to be there is not.
+/// A required variable is missing.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("environment variable {0} is not set")]
 pub struct Missing(&'static str);
 
-/// What the operator is told.
+/// Settings of the operator.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// Namespace of everything that is deployed.
+    /// Namespace of the deployed objects.
     pub handler_namespace: String,
     /// The operator's own namespace.
     pub operator_namespace: String,
-    /// Namespace of the Prometheus that may ask for metrics.
+    /// Namespace of the Prometheus that may read metrics.
     pub monitoring_namespace: String,
-    /// Image that everything deployed runs.
+    /// Image of the deployed workloads.
     pub image: String,
-    /// When that image is pulled.
+    /// Pull policy of that image.
     pub pull_policy: String,
-    /// What names of deployed objects begin with; nothing where it is empty.
+    /// Prefix of the names of deployed objects; empty for none.
     pub prefix: String,
-    /// Variables that are handed on to the handler, in order.
-    pub handed_on: Vec<(&'static str, String)>,
-    /// Whether and where everything deployed serves profiles, as the variables say it.
+    /// Variables that are forwarded to the handler, in order.
+    pub forwarded: Vec<(&'static str, String)>,
+    /// Whether and on which port the workloads serve profiles, as given.
     pub profiler: (String, String),
-    /// The console's plugin, on OpenShift.
+    /// The console plugin, on OpenShift.
     pub plugin: Plugin,
-    /// Where manifests are read from instead of the ones in the program.
+    /// Directory of manifests that replace those in the program.
     pub manifests: Option<PathBuf>,
 }
 
-/// The console's plugin.
+/// The console plugin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Plugin {
     /// Name of its objects.
     pub name: String,
-    /// Image that it runs.
+    /// Image.
     pub image: String,
-    /// Port that it is served on.
+    /// Port.
     pub port: u16,
 }
 
 impl Settings {
-    /// Reads them.
+    /// Reads the settings.
     ///
     /// # Errors
-    /// When a variable without which nothing can be deployed is not there.
+    /// If a required variable is missing.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Missing> {
         let given = |name: &str| variable(name).filter(|value| !value.is_empty());
         let needed = |name: &'static str| given(name).ok_or(Missing(name));
         let handler_namespace = needed(crate::names::env::HANDLER_NAMESPACE)?;
-        let handed_on = names::HANDED_ON
+        let forwarded = names::FORWARDED
             .into_iter()
             .filter_map(|name| Some((name, given(name)?)));
-        let or = |name: &str, usual: &str| given(name).unwrap_or_else(|| usual.to_owned());
+        let or = |name: &str, default: &str| given(name).unwrap_or_else(|| default.to_owned());
         Ok(Self {
             operator_namespace: given(env::OPERATOR_NAMESPACE)
                 .or_else(|| given(crate::names::env::POD_NAMESPACE))
@@ -69,7 +69,7 @@ impl Settings {
             image: needed(env::HANDLER_IMAGE)?,
             pull_policy: or(env::PULL_POLICY, "IfNotPresent"),
             prefix: given(crate::names::env::PREFIX).unwrap_or_default(),
-            handed_on: handed_on.collect(),
+            forwarded: forwarded.collect(),
             profiler: (or(env::ENABLE_PROFILER, "False"), or(env::PROFILER_PORT, "6060")),
             plugin: Plugin {
                 name: or(env::PLUGIN_NAME, names::PLUGIN),
@@ -85,11 +85,11 @@ impl Settings {
         })
     }
 
-    /// What an object is called whose usual name is this.
-    pub fn name(&self, usual: &str) -> String {
+    /// The name of an object in this installation.
+    pub fn name(&self, default: &str) -> String {
         match self.prefix.as_str() {
-            "" => usual.to_owned(),
-            prefix => format!("{prefix}-{usual}"),
+            "" => default.to_owned(),
+            prefix => format!("{prefix}-{default}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the deployment is going, for the status of the `NMState` (nmstate §10.2).
+//! Conditions of the deployment in the status of the `NMState` (nmstate §10.2).
 
 use api::node_state::{Condition, Status};
 use k8s_openapi::jiff::Timestamp;
@@ -11,28 +11,28 @@ use super::names::reason;
 use crate::conditions;
 use crate::names::condition;
 
-/// How the deployment is going.
+/// Outcome of a reconcile.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Outcome {
-    /// Something can't be deployed: why.
+pub(crate) enum Outcome {
+    /// The deployment failed, with the cause.
     Failed(String),
-    /// What is still on its way, a line each.
+    /// Workloads that are not rolled out yet, a line each.
     Deploying(Vec<String>),
-    /// Everything is there.
+    /// Everything is rolled out.
     Deployed {
-        /// What of the TLS profile can't be served.
+        /// Unsupported entries of the TLS profile.
         ignored: Option<String>,
     },
 }
 
-/// A workload that was rendered, and how it was last seen; not at all when it was only just created.
-pub type Seen<'a> = (&'a ObjectId, Option<&'a Value>);
+/// A rendered workload and its observed state; `None` if it was just created.
+pub(crate) type Workload<'a> = (&'a ObjectId, Option<&'a Value>);
 
-/// What is still on its way among the workloads: those of nodes first.
-pub fn deploying<'a>(workloads: impl Iterator<Item = Seen<'a>>) -> Vec<String> {
-    let mut workloads: Vec<Seen<'_>> = workloads.collect();
+/// Workloads that are not rolled out yet, `DaemonSets` first.
+pub(crate) fn deploying<'a>(workloads: impl Iterator<Item = Workload<'a>>) -> Vec<String> {
+    let mut workloads: Vec<Workload<'_>> = workloads.collect();
     workloads.sort_by_key(|(id, _)| id.kind != DAEMON_SET.kind);
-    let line = |(id, seen): Seen<'_>| {
+    let line = |(id, seen): Workload<'_>| {
         let subject = format!("{} \"{}\"", id.kind, id.name);
         match seen {
             Some(object) => workload::progress(&id.kind, &subject, object),
@@ -42,8 +42,8 @@ pub fn deploying<'a>(workloads: impl Iterator<Item = Seen<'a>>) -> Vec<String> {
     workloads.into_iter().filter_map(line).collect()
 }
 
-/// The conditions that say so; `None` when they are as they were, and nothing needs to be written.
-pub fn conditions(before: &[Condition], outcome: &Outcome, now: Timestamp) -> Option<Vec<Condition>> {
+/// The conditions of an outcome; `None` if they are unchanged, and nothing has to be written.
+pub(crate) fn conditions(before: &[Condition], outcome: &Outcome, now: Timestamp) -> Option<Vec<Condition>> {
     use Status::{False, True};
     let (available, degraded, progressing) = match outcome {
         Outcome::Failed(why) => {
@@ -63,7 +63,7 @@ pub fn conditions(before: &[Condition], outcome: &Outcome, now: Timestamp) -> Op
             (there(True), degraded, there(False))
         }
     };
-    let wanted = [
+    let desired = [
         (condition::AVAILABLE, available),
         (condition::DEGRADED, degraded),
         (condition::PROGRESSING, progressing),
@@ -73,18 +73,18 @@ pub fn conditions(before: &[Condition], outcome: &Outcome, now: Timestamp) -> Op
             it.kind == *kind && it.status == *status && it.reason == *reason && it.message == *message
         })
     };
-    if wanted.iter().all(is_so) {
+    if desired.iter().all(is_so) {
         return None;
     }
     let mut after = before.to_vec();
-    for (kind, (status, reason, message)) in wanted {
+    for (kind, (status, reason, message)) in desired {
         conditions::set(&mut after, kind, status, reason, &message, now);
     }
     Some(after)
 }
 
-/// What is applied to the status.
-pub fn patch(name: &str, conditions: &[Condition]) -> Value {
+/// The patch of the status.
+pub(crate) fn patch(name: &str, conditions: &[Condition]) -> Value {
     json!({
         "apiVersion": kube_kit::object::NMSTATE.api_version(),
         "kind": super::names::OWNER_KIND,
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use kube_kit::object::DEPLOYMENT;
 
-    fn told(conditions: &[Condition]) -> Vec<String> {
+    fn texts(conditions: &[Condition]) -> Vec<String> {
         let line = |it: &Condition| format!("{} {:?} {} {}", it.kind, it.status, it.reason, it.message);
         conditions.iter().map(line).collect()
     }
@@ -109,14 +109,14 @@ mod tests {
 
     // nmstate#68, the conditions
     #[test]
-    fn conditions_tell_what_is_on_its_way_and_that_everything_is_there() {
+    fn conditions_report_deploying_and_deployed() {
         let lines = vec![
             "DaemonSet \"nmstate-handler\" is …".to_owned(),
             "another".to_owned(),
         ];
         let first = conditions(&[], &Outcome::Deploying(lines.clone()), at(1)).expect("a change");
         assert_eq!(
-            told(&first),
+            texts(&first),
             [
                 "Available False Deploying Deploying is in progress",
                 "Degraded False Deploying Deploying is in progress",
@@ -127,7 +127,7 @@ mod tests {
         let there = Outcome::Deployed { ignored: None };
         let second = conditions(&first, &there, at(3)).expect("a change");
         assert_eq!(
-            told(&second),
+            texts(&second),
             [
                 "Available True SuccessfullyDeployed All components are available and ready",
                 "Degraded False SuccessfullyDeployed All components are available and ready",
@@ -138,10 +138,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_by_all_conditions_and_an_unusable_part_of_a_profile_by_one() {
+    fn failure_sets_all_conditions_and_ignored_profile_only_degraded() {
         let failed = conditions(&[], &Outcome::Failed("no image".to_owned()), at(1)).expect("a change");
         assert_eq!(
-            told(&failed),
+            texts(&failed),
             [
                 "Available False InternalError no image",
                 "Degraded True InternalError no image",
@@ -151,17 +151,17 @@ mod tests {
         let ignored = Some("curve X".to_owned());
         let partly = conditions(&failed, &Outcome::Deployed { ignored }, at(2)).expect("a change");
         assert_eq!(
-            told(&partly)[1],
+            texts(&partly)[1],
             "Degraded True TLSProfileNotFullyHonored curve X"
         );
         assert_eq!(
-            told(&partly)[0],
+            texts(&partly)[0],
             "Available True SuccessfullyDeployed All components are available and ready"
         );
     }
 
     #[test]
-    fn workloads_are_called_by_their_names_and_those_of_nodes_come_first() {
+    fn deploying_lists_daemon_sets_first() {
         let webhook = DEPLOYMENT.object(Some("nmstate"), "nmstate-webhook");
         let metrics = DEPLOYMENT.object(Some("nmstate"), "nmstate-metrics");
         let handler = DAEMON_SET.object(Some("nmstate"), "nmstate-handler");

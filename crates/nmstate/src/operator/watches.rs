@@ -1,4 +1,4 @@
-//! What is watched, so that nothing has to be asked for: every `NMState`, and what was deployed, by its label.
+//! Watches of every `NMState`, and of the deployed objects by their label.
 
 use kube::Client;
 use kube_kit::cache::{self, Cache, Changes};
@@ -8,7 +8,7 @@ use kube_kit::watch::Options;
 use super::names;
 use super::settings::Settings;
 
-/// Kinds in the namespace of what is deployed.
+/// Kinds in the namespace of the deployed objects.
 const NAMESPACED: [Kind; 8] = [
     object::DAEMON_SET,
     object::DEPLOYMENT,
@@ -20,7 +20,7 @@ const NAMESPACED: [Kind; 8] = [
     object::POD_DISRUPTION_BUDGET,
 ];
 
-/// Kinds of the whole cluster.
+/// Cluster-scoped kinds.
 const CLUSTER: [Kind; 6] = [
     object::CLUSTER_ROLE,
     object::CLUSTER_ROLE_BINDING,
@@ -30,11 +30,11 @@ const CLUSTER: [Kind; 6] = [
     object::CUSTOM_RESOURCE_DEFINITION,
 ];
 
-/// Kinds in that namespace that somebody else defines.
+/// Namespaced kinds that may not be installed.
 const IF_SERVED: [Kind; 2] = [object::SERVICE_MONITOR, object::PROMETHEUS_RULE];
 
-/// Starts the watches; the cache looks things up in them.
-pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
+/// Starts the watches that feed the cache.
+pub(crate) fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     let mut changes = Changes::new();
     let ours = Options::all().labels(format!("{}={}", names::MANAGED_BY.0, names::MANAGED_BY.1));
     let mut watch = |kind: Kind, namespace: Option<&str>, options: &Options| {

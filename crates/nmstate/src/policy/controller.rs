@@ -1,14 +1,16 @@
 //! Applies policies on this node, one after the other (nmstate §5.4, §5.5).
 //!
-//! What is killed at any point is taken up by the next handler of the node: it gives back what slots the enactments of
-//! the node stand for, and applies every policy again. A slot that was counted and not yet written down in the enactment
-//! is found by those who wait for it ([`slots::Sightings`]).
+//! After a kill at any point, the next handler of the node continues: it releases the slots of the node's enactments,
+//! and applies every policy again. A slot that was counted before its enactment was written is detected by waiting
+//! nodes ([`slots::LeakDetector`]).
 
-mod absence;
-mod edge;
+mod events;
 mod once;
+mod outage;
 mod pass;
-mod turn;
+mod report;
+mod slot;
+mod writes;
 
 pub use once::once;
 
@@ -21,48 +23,47 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{PartialObjectMeta, Request};
 use kube_kit::queue::Queue;
-use kube_kit::watch::{self, Change, DeserializeGuard, Options, Store, Watch};
+use kube_kit::watch::{self, DeserializeGuard, Options, Store, Watch};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::absence::Absence;
-use super::ask::patiently;
+use self::outage::Outage;
 use super::cleanup;
-use super::objects::{self, Policy};
-use super::settler::Settler;
-use super::slots::{self, Sightings};
-use super::spread::{self, Spread};
+use super::slots::{self, LeakDetector};
+use super::status_writer::StatusWriter;
 use crate::apply::Pipeline;
 use crate::conditions::Status;
-use crate::handler::Shared;
+use crate::jitter::Jitter;
 use crate::legacy;
 use crate::names::{self, condition};
+use crate::objects::{self, Policy};
 use crate::render::{NodeFacts, Rendered};
+use crate::requests::within_timeout;
 use crate::settings::Settings;
-use crate::variables;
+use crate::shared::Shared;
 
-/// Share of the time of all nodes' writes in which those that wait look whether they may take a slot that was given
-/// back, in percent.
-const WAKE: u32 = 100;
-/// How long at least it is believed that there are fewer slots than are counted.
-const STALE: Duration = Duration::from_secs(1);
-/// Shortest time between two requests for a report.
-const REPORTS: Duration = Duration::from_secs(1);
-/// How much longer it is at most as long as other policies are to be applied.
-const SEVERAL: Duration = Duration::from_secs(4);
-/// How often enactments without a policy are looked for, and how much later by chance.
-const ORPHANS: Duration = Duration::from_hours(5);
+/// Share of the time of all nodes' writes over which waiting nodes spread their attempts at a released slot, in
+/// percent.
+const WAKE_WINDOW: u32 = 100;
+/// Minimum time for which the observed limit is trusted although more slots are counted.
+const LIMIT_AGE: Duration = Duration::from_secs(1);
+/// Minimum time between two requests for a report.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum further delay of a request for a report while other policies are to be applied.
+const REPORT_DELAY: Duration = Duration::from_secs(4);
+/// Interval of the search for enactments without a policy; up to a tenth is added at random.
+const ORPHAN_INTERVAL: Duration = Duration::from_hours(5);
 
-/// What makes another pass over a policy: not its labels, nor its status.
+/// The parts of a policy whose change requires another pass. Labels and status are not among them.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Wanted {
+struct Revision {
     uid: String,
     generation: i64,
     is_dry_run: bool,
 }
 
-impl Wanted {
+impl Revision {
     fn of(policy: &Policy) -> Self {
         Self {
             uid: policy.uid(),
@@ -72,36 +73,36 @@ impl Wanted {
     }
 }
 
-/// What is remembered of a policy between its passes.
+/// What the controller tracks of a policy between its passes.
 #[derive(Debug, Default)]
-struct Memory {
-    wanted: Option<Wanted>,
-    /// Whether there is nothing left to do.
+struct Tracked {
+    revision: Option<Revision>,
+    /// Whether the controller waits for a change.
     is_done: bool,
-    /// Attempts that failed, one after the other. To wait for a slot is none.
+    /// Failed attempts in a row. Waiting for a slot does not count.
     failures: u32,
     /// Whether this node holds a slot of this generation.
     holds: bool,
-    /// What the policy is on this node, while it waits for a slot.
+    /// The rendered policy, while this node waits for a slot.
     rendered: Option<Rendered>,
-    /// Whether this node has an enactment of it.
+    /// Whether this node has an enactment of the policy.
     has_enactment: bool,
-    /// How many nodes may be at it.
-    look: Option<Look>,
-    sightings: Sightings,
-    absence: Absence,
+    /// The last observed limit of slots.
+    observation: Option<Observation>,
+    leaks: LeakDetector,
+    outage: Outage,
 }
 
-impl Memory {
-    /// How long after a pass there is another one, unless something changes before.
-    fn pause_after(&mut self, next: &Next, settings: &Settings) -> Option<Duration> {
+impl Tracked {
+    /// Delay of the next pass; `None` to wait for a change.
+    fn delay_after(&mut self, next: &Next, settings: &Settings) -> Option<Duration> {
         match next {
             Next::Done => {
                 self.failures = 0;
                 None
             }
-            Next::Wait => Some(self.sightings.pause()),
-            Next::Again => {
+            Next::AwaitSlot => Some(self.leaks.interval()),
+            Next::Requeue => {
                 self.failures = self.failures.saturating_add(1);
                 Some(settings.backoff(self.failures))
             }
@@ -109,28 +110,28 @@ impl Memory {
     }
 }
 
-/// How many nodes may be at a policy, when that was looked at. It changes with the number of enactments.
+/// The number of slots of a policy when the API server was last read. It changes with the number of enactments.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct Observation {
     generation: i64,
     limit: i64,
     at: Instant,
-    /// Version of the policy that was looked at.
+    /// `resourceVersion` of the policy that was read.
     version: Option<u64>,
 }
 
-/// How a pass over a policy ended.
+/// Result of a pass over a policy.
 #[derive(Debug)]
 enum Next {
-    /// Until something changes.
+    /// Wait for a change.
     Done,
-    /// Until a slot is given back, which wakes the waiting policies.
-    Wait,
-    /// There is to be another one after the back-off.
-    Again,
+    /// Wait until a slot is released.
+    AwaitSlot,
+    /// Requeue with back-off.
+    Requeue,
 }
 
-/// The node that this is, of what is known of nodes.
+/// The parts of this node's object that the handler uses.
 #[derive(Clone, Debug)]
 pub(super) struct ThisNode {
     pub(super) uid: String,
@@ -142,36 +143,36 @@ struct Controller {
     shared: Shared,
     pipeline: Arc<Pipeline>,
     policies: Store<String, Policy>,
-    /// Wakes those who wait for what others write of policies.
-    told: Notify,
+    /// Notified at each change of a policy.
+    policy_changed: Notify,
     node: Store<String, ThisNode>,
     /// Names of enactments of this node, with the names of their policies.
     enactments: Store<String, String>,
     queue: Queue<String>,
-    /// Policies that this handler wrote, of which the watch may not tell.
+    /// Policies that this handler wrote: the watch may send no event for them.
     written: Queue<String>,
-    /// Asks for a report of what was applied.
+    /// Requests a report after a policy was applied.
     reports: Notify,
-    /// Whether there are policies to see to.
+    /// Whether a policy is queued or being applied.
     busy: Busy,
-    /// Policies whose pass is wanted by more than somebody's slot that was given back.
-    wanted: Mutex<BTreeSet<String>>,
-    /// Policies that a predecessor was killed in the middle of, with its slot.
+    /// Policies whose pass has another cause than a released slot.
+    requested: Mutex<BTreeSet<String>>,
+    /// Policies that the previous handler was applying when it was killed; they keep its slot.
     taken_over: Mutex<BTreeSet<String>>,
-    /// Enactments that this handler deleted and was not told of yet.
+    /// Enactments that this handler deleted, until the watch reports it.
     deleted: Mutex<BTreeSet<String>>,
-    /// Policies that failed while NetworkManager was away.
+    /// Policies that failed during an outage of NetworkManager.
     stranded: Mutex<BTreeSet<String>>,
-    settler: Settler,
-    spread: Spread,
-    /// Policies that wait for a slot, and what was found when that was last looked at.
-    waiting: Mutex<BTreeMap<String, Look>>,
+    status_writer: StatusWriter,
+    jitter: Jitter,
+    /// Policies that wait for a slot, each with the limit that was last observed.
+    waiting: Mutex<BTreeMap<String, Observation>>,
 }
 
-/// Whether there is something to do, for those who wait until there is nothing.
+/// Whether the controller has work; [`until_idle`] waits for `false`.
 type Busy = tokio::sync::watch::Sender<bool>;
 
-/// What tells of changes of policies, of this node, and of its enactments.
+/// Watches of policies, of this node, and of its enactments.
 type Watches = (
     Watch<String, Policy>,
     Watch<String, ThisNode>,
@@ -181,39 +182,38 @@ type Watches = (
 /// Applies policies on this node until it is dropped.
 pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
     let (controller, (policies, node, enactments)) = begin(shared, pipeline).await;
-    let settler = controller.settler.clone();
+    let status_writer = controller.status_writer.clone();
     tokio::join!(
         controller.follow_policies(policies),
         controller.follow_node(node),
         controller.follow_enactments(enactments),
-        controller.follow_network_manager(),
+        controller.follow_outages(),
         controller.work(),
-        at_most_every(REPORTS, &controller.reports, async || {
-            controller.ask_for_report().await;
-            until_idle(&controller.busy, SEVERAL).await;
+        at_most_every(REPORT_INTERVAL, &controller.reports, async || {
+            controller.request_report().await;
+            until_idle(&controller.busy, REPORT_DELAY).await;
         }),
-        settler.run(),
+        status_writer.run(),
     );
 }
 
-/// Acts on each request, with a pause after each time: requests during the pause become one.
-async fn at_most_every(pause: Duration, asked: &Notify, act: impl AsyncFn()) {
+/// Runs `act` for requests, at most once per `pause`: requests during the pause become one.
+async fn at_most_every(pause: Duration, requested: &Notify, act: impl AsyncFn()) {
     loop {
-        asked.notified().await;
+        requested.notified().await;
         act().await;
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Waits until there are no policies to see to, but no longer than this: each report is read, and written, in the time of
-/// the next policy.
+/// Waits until the controller is idle, at most for `longest`: reading and writing a report delays the next policy.
 async fn until_idle(busy: &Busy, longest: Duration) {
     let mut busy = busy.subscribe();
-    // When the time is over it goes on all the same.
+    // A timeout ends the wait as well.
     let _ = tokio::time::timeout(longest, busy.wait_for(|is_busy| !is_busy)).await;
 }
 
-/// Learns what there is, and puts in order what a former handler of this node left.
+/// Starts the watches, and cleans up after the previous handler of this node.
 async fn begin(shared: Shared, pipeline: Arc<Pipeline>) -> (Controller, Watches) {
     let client = shared.client.clone();
     let policies = watch::start(
@@ -237,20 +237,20 @@ async fn begin(shared: Shared, pipeline: Arc<Pipeline>) -> (Controller, Watches)
             labels.get(names::POLICY_LABEL).cloned().unwrap_or_default()
         },
     );
-    let spread = Spread::default();
+    let jitter = Jitter::default();
     policies.store().synced().await;
     node.store().synced().await;
     enactments.store().synced().await;
-    learn_size(&client, &spread).await;
+    count_nodes(&client, &jitter).await;
     let taken_over = match node.store().get(&shared.node) {
-        Some(node) => cleanup::release(&client, &node).await,
+        Some(node) => cleanup::release(&client, &node.uid, &node.facts).await,
         None => BTreeSet::new(),
     };
     let written = Queue::new();
-    let settler = Settler::new(shared.clone(), policies.store(), spread.clone(), written.clone());
+    let status_writer = StatusWriter::new(shared.clone(), policies.store(), jitter.clone(), written.clone());
     let controller = Controller {
         policies: policies.store(),
-        told: Notify::new(),
+        policy_changed: Notify::new(),
         node: node.store(),
         enactments: enactments.store(),
         queue: Queue::new(),
@@ -258,11 +258,11 @@ async fn begin(shared: Shared, pipeline: Arc<Pipeline>) -> (Controller, Watches)
         reports: Notify::new(),
         busy: Busy::new(false),
         taken_over: Mutex::new(taken_over),
-        wanted: Mutex::default(),
+        requested: Mutex::default(),
         deleted: Mutex::default(),
         stranded: Mutex::default(),
-        settler,
-        spread,
+        status_writer,
+        jitter,
         waiting: Mutex::default(),
         shared,
         pipeline,
@@ -282,221 +282,66 @@ fn this_node(object: PartialObjectMeta<DynamicObject>) -> ThisNode {
     }
 }
 
-/// Learns how many nodes there are, by asking for one of them.
-async fn learn_size(client: &kube::Client, spread: &Spread) {
+/// Reads the number of nodes: it lists one node, and the API server adds the number of the others.
+async fn count_nodes(client: &kube::Client, jitter: &Jitter) {
     let nodes = Request::new(<Node as kube::Resource>::url_path(&(), None));
     let began = Instant::now();
     let answer = match nodes.list(&ListParams::default().limit(1)) {
-        Ok(request) => patiently(client.request::<Value>(request)).await,
+        Ok(request) => within_timeout(client.request::<Value>(request)).await,
         Err(_) => return,
     };
-    // As good a guess of a write as any, until there was one.
-    spread.took(began.elapsed());
+    // The first estimate of a write's duration.
+    jitter.record_write(began.elapsed());
     match answer {
         Ok(list) => {
             let more = list["metadata"]["remainingItemCount"]
                 .as_u64()
                 .unwrap_or_default();
-            spread.learn(usize::try_from(more).unwrap_or(usize::MAX).saturating_add(1));
+            jitter.set_nodes(usize::try_from(more).unwrap_or(usize::MAX).saturating_add(1));
         }
         Err(error) => tracing::warn!(%error, "cannot count the nodes"),
     }
 }
 
 impl Controller {
-    async fn follow_policies(&self, mut policies: Watch<String, Policy>) {
-        let mut known = BTreeMap::<String, Wanted>::new();
-        let mut first = true;
-        loop {
-            let change = tokio::select! {
-                change = policies.next() => match change {
-                    Some(change) => change,
-                    None => return,
-                },
-                // The answer to a write of our own is known before the watch tells of it, and then the watch tells nothing
-                // of what is older: neither of an edit that was written over, nor of a slot that was given back.
-                name = self.written.next() => {
-                    self.written.succeeded(&name);
-                    Change::Applied(name)
-                }
-            };
-            self.told.notify_waiters();
-            match change {
-                Change::Applied(name) => {
-                    let Some(policy) = self.policies.get(&name) else {
-                        continue;
-                    };
-                    let wanted = Wanted::of(&policy);
-                    if known.get(&name) == Some(&wanted) {
-                        self.wake(&policy);
-                        continue;
-                    }
-                    known.insert(name.clone(), wanted);
-                    // The first ones are put in order when all of them are known.
-                    if !first {
-                        self.want(name);
-                    }
-                }
-                Change::Deleted(name) => {
-                    known.remove(&name);
-                    self.want(name);
-                }
-                Change::Invalid(name, error) => {
-                    tracing::warn!(policy = name, error, "malformed policy, left aside");
-                }
-                Change::Synced if first => {
-                    first = false;
-                    self.enqueue_all();
-                }
-                Change::Synced => {}
-            }
-        }
-    }
-
-    async fn follow_node(&self, mut node: Watch<String, ThisNode>) {
-        let mut known = None;
-        while let Some(change) = node.next().await {
-            let facts = self.node.with(&self.shared.node, |node| node.facts.clone());
-            // The first ones are those that the first pass finds.
-            if matches!(change, Change::Synced) && known.is_none() {
-                known = Some(facts);
-                continue;
-            }
-            let Some(before) = &mut known else {
-                continue;
-            };
-            match (before.as_ref(), &facts) {
-                (Some(before), Some(now)) if before.labels == now.labels => {
-                    self.enqueue_affected(before, now);
-                }
-                (_, Some(_)) => self.enqueue_all(),
-                (_, None) => {}
-            }
-            *before = facts;
-        }
-    }
-
-    /// Deletes enactments whose policies are gone: those that are told of, and now and then all.
-    async fn follow_enactments(&self, mut enactments: Watch<String, String>) {
-        let mut all_at = Instant::now();
-        loop {
-            let due = tokio::select! {
-                change = enactments.next() => match change {
-                    Some(Change::Applied(name)) => vec![name],
-                    Some(Change::Deleted(name)) => {
-                        self.miss(&name);
-                        continue;
-                    }
-                    Some(_) => continue,
-                    None => return,
-                },
-                () = tokio::time::sleep_until(all_at) => {
-                    all_at += ORPHANS + spread::within(ORPHANS / 10);
-                    self.enactments.keys()
-                }
-            };
-            for name in due {
-                let Some(policy) = self.enactments.get(&name) else {
-                    continue;
-                };
-                // A policy may be newer than what is known of policies, so only what is not known is asked for.
-                if policy.is_empty() || self.policies.contains(&policy) {
-                    continue;
-                }
-                if let Err(error) = cleanup::delete_orphan(&self.shared.client, &name, &policy).await {
-                    tracing::warn!(enactment = name, %error, "cannot delete an enactment without a policy");
-                }
-            }
-        }
-    }
-
-    /// An enactment is gone. Unless this handler deleted it, the policy has to be seen to again: nobody else would tell
-    /// how it goes here.
-    fn miss(&self, enactment: &str) {
-        if self.deleted().remove(enactment) {
-            return;
-        }
-        let prefix = format!("{}.", self.shared.node);
-        if let Some(policy) = enactment.strip_prefix(&prefix)
-            && self.policies.contains(&policy.to_owned())
-        {
-            self.want(policy.to_owned());
-        }
-    }
-
-    /// Wants a pass over all policies, in the order in which they are applied.
-    fn enqueue_all(&self) {
-        self.enqueue(|_| true);
-    }
-
-    /// Wants a pass over the policies that refer to an annotation of the node that changed. There are others, of kubelets
-    /// and drivers, that change all the time.
-    fn enqueue_affected(&self, before: &NodeFacts, now: &NodeFacts) {
-        if before.annotations == now.annotations {
-            return;
-        }
-        self.enqueue(|policy| {
-            let mut keys = variables::annotations(policy.spec()).into_iter();
-            keys.any(|key| before.annotations.get(key) != now.annotations.get(key))
-        });
-    }
-
-    fn enqueue(&self, is_wanted: impl Fn(&Policy) -> bool) {
-        let policies = self.policies.values();
-        let mut wanted: Vec<(i64, String)> = policies
-            .iter()
-            .filter(|&policy| is_wanted(policy))
-            .map(order)
-            .collect();
-        wanted.sort();
-        for (_, name) in wanted {
-            self.want(name);
-        }
-    }
-
-    fn want(&self, name: String) {
-        self.wanted().insert(name.clone());
-        self.queue.add(name);
-    }
-
-    fn wanted(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        kube_kit::lock(&self.wanted)
+    fn requested(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        kube_kit::lock(&self.requested)
     }
 
     fn deleted(&self) -> MutexGuard<'_, BTreeSet<String>> {
         kube_kit::lock(&self.deleted)
     }
 
-    /// A policy's status changed: perhaps a slot was given back.
+    /// Enqueues a waiting policy after a change of its status, which may have released a slot.
     fn wake(&self, policy: &Policy) {
         let name = policy.name();
-        let look = self.waiting().get(&name).copied();
-        if look.is_some_and(|look| !self.is_full(policy, look)) {
-            self.queue.add_after(name, self.spread.moment(WAKE));
+        let observation = self.waiting().get(&name).copied();
+        if observation.is_some_and(|observation| !self.is_full(policy, observation)) {
+            self.queue.add_after(name, self.jitter.delay(WAKE_WINDOW));
         }
     }
 
-    /// Whether it is clear without asking that all slots of a policy are taken still.
-    fn is_full(&self, policy: &Policy, look: Look) -> bool {
+    /// Whether the cached policy shows that all slots are still taken.
+    fn is_full(&self, policy: &Policy, observation: Observation) -> bool {
         let counts = policy.counts();
-        let counted = counts.get(&look.generation.to_string()).copied();
-        // As long as enactments are being made, there may be more slots than there were.
-        let is_fresh = look.at.elapsed() < STALE + self.spread.span(WAKE);
-        // A degraded policy may not be tried on further nodes.
+        let counted = counts.get(&observation.generation.to_string()).copied();
+        // While enactments are being created, the limit may have grown.
+        let is_fresh = observation.at.elapsed() < LIMIT_AGE + self.jitter.window(WAKE_WINDOW);
+        // A degraded policy may not be applied on further nodes.
         policy.is(condition::DEGRADED) != Status::True
-            && slots::is_full(counted.unwrap_or_default(), look.limit, is_fresh)
+            && slots::is_full(counted.unwrap_or_default(), observation.limit, is_fresh)
     }
 
-    /// Whether a policy was written after the look, so that there may be a slot. The write woke this node only if it waited
-    /// already.
-    fn has_moved_on(&self, policy: &str, look: Look) -> bool {
-        let has_moved_on = |policy: &Policy| {
-            objects::comparable(&policy.version()) > look.version && !self.is_full(policy, look)
+    /// Whether the policy was written after the observation, so that a slot may be free. The write woke this node only
+    /// if it was already waiting.
+    fn may_have_slot(&self, policy: &str, observation: Observation) -> bool {
+        let may_have_slot = |policy: &Policy| {
+            objects::comparable(&policy.version()) > observation.version && !self.is_full(policy, observation)
         };
-        self.policies.with(&policy.to_owned(), has_moved_on) == Some(true)
+        self.policies.with(&policy.to_owned(), may_have_slot) == Some(true)
     }
 
-    /// The next policy to see to. While there is none, the controller is not busy.
+    /// The next policy to handle. The controller is idle while there is none.
     async fn next(&self) -> String {
         let name = if let Some(name) = self.queue.next().now_or_never() {
             name
@@ -509,166 +354,66 @@ impl Controller {
     }
 
     async fn work(&self) {
-        let mut memories = BTreeMap::<String, Memory>::new();
+        let mut tracked_policies = BTreeMap::<String, Tracked>::new();
         loop {
             let name = self.next().await;
-            let memory = memories.entry(name.clone()).or_default();
-            if self.wanted().remove(&name) {
-                memory.is_done = false;
-                // The node may be another one to the policy by now.
-                memory.rendered = None;
+            let tracked = tracked_policies.entry(name.clone()).or_default();
+            if self.requested().remove(&name) {
+                tracked.is_done = false;
+                // The policy may render differently on the changed node.
+                tracked.rendered = None;
             }
-            if memory.is_done {
-                // Somebody gave a slot back while this node already had one.
+            if tracked.is_done {
+                // A slot was released while this node already held one.
                 self.queue.succeeded(&name);
                 continue;
             }
-            let next = match self.pass(&name, memory).await {
+            let next = match self.pass(&name, tracked).await {
                 Ok(next) => next,
                 Err(error) => {
-                    tracing::warn!(policy = name, %error, "cannot go on with the policy, trying again");
-                    Next::Again
+                    tracing::warn!(policy = name, %error, "cannot continue with the policy, retrying");
+                    Next::Requeue
                 }
             };
             self.queue.succeeded(&name);
-            if let Some(pause) = memory.pause_after(&next, &self.shared.settings) {
+            if let Some(pause) = tracked.delay_after(&next, &self.shared.settings) {
                 self.queue.add_after(name, pause);
                 continue;
             }
-            memory.is_done = true;
+            tracked.is_done = true;
             if !self.policies.contains(&name) {
-                memories.remove(&name);
+                tracked_policies.remove(&name);
             }
         }
     }
 
-    /// Whether a policy is still what it was, as far as the watch knows.
-    fn is_wanted(&self, policy: &str, wanted: &Wanted) -> bool {
-        let now = self.policies.with(&policy.to_owned(), Wanted::of);
-        now.as_ref() == Some(wanted)
+    /// Whether the watch still reports this revision of the policy.
+    fn is_current(&self, policy: &str, revision: &Revision) -> bool {
+        let now = self.policies.with(&policy.to_owned(), Revision::of);
+        now.as_ref() == Some(revision)
     }
 
-    /// Ends when a policy is edited or deleted.
-    async fn superseded(&self, policy: &str, wanted: &Wanted) {
+    /// Returns once the policy is edited or deleted.
+    async fn superseded(&self, policy: &str, revision: &Revision) {
         loop {
-            // Begun before the look, so that no change is missed.
-            let told = self.told.notified();
-            if !self.is_wanted(policy, wanted) {
+            // Created before the check, so that no change is missed.
+            let changed = self.policy_changed.notified();
+            if !self.is_current(policy, revision) {
                 return;
             }
-            told.await;
+            changed.await;
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Look>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Observation>> {
         kube_kit::lock(&self.waiting)
     }
 }
 
-/// Where a policy stands among those of a node: by priority, then by name.
+/// Sort key of a node's policies: priority, then name.
 fn order(policy: &Policy) -> (i64, String) {
     (legacy::priority(policy.spec()), policy.name())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn policy(name: &str, priority: Option<i64>) -> Policy {
-        let object = json!({ "metadata": { "name": name }, "spec": { "priority": priority } });
-        Policy::new(serde_json::from_value(object).expect("an object"))
-    }
-
-    // nmstate#105
-    #[test]
-    fn to_wait_for_a_slot_is_no_failure() {
-        let settings = Settings {
-            initial_backoff: Duration::ZERO,
-            max_backoff: Duration::from_secs(30),
-            ..Settings::default()
-        };
-        let mut memory = Memory::default();
-        for _ in 0..100 {
-            let pause = memory.pause_after(&Next::Wait, &settings).expect("another pass");
-            assert!(
-                pause >= Duration::from_secs(1),
-                "whoever waits is woken, and does not ask"
-            );
-        }
-        let settings = Settings {
-            initial_backoff: Duration::from_secs(1),
-            ..settings
-        };
-        let mut again = || memory.pause_after(&Next::Again, &settings);
-        assert_eq!(again(), Some(Duration::from_secs(1)));
-        assert_eq!(again(), Some(Duration::from_secs(2)));
-        assert_eq!(memory.pause_after(&Next::Done, &settings), None);
-        assert_eq!(
-            memory.pause_after(&Next::Again, &settings),
-            Some(Duration::from_secs(1))
-        );
-    }
-
-    // nmstate#105
-    #[tokio::test(start_paused = true)]
-    async fn many_policies_that_were_applied_are_reported_together() {
-        let asked = Notify::new();
-        let acts = std::cell::Cell::new(0);
-        let acting = at_most_every(REPORTS, &asked, async || acts.set(acts.get() + 1));
-        let asking = async {
-            for _ in 0..30 {
-                asked.notify_one();
-                tokio::time::sleep(REPORTS / 10).await;
-            }
-            tokio::time::sleep(2 * REPORTS).await;
-        };
-        tokio::select! {
-            () = acting => {}
-            () = asking => {}
-        }
-        assert!((3..=5).contains(&acts.get()), "{}", acts.get());
-    }
-
-    // nmstate#122
-    #[tokio::test(start_paused = true)]
-    async fn reports_wait_for_further_policies_but_not_for_long() {
-        let (asked, busy) = (Notify::new(), Busy::new(true));
-        let began = Instant::now();
-        let acts = Mutex::new(Vec::new());
-        let acting = at_most_every(REPORTS, &asked, async || {
-            kube_kit::lock(&acts).push(began.elapsed().as_secs());
-            until_idle(&busy, SEVERAL).await;
-        });
-        let asking = async {
-            // A policy each second.
-            for _ in 0..12 {
-                asked.notify_one();
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            busy.send_replace(false);
-            asked.notify_one();
-            tokio::time::sleep(Duration::from_secs(20)).await;
-        };
-        tokio::select! {
-            () = acting => {}
-            () = asking => {}
-        }
-        // At once, every 5 s, and soon after the last one.
-        assert_eq!(*kube_kit::lock(&acts), [0, 5, 10, 13]);
-    }
-
-    // nmstate#32
-    #[test]
-    fn policies_are_applied_in_the_order_of_their_priorities_and_names() {
-        let mut policies = [
-            policy("b", None),
-            policy("a", Some(1)),
-            policy("c", Some(-1)),
-            policy("a2", None),
-        ];
-        policies.sort_by_key(order);
-        let names: Vec<String> = policies.iter().map(Policy::name).collect();
-        assert_eq!(names, ["c", "a2", "b", "a"]);
-    }
-}
+mod tests;

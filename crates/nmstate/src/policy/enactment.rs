@@ -1,4 +1,4 @@
-//! What a policy is on this node, and how it goes there (nmstate §2.4).
+//! Enactments: the state of a policy on one node (nmstate §2.4).
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,24 @@ use kube::api::DynamicObject;
 use kube_kit::conditions::whole_seconds;
 use serde_json::{Map, Value, json};
 
-use super::{messages, objects};
+use super::messages;
 use crate::conditions::{self, Condition, Status};
 use crate::names::{self, condition, reason};
+use crate::objects;
 use crate::render::Rendered;
 
-/// Version of what is remembered of captures.
+/// Format version of stored captures.
 const CAPTURE_VERSION: &str = "0";
-/// In an enactment's status: what tells its policy from another one of the same name.
+/// Status field with the UID of the enactment's policy.
 const POLICY_UID: &str = "policyUID";
 
 /// The name of the enactment of a policy on a node.
-pub fn name(node: &str, policy: &str) -> String {
+pub(crate) fn name(node: &str, policy: &str) -> String {
     format!("{node}.{policy}")
 }
 
-/// A new enactment, which belongs to its node.
-pub fn new(node: &str, uid: &str, policy: &str, labels: &BTreeMap<String, String>) -> DynamicObject {
+/// A new enactment, owned by its node.
+pub(crate) fn new(node: &str, uid: &str, policy: &str, labels: &BTreeMap<String, String>) -> DynamicObject {
     let mut enactment = DynamicObject::new(&name(node, policy), &objects::enactment_resource());
     let mut labels = labels.clone();
     labels.insert(names::POLICY_LABEL.to_owned(), policy.to_owned());
@@ -42,30 +43,30 @@ pub fn new(node: &str, uid: &str, policy: &str, labels: &BTreeMap<String, String
     enactment
 }
 
-/// How an enactment goes.
+/// State of an enactment.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum State {
-    /// Nothing is known yet.
+pub(crate) enum State {
+    /// The enactment has no result yet.
     Created,
-    /// It is being applied.
+    /// The policy is being applied.
     Progressing,
-    /// It was applied; the text says so, and for how long.
+    /// The policy was applied; the message says how long that lasts.
     Success(String),
-    /// It was only tried; the text says what would change.
+    /// The result of a dry run; the message says what would change.
     Tried(String),
-    /// It failed, and is not tried any more.
+    /// The policy failed for good.
     Failed(String),
-    /// It failed, and is about to be tried again.
+    /// The policy failed, and is retried.
     Retrying(String),
-    /// It waits for other nodes.
+    /// The node waits for a slot.
     Pending,
-    /// It is not tried because others failed.
+    /// The policy is not applied because it failed on other nodes.
     Aborted(String),
 }
 
 impl State {
     /// Sets all five conditions.
-    pub fn set(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
+    pub(crate) fn set(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
         use Status::{False, True, Unknown};
         // In the order of condition::OF_ENACTMENTS.
         let statuses = match self {
@@ -89,7 +90,7 @@ impl State {
         };
         for (kind, status) in condition::OF_ENACTMENTS.into_iter().zip(statuses) {
             let why = match self {
-                // As the established handler says it.
+                // As upstream sets it.
                 Self::Failed(_) | Self::Retrying(_) if kind == condition::ABORTED => reason::SUCCESS,
                 _ => why,
             };
@@ -101,14 +102,14 @@ impl State {
 }
 
 /// Sets the conditions of an enactment.
-pub fn set_state(status: &mut Map<String, Value>, state: &State, now: Timestamp) {
+pub(crate) fn set_state(status: &mut Map<String, Value>, state: &State, now: Timestamp) {
     let mut conditions = conditions_of(status);
     state.set(&mut conditions, now);
     status.insert("conditions".to_owned(), objects::json(&conditions));
 }
 
-/// Whether an enactment is in this state already, whenever that was written.
-pub fn is_in_state(status: &Map<String, Value>, state: &State) -> bool {
+/// Whether an enactment is already in this state, whenever that was written.
+pub(crate) fn is_in_state(status: &Map<String, Value>, state: &State) -> bool {
     let before = conditions_of(status);
     let mut after = before.clone();
     state.set(&mut after, Timestamp::UNIX_EPOCH);
@@ -126,28 +127,26 @@ fn conditions_of(status: &Map<String, Value>) -> Vec<Condition> {
     objects::readable_conditions(status.get("conditions").unwrap_or(&Value::Null))
 }
 
-/// Whether an enactment belongs to this node, and not to a former one of its name: that one is about to be deleted with
-/// its node.
-pub fn is_of_node(enactment: &DynamicObject, uid: &str) -> bool {
+/// Whether this node owns the enactment. An enactment of a deleted node of the same name is about to be deleted too.
+pub(crate) fn is_of_node(enactment: &DynamicObject, uid: &str) -> bool {
     let owners = enactment.metadata.owner_references.as_deref().unwrap_or_default();
     owners.is_empty() || owners.iter().any(|owner| owner.uid == uid)
 }
 
-/// Whether an enactment is another policy's of the same name. One that does not say whose it is, is taken for this one's:
-/// what captures found can't be had again, and times of creation are told by clocks that differ.
-pub fn is_of_another(enactment: &DynamicObject, policy_uid: &str) -> bool {
+/// Whether the enactment belongs to a deleted policy of the same name. An enactment without a UID is kept: its captures
+/// cannot be repeated, and creation times come from different clocks.
+pub(crate) fn is_of_another(enactment: &DynamicObject, policy_uid: &str) -> bool {
     let uid = enactment.data["status"][POLICY_UID].as_str();
     uid.is_some_and(|uid| uid != policy_uid)
 }
 
-/// Writes down whose enactment it is.
-pub fn set_policy_uid(status: &mut Map<String, Value>, uid: &str) {
+/// Records the policy's UID.
+pub(crate) fn set_policy_uid(status: &mut Map<String, Value>, uid: &str) {
     status.insert(POLICY_UID.to_owned(), uid.into());
 }
 
-/// Makes the enactment one of this generation of its policy: the conditions of another one are dropped, and its failed
-/// attempts too.
-pub fn set_generation(status: &mut Map<String, Value>, generation: i64, now: Timestamp) {
+/// Moves an enactment to a generation of its policy: drops conditions and failed attempts of another one.
+pub(crate) fn set_generation(status: &mut Map<String, Value>, generation: i64, now: Timestamp) {
     if status.get("policyGeneration").and_then(Value::as_i64) != Some(generation) {
         status.insert("policyGeneration".to_owned(), generation.into());
         status.shift_remove("conditions");
@@ -159,8 +158,8 @@ pub fn set_generation(status: &mut Map<String, Value>, generation: i64, now: Tim
     }
 }
 
-/// Writes down what the policy is on this node.
-pub fn set_rendered(status: &mut Map<String, Value>, rendered: &Rendered, now: Timestamp) {
+/// Records the rendered policy.
+pub(crate) fn set_rendered(status: &mut Map<String, Value>, rendered: &Rendered, now: Timestamp) {
     let mut set = |key: &str, value: Value, is_there: bool| {
         if is_there {
             status.insert(key.to_owned(), value);
@@ -190,14 +189,14 @@ pub fn set_rendered(status: &mut Map<String, Value>, rendered: &Rendered, now: T
     status.insert("capturedStates".to_owned(), captured);
 }
 
-/// What a capture found, as enactments have it.
-pub fn captured_state(state: &Value, now: Timestamp) -> Value {
+/// The result of a capture, in the form of the status.
+pub(crate) fn captured_state(state: &Value, now: Timestamp) -> Value {
     let at = whole_seconds(now).0.to_string();
     json!({ "state": state, "metaInfo": { "version": CAPTURE_VERSION, "time": at } })
 }
 
-/// What the captures of this policy found when they were first evaluated, by name.
-pub fn captured(enactment: &DynamicObject) -> Map<String, Value> {
+/// Results of the policy's captures when they were first evaluated, by name.
+pub(crate) fn captured(enactment: &DynamicObject) -> Map<String, Value> {
     let captured = enactment.data["status"]["capturedStates"].as_object();
     let captured = captured.into_iter().flatten();
     captured
@@ -206,8 +205,8 @@ pub fn captured(enactment: &DynamicObject) -> Map<String, Value> {
         .collect()
 }
 
-/// Writes down how many attempts at a generation failed.
-pub fn set_attempts(status: &mut Map<String, Value>, generation: i64, attempts: u32) {
+/// Records the failed attempts at a generation.
+pub(crate) fn set_attempts(status: &mut Map<String, Value>, generation: i64, attempts: u32) {
     status.insert(
         "retryCount".to_owned(),
         json!({ generation.to_string(): attempts }),

@@ -2,67 +2,67 @@
 
 use super::slots::DEFAULT_PERCENT;
 
-/// An enactment is being applied.
-pub const APPLYING: &str = "Applying desired state";
-/// An enactment waits for its turn.
-pub const WAITING: &str = "Waiting for progressing nodes to finish";
-/// A policy is for no node.
-pub const NO_NODE: &str = "Policy does not match any node";
+/// Message of an enactment that is being applied.
+pub(crate) const APPLYING: &str = "Applying desired state";
+/// Message of an enactment that waits for a slot.
+pub(crate) const WAITING: &str = "Waiting for progressing nodes to finish";
+/// Message of a policy that selects no node.
+pub(crate) const NO_NODE: &str = "Policy does not match any node";
 
-/// An enactment is Available, and nothing was done.
-pub const UNMATCHED: &str =
+/// Message of an enactment that is Available without a change.
+pub(crate) const UNMATCHED: &str =
     "successfully reconciled: no interface of this node matches the policy, nothing was changed";
-/// The same of a policy that is only tried.
-pub const UNMATCHED_TRIED: &str =
+/// The same of a dry run.
+pub(crate) const UNMATCHED_TRIED: &str =
     "dry run: no interface of this node matches the policy, nothing would change";
 
-/// The default holds in the place of a maxUnavailable that is not understood.
-pub fn default_limit(mistake: &str) -> String {
+/// The default replaces an invalid maxUnavailable.
+pub(crate) fn default_limit(mistake: &str) -> String {
     format!("{mistake}; the default of {DEFAULT_PERCENT}% holds")
 }
 
-/// The document of an enactment could not be made.
-pub fn not_generated(error: &str) -> String {
+/// The policy could not be rendered.
+pub(crate) fn not_generated(error: &str) -> String {
     format!("failure generating desiredState and capturedStates: {error}")
 }
 
-/// The same, where the controller tries again by itself.
-pub fn not_generated_yet(error: &str) -> String {
+/// The same, if the controller retries by itself.
+pub(crate) fn not_generated_yet(error: &str) -> String {
     not_generated(error) + "; another attempt follows"
 }
 
-/// An enactment could not be applied, finally. What the engine logged is part of the error, where it helps.
-pub fn not_applied(node: &str, error: &str) -> String {
+/// The policy failed for good. The error includes the engine's log where that helps.
+pub(crate) fn not_applied(node: &str, error: &str) -> String {
     format!(
         "error reconciling NodeNetworkConfigurationPolicy on node {node} at desired state apply: \"\",\n {error}"
     )
 }
 
-/// An enactment could not be applied, and will be tried again; `failed` attempts before this one.
-pub fn retrying(node: &str, failed: u32, most: u32) -> String {
+/// The policy failed and is retried, after `failed` earlier failures.
+pub(crate) fn retrying(node: &str, failed: u32, most: u32) -> String {
     format!(
         "failed to reconcile NodeNetworkConfigurationPolicy on node {node}. Retrying {}/{most}",
         failed.saturating_add(1)
     )
 }
 
-/// An enactment is not tried any more because others failed.
-pub fn aborted(enactment: &str) -> String {
+/// The policy is not applied because other nodes failed.
+pub(crate) fn aborted(enactment: &str) -> String {
     format!("reconciliation of enactment {enactment:?} has aborted")
 }
 
-/// An enactment failed as often as it may.
-pub fn failed(enactment: &str, attempts: u32) -> String {
+/// All attempts of an enactment failed.
+pub(crate) fn failed(enactment: &str, attempts: u32) -> String {
     format!("reconciliation of enactment {enactment:?} has failed after {attempts} retries")
 }
 
-/// An enactment failed in a way that no other attempt would change.
-pub fn refused(enactment: &str) -> String {
+/// An enactment failed with an error that no retry would change.
+pub(crate) fn refused(enactment: &str) -> String {
     format!("reconciliation of enactment {enactment:?} has failed, another attempt would fail as well")
 }
 
-/// Nodes on which a policy failed.
-pub fn degraded(failed: usize, nodes: usize, aborted: usize) -> String {
+/// A policy failed on some nodes.
+pub(crate) fn degraded(failed: usize, nodes: usize, aborted: usize) -> String {
     let mut text = format!("{failed}/{nodes} nodes failed to configure");
     if aborted > 0 {
         text += &format!(", {aborted} nodes aborted configuration");
@@ -70,8 +70,8 @@ pub fn degraded(failed: usize, nodes: usize, aborted: usize) -> String {
     text
 }
 
-/// Nodes that are done with a policy.
-pub fn progressing(finished: usize, awaited: usize, pending: usize, not_ready: usize) -> String {
+/// A policy is in progress on some nodes.
+pub(crate) fn progressing(finished: usize, awaited: usize, pending: usize, not_ready: usize) -> String {
     let mut text = format!("Policy is progressing {finished}/{awaited} nodes finished");
     if pending > 0 {
         text += &format!(", {pending} pending");
@@ -79,13 +79,13 @@ pub fn progressing(finished: usize, awaited: usize, pending: usize, not_ready: u
     text + &ignored(not_ready)
 }
 
-/// Nodes that have what a policy wants.
-pub fn available(available: usize, nodes: usize, not_ready: usize) -> String {
+/// A policy was applied on all nodes.
+pub(crate) fn available(available: usize, nodes: usize, not_ready: usize) -> String {
     format!("{available}/{nodes} nodes successfully configured") + &ignored(not_ready)
 }
 
-/// Nodes that a policy was only tried on.
-pub fn tried(tried: usize, nodes: usize, not_ready: usize) -> String {
+/// A dry run of a policy ended on all nodes.
+pub(crate) fn tried(tried: usize, nodes: usize, not_ready: usize) -> String {
     format!("{tried}/{nodes} nodes tried, nothing was applied") + &ignored(not_ready)
 }
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_follows_on_a_line_of_its_own() {
+    fn error_is_on_its_own_line() {
         assert_eq!(
             not_applied("node01", "InvalidArgument: c"),
             "error reconciling NodeNetworkConfigurationPolicy on node node01 at desired state apply: \"\",\n \

@@ -1,11 +1,11 @@
-//! Whether a policy is for a node (nmstate §5.5-4).
+//! Whether a policy selects a node (nmstate §5.5-4).
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Labels of the nodes that a policy with this specification is for. What is no text is an empty one.
-pub fn selector(spec: &Value) -> BTreeMap<String, String> {
+/// The node labels that a policy's spec requires. A value that is no string counts as empty.
+pub(crate) fn selector(spec: &Value) -> BTreeMap<String, String> {
     let pairs = spec.get("nodeSelector").and_then(Value::as_object);
     let pairs = pairs.into_iter().flatten();
     pairs
@@ -13,9 +13,12 @@ pub fn selector(spec: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What a selector asks for and the node's labels do not have, as `key: value`; a policy is for the node when nothing is
-/// left. An empty selector asks for nothing.
-pub fn unmatched(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> Vec<String> {
+/// The `key: value` pairs of a selector that the labels lack. The policy selects the node if there is none; an empty
+/// selector selects every node.
+pub(crate) fn unmatched(
+    selector: &BTreeMap<String, String>,
+    labels: &BTreeMap<String, String>,
+) -> Vec<String> {
     let missing = selector
         .iter()
         .filter(|(key, value)| labels.get(*key) != Some(value));
@@ -40,7 +43,7 @@ mod tests {
     #[case::all_pairs(&[("a", "1"), ("b", "")], &[("a", "1"), ("b", ""), ("c", "3")], &[])]
     #[case::missing(&[("a", "1"), ("b", "2")], &[("a", "1")], &["b: 2"])]
     #[case::other_value(&[("a", "1"), ("b", "")], &[("a", "2"), ("b", "2")], &["a: 1", "b: "])]
-    fn every_pair_of_the_selector_must_be_among_the_labels(
+    fn selector_matches_if_labels_have_every_pair(
         #[case] selector: &[(&str, &str)],
         #[case] labels: &[(&str, &str)],
         #[case] expected: &[&str],

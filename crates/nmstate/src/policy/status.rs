@@ -1,72 +1,73 @@
-//! What all enactments of a policy together make of it (nmstate §2.3, §5.7).
+//! The status of a policy: the sum of its enactments (nmstate §2.3, §5.7).
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::objects::{Enactment, Policy};
 use super::{messages, slots};
 use crate::conditions::{self, Condition, Status};
 use crate::legacy;
 use crate::names::{condition, reason};
+use crate::objects::{Enactment, Policy};
 
-/// Nodes that a policy is for and that have a handler.
+/// Nodes that a policy selects and that run a handler.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     /// All of them.
     pub all: BTreeSet<String>,
-    /// Those that are ready.
+    /// Those that are Ready.
     pub ready: BTreeSet<String>,
 }
 
-/// How a policy is going.
+/// State of a policy on all its nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Outcome {
-    /// Nothing is known yet.
+pub(crate) enum Outcome {
+    /// No node has reported yet.
     Unknown,
-    /// It is for no node.
+    /// The policy selects no node.
     NotMatching,
-    /// It failed on some nodes, or was not tried there because of that.
+    /// The policy failed on some nodes; others may have aborted.
     Failed {
         /// Nodes on which it failed.
         failed: usize,
-        /// Nodes on which it was not tried.
+        /// Nodes that aborted.
         aborted: usize,
-        /// Nodes that it is for.
+        /// Nodes that the policy selects.
         nodes: usize,
     },
-    /// Some nodes are not done with it.
+    /// Some nodes have no result yet.
     Progressing {
-        /// Awaited nodes that are done with it.
+        /// Awaited nodes with a result.
         finished: usize,
-        /// Nodes that are awaited: those that are ready, and those that became `NotReady` while they were applying it.
+        /// Nodes that are Ready, and nodes that became `NotReady` while they were applying the policy.
         awaited: usize,
-        /// Nodes that wait for others.
+        /// Nodes that wait for a slot.
         pending: usize,
-        /// Nodes that are not waited for.
+        /// Nodes that are not awaited.
         not_ready: usize,
-        /// Whether a node failed an attempt or became `NotReady`, or none is awaited: users may want to edit the policy.
+        /// Whether a node failed an attempt or became `NotReady`, or none is awaited: users may want to edit the
+        /// policy.
         stalled: bool,
     },
-    /// All awaited nodes have what it wants, and at least one does.
+    /// All awaited nodes have the desired state, and at least one does.
     Success {
-        /// Nodes that have it.
+        /// Nodes with the desired state.
         available: usize,
-        /// Nodes that it is for.
+        /// Nodes that the policy selects.
         nodes: usize,
-        /// Nodes that are not waited for.
+        /// Nodes that are not awaited.
         not_ready: usize,
-        /// Whether it was only tried.
+        /// Whether it was a dry run.
         tried: bool,
     },
 }
 
-/// How a policy is going by its enactments; those of another generation tell nothing about this one.
-pub fn outcome(generation: i64, enactments: &[Enactment], nodes: &Nodes, is_dry_run: bool) -> Outcome {
+/// The outcome of a policy by its enactments. Enactments of another generation are ignored.
+pub(crate) fn outcome(generation: i64, enactments: &[Enactment], nodes: &Nodes, is_dry_run: bool) -> Outcome {
     let of_generation = || enactments.iter().filter(|one| one.generation == generation);
     let is = |status: Option<Status>| status == Some(Status::True);
     let is_finished = |one: &Enactment| is(one.available) || one.is_failed() || is(one.aborted);
-    // A node that becomes NotReady while it applies the policy may have cut itself off. Only that node knows how it ends.
+    // A node that becomes NotReady while it applies the policy may have cut itself off, and only it knows the result.
     let applying = of_generation().filter(|one| is(one.progressing));
     let applying: BTreeSet<&String> = applying.map(|one| &one.node).collect();
     let is_awaited = |node: &String| nodes.ready.contains(node) || applying.contains(node);
@@ -75,7 +76,7 @@ pub fn outcome(generation: i64, enactments: &[Enactment], nodes: &Nodes, is_dry_
     let failed = of_generation().filter(|one| one.is_failed()).count();
     let aborted = of_generation().filter(|one| is(one.aborted)).count();
     let pending = of_generation().filter(|one| is(one.pending)).count();
-    // Nodes that nobody waits for must not stand in for others that are not done.
+    // Nodes that are not awaited must not count in place of nodes without a result.
     let is_selected = |one: &Enactment| nodes.all.contains(&one.node);
     let finished =
         of_generation().filter(|one| is_selected(one) && is_awaited(&one.node) && is_finished(one));
@@ -112,7 +113,7 @@ pub fn outcome(generation: i64, enactments: &[Enactment], nodes: &Nodes, is_dry_
 
 impl Outcome {
     /// Sets all four conditions.
-    pub fn set(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
+    pub(crate) fn set(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
         use Status::{False, True, Unknown};
         // In the order of condition::OF_POLICIES.
         let (statuses, why) = match self {
@@ -125,9 +126,9 @@ impl Outcome {
         let text = self.text();
         for (kind, status) in condition::OF_POLICIES.into_iter().zip(statuses) {
             let why = match self {
-                // As the established handler says it.
+                // As upstream sets it.
                 Self::Failed { .. } if kind == condition::PROGRESSING => reason::PROGRESSING,
-                // By this reason admission decides whether the policy may be edited.
+                // Admission permits an edit of the policy by this reason.
                 Self::Progressing { stalled: true, .. } if kind == condition::AVAILABLE => reason::STALLED,
                 _ => why,
             };
@@ -169,7 +170,7 @@ impl Outcome {
 }
 
 /// The conditions of a policy with this outcome.
-pub fn conditions(policy: &Policy, outcome: Outcome, now: Timestamp) -> Vec<Condition> {
+pub(crate) fn conditions(policy: &Policy, outcome: Outcome, now: Timestamp) -> Vec<Condition> {
     let mut conditions = policy.conditions();
     outcome.set(&mut conditions, now);
     let kind = condition::MAX_UNAVAILABLE_VALID;
@@ -187,8 +188,8 @@ pub fn conditions(policy: &Policy, outcome: Outcome, now: Timestamp) -> Vec<Cond
     conditions
 }
 
-/// Whether two lists of conditions say the same, whenever they were set.
-pub fn same(one: &[Condition], other: &[Condition]) -> bool {
+/// Whether two lists of conditions are equal except for their times.
+pub(crate) fn same(one: &[Condition], other: &[Condition]) -> bool {
     let said = |condition: &Condition| {
         (
             condition.kind.clone(),

@@ -1,24 +1,24 @@
-//! A difference that the engine found, as people read it.
+//! Formats a difference of the engine for people.
 
 use serde_json::Value;
 
-/// One thing that changes.
+/// One change.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Change {
     /// `+` new, `~` different, `-` gone.
     pub(super) sign: char,
-    /// What: type and name of an interface, a route, a section.
+    /// Type and name of an interface, a route, or a section.
     pub(super) what: String,
-    /// What of it, as `path: before → after`.
+    /// Changed members, as `path: before → after`.
     pub(super) details: Vec<String>,
 }
 
-/// Stands for what is not there.
+/// Shown for a missing value.
 const NONE: &str = "(none)";
-/// What an interface is called by, and is no change of its own.
+/// Members that identify an interface, and are no changes of their own.
 const IDENTITY: [&str; 3] = ["name", "type", "state"];
 
-/// The changes of a difference against what is reported.
+/// The changes of a difference, compared with the report.
 pub(super) fn of(diff: &Value, report: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     for (section, wanted) in diff.as_object().into_iter().flatten() {
@@ -105,7 +105,7 @@ fn route(route: &Value) -> Change {
     }
 }
 
-/// Every member that is different, with its path.
+/// Adds every changed member with its path.
 fn leaves(path: &str, wanted: &Value, there: Option<&Value>, details: &mut Vec<String>) {
     if let Value::Object(members) = wanted
         && !members.is_empty()
@@ -130,7 +130,7 @@ fn leaves(path: &str, wanted: &Value, there: Option<&Value>, details: &mut Vec<S
     });
 }
 
-/// A value in one line, without the marks of JSON.
+/// A value in one line, without JSON syntax.
 fn short(value: &Value) -> String {
     match value {
         Value::Null => NONE.to_owned(),

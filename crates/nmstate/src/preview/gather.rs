@@ -1,4 +1,4 @@
-//! What a cluster knows: its nodes with what they report, and what captures found before.
+//! Reads the nodes, their reports, and stored results of captures from the API server.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use kube_kit::connection::Error;
 use serde_json::{Map, Value};
 
 use crate::names;
-use crate::policy::objects;
+use crate::objects;
 use crate::render::NodeFacts;
 
-/// A node.
+/// A node with its report.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Reported {
+pub(super) struct ReportedNode {
     pub(super) facts: NodeFacts,
-    /// Its state, if it has a handler that reports it.
+    /// The reported state, if the node has a handler.
     pub(super) report: Option<Value>,
 }
 
-/// The nodes, by name.
-pub(super) async fn nodes(client: &Client) -> Result<Vec<Reported>, Error> {
+/// All nodes, sorted by name.
+pub(super) async fn nodes(client: &Client) -> Result<Vec<ReportedNode>, Error> {
     let everything = ListParams::default();
     let reports = objects::reports(client).list(&everything).await;
     let reports = reports.map_err(|error| Error::of("NodeNetworkStates", &error))?;
@@ -36,12 +36,12 @@ pub(super) async fn nodes(client: &Client) -> Result<Vec<Reported>, Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let nodes = nodes.list(&everything).await;
     let nodes = nodes.map_err(|error| Error::of("nodes", &error))?;
-    let mut nodes: Vec<Reported> = nodes
+    let mut nodes: Vec<ReportedNode> = nodes
         .items
         .into_iter()
         .map(|node| {
             let name = node.metadata.name.unwrap_or_default();
-            Reported {
+            ReportedNode {
                 report: reports.remove(&name),
                 facts: NodeFacts {
                     name,
@@ -55,7 +55,7 @@ pub(super) async fn nodes(client: &Client) -> Result<Vec<Reported>, Error> {
     Ok(nodes)
 }
 
-/// What the captures of a policy found before, by node.
+/// Stored results of a policy's captures, by node.
 pub(super) async fn captured(
     client: &Client,
     policy: &str,

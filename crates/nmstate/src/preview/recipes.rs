@@ -1,22 +1,22 @@
-//! The recipes in `examples/nmstate`, as they stand: each means something to the engine on a host with such cards.
+//! The recipes in `examples/nmstate`: the engine accepts each of them on a host with matching interfaces.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::gather::Reported;
-use super::paper::{self, Outcome};
+use super::evaluate::{self, Outcome};
+use super::gather::ReportedNode;
 use super::{Policy, parsed};
 use crate::engine::{Backend, Engine};
-use crate::legacy::node_state::Wish;
+use crate::legacy::node_state::DesiredState;
 use crate::render::NodeFacts;
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/nmstate")
 }
 
-/// The files of a directory, by their names.
+/// The files of a directory, sorted by name.
 fn files(directory: &Path) -> Vec<(String, String)> {
     let entries = fs::read_dir(directory).expect("the examples");
     let mut files: Vec<_> = entries
@@ -42,8 +42,8 @@ fn card(name: &str, more: &Value) -> Value {
     card
 }
 
-/// A node with an uplink, a name server and two spare cards that hear of VLAN 101, one of them in a bridge perhaps.
-fn node(has_bridge: bool) -> Reported {
+/// A node with an uplink, a name server and two spare interfaces on VLAN 101; one of them may be in a bridge.
+fn node(has_bridge: bool) -> ReportedNode {
     let lldp = json!({"lldp": {"enabled": true, "neighbors": [[
         {"type": 127, "ieee-802-1-vlans": [{"name": "v", "vid": 101}], "oui": "00:80:c2", "subtype": 3},
     ]]}});
@@ -55,7 +55,7 @@ fn node(has_bridge: bool) -> Reported {
     }
     let route = json!({"destination": "0.0.0.0/0", "next-hop-interface": "eth0", "next-hop-address": "203.0.113.1", "table-id": 254});
     let dns = json!({"config": {"server": ["192.0.2.99"]}});
-    Reported {
+    ReportedNode {
         facts: NodeFacts {
             name: "node01".to_owned(),
             labels: [
@@ -73,10 +73,10 @@ fn node(has_bridge: bool) -> Reported {
     }
 }
 
-/// What changes on a node, in one line each.
-async fn changes(policy: &Policy, node: &Reported) -> Vec<String> {
+/// The changes on a node, one per line.
+async fn changes(policy: &Policy, node: &ReportedNode) -> Vec<String> {
     let library = Engine::start(Backend::NetworkManager).expect("an engine");
-    match paper::outcome(&library, policy, node, None).await {
+    match evaluate::outcome(&library, policy, node, None).await {
         Outcome::Changes(changes, _) => changes
             .iter()
             .map(|change| format!("{} {}", change.sign, change.what))
@@ -86,7 +86,7 @@ async fn changes(policy: &Policy, node: &Reported) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_recipe_would_change_what_its_name_says() {
+async fn recipes_change_what_their_names_say() {
     for (file, text) in files(&directory()) {
         let policies = parsed(&text).expect("YAML");
         let [policy] = policies.as_slice() else {
@@ -127,17 +127,17 @@ async fn every_recipe_would_change_what_its_name_says() {
 
 // nmstate#91-92
 #[tokio::test]
-async fn every_example_of_the_original_design_means_what_it_says() {
+async fn examples_of_the_original_design_are_rendered() {
     for (file, text) in files(&directory().join("original")) {
         let object: Value = serde_yaml::from_str(&text).expect("YAML");
         if object["kind"] == "NodeNetworkState" {
-            let wish = Wish::of("node01", &object["spec"]);
+            let desired = DesiredState::of("node01", &object["spec"]);
             if file == "node-network-state-report.yaml" {
-                assert_eq!(wish, Wish::Nothing);
+                assert_eq!(desired, DesiredState::None);
                 continue;
             }
-            let Wish::Enforced(desired) = wish else {
-                panic!("{file}: {wish:?}");
+            let DesiredState::Enforced(desired) = desired else {
+                panic!("{file}: {desired:?}");
             };
             let policy = Policy {
                 name: file,

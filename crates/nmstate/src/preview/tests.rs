@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::changes::{self, Change};
-use super::paper::Outcome;
+use super::evaluate::Outcome;
 use super::*;
 
 fn change(sign: char, what: &str, details: &[&str]) -> Change {
@@ -13,7 +13,7 @@ fn change(sign: char, what: &str, details: &[&str]) -> Change {
 }
 
 #[test]
-fn differences_are_told_in_words() {
+fn changes_are_formatted() {
     let report = json!({
         "dns-resolver": {"config": {"server": ["192.0.2.1"]}},
         "interfaces": [
@@ -67,7 +67,7 @@ fn differences_are_told_in_words() {
 }
 
 #[test]
-fn the_table_fits_the_terminal_and_nodes_with_the_same_changes_stand_together() {
+fn table_fits_the_terminal_and_groups_nodes() {
     let bridge = || {
         Outcome::Changes(
             vec![
@@ -126,7 +126,7 @@ fn json_has_every_outcome_and_change() {
     ];
     let outcomes: Vec<_> = outcomes.into_iter().map(|it| ("n".to_owned(), it)).collect();
     assert_eq!(
-        machine::policy("p", &outcomes),
+        json::policy("p", &outcomes),
         json!({ "name": "p", "notes": ["something is not known"], "nodes": [
             { "name": "n", "outcome": "Changes", "changes": [
                 { "action": "create", "what": "linux-bridge br1", "details": ["bridge.port: {name: eth1}"] },
@@ -142,7 +142,7 @@ fn json_has_every_outcome_and_change() {
 }
 
 #[test]
-fn the_exit_code_is_that_of_the_worst_node() {
+fn exit_code_is_that_of_the_worst_node() {
     let code = |outcomes: &[Outcome]| {
         let outcomes: Vec<_> = outcomes
             .iter()

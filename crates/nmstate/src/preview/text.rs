@@ -1,25 +1,25 @@
-//! The answer as it is printed: a table of the nodes that fits the terminal, and the changes below it.
+//! The output as text: a table of the nodes that fits the terminal, followed by the changes.
 
 use program::terminal::TROUBLE;
 
 use super::CHANGES;
 use super::changes::Change;
-use super::paper::Outcome;
+use super::evaluate::Outcome;
 
-/// Width where the terminal does not say its own.
-const USUAL: usize = 80;
-/// Narrower terminals get lines of this width.
-const NARROWEST: usize = 40;
-/// Interfaces that a row of the table names.
-const NAMED: usize = 4;
+/// Default width.
+const DEFAULT_WIDTH: usize = 80;
+/// Minimum width.
+const MIN_WIDTH: usize = 40;
+/// Maximum number of changes in a row of the table.
+const MAX_CHANGES: usize = 4;
 
-/// The width of lines on a terminal that says this of itself.
+/// The line width for this value of `COLUMNS`.
 pub(super) fn width(columns: Option<&str>) -> usize {
     let columns = columns.and_then(|columns| columns.parse().ok());
-    columns.unwrap_or(USUAL).max(NARROWEST)
+    columns.unwrap_or(DEFAULT_WIDTH).max(MIN_WIDTH)
 }
 
-/// The table, and the changes of all nodes; nodes with the same ones stand together.
+/// The table, and the changes of all nodes; nodes with equal changes are grouped.
 pub(super) fn table(outcomes: &[(String, Outcome)], width: usize) -> String {
     let widest = outcomes.iter().map(|(node, _)| node.chars().count()).max();
     let first = widest.unwrap_or_default().max("NODE".len()) + 2;
@@ -30,7 +30,7 @@ pub(super) fn table(outcomes: &[(String, Outcome)], width: usize) -> String {
         let head = format!("{node:first$}{selected:second$}");
         push(&mut text, &head, &" ".repeat(first + second), &rest, width);
     }
-    let mut told: Vec<(Vec<&str>, &[Change])> = Vec::new();
+    let mut grouped: Vec<(Vec<&str>, &[Change])> = Vec::new();
     for (node, outcome) in outcomes {
         let Outcome::Changes(changes, _) = outcome else {
             continue;
@@ -38,12 +38,12 @@ pub(super) fn table(outcomes: &[(String, Outcome)], width: usize) -> String {
         if changes.is_empty() {
             continue;
         }
-        match told.iter_mut().find(|(_, other)| *other == changes.as_slice()) {
+        match grouped.iter_mut().find(|(_, other)| *other == changes.as_slice()) {
             Some((nodes, _)) => nodes.push(node),
-            None => told.push((vec![node], changes)),
+            None => grouped.push((vec![node], changes)),
         }
     }
-    for (nodes, changes) in told {
+    for (nodes, changes) in grouped {
         text.push('\n');
         push(&mut text, "", "  ", &format!("{}:", nodes.join(", ")), width);
         for change in changes {
@@ -62,23 +62,23 @@ pub(super) fn table(outcomes: &[(String, Outcome)], width: usize) -> String {
     text
 }
 
-/// What has to be said beside the table, each once.
+/// The notes about all nodes, each once.
 pub(super) fn notes(outcomes: &[(String, Outcome)]) -> Vec<&'static str> {
-    let mut said = Vec::new();
+    let mut notes_once = Vec::new();
     for (_, outcome) in outcomes {
         if let Outcome::Changes(_, notes) = outcome {
-            said.extend(
+            notes_once.extend(
                 notes
                     .iter()
-                    .filter(|note| !said.contains(*note))
+                    .filter(|note| !notes_once.contains(*note))
                     .collect::<Vec<_>>(),
             );
         }
     }
-    said
+    notes_once
 }
 
-/// What the exit code says of these outcomes.
+/// The exit code.
 pub(super) fn code(outcomes: &[(String, Outcome)]) -> u8 {
     let codes = outcomes.iter().map(|(_, outcome)| match outcome {
         Outcome::Unknown(_) | Outcome::Fails(_) => TROUBLE,
@@ -97,7 +97,7 @@ fn row(outcome: &Outcome) -> (&'static str, String) {
         Outcome::Changes(changes, _) => {
             let named: Vec<String> = changes
                 .iter()
-                .take(NAMED)
+                .take(MAX_CHANGES)
                 .map(|change| format!("{} {}", change.sign, change.what))
                 .collect();
             let more = changes.len() - named.len();
@@ -116,8 +116,8 @@ fn one_line(text: &str) -> String {
     words.join(" ")
 }
 
-/// Adds a paragraph: `head` before its first line, `indent` before the others, none wider than the terminal unless a
-/// word is.
+/// Adds a paragraph with `head` before its first line and `indent` before the others. Lines exceed `width` only because
+/// of a long word.
 fn push(text: &mut String, head: &str, indent: &str, paragraph: &str, width: usize) {
     let mut line = head.to_owned();
     let mut is_empty = true;

@@ -1,4 +1,4 @@
-//! One question to one name server.
+//! One DNS query to one name server.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::net::UdpSocket;
 
-/// How long one answer is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of an answer.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Kinds of records (RFC 1035, RFC 3596).
+/// Record types (RFC 1035, RFC 3596).
 const A: u16 = 1;
 const NS: u16 = 2;
 const AAAA: u16 = 28;
@@ -19,19 +19,15 @@ const IN: u16 = 1;
 const PORT: u16 = 53;
 /// Length of a message's header.
 const HEADER: usize = 12;
-/// Flags of a header: a question, and the one that asks for recursion.
+/// Header flags: recursion desired, response, truncated, response code.
 const RECURSE: u16 = 0x0100;
 const ANSWER: u16 = 0x8000;
 const TRUNCATED: u16 = 0x0200;
 const CODE: u16 = 0x000f;
-/// A name server's zone rather than a host: this name has no addresses.
+/// A zone rather than a host: this name has no addresses.
 const ROOT_SERVERS: &str = crate::names::PROBE_HOST;
 
-/// Whether the server knows the name: by its name servers when it is the one looked up unless said otherwise, else by
-/// its addresses.
-///
-/// # Errors
-/// Why not.
+/// Whether the server resolves the name: the default name by its NS records, others by their addresses.
 pub(super) async fn look_up(server: &str, host: &str) -> io::Result<()> {
     let server = address(server)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address of a name server"))?;
@@ -40,13 +36,13 @@ pub(super) async fn look_up(server: &str, host: &str) -> io::Result<()> {
     }
     match ask(server, host, A).await {
         Ok(()) => Ok(()),
-        // A server that is silent about one will be silent about the other.
+        // A server that does not answer the first query will not answer the second one either.
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
         Err(_) => ask(server, host, AAAA).await,
     }
 }
 
-/// Servers are written as addresses, of the link-local ones with the interface: `fe80::1%eth1`.
+/// The socket address of a name server; a link-local one has an interface: `fe80::1%eth1`.
 fn address(server: &str) -> Option<SocketAddr> {
     if let Ok(address) = server.parse::<IpAddr>() {
         return Some(SocketAddr::new(address, PORT));
@@ -68,7 +64,7 @@ async fn ask(server: SocketAddr, host: &str, kind: u16) -> io::Result<()> {
     let [_, _, low, high] = std::process::id().to_be_bytes();
     let question = question(host, kind, [low, high])?;
     socket.send(&question).await?;
-    let answered = async {
+    let answer = async {
         let mut packet = vec![0; 4096];
         loop {
             let length = socket.recv(&mut packet).await?;
@@ -77,7 +73,7 @@ async fn ask(server: SocketAddr, host: &str, kind: u16) -> io::Result<()> {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, answered)
+    tokio::time::timeout(TIMEOUT, answer)
         .await
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")))
 }
@@ -101,7 +97,7 @@ fn question(host: &str, kind: u16, identifier: [u8; 2]) -> io::Result<Vec<u8>> {
     Ok(message)
 }
 
-/// What a packet says about the question; `None` when it is not about it.
+/// The result of a packet for the query; `None` if it answers another one.
 fn read(packet: &[u8], question: &[u8]) -> Option<io::Result<()>> {
     let number = |at: usize| -> Option<u16> {
         let bytes = packet.get(at..at + 2)?;
@@ -138,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_written_as_name_servers_read_them() {
+    fn query_has_wire_format() {
         let message = question("a.example.", NS, [7, 8]).expect("a question");
         assert_eq!(
             message,
@@ -149,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_with_records_is_one() {
+    fn answer_needs_records() {
         let asked = question("host.example", A, [1, 2]).expect("a question");
         let outcome =
             |packet: &[u8]| read(packet, &asked).map(|outcome| outcome.map_err(|error| error.to_string()));
@@ -174,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_addresses() {
+    fn server_address_is_parsed() {
         assert_eq!(address("192.0.2.1"), Some(([192, 0, 2, 1], 53).into()));
         assert_eq!(address("2001:db8::1").map(|address| address.port()), Some(53));
         assert_eq!(address("fe80::1%nosuch"), None);

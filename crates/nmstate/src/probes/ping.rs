@@ -1,4 +1,4 @@
-//! One ICMP echo to a neighbour, out of one interface.
+//! One ICMP echo request to a neighbour over a given interface.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
@@ -8,26 +8,23 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use tokio::net::UdpSocket;
 
-/// How long one answer is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of an answer.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Types of messages: a request and its answer, of either family (RFC 792, RFC 4443).
+/// Message types of request and reply, by family (RFC 792, RFC 4443).
 const ECHO: (u8, u8) = (8, 0);
 const ECHO_V6: (u8, u8) = (128, 129);
 /// Header of an echo: type, code, checksum, identifier, sequence number.
 const HEADER: usize = 8;
 
-/// Waits for an answer to an echo request; gives up after [`PATIENCE`].
-///
-/// # Errors
-/// When nothing can be sent there, or no answer comes.
+/// Waits for the reply to an echo request, until [`TIMEOUT`].
 pub(super) async fn ping(address: IpAddr, interface: &str) -> io::Result<()> {
     let socket = open(address)?;
     socket.bind_device(Some(interface.as_bytes()))?;
     let identifier = std::process::id().to_be_bytes();
     let request = request(address, [identifier[2], identifier[3]], sequence());
     socket.send_to(&request, SocketAddr::new(address, 0)).await?;
-    let answered = async {
+    let answer = async {
         let mut packet = vec![0; 1500];
         loop {
             let (length, from) = socket.recv_from(&mut packet).await?;
@@ -37,12 +34,12 @@ pub(super) async fn ping(address: IpAddr, interface: &str) -> io::Result<()> {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, answered)
+    tokio::time::timeout(TIMEOUT, answer)
         .await
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")))
 }
 
-/// A raw socket; tokio knows no such thing, but sends and receives on it as on one for UDP.
+/// Opens a raw socket. tokio has no type for it, but sends and receives on it as on a UDP socket.
 fn open(address: IpAddr) -> io::Result<UdpSocket> {
     let (family, protocol) = match address {
         IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP),
@@ -53,7 +50,7 @@ fn open(address: IpAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(StdSocket::from(raw))
 }
 
-/// A number for each request, so that a late answer is not taken for that to the next one.
+/// A new sequence number, so that a late reply is not taken for that of the next request.
 fn sequence() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -63,7 +60,7 @@ fn request(address: IpAddr, identifier: [u8; 2], sequence: u16) -> [u8; HEADER] 
     let kind = if address.is_ipv4() { ECHO.0 } else { ECHO_V6.0 };
     let [high, low] = sequence.to_be_bytes();
     let mut request = [kind, 0, 0, 0, identifier[0], identifier[1], high, low];
-    // Of IPv6 the kernel computes it: it covers addresses too.
+    // The kernel computes the checksum of ICMPv6, which covers the addresses.
     if address.is_ipv4() {
         [request[2], request[3]] = checksum(&request).to_be_bytes();
     }
@@ -71,7 +68,7 @@ fn request(address: IpAddr, identifier: [u8; 2], sequence: u16) -> [u8; HEADER] 
 }
 
 fn answers(packet: &[u8], request: [u8; HEADER], address: IpAddr) -> bool {
-    // Of IPv4 the kernel hands over the IP header too, whose length is in its first byte.
+    // An IPv4 packet includes the IP header, whose length is in its first byte.
     let (kind, skipped) = match address {
         IpAddr::V4(_) => (
             ECHO.1,
@@ -101,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_told_from_other_messages() {
+    fn only_the_reply_to_the_request_counts() {
         let address: IpAddr = "192.0.2.1".parse().expect("an address");
         let request = request(address, [0x12, 0x34], 1);
         assert_eq!(request, [8, 0, 0xe5, 0xca, 0x12, 0x34, 0, 1]);
@@ -116,7 +113,7 @@ mod tests {
         assert!(!answers(&packet, next, address), "an answer to the one before");
         assert_ne!(sequence(), sequence());
         packet[25] = 0x35;
-        assert!(!answers(&packet, request, address), "somebody else's answer");
+        assert!(!answers(&packet, request, address), "a reply to another request");
         assert!(!answers(&[], request, address));
         let six: IpAddr = "fe80::1".parse().expect("an address");
         let request = super::request(six, [0x12, 0x34], 1);

@@ -1,9 +1,9 @@
 //! Texts that users see.
 
-/// Why a report is not complete.
+/// Reason of the condition of an incomplete report.
 pub(crate) const TOO_LARGE: &str = "ReportTooLarge";
 
-/// What is missing in a report that is not complete.
+/// Message of the condition of an incomplete report.
 pub(crate) fn left_out(parts: &[&str]) -> String {
     format!(
         "the report is too large to be stored; left out: {}",

@@ -1,7 +1,7 @@
-//! The object that holds a node's report: what is to be written into it (nmstate §2.5, §5.2).
+//! The object with a node's report (nmstate §2.5, §5.2).
 //!
-//! Objects are handled as they were read, so that nothing that others wrote is lost: the wish of the original design,
-//! labels, conditions, fields of later releases.
+//! Objects are edited as they were read, so that nothing of other writers is lost: the desired state of the original
+//! design, labels, conditions, fields of later releases.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,32 @@ use serde_json::{Value, json};
 use super::messages;
 use crate::conditions::{self, Status};
 use crate::engine::Versions;
-use crate::policy::objects;
+use crate::objects;
 
-/// The condition of reports that are not complete.
-pub const PRUNED: &str = "Pruned";
+/// Condition type of incomplete reports.
+pub(crate) const PRUNED: &str = "Pruned";
 
-/// What is known of the node that the report is about.
+/// The node of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Owner<'a> {
-    /// Its name.
+    /// Node name.
     pub(crate) name: &'a str,
-    /// What tells it from another one of the name.
+    /// Node UID.
     pub(crate) uid: &'a str,
 }
 
 /// A report, ready to be stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Report<'a> {
-    /// What was read, filtered and made to fit.
+    /// The filtered and pruned state.
     pub(crate) state: &'a Value,
-    /// What is not in it because it would be too large.
+    /// Parts that were left out for their size.
     pub(crate) left_out: &'a [&'static str],
-    /// What read it.
+    /// Versions of the programs that read it.
     pub(crate) versions: &'a Versions,
 }
 
-/// A new object, without status.
+/// A new object without status.
 pub(crate) fn new(owner: &Owner<'_>, labels: &BTreeMap<String, String>) -> Value {
     let resource = objects::report_resource();
     let mut object = json!({
@@ -49,7 +49,7 @@ pub(crate) fn new(owner: &Owner<'_>, labels: &BTreeMap<String, String>) -> Value
     object
 }
 
-/// Puts the reference to its node and our labels on an object. Whether something changed.
+/// Adds the owner reference and our labels to an object. Returns whether it changed.
 pub(crate) fn claim(object: &mut Value, owner: &Owner<'_>, labels: &BTreeMap<String, String>) -> bool {
     let before = object["metadata"].clone();
     let metadata = &mut object["metadata"];
@@ -60,7 +60,7 @@ pub(crate) fn claim(object: &mut Value, owner: &Owner<'_>, labels: &BTreeMap<Str
     let references = metadata["ownerReferences"].as_array();
     let mut references = references.cloned().unwrap_or_default();
     if !references.iter().any(|it| it["uid"] == owner.uid) {
-        // A node of the same name that is gone would take the object with it.
+        // An owner reference to a deleted node of the same name would delete the object.
         references.retain(|it| it["kind"] != "Node");
         references.push(reference);
         metadata["ownerReferences"] = Value::Array(references);
@@ -68,7 +68,7 @@ pub(crate) fn claim(object: &mut Value, owner: &Owner<'_>, labels: &BTreeMap<Str
     object["metadata"] != before
 }
 
-/// Writes a report into the status of an object. Whether something changed.
+/// Writes a report into the status of an object. Returns whether it changed.
 pub(crate) fn fill(object: &mut Value, report: &Report<'_>, now: Timestamp) -> bool {
     let before = object.get("status").cloned().unwrap_or_default();
     if !object["status"].is_object() {
@@ -83,12 +83,12 @@ pub(crate) fn fill(object: &mut Value, report: &Report<'_>, now: Timestamp) -> b
     if let Some(version) = &report.versions.network_manager {
         status["hostNetworkManagerVersion"] = json!(version);
     }
-    tell_what_is_left_out(status, report.left_out, now);
+    set_pruned_condition(status, report.left_out, now);
     *status != before
 }
 
-/// The condition is there as long as something is left out.
-fn tell_what_is_left_out(status: &mut Value, left_out: &[&str], now: Timestamp) {
+/// Sets the condition while something is left out, and removes it otherwise.
+fn set_pruned_condition(status: &mut Value, left_out: &[&str], now: Timestamp) {
     let mut listed = status["conditions"].as_array().cloned().unwrap_or_default();
     let is_pruned = |condition: &Value| condition["type"] == PRUNED;
     if left_out.is_empty() {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_object_belongs_to_its_node() {
+    fn new_object_is_owned_by_its_node() {
         let labels = BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "hco".to_owned())]);
         assert_eq!(
             new(&owner(), &labels),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_somebody_else_made_is_claimed_and_loses_nothing() {
+    fn foreign_object_is_claimed_without_loss() {
         let given = json!({
             "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkState",
             "metadata": {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_changes_with_the_content_alone() {
+    fn update_time_changes_with_the_content_only() {
         let mut object = new(&owner(), &BTreeMap::new());
         object["status"] = json!({
             "conditions": [{ "type": "Available", "status": "True" }], "handlerNetworkManagerVersion": "1.20", "later": 1,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_says_what_is_left_out_as_long_as_something_is() {
+    fn pruned_condition_names_what_is_left_out() {
         let mut object = new(&owner(), &BTreeMap::new());
         object["status"] = json!({ "conditions": [{ "type": "Available", "status": "True" }] });
         let state = json!({ "interfaces": [] });

@@ -1,13 +1,13 @@
-//! Reports that are too large to be stored: what people need least goes first (nmstate §17-5).
+//! Prunes reports that are too large to be stored: the least needed parts go first (nmstate §17-5).
 
 use serde_json::{Map, Value, json};
 
 use crate::routes;
 
-/// What is left out as one, and how.
+/// A part to leave out: its name in the condition, and how to remove it.
 type Step = (&'static str, fn(&mut Value));
 
-/// What is left out, one after the other until the rest fits, and how the condition calls it.
+/// The parts in the order in which they are left out, until the rest fits.
 const STEPS: [Step; 6] = [
     ("features of drivers", |report| {
         each_interface(report, |interface| without(interface, &["ethtool"]));
@@ -57,16 +57,16 @@ const STEPS: [Step; 6] = [
     }),
 ];
 
-/// A report as it can be stored.
+/// A report that fits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fitted {
     /// The report.
     pub(crate) report: Value,
-    /// What is not in it any more.
+    /// Parts that were left out.
     pub(crate) left_out: Vec<&'static str>,
 }
 
-/// Leaves out of a report what it takes to get it below `limit` bytes.
+/// Removes parts of a report until its size is at most `limit` bytes.
 pub(crate) fn fit(mut report: Value, limit: usize) -> Fitted {
     let mut left_out = Vec::new();
     let mut size = size(&report);
@@ -84,7 +84,7 @@ pub(crate) fn fit(mut report: Value, limit: usize) -> Fitted {
     Fitted { report, left_out }
 }
 
-/// How many bytes a value takes as JSON.
+/// Size of a value as JSON, in bytes.
 pub(crate) fn size(value: &Value) -> usize {
     let mut counted = Counted(0);
     // Counting cannot fail.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_fits_stays_as_it_is() {
+    fn report_that_fits_is_unchanged() {
         let whole = report(3);
         let size = size(&whole);
         assert_eq!(size, whole.to_string().len());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_least_goes_first() {
+    fn least_needed_parts_are_pruned_first() {
         let whole = report(10);
         let fitted = fit(whole.clone(), size(&whole) - 1);
         assert_eq!(fitted.left_out, ["features of drivers"]);

@@ -1,99 +1,99 @@
-//! When the host is read: soon after a change, at once when somebody asks, and every now and then in any case.
+//! Schedules reads of the host: soon after a change, at once on request, and at intervals.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long nothing may change until the host is read: changes come in bursts.
+/// Quiet time before a read: changes come in bursts.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long a burst is waited for.
-const LONGEST: Duration = Duration::from_millis(500);
-/// The shortest time between two readings that nobody asked for.
+/// Maximum delay of a read during a burst.
+const MAX_BURST: Duration = Duration::from_millis(500);
+/// Minimum time between two reads without a request.
 const SPACING: Duration = Duration::from_secs(1);
-/// How many times longer than a reading takes there is none, where the host changes all the time; and the longest pause.
-const RESTS: u32 = 10;
-const LONGEST_REST: Duration = Duration::from_secs(30);
-/// Pauses after failures.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Pause after a read, as a multiple of its duration, while the host changes all the time; and the longest pause.
+const REST_FACTOR: u32 = 10;
+const MAX_REST: Duration = Duration::from_secs(30);
+/// First and longest pause after failures.
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// When the host is read next.
+/// Decides when the host is read next.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     resync: Duration,
-    /// Since when somebody wants to know.
-    asked: Option<Instant>,
-    /// The first and the last change that no reading has seen.
+    /// Time of the first request since the last read.
+    requested: Option<Instant>,
+    /// The first and the last change since the last read.
     burst: Option<(Instant, Instant)>,
-    /// When it is read though nothing happens.
+    /// When the host is read without an event.
     timer: Option<Instant>,
-    /// When changes lead to a reading at the soonest.
-    rested: Instant,
+    /// The earliest read because of a change.
+    not_before: Instant,
     pause: Duration,
 }
 
 impl Schedule {
-    /// Nothing is due. `resync` is the longest time without a reading.
+    /// No read is due. `resync` is the longest time without a read.
     pub(crate) fn new(resync: Duration, now: Instant) -> Self {
         Self {
             resync,
-            asked: None,
+            requested: None,
             burst: None,
             timer: None,
-            rested: now,
-            pause: PAUSES.0,
+            not_before: now,
+            pause: RETRY_PAUSES.0,
         }
     }
 
-    /// When the host is to be read; not at all where nothing is said.
+    /// When to read the host; `None` if no read is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         let settled = self
             .burst
-            .map(|(first, last)| (last + QUIET).min(first + LONGEST).max(self.rested));
-        [self.asked, settled, self.timer].into_iter().flatten().min()
+            .map(|(first, last)| (last + QUIET).min(first + MAX_BURST).max(self.not_before));
+        [self.requested, settled, self.timer].into_iter().flatten().min()
     }
 
-    /// Somebody wants to know now.
-    pub(crate) fn ask(&mut self, now: Instant) {
-        self.asked.get_or_insert(now);
+    /// Requests a read at once.
+    pub(crate) fn request(&mut self, now: Instant) {
+        self.requested.get_or_insert(now);
     }
 
-    /// Ends the pause after failures, because their cause may be gone: the host is read now, and the back-off starts over.
+    /// Ends the pause after failures, because their cause may be gone: requests a read, and resets the back-off.
     pub(crate) fn retry(&mut self, now: Instant) {
-        self.pause = PAUSES.0;
-        self.ask(now);
+        self.pause = RETRY_PAUSES.0;
+        self.request(now);
     }
 
-    /// Something may have changed.
+    /// Records a possible change.
     pub(crate) fn change(&mut self, now: Instant) {
         let first = self.burst.map_or(now, |(first, _)| first);
         self.burst = Some((first, now));
     }
 
-    /// The host is being read: whatever happens from now on needs another reading.
+    /// Records the start of a read: later events need another read.
     pub(crate) fn begin(&mut self) {
         self.stop();
     }
 
-    /// The host was read, since `began`. Where nothing happens, it is read so much `later` than it has to be: not all
-    /// hosts at the same time.
+    /// Records a successful read that started at `began`. `later` is added to the interval, so that not all hosts are
+    /// read at the same time.
     pub(crate) fn done(&mut self, began: Instant, now: Instant, later: Duration) {
-        self.pause = PAUSES.0;
-        let rest = (now.duration_since(began) * RESTS).clamp(SPACING, LONGEST_REST);
-        self.rested = began + rest;
+        self.pause = RETRY_PAUSES.0;
+        let rest = (now.duration_since(began) * REST_FACTOR).clamp(SPACING, MAX_REST);
+        self.not_before = began + rest;
         self.timer = Some(now + self.resync + later);
     }
 
-    /// The host could not be read, or it could not be told: again, ever later.
+    /// Records a failed read or write, and schedules a retry with back-off.
     pub(crate) fn failed(&mut self, now: Instant) {
-        let (_, longest) = PAUSES;
-        self.rested = now + self.pause;
-        self.timer = Some(self.rested);
+        let (_, longest) = RETRY_PAUSES;
+        self.not_before = now + self.pause;
+        self.timer = Some(self.not_before);
         self.pause = (self.pause * 2).min(longest);
     }
 
-    /// Nothing is due any more.
+    /// Cancels all reads.
     pub(crate) fn stop(&mut self) {
-        (self.asked, self.burst, self.timer) = (None, None, None);
+        (self.requested, self.burst, self.timer) = (None, None, None);
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     /// A schedule whose last reading took so long and is over for long.
-    fn rested(cost: Duration) -> (Schedule, Instant) {
+    fn not_before(cost: Duration) -> (Schedule, Instant) {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::from_secs(100), start);
         schedule.begin();
@@ -115,15 +115,15 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_does_not_change_is_read_every_now_and_then() {
-        let (schedule, _) = rested(ms(0));
-        let start = schedule.rested - SPACING;
+    fn unchanged_host_is_read_at_the_interval() {
+        let (schedule, _) = not_before(ms(0));
+        let start = schedule.not_before - SPACING;
         assert_eq!(schedule.due(), Some(start + Duration::from_secs(105)));
     }
 
     #[test]
-    fn a_burst_of_changes_is_waited_for_but_not_for_ever() {
-        let (mut schedule, now) = rested(ms(10));
+    fn burst_of_changes_delays_the_read_up_to_a_limit() {
+        let (mut schedule, now) = not_before(ms(10));
         schedule.change(now);
         assert_eq!(schedule.due(), Some(now + ms(100)));
         schedule.change(now + ms(80));
@@ -135,35 +135,35 @@ mod tests {
     }
 
     #[test]
-    fn changes_during_a_reading_lead_to_another_one_a_while_later() {
-        let (mut schedule, now) = rested(ms(10));
-        schedule.ask(now);
+    fn changes_during_a_read_cause_a_later_read() {
+        let (mut schedule, now) = not_before(ms(10));
+        schedule.request(now);
         schedule.begin();
         schedule.change(now + ms(150));
         schedule.done(now, now + ms(200), Duration::ZERO);
         // The host is busy for a tenth of the time at most.
         assert_eq!(schedule.due(), Some(now + ms(2000)));
-        schedule.ask(now + ms(250));
+        schedule.request(now + ms(250));
         assert_eq!(schedule.due(), Some(now + ms(250)));
     }
 
     #[test]
-    fn who_asks_is_not_put_off_by_changes() {
-        let (mut schedule, now) = rested(ms(10));
-        schedule.ask(now);
+    fn request_is_not_delayed_by_changes() {
+        let (mut schedule, now) = not_before(ms(10));
+        schedule.request(now);
         schedule.change(now + ms(1));
         assert_eq!(schedule.due(), Some(now));
         schedule.begin();
         schedule.change(now);
-        schedule.ask(now + ms(5));
-        schedule.ask(now + ms(9));
+        schedule.request(now + ms(5));
+        schedule.request(now + ms(9));
         schedule.change(now + ms(10));
         assert_eq!(schedule.due(), Some(now + ms(5)));
     }
 
     #[test]
-    fn failures_are_tried_again_ever_later() {
-        let (mut schedule, mut now) = rested(ms(10));
+    fn failed_read_is_retried_with_back_off() {
+        let (mut schedule, mut now) = not_before(ms(10));
         let mut pauses = Vec::new();
         for _ in 0..7 {
             schedule.begin();
@@ -184,8 +184,8 @@ mod tests {
 
     // nmstate#112
     #[test]
-    fn a_host_that_may_be_readable_again_is_read_at_once_and_soon_again() {
-        let (mut schedule, now) = rested(ms(10));
+    fn retry_reads_at_once_and_resets_the_back_off() {
+        let (mut schedule, now) = not_before(ms(10));
         for _ in 0..7 {
             schedule.begin();
             schedule.failed(now);

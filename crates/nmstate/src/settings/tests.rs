@@ -12,7 +12,7 @@ fn settings(variables: &[(&str, &str)]) -> Settings {
 }
 
 #[test]
-fn defaults_are_the_established_ones() {
+fn defaults_are_those_of_upstream() {
     let settings = settings(&[("NNCP_MAX_RETRIES", "many"), ("NNCP_MAX_BACKOFF_SECONDS", "")]);
     assert_eq!(settings, Settings::default());
     assert_eq!(settings.max_retries, 5);
@@ -26,7 +26,7 @@ fn defaults_are_the_established_ones() {
 }
 
 #[test]
-fn the_environment_is_heard() {
+fn settings_are_read_from_the_environment() {
     let settings = settings(&[
         ("POD_NAMESPACE", "nmstate"),
         ("HANDLER_NAMESPACE", "elsewhere"),
@@ -72,7 +72,7 @@ fn the_environment_is_heard() {
 }
 
 #[test]
-fn pauses_double_up_to_the_longest() {
+fn back_off_doubles_up_to_the_maximum() {
     let settings = Settings::default();
     let pauses: Vec<u64> = (1..=7)
         .map(|failures| settings.backoff(failures).as_secs())
@@ -82,7 +82,7 @@ fn pauses_double_up_to_the_longest() {
 }
 
 #[test]
-fn without_a_node_there_is_nothing_to_handle() {
+fn missing_node_name_is_an_error() {
     for value in [None, Some(String::new())] {
         let missing = node(|_| value.clone()).expect_err("no node");
         assert_eq!(missing.to_string(), "NODE_NAME is mandatory");
@@ -96,7 +96,7 @@ fn without_a_node_there_is_nothing_to_handle() {
 #[case::metrics(&["RUN_METRICS_MANAGER"], "metrics")]
 #[case::webhook(&["RUN_METRICS_MANAGER", "RUN_WEBHOOK_SERVER"], "webhook")]
 #[case::certificates(&["RUN_WEBHOOK_SERVER", "RUN_CERT_MANAGER", "RUN_METRICS_MANAGER"], "cert-manager")]
-fn the_program_is_chosen_by_variables_that_are_there(#[case] there: &[&str], #[case] chosen: &str) {
+fn program_is_selected_by_set_variables(#[case] there: &[&str], #[case] chosen: &str) {
     assert_eq!(program(|name| there.contains(&name)), chosen);
 }
 
@@ -107,7 +107,7 @@ struct Command {
 }
 
 #[test]
-fn flags_of_the_established_programs_are_accepted() {
+fn flags_of_upstream_are_accepted() {
     let flags = [
         "manager",
         "--v",

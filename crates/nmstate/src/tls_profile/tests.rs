@@ -13,7 +13,7 @@ fn custom(min_version: &str, ciphers: &[&str], curves: &[&str]) -> Profile {
 
 // nmstate#84
 #[test]
-fn no_profile_is_intermediate() {
+fn missing_profile_is_intermediate() {
     for profile in [
         None,
         Some(json!(null)),
@@ -52,7 +52,7 @@ fn no_profile_is_intermediate() {
 
 // nmstate#84
 #[test]
-fn what_is_no_profile_is_refused() {
+fn malformed_profile_is_refused() {
     for (profile, text) in [
         (
             json!({ "type": "Ancient" }),
@@ -84,7 +84,7 @@ fn what_is_no_profile_is_refused() {
 
 // nmstate#84
 #[test]
-fn ciphers_that_leave_nothing_below_1_3_are_refused() {
+fn ciphers_without_support_below_1_3_are_refused() {
     for ciphers in [&["RC4-MD5"][..], &["AES128-SHA", "invented"]] {
         for version in ["", "VersionTLS10", "VersionTLS12"] {
             let error = custom(version, ciphers, &[]).settings().expect_err("an error");
@@ -102,7 +102,7 @@ fn ciphers_that_leave_nothing_below_1_3_are_refused() {
 
 // nmstate#84
 #[test]
-fn ciphers_of_1_3_alone_mean_1_3_alone() {
+fn ciphers_of_1_3_only_raise_the_version() {
     let settings = custom("VersionTLS12", &["TLS_AES_128_GCM_SHA256"], &[])
         .settings()
         .expect("settings");
@@ -127,7 +127,7 @@ fn ciphers_of_1_3_alone_mean_1_3_alone() {
 
 // nmstate#84
 #[test]
-fn curves_that_are_unknown_are_told_and_refused_when_nothing_else_is_left() {
+fn unknown_curves_are_reported_and_refused_alone() {
     let settings = custom("VersionTLS13", &[], &["sect571r1", "P-256", "x25519"])
         .settings()
         .expect("settings");
@@ -149,7 +149,7 @@ fn curves_that_are_unknown_are_told_and_refused_when_nothing_else_is_left() {
 }
 
 #[test]
-fn ciphers_have_openssl_s_names_or_iana_s_or_go_s_and_what_nobody_knows_is_told() {
+fn ciphers_have_names_of_openssl_iana_or_go_and_unknown_ones_are_reported() {
     let ciphers = [
         "ECDHE-RSA-CHACHA20-POLY1305",
         "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
@@ -176,7 +176,7 @@ fn ciphers_have_openssl_s_names_or_iana_s_or_go_s_and_what_nobody_knows_is_told(
 }
 
 #[test]
-fn the_type_old_is_served_as_far_as_is_safe_and_nothing_of_it_is_unusable() {
+fn profile_old_is_served_as_far_as_is_safe() {
     let old = parse(Some(&json!({ "type": "Old" }))).expect("a profile");
     assert_eq!(
         (old.ciphers.len(), old.min_version.as_str()),
@@ -187,7 +187,7 @@ fn the_type_old_is_served_as_far_as_is_safe_and_nothing_of_it_is_unusable() {
 }
 
 #[test]
-fn what_the_operator_writes_is_what_the_servers_read() {
+fn profile_survives_serialization() {
     let profile = custom("VersionTLS12", &["invented"], &["P-256"]);
     assert_eq!(
         profile.to_json(),

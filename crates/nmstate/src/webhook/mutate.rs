@@ -1,4 +1,4 @@
-//! What is changed of a policy that is admitted (nmstate §7.1). Only that is patched: whatever else is in it survives.
+//! Mutation of admitted policies (nmstate §7.1). Patches change single fields, so that all others survive.
 
 use ::webhook::admission::{Change, Request, Verdict};
 use k8s_openapi::jiff::Timestamp;
@@ -38,8 +38,8 @@ struct Annotations {
     mutated: Option<String>,
 }
 
-/// Empties the conditions: those of what the policy was do not say anything about what it is to be.
-pub fn conditions(request: &Request) -> Verdict {
+/// Removes the conditions, which concern the earlier spec.
+pub(crate) fn conditions(request: &Request) -> Verdict {
     let policy: WithStatus = match read(request) {
         Ok(policy) => policy,
         Err(verdict) => return verdict,
@@ -54,8 +54,8 @@ pub fn conditions(request: &Request) -> Verdict {
     }
 }
 
-/// Lets a status without conditions have unknown ones.
-pub fn status(request: &Request, now: Timestamp) -> Verdict {
+/// Sets missing conditions to Unknown.
+pub(crate) fn status(request: &Request, now: Timestamp) -> Verdict {
     let policy: WithStatus = match read(request) {
         Ok(policy) => policy,
         Err(verdict) => return verdict,
@@ -86,9 +86,9 @@ pub fn status(request: &Request, now: Timestamp) -> Verdict {
     }])
 }
 
-/// Says when the policy was admitted, in nanoseconds since 1970, and always later than the last time: the clock may have
-/// been set back, or be that of another replica.
-pub fn timestamp(request: &Request, now: Timestamp) -> Verdict {
+/// Records the time of admission in nanoseconds since 1970, always later than the last one: the clock may have been set
+/// back, or belong to another replica.
+pub(crate) fn timestamp(request: &Request, now: Timestamp) -> Verdict {
     let policy: WithMetadata = match read(request) {
         Ok(policy) => policy,
         Err(verdict) => return verdict,
@@ -118,7 +118,7 @@ pub fn timestamp(request: &Request, now: Timestamp) -> Verdict {
     Verdict::patched(vec![Change::Add { path, value }])
 }
 
-/// What is asked for of the policy as it is to be, or the refusal.
+/// Reads parts of the reviewed policy, or returns the denial.
 pub(super) fn read<T: DeserializeOwned>(request: &Request) -> Result<T, Verdict> {
     let object = request.object.as_deref();
     let object = object.ok_or_else(|| Verdict::denied(500, messages::NO_POLICY))?;

@@ -1,4 +1,4 @@
-//! Objects of JSON, and nothing else: structs alone are read of lists too.
+//! JSON objects: a derived struct alone would also accept arrays.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// What is read of an object.
+/// A value that is read from a JSON object only.
 pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

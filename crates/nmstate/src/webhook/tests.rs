@@ -10,7 +10,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 
-/// Keys that mean something to somebody, and others.
+/// Keys with a meaning, and others.
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec![
@@ -100,7 +100,7 @@ fn policy() -> impl Strategy<Value = Value> {
     prop_oneof![4 => usual, 1 => anything()]
 }
 
-/// What the API server asks about an object: an update, if there was an old one.
+/// The request about an object: an update, if there was an old one.
 pub(super) fn request(object: &Value, old: Option<&Value>) -> Request {
     let raw = |value: &Value| to_raw_value(value).expect("JSON");
     Request {
@@ -173,7 +173,7 @@ fn applied(policy: &Value, verdict: &Verdict) -> Option<(Value, Vec<String>)> {
 
 proptest! {
     #[test]
-    fn emptied_conditions_are_all_that_changes(policy in policy()) {
+    fn conditions_webhook_changes_only_conditions(policy in policy()) {
         // Refused is what is no policy at all.
         if let Some((after, changed)) = applied(&policy, &mutate::conditions(&request(&policy, None))) {
             prop_assert!(changed.iter().all(|path| path == "/status/conditions"), "{changed:?}");
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn unknown_conditions_are_all_that_changes(policy in policy()) {
+    fn status_webhook_changes_only_conditions(policy in policy()) {
         let verdict = mutate::status(&request(&policy, None), Timestamp::UNIX_EPOCH);
         if let Some((after, changed)) = applied(&policy, &verdict) {
             prop_assert!(changed.iter().all(|path| path == "/status" || path == "/status/conditions"), "{changed:?}");
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn the_time_is_all_that_changes_and_grows(policy in policy(), old in prop::option::of(policy()), second in 0..4_000_000_000_i64) {
+    fn timestamp_webhook_changes_only_the_growing_time(policy in policy(), old in prop::option::of(policy()), second in 0..4_000_000_000_i64) {
         let now = Timestamp::from_second(second).expect("a time");
         let verdict = mutate::timestamp(&request(&policy, old.as_ref()), now);
         if let Some((after, changed)) = applied(&policy, &verdict) {
@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn validation_changes_nothing_and_says_the_same_again(policy in policy(), old in prop::option::of(policy())) {
+    fn validation_is_repeatable_and_changes_nothing(policy in policy(), old in prop::option::of(policy())) {
         for decide in [validate::create, validate::update] {
             let asked = request(&policy, old.as_ref());
             let verdict = decide(&asked);
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn any_body_is_answered(body in prop::collection::vec(any::<u8>(), 0..300), review in anything(), object in policy(), which in 0..3) {
+    fn router_answers_any_body(body in prop::collection::vec(any::<u8>(), 0..300), review in anything(), object in policy(), which in 0..3) {
         let body = match which {
             0 => body,
             1 => review.to_string().into_bytes(),

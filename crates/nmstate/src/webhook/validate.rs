@@ -1,4 +1,4 @@
-//! Whether a policy may be so, for clusters that have no validating admission policies: the same conditions and texts
+//! Validation of policies, for clusters without validating admission policies: the same conditions and messages
 //! (nmstate §7.2).
 
 use ::webhook::admission::{Request, Verdict};
@@ -11,7 +11,7 @@ use super::object::Object;
 use crate::names::{self, condition, reason};
 use crate::policy::slots;
 
-/// Longest value of a label.
+/// Maximum length of a label value.
 const LONGEST: usize = 63;
 
 #[derive(Deserialize)]
@@ -40,7 +40,7 @@ struct Condition {
 }
 
 impl Policy {
-    /// Empty where it is yet to be generated.
+    /// The name; empty if it is yet to be generated.
     fn name(&self) -> &str {
         let metadata = self.metadata.as_ref();
         metadata
@@ -48,20 +48,20 @@ impl Policy {
             .unwrap_or_default()
     }
 
-    /// Whether its author wants it changed though nodes are applying it.
+    /// Whether the author permits changes while nodes are applying the policy.
     fn may_be_in_progress(&self) -> bool {
         let metadata = self.metadata.as_ref();
         let annotations = metadata.and_then(|metadata| metadata.0.annotations.as_ref());
         annotations.is_some_and(|annotations| annotations[names::EDIT_IN_PROGRESS] == "true")
     }
 
-    /// A member of the specification; null is none.
+    /// A member of the spec; null counts as missing.
     fn get(&self, member: &str) -> Option<&Value> {
         let found = self.spec.as_ref()?.get(member)?;
         (!found.is_null()).then_some(found)
     }
 
-    /// Whether handlers came to an end with it, good or bad, or are stuck with it.
+    /// Whether the policy has a final result, or is stalled.
     fn is_finished(&self) -> bool {
         let conditions = self
             .status
@@ -76,8 +76,8 @@ impl Policy {
     }
 }
 
-/// Whether there may be such a policy.
-pub fn create(request: &Request) -> Verdict {
+/// Validates a new policy.
+pub(crate) fn create(request: &Request) -> Verdict {
     let policy: Policy = match read(request) {
         Ok(policy) => policy,
         Err(verdict) => return verdict,
@@ -92,8 +92,8 @@ pub fn create(request: &Request) -> Verdict {
     verdict
 }
 
-/// Whether a policy may be changed so.
-pub fn update(request: &Request) -> Verdict {
+/// Validates a change of a policy.
+pub(crate) fn update(request: &Request) -> Verdict {
     let policy: Policy = match read(request) {
         Ok(policy) => policy,
         Err(verdict) => return verdict,
@@ -120,14 +120,14 @@ pub fn update(request: &Request) -> Verdict {
     verdict
 }
 
-/// Whether it is understood how many nodes the policy may be applied on at a time.
+/// Whether maxUnavailable is valid.
 fn is_limit(policy: &Policy) -> bool {
     slots::mistake(policy.get("maxUnavailable")).is_none()
 }
 
 fn selector(policy: &Policy) -> Verdict {
     let selector = policy.get("nodeSelector").and_then(Value::as_object);
-    // What is no text is the schema's business.
+    // The schema rejects values that are no strings.
     let mut values = selector
         .into_iter()
         .flat_map(Map::values)
@@ -139,7 +139,7 @@ fn selector(policy: &Policy) -> Verdict {
     }
 }
 
-/// Whether a text can be the value of a label.
+/// Whether a text is a valid label value.
 fn is_label_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let bytes = text.as_bytes();

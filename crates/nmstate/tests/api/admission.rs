@@ -1,5 +1,5 @@
-//! Admission policies for what nodes report, and for what is asked of them there (nmstate §7.3), under the roles as they
-//! are deployed.
+//! Admission policies for nodes' reports and the requests in them (nmstate §7.3), with the roles as
+//! they are deployed.
 
 use std::sync::mpsc;
 
@@ -10,10 +10,10 @@ use stage::until;
 
 use crate::fixture::{ACCOUNT, Kind, Stage, Task};
 use crate::host::{self, Host};
-use crate::operator::{WISHES, installed, operator, settings, wish};
+use crate::operator::{NMSTATES, installed, nmstate, operator, settings};
 
 const NODE: &str = "node01";
-/// How a wish is refused.
+/// The error of a refused desired state.
 const NEEDS_POLICIES: &str =
     "the spec of a NodeNetworkState takes the right to create nodenetworkconfigurationpolicies";
 
@@ -22,13 +22,14 @@ fn deployed() -> (Stage, Task) {
     let stage = installed();
     let running = operator(&stage, settings());
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     stage.wait_until_served(Kind::State.path());
     (stage, running)
 }
 
-/// Sends a request as somebody else, by a token of a pod on a node if there is one; what comes of it, or the refusal.
+/// Sends a request as another user, with the token of a pod on a node if there is one. Returns the answer, or the
+/// refusal.
 pub(crate) fn send_as(
     stage: &Stage,
     (user, node): (&str, Option<&str>),
@@ -112,7 +113,7 @@ fn users(stage: &Stage) -> [(&'static str, Option<&'static str>); 2] {
     [("writer", None), ("author", None)]
 }
 
-/// Waits until a request is refused so: it takes a moment until the API server asks a new policy.
+/// Waits until a request is refused: the API server evaluates a new policy only after a moment.
 #[track_caller]
 fn wait_until_refused(text: &str, mut ask: impl FnMut() -> Result<Value, String>) {
     until(text, || match ask() {
@@ -129,7 +130,7 @@ fn refused(answer: Result<Value, String>, text: &str) {
 
 // nmstate#97
 #[test]
-fn who_may_not_write_policies_asks_nothing_of_a_node_by_its_state() {
+fn desired_state_of_a_node_needs_the_right_to_write_policies() {
     let (stage, _running) = deployed();
     let [writer, author] = users(&stage);
     let states = Kind::State.path();
@@ -138,7 +139,7 @@ fn who_may_not_write_policies_asks_nothing_of_a_node_by_its_state() {
     wait_until_refused(NEEDS_POLICIES, || {
         send_as(&stage, writer, Method::POST, &dry, &asking)
     });
-    // Handlers create the object and report in it, and do what is asked for by those who may.
+    // Handlers create the object, report in it, and follow permitted requests in it.
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
     let _handler = stage.handler(NODE, &host);
@@ -155,11 +156,11 @@ fn who_may_not_write_policies_asks_nothing_of_a_node_by_its_state() {
     stage.wait_until_true(Kind::State, NODE, "Available");
     assert_eq!(host.applied().len(), 1);
 
-    // Anything but the wish is as it was for everybody.
+    // Everything except the desired state is writable as before.
     let label = json!({ "metadata": { "labels": { "nmstate.io/force-nns-refresh": "1" } } });
     send_as(&stage, writer, Method::PATCH, &path, &label).expect("a label");
-    send_as(&stage, writer, Method::PATCH, &path, &larger).expect("the same wish");
-    send_as(&stage, writer, Method::POST, &dry, &state("node09", &Value::Null)).expect("no wish");
+    send_as(&stage, writer, Method::PATCH, &path, &larger).expect("the same desired state");
+    send_as(&stage, writer, Method::POST, &dry, &state("node09", &Value::Null)).expect("no desired state");
     for other in [
         json!({ "spec": mtu(9000) }),
         json!({ "spec": { "managed": false } }),
@@ -188,7 +189,7 @@ fn enactment(name: &str, node: &str) -> Value {
 
 // nmstate#98
 #[test]
-fn a_handler_writes_about_its_own_node_alone() {
+fn handler_writes_objects_of_its_own_node_only() {
     const FOREIGN: &str = "the handler of node node01 writes the state and the enactments of its own node";
     let (stage, _running) = deployed();
     stage.wait_until_served(Kind::Enactment.path());

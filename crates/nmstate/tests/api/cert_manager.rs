@@ -68,7 +68,7 @@ fn wait_for_trust(stage: &Stage, service: &str) -> Value {
 
 // nmstate#95, that its rights are enough
 #[test]
-fn the_webhook_gets_a_certificate_that_the_api_server_trusts() {
+fn webhook_certificate_is_trusted_by_the_api_server() {
     let stage = Stage::start();
     let mark = stage.mark();
     let _manager = start(&stage, CERT_MANAGER);
@@ -113,7 +113,7 @@ fn the_webhook_gets_a_certificate_that_the_api_server_trusts() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
-/// An account with the rights that established installations give, whose names nobody knows.
+/// An account with the rights of upstream's installations, under another name.
 fn established(stage: &Stage) -> &'static str {
     let all = json!(["get", "list", "watch", "create", "update", "patch", "delete"]);
     let rules = json!([
@@ -131,7 +131,7 @@ fn established(stage: &Stage) -> &'static str {
 }
 
 #[test]
-fn the_configuration_says_which_service_the_certificate_is_for() {
+fn certificate_names_the_service_of_the_configuration() {
     let stage = Stage::start();
     stage.create(Kind::MutatingWebhooks, &configuration("my-nmstate-webhook"));
     let _manager = start(&stage, established(&stage));

@@ -51,7 +51,7 @@ fn reported_mtu(stage: &Stage) -> Value {
 
 // nmstate#94
 #[test]
-fn once_reports_and_applies_what_there_is_and_ends() {
+fn client_mode_reports_and_applies_once() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
@@ -74,7 +74,7 @@ fn once_reports_and_applies_what_there_is_and_ends() {
     assert_eq!(status_of(&larger, "Available"), "True");
     assert!(stage.get(Kind::Enactment, "node01.elsewhere").is_none());
 
-    // What the node's own object asks for is applied too.
+    // The desired state in the node's own object is applied too.
     let spec = json!({ "managed": true, "desiredState": mtu(4096) });
     stage
         .patch(Kind::State, NODE, &json!({ "spec": spec }))
@@ -97,11 +97,11 @@ fn once_reports_and_applies_what_there_is_and_ends() {
 
 // nmstate#5; nmstate#67, what becomes of it
 #[test]
-fn what_a_policy_made_of_the_node_is_reported_within_seconds() {
+fn applied_policy_is_reported_within_seconds() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
-    // Nobody tells of the change, and the next reading of its own accord is minutes away.
+    // The change causes no event, and the next read at the interval is minutes away.
     let _handler = stage.handler(NODE, &host.unheard());
     stage.wait_until_reported(NODE);
     // As users of the former version wrote it.

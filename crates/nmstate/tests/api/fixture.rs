@@ -144,7 +144,7 @@ impl Stage {
         })
     }
 
-    /// Creates an object, which nobody refuses, and returns it as stored.
+    /// Creates an object, and returns it as stored.
     pub(crate) fn create(&self, kind: Kind, object: &Value) -> Value {
         self.server.create(kind.path(), object)
     }

@@ -3,7 +3,7 @@
 //! ```ignore
 //! let host = Host::new(host::two_nics());
 //! host.refuse(error("VerificationError", "…"));        // every apply from now on
-//! host.on_apply(|desired| { …; Ok(()) });              // or: asked at every apply
+//! host.on_apply(|desired| { …; Ok(()) });              // or: called at every apply
 //! assert_eq!(host.applied(), [json!({ "interfaces": […] })]);
 //! ```
 
@@ -21,14 +21,14 @@ use weft_nmstate::engine::{Engine, Error, Filled, Request, Template, Versions};
 pub(crate) struct Host {
     engine: Engine,
     state: Arc<Mutex<State>>,
-    /// Told whenever the host changes, as the kernel would.
+    /// Notified at each change of the host, as the kernel would do.
     pub(crate) changed: Arc<Notify>,
     /// The number of starts of its NetworkManager, as the bus reports them.
     pub(crate) starts: Arc<watch::Sender<u64>>,
 }
 
-/// Asked before a document is applied. It has a lock of its own, so that a test can read the host meanwhile and can replace
-/// it.
+/// Called before a document is applied. It has a lock of its own, so that a test can read the host meanwhile and can
+/// replace it.
 type Ask = Arc<Mutex<dyn FnMut(&Value) -> Result<(), Error> + Send>>;
 
 struct State {
@@ -49,7 +49,7 @@ struct State {
 impl Host {
     /// A host that reports this.
     pub(crate) fn new(current: Value) -> Self {
-        let (engine, requests) = Engine::asked();
+        let (engine, requests) = Engine::channel();
         let state = Arc::new(Mutex::new(State {
             current,
             network_manager: "1.48.10".to_owned(),
@@ -78,7 +78,7 @@ impl Host {
         self.engine.clone()
     }
 
-    /// The same host, of whose changes nobody tells.
+    /// The same host without events about its changes.
     pub(crate) fn unheard(&self) -> Self {
         Self {
             changed: Arc::default(),
@@ -95,7 +95,7 @@ impl Host {
         self.state().current.clone()
     }
 
-    /// Somebody changes the host.
+    /// Changes the host from outside.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Value)) {
         change(&mut self.state().current);
         self.changed.notify_one();
@@ -108,7 +108,7 @@ impl Host {
         self.changed.notify_one();
     }
 
-    /// Somebody changes the host, and nobody tells of it.
+    /// Changes the host from outside, without an event.
     pub(crate) fn change_quietly(&self, change: impl FnOnce(&mut Value)) {
         change(&mut self.state().current);
     }
@@ -132,7 +132,7 @@ impl Host {
         self.starts.send_modify(|count| *count += 1);
     }
 
-    /// Asked for every document before it is applied. May wait: the host does nothing else meanwhile.
+    /// Called for every document before it is applied. May wait: the host does nothing else meanwhile.
     pub(crate) fn on_apply(&self, ask: impl FnMut(&Value) -> Result<(), Error> + Send + 'static) {
         self.state().ask = Arc::new(Mutex::new(ask));
     }
@@ -157,7 +157,7 @@ impl Host {
         self.state().rollbacks
     }
 
-    /// How often it was asked for its state.
+    /// Number of reads of its state.
     pub(crate) fn reports(&self) -> usize {
         self.state().reports
     }
@@ -271,8 +271,8 @@ fn answer(mut requests: mpsc::UnboundedReceiver<Request>, state: &Mutex<State>, 
                 let pending = state.before.take();
                 drop(back.send(pending.map(drop).ok_or_else(no_checkpoint)));
             }
-            // Nobody sits at a terminal of this host, and nobody is told to end.
-            Request::Tool(..) | Request::Leave(_) => {}
+            // Tests use no terminal on this host, and never close the engine.
+            Request::Tool(..) | Request::Close(_) => {}
             Request::Rollback(back) => {
                 let mut state = lock(state);
                 let Some(before) = state.before.take() else {
@@ -307,17 +307,17 @@ fn apply(state: &Mutex<State>, desired: &Value) -> Result<(), Error> {
 
 /// Interfaces by name, key by key, without those that are to be absent; other sections as they are.
 fn merge(current: &mut Value, desired: &Value) {
-    for (section, wish) in desired.as_object().into_iter().flatten() {
+    for (section, part) in desired.as_object().into_iter().flatten() {
         if section != "interfaces" {
-            current[section] = wish.clone();
+            current[section] = part.clone();
             continue;
         }
         let Some(interfaces) = current["interfaces"].as_array_mut() else {
             continue;
         };
-        for wish in wish.as_array().into_iter().flatten() {
-            let at = interfaces.iter().position(|it| it["name"] == wish["name"]);
-            if wish["state"] == "absent" {
+        for desired in part.as_array().into_iter().flatten() {
+            let at = interfaces.iter().position(|it| it["name"] == desired["name"]);
+            if desired["state"] == "absent" {
                 if let Some(at) = at {
                     interfaces.remove(at);
                 }
@@ -327,7 +327,7 @@ fn merge(current: &mut Value, desired: &Value) {
                 interfaces.push(json!({}));
                 interfaces.len() - 1
             });
-            for (key, value) in wish.as_object().into_iter().flatten() {
+            for (key, value) in desired.as_object().into_iter().flatten() {
                 interfaces[at][key] = value.clone();
             }
         }

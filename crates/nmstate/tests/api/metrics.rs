@@ -93,7 +93,7 @@ fn delete(stage: &Stage, kind: Kind, name: &str) {
 
 // nmstate#81, nmstate#82
 #[test]
-fn interfaces_and_routes_follow_what_nodes_report() {
+fn metrics_of_interfaces_and_routes_follow_the_reports() {
     const INTERFACES: &str = "kubernetes_nmstate_network_interfaces";
     const ROUTES: &str = "kubernetes_nmstate_routes";
     let stage = Stage::start();
@@ -153,7 +153,7 @@ fn interfaces_and_routes_follow_what_nodes_report() {
 
 // nmstate#80, nmstate#83
 #[test]
-fn policies_enactments_and_features_follow_their_status() {
+fn metrics_of_policies_and_enactments_follow_their_status() {
     const FEATURES: &str = "kubernetes_nmstate_features_applied";
     const POLICIES: &str = "kubernetes_nmstate_policies_status";
     const ENACTMENTS: &str = "kubernetes_nmstate_enactments_status";
@@ -247,11 +247,11 @@ fn policies_enactments_and_features_follow_their_status() {
 }
 
 #[test]
-fn on_openshift_only_who_has_the_right_reads_the_metrics() {
+fn metrics_on_openshift_need_the_right_to_read() {
     let stage = Stage::start();
     let (address, _task) = start(&stage, true);
-    for nobody in [None, Some("invented")] {
-        assert_eq!(scrape(address, nobody), Ok((401, "Unauthorized".to_owned())));
+    for stranger in [None, Some("invented")] {
+        assert_eq!(scrape(address, stranger), Ok((401, "Unauthorized".to_owned())));
     }
     let kubectl = stage.kubectl();
     let account = "nmstate-test-prometheus";

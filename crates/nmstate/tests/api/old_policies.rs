@@ -28,7 +28,7 @@ fn hearing(vlan: u16) -> Value {
 
 // nmstate#91, nmstate#104
 #[test]
-fn a_policy_with_match_is_applied_where_an_interface_matches() {
+fn policy_with_match_is_applied_on_matching_nodes() {
     let stage = Stage::start();
     let (with, without) = (Host::new(host::two_nics()), Host::new(host::two_nics()));
     without.change(|current| current["interfaces"][1]["name"] = json!("ens7"));
@@ -59,7 +59,7 @@ fn a_policy_with_match_is_applied_where_an_interface_matches() {
 
 // nmstate#92
 #[test]
-fn cards_on_one_vlan_are_bonded_once() {
+fn interfaces_on_one_vlan_are_bonded_once() {
     let stage = Stage::start();
     let mut report = host::two_nics();
     let mut third = report["interfaces"][1].clone();
@@ -105,7 +105,7 @@ fn cards_on_one_vlan_are_bonded_once() {
 
 // nmstate#27, nmstate#29
 #[test]
-fn hosts_take_turns_already_to_listen_for_neighbours_and_their_failures_count() {
+fn enabling_lldp_needs_a_slot_and_its_failures_count() {
     let stage = Stage::start();
     let hosts = ["node01", "node02"].map(|_| Host::new(host::two_nics()));
     stage.node("node01", &[]);
@@ -144,7 +144,7 @@ fn hosts_take_turns_already_to_listen_for_neighbours_and_their_failures_count() 
 
 // nmstate#93
 #[test]
-fn old_policies_that_make_no_sense_say_why() {
+fn malformed_original_policies_report_the_reason() {
     let stage = Stage::start();
     let host = Host::new(host::two_nics());
     stage.node("node01", &[]);
@@ -181,7 +181,7 @@ fn old_policies_that_make_no_sense_say_why() {
 
 // nmstate#87
 #[test]
-fn reports_go_on_whatever_a_state_asks_for() {
+fn reports_continue_with_any_desired_state() {
     let stage = Stage::start();
     let host = Host::new(host::two_nics());
     stage.node("node01", &[]);
@@ -190,15 +190,16 @@ fn reports_go_on_whatever_a_state_asks_for() {
             "apiVersion": "nmstate.io/v1beta1", "kind": "NodeNetworkState", "metadata": { "name": "node01" }, "spec": spec,
         })
     };
-    let wish = json!({ "interfaces": [{ "name": "eth1", "type": "ethernet", "state": "up", "mtu": 9000 }] });
-    let unmanaged = json!({ "managed": false, "desiredState": wish });
+    let desired =
+        json!({ "interfaces": [{ "name": "eth1", "type": "ethernet", "state": "up", "mtu": 9000 }] });
+    let unmanaged = json!({ "managed": false, "desiredState": desired });
     stage.create(Kind::State, &state(&unmanaged));
     let _handler = stage.handler("node01", &host);
     for (mtu, spec) in [
         (1401, unmanaged),
         (
             1402,
-            json!({ "managed": true, "nodeName": "node02", "desiredState": wish }),
+            json!({ "managed": true, "nodeName": "node02", "desiredState": desired }),
         ),
         (
             1403,
@@ -221,18 +222,18 @@ fn reports_go_on_whatever_a_state_asks_for() {
         let reported = reported.expect("a state");
         assert_eq!(
             reported["spec"]["managed"], spec["managed"],
-            "the wish is the user's"
+            "the spec is the user's"
         );
     }
     assert!(
-        !host.applied().contains(&wish),
-        "nobody asked for that: {:#?}",
+        !host.applied().contains(&desired),
+        "no object has this desired state: {:#?}",
         host.applied()
     );
 }
 
 #[test]
-fn all_recipes_are_taken_by_the_api_server_as_they_stand() {
+fn recipes_are_accepted_by_the_api_server() {
     let stage = Stage::start();
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/nmstate");
     let mut count = 0;

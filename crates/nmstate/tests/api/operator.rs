@@ -13,8 +13,8 @@ use crate::fixture::{self, DEADLINE, Request, Stage, Task};
 use crate::rights;
 
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:nmstate:nmstate-operator";
-pub(crate) const WISHES: &str = "/apis/nmstate.io/v1/nmstates";
-const WISH: &str = "/apis/nmstate.io/v1/nmstates/nmstate";
+pub(crate) const NMSTATES: &str = "/apis/nmstate.io/v1/nmstates";
+const NMSTATE: &str = "/apis/nmstate.io/v1/nmstates/nmstate";
 const HANDLER: &str = "/apis/apps/v1/namespaces/nmstate/daemonsets/nmstate-handler";
 const WEBHOOK: &str = "/apis/apps/v1/namespaces/nmstate/deployments/nmstate-webhook";
 const METRICS: &str = "/apis/apps/v1/namespaces/nmstate/deployments/nmstate-metrics";
@@ -38,7 +38,7 @@ pub(crate) fn installed() -> Stage {
             .unwrap_or_else(|error| panic!("{file}: {error}"));
     }
     wait::until("the kind NMState", DEADLINE, || {
-        let answer = stage.send(Method::GET, WISHES, None);
+        let answer = stage.send(Method::GET, NMSTATES, None);
         (answer.status == StatusCode::OK)
             .then_some(())
             .ok_or_else(|| format!("{answer:#?}"))
@@ -76,7 +76,7 @@ pub(crate) fn operator_as(stage: &Stage, account: &str, settings: Settings) -> T
     })
 }
 
-pub(crate) fn wish(name: &str, spec: &Value) -> Value {
+pub(crate) fn nmstate(name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "nmstate.io/v1", "kind": "NMState", "metadata": { "name": name }, "spec": spec })
 }
 
@@ -89,14 +89,14 @@ fn wait_for<T>(stage: &Stage, what: &str, path: &str, mut condition: impl FnMut(
     wait::until(what, DEADLINE, || {
         let object = get(stage, path);
         let found = object.as_ref().and_then(&mut condition);
-        found.ok_or_else(|| format!("{object:#?}\n{:#?}", get(stage, WISH)))
+        found.ok_or_else(|| format!("{object:#?}\n{:#?}", get(stage, NMSTATE)))
     })
     .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// `Type Status Reason` of the conditions of a wish.
-fn told(wish: &Value) -> Vec<String> {
-    let conditions = wish["status"]["conditions"].as_array();
+/// `Type Status Reason` of the conditions of a nmstate.
+fn condition_lines(nmstate: &Value) -> Vec<String> {
+    let conditions = nmstate["status"]["conditions"].as_array();
     let line = |it: &Value| {
         let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
         format!("{} {} {}", text("type"), text("status"), text("reason"))
@@ -104,8 +104,8 @@ fn told(wish: &Value) -> Vec<String> {
     conditions.into_iter().flatten().map(line).collect()
 }
 
-fn message(wish: &Value, condition: &str) -> String {
-    let conditions = wish["status"]["conditions"].as_array();
+fn message(nmstate: &Value, condition: &str) -> String {
+    let conditions = nmstate["status"]["conditions"].as_array();
     let found = conditions
         .into_iter()
         .flatten()
@@ -127,9 +127,9 @@ const DEPLOYED: [&str; 3] = [
     "Progressing False SuccessfullyDeployed",
 ];
 
-fn wait_until_told(stage: &Stage, expected: [&str; 3]) -> Value {
-    wait_for(stage, &format!("{expected:?}"), WISH, |wish| {
-        (told(wish) == expected).then(|| wish.clone())
+fn wait_for_conditions(stage: &Stage, expected: [&str; 3]) -> Value {
+    wait_for(stage, &format!("{expected:?}"), NMSTATE, |nmstate| {
+        (condition_lines(nmstate) == expected).then(|| nmstate.clone())
     })
 }
 
@@ -173,30 +173,30 @@ fn patch(stage: &Stage, path: &str, patch: &Value) -> Value {
 
 // nmstate#68, nmstate#77, nmstate#79; nmstate#78, what the role that joins it allows
 #[test]
-fn a_wish_is_deployed_and_looked_after_within_the_shipped_role() {
+fn nmstate_is_deployed_and_restored_with_the_shipped_role() {
     let stage = installed();
     let begin = stage.mark();
     let running = operator(&stage, settings());
-    // Somebody else wrote the status before, and owns it.
+    // Another field manager wrote the status before, and owns it.
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     let theirs = json!({ "status": { "conditions": [
         { "type": "Available", "status": "Unknown", "reason": "Somebody" },
     ] } });
-    patch(&stage, &format!("{WISH}/status"), &theirs);
+    patch(&stage, &format!("{NMSTATE}/status"), &theirs);
 
-    let wish_now = wait_until_told(&stage, DEPLOYING);
+    let wish_now = wait_for_conditions(&stage, DEPLOYING);
     assert_eq!(message(&wish_now, "Available"), "Deploying is in progress");
-    wait_for(&stage, "a line for each workload", WISH, |wish| {
-        let lines = message(wish, "Progressing");
+    wait_for(&stage, "a line for each workload", NMSTATE, |nmstate| {
+        let lines = message(nmstate, "Progressing");
         let all = lines.contains("Deployment \"nmstate-webhook\" is not yet scheduled on any nodes")
             && lines.contains("DaemonSet \"nmstate-handler\" update is being processed (generation 1, observed generation 0)")
             && lines.lines().count() == 4;
         all.then_some(())
     });
     roll_out(&stage);
-    let wish_now = wait_until_told(&stage, DEPLOYED);
+    let wish_now = wait_for_conditions(&stage, DEPLOYED);
     assert_eq!(
         message(&wish_now, "Available"),
         "All components are available and ready"
@@ -211,14 +211,14 @@ fn a_wish_is_deployed_and_looked_after_within_the_shipped_role() {
         "{managed:#?}"
     );
 
-    // Nothing new is nothing to do, also for an operator that starts. The first one may write its status once more, until
-    // it has seen that it is written.
+    // Nothing new is nothing to do, also for an operator that starts. The first one may write its status once more,
+    // until it has observed the write.
     drop(running);
     let mark = stage.mark();
     let running = operator(&stage, settings());
     patch(
         &stage,
-        WISH,
+        NMSTATE,
         &json!({ "metadata": { "annotations": { "a": "b" } } }),
     );
     let reader = json!({
@@ -278,26 +278,26 @@ fn operator_without_a_right_names_it_until_it_is_granted() {
     let probed = readiness.clone();
     let _running = stage.task_as(ACCOUNT, move |client, shutdown| async move {
         Operator::start(client, settings())
-            .patient(Duration::from_secs(2))
+            .with_watch_timeout(Duration::from_secs(2))
             .run(&shutdown, &readiness)
             .await;
     });
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     let expected = [
         "not allowed to list mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "not allowed to list validatingadmissionpolicies.admissionregistration.k8s.io",
         "not allowed to list validatingadmissionpolicybindings.admissionregistration.k8s.io",
     ];
-    wait_for(&stage, "the rights by name", WISH, |wish| {
-        (message(wish, "Degraded") == expected.join("\n")).then_some(())
+    wait_for(&stage, "the rights by name", NMSTATE, |nmstate| {
+        (message(nmstate, "Degraded") == expected.join("\n")).then_some(())
     });
     assert!(!probed.is_ready());
 
     patch(&stage, ROLE, &json!({ "rules": rules }));
     roll_out(&stage);
-    wait_until_told(&stage, DEPLOYED);
+    wait_for_conditions(&stage, DEPLOYED);
     wait::until("the operator to be ready", DEADLINE, || {
         if probed.is_ready() {
             Ok(())
@@ -308,7 +308,7 @@ fn operator_without_a_right_names_it_until_it_is_granted() {
     .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Whoever has the role for readers may read all kinds, and no more. On a cluster `cluster-reader` collects it.
+/// The role for readers permits to read all kinds, and no more. `cluster-reader` of a cluster aggregates it.
 fn readers_may_read(stage: &Stage) {
     let group = "rbac.authorization.k8s.io";
     let binding = json!({
@@ -344,7 +344,7 @@ fn readers_may_read(stage: &Stage) {
     }
 }
 
-/// The role holds what the operator asks for.
+/// The role has the rights that the operator requires.
 pub(crate) fn nothing_was_refused(stage: &Stage, begin: u64) {
     let refused: Vec<Request> = stage
         .requests_of(ACCOUNT, begin)
@@ -356,15 +356,15 @@ pub(crate) fn nothing_was_refused(stage: &Stage, begin: u64) {
 
 // nmstate#69, nmstate#72-74; nmstate#70, what stays
 #[test]
-fn there_is_one_wish_that_counts_and_what_it_says_stays_true_until_it_goes() {
+fn one_nmstate_is_deployed_until_it_is_deleted() {
     let stage = installed();
     let begin = stage.mark();
     let running = operator(&stage, settings());
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     roll_out(&stage);
-    let wish_now = wait_until_told(&stage, DEPLOYED);
+    let wish_now = wait_for_conditions(&stage, DEPLOYED);
 
     // Whatever is changed or deleted by hand is put back.
     patch(&stage, WEBHOOK, &json!({ "spec": { "replicas": 5 } }));
@@ -379,7 +379,7 @@ fn there_is_one_wish_that_counts_and_what_it_says_stays_true_until_it_goes() {
     let spec = json!({
         "logLevel": "debug", "nodeSelector": { "a": "b" }, "probeConfiguration": { "dns": { "host": "example.org" } },
     });
-    patch(&stage, WISH, &json!({ "spec": spec }));
+    patch(&stage, NMSTATE, &json!({ "spec": spec }));
     let handler = wait_for(&stage, "a handler that debugs", HANDLER, |it| {
         let args = &it["spec"]["template"]["spec"]["containers"][0]["args"];
         (args.as_array()?.len() == 3).then(|| it["spec"]["template"]["spec"].clone())
@@ -395,20 +395,20 @@ fn there_is_one_wish_that_counts_and_what_it_says_stays_true_until_it_goes() {
         webhook["spec"]["template"]["spec"]["nodeSelector"],
         json!({ "kubernetes.io/os": "linux" })
     );
-    wait_until_told(&stage, DEPLOYING);
+    wait_for_conditions(&stage, DEPLOYING);
 
     // There is only one.
     stage
-        .send(Method::POST, WISHES, Some(&wish("another", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("another", &json!({}))))
         .accepted();
     wait::until("the second one to go", DEADLINE, || {
-        match get(&stage, &format!("{WISHES}/another")) {
+        match get(&stage, &format!("{NMSTATES}/another")) {
             None => Ok(()),
             Some(object) => Err(format!("{object:#}")),
         }
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    assert!(get(&stage, WISH).is_some());
+    assert!(get(&stage, NMSTATE).is_some());
 
     // What is deployed belongs to it, so that the cluster collects it; definitions and policies stay.
     let uid = &wish_now["metadata"]["uid"];
@@ -426,12 +426,12 @@ fn there_is_one_wish_that_counts_and_what_it_says_stays_true_until_it_goes() {
             Some(&policy),
         )
         .accepted();
-    stage.send(Method::DELETE, WISH, None).accepted();
-    // Whoever deploys the next one is through with the one that went.
+    stage.send(Method::DELETE, NMSTATE, None).accepted();
+    // The deployment of the next one ends that of the deleted one.
     stage
-        .send(Method::POST, WISHES, Some(&wish("another", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("another", &json!({}))))
         .accepted();
-    let uid = get(&stage, &format!("{WISHES}/another")).expect("the next one")["metadata"]["uid"].clone();
+    let uid = get(&stage, &format!("{NMSTATES}/another")).expect("the next one")["metadata"]["uid"].clone();
     wait_for(&stage, "the next one to be deployed", WEBHOOK, |it| {
         (it["metadata"]["ownerReferences"][0]["uid"] == uid).then_some(())
     });
@@ -453,14 +453,14 @@ fn operator_that_deploys_no_metrics_does_not_wait_for_them() {
     let _running = operator(&stage, settings());
     let off = json!({ "metricsConfiguration": { "bindAddress": "0" } });
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &off)))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &off)))
         .accepted();
     let replicas = wait_for(&stage, "the metrics", METRICS, |it| {
         it["spec"]["replicas"].as_i64()
     });
     assert_eq!(replicas, 0);
     roll_out_these(&stage, &[HANDLER, WEBHOOK, CERT_MANAGER]);
-    wait_until_told(&stage, DEPLOYED);
+    wait_for_conditions(&stage, DEPLOYED);
 }
 
 // nmstate#116
@@ -470,7 +470,7 @@ fn second_nmstate_that_cannot_be_deleted_does_not_stop_the_deployment() {
     let kept = "/apis/nmstate.io/v1/nmstates/other";
     for name in ["nmstate", "other"] {
         stage
-            .send(Method::POST, WISHES, Some(&wish(name, &json!({}))))
+            .send(Method::POST, NMSTATES, Some(&nmstate(name, &json!({}))))
             .accepted();
     }
     let admission = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -502,9 +502,9 @@ fn second_nmstate_that_cannot_be_deleted_does_not_stop_the_deployment() {
     .unwrap_or_else(|error| panic!("{error}"));
     let _running = operator(&stage, settings());
     wait_for(&stage, "the handler", HANDLER, |_| Some(()));
-    wait_until_told(&stage, DEPLOYING);
+    wait_for_conditions(&stage, DEPLOYING);
     roll_out(&stage);
-    wait_until_told(&stage, DEPLOYED);
+    wait_for_conditions(&stage, DEPLOYED);
     assert!(get(&stage, kept).is_some());
     stage
         .send(Method::DELETE, &format!("{bindings}/keep"), None)
@@ -519,7 +519,7 @@ fn second_nmstate_that_cannot_be_deleted_does_not_stop_the_deployment() {
 
 // nmstate#75, nmstate#76
 #[test]
-fn two_nodes_set_aside_make_two_webhooks_and_missing_manifests_are_told() {
+fn dedicated_nodes_make_two_webhooks_and_missing_manifests_are_reported() {
     let stage = installed();
     for name in ["infra1", "infra2"] {
         let node = json!({
@@ -536,9 +536,9 @@ fn two_nodes_set_aside_make_two_webhooks_and_missing_manifests_are_told() {
     };
     let running = operator(&stage, empty);
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
-    let failed = wait_until_told(
+    let failed = wait_for_conditions(
         &stage,
         [
             "Available False InternalError",
@@ -566,7 +566,7 @@ fn two_nodes_set_aside_make_two_webhooks_and_missing_manifests_are_told() {
 fn operator_is_ready_after_its_first_status() {
     let stage = installed();
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     let readiness = Readiness::new();
     let handle = readiness.clone();
@@ -580,8 +580,8 @@ fn operator_is_ready_after_its_first_status() {
             .ok_or_else(|| "not ready".to_owned())
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    let now = get(&stage, WISH).expect("the NMState");
-    assert_eq!(told(&now), DEPLOYING);
+    let now = get(&stage, NMSTATE).expect("the NMState");
+    assert_eq!(condition_lines(&now), DEPLOYING);
 }
 
 fn policy(name: &str, spec: &Value) -> Value {
@@ -625,17 +625,17 @@ fn edits_in_progress_are_admitted_on_request(stage: &Stage, path: &str) {
 // nmstate#19, nmstate#62, nmstate#63-65, nmstate#102, nmstate#103
 #[test]
 #[allow(clippy::too_many_lines, reason = "one story on one API server")]
-fn policies_are_admitted_and_refused() {
+fn deployed_webhook_admits_and_denies_policies() {
     let stage = &installed();
     let _running = operator(stage, settings());
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     let validation = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/nncp-validation-policy-binding";
     wait_for(stage, "what looks at policies", validation, |_| Some(()));
     let long = "a".repeat(64);
-    // It takes a moment until a server asks a new policy.
-    let text = wait::until("names to be looked at", DEADLINE, || {
+    // A server evaluates a new policy only after a moment.
+    let text = wait::until("the list of names", DEADLINE, || {
         let path = format!("{POLICIES}?dryRun=All");
         let answer = stage.send(Method::POST, &path, Some(&policy(&long, &json!({}))));
         if answer.status.is_success() {
@@ -689,7 +689,7 @@ fn policies_are_admitted_and_refused() {
             text.contains("policy p is still in progress"),
             "{status:?}: {text}"
         );
-        // Metadata is nobody's configuration.
+        // Metadata is no configuration.
         patch(
             stage,
             &path,
@@ -740,7 +740,7 @@ fn policies_are_admitted_and_refused() {
 
 // nmstate#90, the schema
 #[test]
-fn objects_of_all_designs_and_versions_lose_nothing() {
+fn objects_of_all_designs_and_versions_are_stored_whole() {
     let stage = &Stage::start();
     let state = json!({
         "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkState", "metadata": { "name": "node01" },
@@ -777,7 +777,7 @@ fn objects_of_all_designs_and_versions_lose_nothing() {
 
 // Nmstate §12: what these tests let the programs do is what the operator lets them do.
 #[test]
-fn the_rights_of_these_tests_are_those_that_are_deployed() {
+fn rights_of_these_tests_are_the_deployed_ones() {
     let deployed = Files::embedded().objects("rbac.yaml").expect("roles");
     for (_, right) in fixture::rights() {
         let found = deployed
@@ -809,7 +809,7 @@ fn the_rights_of_these_tests_are_those_that_are_deployed() {
     }
 }
 
-/// A kind of somebody else, without a schema.
+/// A foreign kind without a schema.
 fn stub(group: &str, version: &str, kind: &str, plural: &str, scope: &str) -> Value {
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({
@@ -827,8 +827,8 @@ const SERVERS: &str = "/apis/config.openshift.io/v1/apiservers";
 const CONSOLES: &str = "/apis/operator.openshift.io/v1/consoles";
 const SECRETS: &str = "/api/v1/namespaces/nmstate/secrets";
 
-/// OpenShift's kinds, with what is there before the operator comes: a profile with a cipher that nobody knows, a console,
-/// a certificate of a former installation.
+/// OpenShift's kinds, with the objects of a cluster: a profile with an unknown cipher, a
+/// console, a certificate of a former installation.
 fn openshift(profile: &Value) -> Stage {
     let stage = installed();
     let kinds = [
@@ -887,14 +887,14 @@ fn openshift(profile: &Value) -> Stage {
 
 // nmstate#84, nmstate §10.2, §10.5, §10.6
 #[test]
-fn on_openshift_certificates_and_ciphers_are_the_clusters() {
+fn openshift_certificates_and_ciphers_are_those_of_the_cluster() {
     let profile = json!({ "type": "Custom", "custom": {
         "ciphers": ["ECDHE-RSA-AES128-GCM-SHA256", "MADE-UP"], "minTLSVersion": "VersionTLS12",
     } });
     let stage = openshift(&profile);
     let _running = operator(&stage, settings());
     stage
-        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     wait_for(&stage, "the plugin", &format!("{CONSOLES}/cluster"), |console| {
         (console["spec"]["plugins"] == json!(["theirs", "nmstate-console-plugin"])).then_some(())
@@ -925,7 +925,7 @@ fn on_openshift_certificates_and_ciphers_are_the_clusters() {
     let before = wait_for(&stage, "the profile of the webhook", WEBHOOK, hash);
     let plugin = "/apis/apps/v1/namespaces/nmstate/deployments/nmstate-console-plugin";
     roll_out_these(&stage, &[HANDLER, WEBHOOK, METRICS, plugin]);
-    let told = wait_until_told(
+    let reported = wait_for_conditions(
         &stage,
         [
             "Available True SuccessfullyDeployed",
@@ -933,7 +933,7 @@ fn on_openshift_certificates_and_ciphers_are_the_clusters() {
             "Progressing False SuccessfullyDeployed",
         ],
     );
-    assert!(message(&told, "Degraded").contains("MADE-UP"), "{told:#}");
+    assert!(message(&reported, "Degraded").contains("MADE-UP"), "{reported:#}");
 
     // Another profile is other pods.
     let modern = json!({ "spec": { "tlsSecurityProfile": { "type": "Modern", "custom": null } } });
@@ -943,7 +943,7 @@ fn on_openshift_certificates_and_ciphers_are_the_clusters() {
     });
     let strange = json!({ "spec": { "tlsSecurityProfile": { "type": "Strange" } } });
     patch(&stage, &format!("{SERVERS}/cluster"), &strange);
-    let told = wait_until_told(
+    let reported = wait_for_conditions(
         &stage,
         [
             "Available False InternalError",
@@ -951,5 +951,8 @@ fn on_openshift_certificates_and_ciphers_are_the_clusters() {
             "Progressing False InternalError",
         ],
     );
-    assert_eq!(message(&told, "Degraded"), "unknown TLS profile type \"Strange\"");
+    assert_eq!(
+        message(&reported, "Degraded"),
+        "unknown TLS profile type \"Strange\""
+    );
 }

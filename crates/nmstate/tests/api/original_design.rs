@@ -18,7 +18,7 @@ use crate::host::{self, Host};
 
 const STATES: &str = "/apis/nmstate.io/v1/nodenetworkstates";
 
-/// Enforces what the state of a node asks for, and looks for drift all the time.
+/// Enforces the desired state of a node's object, and checks for drift all the time.
 fn enforcer(stage: &Stage, node: &str, host: &Host) -> Task {
     let settings = Settings {
         resync: Duration::from_millis(100),
@@ -59,7 +59,7 @@ fn create(stage: &Stage, object: &Value) {
 }
 
 /// Waits until the condition says what the test expects.
-fn told(stage: &Stage, node: &str, kind: &str, message: &str) -> Value {
+fn wait_for_condition(stage: &Stage, node: &str, kind: &str, message: &str) -> Value {
     let what = format!("{node} to be {kind}: {message}");
     stage.wait_for(&what, (Kind::State, node), |object| {
         let object = object?;
@@ -88,7 +88,7 @@ fn until(what: &str, host: &Host, mut holds: impl FnMut(&Host) -> bool) {
 
 // nmstate#85, nmstate#90
 #[test]
-fn an_object_of_the_original_design_is_applied_on_its_node_alone() {
+fn original_desired_state_is_applied_on_its_node_only() {
     let stage = Stage::start();
     let (host, other) = (Host::new(host::two_nics()), Host::new(host::two_nics()));
     let _enforcers = [
@@ -114,11 +114,11 @@ fn an_object_of_the_original_design_is_applied_on_its_node_alone() {
     );
     object["status"] = json!({ "currentState": { "capabilities": [], "interfaces": [{ "name": "eth1", "autoConf": true }] } });
     create(&stage, &object);
-    let told = told(&stage, "node01", "Available", "successfully reconciled");
+    let reported = wait_for_condition(&stage, "node01", "Available", "successfully reconciled");
     assert_eq!(
         (
-            &told["status"]["conditions"][0]["reason"],
-            fixture::status_of(&told, "Failing")
+            &reported["status"]["conditions"][0]["reason"],
+            fixture::status_of(&reported, "Failing")
         ),
         (&json!("SuccessfullyConfigured"), "False".to_owned())
     );
@@ -140,7 +140,7 @@ fn an_object_of_the_original_design_is_applied_on_its_node_alone() {
 
 // nmstate#86-87
 #[test]
-fn nothing_is_applied_for_nobody_and_an_old_outcome_is_taken_back() {
+fn missing_desired_state_applies_nothing_and_removes_conditions() {
     let stage = Stage::start();
     let host = Host::new(host::two_nics());
     create(
@@ -158,11 +158,11 @@ fn nothing_is_applied_for_nobody_and_an_old_outcome_is_taken_back() {
     };
     spec(json!({ "managed": true, "desiredState": { "interfaces": null } }));
     spec(json!({ "managed": true, "desiredState": with_mtu(1400) }));
-    told(&stage, "node01", "Available", "");
+    wait_for_condition(&stage, "node01", "Available", "");
     assert_eq!(
         host.applied(),
         [with_mtu(1400)],
-        "what was not asked for was not applied"
+        "only the desired state was applied"
     );
     let gone = || {
         stage.wait_for("the outcome to be gone", (Kind::State, "node01"), |object| {
@@ -174,7 +174,7 @@ fn nothing_is_applied_for_nobody_and_an_old_outcome_is_taken_back() {
     gone();
     host.change(|current| current["interfaces"][1]["mtu"] = json!(1500));
     spec(json!({ "managed": true, "desiredState": with_mtu(1300) }));
-    told(&stage, "node01", "Available", "");
+    wait_for_condition(&stage, "node01", "Available", "");
     assert_eq!(
         host.applied(),
         [with_mtu(1400), with_mtu(1300)],
@@ -189,17 +189,17 @@ fn nothing_is_applied_for_nobody_and_an_old_outcome_is_taken_back() {
     gone();
     host.change(|current| current["interfaces"][1]["mtu"] = json!(1500));
     spec(json!({ "managed": true, "desiredState": with_mtu(1200) }));
-    told(&stage, "node01", "Available", "");
+    wait_for_condition(&stage, "node01", "Available", "");
     assert_eq!(
         host.applied(),
         [with_mtu(1400), with_mtu(1300), with_mtu(1200)],
-        "nothing was asked for in between"
+        "nothing was desired in between"
     );
 }
 
 // nmstate#88
 #[test]
-fn what_somebody_else_changes_is_put_back() {
+fn foreign_change_of_the_host_is_repaired() {
     let stage = Stage::start();
     let host = Host::new(host::two_nics());
     let _enforcer = enforcer(&stage, "node01", &host);
@@ -207,9 +207,9 @@ fn what_somebody_else_changes_is_put_back() {
         &stage,
         &state("node01", json!({ "desiredState": with_mtu(9000) })),
     );
-    told(&stage, "node01", "Available", "");
+    wait_for_condition(&stage, "node01", "Available", "");
     host.change(|current| current["interfaces"][1]["mtu"] = json!(1500));
-    until("the host to be as asked for", &host, |host| {
+    until("the host to have the desired state", &host, |host| {
         host.current()["interfaces"][1]["mtu"] == 9000 && host.commits() == 2
     });
     host.change(|current| current["interfaces"][0]["mtu"] = json!(1400));
@@ -220,14 +220,14 @@ fn what_somebody_else_changes_is_put_back() {
             &json!({ "spec": { "desiredState": with_mtu(8000) } }),
         )
         .accepted();
-    until("the new wish", &host, |host| host.commits() == 3);
+    until("the new desired state", &host, |host| host.commits() == 3);
     let applied = host.applied();
     assert_eq!(applied, [with_mtu(9000), with_mtu(9000), with_mtu(8000)]);
 }
 
 // nmstate#89
 #[test]
-fn what_cannot_be_applied_is_tried_again_until_it_is_mended() {
+fn failed_desired_state_is_retried_until_it_changes() {
     let stage = Stage::start();
     let (host, refusing) = (Host::new(host::two_nics()), Host::new(host::two_nics()));
     let _enforcers = [
@@ -239,7 +239,7 @@ fn what_cannot_be_applied_is_tried_again_until_it_is_mended() {
         &stage,
         &state("node02", json!({ "desiredState": with_mtu(7000) })),
     );
-    let failed = told(&stage, "node02", "Failing", "no such card");
+    let failed = wait_for_condition(&stage, "node02", "Failing", "no such card");
     let conditions = &failed["status"]["conditions"];
     assert_eq!(conditions[1]["reason"], "FailedToConfigure");
     assert_eq!(fixture::status_of(&failed, "Available"), "False");
@@ -250,7 +250,7 @@ fn what_cannot_be_applied_is_tried_again_until_it_is_mended() {
         &stage,
         &state("node01", json!({ "desiredState": with_mtu(9000) })),
     );
-    told(&stage, "node01", "Failing", "the kernel said no");
+    wait_for_condition(&stage, "node01", "Failing", "the kernel said no");
     until("more attempts", &host, |host| host.applied().len() > 3);
     assert_eq!(
         refusing.applied(),
@@ -258,7 +258,7 @@ fn what_cannot_be_applied_is_tried_again_until_it_is_mended() {
         "what no attempt can change is not tried again"
     );
     host.on_apply(|_| Ok(()));
-    told(&stage, "node01", "Available", "");
+    wait_for_condition(&stage, "node01", "Available", "");
     assert_eq!(host.current()["interfaces"][1]["mtu"], 9000);
     refusing.on_apply(|_| Ok(()));
     stage
@@ -268,12 +268,12 @@ fn what_cannot_be_applied_is_tried_again_until_it_is_mended() {
             &json!({ "spec": { "desiredState": with_mtu(9000) } }),
         )
         .accepted();
-    let mended = told(&stage, "node02", "Available", "");
+    let mended = wait_for_condition(&stage, "node02", "Available", "");
     assert_eq!(mended["status"]["observedGeneration"], 2);
 }
 
 #[test]
-fn malformed_objects_are_told_so_and_stop_nothing() {
+fn malformed_objects_are_reported_and_block_nothing() {
     let stage = Stage::start();
     let host = Host::new(host::two_nics());
     let _enforcer = enforcer(&stage, "node01", &host);
@@ -285,13 +285,13 @@ fn malformed_objects_are_told_so_and_stop_nothing() {
             json!({ "nodeName": "node02", "desiredState": with_mtu(9000) }),
         ),
     );
-    told(
+    wait_for_condition(
         &stage,
         "node01",
         "Failing",
         "spec.nodeName is node02, but the object is named after node node01: nothing is applied",
     );
-    // Where the definition forbids it nobody can write it; definitions of older installations may not.
+    // Our definition forbids it; definitions of older installations may not.
     for (strange, text) in [
         (
             json!({ "nodeName": null, "managed": "no", "desiredState": with_mtu(9000) }),
@@ -303,16 +303,16 @@ fn malformed_objects_are_told_so_and_stop_nothing() {
         ),
     ] {
         if spec(strange).status == StatusCode::OK {
-            told(&stage, "node01", "Failing", text);
+            wait_for_condition(&stage, "node01", "Failing", text);
         }
     }
     assert_eq!(host.applied(), Vec::<Value>::new());
     spec(json!({ "nodeName": null, "managed": null, "desiredState": with_mtu(9000) })).accepted();
-    told(&stage, "node01", "Available", "");
+    wait_for_condition(&stage, "node01", "Available", "");
 }
 
 #[test]
-fn the_original_design_can_be_switched_off() {
+fn original_design_can_be_disabled() {
     let stage = Stage::start();
     let (off, on) = (Host::new(host::two_nics()), Host::new(host::two_nics()));
     let settings = Settings {
@@ -324,15 +324,15 @@ fn the_original_design_can_be_switched_off() {
     }
     let ended = enforcer_with(&stage, "node01", &off, settings);
     let _on = enforcer(&stage, "node02", &on);
-    told(&stage, "node02", "Available", "");
+    wait_for_condition(&stage, "node02", "Available", "");
     let object = stage.get(Kind::State, "node01").expect("a state");
     assert_eq!((object.get("status"), off.applied().len()), (None, 0));
     assert!(!ended.has_ended());
 }
 
-/// A host that never becomes all that is asked for, and how often that was tried.
+/// A host that never reaches the desired state, and the number of attempts.
 fn stubborn(left: Arc<AtomicUsize>) -> (Engine, Arc<AtomicUsize>, Arc<AtomicUsize>) {
-    let (engine, mut requests) = Engine::asked();
+    let (engine, mut requests) = Engine::channel();
     let (applied, compared) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counted = (Arc::clone(&applied), Arc::clone(&compared));
     std::thread::spawn(move || {
@@ -347,7 +347,7 @@ fn stubborn(left: Arc<AtomicUsize>) -> (Engine, Arc<AtomicUsize>, Arc<AtomicUsiz
                     let left = left.load(Ordering::SeqCst);
                     let _ = back.send(Ok(json!({ "interfaces": [{ "name": "eth1", "mtu": left }] })));
                 }
-                Request::Commit(back) | Request::Rollback(back) | Request::Leave(back) => {
+                Request::Commit(back) | Request::Rollback(back) | Request::Close(back) => {
                     drop(back.send(Ok(())));
                 }
                 _ => {}
@@ -358,7 +358,7 @@ fn stubborn(left: Arc<AtomicUsize>) -> (Engine, Arc<AtomicUsize>, Arc<AtomicUsiz
 }
 
 #[test]
-fn a_difference_that_applying_does_not_remove_is_not_applied_again_until_it_is_another() {
+fn persistent_difference_is_not_applied_again() {
     let stage = Stage::start();
     let left = Arc::new(AtomicUsize::new(1));
     let (engine, applied, compared) = stubborn(Arc::clone(&left));

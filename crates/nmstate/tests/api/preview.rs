@@ -26,7 +26,7 @@ fn shown(stage: &Stage, directory: &Path, name: &str, spec: Value, more: &[&str]
 }
 
 #[test]
-fn a_policy_is_worked_out_for_every_node_from_its_report_and_nothing_is_written() {
+fn preview_evaluates_every_node_and_writes_nothing() {
     let stage = Stage::start();
     let directory = TempDir::new().expect("a directory");
     for (node, zone) in [("node01", "a"), ("node02", "b"), ("node03", "a"), ("node04", "a")] {
@@ -108,7 +108,7 @@ node01:
         (unknown.code, unknown.remarks.as_str()),
         (
             2,
-            "error: there is no node node09; `kubectl get nodes` shows those that there are\n"
+            "error: node node09 does not exist; `kubectl get nodes` lists the nodes\n"
         )
     );
     assert_eq!(objects(), before, "a preview wrote something");
@@ -132,11 +132,11 @@ fn json_preview_has_the_changes_of_each_node() {
     let spec =
         json!({ "desiredState": { "interfaces": [{ "name": "eth1", "type": "ethernet", "mtu": 9000 }] } });
     let answer = shown(&stage, directory.path(), "bigger", spec, &["-o", "json"]);
-    let told: Value = serde_json::from_str(&answer.text).expect("JSON");
+    let output: Value = serde_json::from_str(&answer.text).expect("JSON");
     let change = json!({ "action": "change", "what": "ethernet eth1", "details": ["mtu: 1500 → 9000"] });
     let node = json!({ "name": "node01", "outcome": "Changes", "changes": [change] });
     assert_eq!(
-        told,
+        output,
         json!({ "policies": [{ "name": "bigger", "nodes": [node], "notes": [] }] })
     );
     assert_eq!((answer.remarks.as_str(), answer.code), ("", 1));

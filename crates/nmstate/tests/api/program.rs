@@ -41,7 +41,7 @@ fn output(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Option
 }
 
 #[test]
-fn without_what_it_needs_it_says_so_and_ends() {
+fn handler_without_required_variables_exits_with_an_error() {
     let (code, _, said) = output("manager", &["--zap-time-encoding=iso8601"], &[]);
     assert_ne!(code, Some(0));
     assert!(said.contains("NODE_NAME is mandatory"), "{said}");
@@ -56,7 +56,7 @@ fn without_what_it_needs_it_says_so_and_ends() {
 }
 
 #[test]
-fn families_of_metrics_are_printed_as_json() {
+fn metric_families_are_dumped_as_json() {
     let (code, printed, said) = output("manager", &["--dump-metric-families"], &[("NODE_NAME", NODE)]);
     assert_eq!(code, Some(0), "{said}");
     let families: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
@@ -140,7 +140,7 @@ impl Drop for Handler {
 
 // nmstate#71, nmstate#1, nmstate#111
 #[test]
-fn of_two_handlers_of_a_node_the_second_is_not_ready_until_the_first_is_gone() {
+fn second_handler_of_a_node_is_not_ready_until_the_first_exits() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
@@ -164,7 +164,7 @@ fn of_two_handlers_of_a_node_the_second_is_not_ready_until_the_first_is_gone() {
     drop(first);
     second.says("Successfully took nmstate exclusive lock");
     second.wait_until_ready();
-    // It ends when it is told to, and not with an error.
+    // It ends at SIGTERM, without an error.
     let pid = rustix::process::Pid::from_child(&second.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     let ended = wait::until("the end", Duration::from_secs(30), || {
@@ -205,7 +205,7 @@ fn lock_on_host(set: &Value) -> PathBuf {
 
 // nmstate#71
 #[test]
-fn handlers_of_a_second_operator_wait_until_those_of_the_first_are_gone() {
+fn handlers_of_a_second_operator_wait_for_the_first() {
     const SECOND: &str = "system:serviceaccount:other:nmstate-operator";
     let stage = operator::installed();
     let subject = json!({ "kind": "ServiceAccount", "name": "nmstate-operator", "namespace": "other" });
@@ -230,8 +230,10 @@ fn handlers_of_a_second_operator_wait_until_those_of_the_first_are_gone() {
         operator::operator(&stage, operator::settings()),
         operator::operator_as(&stage, SECOND, second),
     ];
-    let wish = operator::wish("nmstate", &json!({}));
-    stage.send(Method::POST, operator::WISHES, Some(&wish)).accepted();
+    let nmstate = operator::nmstate("nmstate", &json!({}));
+    stage
+        .send(Method::POST, operator::NMSTATES, Some(&nmstate))
+        .accepted();
     let set = |namespace: &str, name: &str| {
         let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}");
         until(&path, || {
@@ -278,7 +280,7 @@ fn handlers_of_a_second_operator_wait_until_those_of_the_first_are_gone() {
 
 // nmstate#94
 #[test]
-fn a_handler_for_one_time_reports_and_ends() {
+fn handler_in_client_mode_reports_and_exits() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
@@ -299,7 +301,7 @@ fn a_handler_for_one_time_reports_and_ends() {
         stage.delete(Kind::State, NODE);
     }
 
-    // What cannot even be read changes nothing on this host, and is told.
+    // A malformed policy changes nothing on this host, and is reported.
     stage.create(
         Kind::State,
         &json!({

@@ -51,7 +51,7 @@ fn label(value: &Value) -> Value {
 
 // nmstate#1, nmstate#14
 #[test]
-fn a_handler_that_starts_reports_its_node() {
+fn starting_handler_reports_its_node() {
     let stage = Stage::start();
     let node = stage.node(NODE, &[]);
     let mut state = host::two_nics();
@@ -109,7 +109,7 @@ fn a_handler_that_starts_reports_its_node() {
 
 // nmstate#2
 #[test]
-fn a_host_that_cannot_be_read_is_not_reported_until_it_can() {
+fn unreadable_host_is_reported_once_it_is_readable() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
@@ -126,7 +126,7 @@ fn a_host_that_cannot_be_read_is_not_reported_until_it_can() {
 
 // nmstate#112
 #[test]
-fn host_is_reported_at_once_when_network_manager_is_back() {
+fn host_is_reported_when_network_manager_returns() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
@@ -145,7 +145,7 @@ fn host_is_reported_at_once_when_network_manager_is_back() {
 
 // nmstate#3
 #[test]
-fn a_host_that_does_not_change_leads_to_no_request() {
+fn unchanged_host_causes_no_request() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
@@ -182,7 +182,7 @@ fn a_host_that_does_not_change_leads_to_no_request() {
 
 // nmstate#4
 #[test]
-fn a_change_of_the_host_is_reported_by_one_write() {
+fn changed_host_is_reported_with_one_write() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
@@ -199,7 +199,7 @@ fn a_change_of_the_host_is_reported_by_one_write() {
 }
 
 #[test]
-fn another_version_on_the_host_is_written_though_nothing_else_changed() {
+fn changed_version_is_reported() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
@@ -216,7 +216,7 @@ fn another_version_on_the_host_is_written_though_nothing_else_changed() {
 
 // nmstate#6
 #[test]
-fn a_new_value_of_the_label_leads_to_a_reading() {
+fn new_label_value_causes_a_read() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     stage.node(OTHER, &[]);
@@ -245,17 +245,17 @@ fn a_new_value_of_the_label_leads_to_a_reading() {
     read("a label that is new", before + 1);
     change(json!({ "metadata": { "labels": { "other": "1" } } }));
     change(label(&json!(null)));
-    // What the other handler is asked for after that is done: this one has had time to do too much.
+    // A later request to the other handler is done: this one has had time to do too much.
     other.change_quietly(|state| state["interfaces"][1]["mtu"] = json!(3000));
     let ask = label(&json!("1700000000000000001"));
     stage.patch(Kind::State, OTHER, &ask).accepted();
     reported_of(&stage, OTHER, "the other host", mtu("eth1", 3000));
-    assert_eq!(host.reports(), before + 1, "removing the label asks for nothing");
+    assert_eq!(host.reports(), before + 1, "removing the label requests nothing");
     change(label(&json!("1700000000000000002")));
     read("a label that is back", before + 2);
     change(label(&json!("1700000000000000003")));
     read("a label that changes", before + 3);
-    // The change itself is reported so: nobody else told of it.
+    // The change itself is reported so: no event reported it.
     host.change_quietly(|state| state["interfaces"][1]["mtu"] = json!(4000));
     change(label(&json!("1700000000000000004")));
     let state = reported(&stage, "what changed quietly", mtu("eth1", 4000));
@@ -268,7 +268,7 @@ fn a_new_value_of_the_label_leads_to_a_reading() {
 
 // nmstate#7
 #[test]
-fn a_deleted_report_is_made_again() {
+fn deleted_report_is_created_again() {
     let stage = Stage::start();
     let node = stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());
@@ -285,7 +285,7 @@ fn a_deleted_report_is_made_again() {
 
 // nmstate#8
 #[test]
-fn without_its_node_nothing_is_made() {
+fn missing_node_gets_no_report() {
     let stage = Stage::start();
     let host = Host::new(host::two_nics());
     let mark = stage.mark();
@@ -294,7 +294,7 @@ fn without_its_node_nothing_is_made() {
         ..settings()
     };
     let _handler = stage.handler_with(NODE, &host, hurried);
-    // The handler has learnt that there is no such node when it has asked.
+    // After its lists, the handler knows that the node does not exist.
     wait::until("the watches", DEADLINE, || {
         let requests = stage.requests_since(mark);
         let asked = |what: &str| requests.iter().any(|request| request.uri.contains(what));
@@ -327,7 +327,7 @@ fn without_its_node_nothing_is_made() {
 }
 
 #[test]
-fn what_others_wrote_into_the_object_stays() {
+fn fields_of_other_writers_stay() {
     let stage = Stage::start();
     let node = stage.node(NODE, &[]);
     let spec = json!({ "managed": false, "desiredState": { "interfaces": [], "later": { "a": [1] } } });
@@ -361,7 +361,7 @@ fn what_others_wrote_into_the_object_stays() {
 }
 
 #[test]
-fn a_report_that_is_too_large_is_pruned_and_says_so() {
+fn large_report_is_pruned_with_a_condition() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let vlan = |id: u32| {
@@ -401,7 +401,7 @@ fn a_report_that_is_too_large_is_pruned_and_says_so() {
 }
 
 #[test]
-fn the_filter_of_older_releases_is_honoured() {
+fn filter_of_older_releases_hides_interfaces() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     stage.create(

@@ -1,4 +1,4 @@
-//! Rights of the accounts that the operator deploys: asked of the API server, under the roles as they are deployed.
+//! Rights of the accounts that the operator deploys, checked by the API server with the deployed roles.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use stage::until;
 
 use crate::admission::send_as;
 use crate::fixture::{self, CERT_MANAGER, Kind, METRICS, NAMESPACE, Stage, WEBHOOK, granted};
-use crate::operator::{self, installed, operator, settings, wish};
+use crate::operator::{self, installed, nmstate, operator, settings};
 
 /// Rights that an account has, and rights that it must not have: see [`may`].
 struct Rights {
@@ -92,7 +92,7 @@ const PROGRAMS: [Rights; 4] = [
             "update nodenetworkstates.nmstate.io/status",
             "list secrets",
             "list nodes",
-            // Where nobody is asked for a right, as off OpenShift.
+            // Without a check of rights, as outside OpenShift.
             "create tokenreviews.authentication.k8s.io",
         ],
     },
@@ -177,7 +177,7 @@ fn older() -> Vec<(Kind, Value)> {
 
 // nmstate#95, nmstate#96
 #[test]
-fn each_program_may_do_what_it_does_also_where_one_account_could_do_everything() {
+fn each_program_works_with_its_own_rights() {
     let stage = installed();
     let begin = stage.mark();
     for (kind, object) in older() {
@@ -185,8 +185,10 @@ fn each_program_may_do_what_it_does_also_where_one_account_could_do_everything()
     }
     wait_until_allowed(&stage, fixture::ACCOUNT, "list secrets");
     let _running = operator(&stage, settings());
-    let wish = wish("nmstate", &json!({}));
-    stage.send(Method::POST, operator::WISHES, Some(&wish)).accepted();
+    let nmstate = nmstate("nmstate", &json!({}));
+    stage
+        .send(Method::POST, operator::NMSTATES, Some(&nmstate))
+        .accepted();
     for rights in &PROGRAMS {
         check(&stage, rights);
     }
@@ -214,7 +216,7 @@ fn check(stage: &Stage, rights: &Rights) {
 
 // nmstate#95, the operator's
 #[test]
-fn the_operator_grants_nothing_that_it_does_not_hold() {
+fn operator_holds_every_right_that_it_grants() {
     const REFUSED: &str = "attempting to grant RBAC permissions not currently held";
     let stage = installed();
     let kinds = (Kind::ClusterRole, Kind::ClusterRoleBinding);

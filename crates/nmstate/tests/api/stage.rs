@@ -6,7 +6,7 @@ use crate::fixture::{Kind, NAMESPACE, Stage};
 use crate::host::{self, Host};
 
 #[test]
-fn a_stage_begins_without_what_other_tests_left_and_counts_what_handlers_ask() {
+fn stage_starts_clean_and_counts_requests() {
     for _ in 0..2 {
         let stage = Stage::start();
         let mark = stage.mark();
@@ -19,7 +19,7 @@ fn a_stage_begins_without_what_other_tests_left_and_counts_what_handlers_ask() {
         stage.create(Kind::Policy, &policy);
         let pods = stage.list(Kind::Pod);
         assert_eq!(pods[0]["metadata"]["namespace"], NAMESPACE);
-        assert!(stage.requests_since(mark).is_empty(), "nobody asked");
+        assert!(stage.requests_since(mark).is_empty(), "no requests");
         let task = stage.task(|client, _| async move {
             let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(client);
             nodes
@@ -37,7 +37,7 @@ fn a_stage_begins_without_what_other_tests_left_and_counts_what_handlers_ask() {
 }
 
 #[tokio::test]
-async fn a_simulated_host_applies_commits_and_rolls_back() {
+async fn simulated_host_applies_commits_and_rolls_back() {
     let host = Host::new(host::two_nics());
     let engine = host.engine();
     let desired =

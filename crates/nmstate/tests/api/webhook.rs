@@ -23,10 +23,10 @@ use weft_nmstate::webhook::{self, Settings};
 use crate::fixture::{DEADLINE, Kind, Stage, Task, WEBHOOK, status_of};
 
 const STAMP: &str = "nmstate.io/webhook-mutating-timestamp";
-/// What is created to find out whether the webhooks are asked yet.
+/// An object that shows whether the webhooks are called yet.
 const PROBE: &str = "probe";
 
-/// Webhooks that the API server asks.
+/// Webhooks that the API server calls.
 struct Webhooks {
     address: SocketAddr,
     authority: String,
@@ -35,7 +35,7 @@ struct Webhooks {
 }
 
 impl Webhooks {
-    /// Webhooks that nobody asks yet.
+    /// Webhooks without a registration.
     fn start(stage: &Stage) -> Self {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]);
@@ -64,8 +64,8 @@ impl Webhooks {
         }
     }
 
-    /// Webhooks under the established configuration (nmstate §7.1), but for who asks: it must be seen when they fail.
-    fn asked(stage: &Stage) -> Self {
+    /// Webhooks with the established configuration (nmstate §7.1), except that failures are not ignored.
+    fn called(stage: &Stage) -> Self {
         let webhooks = Self::start(stage);
         let both = json!([
             "nodenetworkconfigurationpolicies",
@@ -87,7 +87,7 @@ impl Webhooks {
             Kind::MutatingWebhooks,
             &configuration("MutatingWebhookConfiguration", &mutating),
         );
-        wait::until("the webhooks to be asked", DEADLINE, || {
+        wait::until("the webhooks to be called", DEADLINE, || {
             let answer = create(stage, "?dryRun=All", &policy(PROBE, json!({})));
             match stamp(&answer) {
                 Some(_) => Ok(()),
@@ -100,7 +100,7 @@ impl Webhooks {
 
     /// The same, and the validating ones of clusters that have no validating admission policies.
     fn strict(stage: &Stage) -> Self {
-        let webhooks = Self::asked(stage);
+        let webhooks = Self::called(stage);
         let resource = || json!(["nodenetworkconfigurationpolicies"]);
         let (create, update) = ("create-validate", "update-validate");
         let hook = |what: &str, operation: &str| {
@@ -112,7 +112,7 @@ impl Webhooks {
             Kind::ValidatingWebhooks,
             &configuration("ValidatingWebhookConfiguration", &validating),
         );
-        wait::until("the webhooks to be asked", DEADLINE, || {
+        wait::until("the webhooks to be called", DEADLINE, || {
             let wrong = policy(PROBE, json!({ "nodeSelector": { "zone": "-" } }));
             let answer = stage.send(
                 Method::POST,
@@ -146,7 +146,7 @@ impl Webhooks {
         })
     }
 
-    /// Asks as an API server does, but with any body.
+    /// Posts any body, like an API server.
     fn post(&self, path: &str, body: &[u8]) -> (u16, Value) {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -224,14 +224,14 @@ fn kinds(object: &Value) -> Vec<&str> {
 
 // nmstate#61
 #[test]
-fn each_admission_has_a_later_time() {
+fn admission_times_increase() {
     let stage = Stage::start();
-    let _webhooks = Webhooks::asked(&stage);
+    let _webhooks = Webhooks::called(&stage);
     let mut policy = create(&stage, "", &policy("p", bridge("up")));
     let mut last = stamp(&policy).expect("a time");
     for state in ["down", "absent", "up"] {
         policy["spec"] = bridge(state);
-        // Whoever writes the whole object brings an annotation of his own, or none.
+        // A write of the whole object has an annotation of its own, or none.
         policy["metadata"]["annotations"] = json!({ "mine": "1" });
         policy = replace(&stage, &policy).accepted();
         let now = stamp(&policy).expect("a time");
@@ -258,7 +258,7 @@ fn each_admission_has_a_later_time() {
         }
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    let _webhooks = Webhooks::asked(&stage);
+    let _webhooks = Webhooks::called(&stage);
     policy["metadata"]["annotations"] = Value::Null;
     let policy = replace(&stage, &policy).accepted();
     assert_eq!(stamp(&policy), Some(future + 1));
@@ -266,15 +266,15 @@ fn each_admission_has_a_later_time() {
 
 // nmstate#66
 #[test]
-fn conditions_begin_unknown_and_what_handlers_write_stays() {
+fn conditions_start_unknown_and_keep_later_writes() {
     let stage = Stage::start();
-    let webhooks = Webhooks::asked(&stage);
+    let webhooks = Webhooks::called(&stage);
     let available = json!([{ "type": "Available", "status": "True", "reason": "SuccessfullyConfigured" }]);
     let mut made = policy("p", bridge("up"));
     made["status"] = json!({ "conditions": available });
     let mut policy = create(&stage, "", &made);
     assert!(kinds(&policy).is_empty(), "{policy:#}");
-    // The API server takes no status there anyway, so the webhook is asked by itself too.
+    // The API server ignores a status there anyway, so the webhook is called directly too.
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": { "uid": "u", "operation": "CREATE", "object": made },
@@ -311,7 +311,7 @@ fn conditions_begin_unknown_and_what_handlers_write_stays() {
     policy["status"]["conditions"] = available.clone();
     let mut policy = replace_status(&stage, &policy);
     assert_eq!(policy["status"]["conditions"], available);
-    // A change of the wish leaves them alone: the API server takes no status from there.
+    // A change of the spec leaves them alone: the API server ignores the status in it.
     policy["spec"] = bridge("down");
     let policy = replace(&stage, &policy).accepted();
     assert_eq!(policy["status"]["conditions"], available);
@@ -331,7 +331,7 @@ fn conditions_begin_unknown_and_what_handlers_write_stays() {
 
 // nmstate#62, nmstate#65
 #[test]
-fn a_policy_is_not_changed_before_handlers_are_through_with_it() {
+fn policy_in_progress_cannot_change() {
     let stage = Stage::start();
     let _webhooks = Webhooks::strict(&stage);
     let mut policy = create(&stage, "", &policy("p", bridge("up")));
@@ -350,7 +350,7 @@ fn a_policy_is_not_changed_before_handlers_are_through_with_it() {
             json!({ "conditions": [{ "type": "Available", "status": "Unknown", "reason": reason }] });
         policy = replace_status(&stage, &policy);
         refused(&policy);
-        // What is no wish may change at any time.
+        // Fields outside the spec may change at any time.
         policy["metadata"]["labels"] = json!({ "reason": reason });
         policy = replace(&stage, &policy).accepted();
     }
@@ -385,7 +385,7 @@ fn a_policy_is_not_changed_before_handlers_are_through_with_it() {
 }
 
 #[test]
-fn whatever_is_in_a_policy_survives() {
+fn admission_keeps_unknown_fields() {
     let stage = Stage::start();
     let _webhooks = Webhooks::strict(&stage);
     let interfaces: Vec<_> = (0..4000)
@@ -433,7 +433,7 @@ fn whatever_is_in_a_policy_survives() {
 }
 
 #[test]
-fn a_trial_and_other_versions_and_generated_names_are_admitted_as_everything_is() {
+fn dry_runs_versions_and_generated_names_are_admitted() {
     let stage = Stage::start();
     let _webhooks = Webhooks::strict(&stage);
     let trial = create(&stage, "?dryRun=All", &policy("trial", bridge("up")));
@@ -462,7 +462,7 @@ fn a_trial_and_other_versions_and_generated_names_are_admitted_as_everything_is(
 }
 
 #[test]
-fn what_is_no_review_is_answered_nevertheless() {
+fn malformed_review_gets_an_answer() {
     let stage = Stage::start();
     let webhooks = Webhooks::start(&stage);
     let paths = [

@@ -60,7 +60,7 @@ impl Beyond {
         }
     }
 
-    /// Gives whoever asks on the wire an address, the gateway and a name server; files are in `directory`.
+    /// Leases an address, the gateway and a name server to every client on the wire; files are in `directory`.
     pub(crate) fn lease(&self, directory: &Path) -> Lease {
         let config = directory.join("udhcpd.conf");
         let leases = directory.join("leases");
@@ -98,7 +98,7 @@ fn answer(names: &UdpSocket) {
     let mut packet = [0; 512];
     while let Ok((length, from)) = names.recv_from(&mut packet) {
         let mut answer = packet[..length].to_vec();
-        // An answer, to one question, with one record: it is not looked at.
+        // An answer to one question with one record, whose content does not matter.
         answer[2..8].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1]);
         let _ = names.send_to(&answer, from);
     }
@@ -107,8 +107,8 @@ fn answer(names: &UdpSocket) {
 /// Changes the host as the handler does, with probes that soon give up.
 pub(crate) fn apply(engine: &Engine, backend: Backend, desired: &Value) -> Result<String, Failure> {
     let settings = Settings {
-        selection: Duration::from_secs(10),
-        patience: Duration::from_secs(15),
+        selection_timeout: Duration::from_secs(10),
+        timeout: Duration::from_secs(15),
         pause: Duration::from_millis(500),
         backend,
         ..Settings::default()

@@ -44,7 +44,7 @@ fn takeover() -> (Value, Value) {
 
 // nmstate#53, nmstate#54
 #[test]
-fn the_default_nic_goes_under_a_bridge_and_stays_there() {
+fn default_nic_moves_under_a_bridge_and_stays() {
     let host = Host::enter();
     let engine = host.engine();
     let (capture, desired) = takeover();
@@ -91,7 +91,7 @@ fn wrong(expression: &str) -> String {
 
 // nmstate#56
 #[test]
-fn an_expression_that_finds_nothing_is_an_error() {
+fn expression_without_result_is_an_error() {
     let text = wrong("interfaces.name==\"nosuch\"");
     assert!(
         text.starts_with("PolicyError: interface with 'name=nosuch' not found\n| "),
@@ -120,7 +120,7 @@ fn an_expression_that_finds_nothing_is_an_error() {
 #[case::unknown_section("links.name==\"eth1\"", "Unsupported capture keyword 'links'", 0)]
 #[case::missing_capture("interfaces.name==capture.y.interfaces.0.name", "Capture y not found", 17)]
 #[case::unquoted_network("routes.running.destination==0.0.0.0/0", "Failed to find leaf 0 data, ", 28)]
-fn a_wrong_expression_is_shown_with_its_place(
+fn malformed_expression_is_shown_with_its_position(
     #[case] expression: &str,
     #[case] message: &str,
     #[case] place: usize,
@@ -134,7 +134,7 @@ fn a_wrong_expression_is_shown_with_its_place(
 
 // nmstate#58
 #[test]
-fn references_keep_the_type_of_what_they_stand_for() {
+fn references_keep_the_type_of_their_values() {
     let host = Host::enter();
     let engine = host.engine();
     let capture = json!({ "nic": "interfaces.name==\"eth1\"" });
@@ -172,7 +172,7 @@ fn references_keep_the_type_of_what_they_stand_for() {
 
 // nmstate#59
 #[test]
-fn a_quoted_network_is_found() {
+fn quoted_network_is_found() {
     let host = Host::enter();
     let capture = json!({ "gw": "routes.running.destination==\"0.0.0.0/0\"" });
     let desired = json!({"routes": {"config": "{{ capture.gw.routes.running }}"}});
@@ -185,7 +185,7 @@ fn a_quoted_network_is_found() {
 
 // nmstate#60
 #[test]
-fn captures_may_stand_in_any_order() {
+fn captures_can_have_any_order() {
     let host = Host::enter();
     let engine = host.engine();
     let desired = json!({ "interfaces": "{{ capture.a0.interfaces }}" });
@@ -226,7 +226,7 @@ fn captures_may_stand_in_any_order() {
 
 // nmstate#53
 #[test]
-fn what_is_no_document_is_refused_with_the_place_of_the_mistake() {
+fn malformed_document_is_refused_with_the_path() {
     let host = Host::enter();
     let engine = host.engine();
     let error = rendered(&engine, json!({}), json!("- interfaces"), Map::new()).unwrap_err();

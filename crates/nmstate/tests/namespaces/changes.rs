@@ -1,4 +1,4 @@
-//! Changes of a host are told, whoever makes them.
+//! Changes of a host cause events, whichever program makes them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ fn ip(arguments: &str) {
     assert!(run.status.success(), "ip {arguments}: {run:?}");
 }
 
-/// Waits until nothing is told any more: the kernel tells while it does what it is asked for.
+/// Waits until there are no further events: the kernel sends them while it works.
 async fn quiet(kernel: &mut Kernel) {
     while tokio::time::timeout(Duration::from_millis(200), kernel.changed())
         .await
@@ -45,7 +45,7 @@ async fn quiet(kernel: &mut Kernel) {
 
 // nmstate#4
 #[test]
-fn the_kernel_tells_of_links_addresses_and_routes_and_not_of_neighbours() {
+fn kernel_events_cover_links_addresses_and_routes_only() {
     alone(|| {
         wait(async {
             let mut kernel = Kernel::open().unwrap();
@@ -68,7 +68,7 @@ fn the_kernel_tells_of_links_addresses_and_routes_and_not_of_neighbours() {
                 ip(arguments);
                 tokio::time::timeout(DEADLINE, kernel.changed())
                     .await
-                    .unwrap_or_else(|_| panic!("ip {arguments} was not told"))
+                    .unwrap_or_else(|_| panic!("ip {arguments} caused no event"))
                     .unwrap();
             }
             ip("link add br2 type bridge");
@@ -77,26 +77,26 @@ fn the_kernel_tells_of_links_addresses_and_routes_and_not_of_neighbours() {
             ip("neighbour add 192.0.2.7 lladdr 02:00:00:00:00:07 dev br2");
             assert!(
                 kernel.changed().now_or_never().is_none(),
-                "neighbours are no news"
+                "neighbours are no event"
             );
         });
     });
 }
 
-/// Waits for what is told within the time that anything may take.
-async fn told(changed: &Notify, what: &str, host: &Host) {
-    let told = tokio::time::timeout(DEADLINE, changed.notified()).await;
-    told.unwrap_or_else(|_| panic!("{what} was not told\n{}", host.log()));
+/// Waits for an event until the deadline.
+async fn wait_for_event(changed: &Notify, what: &str, host: &Host) {
+    let notified = tokio::time::timeout(DEADLINE, changed.notified()).await;
+    notified.unwrap_or_else(|_| panic!("{what} caused no event\n{}", host.log()));
 }
 
-/// Waits until nothing was told for so long.
+/// Waits until there was no event for this long.
 async fn quiet_for(changed: &Notify, pause: Duration) {
     while tokio::time::timeout(pause, changed.notified()).await.is_ok() {}
 }
 
 // nmstate#112
 #[test]
-fn network_manager_reports_its_start_and_changes_that_the_kernel_does_not_know() {
+fn bus_events_cover_starts_and_changes_of_network_manager() {
     let mut host = Host::enter();
     wait(async {
         let mut bus = Bus::open(None).await.unwrap();
@@ -105,7 +105,7 @@ fn network_manager_reports_its_start_and_changes_that_the_kernel_does_not_know()
             .unwrap();
         tokio::time::timeout(DEADLINE, bus.changed())
             .await
-            .unwrap_or_else(|_| panic!("the profile was not told\n{}", host.log()))
+            .unwrap_or_else(|_| panic!("the profile caused no event\n{}", host.log()))
             .unwrap();
     });
     wait(async {
@@ -116,20 +116,20 @@ fn network_manager_reports_its_start_and_changes_that_the_kernel_does_not_know()
             starts,
             Backend::NetworkManager,
         ));
-        told(&changed, "the beginning", &host).await;
+        wait_for_event(&changed, "the beginning", &host).await;
         // The bus goes away and comes back: it is listened to again.
         host.kill().unwrap();
-        told(&changed, "the end of the bus", &host).await;
+        wait_for_event(&changed, "the end of the bus", &host).await;
         started.mark_unchanged();
         host.start_again().unwrap();
         let start = tokio::time::timeout(DEADLINE, started.changed()).await;
         start
             .unwrap_or_else(|_| panic!("the start was not reported\n{}", host.log()))
             .unwrap();
-        // Attempts to listen tell as well, ever less often: what is told each time is told by the signals.
-        let mut told = 0;
+        // Attempts to listen notify as well, ever less often; only signals notify each time.
+        let mut events = 0;
         let began = Instant::now();
-        while told < 3 {
+        while events < 3 {
             assert!(
                 began.elapsed() < DEADLINE,
                 "it is not listened to again\n{}",
@@ -140,7 +140,7 @@ fn network_manager_reports_its_start_and_changes_that_the_kernel_does_not_know()
             host.script(&format!("nmcli connection modify later ipv4.dns {server}"))
                 .unwrap();
             let again = tokio::time::timeout(Duration::from_millis(500), changed.notified()).await;
-            told = if again.is_ok() { told + 1 } else { 0 };
+            events = if again.is_ok() { events + 1 } else { 0 };
         }
         assert!(!following.is_finished(), "it listens for ever");
         following.abort();
@@ -149,7 +149,7 @@ fn network_manager_reports_its_start_and_changes_that_the_kernel_does_not_know()
 
 /// What the library reports is what is published, byte for byte, whenever the host is the same.
 #[test]
-fn the_report_of_a_host_that_is_the_same_is_the_same() {
+fn report_of_an_unchanged_host_is_stable() {
     let host = Host::enter();
     let engine = host.engine();
     let text = || -> String {

@@ -17,7 +17,7 @@ fn bridge() -> Value {
 }
 
 #[test]
-fn a_bridge_that_is_committed_is_a_profile_of_network_manager() {
+fn committed_bridge_is_a_profile_of_network_manager() {
     let host = Host::enter();
     let engine = host.engine();
     let report = wait(async {
@@ -43,13 +43,13 @@ fn a_bridge_that_is_committed_is_a_profile_of_network_manager() {
 }
 
 #[test]
-fn what_is_not_committed_is_undone() {
+fn uncommitted_change_is_rolled_back() {
     let host = Host::enter();
     let engine = host.engine();
     let before = wait(engine.report()).unwrap();
     wait(engine.apply(bridge())).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
     assert!(host.script("ip link show br1").is_ok());
-    // Whoever comes after one that was killed undoes it as well: the checkpoint is the host's.
+    // The next handler after a kill rolls it back as well: the checkpoint belongs to the host.
     drop(engine);
     let successor = host.engine();
     wait(successor.rollback()).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
@@ -113,7 +113,7 @@ fn takeover() -> Template {
 }
 
 #[test]
-fn what_the_default_nic_has_moves_under_a_bridge_and_is_there_after_a_restart_of_the_host() {
+fn default_nic_under_a_bridge_survives_a_reboot() {
     let mut host = Host::managing(&["eth1", "br1"]);
     host.script(
         "nmcli connection add type ethernet ifname eth1 con-name eth1 ipv4.method manual \

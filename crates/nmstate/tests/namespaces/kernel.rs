@@ -134,7 +134,7 @@ fn has_taken_over(report: &Value) {
 }
 
 #[test]
-fn what_is_committed_stays_and_has_no_way_back() {
+fn committed_change_stays_without_an_undo_record() {
     let host = Host::enter();
     let engine = host.engine();
     wait(engine.apply(takeover())).unwrap();
@@ -150,7 +150,7 @@ fn what_is_committed_stays_and_has_no_way_back() {
 }
 
 #[test]
-fn what_is_rolled_back_is_as_before() {
+fn rolled_back_host_is_as_before() {
     let host = Host::enter();
     let engine = host.engine();
     let before = report(&engine);
@@ -161,7 +161,7 @@ fn what_is_rolled_back_is_as_before() {
     assert!(!host.uncommitted().exists());
 }
 
-/// Waits until the engine reports the host as it was before. The kernel tells up to a second late that a link has a carrier.
+/// Waits until the engine reports the host as it was before. The kernel reports a carrier up to a second late.
 fn is_as_before(before: &Value, engine: &Engine) {
     stage::until("the report of before", || {
         let after = report(engine);
@@ -173,7 +173,7 @@ fn is_as_before(before: &Value, engine: &Engine) {
 }
 
 #[test]
-fn what_was_removed_is_made_anew() {
+fn removed_interfaces_are_recreated() {
     let host = Host::enter();
     let engine = host.engine();
     host.pair("veth1", "veth2");
@@ -190,7 +190,7 @@ fn what_was_removed_is_made_anew() {
             keys.map(|key| interface.get(key).cloned())
         })
     };
-    // The kernel tells up to a second late that a link has a carrier.
+    // The kernel reports a carrier up to a second late.
     let before = stage::until("the bridge with a carrier", || {
         let report = report(&engine);
         let bridge = interface(&report, "br1").unwrap();
@@ -218,7 +218,7 @@ fn what_was_removed_is_made_anew() {
 }
 
 #[test]
-fn a_change_that_fails_halfway_is_undone() {
+fn partially_failed_change_is_rolled_back() {
     let host = Host::enter();
     let engine = host.engine();
     let before = report(&engine);
@@ -232,7 +232,7 @@ fn a_change_that_fails_halfway_is_undone() {
 }
 
 #[test]
-fn what_has_no_way_back_is_refused() {
+fn change_that_cannot_be_restored_is_refused() {
     let host = Host::enter();
     let engine = host.engine();
     let before = report(&engine);
@@ -264,17 +264,17 @@ fn killed_once_there_is(file: &str) {
 }
 
 #[test]
-fn a_successor_undoes_what_was_applied_and_not_committed() {
+fn next_start_rolls_back_an_uncommitted_change() {
     killed_once_there_is(victim::APPLIED);
 }
 
 #[test]
-fn a_successor_undoes_what_was_applied_in_part() {
+fn next_start_rolls_back_a_partial_change() {
     killed_once_there_is("uncommitted");
 }
 
 #[test]
-fn what_could_not_be_undone_is_undone_later() {
+fn failed_rollback_is_retried() {
     let host = Host::enter();
     let engine = host.engine();
     let before = fs::read_to_string("/etc/resolv.conf").unwrap();
@@ -285,7 +285,7 @@ fn what_could_not_be_undone_is_undone_later() {
     assert!(error.text.contains("/etc/resolv.conf: "), "{error}");
     assert!(host.uncommitted().exists());
     remount(MountFlags::BIND);
-    // Nobody asks for it.
+    // No request causes it.
     cluster::wait::until("another attempt", victim::DEADLINE, || {
         let left = fs::read_to_string(host.uncommitted());
         left.map_or(Ok(()), |left| Err(format!("to be undone: {left}")))
@@ -295,24 +295,24 @@ fn what_could_not_be_undone_is_undone_later() {
 }
 
 #[test]
-fn who_ends_undoes_what_is_not_committed() {
+fn close_rolls_back_an_uncommitted_change() {
     let host = Host::enter();
     let engine = host.engine();
     let before = report(&engine);
     wait(engine.apply(takeover())).unwrap();
-    wait(engine.leave()).unwrap();
+    wait(engine.close()).unwrap();
     assert!(!host.uncommitted().exists());
     let error = wait(engine.apply(takeover())).unwrap_err();
     assert_eq!(error.text, "the engine's thread has ended");
     let successor = host.engine();
     is_as_before(&before, &successor);
     apply(&successor, Backend::Kernel, &takeover()).unwrap();
-    wait(successor.leave()).unwrap();
+    wait(successor.close()).unwrap();
     has_taken_over(&report(&host.engine()));
 }
 
 #[test]
-fn a_way_back_from_before_the_machine_was_started_is_none() {
+fn undo_record_of_an_earlier_boot_is_ignored() {
     let host = Host::enter();
     let engine = host.engine();
     wait(engine.apply(takeover())).unwrap();
@@ -326,7 +326,7 @@ fn a_way_back_from_before_the_machine_was_started_is_none() {
 }
 
 #[test]
-fn what_others_change_meanwhile_stays() {
+fn changes_of_others_stay() {
     let host = Host::enter();
     let engine = host.engine();
     wait(engine.apply(takeover())).unwrap();
@@ -353,7 +353,7 @@ fn what_others_change_meanwhile_stays() {
 }
 
 #[test]
-fn only_links_that_lose_a_route_are_touched_by_routes_without_a_link() {
+fn routes_without_interface_affect_links_that_lose_a_route() {
     let host = Host::enter();
     host.pair("pod1", "pod2");
     host.pair("pod3", "pod4");
@@ -394,7 +394,7 @@ fn only_links_that_lose_a_route_are_touched_by_routes_without_a_link() {
 }
 
 #[test]
-fn a_port_that_goes_meanwhile_is_not_missed() {
+fn unnamed_port_that_disappears_is_no_failure() {
     let host = Host::enter();
     host.pair("pod1", "pod2");
     host.pair("veth1", "veth2");
@@ -425,7 +425,7 @@ fn a_port_that_goes_meanwhile_is_not_missed() {
 }
 
 #[test]
-fn name_servers_are_restored() {
+fn rollback_restores_name_servers() {
     let host = Host::enter();
     let engine = host.engine();
     let before = fs::read_to_string("/etc/resolv.conf").unwrap();
@@ -443,7 +443,7 @@ fn name_servers_are_restored() {
 
 // nmstate#51
 #[test]
-fn a_host_that_stays_in_touch_keeps_the_change() {
+fn change_with_passing_probes_is_committed() {
     let host = Host::enter();
     let engine = host.engine();
     let before = report(&engine);
@@ -459,7 +459,7 @@ fn a_host_that_stays_in_touch_keeps_the_change() {
 
 // nmstate#47
 #[test]
-fn a_host_that_loses_its_gateway_or_its_names_gets_them_back() {
+fn lost_gateway_or_name_servers_are_rolled_back() {
     let host = Host::enter();
     let engine = host.engine();
     let before = report(&engine);
@@ -491,7 +491,7 @@ fn a_host_that_loses_its_gateway_or_its_names_gets_them_back() {
 
 // nmstate#46
 #[test]
-fn a_gateway_in_another_table_is_nobodys_business() {
+fn gateway_of_another_table_is_not_probed() {
     let host = Host::enter();
     let engine = host.engine();
     let desired = json!({"routes": {"config": [
@@ -503,7 +503,7 @@ fn a_gateway_in_another_table_is_nobodys_business() {
 }
 
 #[test]
-fn what_was_applied_differs_from_the_host_only_when_somebody_changed_it() {
+fn diff_is_empty_until_the_host_changes() {
     let host = Host::enter();
     let engine = host.engine();
     let tried = || wait(outcome(&engine, &takeover())).unwrap();

@@ -31,7 +31,7 @@ fn part<'a>(neighbour: &'a Value, kind: &Value) -> Option<&'a Value> {
 
 // nmstate#55
 #[test]
-fn who_is_at_the_other_end_is_reported_once_lldp_is_on() {
+fn neighbour_is_reported_once_lldp_is_enabled() {
     let host = Host::enter();
     let beyond = Beyond::new();
     let there = beyond.path();

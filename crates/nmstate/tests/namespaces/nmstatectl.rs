@@ -50,7 +50,7 @@ fn is_there(link: &str) -> bool {
 }
 
 #[test]
-fn the_probe_of_a_handler_without_network_manager_reads_the_kernel() {
+fn handler_probe_without_network_manager_reads_the_kernel() {
     let _host = kernel::Host::enter();
     let tool = Tool::new();
     let output = Command::new(tool.0.path().join("nmstatectl"))
@@ -63,7 +63,7 @@ fn the_probe_of_a_handler_without_network_manager_reads_the_kernel() {
 }
 
 #[test]
-fn it_shows_applies_commits_and_rolls_back() {
+fn nmstatectl_shows_applies_commits_and_rolls_back() {
     let host = Host::enter();
     let tool = Tool::new();
     let all: Value = serde_yaml::from_str(&tool.prints(&host, &["show", "-vv"])).unwrap();

@@ -141,7 +141,7 @@ fn servers(report: &Value) -> &Value {
 }
 
 #[test]
-fn it_is_known_where_each_recipe_is_applied() {
+fn each_recipe_has_a_test() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/nmstate");
     let files: BTreeSet<String> = std::fs::read_dir(directory)
         .unwrap()
@@ -161,7 +161,7 @@ fn it_is_known_where_each_recipe_is_applied() {
 }
 
 #[test]
-fn recipes_of_addresses_and_name_servers_hold_on_a_node() {
+fn recipes_of_addresses_and_name_servers_are_applied() {
     let node = Node::enter();
     node.follow("ethernet-dhcp");
     node.wait_for("address", is_leased);
@@ -178,7 +178,7 @@ fn recipes_of_addresses_and_name_servers_hold_on_a_node() {
         servers(report) == &json!(["192.0.2.1"])
     });
 
-    // The network of an address that stays tells no name server, and a node without one is rolled back.
+    // A static network provides no name server, and a node without one is rolled back.
     node.apply(&json!({"dns-resolver": {"config": {"server": [GATEWAY]}}}));
     node.follow("static-ip");
     let address = |ip: &str| json!([{"ip": ip, "prefix-length": 24}]);
@@ -198,7 +198,7 @@ fn recipes_of_addresses_and_name_servers_hold_on_a_node() {
 }
 
 #[test]
-fn recipes_that_undo_a_bridge_hold_on_a_node() {
+fn recipes_that_remove_a_bridge_are_applied() {
     let node = Node::enter();
     node.bridge();
     node.follow("linux-bridge-without-port");
@@ -228,7 +228,7 @@ fn recipes_that_undo_a_bridge_hold_on_a_node() {
 }
 
 #[test]
-fn recipes_for_what_a_node_does_not_have_say_so_and_change_nothing() {
+fn recipes_for_missing_features_fail_without_a_change() {
     let node = Node::enter();
     let up = json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up"}]});
     node.apply(&up);

@@ -13,7 +13,7 @@ use crate::host::{Host, interface, wait};
 use crate::kernel::takeover;
 use crate::victim;
 
-/// How often something is looked at that is waited for.
+/// Poll interval.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A host whose wire leads to a gateway and name server, which gives it its address too.
@@ -26,7 +26,7 @@ struct Connected {
 }
 
 impl Connected {
-    /// One that has its address by DHCP, as NetworkManager was told.
+    /// A host whose address comes from DHCP, as configured in NetworkManager.
     fn enter() -> Self {
         let host = Host::enter();
         let beyond = Beyond::new();
@@ -129,7 +129,7 @@ fn is_connected(report: &Value) -> bool {
 
 // nmstate#45
 #[test]
-fn a_wrong_default_gateway_is_rolled_back_to_what_dhcp_gave() {
+fn wrong_default_gateway_is_rolled_back_to_the_leased_one() {
     let host = Connected::enter();
     let cause = host.refused(&json!({
         "interfaces": [{"name": "eth1", "type": "ethernet", "state": "up",
@@ -147,7 +147,7 @@ fn a_wrong_default_gateway_is_rolled_back_to_what_dhcp_gave() {
 
 // nmstate#46
 #[test]
-fn a_gateway_in_another_table_stays() {
+fn gateway_of_another_table_is_kept() {
     let host = Connected::enter();
     host.host
         .script("ip link add eth2 type veth peer name wire2; ip link set wire2 up; ip link set eth2 up")
@@ -176,7 +176,7 @@ fn a_gateway_in_another_table_stays() {
 
 // nmstate#47
 #[test]
-fn name_servers_that_are_broken_or_removed_are_rolled_back() {
+fn broken_or_removed_name_servers_are_rolled_back() {
     let host = Connected::enter();
     let of_interface = |servers: Value, auto: bool| {
         json!({
@@ -199,9 +199,9 @@ fn name_servers_that_are_broken_or_removed_are_rolled_back() {
 
 // nmstate#44
 #[test]
-fn a_checkpoint_of_somebody_else_is_rolled_back_before_a_change() {
+fn foreign_checkpoint_is_rolled_back_before_a_change() {
     let host = Connected::enter();
-    // Somebody with the same library, who neither commits nor rolls back.
+    // Another client of the library neither commits nor rolls back.
     let other = host.host.engine();
     let bridge = json!({"interfaces": [{"name": "br7", "type": "linux-bridge", "state": "up"}]});
     wait(other.apply(bridge)).unwrap();
@@ -224,17 +224,17 @@ fn is_taken_over(report: &Value) -> bool {
 }
 
 #[test]
-fn what_nobody_commits_is_undone_by_network_manager_in_the_end() {
+fn uncommitted_change_ends_with_the_checkpoint_timeout() {
     let host = Connected::enter();
     wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
     assert!(is_taken_over(&host.report()));
-    // Nobody waits for eight minutes here: NetworkManager is told that they are nearly over.
+    // Instead of waiting for eight minutes, the test shortens the checkpoint's timeout.
     wait(checkpoints("CheckpointAdjustRollbackTimeout", |checkpoint| {
         (checkpoint, 1_u32)
     }))
     .unwrap();
     host.wait_for("roll back", is_connected);
-    // Whoever comes too late finds it done.
+    // A later rollback finds it done.
     wait(host.engine.rollback()).unwrap();
     host.is_as_before();
 }
@@ -277,7 +277,7 @@ fn refuse_commits() {
 
 // nmstate#50
 #[test]
-fn a_change_that_cannot_be_committed_is_rolled_back() {
+fn change_with_failed_commit_is_rolled_back() {
     let host = Connected::enter();
     wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
     assert!(is_taken_over(&host.report()));
@@ -294,7 +294,7 @@ fn a_change_that_cannot_be_committed_is_rolled_back() {
 }
 
 #[test]
-fn a_successor_undoes_what_a_killed_handler_applied() {
+fn next_handler_rolls_back_the_change_of_a_killed_one() {
     let host = Connected::enter();
     host.leave_uncommitted();
     assert!(is_taken_over(&host.report()));
@@ -303,7 +303,7 @@ fn a_successor_undoes_what_a_killed_handler_applied() {
 }
 
 #[test]
-fn a_network_manager_that_is_killed_loses_the_checkpoint_but_not_the_way_back() {
+fn killed_network_manager_loses_the_checkpoint_but_not_the_undo_record() {
     let mut host = Connected::enter();
     wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
     host.restart();
@@ -312,7 +312,7 @@ fn a_network_manager_that_is_killed_loses_the_checkpoint_but_not_the_way_back() 
 }
 
 #[test]
-fn a_handler_and_a_network_manager_that_are_both_killed_leave_a_way_back() {
+fn killed_handler_and_network_manager_leave_an_undo_record() {
     let mut host = Connected::enter();
     host.leave_uncommitted();
     host.restart();
@@ -321,7 +321,7 @@ fn a_handler_and_a_network_manager_that_are_both_killed_leave_a_way_back() {
 }
 
 #[test]
-fn a_network_manager_with_the_name_of_its_predecessor_on_another_bus_is_another_one() {
+fn network_manager_on_another_bus_is_another_owner() {
     let host = Connected::enter();
     host.leave_uncommitted();
     // As after a restart of the machine: no checkpoint, another bus, and names there are counted anew.
@@ -338,7 +338,7 @@ fn a_network_manager_with_the_name_of_its_predecessor_on_another_bus_is_another_
 }
 
 #[test]
-fn a_network_manager_that_is_killed_before_the_commit_keeps_the_change() {
+fn network_manager_killed_before_the_commit_keeps_the_change() {
     let mut host = Connected::enter();
     wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
     host.restart();
@@ -349,7 +349,7 @@ fn a_network_manager_that_is_killed_before_the_commit_keeps_the_change() {
 }
 
 #[test]
-fn what_was_applied_differs_from_the_host_only_when_somebody_changed_it() {
+fn diff_is_empty_until_the_host_changes() {
     let host = Connected::enter();
     let desired = json!({
         "interfaces": [

@@ -12,21 +12,17 @@ use crate::kernel::takeover;
 
 /// How long anything may take on a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
-/// Tells [`a_change_that_is_never_committed`] where to work, and that it is to work at all.
+/// Variable that enables [`change_that_is_never_committed`], with its directory.
 const DIRECTORY: &str = "WEFT_TEST_VICTIM";
 /// How it is to change the host.
 const BACKEND: &str = "WEFT_TEST_VICTIM_BACKEND";
 /// The file that is there once it has.
 pub(crate) const APPLIED: &str = "applied";
 
-/// Runs [`a_change_that_is_never_committed`] as another process on the host of the calling thread.
+/// Runs [`change_that_is_never_committed`] as another process on the host of the calling thread.
 pub(crate) fn start(state: &Path, backend: Backend) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "victim::a_change_that_is_never_committed",
-            "--nocapture",
-        ])
+        .args(["--exact", "victim::change_that_is_never_committed", "--nocapture"])
         .env(DIRECTORY, state)
         .env(BACKEND, format!("{backend:?}"))
         .stdout(Stdio::null())
@@ -48,7 +44,7 @@ pub(crate) fn kill_once_there_is(victim: &mut Child, file: &Path) {
 
 /// Nothing unless it is started as a victim.
 #[test]
-fn a_change_that_is_never_committed() {
+fn change_that_is_never_committed() {
     let Some(state) = std::env::var_os(DIRECTORY) else {
         return;
     };

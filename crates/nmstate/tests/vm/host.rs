@@ -19,8 +19,8 @@ const BUS: &str = "/run/dbus/system_bus_socket";
 const LOG: &str = "/run/network-manager.log";
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A host in network and mount namespaces of the virtual machine, with the library on a thread of it. The calling thread
-/// is there too.
+/// A host in network and mount namespaces of the virtual machine, with the library on a thread of it. The calling
+/// thread is there too.
 pub(crate) struct Host {
     engine: Engine,
     programs: Vec<Child>,

@@ -1,6 +1,6 @@
 //! The documented recipes that take more than a minimal kernel, as they stand: nothing is left to do for them once they
-//! are applied, and what they made can be removed. What an emulated processor needs time for is each change: recipes that
-//! do not touch each other are one.
+//! are applied, and what they made can be removed. What an emulated processor needs time for is each change: recipes
+//! that do not touch each other are one.
 
 use serde_json::{Value, json};
 use weft_nmstate::render::PolicySpec;
@@ -35,7 +35,7 @@ fn recipe(name: &str) -> PolicySpec {
 }
 
 #[test]
-fn bonds_vlans_and_vrfs() {
+fn recipes_of_bonds_vlans_and_vrfs_are_applied() {
     let Some(host) = Host::enter("bonds") else { return };
     let report = follow(&host, &[recipe("vlan"), recipe("vrf")]);
     let found = &interface(&report, "eth1.102")["vlan"];
@@ -84,7 +84,7 @@ fn bonds_vlans_and_vrfs() {
 
 // nmstate#53
 #[test]
-fn bridges_and_vlans_of_their_ports() {
+fn recipes_of_bridges_and_port_vlans_are_applied() {
     let Some(host) = Host::enter("VLAN filtering") else {
         return;
     };
@@ -139,7 +139,7 @@ fn bridges_and_vlans_of_their_ports() {
     }] }));
     let report = follow(&host, &[without, recipe("uplink-bridge")]);
     assert_eq!(filtering(), "0\n");
-    // Nobody gives addresses here: the MAC, by which the bridge would get that of the card, has to do. Ports with every
+    // There is no DHCP here: the MAC, by which the bridge would get that of the card, has to do. Ports with every
     // VLAN make all that follows slow, so this comes last.
     let bridge = interface(&report, "br-uplink");
     assert_eq!(bridge["mac-address"], interface(&before, "eth2")["mac-address"]);

@@ -1,4 +1,4 @@
-//! The wire form of a review, in both versions; what is used here of them is the same.
+//! The wire form of a review, in both versions: the used fields are the same.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,13 @@ const KIND: &str = "AdmissionReview";
 const V1: &str = "admission.k8s.io/v1";
 const V1BETA1: &str = "admission.k8s.io/v1beta1";
 
-/// Whom to answer, and how.
+/// Version and UID for the response.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct ReplyTo {
     version: Version,
     uid: String,
 }
 
-/// Version of a review.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Version {
     #[default]
@@ -46,20 +45,17 @@ impl Version {
     }
 }
 
-/// What is no review.
+/// A malformed review.
 #[derive(Debug, PartialEq)]
-pub(super) struct Unreadable {
-    /// Whom to answer nevertheless.
-    pub(super) asked: Asked,
-    /// What to answer.
+pub(super) struct Malformed {
+    pub(super) reply_to: ReplyTo,
     pub(super) denial: Denial,
 }
 
-impl From<Denial> for Unreadable {
-    /// Of a body that nothing is known of.
+impl From<Denial> for Malformed {
     fn from(denial: Denial) -> Self {
         Self {
-            asked: Asked::default(),
+            reply_to: ReplyTo::default(),
             denial,
         }
     }
@@ -96,30 +92,30 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads a review of a client, in one pass.
-pub(super) fn read(body: &[u8], client: IpAddr) -> Result<(Asked, Request), Unreadable> {
-    let review: Review = serde_json::from_slice(body).map_err(|error| Unreadable {
-        asked: salvage(body),
+/// Reads a client's review in one pass.
+pub(super) fn read(body: &[u8], client: IpAddr) -> Result<(ReplyTo, Request), Malformed> {
+    let review: Review = serde_json::from_slice(body).map_err(|error| Malformed {
+        reply_to: salvage(body),
         denial: Denial::of(400, error.to_string()),
     })?;
     let version = Version::of(&review.api_version).filter(|_| review.kind == KIND);
-    let asked = |request: Option<&WireRequest>| Asked {
+    let reply_to = |request: Option<&WireRequest>| ReplyTo {
         version: version.unwrap_or_default(),
         uid: request.map(|request| request.uid.clone()).unwrap_or_default(),
     };
     if version.is_none() {
-        return Err(Unreadable {
-            asked: asked(review.request.as_ref()),
+        return Err(Malformed {
+            reply_to: reply_to(review.request.as_ref()),
             denial: Denial::of(400, messages::not_a_review(&review.kind, &review.api_version)),
         });
     }
     let Some(request) = review.request else {
-        return Err(Unreadable {
-            asked: asked(None),
+        return Err(Malformed {
+            reply_to: reply_to(None),
             denial: Denial::of(400, messages::NO_REQUEST),
         });
     };
-    let asked = asked(Some(&request));
+    let reply_to = reply_to(Some(&request));
     let request = Request {
         client,
         uid: request.uid,
@@ -130,11 +126,11 @@ pub(super) fn read(body: &[u8], client: IpAddr) -> Result<(Asked, Request), Unre
         object: request.object,
         old_object: request.old_object,
     };
-    Ok((asked, request))
+    Ok((reply_to, request))
 }
 
-/// Whom to answer when something of a review is wrong: an answer without the UID is none to the API server.
-fn salvage(body: &[u8]) -> Asked {
+/// Version and UID of a malformed review: the API server ignores a response without the UID.
+fn salvage(body: &[u8]) -> ReplyTo {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Review {
@@ -147,7 +143,7 @@ fn salvage(body: &[u8]) -> Asked {
         uid: String,
     }
     let review: Review = serde_json::from_slice(body).unwrap_or_default();
-    Asked {
+    ReplyTo {
         version: Version::of(&review.api_version).unwrap_or_default(),
         uid: review.request.uid,
     }
@@ -185,13 +181,13 @@ struct Status<'a> {
     message: Option<&'a str>,
 }
 
-impl Asked {
-    /// UID of the request; empty where it could not be read.
+impl ReplyTo {
+    /// UID of the request; empty if it could not be read.
     pub(super) fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// The answer as JSON.
+    /// The response as JSON.
     pub(super) fn answer(&self, verdict: &Verdict) -> Result<Vec<u8>, serde_json::Error> {
         let status = match &verdict.denied {
             Some(denial) => Status {

@@ -33,14 +33,14 @@ fn review(version: &str) -> Value {
     })
 }
 
-/// Says what was asked by the path that it takes.
+/// Returns the request as a patch.
 async fn decide(request: Request) -> Verdict {
     let object = request.object.as_ref().map_or("none", |object| object.get());
     match request.name.as_str() {
-        "panics" => panic!("as it was told"),
+        "panics" => panic!("on purpose"),
         "panics-later" => {
             tokio::task::yield_now().await;
-            panic!("as it was told")
+            panic!("on purpose")
         }
         "denied" => Verdict {
             patch: vec![add("/a", 1)],
@@ -95,7 +95,7 @@ async fn post(content_type: Option<&str>, body: impl Into<Body>) -> (u16, Vec<u8
     (parts.status.as_u16(), body.to_vec())
 }
 
-/// What is answered to a review.
+/// The response to a review.
 async fn ask(body: impl Into<Body>) -> Value {
     let (status, body) = post(Some("application/json"), body).await;
     assert_eq!(status, 200);
@@ -118,7 +118,7 @@ fn refused(uid: &str, code: u16, message: &str) -> Value {
 
 // kubevirt-ipam#39
 #[tokio::test]
-async fn a_review_is_answered_in_its_version_with_its_uid() {
+async fn review_is_answered_in_its_version_with_its_uid() {
     for version in ["v1", "v1beta1"] {
         let expected = json!({
             "apiVersion": format!("admission.k8s.io/{version}"),
@@ -129,14 +129,14 @@ async fn a_review_is_answered_in_its_version_with_its_uid() {
     }
 }
 
-/// A body that says nothing of its length, and never ends.
+/// An endless body without a declared length.
 fn endless() -> Body {
     Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>())
 }
 
 // kubemacpool#92
 #[tokio::test(start_paused = true)]
-async fn slow_bodies_of_one_client_leave_room_for_another() {
+async fn slow_bodies_of_one_client_do_not_block_another() {
     let router = router("/mutate", decide);
     let send = |client: u8, body: Body| {
         let mut request = HttpRequest::post("/mutate").header(header::CONTENT_TYPE, "application/json");
@@ -150,8 +150,8 @@ async fn slow_bodies_of_one_client_leave_room_for_another() {
     for one in &mut slow {
         assert!(futures::poll!(one.as_mut()).is_pending());
     }
-    // The flood's own small review waits for nothing either: it fits into what is left of its half. Time passes only where
-    // one waits for room.
+    // The flooding client's own small review does not wait either: it fits into the rest of its half. Time passes only
+    // while a review waits for memory.
     let began = Instant::now();
     for (client, length) in [(2, LIMIT), (2, 10), (1, 10)] {
         assert!(send(client, long(length)).await.is_ok(), "{client} {length}");
@@ -162,7 +162,7 @@ async fn slow_bodies_of_one_client_leave_room_for_another() {
     drop(slow);
     assert!(waits.await.is_ok());
     assert_eq!(began.elapsed(), Duration::ZERO);
-    // Without room or an end, a review is refused when its time is over.
+    // A review that gets no memory, or never ends, is refused at the timeout.
     let mut slow: Vec<_> = (0..3).map(|_| Box::pin(send(1, endless()))).collect();
     for one in &mut slow {
         assert!(futures::poll!(one.as_mut()).is_pending());
@@ -176,7 +176,7 @@ async fn slow_bodies_of_one_client_leave_room_for_another() {
     }
 }
 
-/// A review with this name whose object is longer than a number of bytes.
+/// A review with this name and an object larger than a number of bytes.
 fn long_review(name: &str, length: usize) -> Value {
     let mut review = review("v1");
     review["request"]["name"] = name.into();
@@ -189,7 +189,7 @@ fn posted(review: &Value) -> HttpRequest {
     request.body(Body::from(review.to_string())).expect("a request")
 }
 
-/// What large reviews do that are called `held`: they keep their thread, as parsing does, until the test lets one go.
+/// Large reviews called `held` block their thread, like parsing, until the test releases one.
 #[derive(Clone)]
 struct Gate {
     opened: Arc<Mutex<mpsc::Receiver<()>>>,
@@ -210,7 +210,7 @@ impl Gate {
     async fn decide(self, request: Request) -> Verdict {
         if request.name == "held" {
             self.begun.fetch_add(1, Ordering::SeqCst);
-            let opened = self.opened.lock().expect("the gate").recv_timeout(PATIENCE * 2);
+            let opened = self.opened.lock().expect("the gate").recv_timeout(TIMEOUT * 2);
             assert_eq!(opened, Ok(()), "nothing else was answered meanwhile");
         }
         Verdict::allowed()
@@ -224,12 +224,12 @@ async fn allowed(answer: Response) -> bool {
 }
 
 #[tokio::test]
-async fn small_review_while_a_large_one_is_read_is_answered_at_once() {
-    let (desk, (gate, open)) = (Desk::new(), Gate::new());
+async fn small_review_is_answered_while_large_one_is_parsed() {
+    let (limits, (gate, open)) = (Limits::new(), Gate::new());
     let send = |name: &str, length: usize| {
         let gate = gate.clone();
         let handler = move |request| gate.clone().decide(request);
-        respond(posted(&long_review(name, length)), &desk, handler)
+        respond(posted(&long_review(name, length)), &limits, handler)
     };
     let mut first = Box::pin(send("held", LARGE));
     assert!(futures::poll!(first.as_mut()).is_pending());
@@ -239,7 +239,7 @@ async fn small_review_while_a_large_one_is_read_is_answered_at_once() {
     assert!(allowed(small).await);
 
     // One at a time.
-    assert_eq!(desk.turn.available_permits(), 0);
+    assert_eq!(limits.turn.available_permits(), 0);
     assert!(gate.begun.load(Ordering::SeqCst) <= 1);
     open.send(()).expect("the gate");
     assert!(allowed(first.await).await);
@@ -247,26 +247,26 @@ async fn small_review_while_a_large_one_is_read_is_answered_at_once() {
     assert!(allowed(second.await).await);
     assert_eq!(gate.begun.load(Ordering::SeqCst), 2);
     assert_eq!(
-        (desk.turn.available_permits(), desk.room.free()),
-        (1, ROOM / PIECE)
+        (limits.turn.available_permits(), limits.memory.free()),
+        (1, MEMORY / CHUNK)
     );
 }
 
 #[tokio::test]
-async fn large_review_whose_client_is_gone_keeps_its_room_until_it_is_read() {
-    let (desk, (gate, open)) = (Desk::new(), Gate::new());
+async fn large_review_of_gone_client_keeps_memory_until_parsed() {
+    let (limits, (gate, open)) = (Limits::new(), Gate::new());
     let handler = {
         let gate = gate.clone();
         move |request| gate.clone().decide(request)
     };
-    let mut review = Box::pin(respond(posted(&long_review("held", LARGE)), &desk, handler));
+    let mut review = Box::pin(respond(posted(&long_review("held", LARGE)), &limits, handler));
     assert!(futures::poll!(review.as_mut()).is_pending());
     until(|| gate.begun.load(Ordering::SeqCst) == 1).await;
     drop(review);
-    assert!(desk.room.free() < ROOM / PIECE);
+    assert!(limits.memory.free() < MEMORY / CHUNK);
     open.send(()).expect("the gate");
-    until(|| desk.room.free() == ROOM / PIECE).await;
-    assert_eq!(desk.turn.available_permits(), 1);
+    until(|| limits.memory.free() == MEMORY / CHUNK).await;
+    assert_eq!(limits.turn.available_permits(), 1);
 }
 
 async fn until(condition: impl Fn() -> bool) {
@@ -275,23 +275,23 @@ async fn until(condition: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    let came = tokio::time::timeout(PATIENCE, comes).await;
+    let came = tokio::time::timeout(TIMEOUT, comes).await;
     came.expect("the condition comes true");
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_review_without_its_turn_is_refused_in_time() {
-    let desk = Desk::new();
-    let turn = Arc::clone(&desk.turn).try_acquire_owned().expect("a turn");
+async fn large_review_without_a_slot_is_refused_in_time() {
+    let limits = Limits::new();
+    let turn = Arc::clone(&limits.turn).try_acquire_owned().expect("a turn");
     let began = Instant::now();
-    let answer = respond(posted(&long_review("plain", LARGE)), &desk, decide).await;
-    assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
+    let answer = respond(posted(&long_review("plain", LARGE)), &limits, decide).await;
+    assert_eq!(began.elapsed().as_secs(), TIMEOUT.as_secs());
     let body = to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
     let answer: Value = serde_json::from_slice(&body).expect("JSON");
     assert_eq!(answer, refused("", 400, messages::TOO_SLOW));
-    assert_eq!(desk.room.free(), ROOM / PIECE);
+    assert_eq!(limits.memory.free(), MEMORY / CHUNK);
     drop(turn);
-    assert!(allowed(respond(posted(&long_review("plain", LARGE)), &desk, decide).await).await);
+    assert!(allowed(respond(posted(&long_review("plain", LARGE)), &limits, decide).await).await);
 }
 
 #[tokio::test]
@@ -316,7 +316,7 @@ async fn large_review_is_answered_as_a_small_one() {
 }
 
 #[tokio::test]
-async fn what_is_asked_reaches_the_handler() {
+async fn request_reaches_the_handler() {
     let mut full = review("v1");
     full["request"]["name"] = "echo".into();
     full["request"]["operation"] = "UPDATE".into();
@@ -327,7 +327,7 @@ async fn what_is_asked_reaches_the_handler() {
         answer["response"]["status"]["message"],
         "Update shop true {\"metadata\":{\"name\":\"web\",\"annotations\":{\"x\":\"ä\"}},\"number\":1.5} {\"old\":1}"
     );
-    // What is absent or null is empty; an object stays as it is written, to the letter.
+    // Missing and null fields are empty; an object keeps its exact text.
     let least = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",
         "request":{"uid":"1","operation":"DELETE","name":"echo","namespace":null,"object":{ "n": 1.50 }}}"#;
     let answer = ask(least).await;
@@ -338,7 +338,7 @@ async fn what_is_asked_reaches_the_handler() {
 }
 
 #[tokio::test]
-async fn verdicts_are_written_as_the_api_server_reads_them() {
+async fn verdicts_serialize_for_the_api_server() {
     let denied = named("v1", "denied").await;
     assert_eq!(denied, refused(UID, 500, "the range is full"), "and no patch");
     let told = named("v1", "told").await;
@@ -363,10 +363,10 @@ async fn verdicts_are_written_as_the_api_server_reads_them() {
 }
 
 #[test]
-fn what_is_not_allowed_has_its_reason() {
+fn denied_request_has_its_reason() {
     // kubevirt-ipam#15
     let answer = |code| {
-        let answer = super::review::Asked::default().answer(&Verdict::denied(code, "no"));
+        let answer = super::review::ReplyTo::default().answer(&Verdict::denied(code, "no"));
         let answer: Value = serde_json::from_slice(&answer.expect("JSON")).expect("JSON");
         answer["response"]["status"].clone()
     };
@@ -378,7 +378,7 @@ fn what_is_not_allowed_has_its_reason() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_refuses_its_request_alone() {
+async fn handler_panic_refuses_only_its_request() {
     for name in ["panics", "panics-later"] {
         let answer = named("v1", name).await;
         let expected = "internal error: the webhook failed, its log says how";
@@ -388,7 +388,7 @@ async fn a_handler_that_panics_refuses_its_request_alone() {
 
 // kubevirt-ipam#38
 #[tokio::test]
-async fn what_cannot_be_read_is_answered_too() {
+async fn unreadable_body_is_answered() {
     let whole = review("v1").to_string();
     let cases = [
         (Some("application/json"), String::new(), "request body is empty"),
@@ -420,7 +420,7 @@ async fn what_cannot_be_read_is_answered_too() {
 }
 
 #[tokio::test]
-async fn a_review_with_a_mistake_is_answered_under_its_uid() {
+async fn malformed_review_is_answered_with_its_uid() {
     let mut other = review("v2");
     let text = "expected an AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1, \
                 got kind \"AdmissionReview\" of \"admission.k8s.io/v2\"";
@@ -442,7 +442,7 @@ async fn a_review_with_a_mistake_is_answered_under_its_uid() {
 
 // kubevirt-ipam#38
 #[tokio::test]
-async fn there_is_a_limit() {
+async fn oversized_body_is_refused() {
     let fill = |length: usize| {
         let (before, after) = (
             r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","object":""#,
@@ -455,14 +455,14 @@ async fn there_is_a_limit() {
     assert_eq!(largest["response"]["allowed"], true, "{largest}");
     let text = "request entity is too large; limit is 7340032 bytes";
     assert_eq!(ask(fill(7_340_033)).await, refused("", 413, text));
-    // One that never ends is not heard to its end.
+    // An endless body is not read to its end.
     let chunk: Result<_, std::convert::Infallible> = Ok(vec![b' '; 1 << 20]);
     let endless = futures::stream::repeat(chunk);
     assert_eq!(ask(Body::from_stream(endless)).await, refused("", 413, text));
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_answered() {
+async fn truncated_body_is_answered() {
     let broken = [Ok("{"), Err(std::io::Error::other("reset"))];
     let answer = ask(Body::from_stream(futures::stream::iter(broken))).await;
     assert_eq!(answer["response"]["status"]["code"], 400, "{answer}");
@@ -506,7 +506,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A review one of whose fields is something else, or gone.
+/// A review with one field replaced or removed.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let fields = prop_oneof![
         Just("/apiVersion"),
@@ -533,7 +533,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The text of a review with bytes exchanged, taken out, or cut off.
+/// The text of a review with bytes replaced, removed, or truncated.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let text = review("v1").to_string().into_bytes();
     let length = text.len();
@@ -561,7 +561,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn whatever_is_sent_is_answered(
+    fn any_body_is_answered(
         body in prop_oneof![mutated(), damaged(), prop::collection::vec(any::<u8>(), 0..200)]
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

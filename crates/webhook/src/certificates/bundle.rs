@@ -1,4 +1,4 @@
-//! Bundles of trusted certificates, the newest authority first.
+//! Bundles of trusted CA certificates, the newest first.
 
 use std::time::SystemTime;
 
@@ -6,10 +6,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::read::Certificate;
 
-/// How many certificates a bundle holds at most; the oldest go.
-const MOST: usize = 100;
+/// Limit of certificates in a bundle; the oldest are dropped.
+const LIMIT: usize = 100;
 
-/// What the bundle should be: the authority, then whatever else it holds, until that expires.
+/// The desired bundle: the CA, then the bundle's other unexpired certificates.
 pub(super) fn extended(
     authority: Option<&Certificate>,
     bundle: &[Certificate],
@@ -17,15 +17,14 @@ pub(super) fn extended(
 ) -> Vec<Certificate> {
     let mut extended: Vec<Certificate> = authority.into_iter().cloned().collect();
     for certificate in bundle {
-        if !certificate.is_over_at(now) && !extended.contains(certificate) {
+        if !certificate.is_expired_at(now) && !extended.contains(certificate) {
             extended.push(certificate.clone());
         }
     }
-    extended.truncate(MOST);
+    extended.truncate(LIMIT);
     extended
 }
 
-/// The bundle as PEM.
 pub(super) fn to_pem(bundle: &[Certificate]) -> Vec<u8> {
     let pem: String = bundle
         .iter()
@@ -34,7 +33,7 @@ pub(super) fn to_pem(bundle: &[Certificate]) -> Vec<u8> {
     pem.into_bytes()
 }
 
-/// One section of a PEM (RFC 7468).
+/// A PEM section (RFC 7468).
 pub(super) fn pem(label: &str, der: &[u8]) -> String {
     const LINE: usize = 64;
     let text = STANDARD.encode(der);

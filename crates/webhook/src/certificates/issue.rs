@@ -11,35 +11,32 @@ use x509_parser::{asn1_rs::nom::Finish as _, der_parser::der::parse_der, time::A
 
 use super::{Identity, Intervals, Pair, bundle::pem, read};
 
-/// Certificates count from a little earlier, for clients whose clock is late.
+/// Certificates are valid from a little earlier, for clients whose clock is late.
 const LATE: Duration = Duration::from_mins(5);
 
-/// Why nothing could be issued.
+/// Certificates could not be issued.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say what failed")]
 pub enum Error {
-    /// The library says why.
     #[error("cannot issue a certificate: {0}")]
     Library(#[from] rcgen::Error),
-    /// There is no authority that can sign.
-    #[error("cannot issue a certificate: the authority is unusable")]
+    #[error("cannot issue a certificate: the CA is unusable")]
     NoAuthority,
-    /// The time has no form in a certificate.
     #[error("cannot issue a certificate: a time is out of range")]
     Time,
-    /// The key has not the form that the library promises.
     #[error("cannot issue a certificate: the new key cannot be encoded")]
     Key,
-    /// The process ends, or the library failed badly.
+    /// The process ends, or the library panicked.
     #[error("cannot issue a certificate: no key was made: {0}")]
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-/// A new key: RSA 2048, which every TLS profile and every reader of the Secrets can do with.
+/// A new RSA 2048 key, which every TLS profile and every reader of the Secrets supports.
 pub(super) fn new_key() -> Result<KeyPair, Error> {
     Ok(KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?)
 }
 
-/// A new authority with this key.
+/// A new CA with this key.
 pub(super) fn authority(
     key: &KeyPair,
     identity: &Identity,
@@ -49,7 +46,7 @@ pub(super) fn authority(
     authority_of(key, &identity.authority, intervals.ca_life(), now)
 }
 
-/// A new authority of this name, with this key.
+/// A new CA with this name and key.
 pub(super) fn authority_of(
     key: &KeyPair,
     common_name: &str,
@@ -66,7 +63,7 @@ pub(super) fn authority_of(
     pair(parameters.self_signed(key)?.der(), key)
 }
 
-/// A new certificate for the server with this key, signed by the authority, which it does not outlive.
+/// A new server certificate with this key, signed by the CA. It expires no later than the CA.
 pub(super) fn serving(
     key: &KeyPair,
     authority: &Pair,
@@ -80,7 +77,7 @@ pub(super) fn serving(
     signed(key, authority, &identity.common_name(), hosts, usages, life)
 }
 
-/// A new certificate with this key, signed by the authority, which it does not outlive.
+/// A new certificate with this key, signed by the CA. It expires no later than the CA.
 pub(super) fn signed(
     key: &KeyPair,
     authority: &Pair,
@@ -105,12 +102,11 @@ pub(super) fn signed(
     pair(parameters.signed_by(key, &issuer)?.der(), key)
 }
 
-/// How much earlier than now a certificate counts that lives for so long.
+/// How much earlier than now a certificate of this lifetime is valid.
 pub(super) fn early(life: Duration) -> Duration {
     LATE.min(life / 10)
 }
 
-/// Sets from when to when a certificate counts.
 pub(super) fn set_validity(
     parameters: &mut CertificateParams,
     not_before: SystemTime,
@@ -152,7 +148,8 @@ fn pair(certificate: &CertificateDer<'_>, key: &KeyPair) -> Result<Pair, Error> 
     })
 }
 
-/// RSA keys as PKCS#1, which is all that the established certificate managers read; it is the last element of PKCS#8.
+/// A key as PEM. RSA keys are PKCS#1, the only form that the established certificate managers read: the last element of
+/// PKCS#8.
 pub(super) fn key_pem(key: &KeyPair) -> Result<String, Error> {
     if key.algorithm() != &PKCS_RSA_SHA256 {
         return Ok(key.serialize_pem());

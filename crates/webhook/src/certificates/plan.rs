@@ -1,4 +1,4 @@
-//! Decides what to issue and what to write, from what there is and the time.
+//! Decides what to issue and write, from the stored certificates and the time.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,39 +7,38 @@ use super::{
     read::{self, Certificate},
 };
 
-/// Something to write. Steps are taken in their order, each with what the ones before it made.
+/// A write. Steps run in order, each with the results of the earlier ones.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// Issue a new authority, into its Secret.
+    /// Issue a new CA into its Secret.
     Authority,
-    /// Put the authority before whatever else each webhook's bundle holds, and take out what has expired.
+    /// Prepend the CA to each webhook's bundle, and remove expired certificates.
     Bundles,
-    /// Issue a new certificate for the server, signed by the authority, into the server's Secret.
+    /// Issue a new server certificate, signed by the CA, into the server's Secret.
     Serving,
 }
 
-/// What to do now, and when to look again if nothing changes.
+/// Steps to run now, and the time of the next check.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Plan {
-    /// What to do; once it is done, there is nothing to do until the time to look again.
+    /// After these steps, nothing is left to do until the next check.
     pub steps: Vec<Step>,
-    /// When to look again; only of a meaning when there is nothing to do.
-    pub look_again: SystemTime,
+    /// Only meaningful without steps.
+    pub next_check: SystemTime,
 }
 
-/// What clients make of the server's certificate.
+/// A server certificate that clients accept.
 struct Served {
     certificate: Certificate,
-    /// Until when all clients trust it.
     until: SystemTime,
 }
 
-/// Decides.
+/// Decides what to issue and write.
 ///
-/// What is broken is renewed as a whole, as the established certificate managers do: a Secret that is deleted is a way
-/// to renew everything. A bundle that lost the authority gets it back first of all: the pods still serve what it signed.
-/// What merely nears its end is renewed alone: a new authority signs when the server's next certificate is due, and is
-/// known everywhere by then.
+/// Broken certificates cause a renewal of everything, like with the established certificate managers: users delete a
+/// Secret to renew everything. A bundle that lost the CA gets it back first, because the pods still serve a certificate
+/// that it signed. Certificates close to their expiry are renewed individually: a new CA first signs the server's next
+/// certificate, and is in every bundle by then.
 pub fn plan(state: &State, identity: &Identity, intervals: &Intervals, now: SystemTime) -> Plan {
     let host = identity.host();
     let authority = state
@@ -73,7 +72,7 @@ pub fn plan(state: &State, identity: &Identity, intervals: &Intervals, now: Syst
         let first = (signed_until.is_some() && !all_fit).then_some(Step::Bundles);
         return Plan {
             steps: first.into_iter().chain(renewal).collect(),
-            look_again: now,
+            next_check: now,
         };
     };
 
@@ -82,7 +81,7 @@ pub fn plan(state: &State, identity: &Identity, intervals: &Intervals, now: Syst
     let authority_due = authority
         .as_ref()
         .map(|authority| authority.renewal(authority.not_after, intervals.ca_overlap));
-    // One that would end before what it is about to sign is replaced early, but not again and again.
+    // A CA that would expire before the certificate to sign is replaced early, but not repeatedly.
     let too_short = authority.as_ref().is_some_and(|authority| {
         authority.not_after < now + intervals.cert_life() && !authority.is_fresh_at(now)
     });
@@ -96,12 +95,12 @@ pub fn plan(state: &State, identity: &Identity, intervals: &Intervals, now: Syst
         steps.push(Step::Serving);
     }
     let expiries = bundles.iter().flatten().map(|certificate| {
-        // Its last second is still within.
+        // The certificate is valid in its last second.
         certificate.not_after + Duration::from_secs(1)
     });
     let times = expiries.chain(authority_due).chain([serving_due]);
     Plan {
         steps,
-        look_again: times.min().unwrap_or(now),
+        next_check: times.min().unwrap_or(now),
     }
 }

@@ -1,4 +1,4 @@
-//! Reads certificates and keys, and checks them as those who use them do.
+//! Reads certificates and keys, and verifies them like TLS clients.
 
 use std::{
     sync::Arc,
@@ -16,13 +16,13 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer, time::ASN1Time
 
 use super::Pair;
 
-/// A certificate, and what counts of it here.
+/// A parsed certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Certificate {
     pub(super) der: CertificateDer<'static>,
     pub(super) not_before: SystemTime,
     pub(super) not_after: SystemTime,
-    /// Whether it may sign others.
+    /// Whether it may sign certificates.
     is_authority: bool,
 }
 
@@ -41,24 +41,23 @@ impl Certificate {
         })
     }
 
-    /// Whether it counts at this time; both ends are within.
+    /// Both limits are inclusive.
     pub(super) fn is_valid_at(&self, now: SystemTime) -> bool {
-        self.not_before <= now && !self.is_over_at(now)
+        self.not_before <= now && !self.is_expired_at(now)
     }
 
-    /// Whether it does not count any more.
-    pub(super) fn is_over_at(&self, now: SystemTime) -> bool {
+    pub(super) fn is_expired_at(&self, now: SystemTime) -> bool {
         self.not_after < now
     }
 
-    /// When to renew it, if it is of use until then: the overlap before, but not before it has lived for a fifth of its
-    /// life. An overlap as long as the life itself would have it renewed for ever.
+    /// When to renew it, if it is usable until then: earlier by the overlap, but not in the first fifth of its
+    /// lifetime. Otherwise an overlap of the whole lifetime would renew it all the time.
     pub(super) fn renewal(&self, until: SystemTime, overlap: Duration) -> SystemTime {
         let wanted = until.checked_sub(overlap).unwrap_or(UNIX_EPOCH);
         wanted.max(self.not_before + self.early(until))
     }
 
-    /// Whether it has lived for less than a fifth of its life.
+    /// Whether it is in the first fifth of its lifetime.
     pub(super) fn is_fresh_at(&self, now: SystemTime) -> bool {
         now < self.not_before + self.early(self.not_after)
     }
@@ -68,12 +67,12 @@ impl Certificate {
     }
 }
 
-/// A time before 1970 is as good as 1970.
+/// Times before 1970 become 1970.
 fn system_time(time: ASN1Time) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
 }
 
-/// The certificates in a PEM; what can't be read is left out.
+/// The certificates in a PEM; unreadable ones are skipped.
 pub(super) fn certificates(pem: &[u8]) -> Vec<Certificate> {
     CertificateDer::pem_slice_iter(pem)
         .filter_map(Result::ok)
@@ -81,13 +80,13 @@ pub(super) fn certificates(pem: &[u8]) -> Vec<Certificate> {
         .collect()
 }
 
-/// The authority with this certificate and key, if it can sign at this time.
+/// The CA with this certificate and key, if it can sign at this time.
 pub(super) fn authority(pair: &Pair, now: SystemTime) -> Option<Certificate> {
     let certificate = with_key(pair)?.into_iter().next()?;
     (certificate.is_authority && certificate.is_valid_at(now)).then_some(certificate)
 }
 
-/// The certificates of a server, if the key is that of the first.
+/// A server's certificates, if the key matches the first one.
 pub(super) fn with_key(pair: &Pair) -> Option<Vec<Certificate>> {
     let certificates = certificates(&pair.certificate);
     let chain: Vec<_> = certificates
@@ -104,8 +103,8 @@ pub(super) fn private_key(pem: &[u8]) -> Option<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_slice(pem).ok()
 }
 
-/// How long a client that trusts these roots, and calls the server by this name, will take its certificates; `None` if
-/// it does not now.
+/// Until when a client with these roots accepts the server's certificates for this host name; `None` if it does not
+/// now.
 pub(super) fn trusted_until(
     chain: &[Certificate],
     roots: &[Certificate],
@@ -134,7 +133,7 @@ pub(super) fn trusted_until(
                 .is_ok()
         })
     };
-    // Clients such as the API server look at the dates of the root too.
+    // Clients such as the API server check the dates of the root too.
     let roots = roots.iter().filter(|root| root.is_valid_at(now));
     let end = roots.filter(trusts).map(|root| root.not_after).max()?;
     Some(end.min(first.not_after))

@@ -1,4 +1,4 @@
-//! Rotation from the outside: a world with a clock, Secrets, bundles and a client.
+//! Rotation in a model with a clock, Secrets, bundles and a client.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,17 +40,17 @@ fn usual() -> Intervals {
     intervals(48 * 3600, 24 * 3600, 24 * 3600, 12 * 3600)
 }
 
-/// 2026-11-21, and a fraction of a second.
+/// 2026-11-21 plus a fraction of a second.
 fn start() -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(1_795_219_200_250)
 }
 
-/// A key that is quicker to make than the ones in use.
+/// A key that is faster to generate than RSA.
 fn quick_key() -> KeyPair {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("a key")
 }
 
-/// What there is, and the clock.
+/// Stored objects and the clock.
 #[derive(Clone, Debug)]
 struct World {
     state: State,
@@ -60,7 +60,7 @@ struct World {
 }
 
 impl World {
-    /// A configuration with so many webhooks, and nothing else.
+    /// Only a configuration with this many webhooks.
     fn new(intervals: Intervals, webhooks: usize) -> Self {
         Self {
             state: State {
@@ -83,7 +83,7 @@ impl World {
         plan(&self.state, &identity(), &self.intervals, self.now).steps
     }
 
-    /// Takes a step; the bundles of all webhooks are one object, and one write.
+    /// Runs a step; the bundles of all webhooks are one write.
     fn take(&mut self, step: Step) {
         self.writes += 1;
         let State {
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Does what is planned, until there is nothing to do: at most two plans.
+    /// Runs at most two plans, until nothing is left to do.
     fn settle(&mut self) {
         for step in self.steps() {
             self.take(step);
@@ -121,11 +121,11 @@ impl World {
         assert_eq!(self.steps(), [], "one plan is enough: {self:?}");
     }
 
-    fn look_again(&self) -> SystemTime {
-        plan(&self.state, &identity(), &self.intervals, self.now).look_again
+    fn next_check(&self) -> SystemTime {
+        plan(&self.state, &identity(), &self.intervals, self.now).next_check
     }
 
-    /// Whether a client that trusts the bundle of every webhook takes this.
+    /// Whether clients with each webhook's bundle accept this.
     fn trusts(&self, serving: Option<&Pair>) -> bool {
         let chain = serving.and_then(read::with_key).unwrap_or_default();
         self.state.bundles.iter().all(|bundle| {
@@ -149,15 +149,15 @@ impl World {
 }
 
 #[test]
-fn at_first_everything_is_issued_in_the_order_that_keeps_trust() {
+fn first_run_issues_everything_in_trust_order() {
     let mut world = World::new(usual(), 2);
     assert_eq!(world.steps(), [Step::Authority, Step::Bundles, Step::Serving]);
     world.settle();
     assert!(world.is_trusted());
     assert_eq!(world.bundle(), [world.authority()]);
-    // The server's certificate is the first that has to be renewed: after 12 hours.
+    // The server's certificate is due first: after 12 hours.
     let seconds = world
-        .look_again()
+        .next_check()
         .duration_since(world.now)
         .expect("later")
         .as_secs();
@@ -165,13 +165,13 @@ fn at_first_everything_is_issued_in_the_order_that_keeps_trust() {
 }
 
 #[test]
-fn without_a_webhook_the_secrets_are_issued_all_the_same() {
+fn missing_webhook_still_issues_secrets() {
     let world = World::settled(usual(), 0);
     assert!(world.state.authority.is_some() && world.state.serving.is_some());
 }
 
 #[test]
-fn names_and_forms_are_those_of_the_established_managers() {
+fn names_and_formats_match_the_established_managers() {
     let key = issue::new_key().expect("a key");
     let ca = issue::authority(&key, &identity(), &usual(), start()).expect("an authority");
     let serving = issue::serving(
@@ -222,12 +222,12 @@ fn names_and_forms_are_those_of_the_established_managers() {
 }
 
 #[test]
-fn a_new_authority_is_trusted_long_before_it_signs_what_is_served() {
+fn new_authority_is_trusted_before_it_signs() {
     let mut world = World::settled(usual(), 1);
     let first = world.authority();
     let mut signed_by_second = None;
     while world.now < start() + 47 * HOUR {
-        world.now = world.look_again();
+        world.now = world.next_check();
         let before = world.state.serving.clone();
         world.settle();
         assert!(
@@ -252,7 +252,7 @@ fn a_new_authority_is_trusted_long_before_it_signs_what_is_served() {
 }
 
 #[test]
-fn an_emptied_bundle_trusts_at_once_what_the_pods_serve_and_everything_is_renewed() {
+fn emptied_bundle_trusts_served_certificate_and_renews() {
     let mut world = World::settled(usual(), 2);
     let before = world.state.clone();
     world.state.bundles = vec![Vec::new(), before.bundles[1].clone()];
@@ -279,7 +279,7 @@ fn an_emptied_bundle_trusts_at_once_what_the_pods_serve_and_everything_is_renewe
 }
 
 #[test]
-fn a_deleted_secret_renews_everything_and_what_the_pods_serve_stays_trusted() {
+fn deleted_secret_renews_and_keeps_served_certificate_trusted() {
     let mut world = World::settled(usual(), 1);
     let before = world.state.clone();
     world.state.serving = None;
@@ -287,7 +287,7 @@ fn a_deleted_secret_renews_everything_and_what_the_pods_serve_stays_trusted() {
     assert!(world.trusts(before.serving.as_ref()) && world.is_trusted());
     assert_ne!(world.state.bundles, before.bundles);
 
-    // Of an authority that is lost, what it signed is good until its end.
+    // Certificates of a lost CA are valid until they expire.
     let before = world.state.clone();
     world.state.authority = None;
     assert_eq!(world.steps(), [Step::Authority, Step::Bundles]);
@@ -297,7 +297,7 @@ fn a_deleted_secret_renews_everything_and_what_the_pods_serve_stays_trusted() {
 }
 
 #[test]
-fn what_is_broken_is_replaced() {
+fn broken_certificates_are_replaced() {
     let whole = World::settled(usual(), 1).state;
     let other = World::settled(usual(), 1).state;
     let (ca, serving) = (
@@ -318,9 +318,9 @@ fn what_is_broken_is_replaced() {
         of(&serving.certificate, b""),
         of(b"", &serving.key),
         of(&serving.certificate, &foreign.key),
-        // Whole, and signed by somebody whom nobody trusts.
+        // Complete, but signed by an untrusted CA.
         other.serving.clone(),
-        // An authority serves nothing, and a server signs nothing.
+        // CA and server certificate swapped.
         Some(ca.clone()),
     ] {
         let mut world = World::new(usual(), 1);
@@ -361,10 +361,10 @@ fn what_is_broken_is_replaced() {
 }
 
 #[test]
-fn a_server_for_another_name_is_replaced() {
+fn certificate_for_other_name_is_replaced() {
     let mut world = World::settled(usual(), 1);
     let other = Identity {
-        namespace: "elsewhere".into(),
+        namespace: "other_service".into(),
         ..identity()
     };
     let ca = world.state.authority.clone().expect("an authority");
@@ -406,7 +406,7 @@ fn established(pkcs8: bool) -> State {
     };
     let authority = pair(&ca_certificate, &ca_key);
     let mut serving = pair(&leaf, &key);
-    // Earlier ones are kept behind the one that counts.
+    // Earlier certificates are kept behind the current one.
     serving.certificate.extend(authority.certificate.clone());
     State {
         bundles: vec![authority.certificate.clone(); 2],
@@ -416,15 +416,15 @@ fn established(pkcs8: bool) -> State {
 }
 
 #[test]
-fn what_an_established_manager_left_is_used_on() {
+fn certificates_of_established_manager_are_kept() {
     for pkcs8 in [false, true] {
         let mut world = World::new(intervals(8760 * 3600, 24 * 3600, 4380 * 3600, 24 * 3600), 2);
         world.state = established(pkcs8);
         assert_eq!(world.steps(), []);
         assert!(world.is_trusted());
-        // Its authority signs on until it ends, and clients follow.
+        // Its CA signs until it expires.
         let adopted = world.authority();
-        world.now = world.look_again();
+        world.now = world.next_check();
         world.settle();
         assert!(world.is_trusted() && world.bundle().contains(&adopted));
         world.state.authority = Some(established(pkcs8).authority.expect("it"));
@@ -434,7 +434,7 @@ fn what_an_established_manager_left_is_used_on() {
 }
 
 #[test]
-fn a_server_may_be_signed_by_an_adopted_authority() {
+fn server_certificate_may_use_adopted_authority() {
     let state = established(false);
     let ca = state.authority.expect("an authority");
     let issued = issue::serving(&quick_key(), &ca, &identity(), &usual(), start()).expect("a certificate");
@@ -443,9 +443,9 @@ fn a_server_may_be_signed_by_an_adopted_authority() {
     assert!(read::trusted_until(&chain, &roots, &identity().host(), start()).is_some());
 }
 
-/// cert-manager's self-signed certificates are their own authority, have no subject, and stand in the bundle.
+/// cert-manager's self-signed certificates are their own CA, have no subject, and are in the bundle.
 #[test]
-fn a_certificate_that_signed_itself_is_served_until_it_is_due() {
+fn self_signed_certificate_is_served_until_due() {
     let key = issue::new_key().expect("a key");
     let hosts = [
         "server.addons.svc".to_owned(),
@@ -473,21 +473,21 @@ fn a_certificate_that_signed_itself_is_served_until_it_is_due() {
 fn odd_intervals_neither_spin_nor_lapse() {
     let hour = 3600;
     for intervals in [
-        // As the operator's validation takes them.
+        // Accepted by the operator's validation.
         intervals(hour, hour, hour, hour),
         intervals(48 * hour, 1, 48 * hour, 48 * hour),
         intervals(48 * hour, hour, 24 * hour, 12 * hour),
-        // Less than certificates can count.
+        // Below the resolution of certificates.
         intervals(0, 0, 0, 0),
         intervals(1, 1, 1, 1),
     ] {
         const LOOKS: u32 = 60;
         let mut world = World::settled(intervals, 1);
         for _ in 0..LOOKS {
-            let now = world.look_again();
+            let now = world.next_check();
             assert!(now > world.now, "{intervals:?}");
             world.now = now;
-            assert!(world.is_trusted(), "{intervals:?}: looked at too late");
+            assert!(world.is_trusted(), "{intervals:?}: checked too late");
             world.settle();
             assert!(world.is_trusted() && world.bundle().len() <= 12, "{intervals:?}");
         }
@@ -499,16 +499,16 @@ fn odd_intervals_neither_spin_nor_lapse() {
     }
 }
 
-/// What happens to the world between two looks.
+/// What happens between two checks.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Time passes until there is something to do.
+    /// Time passes until something is due.
     Wait,
-    /// The process is killed after so many writes of what it does next.
+    /// The process is killed after this many writes.
     Killed(usize),
-    /// The clock jumps by so many seconds.
+    /// The clock jumps by this many seconds.
     Jump(i64),
-    /// Somebody deletes or damages something.
+    /// An object is deleted or damaged.
     Damage(u8),
 }
 
@@ -549,8 +549,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Nobody's handshake fails, wherever the process is killed: neither with what is served now, nor with what the
-    /// pods have not yet replaced.
+/// No handshake fails, wherever the process is killed: neither with the current certificate nor with the previous one
+    /// that pods still serve.
     #[test]
     fn rotation_never_fails_a_handshake(
         kills in proptest::collection::vec(0_usize..4, 1..24),
@@ -562,14 +562,14 @@ proptest! {
         let intervals = intervals(48 * hour, overlap * hour + 60, cert * hour, (cert_overlap.min(cert) * hour).max(60));
         let mut world = World::settled(intervals, 2);
         for kill in kills {
-            world.now = world.look_again();
+            world.now = world.next_check();
             prop_assert!(world.is_trusted(), "too late");
             let before = world.state.serving.clone();
             for step in world.steps().into_iter().take(kill) {
                 world.take(step);
                 prop_assert!(world.is_trusted() && world.trusts(before.as_ref()), "{step:?}");
             }
-            // The next process looks at what it finds.
+            // The next process starts from the stored objects.
             let rest = world.steps();
             for step in rest {
                 world.take(step);
@@ -580,16 +580,16 @@ proptest! {
         }
     }
 
-    /// Whatever happens, one look later everything is well, nothing spins, and bundles stay small.
+/// After any event, one check restores everything, nothing spins, and bundles stay small.
     #[test]
-    fn every_look_leaves_everything_well(events in proptest::collection::vec(event(), 1..24)) {
+    fn every_check_leaves_valid_certificates(events in proptest::collection::vec(event(), 1..24)) {
         let mut world = World::settled(usual(), 2);
         let mut damages = 0;
         for event in events {
             match event {
-                Event::Wait => world.now = world.look_again(),
+                Event::Wait => world.now = world.next_check(),
                 Event::Killed(writes) => {
-                    world.now = world.look_again();
+                    world.now = world.next_check();
                     for step in world.steps().into_iter().take(writes) {
                         world.take(step);
                     }
@@ -602,15 +602,15 @@ proptest! {
             world.settle();
             prop_assert!(world.writes - writes <= 4);
             prop_assert!(world.is_trusted());
-            prop_assert!(world.look_again() > world.now);
+            prop_assert!(world.next_check() > world.now);
             prop_assert!(world.bundle().len() <= 2 + damages);
-            prop_assert!(world.bundle().iter().all(|certificate| !certificate.is_over_at(world.now)));
+            prop_assert!(world.bundle().iter().all(|certificate| !certificate.is_expired_at(world.now)));
         }
     }
 
-    /// Nothing that may be found is a reason to fall over.
+/// No stored data causes a panic.
     #[test]
-    fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0_usize..1500) {
+    fn any_bytes_are_parsed(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0_usize..1500) {
         let mut world = World::settled(usual(), 1);
         let cut_off = |pem: &mut Vec<u8>| {
             let at = cut.min(pem.len());
@@ -631,7 +631,7 @@ proptest! {
 
 // kubemacpool#85
 #[test]
-fn a_bundle_has_an_end() {
+fn bundle_is_bounded() {
     let mut world = World::settled(usual(), 1);
     for _ in 0..120 {
         world.damage(0);

@@ -1,4 +1,4 @@
-//! Environment of a certificate manager, checked (kubemacpool §2.2, §15.1; nmstate §8).
+//! Settings of a certificate manager from its environment (kubemacpool §2.2, §15.1; nmstate §8).
 
 use super::names::{self, Interval};
 use crate::certificates::Intervals;
@@ -7,51 +7,40 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Life of an authority when the variable says `0`.
+/// Lifetime of a CA if the variable is `0`.
 const USUAL: Duration = Duration::from_hours(8760);
 
-/// A variable is missing or makes no sense; the texts are the established program's.
+/// A variable is missing or invalid; the texts are the established program's.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[allow(missing_docs, reason = "the texts say what failed")]
 pub enum InvalidSettings {
-    /// Where the Secrets belong is not known.
     #[error("Failed to load pod namespace from environment variable")]
     Namespace,
-    /// A duration is not given.
     #[error("Failed to load {0} from environment")]
     Missing(&'static str),
-    /// A variable holds no duration.
     #[error("Failed to convert {variable} value to time.Duration: {cause}")]
     Duration {
-        /// Which.
         variable: &'static str,
-        /// What is wrong with it.
         cause: duration::Error,
     },
-    /// A duration is less than nothing.
     #[error("failed validating certificate options, '{0}' has to be >= 0")]
     Negative(&'static str),
-    /// A duration is longer than the one that it is a part of.
     #[error("failed validating certificate options, '{part}' has to be <= '{whole}'")]
-    TooLong {
-        /// The one that is too long.
-        part: &'static str,
-        /// The one that it must not exceed.
-        whole: &'static str,
-    },
+    TooLong { part: &'static str, whole: &'static str },
 }
 
-/// What the certificate manager needs to know.
+/// Settings of the certificate manager.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// Its own namespace, where Service and Secrets are.
+    /// Namespace of the Service and the Secrets.
     pub namespace: String,
-    /// How long certificates live, and when they are renewed.
+    /// Lifetimes of the certificates.
     pub intervals: Intervals,
     /// Labels of the Secrets.
     pub labels: BTreeMap<&'static str, String>,
 }
 
-/// Whether the program is asked to be the certificate manager: the variable is there, whatever it holds.
+/// Whether the environment selects this mode.
 pub fn is_wanted(lookup: impl Fn(&str) -> Option<String>) -> bool {
     lookup(names::MODE).is_some()
 }
@@ -60,7 +49,7 @@ impl Settings {
     /// Reads the environment through `lookup`.
     ///
     /// # Errors
-    /// When a variable is missing, holds no duration, or durations do not fit each other.
+    /// If a variable is missing or no duration, or the durations contradict each other.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidSettings> {
         let set = |variable: &str| lookup(variable).filter(|value| !value.is_empty());
         let labels = names::LABELS
@@ -114,7 +103,7 @@ fn intervals(lookup: impl Fn(&str) -> Option<String>) -> Result<Intervals, Inval
     Ok(intervals)
 }
 
-/// What a variable holds; `None` when that is nothing, which means the default.
+/// The value of a variable; `None` is the default, for 0.
 fn read(
     lookup: impl Fn(&str) -> Option<String>,
     interval: Interval,
@@ -164,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_as_go_writes_them_and_zero_means_the_default() {
+    fn durations_use_go_syntax_and_zero_means_default() {
         const HOUR: u64 = 60;
         let zero = |name| (name, Some("0"));
         let all = WHOLE[1..].iter().map(|(name, _)| zero(*name));
@@ -192,7 +181,7 @@ mod tests {
 
     // kubemacpool#87
     #[test]
-    fn what_is_missing_or_makes_no_sense_is_refused_with_the_known_text() {
+    fn missing_or_invalid_settings_are_refused() {
         for (changes, text) in [
             (
                 ("POD_NAMESPACE", None),
@@ -245,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn relationships_become_labels_unless_they_are_empty() {
+    fn relationship_variables_become_labels() {
         let settings = read(&[
             ("COMPONENT", Some("network")),
             ("PART_OF", Some("")),
@@ -259,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_asked_for_by_a_variable_that_is_there() {
+    fn mode_variable_selects_the_mode() {
         assert!(is_wanted(|name| (name == "RUN_CERT_MANAGER").then(String::new)));
         assert!(!is_wanted(|_| None));
     }

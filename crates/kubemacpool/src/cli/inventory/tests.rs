@@ -44,7 +44,7 @@ fn pod(namespace: &str, name: &str, address: &str, machine: Option<&str>) -> Pod
     read(pod)
 }
 
-/// Pods by opt-in, virtual machines by opt-out; namespace `lab` is opted in for pods.
+/// Pods opt in, virtual machines opt out; namespace `lab` is opted in for pods.
 fn managed() -> Managed {
     let webhook = |name: &str, operator: &str, value: &str| {
         json!({
@@ -97,7 +97,7 @@ fn rows(found: &[Found]) -> Vec<(&str, &str, Standing)> {
 
 // kubemacpool#55
 #[test]
-fn an_address_is_held_by_machines_and_pods_and_run_by_instances() {
+fn who_lists_machines_pods_and_instances() {
     let inventory = inventory();
     let two = inventory.who(mac("02:00:00:00:00:02"));
     let expected = [
@@ -127,7 +127,7 @@ fn an_address_is_held_by_machines_and_pods_and_run_by_instances() {
 }
 
 #[test]
-fn the_range_is_as_full_as_the_manager_would_say() {
+fn usage_agrees_with_the_manager() {
     let report = inventory().report(&installed());
     assert_eq!(
         report.usage,

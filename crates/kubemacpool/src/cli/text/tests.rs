@@ -23,7 +23,7 @@ fn found(object: &str, interface: &str, standing: Standing) -> Found {
 }
 
 #[test]
-fn owners_are_named_with_what_the_pool_makes_of_them() {
+fn who_text_names_owners_and_their_standing() {
     let owners = [
         found("vm/shop/database", "default", Standing::Managed),
         found("pod/lab/p", "blue", Standing::Reserved),
@@ -36,20 +36,20 @@ fn owners_are_named_with_what_the_pool_makes_of_them() {
 OBJECT             INTERFACE  STANDING
 vm/shop/database   default    managed by the pool
 pod/lab/p          blue       not managed; never handed out
-vmi/shop/database  default    is what runs
+vmi/shop/database  default    running instance
 ";
     assert_eq!(text, expected);
 }
 
 #[test]
-fn an_address_of_nobody_is_told_in_a_line() {
+fn who_text_of_unused_address_is_one_line() {
     assert_eq!(
         who(mac("02:00:00:00:20:00"), &[], Some(&installed())),
-        "nobody has 02:00:00:00:20:00; it is not in the pool's range 02:00:00:00:10:00 - 02:00:00:00:13:ff\n"
+        "no object has 02:00:00:00:20:00; it is not in the pool's range 02:00:00:00:10:00 - 02:00:00:00:13:ff\n"
     );
     assert_eq!(
         who(mac("02:00:00:00:20:00"), &[], None),
-        "nobody has 02:00:00:00:20:00\n"
+        "no object has 02:00:00:00:20:00\n"
     );
 }
 
@@ -69,7 +69,7 @@ fn report(used: u64, reserved: u64) -> Report {
 }
 
 #[test]
-fn a_roomy_range_is_counted() {
+fn usage_text_counts_the_range() {
     let report = Report {
         outside: 2,
         shared: vec![(mac("02:00:00:00:10:05"), 2)],
@@ -97,7 +97,7 @@ HELD TWICE         OBJECTS
 }
 
 #[test]
-fn a_range_that_is_nearly_full_says_what_to_do() {
+fn usage_text_of_nearly_full_range_gives_advice() {
     let roomy = report(900, 21);
     assert!(!roomy.is_nearly_full() && !usage(&roomy).contains("nearly full"));
     let full = report(900, 22);

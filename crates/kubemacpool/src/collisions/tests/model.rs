@@ -1,8 +1,8 @@
-//! The text of §13 word by word, over all objects each time.
+//! A literal implementation of §13: checks all objects at each change.
 
 use super::*;
 
-/// A pod or an instance, its namespace and its name.
+/// Kind, namespace and name of an object.
 pub(super) type Object = (bool, u8, u8);
 
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub(super) enum Change {
         running: bool,
         uid: u8,
         macs: BTreeSet<u8>,
-        /// 0 is none.
+        /// 0 means none.
         migration: (u8, u8),
     },
     Remove(Object),
@@ -38,8 +38,8 @@ pub(super) struct World {
     begun: bool,
 }
 
-/// Addresses with those who collide by them.
-pub(super) type Told = BTreeMap<Mac, BTreeSet<String>>;
+/// Addresses with the objects that collide.
+pub(super) type Notices = BTreeMap<Mac, BTreeSet<String>>;
 
 fn reference((instance, namespace, name): Object) -> Reference {
     let (namespace, name) = (format!("n{namespace}"), format!("o{name}"));
@@ -65,8 +65,8 @@ impl World {
         &self.unmanaged ^ &change
     }
 
-    /// What the index says to a change. Before [`World::look`], which makes it.
-    pub(super) fn index(&self, collisions: &mut Collisions, change: &Change) -> Told {
+    /// Notices of the index about a change. Called before [`World::check`], which applies the change.
+    pub(super) fn index(&self, collisions: &mut Collisions, change: &Change) -> Notices {
         let managed = |kind: pool::Kind, namespace: &str| self.is_managed(kind, namespace);
         let notices = match change {
             Change::Set {
@@ -105,14 +105,14 @@ impl World {
                     ..World::default()
                 };
                 let managed = |kind: pool::Kind, namespace: &str| after.is_managed(kind, namespace);
-                // Of the one that changed, or of all: it comes to the same.
+                // Rechecking one namespace or all gives the same result.
                 let name = format!("n{namespace}");
                 let one = machines.then_some(name.as_str());
-                collisions.reconsider(one, &managed)
+                collisions.recheck(one, &managed)
             }
             Change::Begin => collisions.begin(),
         };
-        let mut told = Told::new();
+        let mut reported = Notices::new();
         for notice in notices {
             let mut written: Vec<_> = notice
                 .parties
@@ -122,15 +122,15 @@ impl World {
             assert!(written.is_sorted(), "{written:?}");
             let parties = written.drain(..).collect();
             assert!(
-                told.insert(notice.mac, parties).is_none(),
+                reported.insert(notice.mac, parties).is_none(),
                 "one notice an address"
             );
         }
-        told
+        reported
     }
 
-    /// Makes a change, and says what there is to tell of it.
-    pub(super) fn look(&mut self, change: &Change) -> Told {
+    /// Applies a change, and returns the expected notices.
+    pub(super) fn check(&mut self, change: &Change) -> Notices {
         let triggered: BTreeSet<Object> = match change {
             Change::Set {
                 object,
@@ -167,15 +167,15 @@ impl World {
                 self.objects.keys().copied().collect()
             }
         };
-        let mut told = Told::new();
+        let mut expected = Notices::new();
         for mac in 0..3 {
             let parties = self.parties(mac);
             if self.begun && parties.iter().any(|party| triggered.contains(party)) {
                 let written = parties.iter().map(|party| reference(*party).to_string());
-                told.insert(address(mac), written.collect());
+                expected.insert(address(mac), written.collect());
             }
         }
-        told
+        expected
     }
 
     pub(super) fn counts(&self) -> BTreeSet<(Mac, usize)> {

@@ -1,10 +1,10 @@
-//! A virtual machine is created.
+//! Creation of virtual machines.
 
 use super::*;
 
 // kubemacpool#16-17
 #[test]
-fn supported_interfaces_get_addresses() {
+fn create_gives_addresses_to_supported_interfaces() {
     let mut bridged = machine(&[pod_nic("default"), nic("br1"), nic("br2")]);
     // On the pod network, without masquerade.
     bridged["spec"]["template"]["spec"]["networks"][1] = json!({"name": "br1", "pod": {}});
@@ -25,7 +25,7 @@ fn supported_interfaces_get_addresses() {
 
 // kubemacpool#16
 #[test]
-fn an_unsupported_interface_is_left_alone_with_its_address() {
+fn create_leaves_unsupported_interface_unchanged() {
     let mut bridged = machine(&[nic("a"), with_mac(nic("b"), "02:00:00:00:aa:01"), nic("nowhere")]);
     bridged["spec"]["template"]["spec"]["networks"] =
         json!([{"name": "a", "pod": {}}, {"name": "b", "pod": {}}]);
@@ -37,7 +37,7 @@ fn an_unsupported_interface_is_left_alone_with_its_address() {
 
 // kubemacpool#18, kubemacpool#25-26
 #[test]
-fn without_interfaces_or_networks_there_is_a_timestamp_alone() {
+fn create_without_interfaces_adds_only_timestamp() {
     let mut without_networks = machine(&[pod_nic("default")]);
     without_networks["spec"]["template"]["spec"]["networks"] = Value::Null;
     let mut without_devices = machine(&[]);
@@ -64,7 +64,7 @@ fn without_interfaces_or_networks_there_is_a_timestamp_alone() {
 
 // kubemacpool#25-26
 #[test]
-fn other_annotations_stay_and_an_old_timestamp_is_replaced() {
+fn create_replaces_timestamp_and_keeps_annotations() {
     let mut stage = Stage::new();
     let mut annotated = machine(&[pod_nic("default")]);
     annotated["metadata"]["annotations"] = json!({"a/b": "c"});
@@ -99,7 +99,7 @@ fn other_annotations_stay_and_an_old_timestamp_is_replaced() {
 
 // kubemacpool#19
 #[test]
-fn an_explicit_address_is_kept_as_it_is_written() {
+fn create_keeps_explicit_address_text() {
     let mut stage = Stage::new();
     let vm = machine(&[with_mac(pod_nic("default"), "0A-00-00-00-00-01"), nic("br1")]);
     assert_eq!(
@@ -111,10 +111,10 @@ fn an_explicit_address_is_kept_as_it_is_written() {
 
 // kubemacpool#14
 #[test]
-fn an_explicit_address_is_never_handed_out() {
+fn explicit_address_is_not_allocated() {
     let mut stage = Stage::new();
     stage.created(&named("first", &[with_mac(nic("nic"), "02-00-00-00-00-03")]));
-    // Not even to another interface of the same virtual machine, whichever comes first.
+    // Not to another interface of the same virtual machine either, in any order.
     let vm = machine(&[nic("a"), nic("b"), with_mac(nic("c"), "02:00:00:00:00:02")]);
     assert_eq!(
         macs(&stage.admitted(&vm)),
@@ -124,7 +124,7 @@ fn an_explicit_address_is_never_handed_out() {
 
 // kubemacpool#20-22
 #[test]
-fn refusals_hold_nothing() {
+fn refused_request_reserves_nothing() {
     let long = "x".repeat(100_000);
     let mut unsupported = machine(&[
         pod_nic("default"),
@@ -185,7 +185,7 @@ fn refusals_hold_nothing() {
 
 // kubemacpool#10
 #[test]
-fn a_full_range_refuses() {
+fn create_in_full_range_is_refused() {
     let mut stage = Stage::of("02:00:00:00:00:10", "02:00:00:00:00:11", 0);
     stage.admitted(&named("a", &[pod_nic("default")]));
     stage.created(&named("b", &[pod_nic("default")]));
@@ -196,7 +196,7 @@ fn a_full_range_refuses() {
 }
 
 #[test]
-fn what_was_handed_out_before_the_range_was_full_is_given_back() {
+fn partial_allocation_is_released_when_range_is_full() {
     let mut stage = Stage::of("02:00:00:00:00:10", "02:00:00:00:00:11", 0);
     let vm = machine(&[nic("a"), nic("b"), nic("c")]);
     assert_eq!(denial(&stage.create(&vm)), format!("{CREATE}the range is full"));
@@ -205,7 +205,7 @@ fn what_was_handed_out_before_the_range_was_full_is_given_back() {
 
 // kubemacpool#23
 #[test]
-fn an_address_that_another_one_has_is_accepted_with_a_warning() {
+fn duplicate_address_is_accepted_with_warning() {
     let mut stage = Stage::new();
     let interfaces = [with_mac(nic("br1"), "02:00:00:00:aa:01")];
     let mut elsewhere = named("first", &interfaces);
@@ -227,11 +227,11 @@ fn an_address_that_another_one_has_is_accepted_with_a_warning() {
 }
 
 #[test]
-fn warnings_are_about_others_alone() {
+fn warning_ignores_own_addresses() {
     let mut stage = Stage::new();
     let vm = machine(&[with_mac(nic("br1"), "02:00:00:00:aa:01")]);
     stage.create(&vm);
-    // Refused by somebody else, and tried again.
+    // Denied by another webhook, and retried.
     assert_eq!(stage.create(&vm).warnings, [""; 0]);
     let mut hidden = named("hidden", &[with_mac(nic("br1"), "02:00:00:00:aa:02")]);
     hidden["metadata"]["namespace"] = json!("unmanaged");
@@ -247,7 +247,7 @@ fn warnings_are_about_others_alone() {
 }
 
 #[test]
-fn an_address_that_others_have_is_refused_where_that_is_asked_for() {
+fn duplicate_address_is_refused_with_reject_duplicates() {
     let mut stage = Stage {
         reject_duplicates: true,
         ..Stage::new()
@@ -267,7 +267,7 @@ fn an_address_that_others_have_is_refused_where_that_is_asked_for() {
 
 // kubemacpool#24
 #[test]
-fn a_dry_run_shows_addresses_and_holds_nothing() {
+fn dry_run_create_reserves_nothing() {
     let mut stage = Stage {
         dry_run: true,
         ..Stage::new()
@@ -284,7 +284,7 @@ fn a_dry_run_shows_addresses_and_holds_nothing() {
 
 // kubemacpool#27
 #[test]
-fn without_a_template_it_is_let_through() {
+fn machine_without_template_is_admitted() {
     for spec in [json!({"template": null}), json!({}), Value::Null] {
         let mut vm = machine(&[pod_nic("default")]);
         vm["spec"] = spec;
@@ -300,7 +300,7 @@ fn without_a_template_it_is_let_through() {
 
 // kubemacpool#28
 #[test]
-fn what_is_unknown_stays() {
+fn unknown_fields_are_kept() {
     let mut stage = Stage::new();
     let vm = machine(&[pod_nic("default"), nic("br1")]);
     let mut created = stage.admitted(&vm);
@@ -321,7 +321,7 @@ fn what_is_unknown_stays() {
 
 // kubemacpool#30
 #[test]
-fn what_exists_already_gets_a_timestamp_alone() {
+fn create_of_existing_name_adds_only_timestamp() {
     let mut stage = Stage {
         exists: true,
         ..Stage::new()
@@ -338,7 +338,7 @@ fn what_exists_already_gets_a_timestamp_alone() {
 }
 
 #[test]
-fn what_cannot_be_looked_up_is_refused() {
+fn failed_lookup_is_refused() {
     assert_eq!(
         denial(&lookup_failed("etcdserver: request timed out")),
         "Failed to create virtual machine allocation error: Failed to get the existing vm object: etcdserver: request \
@@ -358,7 +358,7 @@ fn what_cannot_be_looked_up_is_refused() {
 
 // kubemacpool#49
 #[test]
-fn one_without_a_name_holds_by_its_request_until_it_is_seen() {
+fn unnamed_machine_is_held_by_request_until_stored() {
     let mut stage = Stage::new();
     let mut vm = machine(&[pod_nic("default")]);
     vm["metadata"] = json!({"generateName": "vm-"});

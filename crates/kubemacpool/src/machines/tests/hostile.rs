@@ -1,4 +1,4 @@
-//! Whatever an object is, there is an answer.
+//! Every object gets a response.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 use super::*;
 
-/// Any JSON, with the keys and texts that are looked at more often than others.
+/// Any JSON, with a preference for the keys and texts that the code uses.
 fn any_json() -> impl Strategy<Value = Value> {
     let words = prop_oneof![
         Just("metadata"),
@@ -43,7 +43,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// All places of a value, as JSON pointers.
+/// JSON pointers to all parts of a value.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     let below: Vec<(String, &Value)> = match value {
@@ -74,7 +74,7 @@ fn real() -> Value {
     vm
 }
 
-/// A real virtual machine, with some of its values replaced.
+/// A realistic virtual machine with some values replaced.
 fn mutated() -> impl Strategy<Value = Value> {
     vec((any::<Index>(), any_json()), 0..4).prop_map(|mutations| {
         let mut vm = real();
@@ -88,7 +88,7 @@ fn mutated() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What must hold of every answer.
+/// Invariants of every response.
 fn sound(stage: &Stage, verdict: &Verdict) {
     if let Some(denied) = &verdict.denied {
         assert!([400, 500].contains(&denied.code) && !denied.message.is_empty());
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn any_object_has_an_answer(now in any_json(), before in any_json()) {
+    fn any_object_is_answered(now in any_json(), before in any_json()) {
         for now in [&now, &json!({"metadata": now, "spec": now}), &json!({"spec": {"template": {"spec": now}}})] {
             let mut stage = Stage::new();
             let verdict = stage.create(now);
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn any_virtual_machine_has_an_answer(now in mutated(), before in mutated(), dry_run: bool) {
+    fn any_virtual_machine_is_answered(now in mutated(), before in mutated(), dry_run: bool) {
         let mut stage = Stage { dry_run, ..Stage::new() };
         let verdict = stage.create(&now);
         sound(&stage, &verdict);
@@ -135,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn thousands_of_interfaces_are_answered_at_once() {
+fn thousands_of_interfaces_are_answered_in_time() {
     let many: Vec<Value> = (0..20_000).map(|number| nic(&format!("n{number}"))).collect();
     let mut stage = Stage::new();
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! A virtual machine is changed.
+//! Updates of virtual machines.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn five() -> Value {
 
 // kubemacpool#31
 #[test]
-fn a_manifest_without_addresses_keeps_them_all() {
+fn update_without_addresses_keeps_them() {
     let mut stage = Stage::new();
     let created = stage.created(&five());
     let mut again = five();
@@ -26,7 +26,7 @@ fn a_manifest_without_addresses_keeps_them_all() {
 
 // kubemacpool#32
 #[test]
-fn a_changed_address_and_the_one_before_are_held_until_the_change_is_seen() {
+fn old_and_new_address_are_held_until_update_is_stored() {
     let mut stage = Stage::new();
     let created = stage.created(&five());
     let mut changed = interfaces(&created);
@@ -43,7 +43,7 @@ fn a_changed_address_and_the_one_before_are_held_until_the_change_is_seen() {
 
 // kubemacpool#33
 #[test]
-fn a_new_interface_gets_an_address_that_is_pending() {
+fn new_interface_gets_pending_address() {
     let mut stage = Stage::new();
     let created = stage.created(&five());
     let mut changed = interfaces(&created);
@@ -59,7 +59,7 @@ fn a_new_interface_gets_an_address_that_is_pending() {
 
 // kubemacpool#34
 #[test]
-fn an_address_of_a_removed_interface_is_held_until_the_change_is_seen() {
+fn removed_interface_address_is_held_until_update_is_stored() {
     let mut stage = Stage::new();
     let created = stage.created(&five());
     let changed = &interfaces(&created)[..4];
@@ -72,7 +72,7 @@ fn an_address_of_a_removed_interface_is_held_until_the_change_is_seen() {
 
 // kubemacpool#35
 #[test]
-fn one_interface_goes_and_another_one_comes() {
+fn interface_swap_allocates_and_releases() {
     let mut stage = Stage::new();
     let created = stage.created(&five());
     let mut changed = interfaces(&created);
@@ -88,7 +88,7 @@ fn one_interface_goes_and_another_one_comes() {
 
 // kubemacpool#20-22, kubemacpool#36
 #[test]
-fn refusals_change_nothing() {
+fn refused_update_changes_nothing() {
     let mut stage = Stage::new();
     let created = stage.created(&five());
     let had = interfaces(&created);
@@ -113,7 +113,7 @@ fn refusals_change_nothing() {
             extended(with_mac(nic("br5"), "02-00-00-00-00-03")),
             "duplicate MAC address 02:00:00:00:00:03 found on interfaces: br1 and br5",
         ),
-        // What an interface gets back counts too.
+        // An address that is added back counts too.
         (
             moved,
             "duplicate MAC address 02:00:00:00:00:02 found on interfaces: default and br1",
@@ -128,7 +128,7 @@ fn refusals_change_nothing() {
 
 // kubemacpool#37
 #[test]
-fn a_full_range_refuses_a_new_interface_and_keeps_the_others() {
+fn full_range_refuses_new_interface_and_keeps_others() {
     let mut stage = Stage::of("02:00:00:00:00:10", "02:00:00:00:00:11", 0);
     let created = stage.created(&machine(&[nic("a"), nic("b")]));
     let wanted = with_interfaces(&created, &[nic("a"), nic("b"), nic("c")]);
@@ -142,7 +142,7 @@ fn a_full_range_refuses_a_new_interface_and_keeps_the_others() {
 
 // kubemacpool#38
 #[test]
-fn what_does_not_count_is_not_patched() {
+fn irrelevant_update_is_not_patched() {
     let mut stage = Stage::new();
     let created = stage.created(&five());
     let changes: [fn(&mut Value); 7] = [
@@ -173,7 +173,7 @@ fn what_does_not_count_is_not_patched() {
 
 // kubemacpool#38
 #[test]
-fn what_counts_gets_a_timestamp_and_keeps_its_addresses() {
+fn relevant_update_gets_timestamp_and_keeps_addresses() {
     let mut stage = Stage::new();
     let created = stage.created(&five());
     let changes: [fn(&mut Value); 4] = [
@@ -205,7 +205,7 @@ fn what_counts_gets_a_timestamp_and_keeps_its_addresses() {
 }
 
 #[test]
-fn a_change_comes_after_what_the_object_says() {
+fn update_timestamp_follows_stored_one() {
     let mut stage = Stage::new();
     let mut created = stage.created(&machine(&[nic("a")]));
     created["metadata"]["annotations"][names::TRANSACTION_TIMESTAMP] = json!("2030-01-01T02:00:00.5+02:00");
@@ -222,7 +222,7 @@ fn a_change_comes_after_what_the_object_says() {
 
 // kubemacpool#39
 #[test]
-fn one_that_is_not_there_is_let_through() {
+fn update_of_missing_machine_is_admitted() {
     let mut stage = Stage::new();
     let vm = machine(&[nic("a")]);
     for unknown in [None, Some(Value::Null), Some(json!({"metadata": 1}))] {
@@ -234,7 +234,7 @@ fn one_that_is_not_there_is_let_through() {
 
 // kubemacpool#40
 #[test]
-fn a_new_interface_that_is_not_supported_is_left_alone() {
+fn new_unsupported_interface_is_unchanged() {
     let mut stage = Stage::new();
     let created = stage.created(&machine(&[nic("a")]));
     let mut wanted = with_interfaces(
@@ -254,9 +254,9 @@ fn a_new_interface_that_is_not_supported_is_left_alone() {
 
 // kubemacpool#39
 #[test]
-fn an_interface_that_never_had_an_address_stays_without() {
+fn interface_that_never_had_address_gets_none() {
     let mut stage = Stage::new();
-    // Created while its namespace was not managed, and not seen since.
+    // Created while its namespace was unmanaged, and not observed since.
     let before = machine(&[nic("a"), with_mac(nic("b"), "02:00:00:00:aa:01")]);
     let updated = stage.updated(
         &before,
@@ -268,7 +268,7 @@ fn an_interface_that_never_had_an_address_stays_without() {
 }
 
 #[test]
-fn what_was_there_twice_already_is_no_reason_to_refuse_another_interface() {
+fn existing_duplicate_does_not_refuse_update() {
     let mut stage = Stage::new();
     let twice = |name| with_mac(nic(name), "02:00:00:00:aa:01");
     let before = machine(&[twice("a"), twice("b")]);
@@ -277,14 +277,14 @@ fn what_was_there_twice_already_is_no_reason_to_refuse_another_interface() {
         macs(&stage.updated(&before, &wanted)),
         ["02:00:00:00:aa:01", "02:00:00:00:aa:01", "02:00:00:00:00:02"]
     );
-    // A label may always change.
+    // Labels can always change.
     let mut labelled = before.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
     assert_eq!(stage.update(&before, &labelled).denied, None);
 }
 
 #[test]
-fn another_network_makes_an_interface_a_supported_one() {
+fn network_change_makes_interface_supported() {
     let mut stage = Stage::new();
     let after = machine(&[with_mac(nic("a"), "02:00:00:00:aa:01")]);
     let mut before = after.clone();
@@ -294,7 +294,7 @@ fn another_network_makes_an_interface_a_supported_one() {
 }
 
 #[test]
-fn one_without_template_before_has_no_interfaces() {
+fn old_machine_without_template_has_no_interfaces() {
     let mut stage = Stage::new();
     let after = machine(&[nic("a")]);
     for spec in [
@@ -310,7 +310,7 @@ fn one_without_template_before_has_no_interfaces() {
 }
 
 #[test]
-fn warnings_are_about_addresses_that_were_chosen_just_now() {
+fn update_warns_only_about_changed_addresses() {
     let mut stage = Stage::new();
     stage.created(&named("other", &[with_mac(nic("x"), "02:00:00:00:aa:01")]));
     let created = stage.created(&machine(&[with_mac(nic("a"), "02:00:00:00:aa:01"), nic("b")]));
@@ -336,7 +336,7 @@ fn warnings_are_about_addresses_that_were_chosen_just_now() {
 }
 
 #[test]
-fn a_dry_run_holds_nothing() {
+fn dry_run_update_reserves_nothing() {
     let mut stage = Stage::new();
     let created = stage.created(&machine(&[nic("a")]));
     stage.dry_run = true;
@@ -346,19 +346,19 @@ fn a_dry_run_holds_nothing() {
 }
 
 #[test]
-fn one_that_is_being_deleted_is_left_alone() {
+fn deleting_machine_is_unchanged() {
     let mut stage = Stage::new();
     let created = stage.created(&machine(&[nic("a")]));
     let mut deleted = with_interfaces(&created, &[nic("a"), nic("b")]);
     deleted["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
     assert_eq!(stage.update(&created, &deleted), Verdict::allowed());
-    // Whatever it is: its finalizers must go.
+    // Finalizers must be removable.
     deleted["spec"]["template"] = json!(1);
     assert_eq!(stage.update(&created, &deleted), Verdict::allowed());
 }
 
 #[test]
-fn hot_unplug_keeps_the_address_until_the_interface_is_gone() {
+fn hot_unplug_keeps_address_until_interface_is_removed() {
     let mut stage = Stage::new();
     let created = stage.created(&machine(&[nic("a"), nic("b")]));
     let mut changed = interfaces(&created);
@@ -373,7 +373,7 @@ fn hot_unplug_keeps_the_address_until_the_interface_is_gone() {
 
 // kubemacpool#43
 #[test]
-fn an_address_that_goes_and_comes_back_stays_held() {
+fn address_removed_and_added_back_stays_held() {
     let mut stage = Stage::new();
     let created = stage.created(&machine(&[nic("a"), nic("b")]));
     let without = stage.updated(&created, &with_interfaces(&created, &interfaces(&created)[..1]));

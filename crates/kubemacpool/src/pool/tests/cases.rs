@@ -30,7 +30,7 @@ impl World {
         Self::new(range("02:00:00:00:00:00", "02:00:00:00:00:01"))
     }
 
-    /// A machine is created and seen.
+    /// Creates a machine and observes it.
     fn create(&mut self, owner: &Owner, timestamp: u64) -> Result<Mac, RangeIsFull> {
         let mut draft = Draft::new();
         let mac = self.pool.allocate(&mut draft, "nic")?;
@@ -56,7 +56,7 @@ impl World {
         self.pool.store(owner, uid, held.collect(), transaction);
     }
 
-    /// Who holds an address: `owner key`, with `?` while it was not seen.
+    /// Holders of an address: `owner key`, with `?` while pending.
     fn holders(&self, address: &str) -> Vec<String> {
         let holders = self.pool.holders(mac(address)).into_iter();
         let shown = holders.map(
@@ -88,7 +88,7 @@ fn vm(name: &str) -> Owner {
 
 // kubemacpool#10, kubemacpool#37
 #[test]
-fn a_range_of_two_is_full_after_two() {
+fn range_of_two_is_full_after_two() {
     let mut world = World::two();
     let first = world.create(&vm("one"), 1).unwrap();
     let second = world.create(&vm("two"), 2).unwrap();
@@ -104,7 +104,7 @@ fn a_range_of_two_is_full_after_two() {
 
 // kubemacpool#11
 #[test]
-fn what_was_released_is_not_handed_out_at_once() {
+fn released_address_is_not_reused_at_once() {
     let mut world = World::large();
     let first = world.create(&vm("one"), 1).unwrap();
     world.pool.remove(&vm("one"));
@@ -115,7 +115,7 @@ fn what_was_released_is_not_handed_out_at_once() {
 
 // kubemacpool#12
 #[test]
-fn what_was_released_comes_round_again() {
+fn released_address_is_reused_after_a_round() {
     let mut world = World::two();
     let first = world.create(&vm("one"), 1).unwrap();
     world.create(&vm("two"), 2).unwrap();
@@ -126,7 +126,7 @@ fn what_was_released_comes_round_again() {
 
 // kubemacpool#13
 #[test]
-fn two_starts_begin_at_different_places() {
+fn different_seeds_start_at_different_addresses() {
     let range = range("02:00:00:00:00:00", "02:ff:ff:ff:ff:ff");
     let first = |random| {
         Pool::new(range, random)
@@ -140,7 +140,7 @@ fn two_starts_begin_at_different_places() {
 
 // kubemacpool#14, kubemacpool#24
 #[test]
-fn neither_what_somebody_has_nor_what_a_draft_has_is_handed_out() {
+fn held_and_draft_addresses_are_not_allocated() {
     let mut world = World::new(range("02:00:00:00:00:0a", "02:00:00:00:00:0f"));
     world.see(&vm("seen"), 1, &[(A, "nic")]);
     world.admit(creation(&vm("admitted"), 2, world.start), &[(B, "nic")]);
@@ -151,14 +151,14 @@ fn neither_what_somebody_has_nor_what_a_draft_has_is_handed_out() {
     assert_eq!(next(&mut draft), Ok("02:00:00:00:00:0e".to_owned()));
     assert_eq!(next(&mut draft), Ok("02:00:00:00:00:0f".to_owned()));
     assert_eq!(next(&mut draft), Err(RangeIsFull));
-    // A draft that is dropped holds nothing, as in a dry run.
+    // A dropped draft holds nothing, as in a dry run.
     assert_eq!(next(&mut Draft::new()), Ok(C.to_owned()));
     assert_eq!(world.pool.usage(|_, _| true).free(), 4);
 }
 
 // kubemacpool#91
 #[test]
-fn one_client_takes_at_most_half_of_what_may_wait() {
+fn one_client_takes_at_most_half_of_pending_limit() {
     const EACH: u32 = 4_096;
     let mut world = World::large();
     let client = |last| IpAddr::from([10, 0, 0, last]);
@@ -170,7 +170,7 @@ fn one_client_takes_at_most_half_of_what_may_wait() {
             for _ in 0..EACH {
                 world.pool.allocate(&mut draft, "nic").unwrap();
             }
-            if !world.pool.has_room(&draft, client) {
+            if !world.pool.has_capacity(&draft, client) {
                 return admitted;
             }
             number += 1;
@@ -193,7 +193,7 @@ fn one_client_takes_at_most_half_of_what_may_wait() {
 
 // kubemacpool#15
 #[test]
-fn multicast_addresses_are_never_handed_out() {
+fn multicast_addresses_are_never_allocated() {
     let range = range("02:ff:ff:ff:ff:fe", "06:00:00:00:00:01");
     let blocks = (range.usable() - 4) / (1 << 40);
     assert_eq!(blocks, 1, "04, and two addresses on each side");
@@ -223,13 +223,13 @@ fn multicast_addresses_are_never_handed_out() {
 
 // kubemacpool#23, kubemacpool#54
 #[test]
-fn owners_of_one_address_stand_in_the_order_of_their_creation() {
+fn holders_are_sorted_by_creation() {
     let mut world = World::large();
     let (first, second) = (Owner::machine("b", "vm"), Owner::machine("a", "vm"));
     world.admit(creation(&first, 1, world.start), &[(A, "nic")]);
     world.admit(creation(&second, 2, world.start), &[(A, "nic")]);
     assert_eq!(world.holders(A), ["vm/b/vm nic?", "vm/a/vm nic?"]);
-    // Seen the other way round, they keep their places.
+    // Observed in the other order, they keep their positions.
     world.see_as(&second, "2", Some(moment(2)), &[(A, "nic")]);
     assert_eq!(world.holders(A), ["vm/b/vm nic?", "vm/a/vm nic"]);
     world.see_as(&first, "1", Some(moment(1)), &[(A, "nic")]);
@@ -244,13 +244,13 @@ fn owners_of_one_address_stand_in_the_order_of_their_creation() {
 
 // kubemacpool#32, kubemacpool#41, kubemacpool#42
 #[test]
-fn a_changed_address_is_taken_beside_the_old_one_until_the_change_is_stored() {
+fn changed_address_is_held_with_old_one_until_stored() {
     let mut world = World::large();
     world.see(&vm("vm"), 1, &[(A, "nic")]);
     world.admit(update(&vm("vm"), "uid", 5, world.start), &[(B, "nic")]);
     assert_eq!(world.holders(A), ["vm/ns/vm nic"]);
     assert_eq!(world.holders(B), ["vm/ns/vm nic?"]);
-    // A sight of an earlier transaction changes nothing.
+    // Observing an earlier transaction changes nothing.
     world.see(&vm("vm"), 4, &[(A, "nic")]);
     assert_eq!(world.holders(B), ["vm/ns/vm nic?"]);
     world.see(&vm("vm"), 5, &[(B, "nic")]);
@@ -260,10 +260,10 @@ fn a_changed_address_is_taken_beside_the_old_one_until_the_change_is_stored() {
 
 // kubemacpool#33-35
 #[test]
-fn interfaces_come_and_go_with_what_is_stored() {
+fn stored_object_decides_held_interfaces() {
     let mut world = World::large();
     world.see(&vm("vm"), 1, &[(A, "one"), (B, "two")]);
-    // One is added: the others stay as they are.
+    // Adding one keeps the others.
     world.admit(
         update(&vm("vm"), "uid", 2, world.start),
         &[(A, "one"), (B, "two"), (C, "three")],
@@ -273,7 +273,7 @@ fn interfaces_come_and_go_with_what_is_stored() {
     assert_eq!(world.holders(C), ["vm/ns/vm three?"]);
     world.see(&vm("vm"), 2, &[(A, "one"), (B, "two"), (C, "three")]);
     assert_eq!(world.holders(C), ["vm/ns/vm three"]);
-    // One is removed and another one added: what is removed stays taken until that is stored.
+    // One is removed and another added: the removed address stays taken until the update is stored.
     let d = "02:00:00:00:00:0d";
     world.admit(
         update(&vm("vm"), "uid", 3, world.start),
@@ -283,7 +283,7 @@ fn interfaces_come_and_go_with_what_is_stored() {
     world.see(&vm("vm"), 3, &[(A, "one"), (C, "three"), (d, "four")]);
     assert!(world.holders(B).is_empty());
     assert_eq!(world.holders(d), ["vm/ns/vm four"]);
-    // An address under the name of another interface is that one's.
+    // An address belongs to the interface that has it now.
     world.see(&vm("vm"), 4, &[(A, "three"), (C, "one")]);
     assert_eq!(world.holders(A), ["vm/ns/vm three"]);
     assert_eq!(world.holders(C), ["vm/ns/vm one"]);
@@ -291,7 +291,7 @@ fn interfaces_come_and_go_with_what_is_stored() {
 
 // kubemacpool#41, kubemacpool#42
 #[test]
-fn a_later_transaction_settles_an_earlier_one() {
+fn later_transaction_settles_earlier_one() {
     let mut world = World::large();
     world.see(&vm("vm"), 1, &[(A, "one")]);
     world.admit(
@@ -306,7 +306,7 @@ fn a_later_transaction_settles_an_earlier_one() {
     assert!(world.holders(B).is_empty(), "the interface is gone");
     assert_eq!(world.holders(C), ["vm/ns/vm two"]);
     assert_eq!(world.pool.oldest(), None);
-    // The address is there under the name of another interface.
+    // The address moved to another interface.
     let e = "02:00:00:00:00:0e";
     world.admit(
         update(&vm("vm"), "uid", 8, world.start),
@@ -315,12 +315,12 @@ fn a_later_transaction_settles_an_earlier_one() {
     world.see(&vm("vm"), 8, &[(A, "one"), (e, "four")]);
     assert_eq!(world.holders(e), ["vm/ns/vm four"]);
     assert_eq!(world.pool.oldest(), None);
-    // A creation that is first seen with a later transaction.
+    // A creation that is first observed with a later transaction.
     world.admit(creation(&vm("new"), 5, world.start), &[(B, "one")]);
     world.see_as(&vm("new"), "new", Some(moment(6)), &[(B, "one")]);
     assert_eq!(world.holders(B), ["vm/ns/new one"]);
     assert_eq!(world.pool.oldest(), None);
-    // One that tells of its creation only when it is seen again, and has lost what it was admitted with.
+    // One that has its creation's transaction only when observed again, and lost its admitted address.
     let d = "02:00:00:00:00:0d";
     world.admit(creation(&vm("told"), 7, world.start), &[(d, "one")]);
     world.see_as(&vm("told"), "told", None, &[]);
@@ -332,7 +332,7 @@ fn a_later_transaction_settles_an_earlier_one() {
 
 // kubemacpool#43
 #[test]
-fn an_address_that_comes_back_is_not_lost_between_two_updates() {
+fn address_added_back_between_updates_stays_held() {
     for is_stored in [true, false] {
         let mut world = World::large();
         world.see(&vm("vm"), 1, &[(A, "one"), (B, "two")]);
@@ -358,7 +358,7 @@ fn an_address_that_comes_back_is_not_lost_between_two_updates() {
 
 // kubemacpool#44
 #[test]
-fn what_is_seen_is_held_whether_it_was_admitted_or_not() {
+fn stored_addresses_are_held_without_admission() {
     let mut world = World::large();
     world.see(&vm("vm"), 1, &[(A, "nic")]);
     assert_eq!(world.holders(A), ["vm/ns/vm nic"]);
@@ -368,7 +368,7 @@ fn what_is_seen_is_held_whether_it_was_admitted_or_not() {
 
 // kubemacpool#45
 #[test]
-fn an_admission_that_came_to_nothing_ends_with_its_wait() {
+fn abandoned_admission_ends_after_its_wait() {
     let mut world = World::large();
     let before = world.start + Duration::from_secs(10);
     let later = before + Duration::from_nanos(1);
@@ -385,7 +385,7 @@ fn an_admission_that_came_to_nothing_ends_with_its_wait() {
 
 // kubemacpool#46
 #[test]
-fn an_update_that_was_refused_later_leaves_what_was_there() {
+fn update_refused_later_keeps_stored_addresses() {
     let mut world = World::large();
     world.see(&vm("vm"), 1, &[(A, "nic")]);
     world.admit(update(&vm("vm"), "uid", 2, world.start), &[(B, "nic")]);
@@ -402,7 +402,7 @@ fn an_update_that_was_refused_later_leaves_what_was_there() {
 }
 
 #[test]
-fn what_is_found_and_was_not_seen_waits_again() {
+fn found_but_unreported_object_waits_again() {
     let mut world = World::large();
     world.admit(creation(&vm("vm"), 1, world.start), &[(A, "one"), (B, "two")]);
     let later = world.start + Duration::from_secs(600);
@@ -418,13 +418,13 @@ fn what_is_found_and_was_not_seen_waits_again() {
 }
 
 #[test]
-fn one_that_could_not_be_asked_for_holds_up_no_other() {
+fn failed_lookup_does_not_block_others() {
     let mut world = World::large();
     world.admit(creation(&vm("one"), 1, world.start), &[(A, "nic")]);
     let number = world.number();
     let later = world.start + Duration::from_secs(1);
     world.admit(creation(&vm("two"), 2, later), &[(B, "nic")]);
-    world.pool.wait_again(number, later + Duration::from_secs(1));
+    world.pool.postpone(number, later + Duration::from_secs(1));
     assert_eq!(world.pool.oldest(), Some(later));
     let order: Vec<u64> = world
         .pool
@@ -437,7 +437,7 @@ fn one_that_could_not_be_asked_for_holds_up_no_other() {
 
 // kubemacpool#47, kubemacpool#56
 #[test]
-fn the_end_of_one_owner_leaves_the_others() {
+fn removing_one_holder_keeps_the_others() {
     let mut world = World::new(range(A, B));
     let (first, second) = (Owner::machine("a", "vm"), Owner::machine("b", "vm"));
     world.see(&first, 1, &[(A, "nic")]);
@@ -458,7 +458,7 @@ fn the_end_of_one_owner_leaves_the_others() {
 }
 
 #[test]
-fn a_late_end_frees_nothing_of_the_next_one_of_the_name() {
+fn late_deletion_keeps_addresses_of_successor() {
     let mut world = World::large();
     world.see_as(&vm("vm"), "old", Some(moment(1)), &[(A, "nic")]);
     world.admit(
@@ -466,7 +466,7 @@ fn a_late_end_frees_nothing_of_the_next_one_of_the_name() {
         &[(A, "nic"), (B, "two")],
     );
     world.admit(creation(&vm("vm"), 3, world.start), &[(C, "nic")]);
-    // The old one is seen once more, then its end.
+    // The old one is observed again, then deleted.
     world.see_as(&vm("vm"), "old", Some(moment(9)), &[(A, "nic")]);
     world.pool.remove(&vm("vm"));
     assert!(world.holders(A).is_empty());
@@ -477,7 +477,7 @@ fn a_late_end_frees_nothing_of_the_next_one_of_the_name() {
     assert_eq!(world.holders(C), ["vm/ns/vm nic?"]);
     world.see_as(&vm("vm"), "new", Some(moment(3)), &[(C, "nic")]);
     assert_eq!(world.holders(C), ["vm/ns/vm nic"]);
-    // The next one is seen without a word about the end of this one.
+    // The next one is observed without a deletion of this one.
     world.admit(
         update(&vm("vm"), "new", 4, world.start),
         &[(C, "nic"), (B, "two")],
@@ -488,7 +488,7 @@ fn a_late_end_frees_nothing_of_the_next_one_of_the_name() {
 
 // kubemacpool#49
 #[test]
-fn a_machine_without_a_name_yet_is_known_when_it_is_seen() {
+fn unnamed_machine_is_matched_when_stored() {
     let mut world = World::large();
     for (request, timestamp, address) in [("r1", 1, A), ("r2", 2, B)] {
         let pending = unnamed(Kind::Machine, "ns", request, timestamp, world.start);
@@ -511,7 +511,7 @@ fn a_machine_without_a_name_yet_is_known_when_it_is_seen() {
     assert_eq!(world.holders(A), ["request r1 nic?"]);
     world.pool.remove(&vm("vm-b"));
     assert_eq!(world.holders(B), ["vm/other/vm-x nic"]);
-    // The other one never came.
+    // The other one was never created.
     world.pool.settle(world.number());
     assert!(world.holders(A).is_empty());
     assert_eq!(world.pool.oldest(), None);
@@ -519,7 +519,7 @@ fn a_machine_without_a_name_yet_is_known_when_it_is_seen() {
 
 // kubemacpool#60
 #[test]
-fn pods_of_a_replica_set_leave_nothing_behind() {
+fn replica_set_pods_leave_no_admissions() {
     let mut world = World::large();
     for number in 0..100u64 {
         let request = format!("r{number}");
@@ -543,7 +543,7 @@ fn pods_of_a_replica_set_leave_nothing_behind() {
 }
 
 #[test]
-fn pods_with_the_same_address_settle_one_admission_each() {
+fn pods_with_same_address_settle_one_admission_each() {
     let mut world = World::large();
     for request in ["r1", "r2"] {
         world.admit(unnamed(Kind::Pod, "ns", request, 1, world.start), &[(A, "net")]);
@@ -560,7 +560,7 @@ fn pods_with_the_same_address_settle_one_admission_each() {
 }
 
 #[test]
-fn what_is_counted() {
+fn usage_counts_each_state() {
     let mut world = World::new(range(A, "02:00:00:00:00:0f"));
     world.see(
         &Owner::machine("managed", "vm"),
@@ -583,11 +583,11 @@ fn what_is_counted() {
     };
     assert_eq!(usage, expected);
     assert_eq!(usage.free(), 2);
-    // An address that two have counts once, for the first; when that one goes, for the other.
+    // A shared address counts once, for the first holder; after its deletion, for the other.
     world.pool.remove(&Owner::machine("managed", "vm"));
     let usage = world.pool.usage(managed);
     assert_eq!((usage.used, usage.reserved), (0, 3));
-    // Another range, other addresses to count.
+    // Another range counts other addresses.
     world.pool.set_range(range("02:00:00:00:00:00", B), 0);
     let expected = Usage {
         size: 12,
@@ -600,7 +600,7 @@ fn what_is_counted() {
 
 // kubemacpool#72
 #[test]
-fn the_same_range_again_moves_nothing() {
+fn setting_same_range_keeps_position() {
     let mut world = World::new(range("0a:00:00:00:00:00", "0a:00:00:00:00:ff"));
     let next = |world: &mut World| {
         let mac = world.pool.allocate(&mut Draft::new(), "nic");

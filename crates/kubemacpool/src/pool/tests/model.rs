@@ -1,14 +1,13 @@
-//! Everything that can happen between the API server and one or two managers in a tiny world, tried out: requests that
-//! are stored, refused or stay on their way while others overtake them, events that come late or twice, lists in
-//! between, restarts, objects that are made again under the same name, look-ups whose answer is used later.
+//! Exhaustive model of the API server with one or two managers and few objects: requests that are stored, denied or
+//! overtaken, late or repeated events, relists, restarts, recreated objects, and look-ups whose answer is used late.
 //!
 //! After each step:
-//! - what an object has that is stored, or may yet be, is taken in the manager that admitted it, and in each that saw
-//!   it (what a manager admitted before it was restarted, it knows again when it sees it);
-//! - what is handed out is not taken, wherever it was handed out before;
-//! - when nothing is on its way, all waits being over leaves taken what stored objects have and nothing else.
+//! - addresses of stored objects, and of objects that may still be stored, are taken in the manager that admitted them
+//!   and in each one that observed them (a restarted manager learns of its admissions by observing them);
+//! - allocated addresses were free, wherever they were allocated before;
+//! - without pending requests and after all waits, exactly the stored objects' addresses are taken.
 //!
-//! The pool is the real one. What is around it can be built wrongly on purpose; each such bug must be found.
+//! The pool is the real one. Bugs can be planted around it; the model must find each.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -17,40 +16,40 @@ use std::time::Instant;
 
 use super::*;
 
-/// How the manager is built wrongly.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Bug {
-    /// What is admitted is known when it is seen, not before.
+    /// Admitted addresses are recorded only when the object is observed.
     AdmissionsAreForgotten,
-    /// What an update takes away is free when the update is admitted.
+    /// Admitting an update frees the addresses that it removes.
     UpdatesFreeAtOnce,
-    /// Any sight of an object includes all that was admitted for it.
+    /// Observing an object settles all its admissions.
     AnySightSettles,
-    /// The end of an object ends what was admitted for another one of its name.
+    /// Deletion ends the admissions of another object of the name.
     EndsFreeTheName,
-    /// The end of an object frees its addresses, whoever else has them.
+    /// Deletion frees shared addresses.
     EndsFreeTheAddress,
-    /// The end of an object is overlooked.
+    /// Deletion is ignored.
     EndsAreOverlooked,
-    /// When the wait is over, nobody asks for the object.
+    /// After the wait, the object is not looked up.
     WaitsEndUnasked,
-    /// What was asked for counts as if it had been seen, ahead of what the watch tells.
+    /// A look-up counts as an observation, ahead of the watch.
     AnswersAreSights,
-    /// What was asked for is taken for the object that was seen under its name.
+    /// A look-up's object is taken for the observed one of the name.
     NamesAreObjects,
-    /// When the wait is over, nothing happens.
+    /// The end of the wait is ignored.
     WaitsNeverEnd,
-    /// Each sight of an object is taken for the first one.
+    /// Each observation is treated as the first.
     SightsAreFirst,
-    /// An update is stamped by the clock alone, though the object's stamp may be from a clock that is ahead.
+    /// An update's timestamp ignores the object's, which may be from a clock that is ahead.
     ClocksAreTrusted,
-    /// Two managers hand out of the same range.
+    /// Two managers allocate from the same range.
     RangesAreShared,
-    /// A manager that starts does not look at what is there first.
+    /// A starting manager does not list existing objects first.
     StartsAreBlind,
 }
 
-/// What may happen how often.
+/// Limits of events.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Budget {
     creates: u8,
@@ -65,9 +64,9 @@ struct Budget {
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     kind: Kind,
-    /// Names of objects; none: the API server gives them.
+    /// Names of objects; empty if the API server generates them.
     names: &'static [&'static str],
-    /// Whether objects may bring an address themselves: the first of the range.
+    /// Whether objects may have an explicit address: the first of the range.
     explicit: bool,
     managers: usize,
     budget: Budget,
@@ -89,13 +88,13 @@ const ADDRESSES: u64 = 4;
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Nic {
     address: u64,
-    /// Which manager handed it out; the user brought it otherwise.
+    /// The manager that allocated it; `None` for explicit ones.
     from: Option<usize>,
 }
 
 type Nics = BTreeMap<&'static str, Nic>;
 
-/// A manager, and the how many-eth start of it.
+/// A manager and the number of its start.
 type By = (usize, u32);
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -107,16 +106,15 @@ struct Stored {
     by: By,
 }
 
-/// Admitted; the API server has not decided yet.
+/// An admitted request that is not decided yet.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Request {
     name: Option<String>,
     nics: Nics,
     transaction: Timestamp,
     by: By,
-    /// Number of the admission.
     number: u64,
-    /// Of an update: object and version that it changes.
+    /// For updates: object and version that it changes.
     base: Option<(u64, u64)>,
 }
 
@@ -130,11 +128,11 @@ enum Event {
 struct Manager {
     pool: Pool,
     starts: u32,
-    /// Of each object, what the watch has yet to tell.
+    /// Undelivered events of each object.
     events: BTreeMap<String, VecDeque<Event>>,
-    /// What it told last.
+    /// The last delivered state.
     seen: BTreeMap<String, Stored>,
-    /// An answer of the API server on its way.
+    /// An undelivered answer of the API server.
     answer: Option<(u64, Option<Stored>)>,
 }
 
@@ -169,7 +167,7 @@ struct World {
     managers: Vec<Manager>,
 }
 
-/// What is wrong.
+/// A violated invariant.
 type Wrong = String;
 
 impl World {
@@ -216,7 +214,7 @@ impl World {
         }
     }
 
-    /// Everything that can happen now.
+    /// All possible next steps.
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         for manager in 0..self.managers.len() {
@@ -270,8 +268,8 @@ impl World {
             steps.push(Step::Answer(index));
         } else if self.left.looks > 0 {
             for (number, _) in manager.pool.overdue(self.started) {
-                // No request is on its way longer than the wait. The watch may be behind for longer, where a machine can
-                // be asked for by its name and tells of its transaction.
+                // No request is pending longer than the wait. The watch may be later for machines, which can be looked up by
+                // name and have their transaction.
                 let on_its_way = self
                     .requests
                     .iter()
@@ -414,7 +412,7 @@ impl World {
         Ok(())
     }
 
-    /// The next free address, if there is one; wrong when somebody has it.
+    /// The next free address, if there is one; an error if it is taken.
     fn hand_out(&mut self, manager: usize, draft: &mut Draft, key: &'static str) -> Result<Nics, Wrong> {
         let Ok(mac) = self.managers[manager].pool.allocate(draft, key) else {
             return Ok(Nics::new());
@@ -455,7 +453,7 @@ impl World {
         old: Option<Timestamp>,
     ) {
         self.clock += 10;
-        // The clock of the first manager is ahead.
+        // The first manager's clock is ahead.
         let ahead = if manager == 0 { 100_000 } else { 0 };
         let now = moment(self.clock + ahead);
         let transaction = match self.bug {
@@ -488,8 +486,8 @@ impl World {
         });
     }
 
-    /// Whether the API server would still store it: an update of what is stored now, or any creation (the name may be
-    /// taken now and free later).
+    /// Whether the API server may still store it: an update of the current version, or any creation (the name may become
+    /// free).
     fn is_viable(&self, request: &Request) -> bool {
         let current = request.name.as_ref().and_then(|name| self.objects.get(name));
         request.base.is_none() || request.base == current.map(|object| (object.uid, object.version))
@@ -528,7 +526,7 @@ impl World {
         }
     }
 
-    /// What the watch tells.
+    /// Delivers an event of the watch.
     fn deliver(&mut self, index: usize, name: &str, event: Event) {
         let owner = self.owner(name);
         let late = moment(900_000);
@@ -575,7 +573,7 @@ impl World {
         }
     }
 
-    /// The watch begins anew: what is there now, and that all else is gone.
+    /// Relists: delivers existing objects, and deletions of all others.
     fn list(&mut self, index: usize) {
         self.managers[index].events.clear();
         for (name, object) in self.objects.clone() {
@@ -620,7 +618,7 @@ impl World {
             (Some(Bug::WaitsEndUnasked), ..) | (_, None, _) => pool.settle(number),
             (_, Some(found), _) => {
                 let uid = match self.bug {
-                    // As if it were the one that was seen.
+                    // As if it were the observed one.
                     Some(Bug::NamesAreObjects) => seen.unwrap_or(found.uid),
                     _ => found.uid,
                 };
@@ -667,7 +665,7 @@ impl World {
         Ok(())
     }
 
-    /// All waits end; what is taken then is what is stored.
+    /// After all waits, exactly the stored addresses are taken.
     fn check_rest(mut self) -> Result<(), Wrong> {
         for index in 0..self.managers.len() {
             for (number, _) in self.managers[index].pool.overdue(self.started) {
@@ -701,7 +699,7 @@ impl World {
         Ok(())
     }
 
-    /// Worlds of one print go on alike.
+    /// Worlds with equal fingerprints have the same future.
     fn print(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.left, &self.objects, &self.requests, self.uids, self.versions).hash(&mut hasher);
@@ -730,13 +728,13 @@ fn holdings(object: &Stored) -> Vec<Holding> {
         .collect()
 }
 
-/// What was tried, and the shortest way to something wrong, if there is one.
+/// Number of states, and the shortest path to a violation, if any.
 struct Explored {
     worlds: usize,
     wrong: Option<(Wrong, Vec<Step>)>,
 }
 
-/// Breadth first, every world once.
+/// Breadth-first search over all states.
 fn explore(setup: Setup, bug: Option<Bug>) -> Explored {
     let mut ways: Vec<(usize, Step)> = Vec::new();
     let mut known = HashSet::new();
@@ -791,7 +789,7 @@ fn assert_found(bug: Bug, setup: Setup) {
     );
 }
 
-/// One machine, made again under its name.
+/// One machine that is recreated.
 const AGAIN: Setup = Setup {
     kind: Kind::Machine,
     names: &["a"],
@@ -808,7 +806,7 @@ const AGAIN: Setup = Setup {
     },
 };
 
-/// One machine that is changed.
+/// One machine with updates.
 const CHANGED: Setup = Setup {
     budget: Budget {
         creates: 1,
@@ -821,7 +819,7 @@ const CHANGED: Setup = Setup {
     ..AGAIN
 };
 
-/// One machine that is changed while it is made again.
+/// One machine with updates and recreations.
 const ENDING: Setup = Setup {
     budget: Budget {
         creates: 2,
@@ -834,7 +832,7 @@ const ENDING: Setup = Setup {
     ..AGAIN
 };
 
-/// Two machines that want the same address.
+/// Two machines that request the same address.
 const SAME: Setup = Setup {
     names: &["a", "b"],
     explicit: true,
@@ -847,7 +845,7 @@ const SAME: Setup = Setup {
     ..AGAIN
 };
 
-/// One machine that takes and gives back an address that it may have under another name.
+/// One machine that adds and removes an address on different interfaces.
 const TAKING: Setup = Setup {
     explicit: true,
     budget: Budget {
@@ -859,7 +857,7 @@ const TAKING: Setup = Setup {
     ..AGAIN
 };
 
-/// Machines whose names the API server gives.
+/// Machines with generated names.
 const UNNAMED: Setup = Setup {
     names: &[],
     explicit: true,
@@ -873,7 +871,7 @@ const UNNAMED: Setup = Setup {
     ..AGAIN
 };
 
-/// A pod of a name that comes again, as those of a stateful set.
+/// A pod whose name is reused, as in a stateful set.
 const POD: Setup = Setup {
     kind: Kind::Pod,
     explicit: true,
@@ -893,7 +891,7 @@ const UNNAMED_PODS: Setup = Setup {
     ..UNNAMED
 };
 
-/// Two managers, one clock ahead of the other.
+/// Two managers with different clocks.
 const REPLICAS: Setup = Setup {
     managers: 2,
     budget: Budget {
@@ -906,7 +904,7 @@ const REPLICAS: Setup = Setup {
     ..AGAIN
 };
 
-/// Two managers that hand out at once.
+/// Two managers that allocate concurrently.
 const SHARES: Setup = Setup {
     names: &["a", "b"],
     managers: 2,
@@ -916,39 +914,39 @@ const SHARES: Setup = Setup {
 
 // kubemacpool#41-43, kubemacpool#45, kubemacpool#46
 #[test]
-fn a_machine_holds_what_it_has_whatever_comes_between() {
+fn machine_holds_its_addresses_in_any_order() {
     assert_right(CHANGED, 5000);
     assert_right(TAKING, 500);
 }
 
 // kubemacpool#47
 #[test]
-fn a_machine_made_again_keeps_its_addresses_when_the_end_of_the_first_is_late() {
+fn recreated_machine_survives_late_deletion() {
     assert_right(AGAIN, 5000);
     assert_right(ENDING, 2000);
 }
 
 // kubemacpool#23, kubemacpool#47
 #[test]
-fn who_shares_an_address_frees_it_for_nobody_else() {
+fn shared_address_is_freed_by_its_last_holder() {
     assert_right(SAME, 1000);
 }
 
 // kubemacpool#49
 #[test]
-fn machines_without_a_name_yet_hold_their_addresses() {
+fn unnamed_machines_hold_their_addresses() {
     assert_right(UNNAMED, 5000);
 }
 
 // kubemacpool#54, kubemacpool#56, kubemacpool#60
 #[test]
-fn pods_hold_their_addresses_whatever_comes_between() {
+fn pods_hold_their_addresses_in_any_order() {
     assert_right(POD, 1000);
     assert_right(UNNAMED_PODS, 5000);
 }
 
 #[test]
-fn replicas_never_hand_out_the_same() {
+fn replicas_never_allocate_the_same() {
     assert_right(REPLICAS, 5000);
     assert_right(SHARES, 100);
 }

@@ -1,4 +1,4 @@
-//! The pool's books against what they are kept of, after random changes.
+//! The pool compared to a simple model, after random changes.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +10,11 @@ const FIRST: u64 = 0x02ff_ffff_fff8;
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// Object, addresses brought, addresses asked for.
+    /// Object, explicit addresses, requested addresses.
     Admit(u8, Vec<u8>, u8, bool),
     AdmitUnnamed(Vec<u8>, u8),
     Drop(u8),
-    /// Object, which incarnation, addresses, after how many of the admissions.
+    /// Object, incarnation, addresses, number of the admissions before it.
     Store(u8, u8, Vec<u8>, u8),
     Remove(u8),
     Settle(u8),
@@ -39,11 +39,11 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Addresses on both sides of a border behind which come multicast ones, and behind them; and a long one.
+/// Addresses around both borders of a multicast block, and a long one.
 fn address(number: u8) -> Mac {
     match number {
         23 => mac("02:00:00:00:00:00:00:01"),
-        // The last four of them are multicast.
+        // The last four are multicast.
         0..12 => Mac::from_number(FIRST + u64::from(number)),
         _ => Mac::from_number(0x0400_0000_0000 + u64::from(number) - 12),
     }
@@ -65,7 +65,7 @@ fn object(number: u8) -> Owner {
 fn drafted(pool: &mut Pool, macs: &[u8], more: u8) -> Draft {
     let mut draft = Draft::new();
     for (index, mac) in macs.iter().enumerate() {
-        draft.register(address(*mac), &format!("brought-{index}"));
+        draft.register(address(*mac), &format!("explicit-{index}"));
     }
     for index in 0..more {
         let before: BTreeSet<Mac> = draft.holdings().iter().map(|holding| holding.mac).collect();
@@ -74,7 +74,7 @@ fn drafted(pool: &mut Pool, macs: &[u8], more: u8) -> Draft {
             let mac = Mac::from_number(*number);
             range.may_hand_out(mac) && pool.holders(mac).is_empty() && !before.contains(&mac)
         };
-        // The whole range, from the next one on; of multicast addresses the ends of their block stand for all.
+        // The whole range from the next address on; only the ends of the multicast block.
         let (start, end) = range.ends();
         let mut all: Vec<u64> = (start..=end.min(start + 64)).collect();
         all.extend((end.saturating_sub(64)).max(start)..=end);
@@ -115,7 +115,7 @@ fn apply(pool: &mut Pool, change: &Change, clock: &mut u64, start: Instant) {
         Change::Drop(more) => drop(drafted(pool, &[], *more)),
         Change::Store(number, uid, macs, after) => {
             let macs = macs.iter().enumerate();
-            let macs = macs.map(|(index, mac)| holding(address(*mac), &format!("brought-{index}")));
+            let macs = macs.map(|(index, mac)| holding(address(*mac), &format!("explicit-{index}")));
             let transaction = Some(moment(clock.saturating_sub(u64::from(*after))));
             pool.store(
                 &object(*number),
@@ -138,7 +138,7 @@ fn apply(pool: &mut Pool, change: &Change, clock: &mut u64, start: Instant) {
         Change::Found(number, macs) => {
             if let Some(number) = some_pending(pool, *number) {
                 let macs = macs.iter().enumerate();
-                let macs = macs.map(|(index, mac)| holding(address(*mac), &format!("brought-{index}")));
+                let macs = macs.map(|(index, mac)| holding(address(*mac), &format!("explicit-{index}")));
                 pool.found(number, "uid-0", &macs.collect::<Vec<_>>(), now);
             }
         }
@@ -239,14 +239,14 @@ proptest! {
 
     // kubemacpool#14
     #[test]
-    fn the_books_are_right_after_anything(changes in prop::collection::vec(change(), 1..60)) {
+    fn pool_stays_consistent_after_random_steps(changes in prop::collection::vec(change(), 1..60)) {
         let start = Instant::now();
         let (mut pool, mut clock) = (Pool::new(range("02:ff:ff:ff:ff:f8", "04:00:00:00:00:07"), 3), 100);
         for change in &changes {
             apply(&mut pool, change, &mut clock, start);
             assert_books(&pool);
         }
-        // In the end nothing is left of anything.
+        // At the end, nothing is left.
         for number in 0..6 {
             pool.remove(&object(number));
         }

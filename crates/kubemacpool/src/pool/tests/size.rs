@@ -1,11 +1,11 @@
-//! How much memory a pool takes, and how much work a search is.
+//! Memory of a pool, and cost of a search.
 
 use std::cell::Cell;
 use std::process::Command;
 
 use super::*;
 
-/// Octets of this process that are in memory, without what is read from its file.
+/// Anonymous resident memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -33,9 +33,9 @@ fn filled(machines: u64) -> Pool {
 
 const CHILD: &str = "POOL_SIZE_CHILD";
 
-/// Run in processes of their own, since other tests take memory too.
+/// Runs in separate processes, since other tests allocate memory too.
 #[test]
-fn a_pool_of_many_machines_is_small() {
+fn pool_of_many_machines_is_small() {
     if let Ok(machines) = std::env::var(CHILD) {
         let before = resident();
         let pool = filled(machines.parse().unwrap());
@@ -49,7 +49,7 @@ fn a_pool_of_many_machines_is_small() {
         return;
     }
     for (machines, most) in [("10000", 7 << 20), ("50000", 35 << 20)] {
-        let name = "pool::tests::size::a_pool_of_many_machines_is_small";
+        let name = "pool::tests::size::pool_of_many_machines_is_small";
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture", "--test-threads=1"])
             .env(CHILD, machines)
@@ -64,7 +64,7 @@ fn a_pool_of_many_machines_is_small() {
 }
 
 #[test]
-fn a_search_steps_over_a_million_taken_addresses_at_once() {
+fn search_skips_a_million_taken_addresses() {
     let mut taken = runs::Runs::default();
     let range = range("02:00:00:00:00:00", "06:ff:ff:ff:ff:ff");
     let (start, end) = range.ends();
@@ -78,7 +78,7 @@ fn a_search_steps_over_a_million_taken_addresses_at_once() {
     };
     assert_eq!(range.first_free((start, end), until), Some(start + 1_000_001));
     assert_eq!(asked.get(), 2);
-    // So does one over all multicast addresses between two first octets.
+    // The same for all multicast addresses between two first octets.
     let last = mac("02:ff:ff:ff:ff:ff").number().unwrap();
     taken.insert(last);
     asked.set(0);

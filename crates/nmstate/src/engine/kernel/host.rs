@@ -1,4 +1,4 @@
-//! The kernel of this host: what its interfaces and routes are, and how they become what they were.
+//! Reads and restores the kernel's interfaces and routes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,30 +13,30 @@ use serde_json::Value;
 
 use super::super::{Error, PLUGIN_FAILURE};
 
-/// The routing table of what the kernel itself needs.
+/// The routing table of local addresses.
 const LOCAL_TABLE: u32 = 255;
-/// The scope of routes to neighbours.
+/// The scope of routes to directly connected networks.
 const LINK_SCOPE: u8 = 253;
 
-/// An interface as it was.
+/// The state of an interface before a change.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Before {
+pub(super) struct LinkSnapshot {
     pub(super) name: String,
     pub(super) mac: Option<String>,
     pub(super) mtu: u32,
     pub(super) up: bool,
     pub(super) controller: Option<String>,
     pub(super) addresses: Vec<IpNet>,
-    /// Whether it is touched without being named by the document: when it goes meanwhile, somebody else wanted that.
-    #[serde(default)]
-    pub(super) bystander: bool,
-    /// What makes it anew, for the library.
+    /// Whether the document affects the interface without naming it: if it disappears, something else removed it.
+    #[serde(default, rename = "bystander")]
+    pub(super) is_unnamed: bool,
+    /// The document with which the library creates it.
     pub(super) document: Value,
 }
 
-/// A route as it was.
+/// The state of a route before a change.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) struct Path {
+pub(super) struct RouteSnapshot {
     pub(super) link: String,
     dst: IpNet,
     pub(super) gateway: Option<IpAddr>,
@@ -48,13 +48,13 @@ pub(super) struct Path {
     source: Option<IpAddr>,
 }
 
-impl Path {
-    /// Whether it leads to those who are next to the host.
-    pub(super) fn is_to_neighbours(&self) -> bool {
+impl RouteSnapshot {
+    /// Whether the route leads to a directly connected network.
+    pub(super) fn is_direct(&self) -> bool {
         self.gateway.is_none() && self.scope == Some(LINK_SCOPE)
     }
 
-    /// Whether an entry for routes that have to go is for this one: by everything that it says.
+    /// Whether an absent route of a document means this route: all given members are equal.
     pub(super) fn is_meant_by(&self, entry: &Value) -> bool {
         let says = |key: &str, is: &dyn Fn(&Value) -> bool| entry.get(key).is_none_or(is);
         let number = |key: &str, of: Option<u32>| says(key, &|value| value.as_u64() == of.map(u64::from));
@@ -68,7 +68,7 @@ impl Path {
             && number("metric", self.priority.or(Some(0)))
     }
 
-    /// Whether the library may take such an entry for this one: what it does not heed does not count.
+    /// Whether the library may take an absent route of a document for this one: it ignores some members.
     pub(super) fn may_be_meant_by(&self, entry: &Value) -> bool {
         let net: Option<IpNet> = entry["destination"].as_str().and_then(|net| net.parse().ok());
         let gateway = entry["next-hop-address"].as_str();
@@ -78,14 +78,14 @@ impl Path {
     }
 }
 
-/// The kernel, with its interfaces as they were when it was asked.
+/// The kernel, with its interfaces at the time of [`Kernel::read`].
 pub(super) struct Kernel {
     pub(super) socket: Socket,
     pub(super) links: Vec<Link>,
 }
 
 impl Kernel {
-    pub(super) fn ask() -> Result<Self, Error> {
+    pub(super) fn read() -> Result<Self, Error> {
         let mut socket = Socket::open().map_err(|error| refused(&error))?;
         let links = socket.links().map_err(|error| refused(&error))?;
         Ok(Self { socket, links })
@@ -105,7 +105,7 @@ impl Kernel {
             .map(|link| link.name.clone())
     }
 
-    /// Addresses that the kernel does not give by itself.
+    /// Addresses other than link-local ones of the kernel.
     pub(super) fn addresses(&mut self, link: &Link) -> Result<Vec<IpNet>, Error> {
         let addresses = self
             .socket
@@ -118,7 +118,7 @@ impl Kernel {
     }
 
     /// Routes over these interfaces.
-    pub(super) fn routes(&mut self, over: &BTreeSet<String>) -> Result<Vec<Path>, Error> {
+    pub(super) fn routes(&mut self, over: &BTreeSet<String>) -> Result<Vec<RouteSnapshot>, Error> {
         let mut paths = Vec::new();
         for family in [Family::V4, Family::V6] {
             for route in self.socket.routes(family).map_err(|error| refused(&error))? {
@@ -126,7 +126,7 @@ impl Kernel {
                 if let Some(link) =
                     link.filter(|link| over.contains(link) && route.table != Some(LOCAL_TABLE))
                 {
-                    paths.push(Path {
+                    paths.push(RouteSnapshot {
                         link,
                         dst: route.dst,
                         gateway: route.gateway,
@@ -143,7 +143,7 @@ impl Kernel {
         Ok(paths)
     }
 
-    pub(super) fn route(&self, path: &Path) -> Option<Route> {
+    pub(super) fn route(&self, path: &RouteSnapshot) -> Option<Route> {
         Some(Route {
             link: Some(self.index(&path.link)?),
             gateway: path.gateway,
@@ -157,41 +157,41 @@ impl Kernel {
         })
     }
 
-    /// What could not be brought back of an interface.
-    pub(super) fn restore_link(&mut self, before: &Before, now: &Link) -> Vec<String> {
-        let mut wrong = Vec::new();
+    /// Restores an interface. Returns the failures.
+    pub(super) fn restore_link(&mut self, before: &LinkSnapshot, now: &Link) -> Vec<String> {
+        let mut failures = Vec::new();
         let link = LinkRef::from(now);
         let controller = before.controller.as_deref();
         let controller = controller.and_then(|name| self.links.iter().find(|link| link.name == name));
         for (doing, change) in changes(before, now, now.is_up(), controller) {
             if let Err(error) = self.socket.change_link(link, doing, &change) {
-                wrong.push(error.to_string());
+                failures.push(error.to_string());
             }
         }
         match self.addresses(now) {
-            Err(error) => wrong.push(error.text),
+            Err(error) => failures.push(error.text),
             Ok(there) => {
                 for extra in there.iter().filter(|net| !before.addresses.contains(net)) {
                     if let Err(error) = self.socket.delete_address(link, *extra) {
-                        wrong.push(error.to_string());
+                        failures.push(error.to_string());
                     }
                 }
             }
         }
-        // Those that were secondary went with the first one of their network.
+        // Secondary addresses were removed with the primary one of their network.
         for net in &before.addresses {
             match self.socket.add_address(link, *net) {
-                Err(error) if !error.is_exists() => wrong.push(error.to_string()),
+                Err(error) if !error.is_exists() => failures.push(error.to_string()),
                 _ => {}
             }
         }
-        wrong
+        failures
     }
 }
 
-/// What makes an interface what it was, in order.
+/// The changes that restore an interface, in order.
 fn changes(
-    before: &Before,
+    before: &LinkSnapshot,
     now: &Link,
     is_up: bool,
     controller: Option<&Link>,
@@ -202,7 +202,7 @@ fn changes(
     let all = [
         (
             "set down link",
-            // A bond takes nothing that is up.
+            // A bond accepts no port that is up.
             moves && is_up && controller.is_some_and(|controller| controller.is_kind("bond")),
             LinkChange {
                 up: Some(false),
@@ -235,7 +235,7 @@ fn changes(
         ),
         (
             "restore state of link",
-            // A bond sets up what it takes, and down what it lets go.
+            // A bond sets new ports up, and released ports down.
             moves || before.up != is_up,
             LinkChange {
                 up: Some(before.up),
@@ -247,7 +247,7 @@ fn changes(
     needed.map(|(doing, _, change)| (doing, change)).collect()
 }
 
-/// The kernel refused.
+/// Wraps an error of the kernel.
 pub(super) fn refused(error: &dyn std::fmt::Display) -> Error {
     Error::new(PLUGIN_FAILURE, error.to_string())
 }
@@ -265,15 +265,15 @@ mod tests {
         link
     }
 
-    fn before(controller: Option<&str>) -> Before {
-        Before {
+    fn before(controller: Option<&str>) -> LinkSnapshot {
+        LinkSnapshot {
             name: "eth1".to_owned(),
             mac: None,
             mtu: 1500,
             up: true,
             controller: controller.map(str::to_owned),
             addresses: Vec::new(),
-            bystander: false,
+            is_unnamed: false,
             document: Value::Null,
         }
     }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_back_under_its_controller_is_up_in_the_end() {
+    fn port_that_returns_to_its_controller_ends_up() {
         let back = |kind: &str, up: bool| {
             let now = link("eth1", 2, None);
             let controller = link("controller", 7, Some(kind));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_a_bond_again_is_up_in_the_end() {
+    fn port_that_leaves_a_bond_ends_up() {
         let mut now = link("eth1", 2, None);
         now.master = Some(7);
         let back = states_and_controllers(&changes(&before(None), &now, true, None));

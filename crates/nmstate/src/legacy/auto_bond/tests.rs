@@ -1,6 +1,6 @@
 use super::*;
 use crate::legacy::matching;
-use crate::legacy::policy::Policy;
+use crate::legacy::policy::OriginalPolicy;
 
 fn nic(name: &str, vlans: &[u16]) -> Value {
     let vlans: Vec<Value> = vlans.iter().map(|vid| json!({"name": "v", "vid": vid})).collect();
@@ -24,7 +24,7 @@ fn bonded(report: &Value, vlans: &[u16]) -> Result<Value, Error> {
         "match": {"interfaces": {"type": "ethernet", "lldp": {"vlan-ids": vlans}}},
         "autoConfig": {"autoBonding": true},
     });
-    let policy = Policy::of(&spec).expect("sense").expect("an old policy");
+    let policy = OriginalPolicy::of(&spec).expect("sense").expect("an old policy");
     matching::document(&policy, report)
 }
 
@@ -35,7 +35,7 @@ fn plain(name: &str, ports: &[&str]) -> Value {
 
 // nmstate#92
 #[test]
-fn two_interfaces_on_one_vlan_are_bonded_and_then_left_alone() {
+fn two_interfaces_on_one_vlan_are_bonded_once() {
     let two = json!({"interfaces": [nic("eth2", &[101]), nic("eth1", &[101, 7]), nic("eth3", &[9])]});
     let bond = plain("bond101", &["eth1", "eth2"]);
     assert_eq!(bonded(&two, &[101]), Ok(json!({"interfaces": [bond]})));
@@ -50,7 +50,7 @@ fn two_interfaces_on_one_vlan_are_bonded_and_then_left_alone() {
 }
 
 #[test]
-fn a_bond_of_these_ports_is_kept_whatever_its_name_and_grows_when_it_is_ours() {
+fn existing_bond_is_kept_and_our_own_grows() {
     let other = json!({"controller": "bond0"});
     let theirs = plain("bond0", &["eth2", "eth1"]);
     let report = json!({"interfaces": [theirs, with(nic("eth1", &[101]), &other), with(nic("eth2", &[101]), &other), nic("eth3", &[101])]});
@@ -66,7 +66,7 @@ fn a_bond_of_these_ports_is_kept_whatever_its_name_and_grows_when_it_is_ours() {
 }
 
 #[test]
-fn groups_go_by_all_wanted_vlans_and_no_name_is_given_twice() {
+fn groups_follow_all_requested_vlans_with_unique_names() {
     let report = json!({"interfaces": [
         nic("a", &[101]), nic("b", &[101]), nic("c", &[101, 102]), nic("d", &[101, 102]),
     ]});
@@ -87,7 +87,7 @@ fn groups_go_by_all_wanted_vlans_and_no_name_is_given_twice() {
 
 // nmstate#108
 #[test]
-fn a_bond_of_other_ports_keeps_its_name() {
+fn bond_of_other_ports_keeps_its_name() {
     // The bond named after the VLAN of this group has the ports of another group.
     let port = json!({"controller": "bond101"});
     let (c, d) = (
@@ -121,7 +121,7 @@ fn a_bond_of_other_ports_keeps_its_name() {
 }
 
 #[test]
-fn the_way_to_the_node_moves_to_the_bond() {
+fn uplink_addresses_and_routes_move_to_the_bond() {
     let uplink = json!({
         "ipv4": {"enabled": true, "dhcp": false, "address": [{"ip": "192.0.2.5", "prefix-length": 24}]},
         "ipv6": {"enabled": true, "autoconf": true, "dhcp": true, "address": [
@@ -151,7 +151,7 @@ fn the_way_to_the_node_moves_to_the_bond() {
 }
 
 #[test]
-fn of_two_ways_to_the_node_one_stays_outside() {
+fn second_uplink_stays_outside_the_bond() {
     let route = |interface: &str, table: u16| json!({"destination": "0.0.0.0/0", "next-hop-interface": interface, "table-id": table});
     let report = json!({
         "interfaces": [nic("eth0", &[101]), nic("eth1", &[101]), nic("eth2", &[101])],

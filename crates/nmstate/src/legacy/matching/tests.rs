@@ -2,7 +2,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// A report with neighbours as the engine tells of them.
+/// A report with neighbours as the engine reports them.
 fn report() -> Value {
     let neighbour = |vlans: &[u16]| {
         let vlans: Vec<Value> = vlans
@@ -27,8 +27,8 @@ fn report() -> Value {
     ]})
 }
 
-fn policy(spec: &Value) -> Policy {
-    Policy::of(spec).expect("sense").expect("an old policy")
+fn policy(spec: &Value) -> OriginalPolicy {
+    OriginalPolicy::of(spec).expect("sense").expect("an old policy")
 }
 
 fn names(document: &Value) -> Vec<&str> {
@@ -39,7 +39,7 @@ fn names(document: &Value) -> Vec<&str> {
 
 // nmstate#91
 #[test]
-fn a_nameless_interface_becomes_the_one_that_matches() {
+fn nameless_interface_stands_for_the_matching_one() {
     let policy = policy(&json!({
         "match": {"interfaces": {"name": "eth1", "type": "ethernet"}},
         "desiredState": {"interfaces": [{"ipv4": {"enabled": true, "dhcp": true}}]},
@@ -62,8 +62,8 @@ fn a_nameless_interface_becomes_the_one_that_matches() {
 #[case::down(json!({"type": "ethernet"}), &["eth1", "eth2", "eth3", "eth5"])]
 #[case::vlan(json!({"lldp": {"vlan-ids": [102, 7]}}), &["eth1"])]
 #[case::ppvid_is_no_vlan(json!({"lldp": {"vlan-ids": [103]}}), &["eth2"])]
-#[case::nobody(json!({"lldp": {"vlan-ids": [9]}}), &[])]
-fn rules_match(#[case] rules: Value, #[case] matched: &[&str]) {
+#[case::no_neighbour(json!({"lldp": {"vlan-ids": [9]}}), &[])]
+fn rule_matches_interfaces(#[case] rules: Value, #[case] matched: &[&str]) {
     let policy = policy(&json!({
         "match": {"interfaces": rules},
         "desiredState": {"interfaces": [{"mtu": 9000}]},
@@ -74,19 +74,19 @@ fn rules_match(#[case] rules: Value, #[case] matched: &[&str]) {
 
 // nmstate#104
 #[test]
-fn type_ethernet_matches_a_veth_except_with_the_kernel_alone() {
+fn ethernet_rule_matches_a_veth_except_with_the_kernel_backend() {
     let report = json!({"interfaces": [
         {"name": "eth1", "type": "ethernet", "state": "up"},
         {"name": "veth1", "type": "veth", "state": "up", "veth": {"peer": "veth2"}},
         {"name": "veth7", "type": "veth", "state": "ignore"},
         {"name": "br1", "type": "linux-bridge", "state": "up"},
     ]});
-    let matched = |kind: &str, veths_apart: bool| -> Vec<String> {
+    let matched = |kind: &str, excludes_veths: bool| -> Vec<String> {
         let mut policy = policy(&json!({
             "match": {"interfaces": {"type": kind}},
             "desiredState": {"interfaces": [{"mtu": 9000}]},
         }));
-        policy.veths_apart = veths_apart;
+        policy.excludes_veths = excludes_veths;
         let document = document(&policy, &report).expect("a document");
         names(&document).into_iter().map(str::to_owned).collect()
     };
@@ -96,7 +96,7 @@ fn type_ethernet_matches_a_veth_except_with_the_kernel_alone() {
 }
 
 #[test]
-fn named_interfaces_and_other_sections_are_copied_and_nothing_is_said_twice() {
+fn named_interfaces_are_copied_and_duplicates_merged() {
     let policy = policy(&json!({
         "match": {"interfaces": [{"name": "eth1"}, {"name": "eth2"}]},
         "desiredState": {
@@ -123,21 +123,21 @@ fn named_interfaces_and_other_sections_are_copied_and_nothing_is_said_twice() {
 }
 
 #[test]
-fn lldp_is_switched_on_where_a_rule_needs_it_and_only_there() {
+fn lldp_is_enabled_only_for_rules_with_vlans() {
     let with = |rules: Value| policy(&json!({"match": {"interfaces": rules}}));
     let vlans = with(json!({"type": "ethernet", "lldp": {"vlan-ids": [101]}}));
     assert_eq!(
-        listening(&vlans, &report()),
+        lldp_document(&vlans, &report()),
         json!({"interfaces": [{"name": "eth3", "type": "ethernet", "state": "up", "lldp": {"enabled": true}}]})
     );
-    assert!(!is_heard(&vlans, &report()), "eth3 has heard nobody");
+    assert!(!has_neighbours(&vlans, &report()), "eth3 has no neighbour");
     let heard = with(json!([{"name": "eth1", "lldp": {"vlan-ids": [101]}}, {"name": "eth3"}]));
-    assert_eq!(listening(&heard, &report()), Value::Null);
-    assert!(is_heard(&heard, &report()));
+    assert_eq!(lldp_document(&heard, &report()), Value::Null);
+    assert!(has_neighbours(&heard, &report()));
 }
 
 #[test]
-fn reports_of_any_shape_are_read() {
+fn malformed_report_does_not_panic() {
     let policy = policy(&json!({"match": {"interfaces": {"lldp": {"vlan-ids": [101]}}}}));
     for report in [
         json!(null),
@@ -145,6 +145,6 @@ fn reports_of_any_shape_are_read() {
         json!({"interfaces": [1, {"lldp": []}, {"name": 3, "state": "up", "lldp": {"neighbors": [[1], {}, [{"type": 127, "ieee-802-1-vlans": 1}]]}}]}),
     ] {
         assert_eq!(document(&policy, &report), Ok(Value::Null));
-        assert_eq!(listening(&policy, &report), Value::Null);
+        assert_eq!(lldp_document(&policy, &report), Value::Null);
     }
 }

@@ -1,12 +1,11 @@
-//! The `NodeNetworkState` as far as its wish goes. The report in it may have a megabyte, and changes often: nothing is
-//! built of that.
+//! The `NodeNetworkState` without its report, which may exceed a megabyte and changes often: it is not even parsed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// What is wished, and what conditions there are.
+/// The desired state and the conditions.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = api::node_state::NodeNetworkState)]
 pub(super) struct NodeNetworkState {
@@ -24,7 +23,7 @@ pub(super) struct Status {
     pub(super) conditions: Option<Vec<Value>>,
 }
 
-/// Without what the API server notes about writers: it names every field of the report.
+/// Drops the managed fields, which name every field of the report.
 fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -15,14 +15,14 @@ fn desired() -> Value {
     json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up"}]})
 }
 
-fn asked(generation: i64) -> Asked {
+fn observed(generation: i64) -> ObservedState {
     let object = json!({
         "metadata": {"name": "node01", "uid": "u", "generation": generation}, "spec": {"desiredState": desired()},
     });
-    Asked::of(serde_json::from_value(object).expect("an object"))
+    ObservedState::of(serde_json::from_value(object).expect("an object"))
 }
 
-/// An enforcer on a host that fails every change in this way, without an object to tell it in.
+/// An enforcer on a host that fails every change in this way, without an object for the outcome.
 fn enforcer(kind: &'static str) -> Enforcer {
     enforcer_on(Backend::NetworkManager, move |request| {
         let error = engine::Error {
@@ -57,7 +57,7 @@ fn enforcer_of_what_lacks(backend: Backend, lacks: &[Value]) -> (Enforcer, Arc<A
 
 /// An enforcer on a host that answers so.
 fn enforcer_on(backend: Backend, mut answer: impl FnMut(Request) + Send + 'static) -> Enforcer {
-    let (engine, mut requests) = Engine::asked();
+    let (engine, mut requests) = Engine::channel();
     tokio::spawn(async move {
         while let Some(request) = requests.recv().await {
             answer(request);
@@ -85,70 +85,97 @@ fn enforcer_on(backend: Backend, mut answer: impl FnMut(Request) + Send + 'stati
 
 // nmstate#89
 #[tokio::test(start_paused = true)]
-async fn attempts_are_further_and_further_apart_until_something_else_is_asked_for() {
+async fn attempts_back_off_until_the_spec_changes() {
     let mut enforcer = enforcer("VerificationError");
     let mut pauses = Vec::new();
     for attempts in 1..=7 {
-        enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+        enforcer
+            .reconcile(Some(&observed(1)))
+            .await
+            .expect("no object to write");
         assert_eq!(enforcer.failures, attempts);
-        // Whoever looks earlier does nothing.
-        enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+        // An earlier reconcile does nothing.
+        enforcer
+            .reconcile(Some(&observed(1)))
+            .await
+            .expect("no object to write");
         assert_eq!(enforcer.failures, attempts);
         let next = enforcer.next.expect("another attempt");
         pauses.push((next - Instant::now()).as_secs());
         tokio::time::sleep_until(next).await;
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-    enforcer.look(Some(&asked(2))).await.expect("nobody to tell");
+    enforcer
+        .reconcile(Some(&observed(2)))
+        .await
+        .expect("no object to write");
     let next = enforcer.next.expect("another attempt");
     assert_eq!(next - Instant::now(), Duration::from_secs(1));
 }
 
 // nmstate#89
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_good_waits_for_another_version() {
+async fn final_failure_waits_for_another_version() {
     let mut enforcer = enforcer("NotSupportedError");
     for _ in 0..3 {
-        enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+        enforcer
+            .reconcile(Some(&observed(1)))
+            .await
+            .expect("no object to write");
         assert_eq!((enforcer.failures, enforcer.next), (1, None));
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     enforcer.version = Some(("u".to_owned(), 0));
     enforcer.failures = 0;
-    enforcer.look(Some(&asked(2))).await.expect("nobody to tell");
+    enforcer
+        .reconcile(Some(&observed(2)))
+        .await
+        .expect("no object to write");
     assert_eq!(enforcer.failures, 1);
 }
 
 // nmstate#114
 #[tokio::test]
-async fn node_state_that_changed_before_its_turn_is_not_applied() {
+async fn state_that_changed_while_the_pipeline_was_busy_is_not_applied() {
     let (mut enforcer, changed) = enforcer_of_what_lacks(Backend::NetworkManager, &[json!({})]);
     for newest in [Some(("u".to_owned(), 2)), None] {
         enforcer.newest = Some(Box::new(move || newest.clone()));
-        enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+        enforcer
+            .reconcile(Some(&observed(1)))
+            .await
+            .expect("no object to write");
         assert_eq!(changed.load(Ordering::Relaxed), 0);
         assert_eq!(
-            (enforcer.failures, &enforcer.untold),
+            (enforcer.failures, &enforcer.unwritten),
             (0, &None),
             "nothing is reported"
         );
     }
     enforcer.newest = Some(Box::new(|| Some(("u".to_owned(), 2))));
-    enforcer.look(Some(&asked(2))).await.expect("nobody to tell");
+    enforcer
+        .reconcile(Some(&observed(2)))
+        .await
+        .expect("no object to write");
     assert_eq!(changed.load(Ordering::Relaxed), 1);
 }
 
 // nmstate#113
 #[tokio::test(start_paused = true)]
-async fn a_start_of_network_manager_ends_the_pause_after_a_failure() {
+async fn start_of_network_manager_ends_the_back_off() {
     let mut enforcer = enforcer("PluginFailure");
-    enforcer.hurry();
+    enforcer.retry_now();
     assert_eq!(enforcer.next, None, "nothing failed yet");
-    enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+    enforcer
+        .reconcile(Some(&observed(1)))
+        .await
+        .expect("no object to write");
     assert!(enforcer.next.is_some_and(|next| next > Instant::now()));
-    enforcer.hurry();
+    enforcer.retry_now();
     assert_eq!(enforcer.next, Some(Instant::now()));
-    enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+    enforcer
+        .reconcile(Some(&observed(1)))
+        .await
+        .expect("no object to write");
     assert_eq!(enforcer.failures, 2);
 }
 
@@ -159,10 +186,13 @@ async fn a_start_of_network_manager_ends_the_pause_after_a_failure() {
 #[case::name_servers_that_are_to_be_gone(&[json!({}), json!({"dns-resolver": {"config": {}}}), json!({})], 2)]
 #[case::what_applying_does_not_help(&[desired(), desired()], 1)]
 #[tokio::test]
-async fn what_the_host_lost_is_applied_again(#[case] lacks: &[Value], #[case] changes: u32) {
+async fn drift_is_applied_again(#[case] lacks: &[Value], #[case] changes: u32) {
     let (mut enforcer, changed) = enforcer_of_what_lacks(Backend::NetworkManager, lacks);
     for _ in 0..2 {
-        enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+        enforcer
+            .reconcile(Some(&observed(1)))
+            .await
+            .expect("no object to write");
     }
     assert_eq!(changed.load(Ordering::Relaxed), changes);
 }
@@ -174,7 +204,7 @@ async fn what_the_host_lost_is_applied_again(#[case] lacks: &[Value], #[case] ch
     "successfully reconciled, until the host restarts: without NetworkManager nothing is persistent"
 )]
 #[tokio::test]
-async fn a_success_says_how_long_it_lasts(#[case] backend: Backend, #[case] text: &str) {
+async fn success_says_whether_it_is_persistent(#[case] backend: Backend, #[case] text: &str) {
     let (mut enforcer, _) = enforcer_of_what_lacks(backend, &[json!({})]);
     let outcome = enforcer.enforce(&desired()).await;
     assert_eq!(outcome, Some(Outcome::Done(text.to_owned())));
@@ -186,8 +216,8 @@ async fn a_success_says_how_long_it_lasts(#[case] backend: Backend, #[case] text
 #[case(json!({"conditions": [{"type": "Complete", "status": "False"}, "none"]}), false)]
 #[case(json!({"conditions": [{"type": "Complete"}, {"type": "Failing"}]}), true)]
 #[case(json!({"conditions": [{"type": "Available"}]}), true)]
-fn conditions_of_others_are_no_outcome(#[case] status: Value, #[case] told: bool) {
+fn conditions_of_others_are_ignored(#[case] status: Value, #[case] has_conditions: bool) {
     let object = json!({"metadata": {"name": "node01"}, "status": status});
-    let asked = Asked::of(serde_json::from_value(object).expect("an object"));
-    assert_eq!(asked.told, told);
+    let observed = ObservedState::of(serde_json::from_value(object).expect("an object"));
+    assert_eq!(observed.has_conditions, has_conditions);
 }

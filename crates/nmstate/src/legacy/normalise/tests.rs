@@ -22,12 +22,12 @@ fn interface_of(value: &Value) -> Value {
 #[case::bridge_ports(json!({"bridge": {"ports": [{"name": "eth1"}]}}), json!({"bridge": {"port": [{"name": "eth1"}]}}))]
 #[case::bridge_names(json!({"bridge": {"slaves": ["eth1"]}}), json!({"bridge": {"port": [{"name": "eth1"}]}}))]
 #[case::reported(json!({"name": "eth1", "ifIndex": 3, "adminStatus": "UP", "linkStatus": "UP", "statistics": {}, "capabilities": []}), json!({"name": "eth1"}))]
-fn old_spellings_become_those_of_the_engine(#[case] old: Value, #[case] new: Value) {
+fn old_spellings_are_rewritten(#[case] old: Value, #[case] new: Value) {
     assert_eq!(interface_of(&old), new);
 }
 
 #[test]
-fn a_key_that_is_there_already_is_not_overwritten_and_the_old_one_left_for_the_engine_to_refuse() {
+fn old_key_beside_the_new_one_stays() {
     let both = json!({"mac-address": "02:00:00:00:00:01", "macAddress": "02:00:00:00:00:02"});
     assert_eq!(interface_of(&both), both);
     let both = json!({"vlan": {"id": 1}, "vlanID": 2});
@@ -42,19 +42,19 @@ fn a_key_that_is_there_already_is_not_overwritten_and_the_old_one_left_for_the_e
 #[case::no_items(json!({"interfaces": [], "routes": {"config": []}}), false)]
 #[case::interface(json!({"interfaces": [{"name": "eth1"}]}), true)]
 #[case::purged_dns(json!({"dns-resolver": {"config": {"server": ["192.0.2.1"]}}}), true)]
-fn a_document_of_nothing_asks_for_nothing(#[case] document: Value, #[case] expected: bool) {
+fn empty_document_has_no_content(#[case] document: Value, #[case] expected: bool) {
     assert_eq!(has_content(&document), expected);
 }
 
 #[test]
-fn sections_of_nothing_and_what_was_only_ever_reported_are_dropped() {
+fn empty_and_reported_only_members_are_dropped() {
     let old =
         json!({"interfaces": null, "routes": null, "capabilities": ["bond"], "dns-resolver": {"config": {}}});
     assert_eq!(normalised(old), json!({"dns-resolver": {"config": {}}}));
 }
 
 #[test]
-fn today_s_documents_and_those_that_are_none_stay_as_they_are() {
+fn present_and_malformed_documents_stay() {
     for document in [
         json!({"interfaces": [{"name": "br1", "type": "linux-bridge", "state": "up", "ipv6": {"autoconf": true},
             "bridge": {"port": [{"name": "eth1", "vlan": {}}]}}]}),
@@ -70,7 +70,7 @@ fn today_s_documents_and_those_that_are_none_stay_as_they_are() {
 }
 
 #[test]
-fn keys_keep_their_places() {
+fn renamed_keys_keep_their_positions() {
     let text = interface_of(&json!({"name": "b", "macAddress": "m", "mtu": 1})).to_string();
     assert_eq!(text, r#"{"name":"b","mac-address":"m","mtu":1}"#);
 }

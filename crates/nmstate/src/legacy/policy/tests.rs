@@ -11,14 +11,14 @@ fn rule(name: Option<&str>, kind: Option<&str>, vlans: Option<&[u16]>) -> Rule {
 }
 
 #[test]
-fn today_s_policies_are_none_of_the_original_design() {
+fn present_policy_is_not_of_the_original_design() {
     for spec in [
         json!({}),
         json!({"desiredState": {"interfaces": []}, "priority": 3}),
         json!({"match": null, "autoConfig": null}),
         json!(null),
     ] {
-        assert_eq!(Policy::of(&spec), Ok(None));
+        assert_eq!(OriginalPolicy::of(&spec), Ok(None));
     }
 }
 
@@ -34,35 +34,35 @@ fn today_s_policies_are_none_of_the_original_design() {
 #[case::vlan(json!({"match": {"interfaces": {"vlanID": 101}}}), vec![rule(None, None, Some(&[101]))])]
 #[case::empty(json!({"match": {}}), vec![])]
 #[case::none(json!({"match": {"interfaces": []}}), vec![])]
-fn all_forms_of_rules_are_read(#[case] spec: Value, #[case] rules: Vec<Rule>) {
+fn rules_are_read_in_all_forms(#[case] spec: Value, #[case] rules: Vec<Rule>) {
     assert_eq!(
-        Policy::of(&spec),
-        Ok(Some(Policy {
+        OriginalPolicy::of(&spec),
+        Ok(Some(OriginalPolicy {
             rules,
-            ..Policy::default()
+            ..OriginalPolicy::default()
         }))
     );
 }
 
 // nmstate#93
 #[test]
-fn auto_config_does_not_go_with_a_desired_state() {
+fn auto_config_excludes_a_desired_state() {
     let vlans = json!({"interfaces": {"lldp": {"vlan-ids": [101]}}});
     let spec = |desired: Value| json!({"match": vlans, "autoConfig": {"autoBonding": true}, "desiredState": desired});
-    let error = Policy::of(&spec(json!({"interfaces": [{"name": "eth1"}]}))).expect_err("both");
+    let error = OriginalPolicy::of(&spec(json!({"interfaces": [{"name": "eth1"}]}))).expect_err("both");
     assert_eq!(
         error.to_string(),
         "autoConfig cannot be used together with desiredState"
     );
     for nothing in [json!({}), json!(null), json!({"interfaces": null})] {
         assert!(
-            Policy::of(&spec(nothing))
+            OriginalPolicy::of(&spec(nothing))
                 .expect("one of them")
                 .expect("an old one")
                 .auto_bonding
         );
     }
-    let error = Policy::of(&json!({"match": vlans, "capture": {"a": "interfaces.name==\"eth1\""}}));
+    let error = OriginalPolicy::of(&json!({"match": vlans, "capture": {"a": "interfaces.name==\"eth1\""}}));
     assert_eq!(
         error.expect_err("both").to_string(),
         "capture cannot be used together with match or autoConfig"
@@ -82,8 +82,8 @@ fn auto_config_does_not_go_with_a_desired_state() {
 #[case(json!({"autoConfig": {"autoBonding": "yes"}}), "autoConfig.autoBonding is neither true nor false")]
 #[case(json!({"autoConfig": {"autoBonding": true}}), "autoConfig.autoBonding needs match.interfaces with lldp.vlan-ids: the VLANs whose interfaces are bonded")]
 #[case(json!({"autoConfig": []}), "autoConfig is not an object")]
-fn what_cannot_be_understood_is_named(#[case] spec: Value, #[case] text: &str) {
-    assert_eq!(Policy::of(&spec).expect_err("no sense").to_string(), text);
+fn malformed_policy_is_refused_with_the_key(#[case] spec: Value, #[case] text: &str) {
+    assert_eq!(OriginalPolicy::of(&spec).expect_err("no sense").to_string(), text);
 }
 
 #[rstest]
@@ -91,8 +91,8 @@ fn what_cannot_be_understood_is_named(#[case] spec: Value, #[case] text: &str) {
 #[case(json!({"match": {"interfaces": {"name": "eth1"}}}), false)]
 #[case(json!({"match": {"interfaces": {"lldp": {"system": "x"}}}}), false)]
 #[case(json!({"desiredState": {"interfaces": []}}), false)]
-fn only_rules_with_vlans_are_about_neighbours(#[case] spec: Value, #[case] expected: bool) {
-    assert_eq!(is_about_neighbours(&spec), expected);
+fn only_rules_with_vlans_need_lldp(#[case] spec: Value, #[case] expected: bool) {
+    assert_eq!(needs_lldp(&spec), expected);
 }
 
 #[rstest]
@@ -101,12 +101,12 @@ fn only_rules_with_vlans_are_about_neighbours(#[case] spec: Value, #[case] expec
 #[case(json!({"parallel": true, "maxUnavailable": "10%"}), Some(json!("10%")))]
 #[case(json!({"parallel": "yes"}), None)]
 #[case(json!({}), None)]
-fn parallel_is_an_old_word_for_max_unavailable(#[case] spec: Value, #[case] expected: Option<Value>) {
+fn parallel_is_read_as_max_unavailable(#[case] spec: Value, #[case] expected: Option<Value>) {
     assert_eq!(max_unavailable(&spec), expected);
 }
 
 #[test]
-fn a_policy_without_priority_stands_at_zero() {
+fn default_priority_is_zero() {
     assert_eq!(priority(&json!({})), 0);
     assert_eq!(priority(&json!({"priority": -3})), -3);
     assert_eq!(priority(&json!({"priority": "high"})), 0);

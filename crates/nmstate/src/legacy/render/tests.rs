@@ -40,7 +40,7 @@ async fn host(mut requests: mpsc::UnboundedReceiver<Request>, heard_at: usize) -
                 applied.push(desired);
                 let _ = back.send(Ok(()));
             }
-            Request::Commit(back) | Request::Rollback(back) | Request::Leave(back) => drop(back.send(Ok(()))),
+            Request::Commit(back) | Request::Rollback(back) | Request::Close(back) => drop(back.send(Ok(()))),
             Request::Diff(_, back) => drop(back.send(Ok(json!({})))),
             other => panic!("{other:?}"),
         }
@@ -59,7 +59,7 @@ fn pipeline(engine: &Engine) -> Pipeline {
 }
 
 async fn rendered(heard_at: usize, may_change: bool) -> (Value, Vec<Value>, Duration) {
-    let (engine, requests) = Engine::asked();
+    let (engine, requests) = Engine::channel();
     let host = tokio::spawn(host(requests, heard_at));
     let pipeline = may_change.then(|| pipeline(&engine));
     let begun = Instant::now();
@@ -74,23 +74,23 @@ async fn rendered(heard_at: usize, may_change: bool) -> (Value, Vec<Value>, Dura
 }
 
 #[tokio::test(start_paused = true)]
-async fn lldp_is_enabled_and_neighbours_have_a_minute() {
-    let listening = json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up", "lldp": {"enabled": true}}]});
+async fn rendering_enables_lldp_and_waits_for_neighbours() {
+    let lldp_document = json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up", "lldp": {"enabled": true}}]});
     let (document, applied, taken) = rendered(30, true).await;
     assert_eq!(
         document,
         json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up", "mtu": 9000}]})
     );
-    assert_eq!(applied, std::slice::from_ref(&listening));
+    assert_eq!(applied, std::slice::from_ref(&lldp_document));
     assert!(taken < Duration::from_secs(60), "{taken:?}");
 
     let (document, applied, taken) = rendered(usize::MAX, true).await;
-    assert_eq!((document, applied), (Value::Null, vec![listening]));
+    assert_eq!((document, applied), (Value::Null, vec![lldp_document]));
     assert!((60..62).contains(&taken.as_secs()), "neighbours had {taken:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_heard_already_needs_no_waiting_and_a_trial_changes_nothing() {
+async fn known_neighbours_need_no_wait_and_a_dry_run_changes_nothing() {
     let (document, applied, taken) = rendered(1, true).await;
     assert_eq!(document["interfaces"][0]["mtu"], 9000);
     assert_eq!((applied.len(), taken), (0, Duration::ZERO));

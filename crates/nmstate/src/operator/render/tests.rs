@@ -13,17 +13,17 @@ fn settings(more: &[(&str, &str)]) -> Settings {
     Settings::read(|name| variables.get(name).map(|value| (*value).to_owned())).expect("settings")
 }
 
-fn wish(spec: &Value) -> NMState {
+fn nmstate(spec: &Value) -> NMState {
     serde_json::from_value(json!({
         "apiVersion": "nmstate.io/v1", "kind": "NMState",
         "metadata": { "name": "nmstate", "uid": "1234" }, "spec": spec,
     }))
-    .expect("a wish")
+    .expect("a nmstate")
 }
 
 /// What is rendered, with the usual settings.
 fn rendered(spec: &Value, facts: &Facts) -> Vec<Value> {
-    render(&wish(spec), &settings(&[]), facts, &Files::embedded()).expect("objects")
+    render(&nmstate(spec), &settings(&[]), facts, &Files::embedded()).expect("objects")
 }
 
 fn openshift() -> Facts {
@@ -82,7 +82,7 @@ const CERT_MANAGER: &str = "Deployment nmstate/nmstate-cert-manager";
 
 // nmstate#68, the objects; nmstate#70, what belongs to whom
 #[test]
-fn objects_come_in_order_and_belong_to_the_wish_but_for_what_outlives_it() {
+fn objects_are_ordered_and_owned_except_definitions_and_namespaces() {
     let objects = rendered(&json!({}), &Facts::default());
     let expected = [
         "CustomResourceDefinition nodenetworkstates.nmstate.io",
@@ -169,7 +169,7 @@ fn yaml(objects: &[Value]) -> String {
 
 // nmstate#72
 #[test]
-fn each_half_of_the_placement_is_for_its_own_workloads() {
+fn placement_applies_to_handler_or_infrastructure() {
     let objects = rendered(&json!({}), &Facts::default());
     let linux = json!({ "kubernetes.io/os": "linux" });
     let handler = pods(&objects, HANDLER_SET);
@@ -224,7 +224,7 @@ fn each_half_of_the_placement_is_for_its_own_workloads() {
 
 // nmstate#73
 #[test]
-fn the_name_that_is_looked_up_is_the_handlers() {
+fn probe_host_is_set_on_the_handler() {
     let host = |spec: &Value| {
         let objects = rendered(spec, &Facts::default());
         variables(pods(&objects, HANDLER_SET))["PROBE_DNS_HOST"].clone()
@@ -238,7 +238,7 @@ fn the_name_that_is_looked_up_is_the_handlers() {
 
 // nmstate#74
 #[test]
-fn debugging_is_told_to_the_handler_and_to_its_probe() {
+fn log_level_is_set_on_the_handler_and_its_probe() {
     for (spec, args, probe) in [
         (
             json!({}),
@@ -269,7 +269,7 @@ fn debugging_is_told_to_the_handler_and_to_its_probe() {
 
 // nmstate#75, what becomes of the count
 #[test]
-fn there_are_two_webhooks_where_two_nodes_are_set_aside() {
+fn webhook_has_two_replicas_with_two_dedicated_nodes() {
     for (dedicated_nodes, replicas, available) in [(0, 1, 0), (1, 1, 0), (2, 2, 1), (3, 2, 1)] {
         let facts = Facts {
             dedicated_nodes,
@@ -287,7 +287,7 @@ fn there_are_two_webhooks_where_two_nodes_are_set_aside() {
 
 // nmstate#76
 #[test]
-fn a_directory_without_manifests_is_named() {
+fn empty_manifest_directory_is_an_error() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = |path: &std::path::Path| Files::from_directory(path).expect_err("no manifests").to_string();
     let path = directory.path();
@@ -302,13 +302,13 @@ fn a_directory_without_manifests_is_named() {
     );
     std::fs::write(path.join("namespace.yaml"), "{").expect("a file");
     let files = Files::from_directory(path).expect("a file");
-    let error = render(&wish(&json!({})), &settings(&[]), &Facts::default(), &files).expect_err("no YAML");
+    let error = render(&nmstate(&json!({})), &settings(&[]), &Facts::default(), &files).expect_err("no YAML");
     assert_eq!(error.to_string(), "malformed manifests in file namespace.yaml");
 }
 
 // nmstate#78, the object
 #[test]
-fn who_may_read_the_cluster_may_read_node_network_state_where_that_is_collected() {
+fn cluster_reader_role_is_rendered_if_aggregated() {
     let name = "ClusterRole nmstate-cluster-reader";
     assert!(!names_of(&rendered(&json!({}), &Facts::default())).contains(&name.to_owned()));
     let facts = Facts {
@@ -370,7 +370,7 @@ const OF_HANDLER: &[(&str, &str)] = &[
 
 // The table of nmstate §11.
 #[test]
-fn workloads_are_those_of_the_table() {
+fn workloads_follow_the_table() {
     let objects = rendered(&json!({}), &Facts::default());
     for (workload, part, expected, requests) in [
         (
@@ -489,7 +489,7 @@ fn rules(role: &Value) -> Vec<String> {
 
 // nmstate#95, the objects
 #[test]
-fn every_program_has_an_account_with_what_it_calls() {
+fn each_program_has_its_own_account() {
     let objects = rendered(&json!({}), &Facts::default());
     let handler = find(&objects, "ClusterRole nmstate-handler");
     assert_eq!(
@@ -542,13 +542,13 @@ fn every_program_has_an_account_with_what_it_calls() {
         let mut subjects = object["subjects"].as_array().into_iter().flatten();
         subjects.any(|subject| subject["name"] == "nmstate-webhook")
     });
-    assert_eq!(webhook, None, "it asks for nothing");
+    assert_eq!(webhook, None, "it requests nothing");
     assert_eq!(pods(&objects, WEBHOOK)["automountServiceAccountToken"], false);
 }
 
 // nmstate#95, on OpenShift
 #[test]
-fn openshift_lets_the_handler_alone_be_privileged() {
+fn only_the_handler_is_privileged_on_openshift() {
     let objects = rendered(&json!({}), &openshift());
     let names = names_of(&objects);
     let of_cert_manager = names.iter().filter(|name| name.contains("cert-manager"));
@@ -576,7 +576,7 @@ fn openshift_lets_the_handler_alone_be_privileged() {
 
 // nmstate#97, the object
 #[test]
-fn wishes_in_states_take_the_right_to_write_policies() {
+fn admission_of_node_states_needs_the_right_to_write_policies() {
     let objects = rendered(&json!({}), &Facts::default());
     let spec = &find(&objects, "ValidatingAdmissionPolicy nns-spec-policy")["spec"];
     assert_eq!(spec["failurePolicy"], "Fail");
@@ -612,7 +612,7 @@ fn wishes_in_states_take_the_right_to_write_policies() {
 
 // nmstate#98, the object
 #[test]
-fn handlers_are_held_to_their_node_by_their_account() {
+fn admission_restricts_handlers_to_their_node() {
     let condition = |objects: &[Value], name: &str| {
         let policy = &find(objects, &format!("ValidatingAdmissionPolicy {name}"))["spec"];
         policy["matchConditions"][0]["expression"].clone()
@@ -623,8 +623,8 @@ fn handlers_are_held_to_their_node_by_their_account() {
         "request.userInfo.username == 'system:serviceaccount:nmstate:nmstate-handler'"
     );
     let settings = settings(&[("HANDLER_NAMESPACE", "other"), ("HANDLER_PREFIX", "my")]);
-    let (wish, files) = (wish(&json!({})), Files::embedded());
-    let objects = render(&wish, &settings, &Facts::default(), &files).expect("objects");
+    let (nmstate, files) = (nmstate(&json!({})), Files::embedded());
+    let objects = render(&nmstate, &settings, &Facts::default(), &files).expect("objects");
     assert_eq!(
         condition(&objects, "my-nmstate-handler-node"),
         "request.userInfo.username == 'system:serviceaccount:other:my-nmstate-handler'"
@@ -638,7 +638,7 @@ fn handlers_are_held_to_their_node_by_their_account() {
 
 // The row of the handler in nmstate §11.
 #[test]
-fn the_handler_has_what_it_needs_of_the_host() {
+fn handler_mounts_the_host_paths() {
     let objects = rendered(&json!({}), &Facts::default());
     let handler = pods(&objects, HANDLER_SET);
     assert_eq!(handler["hostNetwork"], true);
@@ -696,7 +696,7 @@ fn the_handler_has_what_it_needs_of_the_host() {
 }
 
 #[test]
-fn choices_beyond_the_established_ones_become_variables() {
+fn handler_configuration_becomes_variables() {
     let spec = json!({ "handlerConfiguration": { "backend": "kernel", "originalDesign": false, "driftSeconds": 600 } });
     let objects = rendered(&spec, &Facts::default());
     let handler = pods(&objects, HANDLER_SET);
@@ -709,7 +709,7 @@ fn choices_beyond_the_established_ones_become_variables() {
 }
 
 #[test]
-fn intervals_of_certificates_are_given_or_usual_one_by_one() {
+fn certificate_intervals_have_separate_defaults() {
     let spec = json!({ "selfSignConfiguration": { "caRotateInterval": "1h", "certOverlapInterval": "1m" } });
     let objects = rendered(&spec, &Facts::default());
     let found = variables(pods(&objects, CERT_MANAGER));
@@ -727,7 +727,7 @@ fn intervals_of_certificates_are_given_or_usual_one_by_one() {
 
 // nmstate §10.2, §10.5, §10.6 and §11, the parts about OpenShift
 #[test]
-fn openshift_issues_certificates_and_says_what_is_spoken() {
+fn openshift_provides_certificates_and_tls_profile() {
     let objects = rendered(&json!({}), &openshift());
     let found = names_of(&objects);
     for absent in [
@@ -801,7 +801,7 @@ fn openshift_issues_certificates_and_says_what_is_spoken() {
 }
 
 #[test]
-fn names_and_namespaces_are_those_of_the_environment() {
+fn names_and_namespaces_follow_the_environment() {
     let settings = settings(&[
         ("HANDLER_NAMESPACE", "monitoring"),
         ("MONITORING_NAMESPACE", "prometheus"),
@@ -813,7 +813,7 @@ fn names_and_namespaces_are_those_of_the_environment() {
         ("PLUGIN_PORT", "8444"),
     ]);
     let objects = render(
-        &wish(&json!({})),
+        &nmstate(&json!({})),
         &settings,
         &Facts::default(),
         &Files::embedded(),
@@ -851,7 +851,7 @@ fn names_and_namespaces_are_those_of_the_environment() {
         policy["spec"]["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"],
         json!({ "kubernetes.io/metadata.name": "prometheus" })
     );
-    let objects = render(&wish(&json!({})), &settings, &openshift(), &Files::embedded()).expect("objects");
+    let objects = render(&nmstate(&json!({})), &settings, &openshift(), &Files::embedded()).expect("objects");
     let plugin = find(&objects, "Deployment monitoring/pages");
     assert_eq!(
         plugin["spec"]["template"]["spec"]["containers"][0]["image"],
@@ -893,7 +893,7 @@ fn metrics_port_and_replicas_follow_the_bind_address() {
         );
         let policy = find(&objects, "NetworkPolicy nmstate/allow-metrics-ingress-8443");
         assert_eq!(policy["spec"]["ingress"][0]["ports"][0]["port"], port, "{spec}");
-        // Prometheus asks the Service, which knows the port by name.
+        // Prometheus uses the Service, which knows the port by name.
         let service = find(&objects, "Service nmstate/nmstate-monitor");
         let asked = &service["spec"]["ports"][0];
         assert_eq!(
@@ -904,7 +904,7 @@ fn metrics_port_and_replicas_follow_the_bind_address() {
 }
 
 #[test]
-fn policies_let_programs_reach_the_api_server_where_it_is() {
+fn network_policies_permit_the_api_ports() {
     let facts = Facts {
         api_ports: vec![443, 6443],
         ..Facts::default()
@@ -925,10 +925,10 @@ fn policies_let_programs_reach_the_api_server_where_it_is() {
 }
 
 #[test]
-fn what_the_wish_is_a_part_of_is_told_to_pods() {
-    let mut wish = wish(&json!({}));
-    wish.metadata.labels = Some([("app.kubernetes.io/part-of".to_owned(), "hyper".to_owned())].into());
-    let objects = render(&wish, &settings(&[]), &Facts::default(), &Files::embedded()).expect("objects");
+fn relationship_labels_are_copied_to_pods() {
+    let mut nmstate = nmstate(&json!({}));
+    nmstate.metadata.labels = Some([("app.kubernetes.io/part-of".to_owned(), "hyper".to_owned())].into());
+    let objects = render(&nmstate, &settings(&[]), &Facts::default(), &Files::embedded()).expect("objects");
     let handler = find(&objects, HANDLER_SET);
     let label = "app.kubernetes.io/part-of";
     assert_eq!(handler["metadata"]["labels"][label], "hyper");
@@ -936,7 +936,7 @@ fn what_the_wish_is_a_part_of_is_told_to_pods() {
 }
 
 #[test]
-fn the_environment_has_to_name_namespace_and_image() {
+fn settings_need_namespace_and_image() {
     let none = Settings::read(|_| None).expect_err("nothing is set").to_string();
     assert_eq!(none, "environment variable HANDLER_NAMESPACE is not set");
     let image = Settings::read(|name| (name == "HANDLER_NAMESPACE").then(|| "a".to_owned()));

@@ -1,75 +1,79 @@
-//! Policies on a node, each applied once (nmstate §3.2-9).
+//! Applies each policy of a node once (nmstate §3.2-9).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 
-use super::{Controller, Memory, Next, begin};
+use super::{Controller, Next, Tracked, begin};
 use crate::apply::Pipeline;
 use crate::conditions::Status;
-use crate::handler::Shared;
-use crate::policy::ask::patiently;
+use crate::objects::{self, Enactment};
 use crate::policy::enactment;
-use crate::policy::objects::{self, Enactment};
+use crate::requests::within_timeout;
+use crate::shared::Shared;
 
-/// How often a node that waits for a slot looks whether one was given back.
-const GLANCE: Duration = Duration::from_secs(1);
+/// Interval at which a node that waits for a slot checks the policy.
+const POLL: Duration = Duration::from_secs(1);
 
-/// Applies every policy until it is applied or has failed for good, and tells what came of it. `false` when one failed,
-/// or when what came of it could not be told: others may wait for a slot.
+/// Applies every policy until it succeeds or fails for good, and reports the results. `false` if a policy failed, or if
+/// a result could not be written: other nodes may wait for the slot.
 pub async fn once(shared: Shared, pipeline: Arc<Pipeline>) -> bool {
     let (controller, _watches) = begin(shared, pipeline).await;
     controller.enqueue_all();
-    let (mut succeeded, mut is_all_told) = (true, true);
+    let (mut succeeded, mut all_written) = (true, true);
     for _ in 0..controller.policies.len() {
         let name = controller.queue.next().await;
-        let applied = controller.bring_to_an_end(&name).await;
+        let applied = controller.run_to_completion(&name).await;
         controller.queue.succeeded(&name);
-        // What could not be told of the policies before is tried again with it.
-        is_all_told = controller.settler.finish().await;
+        // This also retries the writes of earlier policies.
+        all_written = controller.status_writer.flush().await;
         if !applied {
-            tracing::warn!(policy = name, "the policy could not be applied");
+            tracing::warn!(policy = name, "cannot apply the policy");
         }
         succeeded &= applied;
     }
     if controller.reports.notified().now_or_never().is_some() {
-        controller.ask_for_report().await;
+        controller.request_report().await;
     }
-    succeeded && is_all_told
+    succeeded && all_written
 }
 
 impl Controller {
-    /// Passes over a policy until nothing is left to be done. `false` when it failed.
-    async fn bring_to_an_end(&self, policy: &str) -> bool {
-        let mut memory = Memory::default();
+    /// Passes over a policy until it succeeds or fails for good. `false` if it failed.
+    async fn run_to_completion(&self, policy: &str) -> bool {
+        let mut tracked = Tracked::default();
         loop {
-            let next = match Box::pin(self.pass(policy, &mut memory)).await {
+            let next = match Box::pin(self.pass(policy, &mut tracked)).await {
                 Ok(next) => next,
                 Err(error) => {
-                    tracing::warn!(policy, %error, "cannot go on with the policy, trying again");
-                    Next::Again
+                    tracing::warn!(policy, %error, "cannot continue with the policy, retrying");
+                    Next::Requeue
                 }
             };
-            let Some(pause) = memory.pause_after(&next, &self.shared.settings) else {
+            let Some(pause) = tracked.delay_after(&next, &self.shared.settings) else {
                 break;
             };
             // No watch ends the wait for a slot here.
-            let pause = if matches!(next, Next::Wait) { GLANCE } else { pause };
-            // A slot may be ours, whose return others wait for.
-            self.settler.finish().await;
+            let pause = if matches!(next, Next::AwaitSlot) {
+                POLL
+            } else {
+                pause
+            };
+            // This may release a slot that other nodes wait for.
+            self.status_writer.flush().await;
             tokio::time::sleep(pause).await;
         }
         let name = enactment::name(&self.shared.node, policy);
-        match patiently(objects::enactments(&self.shared.client).get_opt(&name)).await {
-            // The policy is not for this node.
+        match within_timeout(objects::enactments(&self.shared.client).get_opt(&name)).await {
+            // The policy does not select this node.
             Ok(None) => true,
             Ok(Some(found)) => {
                 let enactment = Enactment::of(&found);
                 enactment.failing != Some(Status::True) && enactment.aborted != Some(Status::True)
             }
             Err(error) => {
-                tracing::warn!(policy, %error, "cannot read what came of it");
+                tracing::warn!(policy, %error, "cannot read the enactment of the policy");
                 false
             }
         }

@@ -1,97 +1,81 @@
 //! One pass over a policy (nmstate §5.5).
 
 use kube::api::DynamicObject;
-use kube_kit::events::{Kind, Recorder};
 use serde_json::Value;
 
-use super::edge::Error;
-use super::turn::Turn;
-use super::{Controller, Memory, Next, WAKE, Wanted};
+use super::slot::Slot;
+use super::writes::Error;
+use super::{Controller, Next, Revision, Tracked, WAKE_WINDOW};
 use crate::conditions::Status;
 use crate::failure::Failure;
-use crate::names::{self, condition};
+use crate::names::condition;
+use crate::objects::{Enactment, Policy};
 use crate::policy::enactment::{self, State};
-use crate::policy::objects::{self, Enactment, Policy};
-use crate::policy::settler::Urgency;
+use crate::policy::status_writer::Urgency;
 use crate::policy::{messages, selection};
 use crate::render::{self, NodeFacts, PolicySpec, Rendered};
 use crate::{dry_run, engine, legacy};
 
 impl Controller {
-    /// Brings a policy and what this node has of it one step further.
-    pub(super) async fn pass(&self, name: &str, memory: &mut Memory) -> Result<Next, Error> {
+    /// Runs one pass: from the cached policy to the next written enactment.
+    pub(super) async fn pass(&self, name: &str, tracked: &mut Tracked) -> Result<Next, Error> {
         let Some(policy) = self.policies.get(&name.to_owned()) else {
-            self.settler.forget(name);
-            return self.leave(name, memory).await;
+            self.status_writer.forget(name);
+            return self.remove(name, tracked).await;
         };
         let generation = policy.generation();
-        self.remember(&policy, memory).await?;
-        self.note_starts(memory);
+        self.start_revision(&policy, tracked).await?;
+        self.record_starts(tracked);
         let waits = self.waiting().contains_key(name);
-        if waits && self.still_full(name, memory) {
-            return Ok(Next::Wait);
+        if waits && self.still_full(name, tracked) {
+            return Ok(Next::AwaitSlot);
         }
         let Some(node) = self.node.get(&self.shared.node) else {
             return Err(Error::NoNode(self.shared.node.clone()));
         };
         let unmatched = selection::unmatched(&policy.node_selector(), &node.facts.labels);
         if !unmatched.is_empty() {
-            tracing::info!(
-                policy = name,
-                ?unmatched,
-                "Policy node selectors does not match node, removing previous enactment if any"
-            );
-            let release = memory.holds.then_some(generation);
-            let name_here = enactment::name(&self.shared.node, name);
-            let had_one = memory.has_enactment || self.enactments.contains(&name_here);
-            let next = self.leave(name, memory).await?;
-            if !had_one {
-                // Of all the nodes that a policy is not for, one is enough to say so if none is left.
-                self.settler.begin(name);
-                return Ok(next);
-            }
-            self.settler.settle(name, None, release, Urgency::Calm);
-            return Ok(next);
+            return self.pass_unselected(&policy, &unmatched, tracked).await;
         }
-        let Some(mut enactment) = self.enactment(&policy, &node, memory).await? else {
-            return self.leave(name, memory).await;
+        let Some(mut enactment) = self.enactment(&policy, &node, tracked).await? else {
+            return self.remove(name, tracked).await;
         };
         let previous = Enactment::of(&enactment);
         let is_current = previous.generation == generation;
         let most = i64::from(self.shared.settings.max_retries.max(1));
-        let may_begin_anew = memory.absence.begins_anew || policy.is_dry_run();
-        if is_current && previous.attempts >= most && !may_begin_anew {
+        let may_retry = tracked.outage.resets_attempts || policy.is_dry_run();
+        if is_current && previous.attempts >= most && !may_retry {
             tracing::info!(policy = name, "Retry count already exhausted, skipping apply");
-            self.settle(name, &enactment, None, Urgency::Calm);
+            self.update_status(name, &enactment, None, Urgency::Deferrable);
             return Ok(Next::Done);
         }
-        // A predecessor that was killed while it applied the policy left its slot too.
+        // A handler that was killed while it applied the policy left its slot.
         let takes_over =
             kube_kit::lock(&self.taken_over).remove(name) && previous.progressing == Some(Status::True);
         if is_current && (previous.is_retrying() || takes_over) && !policy.is_dry_run() {
-            memory.holds = true;
+            tracked.holds = true;
         }
-        if memory.rendered.is_none() && self.has_to_listen(&policy) {
-            // Already to find out what it is on this node changes the host: LLDP is switched on.
+        if tracked.rendered.is_none() && self.may_enable_lldp(&policy) {
+            // Rendering already changes the host: it enables LLDP.
             if previous.generation != generation {
                 self.edit(&mut enactment, |status, now| {
                     enactment::set_generation(status, generation, now);
                 })
                 .await?;
             }
-            if let Some(next) = self.turn(&policy, &mut enactment, memory).await? {
+            if let Some(next) = self.ensure_slot(&policy, &mut enactment, tracked).await? {
                 return Ok(next);
             }
             self.waiting().remove(name);
             self.set_state(&mut enactment, &State::Progressing).await?;
         }
-        let rendered = match memory.rendered.clone() {
+        let rendered = match tracked.rendered.clone() {
             Some(rendered) => rendered,
-            None => match self.rendered(&policy, &node.facts, &enactment).await {
+            None => match self.render(&policy, &node.facts, &enactment).await {
                 Ok(rendered) => {
                     let mut stored = rendered.clone();
                     if policy.is_dry_run() {
-                        // A capture is kept from the first time that the policy is applied, for good.
+                        // A capture is stored only when the policy is first applied, and then kept.
                         stored.captured = enactment::captured(&enactment);
                     }
                     self.edit(&mut enactment, |status, now| {
@@ -100,104 +84,134 @@ impl Controller {
                         enactment::set_rendered(status, &stored, now);
                     })
                     .await?;
-                    memory.rendered.insert(rendered).clone()
+                    tracked.rendered.insert(rendered).clone()
                 }
-                Err(failure) if memory.holds && failure.retry => {
-                    return self.failed(&policy, &mut enactment, &failure, memory).await;
+                Err(failure) if tracked.holds && failure.retry => {
+                    return self
+                        .report_failure(&policy, &mut enactment, &failure, tracked)
+                        .await;
                 }
                 Err(failure) => {
-                    return self.not_rendered(&policy, &mut enactment, &failure, memory).await;
+                    return self
+                        .report_render_failure(&policy, &mut enactment, &failure, tracked)
+                        .await;
                 }
             },
         };
         if policy.is_dry_run() {
-            memory.rendered = None;
-            return self.tried(name, &mut enactment, &rendered).await;
+            tracked.rendered = None;
+            return self.dry_run(name, &mut enactment, &rendered).await;
         }
-        if let Some(next) = self.turn(&policy, &mut enactment, memory).await? {
+        if let Some(next) = self.ensure_slot(&policy, &mut enactment, tracked).await? {
             return Ok(next);
         }
-        self.apply(&policy, &mut enactment, &rendered, memory).await
+        self.apply(&policy, &mut enactment, &rendered, tracked).await
     }
 
-    /// Makes sure that this node holds a slot; how the pass ends where it gets none.
-    async fn turn(
+    /// A pass over a policy that does not select this node.
+    async fn pass_unselected(
+        &self,
+        policy: &Policy,
+        unmatched: &[String],
+        tracked: &mut Tracked,
+    ) -> Result<Next, Error> {
+        let name = &policy.name();
+        tracing::info!(
+            policy = name,
+            ?unmatched,
+            "Policy node selectors does not match node, removing previous enactment if any"
+        );
+        let release = tracked.holds.then_some(policy.generation());
+        let name_here = enactment::name(&self.shared.node, name);
+        let had_one = tracked.has_enactment || self.enactments.contains(&name_here);
+        let next = self.remove(name, tracked).await?;
+        if !had_one {
+            // Any of the nodes that the policy does not select may report that it selects none.
+            self.status_writer.set_progressing(name);
+            return Ok(next);
+        }
+        self.status_writer
+            .update(name, None, release, Urgency::Deferrable);
+        Ok(next)
+    }
+
+    /// Takes a slot unless this node holds one. Returns the end of the pass if it gets none.
+    async fn ensure_slot(
         &self,
         policy: &Policy,
         enactment: &mut DynamicObject,
-        memory: &mut Memory,
+        tracked: &mut Tracked,
     ) -> Result<Option<Next>, Error> {
         let name = &policy.name();
-        if memory.holds {
-            // The host is about to be changed, so what the watch knows is not enough.
+        if tracked.holds {
+            // The host is about to be changed, and the watch may be stale.
             return Ok(match self.read(name).await? {
-                None => Some(self.leave(name, memory).await?),
-                // The watch is about to tell of it.
-                Some(fresh) if memory.wanted != Some(Wanted::of(&fresh)) => Some(Next::Done),
+                None => Some(self.remove(name, tracked).await?),
+                // The watch is about to report this change.
+                Some(fresh) if tracked.revision != Some(Revision::of(&fresh)) => Some(Next::Done),
                 Some(_) => None,
             });
         }
         Ok(Some(
-            match self.take_turn(name, policy.generation(), memory).await? {
-                Turn::Taken => {
-                    memory.holds = true;
-                    memory.failures = 0;
+            match self.take_slot(name, policy.generation(), tracked).await? {
+                Slot::Taken => {
+                    tracked.holds = true;
+                    tracked.failures = 0;
                     return Ok(None);
                 }
-                Turn::Gone => self.leave(name, memory).await?,
-                Turn::Changed => Next::Done,
-                Turn::Wait => self.wait(name, enactment, memory).await?,
-                Turn::Abort => self.abort(policy, enactment, memory).await?,
+                Slot::PolicyGone => self.remove(name, tracked).await?,
+                Slot::PolicyChanged => Next::Done,
+                Slot::Full => self.report_waiting(name, enactment, tracked).await?,
+                Slot::Aborted => self.report_abort(policy, enactment, tracked).await?,
             },
         ))
     }
 
-    /// Whether LLDP may have to be switched on to find out what a policy is on this node.
-    fn has_to_listen(&self, policy: &Policy) -> bool {
-        self.shared.settings.original_design
-            && !policy.is_dry_run()
-            && legacy::is_about_neighbours(policy.spec())
+    /// Whether rendering the policy may enable LLDP on this node.
+    fn may_enable_lldp(&self, policy: &Policy) -> bool {
+        self.shared.settings.original_design && !policy.is_dry_run() && legacy::needs_lldp(policy.spec())
     }
 
-    /// Nothing of a policy is to be left on this node.
-    async fn leave(&self, policy: &str, memory: &mut Memory) -> Result<Next, Error> {
+    /// Removes the policy's enactment from this node.
+    async fn remove(&self, policy: &str, tracked: &mut Tracked) -> Result<Next, Error> {
         self.waiting().remove(policy);
         let name = enactment::name(&self.shared.node, policy);
-        if memory.has_enactment || self.enactments.contains(&name) {
-            self.delete(&name).await?;
+        if tracked.has_enactment || self.enactments.contains(&name) {
+            self.delete_enactment(&name).await?;
         }
-        *memory = Memory {
-            wanted: memory.wanted.take(),
-            ..Memory::default()
+        *tracked = Tracked {
+            revision: tracked.revision.take(),
+            ..Tracked::default()
         };
         Ok(Next::Done)
     }
 
-    /// Forgets what belongs to an earlier wish, and tells users that what the policy says is about that one.
-    async fn remember(&self, policy: &Policy, memory: &mut Memory) -> Result<(), Error> {
-        let wanted = Wanted::of(policy);
-        let before = memory.wanted.replace(wanted.clone());
-        if before.as_ref() == Some(&wanted) {
+    /// Drops the state of an earlier revision, and resets the policy's conditions.
+    async fn start_revision(&self, policy: &Policy, tracked: &mut Tracked) -> Result<(), Error> {
+        let revision = Revision::of(policy);
+        let before = tracked.revision.replace(revision.clone());
+        if before.as_ref() == Some(&revision) {
             return Ok(());
         }
         let name = policy.name();
         self.waiting().remove(&name);
-        let held = std::mem::take(memory);
+        let held = std::mem::take(tracked);
         if let Some(before) = before {
-            if before.uid != wanted.uid {
-                // What captures found and what failed was another policy's.
-                self.delete(&enactment::name(&self.shared.node, &name)).await?;
+            if before.uid != revision.uid {
+                // Captures and failures belong to a deleted policy of the same name.
+                self.delete_enactment(&enactment::name(&self.shared.node, &name))
+                    .await?;
             } else if held.holds {
-                self.settler
-                    .settle(&name, None, Some(before.generation), Urgency::Calm);
+                self.status_writer
+                    .update(&name, None, Some(before.generation), Urgency::Deferrable);
             }
-            memory.has_enactment = held.has_enactment && before.uid == wanted.uid;
+            tracked.has_enactment = held.has_enactment && before.uid == revision.uid;
         }
-        memory.wanted = Some(wanted);
+        tracked.revision = Some(revision);
         self.reset(&name).await
     }
 
-    async fn rendered(
+    async fn render(
         &self,
         policy: &Policy,
         facts: &NodeFacts,
@@ -209,7 +223,7 @@ impl Controller {
         let mut spec = PolicySpec::read(policy.spec()).map_err(|error| refused(&error))?;
         let mut is_unmatched = false;
         if self.shared.settings.original_design {
-            // Whoever only tries changes nothing, not even whether the host listens for neighbours.
+            // A dry run changes nothing, not even whether the host receives LLDP.
             let pipeline = (!policy.is_dry_run()).then_some(&*self.pipeline);
             let backend = self.shared.settings.backend;
             let document = legacy::document(engine, pipeline, policy.spec(), backend).await;
@@ -231,13 +245,13 @@ impl Controller {
         })
     }
 
-    /// The document could not be made: finally, when it is the policy's fault.
-    async fn not_rendered(
+    /// Reports that the document could not be rendered: finally, if the policy is at fault.
+    async fn report_render_failure(
         &self,
         policy: &Policy,
         enactment: &mut DynamicObject,
         failure: &Failure,
-        memory: &mut Memory,
+        tracked: &mut Tracked,
     ) -> Result<Next, Error> {
         let name = policy.name();
         let state = State::Failed(if failure.retry {
@@ -245,33 +259,29 @@ impl Controller {
         } else {
             messages::not_generated(&failure.text)
         });
-        tracing::warn!(
-            policy = name,
-            error = failure.text,
-            "cannot make the policy's document"
-        );
+        tracing::warn!(policy = name, error = failure.text, "cannot render the policy");
         self.edit(enactment, |status, now| {
             enactment::set_generation(status, policy.generation(), now);
             enactment::set_policy_uid(status, &policy.uid());
-            // The same failure at each attempt is no news.
+            // The same failure again is not written again.
             if !enactment::is_in_state(status, &state) {
                 enactment::set_state(status, &state, now);
             }
         })
         .await?;
-        // Nothing was changed, so others may go on.
-        let release = std::mem::take(&mut memory.holds).then_some(policy.generation());
-        self.settle(&name, enactment, release, Urgency::Brisk);
+        // The host is unchanged, so other nodes may continue.
+        let release = std::mem::take(&mut tracked.holds).then_some(policy.generation());
+        self.update_status(&name, enactment, release, Urgency::Soon);
         if !failure.retry {
             return Ok(Next::Done);
         }
-        // With or without NetworkManager: the back-off goes on meanwhile.
-        self.is_stranded(&name, memory).await;
-        Ok(Next::Again)
+        // The policy is requeued with back-off even if NetworkManager does not start.
+        self.is_stranded(&name, tracked).await;
+        Ok(Next::Requeue)
     }
 
-    /// Says what the policy would change.
-    async fn tried(
+    /// Reports what the policy would change.
+    async fn dry_run(
         &self,
         policy: &str,
         enactment: &mut DynamicObject,
@@ -284,7 +294,7 @@ impl Controller {
             }
             Ok(outcome) => (outcome.diff, State::Tried(outcome.message), Next::Done),
             Err(failure) => {
-                let next = if failure.retry { Next::Again } else { Next::Done };
+                let next = if failure.retry { Next::Requeue } else { Next::Done };
                 (Value::Null, State::Failed(failure.text), next)
             }
         };
@@ -299,63 +309,65 @@ impl Controller {
             enactment::set_state(status, &state, now);
         })
         .await?;
-        self.settle(policy, enactment, None, Urgency::Calm);
+        self.update_status(policy, enactment, None, Urgency::Deferrable);
         Ok(next)
     }
 
-    /// As many nodes as may are at it.
-    async fn wait(
+    /// Reports that this node waits for a slot.
+    async fn report_waiting(
         &self,
         policy: &str,
         enactment: &mut DynamicObject,
-        memory: &Memory,
+        tracked: &Tracked,
     ) -> Result<Next, Error> {
-        let look = memory.look;
-        let before = look.and_then(|look| self.waiting().insert(policy.to_owned(), look));
-        if look.is_some_and(|look| self.has_moved_on(policy, look)) {
-            self.queue.add_after(policy.to_owned(), self.spread.moment(WAKE));
+        let observation = tracked.observation;
+        let before =
+            observation.and_then(|observation| self.waiting().insert(policy.to_owned(), observation));
+        if observation.is_some_and(|observation| self.may_have_slot(policy, observation)) {
+            self.queue
+                .add_after(policy.to_owned(), self.jitter.delay(WAKE_WINDOW));
         }
         if Enactment::of(enactment).pending != Some(Status::True) {
             self.set_state(enactment, &State::Pending).await?;
         }
         if before.is_none() {
-            self.settle(policy, enactment, None, Urgency::Calm);
+            self.update_status(policy, enactment, None, Urgency::Deferrable);
         }
-        Ok(Next::Wait)
+        Ok(Next::AwaitSlot)
     }
 
-    /// Too many nodes failed.
-    async fn abort(
+    /// Reports that too many nodes failed.
+    async fn report_abort(
         &self,
         policy: &Policy,
         enactment: &mut DynamicObject,
-        memory: &mut Memory,
+        tracked: &mut Tracked,
     ) -> Result<Next, Error> {
         let name = policy.name();
         let text = messages::aborted(&enactment::name(&self.shared.node, &name));
         self.waiting().remove(&name);
-        memory.rendered = None;
+        tracked.rendered = None;
         let state = State::Aborted(text.clone());
         self.set_state(enactment, &state).await?;
-        self.settle(&name, enactment, None, Urgency::Calm);
-        self.tell(policy, &text).await;
+        self.update_status(&name, enactment, None, Urgency::Deferrable);
+        self.publish_warning(policy, &text).await;
         Ok(Next::Done)
     }
 
-    /// It is this node's turn.
+    /// Applies the policy; this node holds a slot.
     async fn apply(
         &self,
         policy: &Policy,
         enactment: &mut DynamicObject,
         rendered: &Rendered,
-        memory: &mut Memory,
+        tracked: &mut Tracked,
     ) -> Result<Next, Error> {
         let (name, generation) = (policy.name(), policy.generation());
         self.waiting().remove(&name);
-        let begins_anew = std::mem::take(&mut memory.absence.begins_anew);
+        let resets_attempts = std::mem::take(&mut tracked.outage.resets_attempts);
         self.edit(enactment, |status, now| {
             status.shift_remove("diff");
-            if begins_anew {
+            if resets_attempts {
                 enactment::set_attempts(status, generation, 0);
             }
             enactment::set_state(status, &State::Progressing, now);
@@ -366,16 +378,16 @@ impl Controller {
             policies.with(&name, |policy| policy.is(kind)) == Some(Status::True)
         };
         if says(condition::AVAILABLE) || says(condition::IGNORED) {
-            // It was settled before this node came to it.
-            self.settle(&name, enactment, None, Urgency::Brisk);
+            // The status was final before this node began.
+            self.update_status(&name, enactment, None, Urgency::Soon);
         } else {
-            self.settler.begin(&name);
+            self.status_writer.set_progressing(&name);
         }
-        let wanted = Wanted::of(policy);
-        let superseded = self.superseded(&name, &wanted);
+        let revision = Revision::of(policy);
+        let superseded = self.superseded(&name, &revision);
         let applied = tokio::select! {
             applied = self.pipeline.apply_until(&rendered.desired, superseded) => applied,
-            never = self.keep_alive(enactment.clone()) => match never {},
+            never = self.send_heartbeats(enactment.clone()) => match never {},
         };
         match applied {
             Ok(text) => {
@@ -387,117 +399,29 @@ impl Controller {
                 tracing::info!(policy = name, text, "policy applied");
                 let state = State::Success(text);
                 self.set_state(enactment, &state).await?;
-                memory.holds = false;
-                memory.rendered = None;
-                let urgency = self.release_urgency(&name, memory);
-                self.settle(&name, enactment, Some(generation), urgency);
+                tracked.holds = false;
+                tracked.rendered = None;
+                let urgency = self.release_urgency(&name, tracked);
+                self.update_status(&name, enactment, Some(generation), urgency);
                 self.reports.notify_one();
                 Ok(Next::Done)
             }
-            // It says nothing about the policy as it is now, whose pass gives the slot back.
-            Err(failure) if !self.is_wanted(&name, &wanted) => {
+            // This failure does not concern the new revision, whose pass releases the slot.
+            Err(failure) if !self.is_current(&name, &revision) => {
                 tracing::info!(
                     policy = name,
                     error = failure.text,
-                    "the policy changed while it was applied"
+                    "the policy changed while it was being applied"
                 );
-                Ok(Next::Again)
+                Ok(Next::Requeue)
             }
-            Err(failure) => self.failed(policy, enactment, &failure, memory).await,
-        }
-    }
-
-    async fn failed(
-        &self,
-        policy: &Policy,
-        enactment: &mut DynamicObject,
-        failure: &Failure,
-        memory: &mut Memory,
-    ) -> Result<Next, Error> {
-        let (name, generation) = (policy.name(), policy.generation());
-        let most = self.shared.settings.max_retries.max(1);
-        let before = if std::mem::take(&mut memory.absence.begins_anew) {
-            0
-        } else {
-            u32::try_from(Enactment::of(enactment).attempts).unwrap_or_default()
-        };
-        // What no other attempt would change counts as all of them.
-        let attempts = if failure.retry {
-            before.saturating_add(1)
-        } else {
-            most
-        };
-        let is_final = attempts >= most;
-        tracing::warn!(
-            policy = name,
-            attempts,
-            most,
-            error = failure.text,
-            "policy failed"
-        );
-        let state = if is_final {
-            State::Failed(messages::not_applied(&self.shared.node, &failure.text))
-        } else {
-            State::Retrying(messages::retrying(&self.shared.node, before, most))
-        };
-        self.edit(enactment, |status, now| {
-            enactment::set_attempts(status, generation, attempts);
-            enactment::set_state(status, &state, now);
-        })
-        .await?;
-        // Another attempt begins with what the host is like then.
-        memory.rendered = None;
-        if failure.retry && self.is_stranded(&name, memory).await && is_final {
-            memory.absence.gave_up = Some(memory.absence.starts);
-        }
-        if !is_final {
-            self.settle(&name, enactment, None, Urgency::Calm);
-            return Ok(Next::Again);
-        }
-        // The slot is kept: those who wait are to see that it does not work.
-        self.settle(&name, enactment, None, Urgency::Brisk);
-        let own = enactment::name(&self.shared.node, &name);
-        let text = if failure.retry {
-            messages::failed(&own, most)
-        } else {
-            messages::refused(&own)
-        };
-        self.tell(policy, &text).await;
-        Ok(Next::Done)
-    }
-
-    /// Warns on the policy.
-    async fn tell(&self, policy: &Policy, text: &str) {
-        let source = format!("{}.{}", self.shared.node, names::EVENT_SOURCE);
-        // One that remembers would count what it told before, and handlers may only create events.
-        let recorder = Recorder::new(self.shared.client.clone(), &source);
-        recorder
-            .publish(&policy.reference(), Kind::Warning, names::RECONCILE_FAILED, text)
-            .await;
-    }
-
-    /// The enactment was written so: the policy's status is to follow.
-    fn settle(&self, policy: &str, enactment: &DynamicObject, release: Option<i64>, urgency: Urgency) {
-        let version = enactment.metadata.resource_version.as_deref();
-        let written = version.and_then(objects::comparable);
-        self.settler.settle(policy, written, release, urgency);
-    }
-
-    /// Whether others wait for the slot that is given back.
-    fn release_urgency(&self, policy: &str, memory: &Memory) -> Urgency {
-        let counts = self.policies.with(&policy.to_owned(), Policy::counts);
-        let generation = memory.wanted.as_ref().map(|wanted| wanted.generation);
-        let key = generation.unwrap_or_default().to_string();
-        let counted = counts.and_then(|counts| counts.get(&key).copied());
-        match (counted, memory.look) {
-            (Some(counted), Some(look)) if counted < look.limit => Urgency::Calm,
-            _ => Urgency::Brisk,
+            Err(failure) => self.report_failure(policy, enactment, &failure, tracked).await,
         }
     }
 }
 
-/// Whether a policy is to be told anew that nothing is known yet of its newest generation.
-pub(super) fn is_to_be_reset(policy: &Policy) -> bool {
+/// Whether the conditions of a policy's newest generation have to be reset to Unknown.
+pub(super) fn needs_reset(policy: &Policy) -> bool {
     if policy.is(condition::PROGRESSING) == Status::True {
         return false;
     }

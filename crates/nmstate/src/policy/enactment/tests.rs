@@ -11,7 +11,7 @@ fn rows(state: &State) -> Vec<String> {
 }
 
 #[test]
-fn each_state_sets_all_five() {
+fn each_state_sets_all_conditions() {
     let text = || "text".to_owned();
     assert_eq!(
         rows(&State::Created),
@@ -86,7 +86,7 @@ fn each_state_sets_all_five() {
 }
 
 #[test]
-fn a_new_one_belongs_to_its_node_and_says_whose_it_is() {
+fn new_enactment_has_owner_and_labels() {
     let relations = BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "net".to_owned())]);
     let new = new("node01", "uid-1", "br1", &relations);
     assert_eq!(
@@ -113,7 +113,7 @@ fn later(now: Timestamp) -> Timestamp {
 
 // nmstate#30
 #[test]
-fn another_generation_begins_with_nothing_known_and_no_failed_attempts() {
+fn new_generation_resets_conditions_and_attempts() {
     let now = Timestamp::UNIX_EPOCH;
     let mut status = Map::new();
     set_generation(&mut status, 1, now);
@@ -144,7 +144,7 @@ fn another_generation_begins_with_nothing_known_and_no_failed_attempts() {
 }
 
 #[test]
-fn what_captures_found_keeps_its_time_and_can_be_read_again() {
+fn unchanged_capture_keeps_its_time() {
     let now = Timestamp::UNIX_EPOCH;
     let rendered = Rendered {
         desired: json!({ "interfaces": [] }),
@@ -177,7 +177,7 @@ fn what_captures_found_keeps_its_time_and_can_be_read_again() {
 }
 
 #[test]
-fn an_enactment_is_another_policys_only_when_it_says_so() {
+fn enactment_without_uid_belongs_to_the_policy() {
     let mut enactment = new("node01", "", "p", &BTreeMap::new());
     assert!(
         !is_of_another(&enactment, "uid-1"),

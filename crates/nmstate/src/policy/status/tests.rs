@@ -159,7 +159,7 @@ const IGNORED: (&str, &str) = ("Ignored", "NoMatchingNode");
 )]
 #[case::no_node("", "", IGNORED, "Policy does not match any node")]
 #[case::no_node_with_a_handler("sss", "---", IGNORED, "Policy does not match any node")]
-fn what_the_enactments_add_up_to(
+fn outcome_follows_the_enactments(
     #[case] states: &str,
     #[case] of_nodes: &str,
     #[case] (kind, reason): (&str, &str),
@@ -170,7 +170,7 @@ fn what_the_enactments_add_up_to(
 }
 
 #[test]
-fn all_four_are_set_in_their_order() {
+fn outcome_sets_all_conditions_in_order() {
     let mut conditions = Vec::new();
     Outcome::Unknown.set(&mut conditions, Timestamp::UNIX_EPOCH);
     let rows = |conditions: &[Condition]| -> Vec<String> {
@@ -223,7 +223,7 @@ fn all_four_are_set_in_their_order() {
 #[case::an_attempt_at_an_older_generation_failed("spR", "rrr", "ConfigurationProgressing")]
 #[case::a_node_was_cut_off("sp", "rn", "ConfigurationStalled")]
 #[case::no_node_is_awaited("-", "n", "ConfigurationStalled")]
-fn available_condition_of_a_policy_in_progress_says_whether_it_stalls(
+fn available_reason_tells_whether_a_policy_stalls(
     #[case] states: &str,
     #[case] of_nodes: &str,
     #[case] expected: &str,
@@ -248,7 +248,7 @@ fn available_condition_of_a_policy_in_progress_says_whether_it_stalls(
 }
 
 #[test]
-fn a_policy_that_is_only_tried_does_not_claim_to_be_configured() {
+fn dry_run_does_not_claim_to_be_configured() {
     let outcome = outcome(2, &enactments("ss"), &nodes("rr"), true);
     let mut conditions = Vec::new();
     outcome.set(&mut conditions, Timestamp::UNIX_EPOCH);
@@ -256,7 +256,7 @@ fn a_policy_that_is_only_tried_does_not_claim_to_be_configured() {
 }
 
 #[test]
-fn the_same_is_the_same_whenever_it_was_said() {
+fn conditions_are_compared_without_times() {
     let at = |second| {
         let mut conditions = Vec::new();
         let at = Timestamp::from_second(second).expect("a time");

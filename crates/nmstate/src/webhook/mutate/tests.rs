@@ -16,7 +16,7 @@ fn add(path: &str, value: Value) -> Verdict {
 
 // nmstate#66
 #[test]
-fn conditions_are_emptied() {
+fn mutation_empties_conditions() {
     for (policy, expected) in [
         (json!({ "metadata": {} }), Verdict::allowed()),
         (json!({ "status": null }), Verdict::allowed()),
@@ -36,7 +36,7 @@ fn conditions_are_emptied() {
 
 // nmstate#66
 #[test]
-fn an_empty_status_has_four_unknown_conditions_and_another_one_stays() {
+fn empty_status_gets_unknown_conditions() {
     let unknown = |kind: &str| {
         json!({
             "type": kind, "status": "Unknown",
@@ -86,7 +86,7 @@ fn an_empty_status_has_four_unknown_conditions_and_another_one_stays() {
 
 // nmstate#61
 #[test]
-fn the_time_of_admission_is_an_annotation_that_only_grows() {
+fn admission_time_only_grows() {
     let key = "nmstate.io/webhook-mutating-timestamp";
     let pointer = "/metadata/annotations/nmstate.io~1webhook-mutating-timestamp";
     for (policy, path, value) in [
@@ -145,7 +145,7 @@ fn the_time_of_admission_is_an_annotation_that_only_grows() {
 }
 
 #[test]
-fn what_is_no_policy_is_refused_and_its_secrets_are_not_repeated() {
+fn malformed_policy_is_refused_without_its_secrets() {
     let hooks: [fn(&Request) -> Verdict; 3] = [conditions, |it| status(it, at(0)), |it| timestamp(it, at(0))];
     for hook in hooks {
         let mut nothing = request(&json!({}), None);

@@ -27,7 +27,7 @@ fn policy(spec: Value, reason: Option<&str>) -> Value {
 
 // nmstate#63
 #[test]
-fn names_are_values_of_labels() {
+fn policy_name_must_be_a_label_value() {
     let named = |name: &str| {
         create(&request(
             &json!({ "metadata": { "name": name }, "spec": {} }),
@@ -53,7 +53,7 @@ fn names_are_values_of_labels() {
 
 // nmstate#62
 #[test]
-fn a_specification_does_not_change_before_handlers_are_through_with_it() {
+fn spec_cannot_change_while_in_progress() {
     let new = policy(json!({ "desiredState": { "a": 1 } }), None);
     for busy in [None, Some(""), Some("ConfigurationProgressing")] {
         let old = policy(json!({ "desiredState": { "a": 2 } }), busy);
@@ -72,7 +72,7 @@ fn a_specification_does_not_change_before_handlers_are_through_with_it() {
 
 // nmstate#102
 #[test]
-fn update_in_progress_is_allowed_where_nodes_stall_or_with_the_annotation() {
+fn update_in_progress_is_allowed_if_stalled_or_annotated() {
     let mut new = policy(json!({ "desiredState": { "a": 1 } }), None);
     let old = |reason: Option<&str>| policy(json!({ "desiredState": { "a": 2 } }), reason);
     let stuck = old(Some("ConfigurationStalled"));
@@ -104,7 +104,7 @@ fn update_in_progress_is_allowed_where_nodes_stall_or_with_the_annotation() {
 
 // nmstate#65
 #[test]
-fn metadata_changes_at_any_time() {
+fn metadata_can_change_at_any_time() {
     let mut new = policy(
         json!({ "desiredState": { "a": 1, "b": [1] }, "capture": { "x": "y" } }),
         None,
@@ -119,7 +119,7 @@ fn metadata_changes_at_any_time() {
 
 // nmstate#64
 #[test]
-fn a_capture_is_neither_added_nor_changed_nor_removed() {
+fn capture_cannot_be_modified() {
     let spec = |capture: Value, state: u8| {
         policy(
             json!({ "capture": capture, "desiredState": state }),
@@ -142,7 +142,7 @@ fn a_capture_is_neither_added_nor_changed_nor_removed() {
 
 // nmstate#19
 #[test]
-fn values_of_the_node_selector_are_values_of_labels() {
+fn node_selector_values_must_be_label_values() {
     for (selector, good) in [
         (json!({ "zone": "a", "role": "" }), true),
         (json!(null), true),
@@ -163,7 +163,7 @@ fn values_of_the_node_selector_are_values_of_labels() {
 
 // nmstate#103
 #[test]
-fn a_limit_is_a_number_or_a_percentage() {
+fn max_unavailable_must_be_a_number_or_a_percentage() {
     let with = |limit: &Value, state: u8| {
         policy(
             json!({ "maxUnavailable": limit, "desiredState": state }),
@@ -197,7 +197,7 @@ fn a_limit_is_a_number_or_a_percentage() {
 }
 
 #[test]
-fn what_is_no_policy_is_refused() {
+fn malformed_policy_is_refused() {
     let text = "the review holds no policy";
     let mut nothing = request(&json!({}), None);
     assert_eq!(update(&nothing), denied(500, text));

@@ -34,15 +34,15 @@ fn refusing(stage: &Stage, settings: Settings) -> (Host, Task) {
 
 // nmstate#25, nmstate#29, nmstate#30
 #[test]
-fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
+fn policy_has_limited_attempts_per_generation() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     let host = Host::new(host::two_nics());
-    let (heard, told) = std::sync::mpsc::channel();
+    let (heard, attempts) = std::sync::mpsc::channel();
     let heard = Mutex::new(heard);
     let gates = Arc::new(Mutex::new(Vec::<Gate>::new()));
     let next = Arc::clone(&gates);
-    // Each attempt waits until the test has looked.
+    // Each attempt waits for the test's check.
     host.on_apply(move |_| {
         let gate = Gate::default();
         next.lock()
@@ -55,7 +55,7 @@ fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
     let _handler = handler_with(&stage, "node01", &host, many(3));
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
     let attempt = |number: usize| {
-        told.recv_timeout(DEADLINE).expect("another attempt");
+        attempts.recv_timeout(DEADLINE).expect("another attempt");
         let gate = gates.lock().unwrap_or_else(PoisonError::into_inner)[number].clone();
         let policy = stage.get(Kind::Policy, "p").expect("it");
         assert_eq!(
@@ -110,7 +110,7 @@ fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
 
 // nmstate#29
 #[test]
-fn between_two_attempts_the_enactment_says_which_is_next() {
+fn enactment_between_attempts_names_the_next_one() {
     let stage = Stage::start();
     let _node = refusing(&stage, patient());
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
@@ -159,7 +159,7 @@ fn policy_after_a_failed_attempt_is_stalled() {
 
 // nmstate#27
 #[test]
-fn a_policy_that_fails_everywhere_is_not_tried_on_all_nodes() {
+fn policy_that_fails_is_aborted_on_the_other_nodes() {
     let stage = Stage::start();
     let names = ["node01", "node02", "node03", "node04"];
     let hosts = nodes(&stage, &names);
@@ -188,7 +188,7 @@ fn a_policy_that_fails_everywhere_is_not_tried_on_all_nodes() {
             assert_eq!(host.applied().len(), 5);
         }
     }
-    // And it stays so, whoever looks at it again.
+    // The status stays after further checks.
     let labels = json!({ "metadata": { "labels": { "zone": "a" } } });
     for name in names {
         stage.patch(Kind::Node, name, &labels).accepted();
@@ -205,7 +205,7 @@ fn a_policy_that_fails_everywhere_is_not_tried_on_all_nodes() {
 
 // nmstate#28, nmstate#37
 #[test]
-fn the_first_failure_is_told_while_others_are_at_it() {
+fn first_failure_is_reported_while_other_nodes_progress() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.node("node02", &[]);
@@ -232,11 +232,11 @@ fn the_first_failure_is_told_while_others_are_at_it() {
         "p",
         degraded("1/2 nodes failed to configure"),
     );
-    let told = began.elapsed();
+    let reported = began.elapsed();
     // 2 s are promised; a machine that is busy with other tests takes longer. No periodic look would be this early.
     assert!(
-        told < Duration::from_secs(20),
-        "a failure was told after {told:?}"
+        reported < Duration::from_secs(20),
+        "a failure was reported after {reported:?}"
     );
     assert_eq!(gate.state().now, 1, "the other is still at it");
     gate.open();
@@ -245,7 +245,7 @@ fn the_first_failure_is_told_while_others_are_at_it() {
 
 // nmstate#56
 #[test]
-fn a_document_that_makes_no_sense_is_not_tried_twice() {
+fn invalid_document_is_not_retried() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let nonsense = json!({ "interfaces": [{ "name": "{{ capture.none.interfaces.0.name }}" }] });
@@ -289,7 +289,7 @@ fn a_document_that_makes_no_sense_is_not_tried_twice() {
 }
 
 #[test]
-fn document_that_cannot_be_rendered_yet_is_tried_again_and_reported_once() {
+fn render_failure_is_retried_and_reported_once() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let (host, _) = &hosts[0];
@@ -309,7 +309,7 @@ fn document_that_cannot_be_rendered_yet_is_tried_again_and_reported_once() {
             now => Err(format!("{} of {more}", now - before)),
         });
     };
-    // A write is in the audit log a moment after its effect is seen, and before the next attempt begins.
+    // A write is in the audit log a moment after its effect, and before the next attempt.
     wait_for_attempts(1);
     let mark = stage.mark();
     wait_for_attempts(5);
@@ -321,7 +321,7 @@ fn document_that_cannot_be_rendered_yet_is_tried_again_and_reported_once() {
 }
 
 #[test]
-fn what_no_other_attempt_would_change_is_tried_once() {
+fn final_failure_has_one_attempt() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let refused = host::error("NotSupportedError", "there is no such thing here");
@@ -374,7 +374,7 @@ fn dry_run_of_a_policy_that_failed_for_good_works() {
 }
 
 #[test]
-fn a_dry_run_that_failed_because_of_the_host_is_tried_again() {
+fn dry_run_that_failed_on_the_host_is_retried() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let away = host::error("PluginFailure", "NetworkManager is away");
@@ -392,7 +392,7 @@ fn a_dry_run_that_failed_because_of_the_host_is_tried_again() {
 
 // nmstate#113
 #[test]
-fn a_policy_that_failed_while_network_manager_was_away_is_applied_when_it_is_back() {
+fn policy_that_failed_in_an_outage_is_applied_after_it() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     let host = Host::new(host::two_nics());

@@ -13,7 +13,7 @@ fn by_state(stage: &Stage, state: &str) -> usize {
 
 // nmstate#22, nmstate#24, nmstate#34, nmstate#43
 #[test]
-fn half_of_the_nodes_are_at_it_at_a_time_and_the_others_wait() {
+fn half_of_the_nodes_progress_while_the_others_wait() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01", "node02", "node03"]);
     let gate = Gate::default();
@@ -58,7 +58,7 @@ fn half_of_the_nodes_are_at_it_at_a_time_and_the_others_wait() {
 
 // nmstate#23
 #[test]
-fn what_is_no_limit_is_the_default() {
+fn invalid_max_unavailable_uses_the_default() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01", "node02", "node03"]);
     let gate = Gate::default();
@@ -86,13 +86,13 @@ fn invalid_max_unavailable_is_reported_until_it_is_valid() {
     let spec = json!({ "maxUnavailable": "banana", "desiredState": mtu(1400) });
     stage.create(Kind::Policy, &policy("p", &spec));
     let all = configured("1/1 nodes successfully configured");
-    let told = |policy: &Value| {
+    let condition = |policy: &Value| {
         let conditions = policy["status"]["conditions"].as_array().into_iter().flatten();
-        let mut told = conditions.filter(|one| one["type"] == "MaxUnavailableValid");
-        told.next().cloned()
+        let mut conditions = conditions.filter(|one| one["type"] == "MaxUnavailableValid");
+        conditions.next().cloned()
     };
     let stored = wait_until_said(&stage, Kind::Policy, "p", all);
-    let mistake = told(&stored).expect("a condition");
+    let mistake = condition(&stored).expect("a condition");
     assert_eq!(mistake["status"], "False", "{mistake:#}");
     assert_eq!(mistake["reason"], "InvalidMaxUnavailable");
     assert_eq!(
@@ -105,13 +105,13 @@ fn invalid_max_unavailable_is_reported_until_it_is_valid() {
     stage.wait_for("the second generation", (Kind::Policy, "p"), |policy| {
         let policy = policy?;
         let is_done = policy["status"]["observedGeneration"] == 2 && said(policy)? == all;
-        (is_done && told(policy).is_none()).then_some(())
+        (is_done && condition(policy).is_none()).then_some(())
     });
 }
 
 // nmstate#40, nmstate#41
 #[test]
-fn nodes_without_a_handler_or_not_ready_are_not_waited_for() {
+fn nodes_without_handler_or_not_ready_are_not_awaited() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     stage.node("node02", &[]);
@@ -156,7 +156,7 @@ fn node_that_becomes_not_ready_while_it_applies_keeps_its_slot() {
 }
 
 #[test]
-fn a_policy_that_changes_while_it_is_applied_is_applied_again_as_it_is_then() {
+fn policy_that_changes_in_progress_is_applied_again() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let gate = Gate::default();
@@ -183,15 +183,15 @@ fn a_policy_that_changes_while_it_is_applied_is_applied_again_as_it_is_then() {
 
 // nmstate#102
 #[test]
-fn an_edit_ends_an_attempt_that_waits_for_its_probes() {
+fn edit_ends_an_attempt_that_waits_for_probes() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.set_ready("node01", false);
     let host = Host::new(host::two_nics());
     // A node that is NotReady keeps the probes waiting, for longer than any test waits.
     let how = apply::Settings {
-        selection: Duration::ZERO,
-        patience: 20 * DEADLINE,
+        selection_timeout: Duration::ZERO,
+        timeout: 20 * DEADLINE,
         ..apply::Settings::default()
     };
     let _handler = handler_that(&stage, "node01", &host, settings(), how);
@@ -217,7 +217,7 @@ fn an_edit_ends_an_attempt_that_waits_for_its_probes() {
 }
 
 #[test]
-fn a_policy_that_is_deleted_while_it_is_applied_leaves_no_enactment() {
+fn policy_deleted_in_progress_leaves_no_enactment() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let gate = Gate::default();
@@ -281,7 +281,7 @@ fn captures_of_a_dry_run_are_not_kept() {
 }
 
 #[test]
-fn a_policy_that_is_only_tried_says_what_it_would_change_and_is_applied_when_it_is_meant() {
+fn dry_run_reports_changes_and_is_applied_without_the_annotation() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let mut tried = policy("p", &json!({ "desiredState": mtu(1400) }));

@@ -4,7 +4,7 @@ use super::*;
 
 // nmstate#15, nmstate#16
 #[test]
-fn a_policy_for_no_node_says_so_and_one_without_a_selector_is_for_all() {
+fn policy_without_selector_is_for_all_nodes_and_unmatched_is_ignored() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01", "node02"]);
     let spec = json!({ "nodeSelector": { "node": "node03" }, "desiredState": mtu(1400) });
@@ -29,7 +29,7 @@ fn a_policy_for_no_node_says_so_and_one_without_a_selector_is_for_all() {
 
 // nmstate#17, nmstate#18
 #[test]
-fn a_node_gets_a_policy_with_the_label_and_keeps_its_configuration_without_it() {
+fn node_gets_a_policy_with_its_label_and_keeps_it_without() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01", "node02"]);
     let spec = json!({ "nodeSelector": { "zone": "a" }, "desiredState": mtu(1400) });
@@ -62,7 +62,7 @@ fn a_node_gets_a_policy_with_the_label_and_keeps_its_configuration_without_it() 
 
 // nmstate#106
 #[test]
-fn a_policy_is_applied_again_when_an_annotation_that_it_refers_to_changes() {
+fn policy_is_applied_again_after_a_referenced_annotation_changes() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let host = &hosts[0].0;
@@ -105,7 +105,7 @@ fn a_policy_is_applied_again_when_an_annotation_that_it_refers_to_changes() {
 }
 
 #[test]
-fn a_selector_with_a_key_that_no_label_can_have_is_refused() {
+fn selector_with_an_invalid_key_is_refused() {
     let stage = Stage::start();
     let spec = json!({ "nodeSelector": { "no key": "" }, "desiredState": {} });
     let refused = stage
@@ -119,7 +119,7 @@ fn a_selector_with_a_key_that_no_label_can_have_is_refused() {
 
 // nmstate#20
 #[test]
-fn enactments_go_with_their_policy_and_those_of_nodes_that_were_away_when_they_return() {
+fn enactments_are_deleted_with_their_policy() {
     let stage = Stage::start();
     let mut hosts = nodes(&stage, &["node01", "node02"]);
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
@@ -139,7 +139,7 @@ fn enactments_go_with_their_policy_and_those_of_nodes_that_were_away_when_they_r
 
 // nmstate#21
 #[test]
-fn labels_and_status_of_a_policy_are_no_reason_to_apply_it() {
+fn labels_and_status_of_a_policy_cause_no_pass() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     stage.create(Kind::Policy, &policy("a", &json!({ "desiredState": mtu(1400) })));
@@ -166,7 +166,7 @@ fn labels_and_status_of_a_policy_are_no_reason_to_apply_it() {
 
 // nmstate#32
 #[test]
-fn a_node_applies_its_policies_one_after_the_other_in_the_order_of_their_names() {
+fn node_applies_policies_sequentially_by_name() {
     let stage = Stage::start();
     for (name, size) in [("c", 1300), ("a", 1100), ("b", 1200)] {
         let spec = json!({ "nodeSelector": { "zone": "a" }, "desiredState": mtu(size) });
@@ -187,7 +187,7 @@ fn a_node_applies_its_policies_one_after_the_other_in_the_order_of_their_names()
 }
 
 #[test]
-fn a_policy_of_the_same_name_is_another_policy() {
+fn recreated_policy_is_another_policy() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let captured = |size: u32| {

@@ -77,8 +77,8 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Runs a policy on that many nodes, of which this share in percent may be at it at a time. The first of them finish at the
-/// same moment, when all others wait.
+/// Runs a policy on that many nodes, of which this share in percent may be at it at a time. The first of them finish at
+/// the same moment, when all others wait.
 fn run(name: &str, share: usize) {
     let count = std::env::var("WEFT_SIMULATED_NODES").ok();
     let count: usize = count.and_then(|count| count.parse().ok()).unwrap_or(NODES);
@@ -108,7 +108,7 @@ fn run(name: &str, share: usize) {
             () = shutdown.wait() => {}
         }
     });
-    // Each asks for what it left before once its watches are up.
+    // Each handles what it left before once its watches are synced.
     wait::until("the handlers to be up", LONG, || {
         let requests = stage.requests_since(started);
         let up = requests.iter().filter(|request| request.uri.contains("limit=1"));
@@ -157,9 +157,9 @@ fn run(name: &str, share: usize) {
         took.as_secs_f64(),
         settled.as_secs_f64(),
     );
-    // Each node takes a slot and most give one back; what is told beyond that must not grow with the nodes.
+    // Each node takes a slot and most release one; further writes must not grow with the number of nodes.
     assert!(cost.policy_writes <= 2 * count + 30, "{}", cost.policy_writes);
-    // Everybody at once, without moments of their own, makes ten to twelve conflicts a node. With them it is less than one
+    // Without random delays, all nodes at once cause ten to twelve conflicts a node. With them it is less than one
     // on a quiet machine, and more on one that others use too: all handlers share one thread here.
     assert!(cost.conflicts <= 6 * count, "{}", cost.conflicts);
     assert!(cost.enactment_writes <= 6 * count, "{}", cost.enactment_writes);
@@ -172,7 +172,8 @@ type AtOnce = Arc<Mutex<BTreeMap<u64, (usize, usize)>>>;
 const FIRST: u32 = 1300;
 const POLICIES: usize = 30;
 
-/// Counts the nodes that apply each policy. A change of the host takes 100 ms, so that changes of two hosts can overlap.
+/// Counts the nodes that apply each policy. A change of the host takes 100 ms, so that changes of two hosts can
+/// overlap.
 fn count(host: &Host, at_once: &AtOnce) {
     let at_once = Arc::clone(at_once);
     host.on_apply(move |desired| {
@@ -192,7 +193,7 @@ fn count(host: &Host, at_once: &AtOnce) {
 
 // nmstate#105
 #[test]
-fn thirty_policies_at_once_are_applied_on_two_nodes() {
+fn thirty_policies_are_applied_on_two_nodes() {
     let stage = Stage::start();
     let at_once = AtOnce::default();
     let nodes = ["node01", "node02"].map(|node| {
@@ -243,11 +244,11 @@ fn thirty_policies_at_once_are_applied_on_two_nodes() {
 
 // nmstate#22
 #[test]
-fn half_of_many_nodes_at_a_time() {
+fn rollout_on_many_nodes_respects_the_limit() {
     run("half at a time", 50);
 }
 
 #[test]
-fn many_nodes_that_finish_together() {
+fn nodes_that_finish_together_write_few_statuses() {
     run("all together", 100);
 }

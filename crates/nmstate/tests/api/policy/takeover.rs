@@ -1,4 +1,4 @@
-//! What becomes of slots and enactments when handlers are killed, nodes vanish, or somebody miscounted.
+//! Slots and enactments when handlers are killed, nodes vanish, or a count is wrong.
 
 use stage::Hold;
 
@@ -6,7 +6,7 @@ use super::*;
 
 // nmstate#31
 #[test]
-fn a_handler_that_is_killed_in_the_middle_gives_its_slot_back_when_it_returns() {
+fn killed_handler_releases_its_slot_when_it_returns() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.node("node02", &[]);
@@ -62,9 +62,9 @@ fn enactment_of(stage: &Stage, node: &str, state: &Value) {
 }
 
 // A handler is killed after it took a slot and before its enactment says so; a node vanishes with the slot it held; or
-// a write was lost. Nobody is left who could give it back.
+// a write was lost. No handler is left to release it.
 #[test]
-fn a_slot_that_nobody_holds_is_found_by_those_who_wait() {
+fn leaked_slot_is_detected_by_waiting_nodes() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.node("node02", &[]);
@@ -77,7 +77,7 @@ fn a_slot_that_nobody_holds_is_found_by_those_who_wait() {
     let _handler = handler(&stage, "node01", &host);
     wait_until_said(&stage, Kind::Enactment, "node01.p", WAITING);
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
-    println!("a slot that nobody holds was taken after {:?}", began.elapsed());
+    println!("a leaked slot was taken after {:?}", began.elapsed());
     assert!(
         began.elapsed() > Duration::from_secs(15),
         "one that is late must be waited for"
@@ -88,7 +88,7 @@ fn a_slot_that_nobody_holds_is_found_by_those_who_wait() {
 
 // nmstate#100
 #[test]
-fn a_handler_whose_predecessor_was_killed_goes_on_with_its_slot() {
+fn handler_resumes_with_the_slot_of_a_killed_one() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.node("node02", &[]);
@@ -108,7 +108,7 @@ fn a_handler_whose_predecessor_was_killed_goes_on_with_its_slot() {
 
 // nmstate#105
 #[test]
-fn handler_that_waits_asks_nothing_while_all_slots_are_taken() {
+fn waiting_handler_sends_no_requests_while_slots_are_taken() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.node("node02", &[]);
@@ -152,7 +152,7 @@ fn handler_that_waits_asks_nothing_while_all_slots_are_taken() {
 
 // nmstate#105
 #[test]
-fn edit_in_the_answer_to_an_own_write_is_applied() {
+fn edit_in_the_response_to_an_own_write_is_applied() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
@@ -177,7 +177,7 @@ fn edit_in_the_answer_to_an_own_write_is_applied() {
 
 // nmstate#24
 #[test]
-fn who_failed_for_good_keeps_the_slot_and_those_who_wait_give_up() {
+fn final_failure_keeps_its_slot_and_waiting_nodes_abort() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     let failed = json!({ "is": "Failing", "retryCount": { "1": 5 } });
@@ -201,7 +201,7 @@ fn who_failed_for_good_keeps_the_slot_and_those_who_wait_give_up() {
 
 // nmstate#31
 #[test]
-fn a_handler_that_starts_gives_back_what_it_held_and_not_what_it_waited_for() {
+fn starting_handler_releases_held_slots_only() {
     for (state, left) in [
         (json!({ "is": "Progressing" }), 1),
         (json!({ "is": "Failing", "retryCount": { "1": 5 } }), 1),
@@ -232,7 +232,7 @@ fn a_handler_that_starts_gives_back_what_it_held_and_not_what_it_waited_for() {
 
 // nmstate#26
 #[test]
-fn a_slot_that_could_not_be_given_back_is_given_back_later() {
+fn failed_release_of_a_slot_is_retried() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     // Never done, so that the slots are not dropped altogether.
@@ -293,7 +293,7 @@ fn a_slot_that_could_not_be_given_back_is_given_back_later() {
 }
 
 #[test]
-fn an_enactment_that_somebody_deleted_comes_back() {
+fn deleted_enactment_is_created_again() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
@@ -311,7 +311,7 @@ fn an_enactment_that_somebody_deleted_comes_back() {
 
 // nmstate#20
 #[test]
-fn an_enactment_without_a_policy_is_deleted() {
+fn enactment_without_policy_is_deleted() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     stage.create(Kind::Policy, &policy("q", &json!({ "desiredState": mtu(1400) })));

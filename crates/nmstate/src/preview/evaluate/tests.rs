@@ -25,7 +25,7 @@ async fn outcome_of(spec: Value) -> Outcome {
         "bridge": { "port": [{ "name": "eth1", "stp-hairpin-mode": false, "stp-path-cost": 100, "stp-priority": 32,
             "vlan": { "mode": "trunk", "trunk-tags": [{ "id-range": { "min": 2, "max": 4094 } }] } }] },
     }));
-    let node = Reported {
+    let node = ReportedNode {
         facts: NodeFacts {
             name: "node01".to_owned(),
             labels: [("zone".to_owned(), "1".to_owned())].into(),
@@ -49,16 +49,16 @@ fn nothing() -> Outcome {
 }
 
 /// What the policies below ask for would change the node, if it were all that they say.
-fn wish() -> Value {
+fn desired_state() -> Value {
     json!({ "interfaces": [{ "name": "eth0", "mtu": 1400 }] })
 }
 
 #[tokio::test]
-async fn a_policy_that_handlers_refuse_would_fail() {
+async fn policy_that_handlers_refuse_fails_in_the_preview() {
     for spec in [
-        json!({ "capture": "interfaces.name==\"eth0\"", "desiredState": wish() }),
-        json!({ "capture": ["interfaces.name==\"eth0\""], "desiredState": wish() }),
-        json!({ "capture": [1], "match": { "interfaces": { "name": "eth0" } }, "desiredState": wish() }),
+        json!({ "capture": "interfaces.name==\"eth0\"", "desiredState": desired_state() }),
+        json!({ "capture": ["interfaces.name==\"eth0\""], "desiredState": desired_state() }),
+        json!({ "capture": [1], "match": { "interfaces": { "name": "eth0" } }, "desiredState": desired_state() }),
     ] {
         let outcome = outcome_of(spec.clone()).await;
         let is_refused =
@@ -68,8 +68,8 @@ async fn a_policy_that_handlers_refuse_would_fail() {
 }
 
 #[tokio::test]
-async fn what_is_null_in_a_policy_is_not_there() {
-    let spec = json!({ "capture": null, "nodeSelector": null, "match": null, "autoConfig": null, "desiredState": wish() });
+async fn null_members_count_as_missing() {
+    let spec = json!({ "capture": null, "nodeSelector": null, "match": null, "autoConfig": null, "desiredState": desired_state() });
     let outcome = outcome_of(spec).await;
     assert!(
         matches!(&outcome, Outcome::Changes(changes, _) if changes.len() == 1),
@@ -85,8 +85,8 @@ async fn what_is_null_in_a_policy_is_not_there() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_in_a_selector_is_no_label() {
-    let spec = json!({ "nodeSelector": { "zone": 1 }, "desiredState": wish() });
+async fn selector_value_that_is_no_string_matches_nothing() {
+    let spec = json!({ "nodeSelector": { "zone": 1 }, "desiredState": desired_state() });
     assert_eq!(
         outcome_of(spec).await,
         Outcome::NotSelected(vec!["zone: ".to_owned()])
@@ -94,7 +94,7 @@ async fn what_is_no_text_in_a_selector_is_no_label() {
 }
 
 #[tokio::test]
-async fn what_a_node_has_is_no_change_however_it_is_written() {
+async fn equal_state_is_no_change() {
     for desired in [
         // A route without its table, which is the main one, and without its metric.
         json!({ "routes": { "config": [
@@ -114,7 +114,7 @@ async fn what_a_node_has_is_no_change_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn all_vlans_of_a_port_are_told_as_a_range() {
+async fn all_vlans_of_a_port_are_shown_as_a_range() {
     let desired = json!({ "interfaces": [
         { "name": "br2", "type": "linux-bridge", "state": "up", "bridge": { "port": [{ "name": "eth0" }] } },
     ] });
@@ -137,8 +137,8 @@ async fn all_vlans_of_a_port_are_told_as_a_range() {
 }
 
 #[tokio::test]
-async fn mistakes_in_captures_are_told_as_in_enactments() {
-    for (capture, told) in [
+async fn capture_errors_equal_those_in_enactments() {
+    for (capture, error) in [
         ("interfaces.name==\"eth0", "PolicyError: No ending double quote\n"),
         (
             "interfaces.name==capture.nic.interfaces.0.name",
@@ -149,9 +149,10 @@ async fn mistakes_in_captures_are_told_as_in_enactments() {
             "PolicyError: Unsupported capture keyword 'links'\n",
         ),
     ] {
-        let outcome = outcome_of(json!({ "capture": { "c": capture }, "desiredState": wish() })).await;
+        let outcome =
+            outcome_of(json!({ "capture": { "c": capture }, "desiredState": desired_state() })).await;
         assert!(
-            matches!(&outcome, Outcome::Fails(text) if text.starts_with(told)),
+            matches!(&outcome, Outcome::Fails(text) if text.starts_with(error)),
             "{outcome:?}"
         );
     }

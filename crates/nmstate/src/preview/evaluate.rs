@@ -1,41 +1,41 @@
-//! A policy worked out for a node by the handler's own code, on what the node reports instead of the node.
+//! Evaluates a policy for a node with the handler's code, on the node's report instead of the node.
 
 use serde_json::{Map, Value};
 
 use super::Policy;
 use super::changes::{self, Change};
-use super::gather::Reported;
+use super::gather::ReportedNode;
 use crate::engine::{self, Backend, Engine, Error, Filled, Request, Tool};
 use crate::legacy::{self, matching, normalise};
 use crate::policy::selection;
 use crate::render::{self, PolicySpec};
 use crate::{apply, secrets};
 
-/// What a policy would do to a node.
+/// Effect of a policy on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// It is not for this node: what its labels lack.
+    /// The policy does not select the node, which lacks these labels.
     NotSelected(Vec<String>),
-    /// It cannot be told, and why.
+    /// The effect is unknown, with the reason.
     Unknown(String),
-    /// It would fail there, and why.
+    /// The policy would fail, with the error.
     Fails(String),
-    /// This would change; nothing, perhaps.
+    /// The changes, if any, and notes about them.
     Changes(Vec<Change>, Vec<&'static str>),
 }
 
-/// Interfaces that have to listen to neighbours before an old policy can match.
-const DEAF: &str =
+/// Note about rules with VLANs without LLDP.
+const NO_LLDP: &str =
     "LLDP is not enabled everywhere: which interfaces match by VLANs is known when the policy is applied";
-/// Sections that reports do not have.
+/// Note about sections that reports do not include.
 const UNREPORTED: &str =
     "reports have no host name, route rules or ovs-db: those changes may be there already";
 
-/// Works a policy out for a node; the library computes, and is asked about no host of its own.
+/// Evaluates a policy for a node. The library only computes, and reads no host.
 pub(super) async fn outcome(
     library: &Engine,
     policy: &Policy,
-    node: &Reported,
+    node: &ReportedNode,
     captured: Option<&Map<String, Value>>,
 ) -> Outcome {
     let lacking = selection::unmatched(&selection::selector(&policy.spec), &node.facts.labels);
@@ -45,17 +45,17 @@ pub(super) async fn outcome(
     let Some(report) = &node.report else {
         return Outcome::Unknown("no report: no handler runs there".to_owned());
     };
-    let engine = on_paper(library.clone(), report.clone());
-    match worked_out(&engine, policy, node, report, captured).await {
+    let engine = engine_for_report(library.clone(), report.clone());
+    match evaluated(&engine, policy, node, report, captured).await {
         Ok((diff, notes)) => Outcome::Changes(changes::of(&diff, report), notes),
         Err(text) => Outcome::Fails(text),
     }
 }
 
-async fn worked_out(
+async fn evaluated(
     engine: &Engine,
     policy: &Policy,
-    node: &Reported,
+    node: &ReportedNode,
     report: &Value,
     captured: Option<&Map<String, Value>>,
 ) -> Result<(Value, Vec<&'static str>), String> {
@@ -63,13 +63,13 @@ async fn worked_out(
     let mut captured = captured.cloned().unwrap_or_default();
     let refused = |error: Error| secrets::hidden_in(&error.text, &policy.spec);
     let mut spec = PolicySpec::read(&policy.spec).map_err(refused)?;
-    // Reports do not say how a node is configured.
+    // Reports do not include the backend of a node.
     let document = legacy::document(engine, None, &policy.spec, Backend::default()).await;
     if let Some(document) = document.map_err(|error| error.to_string())? {
         captured.clear();
-        let old = legacy::policy::Policy::of(&policy.spec).ok().flatten();
-        if old.is_some_and(|old| !matching::is_heard(&old, report)) {
-            notes.push(DEAF);
+        let old = legacy::policy::OriginalPolicy::of(&policy.spec).ok().flatten();
+        if old.is_some_and(|old| !matching::has_neighbours(&old, report)) {
+            notes.push(NO_LLDP);
         }
         spec = PolicySpec::only(document.desired);
     }
@@ -90,10 +90,10 @@ async fn worked_out(
 }
 
 /// An engine whose host is a report.
-fn on_paper(library: Engine, report: Value) -> Engine {
-    let (engine, mut requests) = Engine::asked();
+fn engine_for_report(library: Engine, report: Value) -> Engine {
+    let (engine, mut requests) = Engine::channel();
     tokio::spawn(async move {
-        // Whoever no longer waits for the answer needs none.
+        // A caller that has gone needs no answer.
         while let Some(request) = requests.recv().await {
             let current = Some(report.clone());
             match request {
@@ -118,7 +118,7 @@ fn on_paper(library: Engine, report: Value) -> Engine {
                 Request::Apply(_, back)
                 | Request::Commit(back)
                 | Request::Rollback(back)
-                | Request::Leave(back) => {
+                | Request::Close(back) => {
                     drop(back.send(Err(untouchable())));
                 }
             }

@@ -9,37 +9,37 @@ fn eth1() -> Value {
 
 // nmstate#85-87
 #[rstest]
-#[case::report(json!(null), Wish::Nothing)]
-#[case::empty(json!({}), Wish::Nothing)]
-#[case::nothing(json!({"managed": true, "nodeName": "node01", "desiredState": {"interfaces": null}}), Wish::Nothing)]
-#[case::no_document(json!({"managed": true, "desiredState": null}), Wish::Nothing)]
-#[case::only_reported(json!({"desiredState": {"capabilities": ["bond"]}}), Wish::Nothing)]
-#[case::unmanaged(json!({"managed": false, "desiredState": eth1()}), Wish::Nothing)]
-#[case::managed(json!({"managed": true, "nodeName": "node01", "desiredState": eth1()}), Wish::Enforced(eth1()))]
-#[case::managed_unsaid(json!({"desiredState": eth1()}), Wish::Enforced(eth1()))]
+#[case::report(json!(null), DesiredState::None)]
+#[case::empty(json!({}), DesiredState::None)]
+#[case::nothing(json!({"managed": true, "nodeName": "node01", "desiredState": {"interfaces": null}}), DesiredState::None)]
+#[case::no_document(json!({"managed": true, "desiredState": null}), DesiredState::None)]
+#[case::only_reported(json!({"desiredState": {"capabilities": ["bond"]}}), DesiredState::None)]
+#[case::unmanaged(json!({"managed": false, "desiredState": eth1()}), DesiredState::None)]
+#[case::managed(json!({"managed": true, "nodeName": "node01", "desiredState": eth1()}), DesiredState::Enforced(eth1()))]
+#[case::managed_unsaid(json!({"desiredState": eth1()}), DesiredState::Enforced(eth1()))]
 #[case::old_words(
     json!({"desiredState": {"interfaces": [{"name": "eth1", "ifIndex": 3, "ipv6": {"autoConf": true}}]}}),
-    Wish::Enforced(json!({"interfaces": [{"name": "eth1", "ipv6": {"autoconf": true}}]}))
+    DesiredState::Enforced(json!({"interfaces": [{"name": "eth1", "ipv6": {"autoconf": true}}]}))
 )]
 #[case::other_node(
     json!({"nodeName": "node02", "desiredState": eth1()}),
-    Wish::Refused("spec.nodeName is node02, but the object is named after node node01: nothing is applied".to_owned())
+    DesiredState::Invalid("spec.nodeName is node02, but the object is named after node node01: nothing is applied".to_owned())
 )]
 #[case::strange_managed(
     json!({"managed": "no", "desiredState": eth1()}),
-    Wish::Refused("spec.managed is not true or false: nothing is applied".to_owned())
+    DesiredState::Invalid("spec.managed is not true or false: nothing is applied".to_owned())
 )]
 #[case::strange_document(
     json!({"desiredState": ["eth1"]}),
-    Wish::Refused("spec.desiredState is not an object: nothing is applied".to_owned())
+    DesiredState::Invalid("spec.desiredState is not an object: nothing is applied".to_owned())
 )]
 #[case::strange_node(
     json!({"nodeName": 3, "desiredState": eth1()}),
-    Wish::Refused("spec.nodeName is not a text: nothing is applied".to_owned())
+    DesiredState::Invalid("spec.nodeName is not a text: nothing is applied".to_owned())
 )]
-#[case::strange_spec(json!("eth1"), Wish::Nothing)]
-fn what_is_asked_for(#[case] spec: Value, #[case] wish: Wish) {
-    assert_eq!(Wish::of("node01", &spec), wish);
+#[case::strange_spec(json!("eth1"), DesiredState::None)]
+fn desired_state_is_read_from_the_spec(#[case] spec: Value, #[case] desired: DesiredState) {
+    assert_eq!(DesiredState::of("node01", &spec), desired);
 }
 
 fn object(status: &Value) -> DynamicObject {
@@ -54,10 +54,10 @@ fn at(second: i64) -> Timestamp {
 }
 
 #[test]
-fn an_outcome_is_told_once_and_nothing_else_is_touched() {
+fn outcome_is_written_once_and_keeps_other_fields() {
     let other = json!({"type": "Complete", "status": "False", "reason": "Pruned", "extra": 1});
     let mut object = object(&json!({"currentState": {"interfaces": []}, "conditions": [other]}));
-    assert!(tell(
+    assert!(report(
         &mut object,
         &Outcome::Failed("no such port".to_owned()),
         at(1)
@@ -76,20 +76,20 @@ fn an_outcome_is_told_once_and_nothing_else_is_touched() {
             "observedGeneration": 7,
         })
     );
-    // The same outcome of another version is told too.
+    // The same outcome of another version is written too.
     object.metadata.generation = Some(8);
-    assert!(tell(
+    assert!(report(
         &mut object,
         &Outcome::Failed("no such port".to_owned()),
         at(2)
     ));
     assert_eq!(object.data["status"]["observedGeneration"], 8);
-    assert!(!tell(
+    assert!(!report(
         &mut object,
         &Outcome::Failed("no such port".to_owned()),
         at(2)
     ));
-    assert!(tell(
+    assert!(report(
         &mut object,
         &Outcome::Done("successfully reconciled".to_owned()),
         at(3)
@@ -104,21 +104,21 @@ fn an_outcome_is_told_once_and_nothing_else_is_touched() {
                 "lastHeartbeatTime": "1970-01-01T00:00:03Z", "lastTransitionTime": "1970-01-01T00:00:03Z"},
         ])
     );
-    assert!(tell(&mut object, &Outcome::None, at(4)));
+    assert!(report(&mut object, &Outcome::None, at(4)));
     assert_eq!(
         object.data["status"],
         json!({"currentState": {"interfaces": []}, "conditions": [other]})
     );
-    assert!(!tell(&mut object, &Outcome::None, at(5)));
+    assert!(!report(&mut object, &Outcome::None, at(5)));
 }
 
 #[rstest]
 #[case(json!(null))]
 #[case(json!({"conditions": "none"}))]
 #[case(json!({"conditions": [1, {"type": 3}, {"type": "Failing"}]}))]
-fn a_status_of_any_form_can_be_told_about(#[case] status: Value) {
+fn outcome_is_written_into_a_malformed_status(#[case] status: Value) {
     let mut object = object(&status);
-    assert!(tell(&mut object, &Outcome::Done(String::new()), at(1)));
+    assert!(report(&mut object, &Outcome::Done(String::new()), at(1)));
     let conditions = object.data["status"]["conditions"].as_array().expect("a list");
     for kind in ["Available", "Failing"] {
         assert!(

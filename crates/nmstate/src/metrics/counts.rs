@@ -1,4 +1,4 @@
-//! What counts of an object, and what is told of all of them.
+//! The counted parts of an object, and the counts over all objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,29 +7,29 @@ use super::wire::{
 };
 use crate::names::condition;
 
-/// What is known; nothing of a kind whose objects have not been listed yet.
+/// The counted parts of all objects; `None` for a kind that is not listed yet.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Figures {
+pub(crate) struct Snapshot {
     /// Reports by node.
-    pub reports: Option<Vec<(String, Report)>>,
+    pub reports: Option<Vec<(String, ReportCounts)>>,
     /// Policies.
-    pub policies: Option<Vec<Policy>>,
+    pub policies: Option<Vec<PolicyCounts>>,
     /// Enactments.
-    pub enactments: Option<Vec<Enactment>>,
+    pub enactments: Option<Vec<EnactmentCounts>>,
 }
 
-/// What counts of a node's state.
+/// The counts of a node's report.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Report {
+pub(crate) struct ReportCounts {
     /// Interfaces by their type.
     pub interfaces: BTreeMap<Box<str>, u32>,
-    /// Routes by IP stack and by whether somebody configured them.
+    /// Routes by IP stack, and by `static` or `dynamic`.
     pub routes: BTreeMap<(&'static str, &'static str), u32>,
 }
 
-impl Report {
-    /// Counts.
-    pub fn of(state: &NodeNetworkState) -> Self {
+impl ReportCounts {
+    /// Counts a report.
+    pub(crate) fn of(state: &NodeNetworkState) -> Self {
         let mut report = Self::default();
         let current = state
             .status
@@ -66,16 +66,16 @@ impl Report {
     }
 }
 
-/// What counts of a policy.
+/// The counted part of a policy.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Policy {
-    /// What it is, if that can be said.
+pub(crate) struct PolicyCounts {
+    /// Its active condition.
     pub status: Option<&'static str>,
 }
 
-impl Policy {
-    /// Looks at its conditions.
-    pub fn of(policy: &NodeNetworkConfigurationPolicy) -> Self {
+impl PolicyCounts {
+    /// Reads the conditions.
+    pub(crate) fn of(policy: &NodeNetworkConfigurationPolicy) -> Self {
         let conditions = policy
             .status
             .as_ref()
@@ -86,20 +86,20 @@ impl Policy {
     }
 }
 
-/// What counts of an enactment.
+/// The counted parts of an enactment.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Enactment {
-    /// Its node, as a label says.
+pub(crate) struct EnactmentCounts {
+    /// Node of the label.
     pub node: Box<str>,
-    /// What it is, if that can be said.
+    /// Its active condition.
     pub status: Option<&'static str>,
-    /// What it makes use of.
+    /// Features that it uses.
     pub features: Vec<Box<str>>,
 }
 
-impl Enactment {
-    /// Looks at its labels, conditions and features.
-    pub fn of(enactment: NodeNetworkConfigurationEnactment) -> Self {
+impl EnactmentCounts {
+    /// Reads labels, conditions and features.
+    pub(crate) fn of(enactment: NodeNetworkConfigurationEnactment) -> Self {
         let node = enactment.node().unwrap_or_default().into();
         let status = enactment.status.unwrap_or_default();
         Self {
@@ -110,7 +110,7 @@ impl Enactment {
     }
 }
 
-/// The type of the first condition that is true, if it is one of the known.
+/// The type of the first condition that is true, if it is a known one.
 fn active(conditions: Option<&[Condition]>, known: &[&'static str]) -> Option<&'static str> {
     let mut conditions = conditions.unwrap_or_default().iter();
     let first = conditions.find(|condition| condition.status.as_deref() == Some("True"))?;
@@ -118,14 +118,14 @@ fn active(conditions: Option<&[Condition]>, known: &[&'static str]) -> Option<&'
     known.iter().find(|known| **known == kind).copied()
 }
 
-/// Features that any enactment makes use of.
-pub fn features(enactments: &[Enactment]) -> BTreeSet<&str> {
+/// Features of all enactments.
+pub(crate) fn features(enactments: &[EnactmentCounts]) -> BTreeSet<&str> {
     let features = enactments.iter().flat_map(|enactment| &enactment.features);
     features.map(|name| &**name).collect()
 }
 
-/// How many policies are what; what none of them is too.
-pub fn policies(policies: &[Policy]) -> BTreeMap<&'static str, u32> {
+/// Number of policies by status, with zeros.
+pub(crate) fn policies(policies: &[PolicyCounts]) -> BTreeMap<&'static str, u32> {
     let mut counts = BTreeMap::from(condition::OF_POLICIES.map(|status| (status, 0)));
     for status in policies.iter().filter_map(|policy| policy.status) {
         *counts.entry(status).or_default() += 1;
@@ -133,8 +133,8 @@ pub fn policies(policies: &[Policy]) -> BTreeMap<&'static str, u32> {
     counts
 }
 
-/// How many enactments of a node are what; what none of them is too.
-pub fn enactments(enactments: &[Enactment]) -> BTreeMap<(&str, &'static str), u32> {
+/// Number of enactments by node and status, with zeros.
+pub(crate) fn enactments(enactments: &[EnactmentCounts]) -> BTreeMap<(&str, &'static str), u32> {
     let mut counts = BTreeMap::new();
     for enactment in enactments.iter().filter(|enactment| !enactment.node.is_empty()) {
         for status in condition::OF_ENACTMENTS {

@@ -1,22 +1,22 @@
-//! Whether a change may alter the ways that a host reports: its default gateway and its name servers.
+//! Decides whether a change may alter the probes' targets: the default gateway and the name servers.
 //!
 //! ```text
-//!   interfaces with addresses, next hops of routes ──> what these are made of ──> in use
-//!   document: names one of those, gives an address, says more than is known here ──> it may
+//!   interfaces with addresses, next hops of routes ──> their parts ──> in use
+//!   document: names one of those, sets an address, has unknown members ──> it may
 //! ```
 //!
-//! Gateways and name servers come from interfaces with addresses, and from sections of their own. A change of interfaces
-//! that have no address before and after surely leaves them alone, such as that of a bridge for virtual machines.
+//! Gateways and name servers come from interfaces with addresses, and from sections of their own. A change of
+//! interfaces without addresses before and after it, such as a bridge for virtual machines, surely keeps the targets.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// The section that may be there.
+/// The only section that such a document may have.
 const INTERFACES: &str = "interfaces";
-/// Types of interfaces without hardware: functions of a card may go with a change of its settings.
+/// Interface types without hardware: a change of a card's settings may remove its virtual functions.
 const SOFTWARE: [&str; 4] = ["bond", "dummy", "linux-bridge", "vlan"];
-/// All that such an interface may say.
+/// All members that such an interface may have.
 const SAID: [&str; 10] = [
     "name",
     "type",
@@ -31,7 +31,7 @@ const SAID: [&str; 10] = [
 ];
 const FAMILIES: [&str; 2] = ["ipv4", "ipv6"];
 
-/// Whether a document may alter the ways of a host that reports this. Where it is not certain, it may.
+/// Whether a document may alter the targets on a host with this report. It may unless the opposite is certain.
 pub(super) fn may_change(desired: &Value, report: &Value) -> bool {
     let sections = desired.as_object().into_iter().flatten();
     let mut other = sections.filter(|(section, _)| *section != INTERFACES);
@@ -39,11 +39,13 @@ pub(super) fn may_change(desired: &Value, report: &Value) -> bool {
         return true;
     };
     let in_use = in_use(report);
-    !interfaces.iter().all(|interface| is_aside(interface, &in_use))
+    !interfaces
+        .iter()
+        .all(|interface| is_unrelated(interface, &in_use))
 }
 
-/// Whether an entry is about an interface that no way leads through.
-fn is_aside(interface: &Value, in_use: &BTreeSet<String>) -> bool {
+/// Whether an entry concerns an interface that no target depends on.
+fn is_unrelated(interface: &Value, in_use: &BTreeSet<String>) -> bool {
     let mut said = interface.as_object().into_iter().flatten();
     let mut names = BTreeSet::new();
     texts(interface, &mut names);
@@ -56,8 +58,7 @@ fn is_aside(interface: &Value, in_use: &BTreeSet<String>) -> bool {
         && !names.iter().any(|name| in_use.contains(name) || name.contains(':'))
 }
 
-/// Names of the interfaces that ways may lead through: those with addresses, next hops of routes, and what these are
-/// made of.
+/// Names of the interfaces that targets may depend on: those with addresses, next hops of routes, and their parts.
 fn in_use(report: &Value) -> BTreeSet<String> {
     let interfaces: Vec<&Value> = list(report, "/interfaces").collect();
     let known: BTreeSet<&str> = interfaces.iter().filter_map(|one| one["name"].as_str()).collect();
@@ -75,7 +76,7 @@ fn in_use(report: &Value) -> BTreeSet<String> {
         for interface in interfaces.iter().filter(|one| is_among(one, &in_use)) {
             texts(interface, &mut parts);
         }
-        // An interface says the names of its ports, its controller, its peer, and the one that it stands on.
+        // An interface contains the names of its ports, its controller, its peer, and its base interface.
         parts.retain(|part| known.contains(part.as_str()) && !in_use.contains(part));
         if parts.is_empty() {
             break;
@@ -98,7 +99,7 @@ fn is_among(interface: &Value, names: &BTreeSet<String>) -> bool {
         .is_some_and(|name| names.contains(name))
 }
 
-/// All texts in a value, and numbers, which names may look like.
+/// All strings in a value, and numbers, which may be names.
 fn texts(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => {

@@ -1,4 +1,4 @@
-//! Certificates beside another client that changes them back.
+//! Certificates that another client reverts.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +22,14 @@ const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebho
 const SERVING: &str = "/api/v1/namespaces/addons/secrets/server";
 const AUTHORITY: &str = "/api/v1/namespaces/addons/secrets/authority";
 
-/// Field managers: ours, as the API server takes it from the user agent, and the other client's.
+/// Field managers: ours, derived from the user agent, and the other client's.
 const WEFT: &str = "weft";
 const MANAGER: &str = "manager";
 
 const HOUR: Duration = Duration::from_hours(1);
 const FIRST_PAUSE: Duration = Duration::from_secs(15);
 
-/// An API server that keeps objects by their paths. Of each, the last writer manages all fields.
+/// An API server that stores objects by path. The last writer manages all fields of an object.
 #[derive(Clone, Default)]
 struct Server(Arc<Mutex<Stored>>);
 
@@ -116,7 +116,7 @@ fn not_found(path: &str) -> (u16, Value) {
     (404, status)
 }
 
-/// A webhook that trusts nobody yet.
+/// A webhook without a bundle.
 fn configuration(uid: &str) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
@@ -135,7 +135,7 @@ fn secret(name: &str, kind: &str) -> Value {
     })
 }
 
-/// The certificate manager on that API server, and the clock.
+/// The certificate manager with that API server, and the clock.
 struct World {
     server: Server,
     applier: Applier,
@@ -178,29 +178,29 @@ impl World {
             .expect("objects")
     }
 
-    /// Returns when to look again, and whether anything was written.
+    /// Returns the time of the next check, and whether anything was written.
     async fn keep(&self) -> (SystemTime, bool) {
         let writes = self.server.writes();
-        let look_again = self.keeper().await.keep(self.now).await;
-        (look_again.expect("a time"), self.server.writes() > writes)
+        let next_check = self.keeper().await.keep(self.now).await;
+        (next_check.expect("a time"), self.server.writes() > writes)
     }
 
-    /// Keeps what another client reverts each time, until nothing is repaired; returns when to look again.
+    /// Repairs what another client reverts, until repairs pause; returns the time of the next check.
     async fn exhaust(&self, revert: impl Fn()) -> SystemTime {
         let mut repairs = 0;
         loop {
             revert();
-            let (look_again, has_written) = self.keep().await;
+            let (next_check, has_written) = self.keep().await;
             if !has_written {
                 assert_eq!(repairs, 5);
-                return look_again;
+                return next_check;
             }
             repairs += 1;
             assert!(repairs < 10, "repaired again and again");
         }
     }
 
-    /// What is known of the client that a pause is for.
+    /// The name of the other client of a pause.
     async fn opponent(&self) -> Option<String> {
         let pause = self
             .keeper()
@@ -225,7 +225,7 @@ impl World {
         read::certificates(&decoded(Some(field))).remove(0)
     }
 
-    /// Puts another authority before whatever else is trusted, as established certificate managers do.
+    /// Prepends another CA to the bundle, like established certificate managers.
     fn put_in_front(&self, theirs: &Certificate) {
         let mut trusted = self.bundle();
         trusted.retain(|certificate| certificate != theirs);
@@ -239,7 +239,7 @@ impl World {
 
 // operator#95, kubemacpool#95
 #[tokio::test(start_paused = true)]
-async fn keep_of_a_reverted_bundle_backs_off_and_renews_all_the_same() {
+async fn keep_with_reverted_bundle_backs_off_and_still_renews() {
     let mut world = World::new();
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("a key");
     let theirs = issue::authority(&key, &world.identity, &world.intervals, world.now).expect("an authority");
@@ -257,7 +257,7 @@ async fn keep_of_a_reverted_bundle_backs_off_and_renews_all_the_same() {
     );
     assert_eq!(world.bundle()[0], theirs);
 
-    // At the end of the pause there is one repair, and the next pause is longer.
+    // After the pause there is one repair, and the next pause is longer.
     tokio::time::advance(FIRST_PAUSE).await;
     world.now += FIRST_PAUSE;
     assert_eq!(world.keep().await, (due, true));
@@ -265,7 +265,7 @@ async fn keep_of_a_reverted_bundle_backs_off_and_renews_all_the_same() {
     world.put_in_front(&theirs);
     assert_eq!(world.keep().await, (world.now + 2 * FIRST_PAUSE, false));
 
-    // The certificate is renewed when it is due, and the pause goes on.
+    // The certificate is renewed when due, during the pause.
     let served = world.live(SERVING)["data"].clone();
     world.now = due;
     let (renewed_until, has_written) = world.keep().await;
@@ -274,7 +274,7 @@ async fn keep_of_a_reverted_bundle_backs_off_and_renews_all_the_same() {
     world.put_in_front(&theirs);
     assert_eq!(world.keep().await, (world.now + 2 * FIRST_PAUSE, false));
 
-    // A configuration that is made anew gets its first bundle.
+    // A recreated configuration gets its first bundle.
     world.server.put(CONFIGURATION, configuration("2"), "helm");
     assert!(world.keep().await.1);
     assert_eq!(world.bundle()[0], world.authority());
@@ -282,7 +282,7 @@ async fn keep_of_a_reverted_bundle_backs_off_and_renews_all_the_same() {
 
 // operator#95, Secrets
 #[tokio::test(start_paused = true)]
-async fn keep_of_a_reverted_secret_backs_off_and_names_the_client() {
+async fn keep_with_reverted_secret_backs_off_and_names_the_client() {
     let world = World::new();
     world.keep().await;
     let until = world

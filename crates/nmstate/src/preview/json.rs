@@ -1,9 +1,9 @@
-//! The answer for programs.
+//! The output as JSON.
 
 use serde_json::{Value, json};
 
 use super::changes::Change;
-use super::paper::Outcome;
+use super::evaluate::Outcome;
 use super::text;
 
 /// A policy with its outcome on each node.

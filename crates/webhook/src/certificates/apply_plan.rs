@@ -1,4 +1,4 @@
-//! Carries out what is planned: Secrets and webhook configurations, each compared before it is written.
+//! Applies a plan: writes Secrets and webhook configurations if they differ.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,64 +17,53 @@ use super::{
     read::{self, Certificate},
 };
 
-/// Keys of an authority's Secret: certificate, key.
+/// Keys of a CA's Secret: certificate, key.
 const AUTHORITY_KEYS: [&str; 2] = ["ca.crt", "ca.key"];
 
 /// Keys of a server's Secret.
 const SERVING_KEYS: [&str; 2] = ["tls.crt", "tls.key"];
 
-/// Annotations by which cert-manager is asked to write the bundles begin so.
+/// Prefix of annotations that make cert-manager write the bundles.
 const INJECTION: &str = "cert-manager.io/inject-";
 
-/// What cert-manager tells about a Secret that it issued begins so.
+/// Prefix of cert-manager's annotations on the Secrets that it issued.
 const ISSUED: &str = "cert-manager.io/";
 
-/// How long to leave alone what somebody else writes at the same time, unless a watch tells sooner.
+/// Delay after a conflict with another writer, unless a watch reports a change earlier.
 const CONFLICT: Duration = Duration::from_secs(1);
 
-/// What certificates are kept in.
+/// The objects that hold certificates.
 #[derive(Clone, Debug, Hash)]
 pub struct Objects {
-    /// The Secret of the authority as it is rendered, without its data.
+    /// The rendered Secret of the CA, without data.
     pub authority: Value,
-    /// The Secret of the server as it is rendered, without its data.
+    /// The rendered Secret of the server, without data.
     pub serving: Value,
-    /// The configurations of the webhooks; none of them need be there.
+    /// The webhook configurations; each may be missing.
     pub configurations: Vec<ObjectId>,
 }
 
-/// Why certificates could not be kept.
+/// Certificates could not be renewed or repaired.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say what failed")]
 pub enum Error {
-    /// An object can't be read or written.
     #[error(transparent)]
     Write(#[from] apply::Error),
-    /// A Secret could never be written.
+    /// A Secret is invalid.
     #[error("could not apply {id}: {cause}")]
-    Refused {
-        /// Which.
-        id: ObjectId,
-        /// Why.
-        cause: merge::Error,
-    },
-    /// There is nothing to write into a Secret.
+    Refused { id: ObjectId, cause: merge::Error },
+    /// No certificate could be issued for a Secret.
     #[error("could not apply {id}: {cause}")]
-    Issue {
-        /// Which.
-        id: ObjectId,
-        /// Why.
-        cause: issue::Error,
-    },
+    Issue { id: ObjectId, cause: issue::Error },
 }
 
-/// Issues, rotates and repairs certificates where that is due, and returns when to look again. Objects are read from the
-/// applier's cache, and from the API server where the cache does not know them.
+/// Issues, rotates and repairs certificates as necessary, and returns the time of the next check. Objects are read from
+/// the applier's cache, or from the API server if the cache does not watch them.
 ///
-/// Nothing is repaired for a while when another client has reverted several repairs within a minute: the log names it.
+/// Repairs pause after another client has reverted several within a minute: the log names it.
 ///
 /// # Errors
-/// When the API server refuses something or does not answer. That somebody else wrote at the same time is no error:
-/// then it is soon time to look again.
+/// If a request fails. A conflict with another writer is no error: the next check is soon.
 pub async fn keep(
     applier: &Applier,
     objects: &Objects,
@@ -93,11 +82,10 @@ struct Keeper<'a> {
     authority: Secret<'a>,
     serving: Secret<'a>,
     configurations: Vec<Value>,
-    /// Whether anything was written.
     has_written: bool,
 }
 
-/// A Secret as it should be and as it is.
+/// A Secret as rendered and as stored.
 struct Secret<'a> {
     rendered: &'a Value,
     keys: [&'static str; 2],
@@ -129,7 +117,7 @@ impl<'a> Keeper<'a> {
 
     async fn keep(&mut self, now: SystemTime) -> Result<SystemTime, Error> {
         let plan = self.plan(now);
-        if (!plan.steps.is_empty() || self.is_untidy())
+        if (!plan.steps.is_empty() || self.needs_tidying())
             && let Some(until) = self.pause(&plan.steps, now).await
         {
             return Ok(until);
@@ -146,31 +134,30 @@ impl<'a> Keeper<'a> {
         Ok(in_order.unwrap_or(now + CONFLICT))
     }
 
-    /// Does what is planned, and returns until when everything is in order; `None` when somebody else writes at the same
-    /// time.
+    /// Runs the plan, and returns the time of the next check; `None` after a conflict with another writer.
     async fn work(&mut self, mut plan: Plan, now: SystemTime) -> Result<Option<SystemTime>, Error> {
-        /// One plan is enough, unless others write too.
+        /// One plan is enough unless there are other writers.
         const PLANS: usize = 2;
         for _ in 0..PLANS {
             if plan.steps.is_empty() {
                 break;
             }
             let taken = self.take(&plan.steps, now).await;
-            if is_beside_others(&taken) {
+            if is_conflict(&taken) {
                 break;
             }
             taken?;
             plan = self.plan(now);
         }
         let tidied = self.tidy(now).await;
-        if is_beside_others(&tidied) {
+        if is_conflict(&tidied) {
             return Ok(None);
         }
         tidied?;
-        Ok(plan.steps.is_empty().then_some(plan.look_again))
+        Ok(plan.steps.is_empty().then_some(plan.next_check))
     }
 
-    /// Until when repairs wait, because another client reverts each.
+    /// Until when repairs pause because another client reverts them.
     async fn pause(&self, steps: &[Step], now: SystemTime) -> Option<SystemTime> {
         let pause = self.upkeep(|upkeep| upkeep.pause(now))?;
         if pause.opponent.is_none() {
@@ -184,7 +171,7 @@ impl<'a> Keeper<'a> {
         Some(pause.until)
     }
 
-    /// The back-off, which starts anew for another configuration of the same name and for other wishes.
+    /// The back-off, which is reset for a new configuration of the same name and for changed settings.
     fn upkeep<T>(&self, with: impl FnOnce(&mut Upkeep) -> T) -> T {
         let configurations = self.configurations.iter();
         let uids: Vec<_> = configurations.map(|live| live.pointer("/metadata/uid")).collect();
@@ -193,7 +180,7 @@ impl<'a> Keeper<'a> {
             .upkeep(&ObjectId::of(self.serving.rendered), &purpose, with)
     }
 
-    /// What another client may have changed, if something has to be repaired.
+    /// Fields that another client may have changed.
     fn suspects(&self, steps: &[Step], now: SystemTime) -> Vec<(ObjectId, String)> {
         let authority = self.authority.pair().and_then(|pair| read::authority(&pair, now));
         let mut suspects = Vec::new();
@@ -255,7 +242,7 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Labels, owners and annotations: nobody else may write the bundles any more.
+    /// Writes labels, owners and annotations; removes annotations that make cert-manager write the bundles.
     async fn tidy(&mut self, now: SystemTime) -> Result<(), Error> {
         if self.has_injections() {
             self.write_bundles(now).await?;
@@ -267,7 +254,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Whether [`Self::tidy`] has something to write.
-    fn is_untidy(&self) -> bool {
+    fn needs_tidying(&self) -> bool {
         let policy = self.applier.policy();
         let secrets = [&self.authority, &self.serving];
         self.has_injections() || secrets.iter().any(|secret| secret.untidy(policy).is_some())
@@ -291,7 +278,7 @@ impl<'a> Keeper<'a> {
                     webhook["clientConfig"]["caBundle"] = json!(STANDARD.encode(bundle::to_pem(&other)));
                 }
             }
-            forget(&mut wanted, "annotations", INJECTION);
+            remove_prefixed(&mut wanted, "annotations", INJECTION);
             if wanted != *live {
                 *live = self.applier.store(&wanted).await?;
                 self.has_written = true;
@@ -314,7 +301,7 @@ impl<'a> Secret<'a> {
         })
     }
 
-    /// What the Secret holds; a key that it lacks is empty.
+    /// The Secret's data; a missing key is empty.
     fn pair(&self) -> Option<Pair> {
         let data = self.live.as_ref()?.get("data");
         let [certificate, key] = self.keys.map(|key| decoded(data.and_then(|data| data.get(key))));
@@ -326,7 +313,7 @@ impl<'a> Secret<'a> {
         Error::Issue { id, cause }
     }
 
-    /// Writes what was issued, or else only what else is rendered, if it differs. Returns whether it did.
+    /// Writes the issued certificate, or only the other rendered fields, if they differ. Returns whether they did.
     async fn write(&mut self, applier: &Applier, issued: Option<&Pair>) -> Result<bool, Error> {
         let wanted = self
             .wanted(issued, applier.policy())
@@ -341,7 +328,7 @@ impl<'a> Secret<'a> {
         Ok(true)
     }
 
-    /// The first field that is not as rendered, certificates apart.
+    /// The first field that differs from the rendered Secret, apart from certificates.
     fn untidy(&self, policy: &merge::Policy) -> Option<String> {
         let live = self.live.as_ref()?;
         let rendered = typeless(&self.with_data(data(live)));
@@ -349,8 +336,9 @@ impl<'a> Secret<'a> {
         differences.into_iter().next().map(|difference| difference.path)
     }
 
-    /// The Secret to send; nothing when it is there already. The rule that certificates in Secrets are nobody's
-    /// business (operator §9.1) is not for those who issue them.
+    /// The Secret to store; `None` if it is up to date. The rule to leave certificates in Secrets alone (operator §9.1)
+    /// does
+    /// not apply to their issuer.
     fn wanted(&self, issued: Option<&Pair>, policy: &merge::Policy) -> Result<Option<Value>, merge::Error> {
         let Some(live) = &self.live else {
             return Ok(issued.map(|pair| self.with_data(self.data(pair))));
@@ -365,10 +353,10 @@ impl<'a> Secret<'a> {
         else {
             return Ok(None);
         };
-        // It can't be changed, and nobody who reads the Secret looks at it.
+        // The type is immutable, and no reader of the Secret uses it.
         wanted["type"] = live.get("type").cloned().unwrap_or_default();
         if issued.is_some() {
-            forget(&mut wanted, "annotations", ISSUED);
+            remove_prefixed(&mut wanted, "annotations", ISSUED);
         }
         Ok(Some(wanted))
     }
@@ -389,12 +377,12 @@ impl<'a> Secret<'a> {
     }
 }
 
-/// A new key takes a processor a good part of a second: meanwhile watches and probes have their turn.
+/// Generating a key takes up to a second of CPU time, so it runs on another thread.
 async fn new_key() -> Result<KeyPair, issue::Error> {
     tokio::task::spawn_blocking(issue::new_key).await?
 }
 
-/// The object as the cache knows it, else as the API server does.
+/// The object from the cache, or from the API server if the cache does not watch it.
 async fn live(applier: &Applier, id: &ObjectId) -> Result<Option<Value>, apply::Error> {
     match applier.cache().lookup(id) {
         Lookup::Present(object) => Ok(Some(Value::clone(&object))),
@@ -403,24 +391,22 @@ async fn live(applier: &Applier, id: &ObjectId) -> Result<Option<Value>, apply::
     }
 }
 
-/// Whether another client wrote at the same time.
-fn is_beside_others(written: &Result<(), Error>) -> bool {
+/// Whether a write conflicted with another client.
+fn is_conflict(written: &Result<(), Error>) -> bool {
     match written {
         Err(Error::Write(error)) if error.is_conflict() || error.is_not_found() => {
-            tracing::info!(%error, "another client writes certificates too, looking again");
+            tracing::info!(%error, "another client changed a certificate object, retrying");
             true
         }
         _ => false,
     }
 }
 
-/// What a Secret holds.
 fn data(secret: &Value) -> Map<String, Value> {
     let data = secret.get("data").and_then(Value::as_object);
     data.cloned().unwrap_or_default()
 }
 
-/// The Secret without its type.
 fn typeless(secret: &Value) -> Value {
     let mut secret = secret.clone();
     if let Some(fields) = secret.as_object_mut() {
@@ -437,7 +423,7 @@ fn ca_bundle(webhook: &Value) -> Vec<u8> {
     decoded(webhook.pointer("/clientConfig/caBundle"))
 }
 
-/// What the webhook's bundle should be, where it is something else.
+/// The webhook's desired bundle, if it differs.
 fn other_bundle(
     webhook: &Value,
     authority: Option<&Certificate>,
@@ -448,7 +434,7 @@ fn other_bundle(
     (extended != found).then_some(extended)
 }
 
-/// The bytes of a field; what is none holds nothing.
+/// The bytes of a base64 field; empty if it is missing or invalid.
 fn decoded(field: Option<&Value>) -> Vec<u8> {
     field
         .and_then(Value::as_str)
@@ -456,15 +442,15 @@ fn decoded(field: Option<&Value>) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// An annotation that asks cert-manager for bundles.
+/// An annotation that makes cert-manager write bundles.
 fn injection(configuration: &Value) -> Option<&str> {
     let annotations = configuration.pointer("/metadata/annotations")?.as_object()?;
     let mut keys = annotations.keys().map(String::as_str);
     keys.find(|key| key.starts_with(INJECTION))
 }
 
-/// Drops what begins so from a map in the metadata.
-fn forget(object: &mut Value, map: &str, beginning: &str) {
+/// Removes keys with a prefix from a map in the metadata.
+fn remove_prefixed(object: &mut Value, map: &str, beginning: &str) {
     let found = object
         .pointer_mut(&format!("/metadata/{map}"))
         .and_then(Value::as_object_mut);

@@ -1,4 +1,4 @@
-//! What a `NodeNetworkState` asks for, and what is told in it about that (nmstate §3.2-3 to 5).
+//! The desired state in a `NodeNetworkState`, and its conditions (nmstate §3.2-3 to 5).
 
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
@@ -7,77 +7,77 @@ use serde_json::Value;
 use crate::conditions::{self, Status};
 use crate::legacy::{messages, normalise};
 use crate::names::{condition, reason};
-use crate::policy::objects;
+use crate::objects;
 
-/// The generation that the conditions are about.
+/// Status field: generation of the conditions.
 const OBSERVED: &str = "observedGeneration";
 
-/// What an object asks for.
+/// The desired state of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Wish {
-    /// Nothing: the object is a report.
+pub enum DesiredState {
+    /// None: the object is only a report.
     #[default]
-    Nothing,
-    /// Something that cannot be meant so.
-    Refused(String),
-    /// That the host is this, normalised.
+    None,
+    /// Invalid, with the message.
+    Invalid(String),
+    /// Normalised, and to be enforced.
     Enforced(Value),
 }
 
-impl Wish {
-    /// The wish of an object of this name, of whatever form its specification is.
+impl DesiredState {
+    /// Reads the desired state of an object of this name, whose spec may be malformed.
     pub fn of(name: &str, spec: &Value) -> Self {
         let member = |key: &str| spec.get(key).filter(|value| !value.is_null());
         let mut desired = member("desiredState").cloned().unwrap_or_default();
         if !normalise::has_content(&desired) || member("managed") == Some(&Value::Bool(false)) {
-            return Self::Nothing;
+            return Self::None;
         }
         if member("managed").is_some_and(|managed| !managed.is_boolean()) {
-            // Whether it was meant to be enforced cannot be known.
-            return Self::Refused(messages::malformed("spec.managed", "true or false"));
+            // It is unknown whether the author wants it enforced.
+            return Self::Invalid(messages::malformed("spec.managed", "true or false"));
         }
         if !desired.is_object() {
-            return Self::Refused(messages::malformed("spec.desiredState", "an object"));
+            return Self::Invalid(messages::malformed("spec.desiredState", "an object"));
         }
         match member("nodeName") {
             None => {}
             Some(Value::String(said)) if said.is_empty() || said == name => {}
-            Some(Value::String(said)) => return Self::Refused(messages::other_node(name, said)),
-            Some(_) => return Self::Refused(messages::malformed("spec.nodeName", "a text")),
+            Some(Value::String(said)) => return Self::Invalid(messages::other_node(name, said)),
+            Some(_) => return Self::Invalid(messages::malformed("spec.nodeName", "a text")),
         }
         normalise::document(&mut desired);
         if normalise::has_content(&desired) {
             Self::Enforced(desired)
         } else {
-            Self::Nothing
+            Self::None
         }
     }
 }
 
-/// How it went.
+/// Outcome of a reconcile.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
-    /// Nothing was asked for.
+    /// There is no desired state.
     None,
-    /// The host is as asked for, and what is said of that.
+    /// The host has the desired state, with the message.
     Done(String),
-    /// Why it is not.
+    /// The desired state failed, with the message.
     Failed(String),
 }
 
-/// Whether a condition tells of an outcome.
+/// Whether this controller writes the condition.
 pub(crate) fn is_ours(condition: &Value) -> bool {
     let kind = condition.get("type").and_then(Value::as_str);
     kind.is_some_and(|kind| [condition::AVAILABLE, condition::FAILING].contains(&kind))
 }
 
-/// Puts an outcome into an object's status, with the generation that it is about, and leaves everything else there as
-/// it is. `false` when it says so already.
-pub(crate) fn tell(object: &mut DynamicObject, outcome: &Outcome, now: Timestamp) -> bool {
+/// Writes an outcome and its generation into an object's status, and leaves the rest unchanged. `false` if nothing
+/// would change.
+pub(crate) fn report(object: &mut DynamicObject, outcome: &Outcome, now: Timestamp) -> bool {
     let generation = object.metadata.generation;
     objects::edit_status(object, |status| {
-        let told = status.get("conditions").and_then(Value::as_array);
-        let mut conditions = told.cloned().unwrap_or_default();
+        let listed = status.get("conditions").and_then(Value::as_array);
+        let mut conditions = listed.cloned().unwrap_or_default();
         let (observed, differs) = match outcome {
             Outcome::None => {
                 let before = conditions.len();

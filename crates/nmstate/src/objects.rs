@@ -1,5 +1,5 @@
-//! Policies and enactments as they are stored: those that we write are kept whole, so that what we do not know of them
-//! survives.
+//! Policies and enactments as the API server stores them. Objects that the handler writes are kept whole, so that
+//! fields that it does not know survive.
 
 use std::collections::BTreeMap;
 
@@ -13,103 +13,106 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::selection;
-use super::slots::Counts;
 use crate::conditions::{self, Condition, Status};
 use crate::names::{self, condition};
+use crate::policy::selection;
 
-/// In a policy's status: as of which version of the enactments the conditions are. With it a handler knows whether its
-/// own enactment is among them, and need not write. Where the stored definition does not have it, everybody writes.
+/// Taken slots by generation of the policy in decimal.
+pub(crate) type Counts = BTreeMap<String, i64>;
+
+/// Field of a policy's status: `resourceVersion` of the enactments that the conditions include. It shows a handler
+/// whether its own enactment is included; then it need not write. Without the field in the stored CRD, every handler
+/// writes.
 const OBSERVED: &str = "observedEnactments";
 
-/// The kind of policies.
-pub fn policy_resource() -> ApiResource {
+/// The kind `NodeNetworkConfigurationPolicy`.
+pub(crate) fn policy_resource() -> ApiResource {
     ApiResource::erase::<NodeNetworkConfigurationPolicy>(&())
 }
 
-/// The kind of enactments.
-pub fn enactment_resource() -> ApiResource {
+/// The kind `NodeNetworkConfigurationEnactment`.
+pub(crate) fn enactment_resource() -> ApiResource {
     ApiResource::erase::<NodeNetworkConfigurationEnactment>(&())
 }
 
-/// The kind of reports.
-pub fn report_resource() -> ApiResource {
+/// The kind `NodeNetworkState`.
+pub(crate) fn report_resource() -> ApiResource {
     ApiResource::erase::<NodeNetworkState>(&())
 }
 
-/// Policies, whole.
-pub fn policies(client: &Client) -> Api<DynamicObject> {
+/// Whole policies.
+pub(crate) fn policies(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &policy_resource())
 }
 
-/// Enactments, whole.
-pub fn enactments(client: &Client) -> Api<DynamicObject> {
+/// Whole enactments.
+pub(crate) fn enactments(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &enactment_resource())
 }
 
-/// Reports, whole.
-pub fn reports(client: &Client) -> Api<DynamicObject> {
+/// Whole reports.
+pub(crate) fn reports(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &report_resource())
 }
 
-/// A policy, whole.
+/// A whole policy.
 #[derive(Clone, Debug)]
-pub struct Policy(DynamicObject);
+pub(crate) struct Policy(DynamicObject);
 
 impl Policy {
-    /// As the API server gave it.
-    pub fn new(mut object: DynamicObject) -> Self {
+    /// Wraps an object from the API server.
+    pub(crate) fn new(mut object: DynamicObject) -> Self {
         object.metadata.managed_fields = None;
         Self(object)
     }
 
     /// Its name.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.0.name_any()
     }
 
-    /// What tells it from another one of its name.
-    pub fn uid(&self) -> String {
+    /// UID, which differs from that of a deleted policy of the same name.
+    pub(crate) fn uid(&self) -> String {
         self.0.uid().unwrap_or_default()
     }
 
-    /// The version that it was read in.
-    pub fn version(&self) -> String {
+    /// `resourceVersion`.
+    pub(crate) fn version(&self) -> String {
         self.0.resource_version().unwrap_or_default()
     }
 
-    /// How often what is wanted was changed.
-    pub fn generation(&self) -> i64 {
+    /// Number of changes of the spec.
+    pub(crate) fn generation(&self) -> i64 {
         self.0.metadata.generation.unwrap_or_default()
     }
 
-    /// What is wanted.
-    pub fn spec(&self) -> &Value {
+    /// The desired state.
+    pub(crate) fn spec(&self) -> &Value {
         &self.0.data["spec"]
     }
 
-    /// Labels of the nodes that it is for.
-    pub fn node_selector(&self) -> BTreeMap<String, String> {
+    /// Labels of the nodes that the policy selects.
+    pub(crate) fn node_selector(&self) -> BTreeMap<String, String> {
         selection::selector(self.spec())
     }
 
-    /// Whether it is only to be tried.
-    pub fn is_dry_run(&self) -> bool {
-        crate::dry_run::asked(self.0.annotations())
+    /// Whether the policy requests a dry run.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        crate::dry_run::is_requested(self.0.annotations())
     }
 
-    /// Aspects of its state.
-    pub fn conditions(&self) -> Vec<Condition> {
+    /// Conditions of the status.
+    pub(crate) fn conditions(&self) -> Vec<Condition> {
         readable_conditions(&self.0.data["status"]["conditions"])
     }
 
-    /// How an aspect is; nobody knows it when it was never set.
-    pub fn is(&self, kind: &str) -> Status {
+    /// Status of a condition; Unknown if it was never set.
+    pub(crate) fn is(&self, kind: &str) -> Status {
         conditions::status(&self.conditions(), kind).unwrap_or(Status::Unknown)
     }
 
-    /// Taken slots.
-    pub fn counts(&self) -> Counts {
+    /// Taken slots by generation.
+    pub(crate) fn counts(&self) -> Counts {
         let counts = self.0.data["status"]["unavailableNodeCountMap"].as_object();
         let counts = counts.into_iter().flatten();
         counts
@@ -117,19 +120,19 @@ impl Policy {
             .collect()
     }
 
-    /// As of which version of the enactments its conditions are, where that is stored.
-    pub fn observed(&self) -> Option<u64> {
+    /// `resourceVersion` of the enactments that the conditions include, if it is stored.
+    pub(crate) fn observed(&self) -> Option<u64> {
         comparable(self.0.data["status"][OBSERVED].as_str()?)
     }
 
-    /// Generation that its conditions are about, where that is stored.
-    pub fn observed_generation(&self) -> Option<i64> {
+    /// Generation of the conditions, if it is stored.
+    pub(crate) fn observed_generation(&self) -> Option<i64> {
         self.0.data["status"]["observedGeneration"].as_i64()
     }
 
-    /// The object with another status; what is not given stays. Conditions come with the version of the enactments that
-    /// they are as of, where that can be compared.
-    pub fn with_status(
+    /// The object with another status; a part that is `None` stays. Conditions come with the `resourceVersion` of the
+    /// enactments that they include, if it is comparable.
+    pub(crate) fn with_status(
         &self,
         conditions: Option<(&[Condition], Option<u64>)>,
         counts: Option<&Counts>,
@@ -152,8 +155,8 @@ impl Policy {
         object
     }
 
-    /// The policy as events name it.
-    pub fn reference(&self) -> ObjectReference {
+    /// The reference of events to the policy.
+    pub(crate) fn reference(&self) -> ObjectReference {
         let resource = policy_resource();
         ObjectReference {
             api_version: Some(resource.api_version),
@@ -165,44 +168,44 @@ impl Policy {
     }
 }
 
-/// What is read of enactments of all nodes.
+/// The parts of an enactment that handlers of all nodes read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Enactment {
-    /// Its name.
+pub(crate) struct Enactment {
+    /// Object name.
     pub name: String,
-    /// Its node.
+    /// Node name.
     pub node: String,
-    /// The version that it was read in.
+    /// `resourceVersion`.
     pub version: String,
-    /// Generation of the policy that the conditions are about.
+    /// Generation of the policy that the conditions concern.
     pub generation: i64,
-    /// Whether it was applied.
+    /// Condition Available.
     pub available: Option<Status>,
-    /// Whether it failed.
+    /// Condition Failing.
     pub failing: Option<Status>,
-    /// Whether it is being applied.
+    /// Condition Progressing.
     pub progressing: Option<Status>,
-    /// Whether it waits.
+    /// Condition Pending.
     pub pending: Option<Status>,
-    /// Whether it is not tried any more.
+    /// Condition Aborted.
     pub aborted: Option<Status>,
     /// Failed attempts at this generation.
     pub attempts: i64,
 }
 
 impl Enactment {
-    /// It failed, and is not tried any more.
-    pub fn is_failed(&self) -> bool {
+    /// Whether the policy failed for good.
+    pub(crate) fn is_failed(&self) -> bool {
         self.failing == Some(Status::True) && self.progressing == Some(Status::False)
     }
 
-    /// It failed, and is about to be tried again.
-    pub fn is_retrying(&self) -> bool {
+    /// Whether the policy failed and is retried.
+    pub(crate) fn is_retrying(&self) -> bool {
         self.failing == Some(Status::True) && self.progressing == Some(Status::True)
     }
 
-    /// It stands for a slot: it is being applied, or was and failed. A document that could not even be made had none.
-    pub fn holds_slot(&self) -> bool {
+    /// Whether the enactment holds a slot: its policy is being applied, or failed then. A failure to render held none.
+    pub(crate) fn holds_slot(&self) -> bool {
         self.progressing == Some(Status::True) || (self.is_failed() && self.attempts > 0)
     }
 }
@@ -243,8 +246,8 @@ impl<'de> Deserialize<'de> for Enactment {
 }
 
 impl Enactment {
-    /// What is to be read of a whole one.
-    pub fn of(object: &DynamicObject) -> Self {
+    /// Reads the parts of a whole enactment.
+    pub(crate) fn of(object: &DynamicObject) -> Self {
         let status = &object.data["status"];
         Self::read(
             object.name_any(),
@@ -288,11 +291,8 @@ impl Enactment {
     }
 }
 
-/// Enactments of a policy, of all nodes, and the version as of which they are so.
-///
-/// # Errors
-/// When they can't be had.
-pub async fn enactments_of(client: &Client, policy: &str) -> Result<Listed<Enactment>, kube::Error> {
+/// Lists the enactments of a policy on all nodes.
+pub(crate) async fn enactments_of(client: &Client, policy: &str) -> Result<Listed<Enactment>, kube::Error> {
     let labels = format!("{}={policy}", names::POLICY_LABEL);
     let resource = enactment_resource();
     list(
@@ -303,11 +303,8 @@ pub async fn enactments_of(client: &Client, policy: &str) -> Result<Listed<Enact
     .await
 }
 
-/// Lists what is read of objects.
-///
-/// # Errors
-/// When they can't be had.
-pub async fn list<T: DeserializeOwned>(
+/// Lists parts of objects.
+pub(crate) async fn list<T: DeserializeOwned>(
     client: &Client,
     requests: &Request,
     params: &ListParams,
@@ -316,23 +313,23 @@ pub async fn list<T: DeserializeOwned>(
     client.request(request).await
 }
 
-/// Objects, and the version as of which they are so.
+/// A list of objects and its `resourceVersion`.
 #[derive(Debug, Deserialize)]
-pub struct Listed<T> {
+pub(crate) struct Listed<T> {
     metadata: ListMeta,
-    /// The objects.
+    /// The listed objects.
     pub items: Vec<T>,
 }
 
 impl<T> Listed<T> {
-    /// The version as of which the objects are so; nothing when it can't be compared.
-    pub fn version(&self) -> Option<u64> {
+    /// `resourceVersion` of the list, if it is comparable.
+    pub(crate) fn version(&self) -> Option<u64> {
         comparable(self.metadata.resource_version.as_deref()?)
     }
 }
 
-/// Versions of one API server are growing numbers.
-pub fn comparable(version: &str) -> Option<u64> {
+/// A `resourceVersion` as a number: they grow within one API server.
+pub(crate) fn comparable(version: &str) -> Option<u64> {
     version.parse().ok()
 }
 
@@ -340,16 +337,19 @@ fn url(resource: &ApiResource) -> String {
     format!("/apis/{}/{}", resource.api_version, resource.plural)
 }
 
-/// What an object is sent as.
-pub fn types(resource: &ApiResource) -> kube::core::TypeMeta {
+/// `apiVersion` and `kind` of an object.
+pub(crate) fn types(resource: &ApiResource) -> kube::core::TypeMeta {
     kube::core::TypeMeta {
         api_version: resource.api_version.clone(),
         kind: resource.kind.clone(),
     }
 }
 
-/// Changes the status of an object, which is made where there is none.
-pub fn edit_status<T>(object: &mut DynamicObject, edit: impl FnOnce(&mut Map<String, Value>) -> T) -> T {
+/// Edits the status of an object; creates an empty one if there is none.
+pub(crate) fn edit_status<T>(
+    object: &mut DynamicObject,
+    edit: impl FnOnce(&mut Map<String, Value>) -> T,
+) -> T {
     let mut status = match object.data["status"].take() {
         Value::Object(status) => status,
         _ => Map::new(),
@@ -359,16 +359,16 @@ pub fn edit_status<T>(object: &mut DynamicObject, edit: impl FnOnce(&mut Map<Str
     answer
 }
 
-/// Conditions that have the form of one; others are as if they were not there.
-pub fn readable_conditions(conditions: &Value) -> Vec<Condition> {
+/// The well-formed ones of some conditions.
+pub(crate) fn readable_conditions(conditions: &Value) -> Vec<Condition> {
     let conditions = conditions.as_array().into_iter().flatten();
     conditions
         .filter_map(|condition| Condition::deserialize(condition).ok())
         .collect()
 }
 
-/// A value of ours as JSON.
-pub fn json<T: serde::Serialize + ?Sized>(value: &T) -> Value {
-    // What we write are maps with names for keys, which always have a form in JSON.
+/// Serializes a value of ours as JSON.
+pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> Value {
+    // These are maps with string keys, which JSON can always represent.
     serde_json::to_value(value).unwrap_or_default()
 }

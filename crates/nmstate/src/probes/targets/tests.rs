@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A host whose way out is a VLAN on a bridge over `eth1`, with two cards and a bridge that nobody has given an address.
+/// A host whose gateway is behind a VLAN on a bridge over `eth1`, with two interfaces and a bridge without addresses.
 fn report() -> Value {
     let off = json!({ "enabled": false });
     let on = json!({ "enabled": true, "dhcp": true });
@@ -35,7 +35,7 @@ fn may(interfaces: &Value) -> bool {
 
 // nmstate#120
 #[test]
-fn what_has_no_address_leaves_the_ways_alone() {
+fn interface_without_address_keeps_the_targets() {
     for interfaces in [
         json!([{ "name": "br9", "type": "linux-bridge", "state": "up",
             "bridge": { "options": { "stp": { "enabled": false } }, "port": [] } }]),
@@ -57,7 +57,7 @@ fn what_has_no_address_leaves_the_ways_alone() {
 
 // nmstate#120
 #[test]
-fn what_has_or_gets_an_address_or_carries_one_may_alter_the_ways() {
+fn interface_with_address_may_alter_the_targets() {
     let bridge = |more: Value| {
         let mut bridge = json!({ "name": "br9", "type": "linux-bridge", "state": "up" });
         for (key, value) in more.as_object().expect("members") {
@@ -94,7 +94,7 @@ fn what_has_or_gets_an_address_or_carries_one_may_alter_the_ways() {
 
 // nmstate#120
 #[test]
-fn other_sections_may_alter_the_ways() {
+fn other_sections_may_alter_the_targets() {
     let bridge = json!([{ "name": "br9", "type": "linux-bridge", "state": "up" }]);
     let aside = json!({ "interfaces": bridge });
     assert!(!may_change(&aside, &report()));

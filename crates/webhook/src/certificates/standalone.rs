@@ -1,4 +1,4 @@
-//! Certificates beside those of webhooks: authorities of any name, and what they sign.
+//! CAs and certificates for other purposes than webhooks.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,55 +10,51 @@ pub use rcgen::ExtendedKeyUsagePurpose as Usage;
 use super::issue::{self, Error};
 use super::{Pair, bundle::pem, read};
 
-/// A certificate that is wanted.
+/// The subject of a new certificate.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the types say it")]
 pub struct Subject<'a> {
-    /// Its common name; also the name of a host, if it can be one.
+    /// Also a host name, if it is valid as one.
     pub common_name: &'a str,
-    /// What it may be used for.
     pub usages: Vec<Usage>,
 }
 
-/// What counts of a certificate and its key that belong together.
+/// Facts about a certificate with a matching key.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[allow(missing_docs, reason = "the types say it")]
 pub struct Facts {
-    /// Its common name; empty if it has none.
+    /// Empty if it has none.
     pub common_name: String,
-    /// Since when it counts.
     pub not_before: SystemTime,
-    /// Until when it counts.
     pub not_after: SystemTime,
-    /// Whether it may sign others.
+    /// Whether it may sign certificates.
     pub is_authority: bool,
-    /// Who it is and who signed it, as they stand in it.
+    /// Encoded subject and issuer.
     names: (Vec<u8>, Vec<u8>),
 }
 
 impl Facts {
-    /// Whether the other one signed it, by their names: names of authorities must be unique.
+    /// Whether the other one signed it, by their names: names of CAs must be unique.
     pub fn is_signed_by(&self, authority: &Self) -> bool {
         self.names.1 == authority.names.0
     }
 }
 
-/// Why a request was not signed.
+/// A request could not be signed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say what failed")]
 pub enum Refused {
-    /// The certificate of the authority is none.
-    #[error("the certificate of the authority is unusable")]
+    #[error("the CA certificate is unusable")]
     Certificate,
-    /// Its key is none, or that of another one.
-    #[error("the key of the authority is unusable")]
+    #[error("the CA key is unusable")]
     Key,
-    /// The request is none.
     #[error("the request cannot be read: {0}")]
     Request(String),
-    /// The library says why.
     #[error("the request cannot be signed: {0}")]
     Sign(String),
 }
 
-/// Reads a certificate with its key. Nothing if they don't belong together.
+/// Reads a certificate with its key; `None` if they do not match.
 pub fn facts(pair: &Pair) -> Option<Facts> {
     let certificate = read::with_key(pair)?.into_iter().next()?;
     let (_, parsed) = X509Certificate::from_der(&certificate.der).ok()?;
@@ -76,19 +72,19 @@ pub fn facts(pair: &Pair) -> Option<Facts> {
     })
 }
 
-/// A new authority of this name.
+/// A new CA of this name.
 ///
 /// # Errors
-/// When the library fails, or a time is out of range.
+/// If the library fails, or a time is out of range.
 pub fn new_authority(common_name: &str, life: Duration, now: SystemTime) -> Result<Pair, Error> {
     let key = issue::new_key()?;
     issue::authority_of(&key, common_name, life, now)
 }
 
-/// A new certificate that the authority signs and that does not outlive it.
+/// A new certificate, signed by the CA. It expires no later than the CA.
 ///
 /// # Errors
-/// When the authority can't sign, the library fails, or a time is out of range.
+/// If the CA cannot sign, the library fails, or a time is out of range.
 pub fn new_certificate(
     authority: &Pair,
     subject: &Subject<'_>,
@@ -96,7 +92,7 @@ pub fn new_certificate(
     now: SystemTime,
 ) -> Result<Pair, Error> {
     let key = issue::new_key()?;
-    // A name that no host can have is the common name alone.
+    // A common name that is no host name has no subject alternative name.
     let hosts = CertificateParams::new(vec![subject.common_name.to_owned()]);
     let hosts = hosts
         .map(|parameters| parameters.subject_alt_names)
@@ -111,14 +107,13 @@ pub fn new_certificate(
     )
 }
 
-/// The bundle of the certificates in this one that still count at this time and of the authority, which is the first.
-/// `None` if that is what it is.
+/// The CA followed by the bundle's other unexpired certificates; `None` if the bundle has exactly these.
 pub fn renewed_bundle(bundle: &str, authority: &Pair, now: SystemTime) -> Option<String> {
     let known = read::certificates(bundle.as_bytes());
     let own = read::certificates(&authority.certificate);
     let rest = known
         .iter()
-        .filter(|it| !it.is_over_at(now) && !own.iter().any(|own| own.der == it.der));
+        .filter(|it| !it.is_expired_at(now) && !own.iter().any(|own| own.der == it.der));
     let wanted: Vec<_> = own.iter().take(1).chain(rest).collect();
     let is_same = wanted.len() == known.len()
         && wanted
@@ -127,11 +122,11 @@ pub fn renewed_bundle(bundle: &str, authority: &Pair, now: SystemTime) -> Option
     (!is_same).then(|| wanted.iter().map(|it| pem("CERTIFICATE", &it.der)).collect())
 }
 
-/// Signs a request (PKCS#10, as PEM): the certificate has its subject, its names and its key, but what it may be used for
-/// is said here, and it never is an authority. Returns the certificate as PEM.
+/// Signs a request (PKCS#10, as PEM). The certificate has the request's subject, names and key, but the given usages,
+/// and is never a CA. Returns the certificate as PEM.
 ///
 /// # Errors
-/// What is wrong with the authority or with the request.
+/// If the CA or the request is unusable.
 pub fn sign_request(
     authority: &Pair,
     request: &str,
@@ -198,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_is_known_by_its_authority() {
+    fn certificate_is_matched_to_its_issuer() {
         let authority = new_authority("ca@1", DAY * 10, now()).expect("an authority");
         let other = new_authority("ca@2", DAY * 10, now()).expect("an authority");
         let subject = Subject {
@@ -222,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn name_that_no_host_can_have_is_no_obstacle() {
+    fn invalid_host_name_is_ignored() {
         let authority = new_authority("ca@1", DAY * 10, now()).expect("an authority");
         let subject = Subject {
             common_name: "not a höst",
@@ -233,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn signed_request_is_no_authority_and_lives_as_long_as_it_may() {
+    fn signed_request_is_no_ca_and_is_short_lived() {
         let authority = new_authority("ca@1", DAY * 10, now()).expect("an authority");
         let wants_more = request(|parameters| {
             parameters.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
             parameters.not_after = rcgen::date_time_ymd(2999, 1, 1);
         });
-        // The library reads no wish to be an authority; either way none may come out.
+        // The library ignores a requested CA constraint; in any case the result is no CA.
         if let Ok(signed) = sign(&authority, &wants_more) {
             let der = read::certificates(signed.as_bytes()).remove(0).der;
             let (_, parsed) = X509Certificate::from_der(&der).expect("a certificate");
@@ -261,11 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_corrupt_is_told_apart() {
+    fn corrupt_certificate_is_an_error() {
         let authority = new_authority("ca@1", DAY * 10, now()).expect("an authority");
         let other = new_authority("ca@2", DAY * 10, now()).expect("an authority");
         let request = request(|_| {});
-        let told = |certificate: &[u8], key: &[u8], request: &str| {
+        let error = |certificate: &[u8], key: &[u8], request: &str| {
             let pair = Pair {
                 certificate: certificate.to_vec(),
                 key: key.to_vec(),
@@ -273,25 +268,25 @@ mod tests {
             sign(&pair, request).expect_err("refused")
         };
         assert!(matches!(
-            told(b"x", &authority.key, &request),
+            error(b"x", &authority.key, &request),
             Refused::Certificate
         ));
         assert!(matches!(
-            told(&authority.certificate, b"x", &request),
+            error(&authority.certificate, b"x", &request),
             Refused::Key
         ));
         assert!(matches!(
-            told(&authority.certificate, &other.key, &request),
+            error(&authority.certificate, &other.key, &request),
             Refused::Key
         ));
         assert!(matches!(
-            told(&authority.certificate, &authority.key, "x"),
+            error(&authority.certificate, &authority.key, "x"),
             Refused::Request(_)
         ));
     }
 
     #[test]
-    fn bundle_keeps_what_counts() {
+    fn bundle_keeps_valid_certificates() {
         let old = new_authority("ca@1", DAY, now() - DAY * 2).expect("an authority");
         let before = new_authority("ca@2", DAY * 10, now()).expect("an authority");
         let new = new_authority("ca@3", DAY * 10, now()).expect("an authority");
