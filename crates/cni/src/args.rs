@@ -6,11 +6,11 @@ use crate::error::{Error, code};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniArgs(Vec<(String, String)>);
 
-/// Key that makes unknown keys harmless.
+/// Key that permits unknown keys.
 const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
 
 impl CniArgs {
-    /// Reads pairs split by `;`; each must have exactly one `=`.
+    /// Parses pairs separated by `;`. Each must have exactly one `=`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.is_empty() {
             return Ok(Self::default());
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_need_leave() {
+    fn unknown_keys_need_permission() {
         let known = &["MAC"];
         let of = |text: &str| {
             CniArgs::parse(text)

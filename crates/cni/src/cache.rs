@@ -1,7 +1,7 @@
-//! The result cache: what was attached, with which config and result, so that DEL, CHECK and GC need nothing else.
+//! The result cache: the config and result of each attachment, which are all that DEL, CHECK and GC need.
 //!
-//! One file an attachment, `<dir>/results/<network>-<container>-<interface>`, in the established format (multus §10.6),
-//! so that either implementation can take down what the other set up.
+//! One file per attachment, `<dir>/results/<network>-<container>-<interface>`, in upstream's format (multus §10.6),
+//! so that either implementation can detach the other's attachments.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Cache {
     results: PathBuf,
 }
 
-/// What identifies an attachment.
+/// The identity of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key<'a> {
     /// The network's name.
@@ -51,7 +51,7 @@ pub struct Entry {
     pub container_id: String,
     /// The interface in it.
     pub ifname: String,
-    /// The network's whole config.
+    /// The network's complete config.
     pub config: Vec<u8>,
     /// Path of the sandbox's network namespace, may be empty.
     pub netns: String,
@@ -59,11 +59,11 @@ pub struct Entry {
     pub args: CniArgs,
     /// Capability arguments by name.
     pub capability_args: Object,
-    /// The final result as it was cached.
+    /// The final result, verbatim.
     pub result: Option<Box<RawValue>>,
 }
 
-/// Why a cache file could not be used.
+/// A cache file is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The file could not be read, written or removed.
@@ -71,16 +71,16 @@ pub enum CacheError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
-    /// The file is broken.
+    /// The file's content is malformed.
     #[error("result cache {} is broken: {reason}", .path.display())]
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
 }
@@ -108,7 +108,7 @@ struct File {
 }
 
 impl Entry {
-    /// The cached result, read as the version it says, else `fallback`.
+    /// The cached result, parsed by its own version or else by `fallback`.
     pub fn cni_result(&self, fallback: Version) -> Result<Option<CniResult>, Error> {
         self.result
             .as_ref()
@@ -118,7 +118,7 @@ impl Entry {
 }
 
 impl Cache {
-    /// The cache in `dir`; the folder is created with the first write.
+    /// The cache in `dir`, which the first write creates.
     pub fn new(dir: &Path) -> Self {
         Self {
             results: dir.join(RESULTS),
@@ -131,8 +131,8 @@ impl Cache {
             .join(format!("{}-{}-{}", key.network, key.container_id, key.ifname))
     }
 
-    /// Writes an attachment's file, whole for every reader. A crash of the machine may take it: what it is about is gone
-    /// then too.
+    /// Writes an attachment's file atomically, without a sync: a crash of the node may lose the file, but also ends
+    /// the attachment.
     pub fn store(&self, entry: &Entry) -> Result<(), CacheError> {
         let path = self.path(entry.key());
         let file = File {
@@ -157,8 +157,8 @@ impl Cache {
         })
     }
 
-    /// Reads an attachment's file. `None` when there is none, or when it is another attachment's: names are joined by
-    /// `-`, so that two attachments can share a file name.
+    /// Reads an attachment's file. `None` without a file, or if it belongs to another attachment: the names are
+    /// joined by `-`, so two attachments can share a file name.
     pub fn load(&self, key: Key<'_>) -> Result<Option<Entry>, CacheError> {
         Ok(match Stored::read(&self.path(key))? {
             Stored::Entry(entry) => Some(*entry).filter(|entry| entry.key() == key),
@@ -176,14 +176,14 @@ impl Cache {
         })
     }
 
-    /// Removes an attachment's file; one that is gone already is fine.
+    /// Removes an attachment's file. A missing file is no error.
     pub fn remove(&self, key: Key<'_>) -> Result<(), CacheError> {
         let path = self.path(key);
         files::remove_if_present(&path).map_err(|cause| CacheError::Io { path, cause })
     }
 
-    /// Every attachment in the cache one after the other, or why it can't be read: of a cache that nobody cleaned up for
-    /// long only one file is in memory at a time. Bare results do not say whose they are: they are left out.
+    /// Iterates over the attachments in the cache, with an error for each unreadable file. Holds one file in memory
+    /// at a time, because the cache may have years of leftovers. Skips bare results, which have no owner.
     pub fn each(&self) -> Result<impl Iterator<Item = Result<Entry, CacheError>>, CacheError> {
         let failed = |cause| CacheError::Io {
             path: self.results.clone(),
@@ -199,7 +199,7 @@ impl Cache {
                 Ok(file) => file,
                 Err(cause) => return Some(Err(failed(cause))),
             };
-            // Temporary files of a write that is under way, or was cut off.
+            // Temporary files of running or interrupted writes.
             if file.file_name().as_encoded_bytes().starts_with(b".") {
                 return None;
             }
@@ -212,7 +212,7 @@ impl Cache {
         Ok(folder.into_iter().flatten().filter_map(read))
     }
 
-    /// Replaces the cached result of an attachment by what `edit` makes of it; `Ok(false)` when there is none.
+    /// Edits the cached result of an attachment; `Ok(false)` without one.
     pub fn edit_result(
         &self,
         key: Key<'_>,
@@ -237,13 +237,13 @@ impl Cache {
     }
 }
 
-/// What a cache file holds.
+/// The content of a cache file.
 enum Stored {
-    /// There is no file.
+    /// No file.
     Nothing,
     /// An attachment.
     Entry(Box<Entry>),
-    /// A result alone, as earlier implementations wrote it.
+    /// A bare result, as earlier implementations wrote it.
     BareResult(Box<RawValue>),
 }
 
@@ -288,7 +288,7 @@ impl Stored {
 }
 
 impl Entry {
-    /// What identifies this attachment.
+    /// The identity of this attachment.
     pub fn key(&self) -> Key<'_> {
         Key {
             network: &self.network,
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_the_established_format() {
+    fn file_has_upstreams_format() {
         // multus#49
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(folder.path());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn another_attachment_of_the_same_file_name_is_not_taken() {
+    fn attachment_with_same_file_name_is_not_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(folder.path());
         cache
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_are_reported_and_do_not_hide_the_others() {
+    fn broken_files_are_reported_with_others() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(folder.path());
         cache.store(&entry()).unwrap();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_result_is_taken_for_the_attachment_of_its_name() {
+    fn bare_result_belongs_to_attachment_of_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(folder.path());
         cache.store(&entry()).unwrap();

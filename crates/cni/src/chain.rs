@@ -1,5 +1,5 @@
-//! The runtime's side: a network's plugins called in order, each seeing the result of the one before
-//! (multus §10.3 to §10.7).
+//! The runtime's side: calls a network's plugins in order, each with the previous plugin's result (multus §10.3 to
+//! §10.7).
 
 use serde_json::value::RawValue;
 
@@ -14,7 +14,7 @@ use crate::names::{CNI_ARGS, CNI_COMMAND, CNI_CONTAINERID, CNI_IFNAME, CNI_NETNS
 use crate::result::CniResult;
 use crate::version::Version;
 
-/// What a network is attached to.
+/// The sandbox and interface of an attachment, and its arguments.
 #[derive(Debug, Clone, Default)]
 pub struct Attachment {
     /// The sandbox.
@@ -25,13 +25,13 @@ pub struct Attachment {
     pub ifname: String,
     /// `CNI_ARGS`.
     pub args: CniArgs,
-    /// Capability arguments by name; a plugin gets those that its config says it takes.
+    /// Capability arguments by name; a plugin gets those that its config declares.
     pub capability_args: Object,
 }
 
-/// Runs one plugin: a binary, or a function in a test or in-process.
+/// Runs a plugin: as a program, in-process, or as a fake in tests.
 pub trait Runner {
-    /// Runs `plugin` with the `CNI_*` variables and the config on its input; returns what it printed.
+    /// Runs `plugin` with the `CNI_*` variables and the config on standard input; returns its standard output.
     fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error>;
 
     /// What `CNI_PATH` tells plugins.
@@ -106,8 +106,8 @@ impl<R: Runner> Chain<'_, R> {
         Ok(result)
     }
 
-    /// Detaches: every plugin in reverse; the first failure stops and the cache file stays, success removes it. From
-    /// 0.4.0 on the plugins get the cached result; a cache that can not be read is not waited for.
+    /// Calls DEL of every plugin in reverse order. The first error stops and keeps the cache file; success removes
+    /// it. From 0.4.0 on, the plugins get the cached result, unless the cache is unreadable.
     pub fn del(&self, network: &NetworkList, attachment: &Attachment) -> Result<(), Error> {
         let version = network_version(network)?;
         let key = key_of(network, attachment);
@@ -124,7 +124,7 @@ impl<R: Runner> Chain<'_, R> {
         self.cache.remove(key).map_err(internal)
     }
 
-    /// Verifies an attachment with every plugin in order.
+    /// Calls CHECK of every plugin in order.
     pub fn check(&self, network: &NetworkList, attachment: &Attachment) -> Result<(), Error> {
         let version = network_version(network)?;
         if !version.has_check() {
@@ -145,8 +145,7 @@ impl<R: Runner> Chain<'_, R> {
         Ok(())
     }
 
-    /// Asks every plugin in order whether it could serve ADD; the first error is returned as it is. Before 1.1.0
-    /// nothing is asked.
+    /// Calls STATUS of every plugin in order and returns the first error unchanged. No call before 1.1.0.
     pub fn status(&self, network: &NetworkList) -> Result<(), Error> {
         if !network_version(network)?.has_gc_and_status() {
             return Ok(());
@@ -159,9 +158,8 @@ impl<R: Runner> Chain<'_, R> {
         Ok(())
     }
 
-    /// Takes down every cached attachment of the network that is not in `valid`, then (from 1.1.0) has each plugin do
-    /// the same for what the cache does not know. Errors are joined. Cached attachments that can't be read are left to
-    /// whoever knows what is valid.
+    /// Detaches every cached attachment of the network that is not in `valid`, then (from 1.1.0) calls GC of each
+    /// plugin, for attachments outside the cache. Errors are joined. Unreadable cache files are skipped.
     pub fn gc(&self, network: &NetworkList, valid: &[ValidAttachment]) -> Result<(), Error> {
         if network.disable_gc {
             return Ok(());
@@ -232,7 +230,7 @@ impl<R: Runner> Chain<'_, R> {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-        // Present and empty for GC and STATUS, so that nothing of the caller's own environment shows through.
+        // Set even if empty (GC, STATUS), to hide the caller's own environment.
         variables.insert(CNI_CONTAINERID.to_owned(), attachment.container_id.clone());
         variables.insert(CNI_NETNS.to_owned(), attachment.netns.clone());
         variables.insert(CNI_IFNAME.to_owned(), attachment.ifname.clone());
@@ -254,8 +252,8 @@ fn network_version(network: &NetworkList) -> Result<Version, Error> {
         .ok_or_else(|| Version::unsupported(&network.version_text, &Version::ALL))
 }
 
-/// What a plugin gets: its config with the network's name and version, the capability arguments that it takes, and the
-/// result of the plugin before.
+/// The config for a plugin call: the plugin's config with the network's name and version, the declared capability
+/// arguments, and the previous result.
 fn prepare(
     network: &NetworkList,
     plugin: &NetworkConfig,
@@ -288,7 +286,7 @@ fn prepare(
     Ok(config)
 }
 
-/// Which plugin of a list failed; one plugin alone needs no such name. Code and details stay.
+/// Prefixes an error with the plugin of a list that failed. Keeps code and details.
 fn named(error: &Error, network: &NetworkList, plugin: &NetworkConfig, doing: &str) -> Error {
     if network.single {
         return error.clone();
@@ -303,7 +301,7 @@ fn named(error: &Error, network: &NetworkList, plugin: &NetworkConfig, doing: &s
     ))
 }
 
-/// What ADD checks before it calls a plugin: names that are missing or have no form.
+/// Validates the names of an ADD before any plugin is called.
 pub fn validate(network: &NetworkList, attachment: &Attachment) -> Result<(), Error> {
     if attachment.container_id.is_empty() {
         return Err(Error::new(code::UNKNOWN_CONTAINER, "missing containerID"));

@@ -1,4 +1,4 @@
-//! Network configs: of one plugin, and lists of plugins.
+//! Network configs: single plugins, and lists of plugins.
 
 mod list;
 
@@ -14,10 +14,10 @@ use crate::version::Version;
 
 pub use list::{LoadError, NetworkList, files_with_extension, find_by_name};
 
-/// The config of one plugin: its text, untouched, and the keys that every plugin has.
+/// The config of one plugin: its verbatim text, and the parsed keys that all plugins share.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkConfig {
-    /// The config as it was given; unknown keys and large numbers survive.
+    /// The config, lossless: keeps unknown keys and large numbers.
     pub object: Object,
     common: Common,
 }
@@ -43,7 +43,7 @@ struct Ipam {
 }
 
 impl NetworkConfig {
-    /// Reads a config; keys match as Go matches them.
+    /// Parses a config. Keys match as in Go.
     pub fn parse(text: &[u8]) -> Result<Self, json::Error> {
         Ok(Self {
             object: Object::parse(text)?,
@@ -51,23 +51,23 @@ impl NetworkConfig {
         })
     }
 
-    /// The same from an object that was edited.
+    /// The same, from an edited object.
     pub fn from_object(object: Object) -> Result<Self, json::Error> {
         let common = json::from_str(&object.to_json())?;
         Ok(Self { object, common })
     }
 
-    /// Reads the config into a plugin's own type, with Go's rules for keys.
+    /// Parses the config into a plugin's own type. Keys match as in Go.
     pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, json::Error> {
         json::from_str(&self.object.to_json())
     }
 
-    /// `cniVersion` as written; empty means 0.1.0.
+    /// `cniVersion` verbatim; empty means 0.1.0.
     pub fn version_text(&self) -> &str {
         &self.common.cni_version
     }
 
-    /// The config's version, if a plugin that supports `supported` can serve it; else the code-1 error.
+    /// The config's version; an error with code 1 if it is not in `supported`.
     pub fn version(&self, supported: &[Version]) -> Result<Version, Error> {
         let text = &self.common.cni_version;
         text.parse()
@@ -86,7 +86,7 @@ impl NetworkConfig {
         &self.common.plugin
     }
 
-    /// The plugin that assigns addresses; empty for none.
+    /// The IPAM plugin; may be empty.
     pub fn ipam_plugin(&self) -> &str {
         &self.common.ipam.plugin
     }
@@ -96,12 +96,12 @@ impl NetworkConfig {
         &self.common.dns
     }
 
-    /// Whether the plugin takes a capability argument.
+    /// Whether the config declares a capability.
     pub fn has_capability(&self, name: &str) -> bool {
         self.common.capabilities.get(name).copied().unwrap_or_default()
     }
 
-    /// The capabilities that are true.
+    /// The declared capabilities.
     pub fn capabilities(&self) -> impl Iterator<Item = &str> {
         self.common
             .capabilities
@@ -121,14 +121,14 @@ impl NetworkConfig {
             .map_err(|error| Error::internal(format!("could not parse prevResult: {error}")))
     }
 
-    /// Whether GC was told what it must leave alone. `null` counts: it is how Go programs write an empty list.
+    /// Whether GC got a list of valid attachments. `null` counts as one: Go programs encode an empty list so.
     pub fn has_valid_attachments(&self) -> bool {
         self.object
             .iter()
             .any(|(name, _)| [key::VALID_ATTACHMENTS, key::ATTACHMENTS].contains(&name))
     }
 
-    /// The attachments that GC must leave alone; under either of the two names that runtimes use.
+    /// The attachments that GC must keep, from either of the two keys that runtimes use.
     pub fn valid_attachments(&self) -> Result<Vec<ValidAttachment>, json::Error> {
         match self.object.read(key::VALID_ATTACHMENTS)? {
             Some(list) => Ok(list),
@@ -137,7 +137,7 @@ impl NetworkConfig {
     }
 }
 
-/// An attachment that is in use, as GC is told.
+/// An attachment in use, in a GC request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
 pub struct ValidAttachment {
     /// The sandbox.
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn no_valid_attachments_are_not_the_same_as_none_said() {
+    fn empty_list_differs_from_missing_list() {
         let says = |text: &str| {
             let config = NetworkConfig::parse(text.as_bytes()).unwrap();
             (

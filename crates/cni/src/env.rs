@@ -1,4 +1,4 @@
-//! The environment that a plugin is called with (cni-plugins §1.1).
+//! The environment of a plugin call (cni-plugins §1.1).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::names::{
 /// Environment variables by name.
 pub type Variables = BTreeMap<String, String>;
 
-/// The environment of this process; what is not UTF-8 is replaced.
+/// The environment of this process. Invalid UTF-8 is replaced.
 pub fn variables() -> Variables {
     std::env::vars_os()
         .map(|(name, value)| {
@@ -25,7 +25,7 @@ pub fn variables() -> Variables {
         .collect()
 }
 
-/// What a plugin is asked to do.
+/// The verbs of the CNI specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Attach.
@@ -34,7 +34,7 @@ pub enum Verb {
     Del,
     /// Verify an attachment.
     Check,
-    /// Clean up all but the given attachments.
+    /// Remove all but the valid attachments.
     Gc,
     /// Report readiness.
     Status,
@@ -43,7 +43,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// As `CNI_COMMAND` spells it.
+    /// The value of `CNI_COMMAND`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -100,22 +100,22 @@ pub struct Request {
     pub netns: Option<PathBuf>,
     /// The interface in the sandbox; empty for GC, STATUS and VERSION.
     pub ifname: String,
-    /// `CNI_ARGS` as given.
+    /// `CNI_ARGS` verbatim.
     pub args: String,
-    /// Where plugins are.
+    /// Directories of plugins.
     pub path: Vec<PathBuf>,
     /// Whether the sandbox may be the plugin's own namespace.
     pub netns_override: bool,
 }
 
-/// Why the environment is no request.
+/// The environment is not a valid request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejection {
-    /// `CNI_COMMAND` is unset and nothing else is wrong: somebody called the plugin by hand.
-    NotCalledByARuntime,
-    /// There is no such verb; to be said after what is wrong with the config.
+    /// Only `CNI_COMMAND` is missing: a manual call.
+    ManualCall,
+    /// Unknown verb. Errors of the config have priority.
     UnknownVerb(Error),
-    /// Anything else.
+    /// Any other error.
     Invalid(Error),
 }
 
@@ -132,7 +132,7 @@ impl Request {
         if command.is_empty() {
             missing.push(CNI_COMMAND);
         }
-        // What a verb does not need may be left over from another call and is not looked at.
+        // Variables that the verb does not need may be leftovers of another call, and are ignored.
         if sandbox {
             match of(CNI_CONTAINERID) {
                 "" => missing.push(CNI_CONTAINERID),
@@ -152,7 +152,7 @@ impl Request {
             missing.push(CNI_PATH);
         }
         if missing == [CNI_COMMAND] {
-            return Err(Rejection::NotCalledByARuntime);
+            return Err(Rejection::ManualCall);
         }
         if !missing.is_empty() {
             let list = missing.join(",");
@@ -258,11 +258,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_command_alone_the_plugin_introduces_itself() {
+    fn missing_command_alone_is_manual_call() {
         // cni-plugins#1
         assert_eq!(
             Request::from_variables(&Variables::new()),
-            Err(Rejection::NotCalledByARuntime)
+            Err(Rejection::ManualCall)
         );
     }
 
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn each_verb_needs_its_own() {
+    fn each_verb_has_required_variables() {
         let mut del = add();
         del.insert(CNI_COMMAND.into(), "DEL".into());
         del.remove(CNI_NETNS);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_verb_does_not_need_is_not_looked_at() {
+    fn unneeded_variables_are_ignored() {
         for verb in ["GC", "STATUS", "VERSION"] {
             let mut variables = add();
             variables.insert(CNI_COMMAND.into(), verb.into());

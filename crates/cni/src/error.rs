@@ -39,10 +39,10 @@ pub struct Error {
     /// One of [`code`], or a plugin's own.
     #[serde(default)]
     pub code: u32,
-    /// What went wrong, in a line.
+    /// The error, in one line.
     #[serde(default)]
     pub msg: String,
-    /// More on it, may be empty.
+    /// Details; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
 }
@@ -57,7 +57,7 @@ impl Error {
         }
     }
 
-    /// An error that a plugin raises itself: code 999.
+    /// A plugin's own error, code 999.
     pub fn internal(msg: impl Into<String>) -> Self {
         Self::new(code::INTERNAL, msg)
     }
@@ -69,13 +69,13 @@ impl Error {
         self
     }
 
-    /// This error seen by a caller that adds what it was doing: code 999, `prefix: msg[; details]` (cni-plugins §1.2).
+    /// This error with the caller's context: code 999, `prefix: msg[; details]` (cni-plugins §1.2).
     #[must_use]
     pub fn wrapped(&self, prefix: &str) -> Self {
         Self::internal(format!("{prefix}: {self}"))
     }
 
-    /// The same with the code (and details) kept, for callers that must hand a typed error through.
+    /// The same, but keeps code and details, for callers that pass a typed error on.
     #[must_use]
     pub fn prefixed(&self, prefix: &str) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Error {
     }
 }
 
-/// Turns any error into a plugin's own one (code 999); for `map_err`.
+/// Converts any error to code 999, for `map_err`.
 #[allow(clippy::needless_pass_by_value, reason = "map_err hands the error over")]
 pub fn internal(error: impl std::fmt::Display) -> Error {
     Error::internal(error.to_string())

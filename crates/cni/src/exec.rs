@@ -1,4 +1,4 @@
-//! Running plugins that are binaries (multus §10.3, cni-plugins §1.6).
+//! Runs plugins as programs (multus §10.3, cni-plugins §1.6).
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,20 +18,20 @@ use crate::names::CNI_COMMAND;
 use crate::plugin::Call;
 use crate::result::CniResult;
 
-/// Changes a command before it is started. Whatever it adds to be done between fork and exec makes starting it slower:
-/// without, the memory of this process is not copied.
+/// Modifies a command before it is started. A closure between fork and exec makes the start slower, because the
+/// kernel then copies this process' memory.
 pub type Prepare = Arc<dyn Fn(&mut Command) + Send + Sync>;
 
-/// Finds plugins in folders and runs them.
+/// Finds plugins in directories and runs them.
 #[derive(Clone, Default)]
 pub struct Invoker {
-    /// Where plugins are looked for, in order.
+    /// Directories of plugins, in order.
     pub dirs: Vec<PathBuf>,
-    /// The environment that plugins start from; `CNI_*` variables of the call come on top.
+    /// The base environment of plugins; the call's `CNI_*` variables override it.
     pub base: Variables,
-    /// What is done to the command before it is started.
+    /// Modifies the command before it is started.
     pub prepare: Option<Prepare>,
-    /// How long a plugin may take: then it is killed with its process group. `None`: as long as it likes.
+    /// Timeout, after which the plugin and its process group are killed. `None` for no limit.
     pub limit: Option<Duration>,
 }
 
@@ -43,17 +43,17 @@ impl fmt::Debug for Invoker {
     }
 }
 
-/// A process that lives on after the calls that plugins get in it.
+/// Settings of a process that continues after its in-process plugin calls.
 #[derive(Clone)]
 pub struct Resident {
-    /// Changes a program before a plugin starts it.
+    /// Modifies a program that a plugin starts.
     pub prepare: Option<Prepare>,
-    /// When the call has to be over.
+    /// Deadline of the call.
     pub deadline: Instant,
 }
 
 impl Resident {
-    /// How long the call may go on.
+    /// The remaining time of the call.
     pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -67,16 +67,16 @@ impl fmt::Debug for Resident {
     }
 }
 
-/// How long a plugin may take, less than the runtime waits for the whole: what hangs must not keep others, and the end
-/// of its own pod, from being worked on.
+/// Timeout of a plugin, less than the runtime's timeout of the whole call: a hanging plugin must not block other
+/// pods, nor the DEL of its own.
 pub const RESIDENT_LIMIT: Duration = Duration::from_mins(2);
 
-/// How often a binary that is being replaced ("text file busy") is tried, and how long apart.
+/// Attempts and delay for a binary that is being replaced ("text file busy").
 const BUSY_TRIES: u32 = 6;
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Invoker {
-    /// The binary of a plugin: the first regular file of that name in the folders (links followed).
+    /// The binary of a plugin: the first regular file of that name in the directories. Follows links.
     pub fn find(&self, plugin: &str) -> Result<PathBuf, Error> {
         if plugin.is_empty() {
             return Err(Error::internal("no plugin name provided"));
@@ -102,12 +102,12 @@ impl Invoker {
         self.run_at(&self.find(plugin)?, variables, config)
     }
 
-    /// Runs a plugin with the given `CNI_*` variables on top of [`base`](Self::base), `config` on its standard input,
-    /// and returns what it printed. What it says on standard error is passed on.
+    /// Runs a plugin with the given `CNI_*` variables over [`base`](Self::base) and `config` on standard input.
+    /// Returns its standard output, and copies its standard error.
     pub fn run_at(&self, path: &Path, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
         let output = self.output(path, variables, config)?;
         if !output.stderr.is_empty() {
-            // Nobody left to tell when our own standard error is closed.
+            // Our own standard error may be closed.
             let _ = io::stderr().write_all(&output.stderr);
         }
         if output.status.success() {
@@ -122,7 +122,7 @@ impl Invoker {
             match self.attempt(path, variables, config) {
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                     tries += 1;
-                    // The kernel does not say when the writer closes the file.
+                    // The kernel does not notify when the writer closes the file.
                     thread::sleep(BUSY_PAUSE);
                 }
                 outcome => {
@@ -144,11 +144,11 @@ impl Invoker {
     }
 }
 
-/// Starts a program, hands it `input`, and returns what it printed in the end. With a limit it gets a process group of its
-/// own, and is killed with that group when its time is over. It is killed, too, when it prints too much.
+/// Runs a program with `input` on standard input and returns its output. With a limit, the program gets its own
+/// process group, which is killed at the timeout. It is also killed when it prints too much.
 ///
 /// # Errors
-/// When it can't be started, for want of an interpreter perhaps, and when it had to be killed.
+/// The program cannot be started, for example without its interpreter, or was killed.
 pub fn run(command: &mut Command, input: &[u8], limit: Option<Duration>) -> io::Result<Output> {
     command
         .stdin(Stdio::piped())
@@ -163,7 +163,7 @@ pub fn run(command: &mut Command, input: &[u8], limit: Option<Duration>) -> io::
     limit::communicate(child, input, limit)
 }
 
-/// Why a program can't be started. The kernel says the same of a missing program and of a missing interpreter.
+/// Explains a failed start. The kernel returns the same error for a missing program and for a missing interpreter.
 fn explained(program: &OsStr, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::NotFound {
         return error;
@@ -179,7 +179,7 @@ fn explained(program: &OsStr, error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, text)
 }
 
-/// The error of a plugin that failed: its own if it printed one, else what can be said of it.
+/// The error of a failed plugin: the printed one, or one by its exit status.
 fn failure(output: &Output) -> Error {
     let stdout = String::from_utf8_lossy(&output.stdout);
     if stdout.trim().is_empty() {
@@ -205,8 +205,8 @@ fn ending(output: &Output) -> String {
     }
 }
 
-/// Calls the IPAM plugin of a call with the caller's environment and whole config (cni-plugins §1.6). For ADD the result
-/// is returned; a result without version has the config's.
+/// Calls an IPAM plugin with the caller's environment and complete config (cni-plugins §1.6). Returns the result of
+/// ADD; a result without a version gets the config's.
 pub fn delegate(call: &Call, plugin: &str, verb: Verb) -> Result<Option<CniResult>, Error> {
     let invoker = Invoker {
         dirs: call.request.path.clone(),
@@ -215,7 +215,7 @@ pub fn delegate(call: &Call, plugin: &str, verb: Verb) -> Result<Option<CniResul
             .resident
             .as_ref()
             .and_then(|resident| resident.prepare.clone()),
-        // A process that is started for the call has its caller's.
+        // A process of a single call has its caller's timeout.
         limit: call.resident.as_ref().map(Resident::left),
     };
     let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_apart() {
+    fn failures_are_distinguished() {
         // multus#74
         let msg = |script: &str| run(script).unwrap_err().msg;
         assert_eq!(
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_hangs_is_killed_with_what_it_started() {
+    fn hanging_plugin_is_killed_with_its_children() {
         // multus#95 (plugins)
         assert_eq!(RESIDENT_LIMIT, Duration::from_mins(2));
         for script in [
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_within_its_limit_is_as_without() {
+    fn plugin_within_limit_is_not_affected() {
         with_plugin("/bin/cat; echo oh >&2; exit 3", |invoker| {
             let invoker = Invoker {
                 limit: Some(Duration::from_secs(600)),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_prints_without_end_is_killed() {
+    fn plugin_with_endless_output_is_killed() {
         // multus#107
         for limit in [None, Some(Duration::from_secs(600))] {
             for script in ["exec /bin/cat /dev/zero", "exec /bin/cat /dev/zero >&2"] {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn input_that_another_process_holds_is_not_waited_for() {
+    fn input_held_by_another_process_is_not_waited_for() {
         // multus#107: `setsid` takes it out of the process group, so that no kill reaches it.
         with_plugin(
             "exec 3<&0; (exec >&- 2>&-; exec /usr/bin/setsid /bin/sleep 60 <&3) & exit 0",
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_up_in_the_folders_alone() {
+    fn names_are_looked_up_only_in_directories() {
         let invoker = Invoker {
             dirs: vec!["/a".into(), "/b".into()],
             ..Invoker::default()
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_config_does_not_stall() {
+    fn large_config_does_not_block() {
         with_plugin("/bin/cat", |invoker| {
             let config = vec![b' '; 300_000];
             assert_eq!(

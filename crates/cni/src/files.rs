@@ -1,4 +1,4 @@
-//! Files that must survive a crash.
+//! Files that survive a crash.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -6,22 +6,22 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes a file so that a reader, or a restart after a crash, sees the old content or the new one whole: to a
-/// temporary file in the same folder, flushed to disk, renamed over the target. `mode` is the new file's.
+/// Writes a file atomically and durably: to a temporary file in the same directory, synced, then renamed. A reader,
+/// also after a crash, sees either the old or the new content. `mode` is the new file's.
 ///
-/// On failure the temporary file is removed and the target is as it was.
+/// On failure the temporary file is removed, and the target is unchanged.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace(path, content, mode, File::sync_all)?;
     sync_folder(path)
 }
 
-/// Like [`write_atomically`], without waiting for the disk: whole for every reader at once, but after a crash of the
-/// machine only once [`sync`] was called.
+/// Like [`write_atomically`], without waiting for the disk: atomic for readers, but it survives a crash of the node
+/// only after [`sync`].
 pub fn write_lazily(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace(path, content, mode, |_| Ok(()))
 }
 
-/// Waits until a file, and that it has this name, is on disk.
+/// Waits until a file and its directory entry are on disk.
 pub fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     sync_folder(path)
@@ -42,14 +42,14 @@ fn replace(
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no file name"))?;
-    // A leading dot keeps it out of sight of whatever lists configs by their extension.
+    // The leading dot hides it from programs that list configs by extension.
     let temporary = folder.join(format!(
         ".{}.{}-{}.tmp",
         name.to_string_lossy(),
         std::process::id(),
         SERIAL.fetch_add(1, Ordering::Relaxed)
     ));
-    // Another user may own the folder: never writes through a file or a link that exists there.
+    // Another user may own the directory: never writes through an existing file or link.
     let create = || {
         OpenOptions::new()
             .write(true)
@@ -59,7 +59,7 @@ fn replace(
     };
     let write = || {
         let mut file = match create() {
-            // A killed process with the same number left it.
+            // A leftover of a killed process with the same number.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 fs::remove_file(&temporary)?;
                 create()?
@@ -72,17 +72,17 @@ fn replace(
         fs::rename(&temporary, path)
     };
     write().inspect_err(|_| {
-        // The write's own error says more than a failed clean-up would.
+        // The error of the write is the cause.
         let _ = fs::remove_file(&temporary);
     })
 }
 
-/// Creates a folder and those above it with mode 0700; one that exists stays as it is.
+/// Creates a directory and its parents with mode 0700. Existing directories are not changed.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Whether an error says that there is no such file, nor can be: names come from users and may be too long for one.
+/// Whether an error means that the file does not or cannot exist: names come from users and may be too long.
 pub fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -90,7 +90,7 @@ pub fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// Removes a file; one that is gone already is fine.
+/// Removes a file. A missing file is no error.
 pub fn remove_if_present(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if !is_absent(&error) => Err(error),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_under_the_temporary_name_is_not_written_through() {
+    fn existing_temporary_file_is_not_written_through() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("a"), folder.path().join("other"));
         fs::write(&other, "whole").unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_replaces_and_leaves_nothing_else() {
+    fn write_replaces_and_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         write_atomically(&path, b"one", 0o600).unwrap();

@@ -1,5 +1,5 @@
-//! The interpreter that a program needs: the loader of a dynamically linked one, or the program in the first line of a
-//! script. The kernel refuses to start a program without it, with the words for a missing file.
+//! Finds the interpreter of a program: the loader of a dynamically linked one, or the program in a script's first
+//! line. Without it, the kernel refuses to start the program, with the error for a missing file.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
-/// Bytes of a program's begin that are read: as much as kernels read of a script's first line.
+/// Bytes of a program's head that are read, as many as kernels read of a script's first line.
 const HEAD: usize = 256;
-/// Longest path with its closing zero, bytes.
+/// Limit of a path with its terminator, in bytes.
 const LONGEST_PATH: usize = 4096;
-/// Limit of the program headers that are read. Linkers write about a dozen.
+/// Limit of program headers. Linkers write about a dozen.
 const MOST_HEADERS: usize = 128;
-/// Longest chain of interpreters that the kernel follows.
+/// Limit of nested interpreters in the kernel.
 const LONGEST_CHAIN: usize = 5;
 
 const SCRIPT: &[u8] = b"#!";
@@ -24,11 +24,12 @@ const ELF: &[u8] = b"\x7fELF";
 /// `PT_INTERP`, the kind of the program header that names an interpreter.
 const INTERPRETER: u64 = 3;
 
-/// The interpreter that a program lacks: its own, or that of its interpreter. `None` if it lacks none, or can't be read.
+/// The missing interpreter of a program, or of its interpreter. `None` if none is missing, or the program is
+/// unreadable.
 pub(crate) fn missing(program: &Path) -> Option<PathBuf> {
     let mut program = program.to_owned();
     for _ in 0..LONGEST_CHAIN {
-        // A pipe is not waited for.
+        // Never blocks on a pipe.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(open(&program, flags, Mode::empty()).ok()?);
         let interpreter = named(|offset, length| read(&file, offset, length))?;
@@ -40,7 +41,7 @@ pub(crate) fn missing(program: &Path) -> Option<PathBuf> {
     None
 }
 
-/// Reads this many bytes, or fewer at the end of the file.
+/// Reads up to `length` bytes; fewer only at the end of the file.
 fn read(file: &File, offset: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
@@ -57,7 +58,7 @@ fn read(file: &File, offset: u64, length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The interpreter that a program names. `read` reads at an offset of the program, at most this many bytes.
+/// The interpreter in a program's headers. `read` takes an offset and a maximum length.
 fn named(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<PathBuf> {
     let head = read(0, HEAD)?;
     let name = if let Some(line) = head.strip_prefix(SCRIPT) {
@@ -73,7 +74,7 @@ fn named(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<PathBuf> {
     (!name.is_empty()).then(|| PathBuf::from(OsString::from_vec(name)))
 }
 
-/// How the headers of a program are written.
+/// Layout of an ELF file's headers.
 struct Elf {
     little_endian: bool,
     /// Bytes of an address.
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_read_whatever_the_headers_say() {
+    fn reads_are_limited_whatever_headers_contain() {
         let mut program = elf(2, 1, 62, b"/lib/ld.so\0");
         program[56] = 0xff;
         program[57] = 0xff;
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_without_its_interpreter_fails_with_its_name_and_the_way_out() {
+    fn error_of_missing_interpreter_has_name_and_advice() {
         // cni-plugins#80
         let folder = tempfile::tempdir().unwrap();
         let failure = |name: &str, content: &[u8]| {

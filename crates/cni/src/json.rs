@@ -1,12 +1,12 @@
-//! JSON as Go programs read it, because that is what users' configs were written against.
+//! JSON with the key rules of Go, which users' configs rely on.
 //!
 //! Keys match case-insensitively at every depth (a key names the field it equals, else one it folds to; of several keys
 //! for a field the last wins), `null` leaves the default, unknown keys are ignored (`docs/behaviour/multus.md` §0). Serde's aliases can not do that: they
 //! are case-sensitive, and two spellings of one key are an error. [`from_slice`] therefore reads the document once into
 //! [`Node`]s, folds the keys of every struct onto the struct's field names, and only then lets serde build the type.
 //!
-//! [`Object`] is the other half: a config that is handed on keeps its text. Only the keys that are set change; unknown
-//! keys, their order, and numbers beyond 2^53 survive.
+//! [`Object`] is lossless: a config that is passed on keeps its text. Only keys that are set change; unknown keys,
+//! the order of keys, and numbers beyond 2^53 are preserved.
 
 mod fields;
 mod node;
@@ -19,7 +19,7 @@ pub use fields::fields_of;
 pub use node::Node;
 pub use object::Object;
 
-/// Why a document could not be read. The message names the place: line and column, or the key.
+/// A document could not be parsed. The message names line and column, or the key.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(pub(crate) String);
@@ -36,8 +36,8 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// Reads `T` from JSON text with Go's rules for keys. `T` must not use `serde(flatten)`, nor hold raw texts
-/// ([`Object`], `RawValue`): read those by [`Object::get`].
+/// Parses `T` with Go's rules for keys. `T` must not use `serde(flatten)`, nor contain raw texts ([`Object`],
+/// `RawValue`): read those by [`Object::get`].
 pub fn from_slice<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
     let node: Node = serde_json::from_slice(text)?;
     T::deserialize(node)
@@ -62,14 +62,14 @@ pub fn folds_to(key: &str, field: &str) -> bool {
     key.chars().map(fold).eq(field.chars().map(fold))
 }
 
-/// Indented by four spaces, no newline at the end: how CNI plugins print.
+/// The format of CNI plugins: indented by four spaces, without a final newline.
 pub fn pretty(value: &impl Serialize) -> String {
     let mut out = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
     match value.serialize(&mut serializer) {
         Ok(()) => String::from_utf8_lossy(&out).into_owned(),
-        // Only maps with keys that are no texts can fail, and no type here has them.
+        // Only maps with keys other than texts can fail, and no type here has them.
         Err(error) => format!("{{\"code\": 999, \"msg\": \"cannot print: {error}\"}}"),
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_spellings_the_last_wins() {
+    fn last_of_several_spellings_wins() {
         assert_eq!(from_str::<Outer>(r#"{"mtu": 1, "MTU": 2}"#).unwrap().mtu, 2);
         assert_eq!(from_str::<Outer>(r#"{"MTU": 2, "mtu": 1}"#).unwrap().mtu, 1);
         assert_eq!(from_str::<Outer>(r#"{"mtu": 1, "mtu": 3}"#).unwrap().mtu, 3);

@@ -1,10 +1,10 @@
-//! The Container Network Interface, both sides of it: what a plugin reads and prints, and how a runtime finds plugins,
-//! chains them and remembers their results. No netlink and no Kubernetes client: values and processes alone.
+//! The Container Network Interface, both sides: a plugin's input and output, and a runtime's search, chaining and
+//! result cache of plugins. Only values and processes: no netlink, no Kubernetes client.
 //!
 //! ```text
 //! runtime side   NetworkList ── chain ── Invoker ──exec──> plugin        cache: results on disk
 //! plugin side    environment + stdin ── plugin::dispatch ──> Plugin ──> result or error on stdout
-//! annotations    selection (what a pod asks for)       status (what it got)
+//! annotations    selection (requested networks)        status (attached networks)
 //! ```
 //!
 //! Sources: the CNI specification 1.1.0, the network plumbing working group's de-facto standard for the annotations,

@@ -1,4 +1,4 @@
-//! Input and outputs of a process that has to end in time.
+//! Input and output of a process with a time limit.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,20 +9,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// How much is read at once, bytes.
+/// Size of a read, in bytes.
 const CHUNK: usize = 16 * 1024;
-/// How much a process may print on one of its outputs, bytes.
+/// Limit of each output, in bytes.
 const MOST_PRINTED: usize = 1 << 20;
-/// How long a process may take to die.
+/// Timeout of a killed process' death.
 const DEATH: Duration = Duration::from_secs(5);
 
-/// Hands a process its input and reads what it prints until it has ended and closed its outputs. A process may end
-/// without reading. When it prints too much, when its time is over, or when it can't be followed, it is killed: with its
-/// process group where it has a limit, and then that group has to be its own. Whatever it left behind to hold its outputs
-/// is not waited for longer.
+/// Writes a process' input and reads its outputs until it has ended and closed them. The process need not read its
+/// input. It is killed when it prints too much, at the timeout, or on an error here; with a limit, together with its
+/// process group, which must be its own. After its end, descendants that hold the outputs are waited for only until
+/// the timeout.
 pub(crate) fn communicate(mut child: Child, input: &[u8], limit: Option<Duration>) -> io::Result<Output> {
     follow(&mut child, input, limit).inspect_err(|_| {
-        // Whoever is told of an error takes it that nothing works on any more. Once waited for, its number is anybody's.
+        // On an error the process must not keep running. After `try_wait` reaped it, its number may belong to another
+        // process.
         if matches!(child.try_wait(), Ok(None)) {
             let _ = kill(&mut child, limit.is_some());
             let _ = child.try_wait();
@@ -80,7 +81,7 @@ fn follow(child: &mut Child, input: &[u8], limit: Option<Duration>) -> io::Resul
     })
 }
 
-/// Kills the process, waits for its death, and says why.
+/// Kills the process, waits for its death, and returns the error.
 fn end_it(child: &mut Child, end: Option<&OwnedFd>, group: bool, why: io::Error) -> io::Result<Output> {
     kill(child, group)?;
     if end.is_some() {
@@ -97,7 +98,7 @@ fn kill(child: &mut Child, group: bool) -> io::Result<()> {
     Ok(kill_process_group(Pid::from_child(child), Signal::KILL)?)
 }
 
-/// The input, and how much of it is left.
+/// The input pipe and the remaining input.
 struct Input<'a> {
     pipe: Option<OwnedFd>,
     left: &'a [u8],
@@ -106,7 +107,7 @@ struct Input<'a> {
 impl<'a> Input<'a> {
     fn of(pipe: Option<OwnedFd>, text: &'a [u8]) -> io::Result<Self> {
         if let Some(pipe) = &pipe {
-            // Of this end alone: the process has an end of its own.
+            // Affects only this end of the pipe.
             ioctl_fionbio(pipe, true)?;
         }
         let mut input = Self { pipe, left: text };
@@ -114,14 +115,14 @@ impl<'a> Input<'a> {
         Ok(input)
     }
 
-    /// Writes what fits into the pipe, and closes it behind the last byte.
+    /// Writes as much as fits into the pipe, and closes it after the last byte.
     fn write(&mut self) -> io::Result<()> {
         while let Some(pipe) = &self.pipe {
             match rustix::io::write(pipe, self.left) {
                 Ok(count) => self.left = self.left.get(count..).unwrap_or_default(),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
-                // The process closed its input, which is no failure.
+                // The process closed its input, which is no error.
                 Err(Errno::PIPE) => self.left = &[],
                 Err(error) => return Err(error.into()),
             }
@@ -133,7 +134,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// One of the outputs.
+/// An output pipe and the text read so far.
 struct Stream {
     pipe: Option<OwnedFd>,
     text: Vec<u8>,
@@ -151,7 +152,7 @@ impl Stream {
         self.pipe.is_some()
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes.
     fn read(&mut self) -> io::Result<()> {
         let Some(pipe) = &self.pipe else {
             return Ok(());
@@ -167,7 +168,7 @@ impl Stream {
     }
 }
 
-/// Which of these can go on: the end and the outputs, which are read, and the input. `None` when the time is over.
+/// Waits until one of these is ready: the process' end, its outputs, its input. `None` at the deadline.
 fn wait(open: [Option<&OwnedFd>; 4], deadline: Option<Instant>) -> io::Result<Option<[bool; 4]>> {
     let events = [PollFlags::IN, PollFlags::IN, PollFlags::IN, PollFlags::OUT];
     loop {
@@ -184,9 +185,9 @@ fn wait(open: [Option<&OwnedFd>; 4], deadline: Option<Instant>) -> io::Result<Op
         match poll(&mut polled, timeout.as_ref()) {
             Ok(0) => return Ok(None),
             Ok(_) => {
-                let mut said = polled.iter().map(|fd| !fd.revents().is_empty());
+                let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
                 return Ok(Some(
-                    open.map(|fd| fd.is_some() && said.next().unwrap_or_default()),
+                    open.map(|fd| fd.is_some() && ready.next().unwrap_or_default()),
                 ));
             }
             Err(Errno::INTR) => {}

@@ -1,19 +1,19 @@
-//! Hardware addresses as texts.
+//! Parses hardware addresses.
 
-/// A text that is no hardware address.
+/// The text is not a hardware address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("address {0}: invalid MAC address")]
 pub struct InvalidMac(pub String);
 
-/// The octets of a hardware address: 6, 8 or 20 of them, written `aa:bb:..`, `aa-bb-..` or `aabb.ccdd...`, in either
-/// letter case (`docs/behaviour/multus.md` §0).
+/// The 6, 8 or 20 octets of a hardware address, written `aa:bb:..`, `aa-bb-..` or `aabb.ccdd...` in either letter
+/// case (`docs/behaviour/multus.md` §0).
 pub fn parse(text: &str) -> Result<Vec<u8>, InvalidMac> {
     octets(text)
         .filter(|octets| matches!(octets.len(), 6 | 8 | 20))
         .ok_or_else(|| InvalidMac(text.to_owned()))
 }
 
-/// Octets of any number. The first separator decides what all the others must be.
+/// Any number of octets. All separators must equal the first.
 fn octets(text: &str) -> Option<Vec<u8>> {
     let bytes = text.as_bytes();
     let (separator, digits) = match (bytes.get(2), bytes.get(4)) {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn other_texts_are_refused() {
         for text in [
             "",
             "foo",

@@ -1,8 +1,8 @@
 //! Literals of the protocol and of the annotations.
 
-/// Pod annotation: the secondary networks that a pod asks for.
+/// Pod annotation: the requested secondary networks.
 pub const NETWORKS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
-/// Pod annotation: what a pod got.
+/// Pod annotation: the attached networks.
 pub const NETWORK_STATUS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/network-status";
 /// Pod annotation: replaces the cluster's default network.
 pub const DEFAULT_NETWORK_ANNOTATION: &str = "v1.multus-cni.io/default-network";
@@ -19,42 +19,42 @@ pub const CNI_NETNS: &str = "CNI_NETNS";
 pub const CNI_IFNAME: &str = "CNI_IFNAME";
 /// `K=V;K=V`
 pub const CNI_ARGS: &str = "CNI_ARGS";
-/// Where plugins are, `:`-separated.
+/// Directories of plugins, separated by `:`.
 pub const CNI_PATH: &str = "CNI_PATH";
-/// Turns off the test that the sandbox is not the plugin's own namespace.
+/// Disables the check that the sandbox is not the plugin's own namespace.
 pub const CNI_NETNS_OVERRIDE: &str = "CNI_NETNS_OVERRIDE";
 
-/// The node's defaults for bridge configs: a file beside the plugins, so that it needs no other folder of the host.
+/// File beside the plugins with the node's defaults for bridge configs.
 pub const BRIDGE_DEFAULTS: &str = "weft-bridge.json";
 
 /// Keys of network configs.
 pub mod key {
     /// Version of the config.
     pub const CNI_VERSION: &str = "cniVersion";
-    /// Versions that a list may be used with.
+    /// Supported versions of a list.
     pub const CNI_VERSIONS: &str = "cniVersions";
     /// The network's name.
     pub const NAME: &str = "name";
     /// The plugin's name.
     pub const TYPE: &str = "type";
-    /// Who gives addresses.
+    /// Config of the IPAM plugin.
     pub const IPAM: &str = "ipam";
     /// The plugins of a list.
     pub const PLUGINS: &str = "plugins";
-    /// What the runtime may hand to a plugin.
+    /// Capabilities that a plugin declares.
     pub const CAPABILITIES: &str = "capabilities";
-    /// What the runtime hands to a plugin.
+    /// Capability arguments from the runtime.
     pub const RUNTIME_CONFIG: &str = "runtimeConfig";
-    /// The result of the plugin before.
+    /// Result of the previous plugin.
     pub const PREV_RESULT: &str = "prevResult";
-    /// GC: what is still in use.
+    /// GC: the attachments in use.
     pub const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";
-    /// The same under the name that one release of the CNI library used.
+    /// The same key in one release of the CNI library.
     pub const ATTACHMENTS: &str = "cni.dev/attachments";
-    /// CHECK is not wanted.
+    /// Disables CHECK.
     pub const DISABLE_CHECK: &str = "disableCheck";
-    /// GC is not wanted.
+    /// Disables GC.
     pub const DISABLE_GC: &str = "disableGC";
-    /// No plugins from a folder beside the file.
+    /// Disables plugins from the directory beside the file.
     pub const LOAD_ONLY_INLINED: &str = "loadOnlyInlinedPlugins";
 }

@@ -1,12 +1,12 @@
-//! Addresses with a prefix length, read as strictly as Go reads them (multus §0).
+//! Parses addresses with a prefix length as strictly as Go (multus §0).
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 
-/// Reads `address/prefix`; `None` for anything else. Not left to `IpNet`, which accepts leading zeros in the octets of an
-/// IPv4 address: some read those as octal numbers, so that two programs would see two addresses.
+/// Parses `address/prefix`. `IpNet` itself is not used, because it accepts leading zeros in IPv4 octets, which other
+/// programs read as octal numbers.
 pub fn parse_cidr(text: &str) -> Option<IpNet> {
     let (address, prefix) = text.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;

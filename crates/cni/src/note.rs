@@ -1,6 +1,6 @@
-//! Notes for whoever reads the runtime's log, about what does not decide the outcome of a call (cni-plugins §20, row 27).
+//! Log lines of plugins, which end up in the runtime's log (cni-plugins §20, row 27).
 //!
-//! One line on standard error each, in the form that log collectors split by themselves:
+//! Each is one line on standard error, in a form that log collectors parse:
 //!
 //! ```text
 //! level=warn plugin=bridge verb=DEL container=0a1b2c ifname=net1 network=blue msg="nothing to remove"
@@ -11,12 +11,12 @@ use std::io::{self, Write as _};
 
 use crate::plugin::Call;
 
-/// How much a note matters.
+/// Severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// The call does what it was asked for, and something beside it is not as it could be.
+    /// The call succeeds, but with a limitation.
     Warn,
-    /// Something stays behind that should not.
+    /// The call leaves a leftover.
     Error,
 }
 
@@ -29,13 +29,13 @@ impl fmt::Display for Level {
     }
 }
 
-/// Bytes of a name, and of the message. A whole line stays below what a pipe takes in one piece (4096), so that lines
-/// of plugins that run side by side are not torn.
+/// Limits of a name and of the message, in bytes. A line is shorter than an atomic write to a pipe (4096), so lines
+/// of concurrent plugins are not interleaved.
 const NAME: usize = 128;
 const MESSAGE: usize = 2048;
 
 impl Call {
-    /// Writes a note on standard error. Nobody is told when that is closed.
+    /// Writes a log line to standard error, if that is open.
     pub fn note(&self, level: Level, message: impl fmt::Display) {
         let line = line(self, level, &message.to_string());
         let _ = io::stderr().write_all(line.as_bytes());
@@ -51,7 +51,7 @@ fn line(call: &Call, level: Level, message: &str) -> String {
         ("ifname", &call.request.ifname),
         ("network", call.config.name()),
     ] {
-        // GC and STATUS are about no container.
+        // GC and STATUS have no container.
         if !value.is_empty() {
             let _ = write!(line, " {key}={}", quoted(value));
         }
@@ -60,7 +60,7 @@ fn line(call: &Call, level: Level, message: &str) -> String {
     line
 }
 
-/// A value as it is where it is one word, else in quotes.
+/// A value, in quotes unless it is a single word.
 fn quoted(value: &str) -> String {
     let value = bounded(value.to_owned(), NAME);
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '=' | '\\');
@@ -71,7 +71,7 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// A text without line breaks and other control characters, for between quotes.
+/// Escapes line breaks and other control characters, for use between quotes.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -84,7 +84,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The text, or its begin and a mark.
+/// Truncates a text to the limit, with a mark at the end.
 fn bounded(mut text: String, limit: usize) -> String {
     const MARK: &str = "...";
     if text.len() > limit {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_one_line_that_says_what_it_is_about() {
+    fn log_line_names_its_subject() {
         assert_eq!(
             line(
                 &call("DEL", "net1"),

@@ -26,7 +26,7 @@ use crate::version::Version;
 /// One call of a plugin.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Name of the plugin that the runtime called, also while another works for it in this process.
+    /// Name of the plugin that the runtime called, even while it delegates to another plugin in this process.
     pub plugin: &'static str,
     /// The validated environment.
     pub request: Request,
@@ -34,11 +34,11 @@ pub struct Call {
     pub config: NetworkConfig,
     /// The config's version, which the plugin supports.
     pub version: Version,
-    /// Standard input as it came.
+    /// Standard input, verbatim.
     pub stdin: Vec<u8>,
-    /// The whole environment, for delegation.
+    /// The complete environment, for delegation.
     pub variables: Variables,
-    /// The process, if it lives on after the call: what the caller need not wait for may be left to a thread.
+    /// Set if the process continues after the call. Then the plugin may leave work to a thread.
     pub resident: Option<Resident>,
 }
 
@@ -49,64 +49,64 @@ impl Call {
     }
 }
 
-/// A CNI plugin. Verbs that a plugin does not implement succeed silently.
+/// A CNI plugin. Verbs without an implementation succeed.
 pub trait Plugin: Sync {
-    /// Its name, as in `CNI <name> plugin`.
+    /// The plugin's name, as in `CNI <name> plugin`.
     fn name(&self) -> &'static str;
 
-    /// What it says of itself when called by hand.
+    /// Description for a manual call.
     fn about(&self) -> String {
         format!("CNI {} plugin {}", self.name(), env!("CARGO_PKG_VERSION"))
     }
 
-    /// The config versions that it supports.
+    /// The supported config versions.
     fn versions(&self) -> &'static [Version] {
         &Version::ALL
     }
 
-    /// Attaches; on an error nothing stays behind.
+    /// Attaches. Rolls back on an error.
     fn add(&self, call: &Call) -> Result<CniResult, Error>;
 
-    /// Detaches; succeeds for what is gone already.
+    /// Detaches. A missing attachment is no error.
     fn del(&self, call: &Call) -> Result<(), Error>;
 
-    /// Verifies that an attachment is as ADD left it.
+    /// Verifies that an attachment is as ADD made it.
     fn check(&self, call: &Call) -> Result<(), Error> {
         let _ = call;
         Ok(())
     }
 
-    /// Whether ADD could be served.
+    /// Reports whether ADD could be served.
     fn status(&self, call: &Call) -> Result<(), Error> {
         let _ = call;
         Ok(())
     }
 
-    /// Removes what belongs to no valid attachment.
+    /// Removes leftovers: state that belongs to no valid attachment.
     fn gc(&self, call: &Call) -> Result<(), Error> {
         let _ = call;
         Ok(())
     }
 }
 
-/// What a plugin's process leaves: its output and exit code.
+/// Output and exit code of a plugin's process.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The result or the error object.
     pub stdout: String,
-    /// The text about the plugin, when it was called by hand.
+    /// The description, for a manual call.
     pub stderr: String,
     /// 0 or 1.
     pub code: u8,
 }
 
-/// Bytes of a config. The largest honest ones, of GC with the attachments of a whole node, are far below.
+/// Size limit of a config, in bytes. The largest real ones, of GC with a whole node's attachments, are far smaller.
 const LONGEST_CONFIG: u64 = 8 << 20;
 
-/// Runs a plugin as this process: environment and standard input in, standard output and exit code out.
+/// Runs a plugin as this process, by its environment and standard input.
 pub fn main(plugin: &dyn Plugin) -> ExitCode {
     let outcome = dispatch(plugin, &variables(), || read_config(std::io::stdin().lock()));
-    // A runtime that no longer reads can not be told so.
+    // The runtime may have closed the pipes.
     let _ = std::io::stdout().write_all(outcome.stdout.as_bytes());
     let _ = std::io::stderr().write_all(outcome.stderr.as_bytes());
     ExitCode::from(outcome.code)
@@ -125,8 +125,7 @@ fn read_config(from: impl Read) -> Result<Vec<u8>, Error> {
     Ok(config)
 }
 
-/// Runs a plugin as a part of this process, which lives on. What it would have printed, or its error, is what a caller
-/// of its program would have got.
+/// Runs a plugin in a process that continues afterwards. Returns the same output or error as the plugin's program.
 pub fn run_resident(
     plugin: &dyn Plugin,
     variables: &Variables,
@@ -141,7 +140,7 @@ pub fn run_resident(
     Err(json::from_slice(outcome.stdout.as_bytes()).unwrap_or_else(internal))
 }
 
-/// Runs a plugin on an environment and an input, without touching this process' own.
+/// Runs a plugin with the given environment and input instead of this process' own.
 pub fn dispatch(
     plugin: &dyn Plugin,
     variables: &Variables,
@@ -158,7 +157,7 @@ fn work(
 ) -> Outcome {
     let request = match Request::from_variables(variables) {
         Ok(request) => request,
-        Err(Rejection::NotCalledByARuntime) => {
+        Err(Rejection::ManualCall) => {
             let versions: Vec<&str> = plugin.versions().iter().map(|version| version.as_str()).collect();
             let stderr = format!(
                 "{}\nCNI protocol versions supported: {}\n",
@@ -233,7 +232,7 @@ fn answer(
     }
 }
 
-/// Standard input, and the config that it is.
+/// Standard input, verbatim and parsed.
 fn parse(stdin: impl FnOnce() -> Result<Vec<u8>, Error>) -> Result<(Vec<u8>, NetworkConfig), Error> {
     let stdin = stdin()?;
     let config = NetworkConfig::parse(&stdin).map_err(|error| {
@@ -276,8 +275,8 @@ fn gate(verb: Verb, version: Version) -> Result<(), Error> {
     ))
 }
 
-/// Refuses a sandbox that is this thread's own namespace, before anything is changed in it (code 8). A path that can not
-/// be looked at is no error here.
+/// Refuses a sandbox that is this thread's own namespace, before any change (code 8). An unreadable path is no error
+/// here.
 fn refuse_own_netns(request: &Request) -> Result<(), Error> {
     let Some(netns) = request.netns.as_deref().filter(|_| !request.netns_override) else {
         return Ok(());

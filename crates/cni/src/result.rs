@@ -1,7 +1,6 @@
-//! What a plugin achieved: interfaces, addresses, routes and DNS, in every version's shape.
+//! Results of plugins: interfaces, addresses, routes and DNS, in the format of every version.
 //!
-//! [`CniResult`] is the canonical form, that of 1.1.0. Older shapes are read into it and written from it (cni-plugins
-//! §1.5, multus §10.8).
+//! [`CniResult`] has the form of 1.1.0. Older formats are converted from and to it (cni-plugins §1.5, multus §10.8).
 
 mod legacy;
 
@@ -15,15 +14,15 @@ use crate::error::Error;
 use crate::json;
 use crate::version::Version;
 
-/// A result in the shape of 1.1.0.
+/// A result in the form of 1.1.0.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct CniResult {
-    /// The interfaces that the attachment consists of, on the host and in the sandbox.
+    /// The attachment's interfaces, on the host and in the sandbox.
     pub interfaces: Vec<Interface>,
-    /// The addresses that were assigned.
+    /// The assigned addresses.
     pub ips: Vec<IpConfig>,
-    /// The routes that were installed.
+    /// The installed routes.
     pub routes: Vec<Route>,
     /// Resolver settings.
     pub dns: Dns,
@@ -33,21 +32,21 @@ pub struct CniResult {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Interface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Its hardware address.
+    /// Hardware address.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "non_empty")]
     pub mac: Option<String>,
-    /// Its MTU; from 1.1.0.
+    /// MTU; since 1.1.0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Path of the network namespace it is in; none for one on the host.
+    /// Path of its network namespace; `None` on the host.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "non_empty")]
     pub sandbox: Option<String>,
-    /// A vhost-user socket; from 1.1.0.
+    /// vhost-user socket; since 1.1.0.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "non_empty")]
     pub socket_path: Option<String>,
-    /// A PCI device; from 1.1.0.
+    /// PCI address; since 1.1.0.
     #[serde(
         rename = "pciID",
         skip_serializing_if = "Option::is_none",
@@ -80,7 +79,7 @@ pub struct Route {
     /// The destination.
     #[serde(deserialize_with = "crate::net::deserialize_cidr")]
     pub dst: IpNet,
-    /// The next hop; none means the gateway of the address, or on link.
+    /// The next hop; `None` for the gateway of the address, or a route on the link.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -90,7 +89,7 @@ pub struct Route {
     /// Path MTU.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mtu: u32,
-    /// TCP segment size to advertise.
+    /// Advertised TCP segment size.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub advmss: u32,
     /// Metric.
@@ -99,13 +98,13 @@ pub struct Route {
     /// Routing table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// Scope, as the kernel numbers it.
+    /// The kernel's number of the scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<u8>,
 }
 
 impl Route {
-    /// A plain route.
+    /// A route with only destination and gateway.
     pub fn new(dst: IpNet, gw: Option<IpAddr>) -> Self {
         Self {
             dst,
@@ -154,12 +153,12 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A text that is the same as missing when it is empty.
+/// A text; empty means missing.
 fn non_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
 
-/// An address that is the same as missing when it is empty, as Go's text form of "no address" is.
+/// An address; empty, which is Go's text of "no address", means missing.
 fn lenient_ip<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
     match Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()) {
         None => Ok(None),
@@ -170,7 +169,7 @@ fn lenient_ip<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Optio
     }
 }
 
-/// The one key that decides how the rest is read.
+/// The key that decides the format.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Versioned {
@@ -179,9 +178,9 @@ struct Versioned {
 }
 
 impl CniResult {
-    /// Reads a result as a plugin prints it, in whatever version it says; one that says none has `fallback`'s.
+    /// Parses a plugin's output by its own version, or by `fallback` without one.
     ///
-    /// Keys match as Go matches them, because plugins in the wild print `CNIVersion`.
+    /// Keys match as in Go, because some plugins print `CNIVersion`.
     pub fn parse(text: &[u8], fallback: Version) -> Result<Self, Error> {
         let decoding = |error: json::Error| Error::internal(format!("cannot read CNI result: {error}"));
         let version = json::from_slice::<Versioned>(text).map_err(decoding)?.cni_version;
@@ -198,7 +197,7 @@ impl CniResult {
         json::from_slice(text).map_err(decoding)
     }
 
-    /// The result in `version`'s shape, keys in alphabetical order, empty members left out.
+    /// The result in the format of `version`, with sorted keys and without empty members.
     ///
     /// Fails for 0.1.0 and 0.2.0 when there is no address: `cannot convert: no valid IP addresses`.
     pub fn to_json(&self, version: Version) -> Result<Value, Error> {
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_shape_has_one_address_a_family() {
+    fn oldest_format_has_one_address_per_family() {
         // cni-plugins#9
         let json = read(L3).to_json(Version::V0_2_0).unwrap();
         assert_eq!(

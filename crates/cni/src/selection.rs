@@ -1,12 +1,12 @@
-//! What a pod asks for: the annotations `k8s.v1.cni.cncf.io/networks` and `v1.multus-cni.io/default-network`.
+//! The requested networks of a pod: annotations `k8s.v1.cni.cncf.io/networks` and `v1.multus-cni.io/default-network`.
 //!
 //! ```text
 //! other/net1@eth7, net2                       comma list ─┐
 //! [{"name": "net1", "ips": ["10.1.1.2/24"]}]  JSON list  ─┴─> elements ── validation ──> NetworkSelection
 //! ```
 //!
-//! Source: `docs/behaviour/multus.md` §2. Whoever may create a pod writes these texts, so their size is bounded, and so
-//! is how much of them an error repeats.
+//! Source: `docs/behaviour/multus.md` §2. Any user who may create pods writes these texts, so their size is limited,
+//! and errors quote only a part of them.
 
 use std::net::IpAddr;
 
@@ -16,14 +16,14 @@ use crate::json::{self, Object};
 use crate::mac;
 use crate::net::parse_cidr;
 
-/// The longest annotation that is read, in bytes. The API server allows no more for all annotations of an object.
+/// Size limit of an annotation, in bytes. The API server limits all annotations of an object to this size.
 pub const MAX_ANNOTATION: usize = 256 * 1024;
-/// The most networks that a pod may ask for.
+/// Limit of networks per pod.
 pub const MAX_NETWORKS: usize = 256;
 
-/// The longest name of an interface, in bytes: the kernel's 16 less the terminator.
+/// Limit of an interface's name, in bytes: the kernel's 16 less the terminator.
 const MAX_INTERFACE: usize = 15;
-/// What an error repeats of a text that a user wrote, in bytes.
+/// Limit of a user's text in an error, in bytes.
 const MAX_EXCERPT: usize = 512;
 
 /// Keys of an element in the JSON form (multus §2.3).
@@ -44,15 +44,15 @@ mod field {
     pub(super) const IPAM_CLAIM_REFERENCE: &str = "ipam-claim-reference";
 }
 
-/// One network that a pod asks for, validated.
+/// A requested network, validated.
 ///
-/// Empty texts in the annotation mean the same as missing keys. `name` alone may be empty: looking up the
-/// NetworkAttachmentDefinition fails then.
+/// Empty texts in the annotation count as missing. Only `name` may be empty: then the lookup of the
+/// NetworkAttachmentDefinition fails.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NetworkSelection {
     /// The NetworkAttachmentDefinition.
     pub name: String,
-    /// Its namespace; the default namespace where the element names none.
+    /// Its namespace; the default namespace if the element has none.
     pub namespace: String,
     /// The interface's name in the pod.
     pub interface: Option<String>,
@@ -60,23 +60,23 @@ pub struct NetworkSelection {
     pub ips: Vec<String>,
     /// The interface's hardware address.
     pub mac: Option<String>,
-    /// The interface's InfiniBand GUID, written as a hardware address.
+    /// The interface's InfiniBand GUID, in the form of a hardware address.
     pub infiniband_guid: Option<String>,
     /// Ports of the host to forward.
     pub port_mappings: Vec<PortMapping>,
-    /// Limits to the traffic.
+    /// Limits of the traffic.
     pub bandwidth: Option<Bandwidth>,
-    /// What to merge into `args.cni` of every plugin's config.
+    /// Values for `args.cni` of every plugin's config.
     pub cni_args: Option<Object>,
-    /// The device to use where the pod's resources give none.
+    /// The device, unless the pod's resources provide one.
     pub device_id: Option<String>,
-    /// Gateways of the pod's default routes; an empty list keeps those that the network's own config installs.
+    /// Gateways of the pod's default routes. An empty list keeps the routes of the network's own config.
     pub default_route: Option<Vec<IpAddr>>,
-    /// An IPAM claim, for others to read.
+    /// An IPAM claim. Multus ignores it.
     pub ipam_claim_reference: Option<String>,
 }
 
-/// An entry of `portMappings`, as an element has it and as `runtimeConfig` passes it on.
+/// An entry of `portMappings`, in an element and in `runtimeConfig`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PortMapping {
@@ -87,12 +87,12 @@ pub struct PortMapping {
     /// `tcp`, `udp` or `sctp`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub protocol: String,
-    /// The host's address to bind to.
+    /// Address of the host.
     #[serde(rename = "hostIP", skip_serializing_if = "String::is_empty")]
     pub host_ip: String,
 }
 
-/// Limits to an interface's traffic, as an element has them and as `runtimeConfig` passes them on.
+/// Limits of an interface's traffic, in an element and in `runtimeConfig`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Bandwidth {
@@ -106,16 +106,16 @@ pub struct Bandwidth {
     pub egress_burst: i64,
 }
 
-/// Why an annotation could not be read. The texts are fixed by multus §2, those for the bounds are our own.
+/// An annotation is invalid. Multus §2 fixes the texts, except those of the size limits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
-    /// The annotation for the default network is there, and empty.
+    /// The default network's annotation is empty.
     #[error("parsePodNetworkAnnotation: pod annotation does not have \"network\" as key")]
     Empty,
     /// The annotation is longer than [`MAX_ANNOTATION`].
     #[error("parsePodNetworkAnnotation: pod annotation has {0} bytes, at most {MAX_ANNOTATION} are allowed")]
     TooLong(usize),
-    /// The annotation asks for more than [`MAX_NETWORKS`].
+    /// The annotation selects more than [`MAX_NETWORKS`].
     #[error(
         "parsePodNetworkAnnotation: pod annotation selects {0} networks, at most {MAX_NETWORKS} are allowed"
     )]
@@ -126,46 +126,46 @@ pub enum SelectionError {
     /// An item of the comma list has more than one `@`.
     #[error("parsePodNetworkObjectName: Invalid network object (failed at '@')")]
     At,
-    /// A name or namespace in the comma list is no DNS label.
+    /// A name or namespace in the comma list is not a DNS label.
     #[error(
         "parsePodNetworkObjectName: Failed to parse: one or more items did not match comma-delimited format (must \
          consist of lower case alphanumeric characters). Must start and end with an alphanumeric character), \
          mismatch @ '{0}'"
     )]
     Label(String),
-    /// An interface in the comma list can not be an interface's name.
+    /// An interface in the comma list is not a valid interface name.
     #[error(
         "parsePodNetworkObjectName: Failed to parse interface name: must be less than 15 chars and not contain '/' \
          or spaces. interface name '{0}'"
     )]
     Interface(String),
-    /// The JSON list is no JSON, no list of objects, or has a key with a value of the wrong type.
+    /// The text is not a JSON list of objects, or a key has the wrong type.
     #[error(
         "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: {0}"
     )]
     Json(String),
-    /// A `mac` is no hardware address.
+    /// A `mac` is not a hardware address.
     #[error("parsePodNetworkAnnotation: failed to mac: {0}")]
     Mac(String),
-    /// An `infiniband-guid` is no hardware address.
+    /// An `infiniband-guid` is not a hardware address.
     #[error("parsePodNetworkAnnotation: failed to validate infiniband GUID: {0}")]
     InfinibandGuid(String),
-    /// An entry of `ips` with a `/` is no address with a prefix length.
+    /// An entry of `ips` with a `/` is not an address with a prefix length.
     #[error("failed to parse CIDR {0:?}: invalid CIDR address: {0}")]
     Cidr(String),
-    /// An entry of `ips` without a `/` is no address.
+    /// An entry of `ips` without a `/` is not an address.
     #[error("failed to parse IP address {0:?}")]
     Ip(String),
     /// The default network's annotation selects several.
     #[error("tryLoadK8sPodDefaultNetwork: more than one default network is specified: {0}")]
     SeveralDefaults(String),
-    /// The default network's annotation is a list of none.
+    /// The default network's annotation is an empty list.
     #[error("tryLoadK8sPodDefaultNetwork: no default network is specified: {0}")]
     NoDefault(String),
 }
 
-/// The networks that the annotation `k8s.v1.cni.cncf.io/networks` selects, in its order. An empty annotation selects
-/// none; elements without a namespace get `default_namespace`, the pod's.
+/// Parses annotation `k8s.v1.cni.cncf.io/networks`, in order. An empty annotation selects none. Elements without a
+/// namespace get `default_namespace`, the pod's.
 pub fn parse_networks(
     annotation: &str,
     default_namespace: &str,
@@ -246,7 +246,7 @@ fn comma_item(item: &str) -> Result<NetworkSelection, SelectionError> {
     })
 }
 
-/// Lower-case letters, digits and inner hyphens. The length is not looked at: the API server does that.
+/// Lower-case letters, digits and inner hyphens. The API server checks the length.
 fn is_label(text: &str) -> bool {
     text.bytes()
         .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
@@ -301,7 +301,7 @@ impl NetworkSelection {
         })
     }
 
-    /// The tests of multus §2.3, in its order.
+    /// The validation of multus §2.3, in order.
     fn validate(&self) -> Result<(), SelectionError> {
         let wrong_mac = |mac: &Option<String>| {
             mac.as_deref()
@@ -337,7 +337,7 @@ fn validate_ip(text: &str) -> Result<(), SelectionError> {
     Ok(())
 }
 
-/// As much of a text as an error repeats: errors end up in events and logs.
+/// Truncates a user's text for an error: errors end up in events and logs.
 fn excerpt(text: &str) -> String {
     if text.len() <= MAX_EXCERPT {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! What a pod got: the annotation `k8s.v1.cni.cncf.io/network-status`.
+//! The attached networks of a pod: annotation `k8s.v1.cni.cncf.io/network-status`.
 //!
 //! ```text
 //! CniResult ── entries_for ──> NetworkStatus ── render ──> annotation ── parse ──> NetworkStatus
@@ -32,7 +32,7 @@ mod field {
     pub(super) const OPTIONS: &str = "options";
 }
 
-/// An entry: an interface that a network gave to the pod.
+/// An entry: an interface of the pod in a network.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkStatus {
     /// The network: `<namespace>/<name>` of its NetworkAttachmentDefinition, or its config's name.
@@ -49,16 +49,16 @@ pub struct NetworkStatus {
     pub default: bool,
     /// Resolver settings of the network.
     pub dns: Dns,
-    /// What is known of the device behind the interface, as JSON (multus §5.6).
+    /// The device-info of the interface's device, as JSON (multus §5.6).
     pub device_info: Option<Box<RawValue>>,
-    /// The gateways of the network's default routes. A route without a gateway has none here.
+    /// The gateways of the network's default routes.
     pub gateway: Vec<String>,
 }
 
-/// Why an annotation could not be read.
+/// An annotation is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    /// It is no JSON list of objects.
+    /// The text is not a JSON list of objects.
     #[error("the network-status annotation is not a JSON list of objects")]
     List(#[source] serde_json::Error),
     /// An entry, counted from 0, is `null`.
@@ -69,16 +69,16 @@ pub enum StatusError {
     Entry {
         /// The entry.
         index: usize,
-        /// The key and what is wrong with it.
+        /// The key and the cause.
         #[source]
         source: json::Error,
     },
 }
 
-/// The entries for the result of one network. `is_default` says that it is the pod's default network.
+/// The entries for the result of one network. `is_default` marks the pod's default network.
 ///
-/// A result with one interface gives one entry, with that interface's name, MAC and MTU only if it is in the sandbox.
-/// Every other result gives one entry for each interface in the sandbox, which may be none (multus §6).
+/// A result with one interface has one entry, with that interface's name, MAC and MTU only if it is in the sandbox.
+/// Any other result has one entry per interface in the sandbox (multus §6).
 pub fn entries_for(
     name: &str,
     result: &CniResult,
@@ -158,7 +158,7 @@ fn is_sandboxed(interface: &Interface) -> bool {
 }
 
 /// The entry of the pod's default interface: that of the first address with a gateway, else the first. Addresses of
-/// interfaces on the host do not count, else the pod would be left without a default interface.
+/// interfaces on the host do not count.
 fn default_entry<'a>(
     result: &CniResult,
     entries: &'a mut [(usize, NetworkStatus)],
@@ -177,18 +177,18 @@ fn gateways(result: &CniResult) -> Vec<String> {
     default.filter_map(|route| route.gw.map(address)).collect()
 }
 
-/// IPv4 in IPv6 is printed as IPv4, as readers know it from Go.
+/// IPv4-mapped IPv6 addresses are printed as IPv4, as in Go.
 fn address(address: IpAddr) -> String {
     address.to_canonical().to_string()
 }
 
-/// The annotation's text: each entry indented by four spaces, the list around them without any.
+/// The annotation's text: each entry is indented by four spaces, the list itself is not.
 pub fn render(entries: &[NetworkStatus]) -> String {
     let entries: Vec<String> = entries.iter().map(json::pretty).collect();
     format!("[{}]", entries.join(","))
 }
 
-/// The entries of an annotation, keys matched as Go does. An empty annotation has none.
+/// Parses an annotation. Keys match as in Go. An empty annotation has no entries.
 pub fn parse(annotation: &str) -> Result<Vec<NetworkStatus>, StatusError> {
     if annotation.is_empty() {
         return Ok(Vec::new());
@@ -202,7 +202,7 @@ pub fn parse(annotation: &str) -> Result<Vec<NetworkStatus>, StatusError> {
 }
 
 impl Serialize for NetworkStatus {
-    /// In the order of multus §6. Empty members are left out, all but the name and the DNS settings.
+    /// Keys in the order of multus §6. Empty members are omitted, except the name and the DNS settings.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry(field::NAME, &self.name)?;
@@ -217,8 +217,7 @@ impl Serialize for NetworkStatus {
         }
         map.serialize_entry(field::DNS, &StatusDns(&self.dns))?;
         if let Some(info) = &self.device_info {
-            // A raw value is written as it is, while this text is indented throughout. What is too deep to be read
-            // stays as it is.
+            // Re-indents the raw value; one that is nested too deeply to be parsed is written verbatim.
             match serde_json::from_str::<Node>(info.get()) {
                 Ok(node) => map.serialize_entry(field::DEVICE_INFO, &Tree(&node))?,
                 Err(_) => map.serialize_entry(field::DEVICE_INFO, info)?,
@@ -244,12 +243,12 @@ fn some_list<M: SerializeMap>(map: &mut M, key: &str, list: &[String]) -> Result
     }
 }
 
-/// DNS settings in the annotation's order, which is not that of a result.
+/// DNS settings in the annotation's order, which differs from that of a result.
 struct StatusDns<'a>(&'a Dns);
 
 impl Serialize for StatusDns<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // The length matters for an empty one alone, which is printed as `{}`.
+        // The length matters only for an empty map, which is printed as `{}`.
         let mut map = serializer.serialize_map(if self.0.is_empty() { Some(0) } else { None })?;
         some_list(&mut map, field::NAMESERVERS, &self.0.nameservers)?;
         some_text(&mut map, field::DOMAIN, Some(&self.0.domain))?;
@@ -259,7 +258,7 @@ impl Serialize for StatusDns<'_> {
     }
 }
 
-/// A parsed document on its way out, in document order.
+/// Serializes a parsed document in document order.
 struct Tree<'a>(&'a Node);
 
 impl Serialize for Tree<'_> {

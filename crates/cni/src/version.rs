@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use crate::error::{Error, code};
 
-/// A version of the CNI specification that configs and results may have.
+/// A version of the CNI specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// 0.1.0, also what a config without `cniVersion` has.
+    /// 0.1.0, also the version of a config without `cniVersion`.
     V0_1_0,
     /// 0.2.0
     V0_2_0,
@@ -39,7 +39,7 @@ impl Version {
     /// The newest version.
     pub const LATEST: Self = Self::V1_1_0;
 
-    /// The version as configs spell it.
+    /// The version's text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V0_1_0 => "0.1.0",
@@ -52,17 +52,17 @@ impl Version {
         }
     }
 
-    /// Whether a config of this version may be verified by CHECK (0.4.0 and later).
+    /// Whether this version has CHECK (0.4.0 and later).
     pub fn has_check(self) -> bool {
         self >= Self::V0_4_0
     }
 
-    /// Whether a config of this version knows GC and STATUS (1.1.0 and later).
+    /// Whether this version has GC and STATUS (1.1.0 and later).
     pub fn has_gc_and_status(self) -> bool {
         self >= Self::V1_1_0
     }
 
-    /// The code-1 error for a config whose version a plugin does not support (cni-plugins §1.3).
+    /// The error with code 1 for an unsupported config version (cni-plugins §1.3).
     pub fn unsupported(config: &str, supported: &[Self]) -> Error {
         let list: Vec<String> = supported.iter().map(|version| format!("\"{version}\"")).collect();
         Error::new(code::INCOMPATIBLE_VERSION, "incompatible CNI versions").with_details(format!(
@@ -78,7 +78,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A text that is no version of the specification.
+/// The text is not a version of the specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is not a CNI version")]
 pub struct UnknownVersion(pub String);
@@ -86,7 +86,7 @@ pub struct UnknownVersion(pub String);
 impl FromStr for Version {
     type Err = UnknownVersion;
 
-    /// Reads a version; the empty text means 0.1.0, as a missing `cniVersion` does.
+    /// Parses a version. The empty text means 0.1.0, like a missing `cniVersion`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() {
             return Ok(Self::V0_1_0);

@@ -1,6 +1,6 @@
-//! The cluster as far as this controller is concerned: the pods of its node, read again before anything is done about
-//! them, and networks' definitions, read when one is needed. There is no watch of definitions: all of a cluster's would
-//! cost every node more memory than everything else here.
+//! The controller's view of the cluster: a watch of its node's pods, and live reads of a pod before it is changed and
+//! of definitions when they are needed. Definitions are not watched: those of a whole cluster would take more memory
+//! on every node than the rest of the controller.
 
 use crate::messages;
 use crate::names;
@@ -20,45 +20,43 @@ use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long one request may take.
+/// Timeout of one request.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Pauses between attempts to write the status.
+/// Back-off between attempts to write the status: the first and the longest delay.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const RUNNING: &str = "Running";
-/// On the image of a pod that kubelet read from a file: the UID that it gave the pod. Nobody can change it.
+/// Immutable annotation of a mirror pod with the UID that kubelet gave the static pod.
 const STATIC_UID: &str = "kubernetes.io/config.mirror";
-/// Answers that are no decision about what was asked: who asks is not known just now, it took too long, somebody else
-/// was faster, too much is asked.
-const UNDECIDED: [u16; 4] = [401, 408, 409, 429];
+/// Retryable client errors: unauthorised (the token is being renewed), timeout, conflict, too many requests.
+const RETRYABLE: [u16; 4] = [401, 408, 409, 429];
 
-/// Why the cluster does not tell or take something. The text is the API server's.
+/// A read failed. The text is the API server's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Error(String);
+pub(crate) struct Error(String);
 
-/// Why a status is not written.
+/// A status write failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WriteError {
-    /// It is not taken: it is not written, and will not be.
+pub(crate) enum WriteError {
+    /// The API server refused the write; a retry would be refused too.
     #[error("{0}")]
     Denied(String),
-    /// Nobody says so. It may have been written.
+    /// The outcome is unknown: the status may have been written.
     #[error("{0}")]
     Unknown(String),
 }
 
-/// A pod as far as its networks go.
+/// The fields of a pod that concern its networks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pod {
-    /// UID.
+pub(crate) struct Pod {
     pub uid: String,
-    /// The UID that the container runtime knows it by.
+    /// The UID in the container runtime.
     pub runtime_uid: String,
-    /// Whether it has no network namespace of its own.
+    /// Whether it uses the host's network namespace.
     pub host_network: bool,
-    /// Whether it runs, and is to go on.
-    pub runs: bool,
+    /// Whether it is running and not being deleted.
+    pub is_running: bool,
     /// The annotation `k8s.v1.cni.cncf.io/networks`; empty without one.
     pub networks: String,
     /// The annotation `k8s.v1.cni.cncf.io/network-status`; empty without one.
@@ -66,18 +64,18 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// What has to happen to it. What it asks for may be nothing that could be done: then the text of the event that
-    /// says so.
-    pub fn steps(&self, name: &Name) -> Result<Vec<Step>, String> {
+    /// The steps from its network status to its networks annotation. The error is the text of the event about an
+    /// impossible request.
+    pub(crate) fn steps(&self, name: &Name) -> Result<Vec<Step>, String> {
         let text = || format!("{}/{}", name.namespace, name.name);
         if self.host_network && !self.networks.is_empty() {
             return Err(messages::host_networked(&text()));
         }
-        if self.host_network || !self.runs {
+        if self.host_network || !self.is_running {
             return Ok(Vec::new());
         }
         plan::plan(&self.networks, &self.status, &name.namespace)
-            .map_err(|error| messages::unreadable(&text(), &error))
+            .map_err(|error| messages::impossible(&text(), &error))
     }
 
     fn need(&self, name: &Name) -> Need {
@@ -89,44 +87,43 @@ impl Pod {
     }
 }
 
-/// Whether something has to be done about a pod.
+/// Whether a pod needs work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Need {
-    /// It is as it asks to be.
+pub(crate) enum Need {
+    /// Status and annotation match.
     Nothing,
-    /// It is not.
+    /// They differ.
     Work,
-    /// It can't be, and is to be told so, in these words.
+    /// The request is impossible; the text of the event.
     Rejection(String),
 }
 
-/// What is kept of a watched pod.
+/// The cached fields of a watched pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// UID.
+pub(crate) struct ObservedPod {
     pub uid: String,
-    /// What it asks for.
+    /// The networks annotation; empty if nothing has to be done.
     pub networks: String,
-    /// Whether something has to be done about it.
+    /// Whether it needs work.
     pub need: Need,
 }
 
 /// The cluster behind the API server.
 #[derive(Clone)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     client: Client,
     recorder: Recorder,
 }
 
 impl Cluster {
-    /// Reads and writes by this client, in the name of the controller on this node.
-    pub fn new(client: Client, node: &str) -> Self {
+    /// Uses this client; events name this node.
+    pub(crate) fn new(client: Client, node: &str) -> Self {
         let recorder = Recorder::on_host(client.clone(), names::COMPONENT, node);
         Self { client, recorder }
     }
 
-    /// Begins to watch the running pods of a node. Needs a running tokio runtime.
-    pub fn watch(&self, node: &str) -> Watch<Name, Seen> {
+    /// Starts to watch the running pods of a node. Needs a running tokio runtime.
+    pub(crate) fn watch(&self, node: &str) -> Watch<Name, ObservedPod> {
         let options = Options::all().fields(format!("spec.nodeName={node},status.phase={RUNNING}"));
         watch::start_named::<WatchedPod, _>(kube::Api::all(self.client.clone()), &options, |found| {
             let name = Name::new(
@@ -135,8 +132,8 @@ impl Cluster {
             );
             let pod = Pod::from(found);
             let need = pod.need(&name);
-            Seen {
-                // Of most pods nothing has to be known.
+            ObservedPod {
+                // Saves memory: most pods need no work.
                 networks: if need == Need::Nothing {
                     String::new()
                 } else {
@@ -148,8 +145,8 @@ impl Cluster {
         })
     }
 
-    /// The pod as it is now; `None` when there is none.
-    pub async fn pod(&self, name: &Name) -> Result<Option<Pod>, Error> {
+    /// Reads the pod live; `None` when it does not exist.
+    pub(crate) async fn pod(&self, name: &Name) -> Result<Option<Pod>, Error> {
         let Some(text) = self.text(pod::path(name)).await? else {
             return Ok(None);
         };
@@ -157,8 +154,8 @@ impl Cluster {
         Ok(Some(pod.into()))
     }
 
-    /// The configuration of a network; `None` when there is no such definition.
-    pub async fn config(&self, namespace: &str, name: &str) -> Result<Option<String>, Error> {
+    /// Reads the configuration of a definition; `None` when it does not exist.
+    pub(crate) async fn config(&self, namespace: &str, name: &str) -> Result<Option<String>, Error> {
         let path = NETWORK_ATTACHMENT_DEFINITION.path_of(&Name::new(namespace, name));
         let Some(text) = self.text(path).await? else {
             return Ok(None);
@@ -167,18 +164,18 @@ impl Cluster {
         Ok(Some(spec.config))
     }
 
-    /// Changes the status annotation of a pod, on the ground of what it is at that moment, and tells what the pod asked
-    /// for at that moment. That the pod is gone is fine: then nobody reads it, and it asks for nothing.
+    /// Applies a change to the current status annotation of a pod, and returns the networks annotation of the same
+    /// read. `None` when the pod is gone, which is no error.
     ///
-    /// It is tried for so long as `patience` when nobody says that it can't be.
-    pub async fn change_status(
+    /// Retries errors of unknown outcome for up to `limit`.
+    pub(crate) async fn change_status(
         &self,
         name: &Name,
         uid: &str,
-        patience: Duration,
+        limit: Duration,
         change: impl Fn(&str) -> Result<String, StatusError>,
     ) -> Result<Option<String>, WriteError> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         let mut pause = FIRST_PAUSE;
         loop {
             match self.try_status(name, uid, &change).await {
@@ -218,8 +215,8 @@ impl Cluster {
         Ok(written.map(|()| networks))
     }
 
-    /// Publishes an event about a pod. Whether it is known to the API server now.
-    pub async fn event(&self, name: &Name, uid: &str, kind: Kind, reason: &str, text: &str) -> bool {
+    /// Publishes an event about a pod. Returns whether it was published.
+    pub(crate) async fn event(&self, name: &Name, uid: &str, kind: Kind, reason: &str, text: &str) -> bool {
         let regarding = ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
@@ -231,7 +228,7 @@ impl Cluster {
         self.recorder.publish(&regarding, kind, reason, text).await
     }
 
-    /// What the API server has at a path. No object has an invalid name.
+    /// Reads an object's text. An invalid name means that no such object exists.
     async fn text(&self, path: Result<String, NotAName>) -> Result<Option<String>, Error> {
         let Ok(path) = path else {
             return Ok(None);
@@ -241,7 +238,7 @@ impl Cluster {
     }
 }
 
-/// What the API server answers; `None` when it says that there is no such thing.
+/// Sends a request with a timeout; `None` when the object does not exist.
 async fn answer<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<Option<T>, WriteError> {
     let error = match timeout(REQUEST, request).await {
         Ok(Ok(found)) => return Ok(Some(found)),
@@ -252,7 +249,7 @@ async fn answer<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Res
     match error {
         kube::Error::Api(status) if status.code == 404 => Ok(None),
         kube::Error::Api(status)
-            if (400..500).contains(&status.code) && !UNDECIDED.contains(&status.code) =>
+            if (400..500).contains(&status.code) && !RETRYABLE.contains(&status.code) =>
         {
             Err(WriteError::Denied(text))
         }
@@ -272,7 +269,7 @@ struct DefinitionSpec {
     config: String,
 }
 
-/// What is read of a pod: everything else is skipped while parsing.
+/// The fields of a pod that are read; all others are skipped while parsing.
 #[derive(Debug, Clone, Deserialize, kube::Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 struct WatchedPod {
@@ -311,7 +308,7 @@ impl From<WatchedPod> for Pod {
             runtime_uid,
             uid,
             host_network: spec.host_network,
-            runs: status.phase == RUNNING && metadata.deletion_timestamp.is_none(),
+            is_running: status.phase == RUNNING && metadata.deletion_timestamp.is_none(),
             networks: annotation(NETWORKS_ANNOTATION),
             status: annotation(NETWORK_STATUS_ANNOTATION),
         }
@@ -330,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn most_pods_need_nothing() {
+    fn pod_without_changes_needs_nothing() {
         let running = json!({"phase": "Running"});
         let asks = json!({NETWORKS_ANNOTATION: "a@net1"});
         let need = |annotations: &Value, spec: &Value, status: &Value| {
@@ -348,7 +345,7 @@ mod tests {
             need(&asks, &json!({}), &json!({"phase": "Pending"})),
             Need::Nothing
         );
-        // What can't be read is told about, and so is what asks in the host's network.
+        // A malformed annotation is reported, and so is a request on the host network.
         let broken = json!({NETWORKS_ANNOTATION: "a@net1,a@net1"});
         assert_eq!(
             need(&broken, &json!({}), &running),
@@ -365,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_ends_is_left_to_its_end() {
+    fn terminating_pod_needs_nothing() {
         let value = json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {NETWORKS_ANNOTATION: "a@net1"}}, "status": {"phase": "Running"}});
         let pod = Pod::from(serde_json::from_value::<WatchedPod>(value).unwrap());
@@ -373,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_knows_a_static_pod_by_another_uid() {
+    fn static_pod_has_uid_of_runtime() {
         let of = |annotations: &Value| pod(annotations, &json!({}), &json!({})).runtime_uid;
         assert_eq!(of(&json!({"kubernetes.io/config.mirror": "h"})), "h");
         assert_eq!(of(&json!({})), "u");

@@ -8,40 +8,40 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why the configuration can't be used.
+/// The configuration is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("failed to read the config file's contents: {0}")]
     Read(#[source] io::Error),
-    /// The text is not what it should be.
+    /// The text is malformed.
     #[error("failed to unmarshall the daemon configuration: {0}")]
     Parse(#[source] json::Error),
 }
 
-/// Where the others are, and how long they are waited for.
+/// Sockets and timeouts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Socket of the container runtime.
     pub cri_socket: PathBuf,
     /// Socket of the multus daemon.
     pub multus_socket: PathBuf,
-    /// How long they are waited for; no key of the file.
-    pub patience: Patience,
+    /// Timeouts. Not configurable by the file.
+    pub timeouts: Timeouts,
 }
 
-/// How long others are waited for.
+/// Timeouts of other components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// For the answer to one call to the daemon. Plugins may wait for leases.
+pub struct Timeouts {
+    /// Timeout of one call to the daemon. Plugins may wait for leases.
     pub answer: Duration,
-    /// For a daemon that restarts.
+    /// How long calls to a restarting daemon are retried.
     pub daemon: Duration,
-    /// For an API server that takes no status.
+    /// How long status writes are retried.
     pub status: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             answer: Duration::from_mins(2),
@@ -79,7 +79,7 @@ impl Config {
         Ok(Self {
             cri_socket: or(cri_socket_path, names::CRI_SOCKET),
             multus_socket: or(multus_socket_path, names::MULTUS_SOCKET),
-            patience: Patience::default(),
+            timeouts: Timeouts::default(),
         })
     }
 }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_file_is_said() {
+    fn config_errors_are_described() {
         // multus#91 (the causes)
         let error = Config::load(Path::new("/nowhere/at/all"))
             .unwrap_err()

@@ -1,8 +1,8 @@
-//! Which pod is worked on when: each pod by one worker at a time, in the order of its changes, and several pods at once.
+//! The work queue: reconciles several pods concurrently, each pod by one worker at a time.
 
-use crate::cluster::{Need, Seen};
+use crate::cluster::{Need, ObservedPod};
 use crate::names;
-use crate::reconcile::{Error, Outcome, Reconciler, Told};
+use crate::reconcile::{Error, Outcome, Reconciler, ReportedEvents};
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Change, Name, Watch};
@@ -13,71 +13,86 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A pod that is not as it asks to be, and what it was told about that.
+/// A pod that needs work, and the events that were reported about it.
 #[derive(Debug)]
-struct Wish {
-    seen: Seen,
-    told: Told,
+struct PendingPod {
+    observed: ObservedPod,
+    reported: ReportedEvents,
 }
 
-/// What is known of the pods' wishes: a change counts once, however often the pod is seen with it.
+/// The pods that need work. A change is queued once, however often the watch reports it.
 #[derive(Debug, Default)]
-struct Known(BTreeMap<Name, Wish>);
+struct PendingPods(BTreeMap<Name, PendingPod>);
 
-impl Known {
-    /// Whether this is a wish that was not known.
-    fn is_new(&mut self, name: &Name, seen: Option<Seen>) -> bool {
-        let Some(seen) = seen.filter(|seen| seen.need != Need::Nothing) else {
+impl PendingPods {
+    /// Whether this is a new desired state.
+    fn is_new(&mut self, name: &Name, observed: Option<ObservedPod>) -> bool {
+        let Some(observed) = observed.filter(|observed| observed.need != Need::Nothing) else {
             self.0.remove(name);
             return false;
         };
-        if self.0.get(name).is_some_and(|wish| wish.seen == seen) {
+        if self
+            .0
+            .get(name)
+            .is_some_and(|pending| pending.observed == observed)
+        {
             return false;
         }
-        let told = Told::default();
-        self.0.insert(name.clone(), Wish { seen, told });
+        let reported = ReportedEvents::default();
+        self.0.insert(name.clone(), PendingPod { observed, reported });
         true
     }
 
-    /// The wish as it is now, to be worked on; what was told about it goes along.
-    fn begin(&mut self, name: &Name) -> (Option<Seen>, Told) {
-        let wish = self.0.get_mut(name);
-        wish.map(|wish| (Some(wish.seen.clone()), mem::take(&mut wish.told)))
+    /// The observed pod and its reported events, to start a worker.
+    fn begin(&mut self, name: &Name) -> (Option<ObservedPod>, ReportedEvents) {
+        let pending = self.0.get_mut(name);
+        pending
+            .map(|pending| (Some(pending.observed.clone()), mem::take(&mut pending.reported)))
             .unwrap_or_default()
     }
 
-    /// The work on a wish is over. One that was fulfilled counts as new when it turns up again; one that the pod has no
-    /// more is forgotten already, with all that was told about it.
-    fn end(&mut self, name: &Name, seen: Option<&Seen>, told: Told, outcome: &Result<Outcome, Error>) {
-        let Some(wish) = self.0.get_mut(name).filter(|wish| Some(&wish.seen) == seen) else {
+    /// Ends a worker. A pod that was reconciled is new when it needs work again. If the pod changed in the meantime,
+    /// the reported events are dropped.
+    fn end(
+        &mut self,
+        name: &Name,
+        observed: Option<&ObservedPod>,
+        reported: ReportedEvents,
+        outcome: &Result<Outcome, Error>,
+    ) {
+        let Some(pending) = self
+            .0
+            .get_mut(name)
+            .filter(|pending| Some(&pending.observed) == observed)
+        else {
             return;
         };
         match outcome {
             Ok(Outcome::Done) => {
                 self.0.remove(name);
             }
-            Ok(Outcome::Rejected) | Err(_) => wish.told = told,
+            Ok(Outcome::Rejected) | Err(_) => pending.reported = reported,
         }
     }
 }
 
-/// Works on pods until it is asked to end, and finishes what it has begun.
-pub async fn run(
-    mut pods: Watch<Name, Seen>,
+/// Reconciles pods until the shutdown, then waits for the running workers.
+pub(crate) async fn run(
+    mut pods: Watch<Name, ObservedPod>,
     reconciler: Arc<Reconciler>,
     synced: &watch::Sender<bool>,
     shutdown: &Shutdown,
 ) {
     let store = pods.store();
     let queue = Queue::with_longest(names::LONGEST_PAUSE);
-    let mut known = Known::default();
+    let mut pods_pending = PendingPods::default();
     let mut workers = JoinSet::new();
     loop {
         tokio::select! {
             () = shutdown.wait() => break,
             change = pods.next() => match change {
                 Some(Change::Applied(name) | Change::Deleted(name)) => {
-                    if known.is_new(&name, store.get(&name)) {
+                    if pods_pending.is_new(&name, store.get(&name)) {
                         queue.add(name);
                     }
                 }
@@ -87,23 +102,24 @@ pub async fn run(
             },
             name = queue.next(), if workers.len() < names::WORKERS => {
                 let reconciler = Arc::clone(&reconciler);
-                let (seen, mut told) = known.begin(&name);
+                let (observed, mut reported) = pods_pending.begin(&name);
                 workers.spawn(async move {
-                    let outcome = reconciler.reconcile(&name, &mut told).await;
-                    (name, seen, told, outcome)
+                    let outcome = reconciler.reconcile(&name, &mut reported).await;
+                    (name, observed, reported, outcome)
                 });
             }
             Some(ended) = workers.join_next() => {
-                // A panic ends the process (`kube_kit::process::end_on_panic`), and nobody aborts a worker.
-                let Ok((name, seen, told, outcome)) = ended else { continue };
-                known.end(&name, seen.as_ref(), told, &outcome);
+                // Cannot fail: a panic ends the process (`kube_kit::process::end_on_panic`), and workers are never
+                // aborted.
+                let Ok((name, observed, reported, outcome)) = ended else { continue };
+                pods_pending.end(&name, observed.as_ref(), reported, &outcome);
                 match outcome {
                     Ok(_) => queue.succeeded(&name),
                     Err(error) => {
                         let least = if error.is_late() { names::LONGEST_PAUSE } else { Duration::ZERO };
                         let pause = queue.failed_for(name.clone(), least);
                         let pod = format!("{}/{}", name.namespace, name.name);
-                        tracing::warn!(pod, %error, retry = ?pause, "the pod's networks are not as it asks");
+                        tracing::warn!(pod, %error, retry = ?pause, "cannot reconcile the pod's networks, requeued with back-off");
                     }
                 }
             }
@@ -116,8 +132,8 @@ pub async fn run(
 mod tests {
     use super::*;
 
-    fn seen(networks: &str, need: Need) -> Seen {
-        Seen {
+    fn observed(networks: &str, need: Need) -> ObservedPod {
+        ObservedPod {
             uid: "u".into(),
             networks: networks.into(),
             need,
@@ -125,54 +141,57 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_counts_once() {
-        let (mut known, name) = (Known::default(), Name::new("ns", "web"));
-        assert!(!known.is_new(&name, Some(seen("", Need::Nothing))));
-        assert!(known.is_new(&name, Some(seen("a@net1", Need::Work))));
+    fn change_is_queued_once() {
+        let (mut pods_pending, name) = (PendingPods::default(), Name::new("ns", "web"));
+        assert!(!pods_pending.is_new(&name, Some(observed("", Need::Nothing))));
+        assert!(pods_pending.is_new(&name, Some(observed("a@net1", Need::Work))));
         assert!(
-            !known.is_new(&name, Some(seen("a@net1", Need::Work))),
+            !pods_pending.is_new(&name, Some(observed("a@net1", Need::Work))),
             "its status changed, say"
         );
-        assert!(known.is_new(&name, Some(seen("a@net1,b@net2", Need::Work))));
-        assert!(!known.is_new(&name, Some(seen("", Need::Nothing))), "fulfilled");
+        assert!(pods_pending.is_new(&name, Some(observed("a@net1,b@net2", Need::Work))));
         assert!(
-            known.is_new(&name, Some(seen("a@net1,b@net2", Need::Work))),
+            !pods_pending.is_new(&name, Some(observed("", Need::Nothing))),
+            "fulfilled"
+        );
+        assert!(
+            pods_pending.is_new(&name, Some(observed("a@net1,b@net2", Need::Work))),
             "and lost again"
         );
         // Its status can't be read, can't be read in another way, and can.
-        let rejected = |text: &str| seen("a@net1,b@net2", Need::Rejection(text.into()));
-        assert!(known.is_new(&name, Some(rejected("one"))));
-        assert!(!known.is_new(&name, Some(rejected("one"))));
-        assert!(known.is_new(&name, Some(rejected("two"))));
-        assert!(known.is_new(&name, Some(seen("a@net1,b@net2", Need::Work))));
-        assert!(!known.is_new(&name, None), "gone");
-        assert!(known.0.is_empty());
+        let rejected = |text: &str| observed("a@net1,b@net2", Need::Rejection(text.into()));
+        assert!(pods_pending.is_new(&name, Some(rejected("one"))));
+        assert!(!pods_pending.is_new(&name, Some(rejected("one"))));
+        assert!(pods_pending.is_new(&name, Some(rejected("two"))));
+        assert!(pods_pending.is_new(&name, Some(observed("a@net1,b@net2", Need::Work))));
+        assert!(!pods_pending.is_new(&name, None), "gone");
+        assert!(pods_pending.0.is_empty());
     }
 
     #[test]
-    fn what_is_known_ends_with_the_wish() {
-        let (mut known, name) = (Known::default(), Name::new("ns", "web"));
-        let wish = || seen("a@net1", Need::Work);
-        assert!(known.is_new(&name, Some(wish())));
-        let (begun, told) = known.begin(&name);
-        known.end(&name, begun.as_ref(), told, &Ok(Outcome::Done));
-        // Fulfilled and lost again while nobody looked.
-        assert!(known.is_new(&name, Some(wish())));
+    fn reported_events_end_with_change() {
+        let (mut pods_pending, name) = (PendingPods::default(), Name::new("ns", "web"));
+        let pending = || observed("a@net1", Need::Work);
+        assert!(pods_pending.is_new(&name, Some(pending())));
+        let (begun, reported) = pods_pending.begin(&name);
+        pods_pending.end(&name, begun.as_ref(), reported, &Ok(Outcome::Done));
+        // Reconciled, then changed back between two watch events.
+        assert!(pods_pending.is_new(&name, Some(pending())));
 
-        let (begun, told) = known.begin(&name);
-        known.end(&name, begun.as_ref(), told, &Ok(Outcome::Rejected));
-        assert!(!known.is_new(&name, Some(wish())));
+        let (begun, reported) = pods_pending.begin(&name);
+        pods_pending.end(&name, begun.as_ref(), reported, &Ok(Outcome::Rejected));
+        assert!(!pods_pending.is_new(&name, Some(pending())));
 
-        // Another wish while the first was worked on.
-        let (begun, told) = known.begin(&name);
-        assert!(known.is_new(&name, Some(seen("b@net2", Need::Work))));
-        known.end(&name, begun.as_ref(), told, &Ok(Outcome::Done));
-        assert!(!known.is_new(&name, Some(seen("b@net2", Need::Work))));
+        // The pod changed while a worker ran.
+        let (begun, reported) = pods_pending.begin(&name);
+        assert!(pods_pending.is_new(&name, Some(observed("b@net2", Need::Work))));
+        pods_pending.end(&name, begun.as_ref(), reported, &Ok(Outcome::Done));
+        assert!(!pods_pending.is_new(&name, Some(observed("b@net2", Need::Work))));
 
         // Gone while it was worked on: nothing is left of it.
-        let (begun, told) = known.begin(&name);
-        assert!(!known.is_new(&name, None));
-        known.end(&name, begun.as_ref(), told, &Ok(Outcome::Rejected));
-        assert!(known.0.is_empty());
+        let (begun, reported) = pods_pending.begin(&name);
+        assert!(!pods_pending.is_new(&name, None));
+        pods_pending.end(&name, begun.as_ref(), reported, &Ok(Outcome::Rejected));
+        assert!(pods_pending.0.is_empty());
     }
 }

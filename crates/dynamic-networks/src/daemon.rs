@@ -1,11 +1,10 @@
-//! The multus daemon, asked to attach one network of a pod or to detach it (multus.md §13.3).
+//! Client of the multus daemon: attaches and detaches one network of a pod (multus.md §13.3).
 //!
-//! Each call is a connection of its own to the path of the socket: a daemon that was restarted is found again as long
-//! as the socket's directory is what is mounted. While nobody listens, or the daemon says that it is not ready, the
-//! call waits.
+//! Each call opens a connection to the socket's path, so it reaches a restarted daemon if the socket's directory is
+//! mounted, not the socket. A call is retried while no daemon listens or the daemon is not ready.
 
-use crate::config::Patience;
-use crate::plan::{Attachment, Wanted};
+use crate::config::Timeouts;
+use crate::plan::{Attachment, DesiredNetwork};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::json::{self, Object};
@@ -27,53 +26,51 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Where one network is attached and detached.
+/// Path of calls about one network.
 const DELEGATE: &str = "/delegate";
-/// Pauses while a daemon that restarts is waited for.
+/// Back-off while a daemon restarts: the first and the longest delay.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const OK: u16 = 200;
 const UNAVAILABLE: u16 = 503;
 
-/// Why a call did not succeed.
+/// A call failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Nobody listens.
+pub(crate) enum Error {
+    /// No daemon listens.
     #[error("failed to send CNI request: {0}")]
     Unreachable(#[source] io::Error),
-    /// The connection ended before an answer began.
+    /// The connection closed before the answer.
     #[error("failed to send CNI request: {0}")]
     Dropped(#[source] hyper::Error),
-    /// An answer began and could not be read.
+    /// The answer could not be read.
     #[error("failed to send CNI request: {0}")]
     Malformed(#[source] hyper::Error),
-    /// There was no answer for long.
+    /// No answer in time.
     #[error("failed to send CNI request: no answer in time")]
     Late,
-    /// The request can't be put into words.
+    /// The request cannot be encoded.
     #[error("failed to encode the CNI request: {0}")]
     Encode(String),
-    /// The daemon says no.
+    /// The daemon returned an error.
     #[error("unexpected CNI response status {status}: '{body}'")]
     Status {
-        /// HTTP status.
         status: u16,
-        /// What it says.
+        /// Body of the answer.
         body: String,
     },
-    /// The daemon's answer is none.
+    /// The daemon's answer is malformed.
     #[error("failed to unmarshal response '{body}': {cause}")]
     Answer {
-        /// What it said.
+        /// Body of the answer.
         body: String,
-        /// What is wrong with it.
         cause: String,
     },
 }
 
 impl Error {
-    /// Whether the daemon may have begun with what it was asked for.
-    pub fn may_have_begun(&self) -> bool {
+    /// Whether the daemon may have started to handle the call.
+    pub(crate) fn may_have_begun(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Encode(_) => false,
             Self::Status { status, .. } => *status != UNAVAILABLE,
@@ -88,26 +85,22 @@ impl From<json::Error> for Error {
     }
 }
 
-/// A pod, as the daemon is told.
+/// The pod of a call.
 #[derive(Debug, Clone)]
-pub struct Pod<'a> {
-    /// Namespace.
+pub(crate) struct Pod<'a> {
     pub namespace: &'a str,
-    /// Name.
     pub name: &'a str,
-    /// UID.
     pub uid: &'a str,
-    /// Its sandbox.
     pub sandbox: &'a Sandbox,
 }
 
 /// The multus daemon of this node.
 #[derive(Debug, Clone)]
-pub struct Daemon {
-    /// Its socket.
+pub(crate) struct Daemon {
+    /// The daemon's socket.
     pub socket: PathBuf,
-    /// How long it is waited for.
-    pub patience: Patience,
+    /// Timeouts of calls.
+    pub timeouts: Timeouts,
 }
 
 #[derive(Serialize)]
@@ -126,9 +119,14 @@ struct Answer {
 
 impl Daemon {
     /// Attaches a network with the configuration of its definition.
-    pub async fn add(&self, pod: &Pod<'_>, wanted: &Wanted, config: &str) -> Result<CniResult, Error> {
-        let attributes = attributes(&wanted.element)?;
-        let body = body("ADD", pod, &wanted.ifname, config, &attributes)?;
+    pub(crate) async fn add(
+        &self,
+        pod: &Pod<'_>,
+        desired: &DesiredNetwork,
+        config: &str,
+    ) -> Result<CniResult, Error> {
+        let attributes = attributes(&desired.element)?;
+        let body = body("ADD", pod, &desired.ifname, config, &attributes)?;
         let answer = self.ask(body).await?;
         let parse = || {
             let Answer { result } = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
@@ -140,9 +138,9 @@ impl Daemon {
         })
     }
 
-    /// Detaches a network. Without `config`, when its definition is gone: our daemon knows what it attached, and with
-    /// what.
-    pub async fn del(
+    /// Detaches a network. `config` may be missing when the definition is gone: our daemon has the configuration in
+    /// its records.
+    pub(crate) async fn del(
         &self,
         pod: &Pod<'_>,
         attachment: &Attachment,
@@ -163,10 +161,10 @@ impl Daemon {
 
     async fn ask(&self, body: Vec<u8>) -> Result<Bytes, Error> {
         let body = Bytes::from(body);
-        let Patience { answer, daemon, .. } = self.patience;
+        let Timeouts { answer, daemon, .. } = self.timeouts;
         let deadline = Instant::now() + daemon;
         let mut pause = FIRST_PAUSE;
-        // Of a daemon that ended at its work. What it had begun it tells, or undoes, when it is asked once more.
+        // The error of a daemon that crashed during the call. A repeated call completes or reports its work.
         let mut dropped = None;
         loop {
             let error = match post_once(&self.socket, DELEGATE, body.clone(), answer).await {
@@ -194,12 +192,12 @@ impl Daemon {
     }
 }
 
-/// Sends one POST over a unix socket: status and body of the answer.
+/// Sends a POST over a unix socket. Returns status and body of the answer.
 pub(crate) async fn post_once(
     socket: &Path,
     path: &str,
     body: Bytes,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<(u16, Bytes), Error> {
     let exchange = async {
         let stream = UnixStream::connect(socket).await.map_err(Error::Unreachable)?;
@@ -218,7 +216,7 @@ pub(crate) async fn post_once(
         let body = answer.into_body().collect().await.map_err(Error::Malformed)?;
         Ok((status, body.to_bytes()))
     };
-    timeout(patience, exchange).await.unwrap_or(Err(Error::Late))
+    timeout(limit, exchange).await.unwrap_or(Err(Error::Late))
 }
 
 fn body(
@@ -249,8 +247,8 @@ fn body(
     Ok(serde_json::to_vec(&call).map_err(json::Error::from)?)
 }
 
-/// What a pod asks of the network, with the keys of its annotation: `ips`, `mac` and `cni-args`, which every daemon
-/// knows, and others, which the established one leaves alone.
+/// The requested attributes, with the annotation's keys: `ips`, `mac` and `cni-args`, which every daemon reads, and
+/// others, which upstream's daemon ignores.
 fn attributes(element: &NetworkSelection) -> Result<Object, Error> {
     let NetworkSelection {
         name,
@@ -314,7 +312,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn what_the_daemon_is_sent() {
+    fn request_has_expected_body() {
         // multus#81 (the request)
         let annotation = r#"[{"name":"tenant","interface":"net1","ips":["10.1.1.7/24"],"mac":"02:00:00:00:00:07",
             "cni-args":{"big":9007199254740993},"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}],

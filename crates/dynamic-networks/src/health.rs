@@ -1,5 +1,5 @@
-//! The controller's own probe: `weft dynamic-networks --check` asks the controller, not the multus daemon, so that a
-//! daemon that restarts restarts nobody else.
+//! The controller's own probe: `weft dynamic-networks --check` probes the controller instead of the multus daemon, so
+//! that a restart of the daemon does not restart the controller.
 
 use crate::daemon::post_once;
 use anyhow::{Context as _, bail, ensure};
@@ -18,18 +18,18 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-/// The daemon's probe, and ours.
+/// Path of the daemon's probe, and of the controller's.
 pub(crate) const HEALTHZ: &str = "/healthz";
 const READYZ: &str = "/readyz";
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a probe asks.
+/// Kinds of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Probe {
-    /// Does the controller work, and does it see the container runtime?
+    /// The controller works and can reach the container runtime.
     Live,
-    /// Does it know the node's pods, and is the multus daemon there?
+    /// The watch is synchronised, and the multus daemon answers.
     Ready,
 }
 
@@ -39,14 +39,14 @@ struct Health {
     multus: PathBuf,
 }
 
-/// Answers probes at a socket of the container until dropped.
+/// Serves the probes at a socket, until the task is aborted.
 pub(crate) fn serve(
     socket: &Path,
     cri: PathBuf,
     multus: PathBuf,
     synced: watch::Receiver<bool>,
 ) -> io::Result<tokio::task::JoinHandle<()>> {
-    // Of a controller before this one in the same container.
+    // A leftover of an earlier process in the same container.
     cni::files::remove_if_present(socket)?;
     let listener = UnixListener::bind(socket)?;
     let router = Router::new()
@@ -55,14 +55,14 @@ pub(crate) fn serve(
         .with_state(Arc::new(Health { cri, synced, multus }));
     Ok(tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "probes are answered no more");
+            tracing::error!(%error, "the probe server failed");
         }
     }))
 }
 
-/// The runtime's socket is a mount of its own, which still shows the old one after the runtime was restarted; and the
-/// directory of the daemon's socket is a mount that still shows a directory that was deleted, as the established daemon
-/// does at each start: only a new container gets the new ones.
+/// Fails when a mount is stale: the runtime's socket is mounted by itself, so a restarted runtime's socket is not
+/// visible; and upstream's daemon recreates the directory of its socket at each start. Only a new container gets the
+/// new mounts.
 async fn live(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     if health.multus.parent().is_some_and(is_deleted) {
         return (
@@ -79,7 +79,7 @@ async fn live(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     }
 }
 
-/// Whether a directory was deleted while it is mounted, or open: then nothing leads to it any more.
+/// Whether a directory was deleted while it is mounted or open.
 fn is_deleted(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|found| found.nlink() == 0)
 }
@@ -88,10 +88,10 @@ async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     if !*health.synced.borrow() {
         return (
             StatusCode::SERVICE_UNAVAILABLE,
-            "the pods of the node are not known yet\n".into(),
+            "the watch of pods is not synchronised yet\n".into(),
         );
     }
-    match post_once(&health.multus, HEALTHZ, Bytes::new(), PATIENCE).await {
+    match post_once(&health.multus, HEALTHZ, Bytes::new(), ANSWER_TIMEOUT).await {
         Ok((200, _)) => (StatusCode::OK, String::new()),
         Ok((status, _)) => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -104,21 +104,21 @@ async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     }
 }
 
-/// Asks the controller behind a socket.
+/// Probes the controller behind a socket.
 pub(crate) async fn check(socket: &Path, what: Probe) -> anyhow::Result<()> {
     let path = match what {
         Probe::Live => HEALTHZ,
         Probe::Ready => READYZ,
     };
-    let answer = post_once(socket, path, Bytes::new(), PATIENCE * 2).await;
-    let (status, body) = answer.with_context(|| format!("nobody answers at {}", socket.display()))?;
+    let answer = post_once(socket, path, Bytes::new(), ANSWER_TIMEOUT * 2).await;
+    let (status, body) = answer.with_context(|| format!("no answer at {}", socket.display()))?;
     ensure!(status == 200, "{}", String::from_utf8_lossy(&body).trim_end());
     Ok(())
 }
 
-/// What `curl --fail --unix-socket SOCKET localhost/healthz` prints, as established probes call it.
-pub(crate) async fn ask_daemon(socket: &Path) -> anyhow::Result<String> {
-    let (status, body) = post_once(socket, HEALTHZ, Bytes::new(), PATIENCE).await?;
+/// The output of `curl --fail --unix-socket SOCKET localhost/healthz`, which upstream's probes run.
+pub(crate) async fn probe_daemon(socket: &Path) -> anyhow::Result<String> {
+    let (status, body) = post_once(socket, HEALTHZ, Bytes::new(), ANSWER_TIMEOUT).await?;
     if status >= 400 {
         bail!("the requested URL returned error: {status}");
     }
@@ -131,7 +131,7 @@ mod tests {
     use std::os::fd::AsRawFd as _;
 
     #[test]
-    fn a_directory_that_is_made_anew_is_another_one() {
+    fn recreated_directory_is_detected() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("multus");
         fs::create_dir(&path).unwrap();

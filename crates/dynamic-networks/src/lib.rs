@@ -1,15 +1,14 @@
 //! The dynamic networks controller: plugs networks into running pods, and out of them, as their annotation changes.
 //!
 //! ```text
-//! pods of the node (watch) ──> controller: queue, one worker a pod ──> reconcile ──> plan (pure)
-//!                                                                        │ │ │
-//!      container runtime <── cri: newest ready sandbox, its namespace ───┘ │ └──> status annotation, events
-//!      multus daemon <────── daemon: POST /delegate on its socket ─────────┘
+//! pods of the node (watch) ──> controller: queue, one worker per pod ──> reconcile ──> plan (pure)
+//!                                                                        │  │  │
+//!       container runtime <── cri: newest ready sandbox, its namespace ──┘  │  └──> status annotation, events
+//!       multus daemon <────── daemon: POST /delegate on its socket ─────────┘
 //! ```
 //!
-//! What was plugged in is recorded by the multus daemon, so that it is unplugged as it was plugged in and goes with the
-//! pod; this controller keeps nothing. Whatever it misses while it is away it finds when it compares annotation and
-//! status again.
+//! The multus daemon records plugged networks, so it unplugs them as they were plugged and detaches them with the
+//! pod. The controller itself is stateless: changes during its downtime are found by comparing annotation and status.
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
@@ -22,16 +21,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-pub mod cluster;
+mod cluster;
 pub mod config;
-pub mod controller;
+mod controller;
 pub mod curl;
-pub mod daemon;
-pub mod health;
-pub mod messages;
-pub mod names;
-pub mod plan;
-pub mod reconcile;
+mod daemon;
+mod health;
+mod messages;
+mod names;
+mod plan;
+mod reconcile;
 
 use cluster::Cluster;
 use config::Config;
@@ -40,25 +39,25 @@ use health::Probe;
 use kube_kit::cri::Cri;
 use reconcile::Reconciler;
 
-/// How long work may take that was begun when the controller is asked to end: less than the pod's grace period.
+/// How long running workers may take after SIGTERM: less than the pod's grace period.
 const GRACE: Duration = Duration::from_secs(8);
-/// What the process exits with when there is no configuration, and when the controller can't be built.
+/// Exit codes without a configuration, and when the controller cannot start.
 const NO_CONFIG: i32 = 1;
 const NO_CONTROLLER: i32 = 2;
 
 /// Plug networks into running pods of this node, and out of them, as their annotation changes
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {
-    /// The configuration: sockets of the container runtime and of the multus daemon
+    /// Configuration file: sockets of the container runtime and of the multus daemon
     #[arg(long, value_name = "FILE", default_value = names::CONFIG)]
     pub config: PathBuf,
-    /// Exit with 0 if the controller of this container works; with `ready`, if it is of use too
-    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "live")]
+    /// Exit with 0 if the controller of this container is alive or ready
+    #[arg(long, value_name = "PROBE", num_args = 0..=1, require_equals = true, default_missing_value = "live")]
     pub check: Option<Probe>,
-    /// Where probes are answered
+    /// Socket of the probes
     #[arg(long, value_name = "SOCKET", default_value = names::HEALTH_SOCKET)]
     pub health_socket: PathBuf,
-    /// Kubeconfig file, outside a pod
+    /// Kubeconfig file, for a process outside a pod
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
@@ -78,10 +77,10 @@ impl Args {
     }
 }
 
-/// Runs the controller until it is asked to end. Exits the process itself where the code has a meaning (multus.md §13).
+/// Runs the controller until SIGTERM or SIGINT. Exits the process itself with the codes of multus.md §13.
 ///
 /// # Errors
-/// When a check says no.
+/// A probe fails.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         config,
@@ -120,10 +119,10 @@ async fn start(config: Config, health_socket: &Path, kubeconfig: Option<&Path>) 
     serve(config, client, &node, health_socket, shutdown).await
 }
 
-/// The controller with everything given from outside: what [`run`] runs, and tests.
+/// [`run`], with its inputs as arguments.
 ///
 /// # Errors
-/// When probes can't be answered at the socket.
+/// The socket of the probes cannot be created.
 pub async fn serve(
     config: Config,
     client: kube::Client,
@@ -134,7 +133,7 @@ pub async fn serve(
     let Config {
         cri_socket,
         multus_socket,
-        patience,
+        timeouts,
     } = config;
     let (synced, known) = watch::channel(false);
     let probes = health::serve(health_socket, cri_socket.clone(), multus_socket.clone(), known)
@@ -144,23 +143,23 @@ pub async fn serve(
     let cri = Cri { socket: cri_socket };
     let daemon = Daemon {
         socket: multus_socket,
-        patience,
+        timeouts,
     };
     let reconciler = Arc::new(Reconciler {
         cluster,
         cri,
         daemon,
-        patience: patience.status,
+        timeouts: timeouts.status,
     });
     let work = controller::run(pods, reconciler, &synced, &shutdown);
-    let patient = async {
+    let grace_over = async {
         shutdown.wait().await;
         tokio::time::sleep(GRACE).await;
     };
     tokio::select! {
         () = work => {}
-        // What is cut off here is found again by the next controller.
-        () = patient => tracing::warn!("pods are still being worked on, ending nevertheless"),
+        // The next controller finds interrupted work by comparison.
+        () = grace_over => tracing::warn!("workers are still running at the end of the grace period, exiting"),
     }
     probes.abort();
     Ok(())
@@ -172,7 +171,7 @@ mod tests {
     use clap::FromArgMatches as _;
 
     #[test]
-    fn v_of_four_and_more_logs_decisions() {
+    fn verbosity_four_logs_decisions() {
         // multus#123
         for (flags, level) in [
             (&[][..], logging::DEFAULT),

@@ -1,17 +1,17 @@
-//! Texts of the events (multus.md §13.4).
+//! Texts of events (multus.md §13.4).
 
-use crate::plan::Unreadable;
+use crate::plan::PlanError;
 use cni::json::{Node, Object};
 use cni::selection::NetworkSelection;
 use kube_kit::client::chain;
 
-/// `namespace/name` of a pod, and what happened to one of its interfaces.
+/// The common form of the texts. `pod` is `namespace/name`.
 fn about(pod: &str, what: &str) -> String {
     format!("pod [{pod}]: {what}")
 }
 
 /// An interface was added.
-pub fn added(pod: &str, ifname: &str, element: &NetworkSelection) -> String {
+pub(crate) fn added(pod: &str, ifname: &str, element: &NetworkSelection) -> String {
     let (network, suffix) = (&element.name, suffix(element));
     about(
         pod,
@@ -20,7 +20,7 @@ pub fn added(pod: &str, ifname: &str, element: &NetworkSelection) -> String {
 }
 
 /// An interface could not be added.
-pub fn failed_adding(pod: &str, ifname: &str, element: &NetworkSelection) -> String {
+pub(crate) fn failed_adding(pod: &str, ifname: &str, element: &NetworkSelection) -> String {
     let (network, suffix) = (&element.name, suffix(element));
     about(
         pod,
@@ -29,7 +29,7 @@ pub fn failed_adding(pod: &str, ifname: &str, element: &NetworkSelection) -> Str
 }
 
 /// An interface was removed. `network` is the name of the definition, without its namespace.
-pub fn removed(pod: &str, ifname: &str, network: &str) -> String {
+pub(crate) fn removed(pod: &str, ifname: &str, network: &str) -> String {
     about(
         pod,
         &format!("removed interface {ifname} from network: {network}"),
@@ -37,24 +37,24 @@ pub fn removed(pod: &str, ifname: &str, network: &str) -> String {
 }
 
 /// An interface could not be removed.
-pub fn failed_removing(pod: &str, ifname: &str, network: &str) -> String {
+pub(crate) fn failed_removing(pod: &str, ifname: &str, network: &str) -> String {
     about(
         pod,
         &format!("failed removing interface {ifname} from network: {network}"),
     )
 }
 
-/// A pod without a network of its own asks for one more.
-pub fn host_networked(pod: &str) -> String {
+/// A pod on the host network requests a network.
+pub(crate) fn host_networked(pod: &str) -> String {
     about(pod, "will not add interface to host networked pod")
 }
 
-/// An annotation can't be understood.
-pub fn unreadable(pod: &str, cause: &Unreadable) -> String {
+/// An annotation is malformed or impossible.
+pub(crate) fn impossible(pod: &str, cause: &PlanError) -> String {
     about(pod, &format!("will not change interfaces: {}", chain(cause)))
 }
 
-/// What the pod asks of the network, if it asks for an address or hands over arguments.
+/// The requested addresses and arguments, if any.
 fn suffix(element: &NetworkSelection) -> String {
     let NetworkSelection {
         ips, mac, cni_args, ..
@@ -67,7 +67,7 @@ fn suffix(element: &NetworkSelection) -> String {
     format!("(ips: [{}], mac: {mac}, cni-args: map[{args}])", ips.join(" "))
 }
 
-/// Keys in order with their values, as established.
+/// Keys and values in upstream's format.
 fn map(args: &Object) -> String {
     let text = |value: &str| match serde_json::from_str(value) {
         Ok(Node::Text(text)) => text,
@@ -88,17 +88,17 @@ mod tests {
     use cni::selection::parse_networks;
 
     #[test]
-    fn what_is_wrong_is_said_to_the_end() {
+    fn rejection_contains_all_causes() {
         let error = plan("a@net1", r#"[{"name":7}]"#, "ns").unwrap_err();
         assert_eq!(
-            unreadable("ns/web", &error),
+            impossible("ns/web", &error),
             "pod [ns/web]: will not change interfaces: entry 0 of the network-status annotation is invalid: name: \
              invalid type: integer `7`, expected a string"
         );
     }
 
     #[test]
-    fn what_was_asked_for_is_repeated() {
+    fn added_event_lists_attributes() {
         // multus#81 (the events' texts)
         let annotation = r#"[{"name":"tenant","ips":["10.1.1.7/24","fd00::7/64"],"mac":"02:00:00:00:00:07",
             "cni-args":{"b":"x","a":1}},{"name":"plain"},{"name":"one","mac":"02:00:00:00:00:07"}]"#;

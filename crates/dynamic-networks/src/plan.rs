@@ -1,9 +1,9 @@
-//! What is to be plugged in and unplugged, and what a pod's status says afterwards (multus.md §13.2). Pure.
+//! Decides which networks to plug and unplug, and edits the network status accordingly (multus.md §13.2). Pure.
 //!
 //! ```text
-//! networks annotation ──> wanted: network and interface ─┐
-//!                                                        ├─> steps: make room, add in annotation order, remove in
-//! network-status ───────> there:  network and interface ─┘          status order
+//! networks annotation ──> desired: network and interface ──┐
+//!                                                                                                                 ├─> steps: free interfaces, add in annotation order,
+//! network-status ───────> observed: network and interface ─┘          remove in status order
 //! ```
 
 use cni::json::{self, Object};
@@ -13,64 +13,62 @@ use cni::status::{NetworkStatus, StatusError, entries_for};
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
 
-/// Keys of a status entry that are read here.
+/// Keys of a status entry that are read.
 mod field {
     pub(super) const NAME: &str = "name";
     pub(super) const INTERFACE: &str = "interface";
     pub(super) const DEFAULT: &str = "default";
 }
 
-/// The longest name of a namespace, and of a definition.
+/// Limits of the names of namespaces and definitions.
 const MAX_LABEL: usize = 63;
 const MAX_NAME: usize = 253;
 
-/// Why nothing can be said about a pod's networks.
+/// No steps can be decided.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
-    /// Its wishes are malformed.
+pub(crate) enum PlanError {
+    /// The networks annotation is malformed.
     #[error("{0}")]
     Networks(#[from] SelectionError),
-    /// Its status is malformed.
+    /// The network status is malformed.
     #[error(transparent)]
     Status(#[from] StatusError),
-    /// Two elements of its wishes have one interface.
+    /// Two elements of the annotation name the same interface.
     #[error("interface {0} is asked for twice")]
     Twice(String),
-    /// An interface belongs to something that stays, such as the default network.
+    /// The interface belongs to a network that is not unplugged, such as the default network.
     #[error("interface {ifname} is taken by network {network}")]
     Taken {
         /// The interface.
         ifname: String,
-        /// Whose it is.
+        /// The network that owns it.
         network: String,
     },
-    /// An element names what can't be a definition.
+    /// An element does not name a valid definition.
     #[error("{0:?} can't be the namespace and name of a network-attachment-definition")]
     Name(String),
-    /// Its status lists more networks than a pod may have.
-    #[error(
-        "the network-status annotation lists {0} networks to remove, at most {MAX_NETWORKS} are looked at"
-    )]
+    /// The status lists more networks to remove than a pod may have.
+    #[error("the network-status annotation lists {0} networks to remove, the limit is {MAX_NETWORKS}")]
     TooMany(usize),
 }
 
 /// A network to plug in, and its interface in the pod.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub(crate) struct DesiredNetwork {
     /// The interface.
     pub ifname: String,
     /// The element of the annotation.
     pub element: NetworkSelection,
 }
 
-impl Wanted {
+impl DesiredNetwork {
     /// `namespace/name` of the definition.
-    pub fn network(&self) -> String {
+    pub(crate) fn network(&self) -> String {
         format!("{}/{}", self.element.namespace, self.element.name)
     }
 
-    /// What it is once it is plugged in.
-    pub fn attachment(&self) -> Attachment {
+    /// The attachment that it becomes.
+    pub(crate) fn attachment(&self) -> Attachment {
         Attachment {
             network: self.network(),
             ifname: self.ifname.clone(),
@@ -80,7 +78,7 @@ impl Wanted {
 
 /// An attachment: a network, as `namespace/name`, and an interface.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Attachment {
+pub(crate) struct Attachment {
     /// The network.
     pub network: String,
     /// The interface.
@@ -89,21 +87,21 @@ pub struct Attachment {
 
 impl Attachment {
     /// Namespace and name of the definition.
-    pub fn definition(&self) -> (&str, &str) {
+    pub(crate) fn definition(&self) -> (&str, &str) {
         self.network.split_once('/').unwrap_or(("", &self.network))
     }
 }
 
-/// One thing that has to happen to a pod.
+/// One step of the plan.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// A network comes.
-    Plug(Box<Wanted>),
-    /// A network goes.
+pub(crate) enum Step {
+    /// Attach a network.
+    Plug(Box<DesiredNetwork>),
+    /// Detach a network.
     Unplug(Attachment),
 }
 
-/// An entry of the status, as far as it matters here, and its text, which stays as it is.
+/// An entry of the status: the fields that matter, and its verbatim text.
 struct Entry<'a> {
     name: String,
     interface: Option<String>,
@@ -136,38 +134,38 @@ fn entries(status: &str) -> Result<Vec<Entry<'_>>, StatusError> {
     texts.into_iter().enumerate().map(parse).collect()
 }
 
-/// Compares what a pod of `namespace` asks for with what its status lists.
+/// Compares the networks annotation of a pod in `namespace` with its status.
 ///
-/// As long as any element names no interface nothing changes: it can't be told which attachment it is. The default
-/// network is left alone, and so is what is not the work of a definition: its name is none of a definition.
+/// Returns no steps if any element lacks an interface name, because its attachment cannot be identified. The default
+/// network is never changed, nor are entries whose name is not that of a definition.
 ///
-/// Networks come before others go, but where an interface has to become free for another network.
-pub fn plan(networks: &str, status: &str, namespace: &str) -> Result<Vec<Step>, Unreadable> {
-    let wanted = parse_networks(networks, namespace)?;
+/// Networks are added before others are removed, except where an interface must become free for another network.
+pub(crate) fn plan(networks: &str, status: &str, namespace: &str) -> Result<Vec<Step>, PlanError> {
+    let desired = parse_networks(networks, namespace)?;
     let entries = entries(status)?;
-    let mut named = Vec::with_capacity(wanted.len());
-    for element in wanted {
+    let mut named = Vec::with_capacity(desired.len());
+    for element in desired {
         match element.interface.clone() {
-            Some(ifname) => named.push(Wanted { ifname, element }),
+            Some(ifname) => named.push(DesiredNetwork { ifname, element }),
             None => return Ok(Vec::new()),
         }
     }
     let mut ifnames = BTreeSet::new();
-    for wanted in &named {
-        if !ifnames.insert(wanted.ifname.as_str()) {
-            return Err(Unreadable::Twice(wanted.ifname.clone()));
+    for desired in &named {
+        if !ifnames.insert(desired.ifname.as_str()) {
+            return Err(PlanError::Twice(desired.ifname.clone()));
         }
-        if !is_definition(&wanted.network()) {
-            return Err(Unreadable::Name(wanted.network()));
+        if !is_definition(&desired.network()) {
+            return Err(PlanError::Name(desired.network()));
         }
     }
     let default = entries
         .iter()
         .find(|entry| entry.default)
         .map(|entry| &entry.name);
-    let mut there = BTreeSet::new();
+    let mut attached = BTreeSet::new();
     let mut gone = Vec::new();
-    let kept: BTreeSet<_> = named.iter().map(Wanted::attachment).collect();
+    let kept: BTreeSet<_> = named.iter().map(DesiredNetwork::attachment).collect();
     for entry in &entries {
         let Some(ifname) = &entry.interface else { continue };
         let attachment = Attachment {
@@ -176,18 +174,18 @@ pub fn plan(networks: &str, status: &str, namespace: &str) -> Result<Vec<Step>, 
         };
         let stays = entry.default || Some(&entry.name) == default || !is_definition(&entry.name);
         if kept.contains(&attachment) {
-            there.insert(attachment);
+            attached.insert(attachment);
         } else if !stays {
             gone.push(attachment);
         } else if ifnames.contains(ifname.as_str()) {
-            return Err(Unreadable::Taken {
+            return Err(PlanError::Taken {
                 ifname: ifname.clone(),
                 network: entry.name.clone(),
             });
         }
     }
     if gone.len() > MAX_NETWORKS {
-        return Err(Unreadable::TooMany(gone.len()));
+        return Err(PlanError::TooMany(gone.len()));
     }
     let (first, then): (Vec<_>, Vec<_>) = gone
         .into_iter()
@@ -195,8 +193,8 @@ pub fn plan(networks: &str, status: &str, namespace: &str) -> Result<Vec<Step>, 
     let first: Vec<_> = first.into_iter().map(Step::Unplug).collect();
     let missing = named
         .into_iter()
-        .filter(|wanted| !there.contains(&wanted.attachment()))
-        .map(|wanted| Step::Plug(Box::new(wanted)));
+        .filter(|desired| !attached.contains(&desired.attachment()))
+        .map(|desired| Step::Plug(Box::new(desired)));
     Ok(first
         .into_iter()
         .chain(missing)
@@ -204,7 +202,7 @@ pub fn plan(networks: &str, status: &str, namespace: &str) -> Result<Vec<Step>, 
         .collect())
 }
 
-/// Whether a text can be `namespace/name` of a definition: names as the API server validates them.
+/// Whether a text is a valid `namespace/name` of a definition, by the API server's rules.
 fn is_definition(network: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     let is_label = |text: &str| {
@@ -218,8 +216,8 @@ fn is_definition(network: &str) -> bool {
     })
 }
 
-/// The status entry of a network that was plugged in: its interface in the pod with all addresses.
-pub fn entry(wanted: &Wanted, result: &CniResult) -> NetworkStatus {
+/// The status entry of a plugged network: its interface in the pod with all addresses.
+pub(crate) fn entry(desired: &DesiredNetwork, result: &CniResult) -> NetworkStatus {
     let sandboxed = |found: &&Interface| {
         found
             .sandbox
@@ -231,16 +229,16 @@ pub fn entry(wanted: &Wanted, result: &CniResult) -> NetworkStatus {
         interfaces: vec![inside.unwrap_or_default()],
         ..result.clone()
     };
-    let mut entries = entries_for(&wanted.network(), &alone, false, None);
+    let mut entries = entries_for(&desired.network(), &alone, false, None);
     let mut entry = entries.pop().unwrap_or_default();
-    // By this it is found again, whatever the plugin called it.
-    entry.interface = Some(wanted.ifname.clone());
+    // The requested name identifies the entry later, whatever name the plugin reported.
+    entry.interface = Some(desired.ifname.clone());
     entry
 }
 
-/// The status once a network is there, on the ground of what it is now: others write it too. Entries keep their order
-/// and their texts, a new one follows.
-pub fn with(now: &str, new: &NetworkStatus) -> Result<String, StatusError> {
+/// The status with a network added or replaced. `now` is the current status, which other components write too. Other
+/// entries keep their order and text.
+pub(crate) fn with(now: &str, new: &NetworkStatus) -> Result<String, StatusError> {
     let attachment = Attachment {
         network: new.name.clone(),
         ifname: new.interface.clone().unwrap_or_default(),
@@ -256,8 +254,8 @@ pub fn with(now: &str, new: &NetworkStatus) -> Result<String, StatusError> {
     Ok(list(&texts))
 }
 
-/// The status once a network is gone, as [`with`].
-pub fn without(now: &str, gone: &Attachment) -> Result<String, StatusError> {
+/// The status without a network, like [`with`].
+pub(crate) fn without(now: &str, gone: &Attachment) -> Result<String, StatusError> {
     let entries = entries(now)?;
     let stay = entries.iter().filter(|entry| entry.default || !entry.is(gone));
     let texts: Vec<&str> = stay.map(|entry| entry.text).collect();

@@ -1,16 +1,16 @@
-//! One pod, from what it asks for to what it has (multus.md §13.2).
+//! Reconciles one pod: applies the steps from its network status to its networks annotation (multus.md §13.2).
 //!
 //! ```text
-//! pod, read now ──> steps ──> sandbox (CRI) ──> each step: the daemon, then the status, on what it is now
-//!                                                 │ the first failure stops, and is undone alone
-//!                                                 └──> news ──> events, each once a change
+//! pod, live read ──> steps ──> sandbox (CRI) ──> each step: the daemon, then the current status
+//!                                                                                                  │ the first failure stops, and only it is rolled back
+//!                                                                                                  └──> reports ──> events, each once per change
 //! ```
 
 use crate::cluster::{self, Cluster, WriteError};
 use crate::daemon::{self, Daemon};
 use crate::messages;
 use crate::names;
-use crate::plan::{self, Attachment, Step, Wanted};
+use crate::plan::{self, Attachment, DesiredNetwork, Step};
 use cni::json::{self, Object};
 use cni::names::key;
 use cni::status::StatusError;
@@ -21,50 +21,44 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Why a pod is not as it asks to be. It is tried again.
+/// Reconciling failed. The pod is requeued.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The API server.
+pub(crate) enum Error {
+    /// A request to the API server failed.
     #[error("{0}")]
     Cluster(#[from] cluster::Error),
-    /// The container runtime.
+    /// A request to the container runtime failed.
     #[error("{0}")]
     Sandbox(#[from] cri::Error),
-    /// The multus daemon, or a plugin.
+    /// The multus daemon or a plugin failed.
     #[error("{0}")]
     Daemon(#[from] daemon::Error),
-    /// A network without definition.
+    /// The definition does not exist.
     #[error("cannot find a network-attachment-definition ({name}) in namespace ({namespace})")]
-    Missing {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-    /// A definition that defines nothing.
+    Missing { namespace: String, name: String },
+    /// The definition's configuration is malformed.
     #[error("the network-attachment-definition {network}: {cause}")]
     Config {
         /// Namespace and name.
         network: String,
-        /// What is wrong with it.
         cause: json::Error,
     },
-    /// The status was not written, as far as is known.
+    /// The status was not written, or the outcome is unknown.
     #[error("error setting the networks status: {0}")]
     Status(#[from] WriteError),
 }
 
 impl Error {
-    /// Whether the daemon is still at work, as far as is known: then it is of no use to ask again soon.
-    pub fn is_late(&self) -> bool {
+    /// Whether the daemon did not answer in time: it may still be working, so an early retry is useless.
+    pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Daemon(daemon::Error::Late))
     }
 
-    /// Whether a network that failed to come may be there nevertheless, and nobody would know of it.
+    /// Whether a failed network may be attached without an entry in the status, so that it must be rolled back.
     ///
-    /// A status that may have been written is another matter: a network that works would be taken out, and the status
-    /// would list it. The daemon tells what it has done once more.
-    fn leaves_something(&self) -> bool {
+    /// Not so if the status may have been written: a rollback would detach a working network that the status lists. A
+    /// repeated call to the daemon returns the same result.
+    fn needs_rollback(&self) -> bool {
         match self {
             Self::Daemon(error) => error.may_have_begun(),
             Self::Status(WriteError::Denied(_)) => true,
@@ -73,54 +67,50 @@ impl Error {
     }
 }
 
-/// How it ended with a pod.
+/// The outcome of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is as it asks to be, or asks for something else by now, or is gone.
+pub(crate) enum Outcome {
+    /// Reconciled, or the pod changed in the meantime, or is gone.
     Done,
-    /// It can't be, and was told so.
+    /// The request is impossible, and an event reports that.
     Rejected,
 }
 
-/// What was told last about each interface of a pod since the pod last asked for something else: attempts repeat,
-/// events do not.
+/// The last reported text for each interface of a pod since its last change: attempts are repeated, events are not.
 #[derive(Debug, Default)]
-pub struct Told(BTreeMap<String, String>);
+pub(crate) struct ReportedEvents(BTreeMap<String, String>);
 
-/// Something to tell about a pod.
+/// An event about a pod, to be published if it is new.
 #[derive(Debug)]
-struct News {
-    /// What it is about, `None` for the pod as a whole.
+struct Report {
+    /// The interface; `None` for the whole pod.
     ifname: Option<String>,
     kind: Kind,
     reason: &'static str,
     text: String,
-    /// Whether it is the end of what was told before, and told only if that was.
-    undoes: bool,
+    /// Whether it reports the rollback of the previous failure, and is published only if that was.
+    is_rollback: bool,
 }
 
-/// Works on pods.
-pub struct Reconciler {
-    /// Pods, definitions, events.
+/// Reconciles pods.
+pub(crate) struct Reconciler {
+    /// Source of pods and definitions.
     pub cluster: Cluster,
-    /// Sandboxes.
     pub cri: Cri,
-    /// Attachments.
     pub daemon: Daemon,
-    /// How long the status is tried to be written.
-    pub patience: Duration,
+    /// How long status writes are retried.
+    pub timeouts: Duration,
 }
 
-/// The work on one pod.
+/// The reconciliation of one pod.
 struct Job<'a> {
     name: &'a Name,
     /// `namespace/name`
     text: String,
     uid: &'a str,
-    /// What it asks for.
     networks: &'a str,
     sandbox: &'a Sandbox,
-    news: mpsc::UnboundedSender<News>,
+    reports: mpsc::UnboundedSender<Report>,
 }
 
 impl Job<'_> {
@@ -133,33 +123,33 @@ impl Job<'_> {
         }
     }
 
-    /// Told beside the work: events may take their time.
-    fn tell(&self, news: News) {
-        // Nobody hears it only when the work is cut off.
-        let _ = self.news.send(news);
+    /// Published concurrently, because events may be slow.
+    fn report(&self, reports: Report) {
+        // Fails only when the reconciliation is cancelled.
+        let _ = self.reports.send(reports);
     }
 
-    fn tell_added(&self, wanted: &Wanted) {
-        self.tell(News {
-            ifname: Some(wanted.ifname.clone()),
+    fn report_added(&self, desired: &DesiredNetwork) {
+        self.report(Report {
+            ifname: Some(desired.ifname.clone()),
             kind: Kind::Normal,
             reason: names::REASON_ADDED,
-            text: messages::added(&self.text, &wanted.ifname, &wanted.element),
-            undoes: false,
+            text: messages::added(&self.text, &desired.ifname, &desired.element),
+            is_rollback: false,
         });
     }
 
-    fn tell_failed(&self, wanted: &Wanted) {
-        self.tell(News {
-            ifname: Some(wanted.ifname.clone()),
+    fn report_failed(&self, desired: &DesiredNetwork) {
+        self.report(Report {
+            ifname: Some(desired.ifname.clone()),
             kind: Kind::Warning,
             reason: names::REASON_FAILED_ADDING,
-            text: messages::failed_adding(&self.text, &wanted.ifname, &wanted.element),
-            undoes: false,
+            text: messages::failed_adding(&self.text, &desired.ifname, &desired.element),
+            is_rollback: false,
         });
     }
 
-    fn tell_removed<E>(&self, gone: &Attachment, outcome: &Result<(), E>, undoes: bool) {
+    fn report_removed<E>(&self, gone: &Attachment, outcome: &Result<(), E>, is_rollback: bool) {
         let (_, network) = gone.definition();
         let (kind, reason, text) = match outcome {
             Ok(()) => (
@@ -173,37 +163,41 @@ impl Job<'_> {
                 messages::failed_removing(&self.text, &gone.ifname, network),
             ),
         };
-        self.tell(News {
+        self.report(Report {
             ifname: Some(gone.ifname.clone()),
             kind,
             reason,
             text,
-            undoes,
+            is_rollback,
         });
     }
 }
 
 impl Reconciler {
-    /// Brings one pod to what it asks for. Its name must not be worked on by anybody else.
-    pub async fn reconcile(&self, name: &Name, told: &mut Told) -> Result<Outcome, Error> {
+    /// Reconciles one pod. No other worker may reconcile the same name.
+    pub(crate) async fn reconcile(
+        &self,
+        name: &Name,
+        reported: &mut ReportedEvents,
+    ) -> Result<Outcome, Error> {
         let Some(pod) = self.cluster.pod(name).await? else {
             return Ok(Outcome::Done);
         };
-        let (news, to_tell) = mpsc::unbounded_channel();
+        let (reports, outgoing) = mpsc::unbounded_channel();
         let steps = match pod.steps(name) {
             Ok(steps) if steps.is_empty() => return Ok(Outcome::Done),
             Ok(steps) => steps,
             Err(text) => {
-                let rejection = News {
+                let rejection = Report {
                     ifname: None,
                     kind: Kind::Warning,
                     reason: names::REASON_REJECTED,
                     text,
-                    undoes: false,
+                    is_rollback: false,
                 };
-                let _ = news.send(rejection);
-                drop(news);
-                self.publish(name, &pod.uid, told, to_tell).await;
+                let _ = reports.send(rejection);
+                drop(reports);
+                self.publish(name, &pod.uid, reported, outgoing).await;
                 return Ok(Outcome::Rejected);
             }
         };
@@ -214,83 +208,83 @@ impl Reconciler {
             uid: &pod.uid,
             networks: &pod.networks,
             sandbox: &sandbox,
-            news,
+            reports,
         };
         let (outcome, ()) = tokio::join!(
-            self.carry_out(job, steps),
-            self.publish(name, &pod.uid, told, to_tell)
+            self.apply(job, steps),
+            self.publish(name, &pod.uid, reported, outgoing)
         );
         outcome.map(|()| Outcome::Done)
     }
 
-    async fn carry_out(&self, job: Job<'_>, steps: Vec<Step>) -> Result<(), Error> {
+    async fn apply(&self, job: Job<'_>, steps: Vec<Step>) -> Result<(), Error> {
         for step in steps {
-            let goes_on = match step {
-                Step::Plug(wanted) => self.plug(&job, &wanted).await?,
+            let is_current = match step {
+                Step::Plug(desired) => self.plug(&job, &desired).await?,
                 Step::Unplug(gone) => self.unplug(&job, &gone).await?,
             };
-            if !goes_on {
-                tracing::debug!(pod = job.text, "the pod asks for something else by now");
+            if !is_current {
+                tracing::debug!(pod = job.text, "the pod's annotation changed, stopping");
                 break;
             }
         }
         Ok(())
     }
 
-    /// Plugs a network in. Whether the pod still asks for the same.
-    async fn plug(&self, job: &Job<'_>, wanted: &Wanted) -> Result<bool, Error> {
-        let error = match self.attach(job, wanted).await {
-            Ok(goes_on) => {
-                job.tell_added(wanted);
-                return Ok(goes_on);
+    /// Plugs a network. Returns whether the annotation is unchanged.
+    async fn plug(&self, job: &Job<'_>, desired: &DesiredNetwork) -> Result<bool, Error> {
+        let error = match self.attach(job, desired).await {
+            Ok(is_current) => {
+                job.report_added(desired);
+                return Ok(is_current);
             }
-            // In the status, perhaps, and in the pod: to be found out, not to be told yet.
+            // The outcome is unknown: the next attempt determines and reports it.
             Err(error @ Error::Status(WriteError::Unknown(_))) => return Err(error),
             Err(error) => error,
         };
-        job.tell_failed(wanted);
-        if error.leaves_something() {
-            let left = wanted.attachment();
+        job.report_failed(desired);
+        if error.needs_rollback() {
+            let left = desired.attachment();
             let undone = self.detach(job, &left).await;
-            job.tell_removed(&left, &undone, true);
+            job.report_removed(&left, &undone, true);
             if let Err(error) = undone {
-                tracing::warn!(pod = job.text, %error, "cannot undo the attachment");
+                tracing::warn!(pod = job.text, %error, "rollback: cannot detach the network");
             }
         }
         Err(error)
     }
 
-    async fn attach(&self, job: &Job<'_>, wanted: &Wanted) -> Result<bool, Error> {
-        let (namespace, name) = (&wanted.element.namespace, &wanted.element.name);
+    async fn attach(&self, job: &Job<'_>, desired: &DesiredNetwork) -> Result<bool, Error> {
+        let (namespace, name) = (&desired.element.namespace, &desired.element.name);
         let missing = || Error::Missing {
             namespace: namespace.clone(),
             name: name.clone(),
         };
         let config = self.config(namespace, name).await?.ok_or_else(missing)?;
-        let result = self.daemon.add(&job.pod(), wanted, &config).await?;
-        let entry = plan::entry(wanted, &result);
+        let result = self.daemon.add(&job.pod(), desired, &config).await?;
+        let entry = plan::entry(desired, &result);
         self.write(job, |now| plan::with(now, &entry)).await
     }
 
-    /// Takes a network out. Whether the pod still asks for the same.
+    /// Unplugs a network. Returns whether the annotation is unchanged.
     async fn unplug(&self, job: &Job<'_>, gone: &Attachment) -> Result<bool, Error> {
         let detached = self.detach(job, gone).await;
-        job.tell_removed(gone, &detached, false);
+        job.report_removed(gone, &detached, false);
         detached?;
         self.write(job, |now| plan::without(now, gone)).await
     }
 
-    /// Asks the daemon for a removal; what the definition says by now is told to daemons that kept no record.
+    /// Detaches a network. Sends the definition's current configuration for daemons without records.
     async fn detach(&self, job: &Job<'_>, gone: &Attachment) -> Result<(), Error> {
         let (namespace, name) = gone.definition();
         let config = self.config(namespace, name).await.unwrap_or_else(|error| {
-            tracing::debug!(pod = job.text, %error, "unplugging by what the daemon knows");
+            tracing::debug!(pod = job.text, %error, "cannot read the definition, unplugging by the daemon's records");
             None
         });
         Ok(self.daemon.del(&job.pod(), gone, config.as_deref()).await?)
     }
 
-    /// A definition's configuration, with the definition's name where it names none; `None` without definition.
+    /// A definition's configuration, with the definition's name as the default; `None` without a definition.
     async fn config(&self, namespace: &str, name: &str) -> Result<Option<String>, Error> {
         let Some(text) = self.cluster.config(namespace, name).await? else {
             return Ok(None);
@@ -301,7 +295,7 @@ impl Reconciler {
         })
     }
 
-    /// Writes what has happened, at once: what stands nowhere is known to nobody should this process end now.
+    /// Writes the status at once, because this process has no other record of the step.
     async fn write(
         &self,
         job: &Job<'_>,
@@ -309,34 +303,34 @@ impl Reconciler {
     ) -> Result<bool, Error> {
         let written = self
             .cluster
-            .change_status(job.name, job.uid, self.patience, change);
+            .change_status(job.name, job.uid, self.timeouts, change);
         let networks = written.await?;
         Ok(networks.is_some_and(|networks| networks == job.networks))
     }
 
-    /// Publishes what is new among the news. What could not be published is new the next time.
+    /// Publishes the new reports. One that could not be published stays new.
     async fn publish(
         &self,
         name: &Name,
         uid: &str,
-        told: &mut Told,
-        mut news: mpsc::UnboundedReceiver<News>,
+        reported: &mut ReportedEvents,
+        mut reports: mpsc::UnboundedReceiver<Report>,
     ) {
         let mut is_new = false;
-        while let Some(news) = news.recv().await {
-            let about = news.ifname.unwrap_or_default();
-            if !news.undoes {
-                is_new = told.0.get(&about) != Some(&news.text);
+        while let Some(reports) = reports.recv().await {
+            let about = reports.ifname.unwrap_or_default();
+            if !reports.is_rollback {
+                is_new = reported.0.get(&about) != Some(&reports.text);
             }
             if !is_new {
                 continue;
             }
             let published = self
                 .cluster
-                .event(name, uid, news.kind, news.reason, &news.text)
+                .event(name, uid, reports.kind, reports.reason, &reports.text)
                 .await;
-            if published && !news.undoes {
-                told.0.insert(about, news.text);
+            if published && !reports.is_rollback {
+                reported.0.insert(about, reports.text);
             }
         }
     }
@@ -355,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definitions_name_is_the_networks_where_it_has_none() {
+    fn missing_name_defaults_to_definition() {
         // multus#19 (of a network that is plugged in)
         assert_eq!(
             named(r#"{"type":"bridge","big":9007199254740993}"#, "net").unwrap(),

@@ -1,5 +1,5 @@
-//! `weft nad-webhook`: says what is wrong with a network when it is defined, not when the first pod needs it; and, where
-//! that is wanted, requests the resources that the networks of a pod need (multus.md §16).
+//! `weft nad-webhook`: validates networks when they are defined, not when the first pod needs them, and optionally
+//! requests the resources that a pod's networks need (multus.md §16).
 //!
 //! ```text
 //! API server ── AdmissionReview ──> check: NetworkAttachmentDefinition ──> admitted, with warnings, or refused
@@ -9,8 +9,8 @@
 //!     └── webhook configurations <── certificates (`webhook::manager`)
 //! ```
 //!
-//! One process does all of it, and any number of them may run beside each other. Nothing depends on it: the webhooks'
-//! failure policy is `Ignore`.
+//! One process serves both webhooks, and any number of replicas may run. Nothing depends on them: the failure policy
+//! is `Ignore`.
 
 pub mod check;
 pub mod inject;
@@ -30,7 +30,7 @@ use webhook::manager;
 
 pub use server::{NoServer, Running, Settings, start};
 
-/// Lives of the authority and of the server's certificate, and how long before their ends they are renewed.
+/// Lifetimes of the certificate authority and of the serving certificate, and how long before expiry each is renewed.
 const INTERVALS: Intervals = Intervals {
     ca_rotate: Duration::from_hours(365 * 24),
     ca_overlap: Duration::from_hours(30 * 24),
@@ -50,10 +50,10 @@ pub struct Args {
     /// Also request the resources that the networks of pods need
     #[arg(long)]
     pub inject_resources: bool,
-    /// Namespace of the networks that annotation v1.multus-cni.io/default-network names without one
+    /// Namespace of networks that annotation v1.multus-cni.io/default-network names without a namespace
     #[arg(long, value_name = "NAMESPACE", default_value = crate::names::KUBE_SYSTEM)]
     pub multus_namespace: String,
-    /// Kubeconfig file, outside a pod
+    /// Kubeconfig file, for a process outside a pod
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ pub struct Args {
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it can't listen, or there is no way to the cluster. A failing API server is no error: it is tried again.
+/// The port is taken, or no cluster is configured. A failing API server is no error: requests to it are retried.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         port,
@@ -85,7 +85,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps the server's certificate, and what the API server trusts it by, until the end is wished for.
+/// Renews the serving certificate and the CA bundle of the webhook configurations until the shutdown.
 pub async fn keep_certificates(namespace: &str, client: kube::Client, shutdown: &Shutdown) {
     let settings = manager::Settings {
         namespace: namespace.to_owned(),

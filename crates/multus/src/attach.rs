@@ -1,18 +1,20 @@
-//! Carrying out ADD, DEL and CHECK of a pod's networks, in order and with the way back (multus.md §5.2 to §5.4).
+//! ADD, DEL and CHECK of a sandbox's networks, in order and with rollback (multus.md §5.2 to §5.4).
 //!
-//! Everything here blocks: plugins are waited for. What it works on are values that were decided before, the plugins
-//! themselves sit behind [`Runner`] and the pod's namespace behind [`PodNetns`].
+//! All functions block while plugins run. They work on delegates that [`crate::resolve`] decided; plugins are behind
+//! [`Runner`], and the pod's namespace is behind [`PodNetns`].
 
-mod dead;
 mod device_info;
-pub mod plug;
+pub(crate) mod plug;
 mod plug_routes;
+mod scratch_record;
+mod stale;
 
-pub use dead::Buried;
+pub(crate) use stale::CleanUp;
 
-use crate::default_route::{self, DefaultRoute, Ecmp, Fates};
+use crate::default_route::{self, Ecmp, RouteActions};
 use crate::delegate::{Config, Delegate};
 use crate::net_conf::MultusConfig;
+use crate::netns::PodNetns;
 use crate::request::{PodVerb, Sandbox};
 use crate::scratch::{self, Scratch};
 use cni::Error;
@@ -25,124 +27,87 @@ use cni::version::Version;
 use serde_json::value::RawValue;
 use std::io;
 
-/// The pod's network namespace, as far as multus itself looks at it.
-pub trait PodNetns {
-    /// Whether an interface of this name is there already.
-    fn has(&mut self, interface: &str) -> Result<bool, NetnsError>;
-
-    /// Gives the interface's default routes their fate.
-    fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError>;
-
-    /// All default routes.
-    fn defaults(&mut self) -> Result<Vec<DefaultRoute>, RouteError>;
-
-    /// Adds a default route that was there before; that it is there is fine.
-    fn restore(&mut self, route: &DefaultRoute) -> Result<(), RouteError>;
-}
-
-/// The namespace can't be looked at.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("validateIfName: no net namespace {netns} found: {cause}")]
-pub struct NetnsError {
-    /// Its path.
-    pub netns: String,
-    /// Why.
-    pub cause: String,
-}
-
-/// A default route could not be changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RouteError {
-    /// Removing one.
-    #[error("error deleting default gateway: {0}")]
-    Delete(String),
-    /// Setting one.
-    #[error("error setting default gateway: {0}")]
-    Set(String),
-}
-
-/// One network that was attached.
 #[derive(Debug, Clone)]
-pub struct Attached {
-    /// What users call the network.
+pub(crate) struct Attached {
+    /// The network's name for users.
     pub display_name: String,
     /// The network's own name.
     pub network: String,
-    /// Interface in the pod.
+    /// The interface in the pod.
     pub ifname: String,
-    /// What the plugins said.
+    /// The result of the plugins.
     pub result: CniResult,
-    /// What is known of the device behind it.
+    /// The device-info of its device.
     pub device_info: Option<Box<RawValue>>,
 }
 
-/// Which network could not be attached, and why.
+/// A network that could not be attached.
 #[derive(Debug)]
-pub struct NetworkFailure {
-    /// What users call the network.
+pub(crate) struct NetworkFailure {
+    /// The network's name for users.
     pub display_name: String,
     /// The network's own name.
     pub network: String,
-    /// Interface in the pod.
+    /// The interface in the pod.
     pub ifname: String,
     /// The plugin's error, with its code.
     pub error: Error,
 }
 
-/// A pod could not be attached. Nothing is left behind but the scratch file.
+/// A pod could not be attached. Everything but the scratch file was rolled back.
 #[derive(Debug)]
-pub enum AddError {
-    /// Before any plugin ran.
+pub(crate) enum AddError {
+    /// An error before any plugin ran.
     Prepare(String),
-    /// One network failed; those before it were detached again.
+    /// A network failed; the networks before it were detached again.
     Network(Box<NetworkFailure>),
-    /// Its default routes could not be set; all networks were detached again.
+    /// The default routes could not be set; all networks were detached again.
     Route(String),
 }
 
-/// Who refused to attach one network.
+/// The stage at which a network's ADD failed.
 enum Refusal {
-    /// We did; no plugin ran.
+    /// Before any plugin ran.
     Before(Error),
-    /// A plugin, or what checks its call.
+    /// A plugin failed, or the validation of its call.
     ByPlugin(Error),
 }
 
-/// A pod's sandbox and how to work on it.
-pub struct Attacher<'a, R> {
+/// Attaches and detaches the networks of one sandbox.
+pub(crate) struct Attacher<'a, R> {
     /// Runs the plugins.
     pub runner: &'a R,
     /// The call's configuration.
     pub config: &'a MultusConfig,
-    /// The sandbox.
     pub sandbox: &'a Sandbox,
 }
 
 impl<R: Runner> Attacher<'_, R> {
-    /// Writes down what is about to be attached, which is all that DEL needs. What comes back is for [`Self::add`]; the
-    /// disk may take as long as a plugin, so [sync](Scratch::sync) it meanwhile.
-    pub fn prepare(&self, delegates: &[Delegate]) -> Result<Vec<Fates>, AddError> {
-        let fates =
+    /// Records the delegates in the scratch file, which is all that DEL needs, and returns the route actions for
+    /// [`Self::add`]. The file is not [synced](Scratch::sync) yet: the disk may take as long as a plugin, so sync it
+    /// while the plugins run.
+    pub(crate) fn prepare(&self, delegates: &[Delegate]) -> Result<Vec<RouteActions>, AddError> {
+        let actions =
             default_route::plan(delegates).map_err(|error: Ecmp| AddError::Prepare(error.to_string()))?;
-        self.save(delegates, &fates)
+        self.save(delegates, &actions)
             .map_err(|error| AddError::Prepare(format!("error saving the delegates: {error}")))?;
-        Ok(fates)
+        Ok(actions)
     }
 
-    fn save(&self, delegates: &[Delegate], fates: &[Fates]) -> io::Result<()> {
+    fn save(&self, delegates: &[Delegate], actions: &[RouteActions]) -> io::Result<()> {
         let Some(scratch) = self.scratch() else {
-            // Every delegate's ADD is about to be refused for the same reason, in better words.
+            // The ID is invalid: every delegate's ADD fails for that reason, with a better error.
             return Ok(());
         };
-        let filters: Vec<_> = fates.iter().map(|fates| fates.filters()).collect();
+        let filters: Vec<_> = actions.iter().map(|actions| actions.filters()).collect();
         scratch.write(&scratch::encode(delegates, &filters)?)
     }
 
     /// Attaches all networks in order. The first failure detaches what was attached, in reverse order.
-    pub fn add(
+    pub(crate) fn add(
         &self,
         delegates: &[Delegate],
-        fates: &[Fates],
+        actions: &[RouteActions],
         netns: &mut impl PodNetns,
     ) -> Result<Vec<Attached>, AddError> {
         let mut attached: Vec<Attached> = Vec::with_capacity(delegates.len());
@@ -153,7 +118,7 @@ impl<R: Runner> Attacher<'_, R> {
             let (mut result, device_info) = match self.add_one(index, delegate, &ifname, netns) {
                 Ok(added) => added,
                 Err(error) => {
-                    // What was refused did not run, and the interface of its name is somebody else's.
+                    // A delegate that failed before its plugin ran owns nothing: another network owns the interface.
                     let (begun, error) = match error {
                         Refusal::Before(error) => (index, error),
                         Refusal::ByPlugin(error) => (index + 1, error),
@@ -169,10 +134,11 @@ impl<R: Runner> Attacher<'_, R> {
                     return Err(AddError::Network(Box::new(failure)));
                 }
             };
-            let fates = fates.get(index).copied().filter(|fates| !fates.keeps_all());
-            if let Some(fates) = fates.filter(|_| !result.interfaces.is_empty() || !result.ips.is_empty()) {
-                replaced.append(&mut self.taken_away(&ifname, fates, netns));
-                match self.reroute(delegate, &ifname, fates, netns) {
+            let actions = actions.get(index).copied().filter(|actions| !actions.keeps_all());
+            if let Some(actions) = actions.filter(|_| !result.interfaces.is_empty() || !result.ips.is_empty())
+            {
+                replaced.append(&mut self.removed_routes(&ifname, actions, netns));
+                match self.reroute(delegate, &ifname, actions, netns) {
                     Ok(rerouted) => result = rerouted,
                     Err(error) => {
                         self.roll_back(&delegates[..=index]);
@@ -188,7 +154,7 @@ impl<R: Runner> Attacher<'_, R> {
                 device_info,
             });
         }
-        self.note_replaced(&replaced, delegates);
+        self.record_replaced(&replaced, delegates);
         Ok(attached)
     }
 
@@ -222,14 +188,15 @@ impl<R: Runner> Attacher<'_, R> {
         Ok((result, self.read_device_info(&attachment)))
     }
 
-    /// Detaches a list of networks from its end. Errors change nothing: the one that led here is what counts.
+    /// Detaches networks in reverse order. Errors are only logged: the caller returns the error that caused the
+    /// rollback.
     fn roll_back(&self, delegates: &[Delegate]) {
         for (network, error) in self.del_all(delegates) {
-            tracing::warn!(sandbox = %self.sandbox, network, %error, "cannot undo the attachment");
+            tracing::warn!(sandbox = %self.sandbox, network, %error, "rollback: cannot detach the network");
         }
     }
 
-    /// Detaches all networks, the last one first, and goes on after errors, which are returned by network.
+    /// Detaches all networks in reverse order. An error does not stop the others; returns the errors by network.
     fn del_all(&self, delegates: &[Delegate]) -> Vec<(String, Error)> {
         let mut errors = Vec::new();
         for (index, delegate) in delegates.iter().enumerate().rev() {
@@ -251,7 +218,7 @@ impl<R: Runner> Attacher<'_, R> {
         let cache = self.cache();
         let name = config.name();
         let key = self.key(&name, &attachment.ifname);
-        // A cache that can't be read has nothing to add; the chain deals with it.
+        // The chain itself handles a cache entry that cannot be read.
         if let Ok(Some(entry)) = cache.load(key) {
             complete(&mut config, &mut attachment, entry).map_err(internal)?;
         }
@@ -272,8 +239,8 @@ impl<R: Runner> Attacher<'_, R> {
         outcome
     }
 
-    /// Detaches a pod. `delegates` are those of its scratch file, or what else is known of it.
-    pub fn del(&self, delegates: &[Delegate]) -> Result<(), Error> {
+    /// Detaches a pod from `delegates`: those of its scratch file or of the result cache.
+    pub(crate) fn del(&self, delegates: &[Delegate]) -> Result<(), Error> {
         let errors = self.del_all(delegates);
         let keep = self.config.retry_delete_on_error
             && errors
@@ -296,8 +263,8 @@ impl<R: Runner> Attacher<'_, R> {
         }
     }
 
-    /// Whether all networks are as ADD left them. A secondary network whose version has no CHECK can't be asked.
-    pub fn check(&self, delegates: &[Delegate]) -> Result<(), Error> {
+    /// Calls CHECK for all networks. A secondary network whose version has no CHECK is skipped.
+    pub(crate) fn check(&self, delegates: &[Delegate]) -> Result<(), Error> {
         for (index, delegate) in delegates.iter().enumerate() {
             self.check_one(index, delegate)?;
         }
@@ -321,17 +288,17 @@ impl<R: Runner> Attacher<'_, R> {
         })
     }
 
-    /// What the scratch file says. Looking changes nothing.
+    /// Reads the scratch file. Never changes it.
     ///
-    /// An error when the file can't be read now: its content may be good.
-    pub fn scratch_delegates(&self) -> Result<Stored, Error> {
+    /// An error when the file cannot be read now: its content may be good.
+    pub(crate) fn scratch_delegates(&self) -> Result<ScratchState, Error> {
         let Some(scratch) = self.scratch() else {
-            return Ok(Stored::Missing);
+            return Ok(ScratchState::Missing);
         };
         let decoded = match scratch.read() {
             Ok(Some(text)) => scratch::decode(&text).map_err(|error| kube_kit::client::chain(&error)),
-            Ok(None) => return Ok(Stored::Missing),
-            // The next read would say the same.
+            Ok(None) => return Ok(ScratchState::Missing),
+            // Permanent, unlike the other I/O errors.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => Err(error.to_string()),
             Err(error) => {
                 let text = format!("Multus: cannot read {}: {error}", scratch.path().display());
@@ -339,16 +306,16 @@ impl<R: Runner> Attacher<'_, R> {
             }
         };
         Ok(match decoded {
-            Ok(delegates) => Stored::Delegates(delegates),
+            Ok(delegates) => ScratchState::Delegates(delegates),
             Err(error) => {
                 tracing::error!(sandbox = %self.sandbox, error, "unusable scratch file");
-                Stored::Corrupt
+                ScratchState::Corrupt
             }
         })
     }
 
-    /// Sets a scratch file aside that is [of no use](Stored::Corrupt), for people to look at.
-    pub fn set_scratch_aside(&self) {
+    /// Sets a [corrupt](ScratchState::Corrupt) scratch file aside for inspection.
+    pub(crate) fn set_scratch_aside(&self) {
         if let Some(scratch) = self.scratch()
             && let Err(error) = scratch.set_aside()
         {
@@ -356,8 +323,8 @@ impl<R: Runner> Attacher<'_, R> {
         }
     }
 
-    /// The networks of this sandbox that the result cache knows, the master first.
-    pub fn cached_delegates(&self) -> Vec<Delegate> {
+    /// The networks of this sandbox in the result cache, the master first.
+    pub(crate) fn cached_delegates(&self) -> Vec<Delegate> {
         let names: Vec<_> = match std::fs::read_dir(self.config.results_dir()) {
             Ok(files) => files
                 .filter_map(Result::ok)
@@ -368,7 +335,7 @@ impl<R: Runner> Attacher<'_, R> {
         self.cached_in(&names)
     }
 
-    /// The same of those of these files of the result cache that are its own.
+    /// The same, among these file names of the result cache.
     fn cached_in(&self, names: &[String]) -> Vec<Delegate> {
         let cache = self.cache();
         let infix = format!("-{}-", self.sandbox.container_id);
@@ -378,7 +345,7 @@ impl<R: Runner> Attacher<'_, R> {
             .map(|(network, ifname)| self.key(network, ifname))
             .filter_map(|key| {
                 cache.load(key).unwrap_or_else(|error| {
-                    tracing::warn!(sandbox = %self.sandbox, %error, "an attachment can't be told");
+                    tracing::warn!(sandbox = %self.sandbox, %error, "cannot read a cached attachment, skipping it");
                     None
                 })
             })
@@ -442,27 +409,30 @@ impl<R: Runner> Attacher<'_, R> {
         })
     }
 
-    /// Gives the default routes of a network their fate, in the namespace and in its result, which comes back so.
+    /// Applies the actions to a network's default routes, in the namespace and in its cached result. Returns the new
+    /// result.
     fn reroute(
         &self,
         delegate: &Delegate,
         ifname: &str,
-        fates: Fates,
+        actions: RouteActions,
         netns: &mut impl PodNetns,
     ) -> Result<CniResult, String> {
-        netns.reroute(ifname, fates).map_err(|error| error.to_string())?;
+        netns
+            .reroute(ifname, actions)
+            .map_err(|error| error.to_string())?;
         let name = delegate.config.name();
         let key = self.key(&name, ifname);
         let mut text = String::new();
         let edited = self.cache().edit_result(key, |result| {
-            default_route::edit(result, fates)?;
+            default_route::edit(result, actions)?;
             text = result.to_json();
             Ok(())
         });
         let failed = |cause: &dyn std::fmt::Display| {
-            let replaces = [fates.v4, fates.v6]
+            let replaces = [actions.v4, actions.v6]
                 .iter()
-                .any(|fate| matches!(fate, default_route::Fate::Replace(_)));
+                .any(|action| matches!(action, default_route::RouteAction::Replace(_)));
             format!(
                 "error {} default gateway in cache: {cause}",
                 if replaces { "setting" } else { "deleting" }
@@ -470,7 +440,7 @@ impl<R: Runner> Attacher<'_, R> {
         };
         match edited {
             Ok(true) => {
-                // The cache holds what was converted to a version that we know.
+                // The cache holds results in a version that this program knows.
                 CniResult::parse(text.as_bytes(), Version::LATEST).map_err(|error| failed(&error))
             }
             Ok(false) => Err(failed(&"cannot get result from cache")),
@@ -479,7 +449,7 @@ impl<R: Runner> Attacher<'_, R> {
     }
 }
 
-/// Refuses an interface that the pod has already.
+/// Refuses an interface name that the pod already has.
 fn check_free(delegate: &Delegate, ifname: &str, netns: &mut impl PodNetns) -> Result<(), Error> {
     if netns
         .has(ifname)
@@ -498,19 +468,19 @@ fn refused(delegate: &Delegate, ifname: &str, cause: &dyn std::fmt::Display) -> 
     ))
 }
 
-/// What a scratch file had to say.
+/// The content of a scratch file.
 #[derive(Debug)]
-pub enum Stored {
-    /// These were attached.
+pub(crate) enum ScratchState {
+    /// The delegates that were attached.
     Delegates(Vec<Delegate>),
-    /// There is no file: nothing was attached, or it is detached already.
+    /// No file: nothing was attached, or it is already detached.
     Missing,
-    /// There was one, and it is of no use.
+    /// The file is unusable.
     Corrupt,
 }
 
-/// Scratch files of old hold lists without most of their keys, and no scratch file holds port mappings and bandwidth:
-/// the result cache has both.
+/// Completes a delegate from the result cache: old scratch files hold lists without most of their keys, and no
+/// scratch file holds port mappings and bandwidth.
 fn complete(
     config: &mut Config,
     attachment: &mut Attachment,

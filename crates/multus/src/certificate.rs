@@ -1,4 +1,5 @@
-//! A certificate for each node, by which multus is known to the API server instead of a service account (multus.md §7.8).
+//! Per-node client certificates: multus authenticates at the API server by a certificate of its node instead of a
+//! service account (multus.md §7.8).
 //!
 //! ```text
 //! kubeconfig of the node ──> CertificateSigningRequest ──approver, signer──> <dir>/multus-client-<time>.pem
@@ -6,8 +7,8 @@
 //!                                └── renewal, by the certificate itself    <dir>/multus-client-current.pem
 //! ```
 //!
-//! A certificate is replaced when 70 to 90 % of its life are over, at a moment that differs from node to node. Whoever uses
-//! [`Keeper::client`] goes on with the new one by its next request.
+//! A certificate is renewed after 70 to 90 % of its lifetime, at a random time so that nodes do not renew together. A
+//! client of [`Rotator::client`] uses the new certificate from its next request on.
 
 pub mod approval;
 pub mod approver;
@@ -24,69 +25,69 @@ use request::RequestError;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{Store, Stored};
+use store::{NodeCertificate, Store};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// How long the first certificate may take.
-const FIRST: Duration = Duration::from_mins(2);
-/// How long one that replaces another may take until it is asked for again.
-const RENEWAL: Duration = Duration::from_mins(15);
-/// Pauses after failures: the first, and the longest.
+/// Timeout of the first certificate.
+const FIRST_TIMEOUT: Duration = Duration::from_mins(2);
+/// Timeout of a renewal; then a new request is created.
+const RENEWAL_TIMEOUT: Duration = Duration::from_mins(15);
+/// Back-off after failures: the first and the longest delay.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-/// How often the clock is looked at: it may be set, and hosts sleep.
-const LOOK: Duration = Duration::from_secs(30);
-/// What a certificate is good for when nothing is said.
+/// Interval of clock reads while waiting: clocks are set, and hosts are suspended.
+const CLOCK_POLL: Duration = Duration::from_secs(30);
+/// Default of `certDuration`.
 const DEFAULT_DURATION: Duration = Duration::from_mins(10);
-/// Part of a certificate's life after which it is replaced: at least, and how much more at most.
+/// Part of the lifetime after which a certificate is renewed: the minimum, and the random addition.
 const EARLIEST: f64 = 0.7;
 const SPREAD: f64 = 0.2;
 
-/// Why there is no certificate.
+/// The node has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The pod does not say which node it is on.
+    /// The environment does not name the node.
     #[error("error getting node name for perNodeCertificate, please check manifest to have MULTUS_NODE_NAME")]
     NoNode,
-    /// Where the first identity is, or where certificates are kept, is not said.
+    /// The bootstrap kubeconfig or the directory of certificates is not configured.
     #[error("perNodeCertificate needs bootstrapKubeconfig and certDir")]
     Incomplete,
-    /// The duration can't be read.
+    /// The duration is malformed.
     #[error("certDuration")]
     Duration(#[source] kube_kit::duration::Error),
-    /// Nobody approved or signed in time.
-    #[error("certificate was not signed, is there somebody who approves the requests of {0}?")]
+    /// The request was not approved and signed in time.
+    #[error("the certificate was not signed in time: check that an approver handles the requests of {0}")]
     NotSigned(String),
-    /// The way to the cluster.
+    /// The bootstrap kubeconfig is unusable.
     #[error("cannot use the bootstrap kubeconfig")]
     Bootstrap(#[source] kube_kit::client::Error),
-    /// A client by the certificate.
+    /// No client can be made with the certificate.
     #[error("cannot use the certificate")]
     Client(#[source] Box<kube::Error>),
-    /// The certificate can't be had.
+    /// The certificate cannot be obtained.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// It can't be kept.
+    /// The certificate cannot be stored.
     #[error(transparent)]
     Store(#[from] store::Error),
 }
 
-/// Which certificate, and where it comes from.
+/// Settings of a node's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Kubeconfig with an identity of the node, by which the first certificate is asked for.
+    /// Kubeconfig with an identity of the node, for the first request.
     pub bootstrap: PathBuf,
-    /// Where certificates are kept.
+    /// Directory of the certificates.
     pub dir: PathBuf,
-    /// How long one is to be valid.
+    /// Requested lifetime.
     pub duration: Duration,
 }
 
 impl Settings {
-    /// Checks what configuration and environment say. No duration means 10 minutes.
+    /// Validates the values of configuration and environment. An empty duration means 10 minutes.
     pub fn new(node: Option<&str>, bootstrap: &str, dir: &str, duration: &str) -> Result<Self, Error> {
         let node = node.filter(|node| !node.is_empty()).ok_or(Error::NoNode)?;
         if bootstrap.is_empty() || dir.is_empty() {
@@ -104,40 +105,40 @@ impl Settings {
         })
     }
 
-    /// What the node is called by its certificate.
+    /// The certificate's common name.
     fn common_name(&self) -> String {
         format!("{}:{}", names::CERTIFICATE_GROUP, self.node)
     }
 }
 
-/// When a certificate is to be replaced, in seconds since 1970. `random` is between 0 and 1.
+/// The time of renewal, in seconds since 1970. `random` is between 0 and 1.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     reason = "seconds, and a part of them"
 )]
-fn replaced_at(not_before: i64, not_after: i64, random: f64) -> i64 {
+fn renewal_time(not_before: i64, not_after: i64, random: f64) -> i64 {
     let life = (not_after - not_before).max(0) as f64;
     not_before + (life * (EARLIEST + SPREAD * random)).round() as i64
 }
 
-/// Has a certificate and replaces it in time.
-pub struct Keeper {
+/// Holds the node's certificate and renews it in time.
+pub struct Rotator {
     settings: Settings,
     store: Store,
-    current: Stored,
+    current: NodeCertificate,
     clients: watch::Sender<Client>,
 }
 
-impl Keeper {
-    /// Takes the certificate that is there, or asks for the first one.
+impl Rotator {
+    /// Loads the stored certificate, or requests the first one.
     pub async fn start(settings: Settings) -> Result<Self, Error> {
         let store = Store::new(&settings.dir);
-        let there = store.load(&settings.common_name());
-        let current = if let Some(found) = there.filter(|found| found.not_after > now()) {
+        let stored = store.load(&settings.common_name());
+        let current = if let Some(found) = stored.filter(|found| found.not_after > now()) {
             found
         } else {
-            let first = timeout(FIRST, first(&settings, &store)).await;
+            let first = timeout(FIRST_TIMEOUT, first(&settings, &store)).await;
             first.map_err(|_| Error::NotSigned(settings.common_name()))??
         };
         let client = by_certificate(&settings, &current).await?;
@@ -149,39 +150,39 @@ impl Keeper {
         })
     }
 
-    /// A client that always has the certificate of now.
+    /// A client that always uses the current certificate.
     pub fn client(&self) -> Client {
         following(self.clients.subscribe())
     }
 
-    /// The file that always is the certificate of now, and its key.
+    /// The file with the current certificate and its key.
     pub fn file(&self) -> PathBuf {
         self.store.current()
     }
 
-    /// Replaces the certificate again and again. Never ends.
+    /// Renews the certificate whenever it is due. Never returns.
     pub async fn keep(mut self) {
         loop {
-            let Stored {
+            let NodeCertificate {
                 not_before,
                 not_after,
                 ..
             } = self.current;
-            let due = replaced_at(not_before, not_after, random());
+            let due = renewal_time(not_before, not_after, random());
             while let Some(left) = u64::try_from(due - now()).ok().filter(|left| *left > 0) {
-                sleep(Duration::from_secs(left).min(LOOK)).await;
+                sleep(Duration::from_secs(left).min(CLOCK_POLL)).await;
             }
             let mut pause = FIRST_PAUSE;
             while let Err(error) = self.renew().await {
-                tracing::error!(error = %chain(&error), "cannot replace the certificate of this node");
+                tracing::error!(error = %chain(&error), "cannot renew the certificate of this node");
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }
 
-    /// By the certificate itself, or by the identity that the first one was asked for with, when that does not work: it has
-    /// ended, or another authority counts by now.
+    /// Requests a certificate with the current one, or with the bootstrap kubeconfig if that fails: the certificate
+    /// may have expired, or the authority may have changed.
     async fn renew(&mut self) -> Result<(), Error> {
         let current = self.clients.borrow().clone();
         let by_itself = if self.current.not_after > now() {
@@ -191,7 +192,7 @@ impl Keeper {
         };
         let renewed = match by_itself {
             Err(error) if !matches!(error, Error::Request(RequestError::Refused(_))) => {
-                tracing::warn!(error = %chain(&error), "asking for a certificate by the bootstrap kubeconfig");
+                tracing::warn!(error = %chain(&error), "cannot renew the certificate by itself, using the bootstrap kubeconfig");
                 let bootstrap =
                     kube_kit::client::client_from(names::COMPONENT, Some(&self.settings.bootstrap));
                 self.ask(&bootstrap.await.map_err(Error::Bootstrap)?).await
@@ -200,20 +201,20 @@ impl Keeper {
         }?;
         self.clients
             .send_replace(by_certificate(&self.settings, &renewed).await?);
-        tracing::info!(file = %self.file().display(), "replaced the certificate of this node");
+        tracing::info!(file = %self.file().display(), "renewed the certificate of this node");
         self.current = renewed;
         Ok(())
     }
 
-    async fn ask(&self, client: &Client) -> Result<Stored, Error> {
-        let asked = timeout(RENEWAL, ask(&self.settings, &self.store, client));
+    async fn ask(&self, client: &Client) -> Result<NodeCertificate, Error> {
+        let asked = timeout(RENEWAL_TIMEOUT, ask(&self.settings, &self.store, client));
         asked
             .await
             .map_err(|_| Error::NotSigned(self.settings.common_name()))?
     }
 }
 
-async fn first(settings: &Settings, store: &Store) -> Result<Stored, Error> {
+async fn first(settings: &Settings, store: &Store) -> Result<NodeCertificate, Error> {
     let mut pause = FIRST_PAUSE;
     loop {
         let attempt = async {
@@ -222,20 +223,22 @@ async fn first(settings: &Settings, store: &Store) -> Result<Stored, Error> {
         };
         match attempt.await {
             Ok(stored) => return Ok(stored),
-            Err(error) => tracing::warn!(error = %chain(&error), "no certificate for this node yet"),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "cannot get the first certificate of this node, retrying");
+            }
         }
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-async fn ask(settings: &Settings, store: &Store, client: &Client) -> Result<Stored, Error> {
+async fn ask(settings: &Settings, store: &Store, client: &Client) -> Result<NodeCertificate, Error> {
     let pem = request::obtain(client, &settings.common_name(), settings.duration).await?;
     Ok(store.save(&pem)?)
 }
 
-/// To where the bootstrap kubeconfig leads, with nothing but the certificate.
-async fn by_certificate(settings: &Settings, stored: &Stored) -> Result<Client, Error> {
+/// A client for the bootstrap kubeconfig's API server that authenticates by the certificate alone.
+async fn by_certificate(settings: &Settings, stored: &NodeCertificate) -> Result<Client, Error> {
     let config = kube_kit::client::configuration(names::COMPONENT, Some(&settings.bootstrap)).await;
     let mut config: Config = config.map_err(Error::Bootstrap)?;
     config.auth_info = stored.auth_info();
@@ -248,10 +251,7 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "nobody counts on the last bits of chance"
-)]
+#[allow(clippy::cast_precision_loss, reason = "jitter needs no precise distribution")]
 fn random() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }
@@ -262,11 +262,11 @@ mod tests {
 
     #[test]
     fn a_certificate_is_replaced_between_70_and_90_percent_of_its_life() {
-        assert_eq!(replaced_at(1000, 2000, 0.0), 1700);
-        assert_eq!(replaced_at(1000, 2000, 0.25), 1750);
-        assert_eq!(replaced_at(1000, 2000, 1.0), 1900);
+        assert_eq!(renewal_time(1000, 2000, 0.0), 1700);
+        assert_eq!(renewal_time(1000, 2000, 0.25), 1750);
+        assert_eq!(renewal_time(1000, 2000, 1.0), 1900);
         assert_eq!(
-            replaced_at(2000, 1000, 1.0),
+            renewal_time(2000, 1000, 1.0),
             2000,
             "a certificate that makes no sense is replaced at once"
         );
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_complete_or_refused() {
+    fn incomplete_settings_are_refused() {
         let settings = Settings::new(Some("n1"), "/k", "/c", "1h30m").unwrap();
         assert_eq!(
             (settings.common_name().as_str(), settings.duration.as_secs()),

@@ -1,10 +1,10 @@
-//! What the daemon knows of the cluster: the pods of its node and all NADs, from trimmed watches, and live when a watch
-//! is behind or has not begun. Nothing waits for a watch: a daemon that has just started works with single reads.
+//! The daemon's view of the cluster: trimmed watches of its node's pods and of all NADs, and live reads when a watch
+//! is stale or not synchronised. No call waits for a watch: a daemon that has just started uses live reads.
 
 mod live;
 mod refusal;
 
-use crate::devices::claims::{PodClaims, PodSpec};
+use crate::pod_claims::{PodClaims, PodSpec};
 use crate::request::PodRef;
 use api::net_attach_def::{NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec};
 use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_ANNOTATION};
@@ -20,72 +20,69 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-pub use live::Live;
+pub(crate) use live::Live;
 
-/// How often the API server is asked whether it accepts a daemon again that it refused, and how long it may take to say.
+/// Interval and timeout of the requests that check whether the API server accepts a refused daemon again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-const REFUSED_PATIENCE: Duration = Duration::from_secs(5);
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Kubelet's own annotation on pods that it did not get from the API server.
+/// Kubelet's annotation that names the source of a static pod.
 const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
-/// A pod as far as multus is concerned.
+/// The fields of a pod that multus uses.
 #[derive(Debug, Clone, Default)]
 pub struct Pod {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// UID.
     pub uid: String,
     /// `k8s.v1.cni.cncf.io/networks`.
     pub networks: Option<String>,
     /// `v1.multus-cni.io/default-network`.
     pub default_network: Option<String>,
-    /// Whether it came from a file: then its UID in the API is another one.
+    /// Whether it is a static pod: its UID in the API differs from kubelet's.
     pub is_static: bool,
-    /// Whether it was deleted and is there until its containers have ended.
+    /// Whether it is being deleted.
     pub is_ending: bool,
-    /// Its claims to devices, if it has some.
+    /// Its resource claims, if it has any.
     pub claims: Option<Arc<PodClaims>>,
-    /// What a status write needs; only of pods that have not started yet, the others are read again.
+    /// The object for the status write. Only for pods that have not started; other pods are read again.
     pub body: Option<Arc<PodBody>>,
 }
 
-/// What the API server says to us.
+/// The access that the API server grants this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing to the contrary; no answer says nothing.
+pub(crate) enum Access {
+    /// Granted, or unknown because the API server does not answer.
     Kept,
-    /// It knows us, and we may do nothing (403).
+    /// Authenticated but not authorised (403).
     Forbidden,
-    /// It does not know us (401).
+    /// Not authenticated (401).
     Unknown,
 }
 
-/// A network as it is defined.
+/// A NetworkAttachmentDefinition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Nad {
     /// `spec.config`; empty when the configuration is a file on the node.
     pub config: Arc<str>,
-    /// The device plugin resource that goes with it.
+    /// The device plugin resource that it names.
     pub resource_name: Option<Arc<str>>,
 }
 
-/// Why something about the cluster can't be known. The text is the API server's.
+/// A lookup failed. The text is the API server's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LookupError(pub String);
 
-/// Why the API server gave no object. The text is its own.
+/// A read failed. The text is the API server's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// It has none, or no such kind.
+    /// No such object or kind.
     #[error("{0}")]
     NotFound(String),
-    /// It is not for us to read.
+    /// Not authorised.
     #[error("{0}")]
     Forbidden(String),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Other(String),
 }
@@ -102,10 +99,10 @@ impl From<ReadError> for LookupError {
     }
 }
 
-/// What attaching needs to know of the cluster.
+/// The operations on the cluster that attaching a pod needs.
 pub trait ClusterView: Send + Sync {
-    /// The pod, or `None` when the API server says that there is none. When `uid` is given and the watch knows another
-    /// one, the API server is asked.
+    /// The pod, or `None` when the API server has none. When `uid` is given and the watch has another one, the pod is
+    /// read live.
     fn pod(
         &self,
         namespace: &str,
@@ -113,28 +110,28 @@ pub trait ClusterView: Send + Sync {
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Option<Pod>, LookupError>> + Send;
 
-    /// The NAD; that there is none is an error.
+    /// The NAD; a missing one is an error.
     fn nad(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Nad, LookupError>> + Send;
 
-    /// Any object or list, by its path: the API server's text.
+    /// Reads an object or list by its path. Returns the API server's text.
     fn read(&self, path: &str) -> impl Future<Output = Result<String, ReadError>> + Send;
 
-    /// Publishes an event about a pod, behind the back of whoever waits for the attachment.
+    /// Publishes an event about a pod in the background.
     fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String);
 
-    /// Writes the network status of a pod. That the pod is gone meanwhile is fine.
+    /// Writes the network status of a pod. A pod that is gone is no error.
     fn write_status(&self, pod: &Pod, status: &str) -> impl Future<Output = Result<(), WriteError>> + Send;
 
-    /// Whether the API server refuses this process, so that nothing can be attached.
+    /// Whether the API server refuses this process (401). Then no pod can be attached.
     fn is_refused(&self) -> bool {
         false
     }
 }
 
-/// Why the status of a pod can't be written.
+/// The status of a pod cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Another pod has its name by now.
+    /// Another pod has that name now.
     #[error(
         "SetNetworkStatus: expected pod {namespace}/{name} UID \"{expected}\" but got \"{found}\" from Kube API"
     )]
@@ -143,36 +140,35 @@ pub enum WriteError {
         namespace: String,
         /// Name of both.
         name: String,
-        /// UID of the one.
+        /// The expected UID.
         expected: String,
-        /// UID of the other.
+        /// The actual UID.
         found: String,
     },
-    /// The API server says no, or nothing.
+    /// The request failed.
     #[error(
         "SetNetworkStatus: failed to update the pod {name} in out of cluster comm: status update failed for pod {namespace}/{name}: {cause}"
     )]
     Failed {
         /// Namespace of the pod.
         namespace: String,
-        /// Its name.
         name: String,
-        /// What the API server said.
+        /// The API server's message.
         cause: String,
     },
 }
 
-/// The cluster behind the API server.
-pub struct Cluster {
+/// The cluster, by watches and live reads.
+pub(crate) struct Cluster {
     live: Live,
     pods: Watch<Name, Pod>,
     nads: Watch<Name, Nad>,
 }
 
 impl Cluster {
-    /// Begins to watch the pods of `node` (all pods without one) and all NADs. Does not wait. Needs a running tokio
+    /// Starts to watch the pods of `node` (all pods without one) and all NADs. Does not wait. Needs a running tokio
     /// runtime.
-    pub fn start(client: Client, node: Option<&str>) -> Self {
+    pub(crate) fn start(client: Client, node: Option<&str>) -> Self {
         let options = match node {
             Some(node) => Options::all().fields(format!("spec.nodeName={node}")),
             None => Options::all(),
@@ -186,37 +182,37 @@ impl Cluster {
         Self { live, pods, nads }
     }
 
-    /// What the watch knows of pods.
-    pub fn pods(&self) -> Store<Name, Pod> {
+    /// The cache of pods.
+    pub(crate) fn pods(&self) -> Store<Name, Pod> {
         self.pods.store()
     }
 
-    /// What the watch knows of NADs.
-    pub fn nads(&self) -> Store<Name, Nad> {
+    /// The cache of NADs.
+    pub(crate) fn nads(&self) -> Store<Name, Nad> {
         self.nads.store()
     }
 
-    /// Asks again and again whenever the API server refuses us, until it does not any more. Never ends.
-    pub async fn outlast_refusals(&self) {
+    /// Whenever the API server refuses this process, polls until it accepts it again. Never returns.
+    pub(crate) async fn recover_from_refusals(&self) {
         loop {
             self.live.refusal.raised().await;
             tracing::error!(
-                "the API server refuses this daemon (401 or 403): it answers DEL alone until it is accepted again or replaced"
+                "the API server refuses this daemon (401 or 403): it serves only DEL until it is accepted again or replaced"
             );
             loop {
                 sleep(REFUSED_PAUSE).await;
-                if self.live.access(REFUSED_PATIENCE).await == Access::Kept {
+                if self.live.access(REFUSED_TIMEOUT).await == Access::Kept {
                     break;
                 }
             }
             self.live.refusal.end();
-            tracing::info!("the API server does not refuse this daemon any more");
+            tracing::info!("the API server accepts this daemon again");
         }
     }
 
-    /// Whether the API server still lets us in.
-    pub async fn access(&self, patience: Duration) -> Access {
-        self.live.access(patience).await
+    /// The access that the API server grants this process now.
+    pub(crate) async fn access(&self, limit: Duration) -> Access {
+        self.live.access(limit).await
     }
 }
 
@@ -254,7 +250,7 @@ impl ClusterView for Cluster {
     }
 }
 
-/// What is read of a pod in a watch: everything else is skipped while parsing.
+/// The fields of a watched pod; all others are skipped while parsing.
 #[derive(Debug, Clone, Deserialize, kube::Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 struct WatchedPod {
@@ -300,7 +296,7 @@ impl From<WatchedPod> for Pod {
     }
 }
 
-/// What is read of a NAD. The API server takes one without `spec`: then its configuration is a file on the node.
+/// The fields of a watched NAD. `spec` may be missing: then the configuration is a file on the node.
 #[derive(Debug, Clone, Deserialize, kube::Resource)]
 #[resource(inherit = NetworkAttachmentDefinition)]
 pub(crate) struct WatchedNad {
@@ -332,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_running_pod_little_is_kept() {
+    fn running_pod_is_cached_without_body() {
         let running = pod(
             json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u", "annotations": {
             "k8s.v1.cni.cncf.io/networks": "net1", "other": "x"}},
@@ -344,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_that_has_not_started_a_status_write_knows_enough() {
+    fn pending_pod_is_cached_with_body() {
         let pending = pod(
             json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u"}, "status": {"phase": "Pending"}}),
         );
@@ -369,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn static_pods_are_known_by_their_source() {
+    fn static_pod_is_recognised_by_source() {
         for (source, is_static) in [("file", true), ("http", true), ("api", false)] {
             let value = json!({"metadata": {"annotations": {"kubernetes.io/config.source": source}}});
             assert_eq!(pod(value).is_static, is_static, "{source}");

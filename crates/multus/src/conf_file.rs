@@ -1,4 +1,4 @@
-//! `00-multus.conf` from the primary CNI configuration (multus.md §7.7): bytes in, text out.
+//! Generates `00-multus.conf` from the primary CNI configuration (multus.md §7.7). Pure.
 
 use crate::daemon_config::DaemonConfig;
 use crate::names;
@@ -8,46 +8,44 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// From this version on the primary must not be older than it.
+/// The primary must have at least this version, if the daemon's own version has it.
 const CHECKED_FROM: [u64; 3] = [0, 4, 0];
 
-/// Why no configuration can be generated.
+/// No configuration can be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The daemon's `cniVersion` is missing or not x.y.z.
+    /// The daemon's `cniVersion` is missing or malformed.
     #[error("couldn't get top level cni version")]
     TopVersion,
-    /// The primary's is.
+    /// The primary's `cniVersion` is missing or malformed.
     #[error("couldn't get cni version of delegate")]
     DelegateVersion,
-    /// The primary is too old.
+    /// The primary's version is too old.
     #[error("delegate cni version is {delegate} while top level cni version is {top}")]
     OlderDelegate {
-        /// Of the primary.
+        /// Version of the primary.
         delegate: String,
-        /// Of the daemon's configuration.
+        /// Version of the daemon's configuration.
         top: String,
     },
-    /// The primary would be the file that is generated.
+    /// The primary is the generated file itself.
     #[error("cannot specify {}/{} to prevent recursive config load", .0.display(), names::CONF_FILE)]
     Recursive(PathBuf),
     /// The primary is not a CNI configuration.
     #[error("failed to parse the primary CNI configuration {}", path.display())]
     Primary {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: json::Error,
     },
-    /// Can't happen with what was parsed before.
+    /// Cannot happen with parsed values.
     #[error("failed to write the configuration as JSON")]
     Encode(#[source] serde_json::Error),
 }
 
-/// Chooses the primary configuration among a directory's file names: the one asked for, or else the first in byte
-/// order. `None` while there is none yet.
-pub fn primary<'a>(
+/// Chooses the primary configuration among a directory's file names: the configured one, or else the first in byte
+/// order. `None` while none exists.
+pub(crate) fn primary<'a>(
     dir: &Path,
     names_there: impl IntoIterator<Item = &'a str>,
     wanted: Option<&str>,
@@ -69,13 +67,13 @@ pub fn primary<'a>(
         .map(|name| dir.join(name)))
 }
 
-/// What is read of the primary configuration.
+/// The fields of the primary configuration that multus uses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Primary {
+pub(crate) struct Primary {
     /// Name of its network.
     pub name: String,
-    /// Its CNI version; empty when it says none.
+    /// Its CNI version; may be empty.
     pub cni_version: String,
     capabilities: BTreeMap<String, bool>,
     plugins: Vec<PrimaryPlugin>,
@@ -83,15 +81,15 @@ pub struct Primary {
 
 impl Primary {
     /// Reads the bytes of the file at `path`.
-    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self, Error> {
         json::from_slice(text).map_err(|source| Error::Primary {
             path: path.to_owned(),
             source,
         })
     }
 
-    /// What the network or one of its plugins takes from runtimes.
-    pub fn capabilities(&self) -> BTreeMap<&str, bool> {
+    /// The capabilities of the network and of all its plugins.
+    pub(crate) fn capabilities(&self) -> BTreeMap<&str, bool> {
         let plugins = self.plugins.iter().map(|plugin| &plugin.capabilities);
         plugins
             .chain([&self.capabilities])
@@ -108,7 +106,7 @@ struct PrimaryPlugin {
     capabilities: BTreeMap<String, bool>,
 }
 
-/// Keys in the order in which the established daemon writes them.
+/// Keys in upstream's order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Generated<'a> {
@@ -151,7 +149,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// The text of `00-multus.conf`, one line of JSON. `path` is the primary as the container sees it; `text` its bytes.
-pub fn generate(path: &Path, text: &[u8], daemon: &DaemonConfig) -> Result<String, Error> {
+pub(crate) fn generate(path: &Path, text: &[u8], daemon: &DaemonConfig) -> Result<String, Error> {
     let primary = Primary::parse(path, text)?;
     let passed = &daemon.passed;
     let primary_version = if daemon.force_cni_version {
@@ -202,7 +200,7 @@ fn check_versions(top: &str, delegate: &str) -> Result<(), Error> {
 }
 
 /// The three numbers of a version.
-pub fn semver(text: &str) -> Option<[u64; 3]> {
+pub(crate) fn semver(text: &str) -> Option<[u64; 3]> {
     let mut parts = text.split('.').map(|part| part.parse().ok());
     let version = [parts.next()??, parts.next()??, parts.next()??];
     parts.next().is_none().then_some(version)
@@ -226,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflist_as_the_established_daemon_writes_it() {
+    fn conflist_equals_upstreams() {
         // multus#70
         let primary = json!({"cniVersion": "0.3.1", "name": "kindnet", "plugins": [
             {"type": "ptp", "capabilities": {"bandwidth": false}},
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_of_all_plugins_without_the_false_ones() {
+    fn capabilities_of_all_plugins_are_merged() {
         // multus#70
         let primary = json!({"cniVersion": "1.0.0", "name": "a", "plugins": [
             {"type": "a", "capabilities": {"ips": true, "mac": false}},
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_networks_name_can_be_taken_over() {
+    fn network_name_can_be_overridden() {
         // multus#70
         let primary = json!({"cniVersion": "0.3.1", "name": "ovn", "type": "ovn-k8s-cni-overlay"});
         let text = generated(
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_in_its_place() {
+    fn all_keys_are_in_order() {
         let primary = json!({"cniVersion": "1.1.0", "name": "a", "type": "a"});
         let keys = json!({"binDir": "/b", "cniVersion": "1.1.0", "logFile": "/l", "logLevel": "debug",
             "logToStderr": true, "logOptions": {"maxAge": 5}, "namespaceIsolation": true,
@@ -294,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_must_fit() {
+    fn older_primary_is_refused() {
         // multus#70
         let primary = json!({"cniVersion": "0.3.1", "name": "a", "type": "a"});
         let text = |primary: &Value, top: &str| {
@@ -322,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn forced_version_needs_none_of_the_primary() {
+    fn forced_version_ignores_primarys_version() {
         // multus#116 (what is generated)
         for primary in [
             json!({"cniVersion": "0.3.1", "name": "a", "type": "a"}),
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_primary_is_an_error() {
+    fn malformed_primary_is_error() {
         // multus#71 (the caller keeps the old file)
         let keys = daemon(&json!({"cniVersion": "0.3.1"}));
         assert!(matches!(
@@ -357,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_in_byte_order_that_is_not_ours() {
+    fn primary_is_first_foreign_file_in_byte_order() {
         let dir = Path::new("/host/etc/cni/net.d");
         let there = [
             "20-b.conf",
@@ -378,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_file_is_never_the_primary() {
+    fn own_file_is_never_primary() {
         assert_eq!(
             primary(Path::new("/host/etc/cni/net.d"), [], Some("00-multus.conf"))
                 .unwrap_err()

@@ -1,13 +1,13 @@
-//! Keeps `00-multus.conf` true to the primary configuration, from the moment the API serves (multus.md §7.6, §7.7).
+//! Keeps `00-multus.conf` in line with the primary configuration once the daemon serves (multus.md §7.6, §7.7).
 //!
-//! What happens to the files of the two directories, and what is done:
+//! Events in the watched directories, and the keeper's action:
 //!
-//! | event | done |
+//! | event | action |
 //! |---|---|
-//! | primary written | the file is generated anew; if the primary is unusable the old one stays |
-//! | primary gone | nothing |
-//! | our file removed or renamed by somebody | it is put back |
-//! | readiness file gone | our file is removed and the process ends, to wait again as it does at its start |
+//! | primary written | regenerate the file; keep the old one if the primary is unusable |
+//! | primary removed | none |
+//! | `00-multus.conf` removed or renamed | write it again |
+//! | readiness file removed | remove `00-multus.conf` and exit: the restarted process waits for readiness |
 
 use crate::conf_file;
 use crate::daemon_config::{ConfSource, DaemonConfig};
@@ -22,51 +22,44 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// How long to wait for the default network's readiness file.
-pub const READINESS_WAIT: Duration = Duration::from_secs(45);
-/// How long to wait for a usable primary configuration.
-pub const PRIMARY_WAIT: Duration = Duration::from_secs(120);
-/// How long after a failed watch the directories are read.
+/// Timeout of the default network's readiness file.
+pub(crate) const READINESS_WAIT: Duration = Duration::from_secs(45);
+/// Timeout of a usable primary configuration.
+pub(crate) const PRIMARY_WAIT: Duration = Duration::from_secs(120);
+/// Pause before the directories are read after a failed watch.
 const UNWATCHED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Why there is no configuration to keep.
+/// No configuration can be written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Directories can't be watched.
+pub(crate) enum Error {
+    /// A directory cannot be watched.
     #[error("cannot watch {}", path.display())]
     Watch {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The default network did not become ready.
     #[error("have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}", .0.display())]
     NotReady(PathBuf),
-    /// No primary configuration showed up.
+    /// No primary configuration appeared in time.
     #[error("no primary CNI configuration in {} within {}s", dir.display(), PRIMARY_WAIT.as_secs())]
-    NoPrimary {
-        /// Where it was looked for.
-        dir: PathBuf,
-    },
-    /// One is there and can't be used.
+    NoPrimary { dir: PathBuf },
+    /// The primary configuration is unusable.
     #[error("unusable primary CNI configuration")]
     Unusable(#[source] conf_file::Error),
-    /// The file can't be read or written.
+    /// A file cannot be read or written.
     #[error("cannot access {}", path.display())]
     File {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
 impl Error {
-    /// What the process exits with when there is nothing to begin with (multus.md §7.6).
-    pub fn exit_code(&self) -> i32 {
+    /// Exit code of a process that cannot start (multus.md §7.6).
+    pub(crate) fn exit_code(&self) -> i32 {
         match self {
             Self::NotReady(_) => 1,
             Self::Watch { .. } | Self::NoPrimary { .. } | Self::Unusable(_) | Self::File { .. } => 2,
@@ -74,15 +67,15 @@ impl Error {
     }
 }
 
-/// Why [`ConfKeeper::keep`] ended.
+/// The reason why [`ConfKeeper::keep`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// The default network is not ready any more.
+pub(crate) enum Ended {
+    /// The default network is no longer ready.
     ReadinessLost,
 }
 
-/// The generated configuration and what it is made of.
-pub struct ConfKeeper {
+/// The generated configuration and its sources.
+pub(crate) struct ConfKeeper {
     config: Arc<DaemonConfig>,
     watcher: DirWatcher,
     primary: PathBuf,
@@ -90,12 +83,12 @@ pub struct ConfKeeper {
 }
 
 impl ConfKeeper {
-    /// Waits until the default network is ready and its configuration usable. Writes nothing.
-    pub async fn find(config: Arc<DaemonConfig>) -> Result<Self, Error> {
+    /// Waits until the default network is ready and its configuration is usable. Writes nothing.
+    pub(crate) async fn find(config: Arc<DaemonConfig>) -> Result<Self, Error> {
         let mut watcher = watch(&config)?;
         if let Some(file) = config.readiness_indicator.clone() {
-            let there = wait_for(&mut watcher, || file.exists().then_some(()));
-            timeout(READINESS_WAIT, there)
+            let ready = wait_for(&mut watcher, || file.exists().then_some(()));
+            timeout(READINESS_WAIT, ready)
                 .await
                 .map_err(|_| Error::NotReady(file.clone()))?;
         }
@@ -104,7 +97,7 @@ impl ConfKeeper {
             Ok(found) => found,
             Err(error) => {
                 if last.as_ref().map(ToString::to_string) != Some(error.to_string()) {
-                    tracing::warn!(error = %chain(&error), "primary CNI configuration not usable, waiting for another");
+                    tracing::warn!(error = %chain(&error), "unusable primary CNI configuration, waiting for another");
                 }
                 last = Some(error);
                 None
@@ -125,15 +118,10 @@ impl ConfKeeper {
         }
     }
 
-    /// The text of the file.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Writes the file, unless it is there already.
-    pub fn write(&self) -> Result<(), Error> {
+    /// Writes the file, unless it already has this content.
+    pub(crate) fn write(&self) -> Result<(), Error> {
         let path = self.config.conf_file();
-        if fs::read(&path).is_ok_and(|there| there == self.text.as_bytes()) {
+        if fs::read(&path).is_ok_and(|current| current == self.text.as_bytes()) {
             return Ok(());
         }
         write_atomically(&path, self.text.as_bytes(), 0o600)
@@ -142,8 +130,8 @@ impl ConfKeeper {
         Ok(())
     }
 
-    /// Keeps the file until the default network is lost. Never ends otherwise.
-    pub async fn keep(&mut self) -> Ended {
+    /// Follows changes until the default network is no longer ready. Returns only then.
+    pub(crate) async fn keep(&mut self) -> Ended {
         loop {
             let events = or_anything(self.watcher.next()).await;
             for event in events {
@@ -161,22 +149,22 @@ impl ConfKeeper {
             && event.change != Change::Written
             && !file.exists()
         {
-            tracing::warn!(file = %file.display(), "the default network is not ready any more");
+            tracing::warn!(file = %file.display(), "the default network is no longer ready");
             return Some(Ended::ReadinessLost);
         }
         if concerns(&self.primary) && event.change != Change::Gone {
             match generate(&self.config, Some(&self.primary)) {
                 Ok(Some((_, text))) => self.text = text,
-                // Removed again in the meantime.
+                // Removed in the meantime.
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::error!(error = %chain(&error), "primary CNI configuration not usable, keeping what is generated");
+                    tracing::error!(error = %chain(&error), "unusable primary CNI configuration, keeping the generated file");
                     return None;
                 }
             }
             self.write_or_log();
         } else if concerns(&self.config.conf_file()) && event.change == Change::Gone {
-            tracing::warn!("00-multus.conf was removed or renamed, putting it back");
+            tracing::warn!("00-multus.conf was removed or renamed, writing it again");
             self.write_or_log();
         }
         None
@@ -189,8 +177,8 @@ impl ConfKeeper {
     }
 }
 
-/// Removes `00-multus.conf`; that it is gone already is fine.
-pub fn remove(config: &DaemonConfig) -> Result<(), Error> {
+/// Removes `00-multus.conf`. A missing file is no error.
+pub(crate) fn remove(config: &DaemonConfig) -> Result<(), Error> {
     let path = config.conf_file();
     match fs::remove_file(&path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::File { path, source }),
@@ -198,8 +186,8 @@ pub fn remove(config: &DaemonConfig) -> Result<(), Error> {
     }
 }
 
-/// Copies the file that the user provides, keeping its name. Does nothing in automatic mode.
-pub fn copy_provided(config: &DaemonConfig) -> Result<(), Error> {
+/// Copies the configuration file that the user provides, under its name. Does nothing in automatic mode.
+pub(crate) fn copy_provided(config: &DaemonConfig) -> Result<(), Error> {
     let ConfSource::File(source_path) = &config.conf_source else {
         return Ok(());
     };
@@ -233,18 +221,18 @@ fn watch(config: &DaemonConfig) -> Result<DirWatcher, Error> {
     Ok(watcher)
 }
 
-/// Looks again after every change of the watched directories.
-pub(crate) async fn wait_for<T>(watcher: &mut DirWatcher, mut look: impl FnMut() -> Option<T>) -> T {
+/// Evaluates `check` after every change of the watched directories, until it returns a value.
+pub(crate) async fn wait_for<T>(watcher: &mut DirWatcher, mut check: impl FnMut() -> Option<T>) -> T {
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = check() {
             return found;
         }
         or_anything(watcher.next()).await;
     }
 }
 
-/// The next changes. Reading from inotify fails only when the kernel is out of memory: then the directories are read after
-/// a pause, as if anything had changed, and the next call asks the kernel again.
+/// The next changes. A read from inotify fails only when the kernel is out of memory: then the directories are read after a
+/// pause, as after any change, and the next call reads from inotify again.
 async fn or_anything(changes: impl Future<Output = io::Result<Vec<Event>>>) -> Vec<Event> {
     match changes.await {
         Ok(events) => events,
@@ -259,7 +247,7 @@ async fn or_anything(changes: impl Future<Output = io::Result<Vec<Event>>>) -> V
     }
 }
 
-/// Generates from the given primary, or from the one that is chosen now. `None` when there is none.
+/// Generates the text from the given primary, or from the one that is chosen now. `None` without a primary.
 fn generate(config: &DaemonConfig, primary: Option<&Path>) -> Result<Option<(PathBuf, String)>, Error> {
     let path = match primary {
         Some(path) => path.to_owned(),
@@ -357,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_file_follows_the_primary() {
+    async fn conf_file_follows_primary() {
         // multus#71
         let node = Node::new(&json!({}));
         node.put("10-a.conflist", PRIMARY);
@@ -389,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn our_file_renamed_by_somebody_is_put_back_and_a_vanished_primary_changes_nothing() {
+    async fn renamed_conf_file_is_rewritten_and_removed_primary_changes_nothing() {
         let node = Node::new(&json!({}));
         node.put("10-a.conflist", PRIMARY);
         let mut keeper = node.keeper().await;
@@ -399,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_default_network_ends_it() {
+    async fn lost_default_network_ends_keeper() {
         // multus#71 (the caller removes the file and exits with 2)
         let node = Node::new(&json!({}));
         let ready = node.dir.path().join("ready.d/ok");
@@ -421,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_primary_that_comes_late_is_waited_for() {
+    async fn late_primary_is_waited_for() {
         let node = Node::new(&json!({}));
         let mut finding = Box::pin(ConfKeeper::find(Arc::clone(&node.config)));
         assert!(futures::FutureExt::now_or_never(finding.as_mut()).is_none());
@@ -436,12 +424,12 @@ mod tests {
             .await
             .unwrap()
             .unwrap();
-        assert!(keeper.text().contains("10-a.conflist"));
+        assert!(keeper.text.contains("10-a.conflist"));
         assert!(node.conf().is_none(), "nothing is written before the API serves");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_primary_at_all() {
+    async fn missing_primary_is_error() {
         // multus#72
         let node = Node::new(&json!({}));
         let begun = tokio::time::Instant::now();
@@ -451,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provided_file_is_copied_under_its_name() {
+    fn provided_file_keeps_its_name() {
         // multus#73 (the copy)
         let node = Node::new(&json!({}));
         let provided = node.dir.path().join("70-multus.conf");

@@ -1,34 +1,34 @@
-//! What the daemon does with a call: reads the cluster, has the blocking part done on a worker, writes the result back
-//! (multus.md §5).
+//! Handles one call: looks up the pod and its networks, runs the plugins on a worker thread, writes the network
+//! status (multus.md §5).
 //!
 //! ```text
-//! call ── one at a time a sandbox ──> pod ──> networks ──> worker: plugins in order ──> status, events ──> answer
-//!                                     └── watch or live ──┘          (attach.rs)
+//! call ── one at a time for a sandbox ──> pod ──> networks ──> worker: plugins in order ──> status, events ──> answer
+//!                                                                             └── watch or live ──┘          (attach.rs)
 //! ```
 
 mod add;
 mod del;
 mod devices;
 mod gc;
-mod missed;
+mod kept_dels;
 mod own_conf;
 mod plug;
 mod stale;
 
-use crate::attach::{Attacher, Stored};
+use crate::attach::{Attacher, ScratchState};
 use crate::cluster::ClusterView;
 use crate::daemon_config::DaemonConfig;
 use crate::delegate::Delegate;
-use crate::in_process::{Known, Plugins};
+use crate::in_process::{OwnBinaries, Plugins};
 use crate::locks::SandboxLocks;
 use crate::memory_limit;
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
-use crate::net_conf::{MultusConfig, Own};
+use crate::net_conf::{MultusConfig, ProcessSettings};
 use crate::request::{NodeVerb, PodVerb, Request, Sandbox};
 use crate::resolve::Resolver;
 use crate::scratch::Scratch;
-use crate::workers::{self, Place, Workers};
+use crate::workers::{self, Slot, Workers};
 use cni::Error;
 use cni::cache::Cache;
 use cni::chain::Chain;
@@ -36,7 +36,7 @@ use cni::config::NetworkList;
 use cni::error::internal;
 use cni::exec::{self, Invoker};
 use cni::names::CNI_PATH;
-use del::Manner;
+use del::DelRetry;
 use kube_kit::events::Kind;
 use linux::process::Door;
 use own_conf::OwnFile;
@@ -49,41 +49,41 @@ use std::time::Duration;
 use tokio::sync::RwLock;
 use tokio::time::{Instant, sleep};
 
-/// How long a call waits for the default network, and how often it looks.
+/// How long a call waits for the default network, and its poll interval.
 const READINESS_WAIT: Duration = Duration::from_secs(45);
 const READINESS_PAUSE: Duration = Duration::from_millis(250);
 
-/// Whose work it is that is for no pod: no namespace is called so.
-const OF_THE_NODE: &str = "";
+/// The slot owner of work that is for no pod. Not the name of a namespace.
+const NODE_WORK: &str = "";
 
 /// The daemon, without its socket.
-pub struct Daemon<C> {
+pub(crate) struct Daemon<C> {
     config: Arc<DaemonConfig>,
     cluster: Arc<C>,
     locks: SandboxLocks,
-    /// ADDs go in together, GC alone: what is being attached is on no list yet.
+    /// Shared by ADDs, exclusive for GC: an attachment in progress is on no list yet.
     gate: RwLock<()>,
-    /// Sandboxes that were attached since the start, as long as those before it are compared with the runtime's.
+    /// Sandboxes that were attached since the start. `None` once the older ones were compared with the runtime's.
     since_start: Mutex<Option<BTreeSet<String>>>,
     workers: Workers,
-    /// Apart, so that no pod's end waits for others' beginnings.
+    /// Separate, so that no DEL waits for ADDs.
     detachers: Workers,
-    /// Plugins that need no process.
-    known: Arc<Known>,
-    own: Own,
+    /// Recognises plugin files of this build, which run in this process.
+    own_binaries: Arc<OwnBinaries>,
+    own: ProcessSettings,
     own_file: OwnFile,
-    /// Where those that need one are not limited with this one.
-    way_out: Option<Arc<Door>>,
+    /// The cgroup outside this process' memory limit, for plugins that run as programs.
+    cgroup_exit: Option<Arc<Door>>,
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    /// A daemon that works on this cluster, and counts with these figures.
-    pub fn new(config: Arc<DaemonConfig>, cluster: Arc<C>, metrics: Metrics) -> Self {
-        let workers = Workers::new(config.concurrency, config.patience, metrics.overdue());
-        let detachers = Workers::new(config.concurrency, config.patience, metrics.overdue());
+    /// A daemon for this cluster that records these metrics.
+    pub(crate) fn new(config: Arc<DaemonConfig>, cluster: Arc<C>, metrics: Metrics) -> Self {
+        let workers = Workers::new(config.concurrency, config.call_timeout, metrics.overdue());
+        let detachers = Workers::new(config.concurrency, config.call_timeout, metrics.overdue());
         let root = config.chroot_dir.as_deref().unwrap_or(Path::new("/"));
-        let way_out = memory_limit::way_out(root).map(Arc::new);
-        let own = Own {
+        let cgroup_exit = memory_limit::cgroup_exit(root).map(Arc::new);
+        let own = ProcessSettings {
             device_info: config.device_info.clone(),
             args: config.one_shot.clone().unwrap_or_default(),
             metrics,
@@ -96,16 +96,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
             since_start: Mutex::new(Some(BTreeSet::new())),
             workers,
             detachers,
-            known: Arc::default(),
+            own_binaries: Arc::default(),
             own,
             own_file: OwnFile::default(),
-            way_out,
+            cgroup_exit,
         }
     }
 
-    /// Works on one call to its end. The answer to ADD is the master's result as JSON, CNI version 1.1.0.
-    /// `is_gone` says whether nobody waits for the answer any more.
-    pub async fn handle(
+    /// Handles one call. The answer to ADD is the master's result as JSON, CNI version 1.1.0. `is_gone` returns
+    /// whether the caller closed the connection.
+    pub(crate) async fn handle(
         &self,
         request: Request,
         is_gone: impl Fn() -> bool,
@@ -117,21 +117,21 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 config,
             } => {
                 let about = (verb, sandbox.clone());
-                self.alone(&about, self.pod_call(verb, sandbox, &config, is_gone))
+                self.exclusively(&about, self.pod_call(verb, sandbox, &config, is_gone))
                     .await
             }
             Request::Network {
                 verb,
                 sandbox,
                 config,
-                wishes,
+                attributes,
             } => {
                 let about = (verb, sandbox.clone());
-                self.alone(&about, self.network_call(verb, sandbox, &config, &wishes))
+                self.exclusively(&about, self.network_call(verb, sandbox, &config, &attributes))
                     .await
             }
-            Request::NetworkStatus { config, wishes } => {
-                self.network_status(&config, &wishes).await.map(|()| None)
+            Request::NetworkStatus { config, attributes } => {
+                self.network_status(&config, &attributes).await.map(|()| None)
             }
             Request::Node { verb, config } => self.node_call(verb, &config).await.map(|()| None),
         }
@@ -156,44 +156,47 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 }
                 Ok(Some(result))
             }
-            PodVerb::Del => self.del(&sandbox, config, Manner::Once).await.map(|()| None),
+            PodVerb::Del => self.del(&sandbox, config, DelRetry::Once).await.map(|()| None),
             PodVerb::Check => self.check(sandbox, config).await.map(|()| None),
         }
     }
 
-    /// Detaches again what nobody will hear of: a runtime that gave up calls DEL, one that was killed does not.
+    /// Rolls back an ADD whose caller is gone: a runtime that gave up calls DEL, one that was killed does not.
     async fn undo(&self, sandbox: &Sandbox, config: &[u8]) -> Result<(), Error> {
-        tracing::warn!("nobody waits for the answer any more, detaching again: {sandbox}");
-        self.del(sandbox, config, Manner::UntilDone).await?;
-        Err(of_pod(sandbox, "nobody waited for the answer, detached again"))
+        tracing::warn!("rolling back an ADD whose caller closed the connection: {sandbox}");
+        self.del(sandbox, config, DelRetry::UntilDone).await?;
+        Err(of_pod(
+            sandbox,
+            "the caller closed the connection, the attachment was rolled back",
+        ))
     }
 
-    /// Detaches what an ADD attached before the API server refused the daemon: the shim repeats the call, and the next
-    /// daemon would find the interfaces there.
+    /// Rolls back an ADD that the API server's refusal interrupted: the shim repeats the call, and the next daemon
+    /// must not find the interfaces.
     async fn undo_refused(&self, sandbox: &Sandbox, config: &[u8]) {
-        let known = self.net_conf(config).ok();
-        let scratch = known.and_then(|config| Scratch::new(&config.cni_dir, &sandbox.container_id));
+        let own_binaries = self.net_conf(config).ok();
+        let scratch = own_binaries.and_then(|config| Scratch::new(&config.cni_dir, &sandbox.container_id));
         if scratch.is_some_and(|scratch| scratch.path().exists())
-            && let Err(error) = self.del(sandbox, config, Manner::UntilDone).await
+            && let Err(error) = self.del(sandbox, config, DelRetry::UntilDone).await
         {
-            tracing::error!(%sandbox, %error, "cannot undo an attachment that the API server did not take");
+            tracing::error!(%sandbox, %error, "cannot roll back an attachment that the API server refused");
         }
     }
 
-    /// Whether the API server refuses the daemon: another one is to do what it is asked for.
-    pub fn is_refused(&self) -> bool {
+    /// Whether the API server refuses the daemon (401). Callers then wait for another daemon.
+    pub(crate) fn is_refused(&self) -> bool {
         self.cluster.is_refused()
     }
 
-    /// Works on a sandbox when nobody else does, and logs it.
-    async fn alone(
+    /// Runs work under the sandbox's lock, and logs its begin and end.
+    async fn exclusively(
         &self,
         (verb, sandbox): &(PodVerb, Sandbox),
         work: impl Future<Output = Result<Option<String>, Error>>,
     ) -> Result<Option<String>, Error> {
         let about = sandbox.to_string();
         tracing::info!("{verb} starting CNI request {about}");
-        // Before the sandbox's own lock: GC takes them in this order too.
+        // Before the sandbox's lock: GC takes both in the same order.
         let _gate = match verb {
             PodVerb::Add => Some(self.gate.read().await),
             PodVerb::Del | PodVerb::Check => None,
@@ -225,8 +228,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let config = self.net_conf(config)?;
         self.on_sandbox(&self.workers, sandbox, config, |attacher| {
             match attacher.scratch_delegates()? {
-                Stored::Delegates(delegates) => attacher.check(&delegates),
-                Stored::Missing | Stored::Corrupt => {
+                ScratchState::Delegates(delegates) => attacher.check(&delegates),
+                ScratchState::Missing | ScratchState::Corrupt => {
                     let inline = attacher.config.delegates.iter();
                     let inline = inline.map(|text| Delegate::inline(text));
                     attacher.check(&inline.collect::<Result<Vec<_>, _>>().map_err(internal)?)
@@ -236,7 +239,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         .await?
     }
 
-    /// Works on a sandbox, on a thread of these: plugins are waited for.
+    /// Runs blocking work on a sandbox, on a thread of these workers.
     async fn on_sandbox<T: Send + 'static>(
         &self,
         workers: &Workers,
@@ -245,14 +248,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
         work: impl FnOnce(&Attacher<'_, Plugins>) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let sandbox = sandbox.into();
-        let place = workers.place(&sandbox.pod.namespace).await;
-        self.on_sandbox_at(place, workers, sandbox, config, work).await
+        let slot = workers.slot(&sandbox.pod.namespace).await;
+        self.on_sandbox_in(slot, workers, sandbox, config, work).await
     }
 
-    /// [`Daemon::on_sandbox`] at a place that was waited for.
-    async fn on_sandbox_at<T: Send + 'static>(
+    /// [`Daemon::on_sandbox`] in a slot that is already held.
+    async fn on_sandbox_in<T: Send + 'static>(
         &self,
-        place: Place,
+        slot: Slot,
         workers: &Workers,
         sandbox: impl Into<Arc<Sandbox>>,
         config: impl Into<Arc<MultusConfig>>,
@@ -268,7 +271,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 sandbox: &sandbox,
             })
         };
-        let outcome = workers.run_at(place, work).await;
+        let outcome = workers.run_in(slot, work).await;
         given_up.store(outcome.is_err(), Ordering::Relaxed);
         outcome.map_err(failed)
     }
@@ -285,7 +288,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// Does something about the network that every pod gets, of which there may be none.
+    /// Calls the plugins of the network that every pod gets, if there is one.
     async fn cluster_network(
         &self,
         config: MultusConfig,
@@ -314,7 +317,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             };
             work(&network, &chain)
         };
-        self.workers.run(OF_THE_NODE, run).await.map_err(failed)?
+        self.workers.run(NODE_WORK, run).await.map_err(failed)?
     }
 
     async fn wait_ready(&self, config: &MultusConfig, sandbox: Option<&Sandbox>) -> Result<(), Error> {
@@ -333,7 +336,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                     |sandbox| of_pod(sandbox, &text),
                 ));
             }
-            // The file may lie anywhere, in directories that come and go.
+            // Polled: the file may be anywhere, in directories that are removed and created.
             sleep(READINESS_PAUSE).await;
         }
         Ok(())
@@ -344,9 +347,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let mut dirs = vec![config.bin_dir.clone()];
         dirs.extend(env::split_paths(&path).filter(|dir| dir != Path::new("")));
         let prepare = self
-            .way_out
+            .cgroup_exit
             .clone()
-            .map(|way_out| -> exec::Prepare { Arc::new(move |command| way_out.lead(command)) });
+            .map(|cgroup_exit| -> exec::Prepare { Arc::new(move |command| cgroup_exit.lead(command)) });
         Plugins {
             invoker: Invoker {
                 dirs,
@@ -356,7 +359,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             },
             root: self.config.chroot_dir.clone(),
             given_up: Arc::default(),
-            known: Arc::clone(&self.known),
+            own_binaries: Arc::clone(&self.own_binaries),
         }
     }
 
@@ -365,7 +368,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 }
 
-/// What is wrong with a file, in one line.
+/// A file's path and its error, in one line.
 fn in_file(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }

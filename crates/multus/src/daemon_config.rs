@@ -1,4 +1,4 @@
-//! `daemon-config.json`: what the daemon itself reads of it (multus.md §7.6). Every key of the file is also laid over
+//! `daemon-config.json`: the keys that the daemon itself uses (multus.md §7.6). All keys of the file also overlay
 //! each request's configuration, see [`crate::net_conf`].
 
 use crate::certificate;
@@ -13,75 +13,75 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How many delegates' plugins run at once when `connectionLimit` says nothing. Bounds memory and processes in a storm
-/// of pods; what comes on top waits in a queue.
+/// Default of `connectionLimit`, the limit of concurrent calls. It bounds memory and processes when many pods start
+/// at once; further calls wait in a queue.
 const DEFAULT_CONCURRENCY: usize = 32;
 
-/// Why the configuration can't be used.
+/// The configuration is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("failed to read the config file's contents")]
     Read(#[source] std::io::Error),
-    /// The text is not what it should be.
+    /// The text is malformed.
     #[error("failed to unmarshal the daemon configuration")]
     Parse(#[source] json::Error),
-    /// `connectionLimit` would let nobody in.
+    /// `connectionLimit` is not positive.
     #[error("connection limit must be greater than 0, got {0}")]
     ConnectionLimit(i64),
 }
 
-/// Where `00-multus.conf` comes from.
+/// The source of `00-multus.conf`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfSource {
-    /// Generated from the primary configuration and kept up to date.
+    /// Generated from the primary configuration, and kept in line with it.
     Auto,
-    /// A file given by the user, copied once.
+    /// A file of the user, copied once.
     File(PathBuf),
 }
 
 /// The daemon's configuration.
 #[derive(Debug, Clone)]
 pub struct DaemonConfig {
-    /// The whole file, laid over every request.
+    /// The whole file; it overlays every request's configuration.
     pub object: Object,
-    /// Root of the host as the container sees it: delegates run in it.
+    /// Root of the host as the container sees it: plugins run in it.
     pub chroot_dir: Option<PathBuf>,
     /// Directory of the socket.
     pub socket_dir: PathBuf,
-    /// Port of `/metrics`, when wanted.
+    /// Port of `/metrics`, if served.
     pub metrics_port: Option<u16>,
-    /// Most requests worked on at once.
+    /// Limit of concurrent calls.
     pub concurrency: usize,
-    /// Where `00-multus.conf` is written.
+    /// Directory of `00-multus.conf`.
     pub cni_config_dir: PathBuf,
-    /// Where it comes from.
+    /// Its source.
     pub conf_source: ConfSource,
-    /// Where the primary configuration is looked for.
+    /// Directory of the primary configuration.
     pub autoconfig_dir: PathBuf,
-    /// Its file name, when it is not simply the first one.
+    /// File name of the primary configuration; `None` for the first file.
     pub master_cni: Option<String>,
-    /// Whether the primary's network name becomes ours.
+    /// Whether the generated configuration uses the primary's network name.
     pub override_network_name: bool,
-    /// Whether the primary's plugins are called with our CNI version, whatever version its file has.
+    /// Whether the primary's plugins are called with the daemon's CNI version.
     pub force_cni_version: bool,
-    /// The default network is ready when this file is there.
+    /// The default network is ready when this file exists.
     pub readiness_indicator: Option<PathBuf>,
-    /// Where to log to, and how much.
+    /// Sinks and level of the log.
     pub log: Log,
-    /// Who knows the devices of pods.
+    /// The kubelet of this node, for the devices of pods.
     pub kubelet: Kubelet,
-    /// Socket of the container runtime, when it is not one of the usual ones below the host's root.
+    /// Socket of the container runtime; `None` for the usual ones below the host's root.
     pub cri_socket: Option<PathBuf>,
-    /// How long a call may take before it is given up; the same on every host.
-    pub patience: Duration,
-    /// Where files about them are; the same on every host.
+    /// Timeout of a call. Not configurable.
+    pub call_timeout: Duration,
+    /// Directory of device-info files. Not configurable.
     pub device_info: DeviceInfo,
-    /// The certificate of the node, when one is wanted.
+    /// The node's client certificate, if configured.
     pub per_node_certificate: Option<PerNodeCertificate>,
-    /// Keys that go into `00-multus.conf` as they are.
+    /// Keys that `00-multus.conf` repeats.
     pub passed: Passed,
-    /// In a process that works on one call alone, what it was called with (`CNI_ARGS`).
+    /// `CNI_ARGS` of a process that handles a single call (thin mode).
     pub one_shot: Option<CniArgs>,
 }
 
@@ -90,7 +90,7 @@ pub struct DaemonConfig {
 pub struct Passed {
     /// First directory of plugins.
     pub bin_dir: String,
-    /// CNI version of our own result.
+    /// CNI version of multus' own result.
     pub cni_version: String,
     /// Log file.
     pub log_file: String,
@@ -98,17 +98,17 @@ pub struct Passed {
     pub log_level: String,
     /// Whether to log to standard error.
     pub log_to_stderr: bool,
-    /// Rotation of the log file, as given.
+    /// Rotation of the log file, verbatim.
     pub log_options: Option<Box<serde_json::value::RawValue>>,
     /// Whether NADs of other namespaces are refused.
     pub namespace_isolation: bool,
-    /// Namespaces exempt from that.
+    /// Namespaces exempt from isolation.
     pub global_namespaces: String,
     /// State directory.
     pub cni_dir: String,
     /// Name of the auxiliary chain.
     pub auxiliary_cni_chain_name: String,
-    /// Directory of the socket as the shim sees it.
+    /// Directory of the socket, as the shim sees it.
     pub daemon_socket_dir: String,
 }
 
@@ -146,7 +146,7 @@ struct Keys {
     daemon_socket_dir: String,
 }
 
-/// `perNodeCertificate`: how the daemon is known to the API server, when not by its service account.
+/// `perNodeCertificate`: authentication by a certificate of the node instead of the service account.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PerNodeCertificate {
@@ -157,7 +157,7 @@ pub struct PerNodeCertificate {
 }
 
 impl PerNodeCertificate {
-    /// Checked, for the node that the daemon is on.
+    /// The validated settings for this node.
     pub fn settings(&self, node: Option<&str>) -> Result<certificate::Settings, certificate::Error> {
         certificate::Settings::new(
             node,
@@ -169,7 +169,7 @@ impl PerNodeCertificate {
 }
 
 impl DaemonConfig {
-    /// Reads the file.
+    /// Reads and parses the file.
     pub fn load(path: &Path) -> Result<Self, Error> {
         Self::parse(&std::fs::read(path).map_err(Error::Read)?)
     }
@@ -209,7 +209,7 @@ impl DaemonConfig {
             ),
             kubelet: path(&keys.kubelet_root_dir).map_or_else(Kubelet::default, Kubelet::at),
             cri_socket: path(&keys.cri_socket_path),
-            patience: workers::PATIENCE,
+            call_timeout: workers::JOB_TIMEOUT,
             device_info: DeviceInfo::default(),
             per_node_certificate: keys
                 .per_node_certificate
@@ -232,11 +232,11 @@ impl DaemonConfig {
         })
     }
 
-    /// Of a process that works on one call: it adds nothing to the call's own configuration.
+    /// The configuration of a process that handles a single call: it adds nothing to the call's own configuration.
     pub fn one_shot(args: CniArgs) -> Result<Self, Error> {
         let mut config = Self::parse(b"{}")?;
         config.concurrency = 1;
-        // Nothing is generated, so the call itself waits for the default network.
+        // Nothing is generated: the call itself waits for the default network.
         config.conf_source = ConfSource::File(PathBuf::new());
         config.one_shot = Some(args);
         Ok(config)
@@ -247,7 +247,7 @@ impl DaemonConfig {
         self.socket_dir.join(names::SOCKET)
     }
 
-    /// A path of the host as this process sees it.
+    /// A path of the host, as this process sees it.
     pub fn on_host(&self, path: &Path) -> PathBuf {
         match &self.chroot_dir {
             Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -260,7 +260,7 @@ impl DaemonConfig {
         self.cni_config_dir.join(names::CONF_FILE)
     }
 
-    /// The configuration that sends the runtime to the shim: generated, or the copy of the user's.
+    /// The configuration that makes the runtime call the shim: generated, or a copy of the user's file.
     pub fn runtime_conf(&self) -> PathBuf {
         match &self.conf_source {
             ConfSource::Auto => self.conf_file(),
@@ -268,17 +268,17 @@ impl DaemonConfig {
         }
     }
 
-    /// Where the state is: what calls are given unless the runtime's configuration alone names a directory.
+    /// The state directory, unless the runtime's configuration names another one.
     pub fn cni_dir(&self) -> PathBuf {
         path(&self.passed.cni_dir).unwrap_or_else(|| names::CNI_DIR.into())
     }
 
-    /// First directory of plugins, unless the runtime's configuration alone names one.
+    /// First directory of plugins, unless the runtime's configuration names another one.
     pub fn bin_dir(&self) -> PathBuf {
         path(&self.passed.bin_dir).unwrap_or_else(|| names::BIN_DIR.into())
     }
 
-    /// Whether the daemon itself waits for and watches the readiness file, rather than each request.
+    /// Whether the daemon itself waits for the readiness file, instead of each request.
     pub fn manages_readiness(&self) -> bool {
         self.conf_source == ConfSource::Auto
     }
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_operators_configuration() {
+    fn operators_configuration_is_parsed() {
         let text = br#"{"chrootDir":"/hostroot","cniVersion":"0.3.1","logLevel":"verbose","logToStderr":true,
             "cniConfigDir":"/host/etc/cni/net.d","multusAutoconfigDir":"/host/etc/cni/net.d",
             "multusConfigFile":"auto","socketDir":"/host/run/multus/"}"#;
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_another_letter_case() {
+    fn keys_match_case_insensitively() {
         let config = DaemonConfig::parse(
             br#"{"CHROOTDIR":"/h","multusmastercni":"10-a.conf","kubeletrootdir":"/k","crisocketpath":"/c"}"#,
         )
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_the_node_is_for_those_who_ask() {
+    fn node_certificate_is_optional() {
         let parse = |text: &str| DaemonConfig::parse(text.as_bytes()).unwrap().per_node_certificate;
         assert!(parse(r#"{"perNodeCertificate":{"enabled":false,"certDir":"/c"}}"#).is_none());
         let wanted = parse(
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_limit_that_lets_nobody_in() {
+    fn non_positive_connection_limit_is_error() {
         // multus#69 (the refusal)
         let error = DaemonConfig::parse(br#"{"connectionLimit":0}"#).unwrap_err();
         assert_eq!(

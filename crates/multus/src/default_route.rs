@@ -8,67 +8,67 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
-/// What happens to the default routes of one network, a family each.
+/// The action on a network's default routes of one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// They stay as the network's plugin made them.
+pub enum RouteAction {
+    /// Keep the routes of the network's plugin.
     Keep,
-    /// They are removed.
+    /// Remove them.
     Remove,
-    /// They are replaced by one over this gateway.
+    /// Replace them by one route over this gateway.
     Replace(IpAddr),
 }
 
-/// The fate of a network's default routes.
+/// The actions on a network's default routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fates {
-    /// Of IPv4 routes.
-    pub v4: Fate,
-    /// Of IPv6 routes.
-    pub v6: Fate,
+pub struct RouteActions {
+    /// Action on IPv4 routes.
+    pub v4: RouteAction,
+    /// Action on IPv6 routes.
+    pub v6: RouteAction,
 }
 
-impl Fates {
-    /// Whether nothing is touched.
+impl RouteActions {
+    /// Whether no route changes.
     pub fn keeps_all(self) -> bool {
-        self.v4 == Fate::Keep && self.v6 == Fate::Keep
+        self.v4 == RouteAction::Keep && self.v6 == RouteAction::Keep
     }
 
-    /// As scratch files have it: whether the network's own IPv4 and IPv6 default routes go.
+    /// The form of scratch files: whether the network's own IPv4 and IPv6 default routes are removed.
     pub fn filters(self) -> (bool, bool) {
-        (self.v4 == Fate::Remove, self.v6 == Fate::Remove)
+        (self.v4 == RouteAction::Remove, self.v6 == RouteAction::Remove)
     }
 }
 
-/// A default route as a pod has it, in the main table.
+/// A default route of a pod, in the main table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DefaultRoute {
-    /// The interface that it leads out of.
+    /// The outgoing interface.
     pub interface: String,
-    /// Whether it is one for IPv4, else for IPv6.
+    /// IPv4, else IPv6.
     pub ipv4: bool,
-    /// Over which gateway; without one everything is on the link.
+    /// The gateway; `None` for a route on the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-    /// Lower wins.
+    /// The metric; lower values win.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
 }
 
-/// More than one gateway of a family.
+/// Several gateways of one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("multus does not support ECMP for default-route")]
 pub struct Ecmp;
 
-/// Decides for all networks of a pod at once. A family that no network claims is left alone; a network claims one by a
-/// gateway, or by an empty list, which keeps the route that its own configuration installs.
-pub fn plan(delegates: &[Delegate]) -> Result<Vec<Fates>, Ecmp> {
-    let family = |is_v4: bool| -> Result<Vec<Fate>, Ecmp> {
+/// Decides the actions for all networks of a pod. A network claims a family by a gateway, or by an empty list, which
+/// keeps the route of its own configuration. Routes of an unclaimed family are kept.
+pub fn plan(delegates: &[Delegate]) -> Result<Vec<RouteActions>, Ecmp> {
+    let family = |is_v4: bool| -> Result<Vec<RouteAction>, Ecmp> {
         let claims: Vec<_> = delegates.iter().map(|delegate| claim(delegate, is_v4)).collect();
         let gateways = claims
             .iter()
             .flatten()
-            .filter(|claim| matches!(claim, Fate::Replace(_)))
+            .filter(|claim| matches!(claim, RouteAction::Replace(_)))
             .count();
         let asked = delegates
             .iter()
@@ -83,44 +83,54 @@ pub fn plan(delegates: &[Delegate]) -> Result<Vec<Fates>, Ecmp> {
             return Err(Ecmp);
         }
         let unclaimed = claims.iter().all(Option::is_none);
-        let others = if unclaimed { Fate::Keep } else { Fate::Remove };
+        let others = if unclaimed {
+            RouteAction::Keep
+        } else {
+            RouteAction::Remove
+        };
         Ok(claims.into_iter().map(|claim| claim.unwrap_or(others)).collect())
     };
     let (v4, v6) = (family(true)?, family(false)?);
-    Ok(v4.into_iter().zip(v6).map(|(v4, v6)| Fates { v4, v6 }).collect())
+    Ok(v4
+        .into_iter()
+        .zip(v6)
+        .map(|(v4, v6)| RouteActions { v4, v6 })
+        .collect())
 }
 
-/// Which default routes of others a network takes over: those of IPv4, those of IPv6.
+/// Whether a network claims the pod's IPv4 and IPv6 default routes.
 pub fn claims(delegate: &Delegate) -> (bool, bool) {
     (claim(delegate, true).is_some(), claim(delegate, false).is_some())
 }
 
-fn claim(delegate: &Delegate, is_v4: bool) -> Option<Fate> {
+fn claim(delegate: &Delegate, is_v4: bool) -> Option<RouteAction> {
     let asked = delegate.requests.default_route.as_ref()?;
     if asked.is_empty() {
-        return Some(Fate::Keep);
+        return Some(RouteAction::Keep);
     }
     asked
         .iter()
         .find(|gateway| gateway.is_ipv4() == is_v4)
-        .map(|gateway| Fate::Replace(*gateway))
+        .map(|gateway| RouteAction::Replace(*gateway))
 }
 
-/// Makes a cached result say what was done to the routes.
-pub fn edit(result: &mut Object, fates: Fates) -> Result<(), json::Error> {
+/// Applies the actions to the routes of a cached result.
+pub fn edit(result: &mut Object, actions: RouteActions) -> Result<(), json::Error> {
     let version: String = result.read("cniVersion")?.unwrap_or_default();
     match version.as_str() {
         "" | "0.1.0" | "0.2.0" => {
-            for (key, fate, default) in [("ip4", fates.v4, "0.0.0.0/0"), ("ip6", fates.v6, "::/0")] {
+            for (key, action, default) in [("ip4", actions.v4, "0.0.0.0/0"), ("ip6", actions.v6, "::/0")] {
                 if let Some(address) = result.get(key) {
                     let mut address = Object::parse(address.get().as_bytes())?;
-                    edit_routes(&mut address, &[(fate, default)])?;
+                    edit_routes(&mut address, &[(action, default)])?;
                     result.set(key, &address)?;
                 }
             }
             Ok(())
         }
-        "0.3.0" | "0.3.1" | "0.4.0" => edit_routes(result, &[(fates.v4, "0.0.0.0/0"), (fates.v6, "::0/0")]),
+        "0.3.0" | "0.3.1" | "0.4.0" => {
+            edit_routes(result, &[(actions.v4, "0.0.0.0/0"), (actions.v6, "::0/0")])
+        }
         newer
             if newer
                 .split('.')
@@ -128,7 +138,7 @@ pub fn edit(result: &mut Object, fates: Fates) -> Result<(), json::Error> {
                 .and_then(|major| major.parse::<u64>().ok())
                 .is_some_and(|major| major >= 1) =>
         {
-            edit_routes(result, &[(fates.v4, "0.0.0.0/0"), (fates.v6, "::0/0")])
+            edit_routes(result, &[(actions.v4, "0.0.0.0/0"), (actions.v6, "::0/0")])
         }
         other => Err(serde::de::Error::custom(format!(
             "not supported version: {other}"
@@ -136,20 +146,19 @@ pub fn edit(result: &mut Object, fates: Fates) -> Result<(), json::Error> {
     }
 }
 
-/// Takes default routes of the families out of `routes`, and adds those that replace them. The key goes when nothing is
-/// left.
-fn edit_routes(holder: &mut Object, families: &[(Fate, &str)]) -> Result<(), json::Error> {
+/// Removes the default routes of these families from `routes`, and adds their replacements. Removes an empty key.
+fn edit_routes(holder: &mut Object, families: &[(RouteAction, &str)]) -> Result<(), json::Error> {
     let mut routes: Vec<Box<RawValue>> = match holder.get("routes") {
         Some(routes) => serde_json::from_str(routes.get())?,
         None => Vec::new(),
     };
-    for (fate, default) in families {
-        if *fate == Fate::Keep {
+    for (action, default) in families {
+        if *action == RouteAction::Keep {
             continue;
         }
         let is_v4 = default.starts_with('0');
         routes.retain(|route| !is_default(route, is_v4));
-        if let Fate::Replace(gateway) = fate {
+        if let RouteAction::Replace(gateway) = action {
             routes.push(serde_json::value::to_raw_value(
                 &json!({"dst": default, "gw": gateway}),
             )?);
@@ -188,36 +197,57 @@ mod tests {
         asked.iter().copied().map(delegate).collect()
     }
 
-    fn v4(plan: &[Fates]) -> Vec<Fate> {
-        plan.iter().map(|fates| fates.v4).collect()
+    fn v4(plan: &[RouteActions]) -> Vec<RouteAction> {
+        plan.iter().map(|actions| actions.v4).collect()
     }
 
-    fn v6(plan: &[Fates]) -> Vec<Fate> {
-        plan.iter().map(|fates| fates.v6).collect()
+    fn v6(plan: &[RouteActions]) -> Vec<RouteAction> {
+        plan.iter().map(|actions| actions.v6).collect()
     }
 
     #[test]
-    fn nobody_asks_nothing_happens() {
+    fn unclaimed_routes_are_kept() {
         // multus#56
         let plan = plan(&delegates(&[None, None])).unwrap();
-        assert!(plan.iter().all(|fates| fates.keeps_all()));
+        assert!(plan.iter().all(|actions| actions.keeps_all()));
     }
 
     #[test]
-    fn the_others_lose_theirs() {
+    fn claimed_family_removes_routes_of_others() {
         let plan = plan(&delegates(&[None, Some(&["10.1.1.254"]), None])).unwrap();
         let gateway = "10.1.1.254".parse().unwrap();
-        assert_eq!(v4(&plan), [Fate::Remove, Fate::Replace(gateway), Fate::Remove]);
-        assert_eq!(v6(&plan), [Fate::Keep; 3]);
+        assert_eq!(
+            v4(&plan),
+            [
+                RouteAction::Remove,
+                RouteAction::Replace(gateway),
+                RouteAction::Remove
+            ]
+        );
+        assert_eq!(v6(&plan), [RouteAction::Keep; 3]);
     }
 
     #[test]
-    fn one_gateway_a_family() {
+    fn second_gateway_of_family_is_error() {
         // multus#55
         let split = plan(&delegates(&[None, Some(&["10.1.1.254"]), Some(&["fd00::1"])])).unwrap();
         let (gateway, gateway6) = ("10.1.1.254".parse().unwrap(), "fd00::1".parse().unwrap());
-        assert_eq!(v4(&split), [Fate::Remove, Fate::Replace(gateway), Fate::Remove]);
-        assert_eq!(v6(&split), [Fate::Remove, Fate::Remove, Fate::Replace(gateway6)]);
+        assert_eq!(
+            v4(&split),
+            [
+                RouteAction::Remove,
+                RouteAction::Replace(gateway),
+                RouteAction::Remove
+            ]
+        );
+        assert_eq!(
+            v6(&split),
+            [
+                RouteAction::Remove,
+                RouteAction::Remove,
+                RouteAction::Replace(gateway6)
+            ]
+        );
         let on_two: [Option<&[&str]>; 2] = [Some(&["10.1.1.254"]), Some(&["10.1.2.254"])];
         let on_one: [Option<&[&str]>; 1] = [Some(&["10.1.1.254", "10.1.2.254"])];
         for two in [&on_two[..], &on_one[..]] {
@@ -230,35 +260,35 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_keeps_the_networks_own() {
+    fn empty_list_keeps_routes_of_network() {
         let plan = plan(&delegates(&[None, Some(&[])])).unwrap();
-        assert_eq!(v4(&plan), [Fate::Remove, Fate::Keep]);
-        assert_eq!(v6(&plan), [Fate::Remove, Fate::Keep]);
+        assert_eq!(v4(&plan), [RouteAction::Remove, RouteAction::Keep]);
+        assert_eq!(v6(&plan), [RouteAction::Remove, RouteAction::Keep]);
     }
 
-    fn edited(result: &Value, fates: Fates) -> Value {
+    fn edited(result: &Value, actions: RouteActions) -> Value {
         let mut object = Object::parse(result.to_string().as_bytes()).unwrap();
-        edit(&mut object, fates).unwrap();
+        edit(&mut object, actions).unwrap();
         serde_json::from_str(&object.to_json()).unwrap()
     }
 
-    const REMOVE: Fates = Fates {
-        v4: Fate::Remove,
-        v6: Fate::Keep,
+    const REMOVE: RouteActions = RouteActions {
+        v4: RouteAction::Remove,
+        v6: RouteAction::Keep,
     };
 
-    fn replace(gateway: &str) -> Fates {
+    fn replace(gateway: &str) -> RouteActions {
         let gateway: IpAddr = gateway.parse().unwrap();
         let (v4, v6) = if gateway.is_ipv4() {
-            (Fate::Replace(gateway), Fate::Keep)
+            (RouteAction::Replace(gateway), RouteAction::Keep)
         } else {
-            (Fate::Keep, Fate::Replace(gateway))
+            (RouteAction::Keep, RouteAction::Replace(gateway))
         };
-        Fates { v4, v6 }
+        RouteActions { v4, v6 }
     }
 
     #[test]
-    fn every_default_route_goes_and_the_others_stay() {
+    fn default_routes_are_removed_and_others_kept() {
         // multus#58
         let routes = json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}, {"dst": "10.1.1.0/24"}, {"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
         let left = edited(&json!({"cniVersion": "0.3.1", "routes": routes, "x": 1}), REMOVE);
@@ -269,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_version_of_a_result() {
+    fn routes_are_edited_in_every_result_version() {
         // multus#57
         for version in ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
             let before = json!({"cniVersion": version, "routes": [{"dst": "0.0.0.0/0"}]});

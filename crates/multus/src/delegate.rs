@@ -1,4 +1,4 @@
-//! One network of a pod: a CNI configuration and what the pod asks of it (multus.md §1, §4).
+//! One network of a pod: its CNI configuration and the attributes that the pod requests (multus.md §1, §4).
 
 use crate::device_info::DeviceInfo;
 use crate::names;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::net::IpAddr;
 
-/// Keys of `runtimeConfig` that are handed to delegates.
+/// Keys of `runtimeConfig` that delegates get.
 const RUNTIME_KEYS: [&str; 7] = [
     "portMappings",
     "bandwidth",
@@ -27,7 +27,7 @@ const PCI_BUS_ID: &str = "pciBusID";
 /// The capability argument with the path of the attachment's device-info file.
 pub const DEVICE_INFO_FILE: &str = "CNIDeviceInfoFile";
 
-/// Why a configuration can't be a delegate.
+/// The configuration is not usable as a delegate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not a JSON object, or a key of the wrong type.
@@ -36,12 +36,12 @@ pub enum Error {
     /// Neither one plugin nor a chain.
     #[error("LoadDelegateNetConfList: delegate must have the 'type' or 'plugin' field")]
     NoPlugin,
-    /// A chain without plugins, or whose first has no type.
+    /// A chain without plugins, or whose first plugin has no type.
     #[error("LoadDelegateNetConfList: a plugin delegate must have the 'type' field")]
     NoType,
-    /// Multus would call itself, for the same sandbox.
-    #[error("a plugin of type \"{0}\" is multus itself, and can't be part of one of its networks")]
-    Own(String),
+    /// Multus would call itself for the same sandbox.
+    #[error("a plugin of type \"{0}\" is multus itself, and cannot be part of one of its networks")]
+    ProcessSettings(String),
 }
 
 impl From<json::Error> for Error {
@@ -50,16 +50,16 @@ impl From<json::Error> for Error {
     }
 }
 
-/// What a configuration invokes.
+/// The plugins of a configuration.
 #[derive(Debug, Clone)]
 enum Plugins {
-    /// One plugin: the configuration is its own.
+    /// A single plugin: the configuration is the plugin's.
     Single(String),
-    /// A chain: the configurations of its plugins in order.
+    /// A chain: the configurations of its plugins, in order.
     Chain(Vec<Object>),
 }
 
-/// A CNI configuration, lossless: keys that nobody here knows reach the plugin untouched.
+/// A CNI configuration, lossless: unknown keys reach the plugin unchanged.
 #[derive(Debug, Clone)]
 pub struct Config {
     object: Object,
@@ -67,7 +67,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Parses one plugin's configuration or a chain; which one it is shows by its keys.
+    /// Parses the configuration of a single plugin (key `type`) or of a chain (key `plugins`).
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         let object = Object::parse(text)?;
         let kind = string(&object, key::TYPE)?;
@@ -84,8 +84,8 @@ impl Config {
         Ok(Self { object, plugins })
     }
 
-    /// Refuses a network whose plugin or IPAM plugin is multus itself. Not for a stored attachment, which DEL has to take as it
-    /// is.
+    /// Refuses a network whose plugin or IPAM plugin is multus itself. Stored attachments are exempt: DEL must accept
+    /// them.
     pub fn refuse_own(self) -> Result<Self, Error> {
         let one = std::slice::from_ref(&self.object);
         for plugin in self.chain().unwrap_or(one) {
@@ -95,14 +95,14 @@ impl Config {
             for part in [Some(plugin), ipam.as_ref()].into_iter().flatten() {
                 let kind = string(part, key::TYPE)?;
                 if is_own(&kind) {
-                    return Err(Error::Own(kind));
+                    return Err(Error::ProcessSettings(kind));
                 }
             }
         }
         Ok(self)
     }
 
-    /// Like [`Config::parse`], and a missing or empty `name` becomes `name`.
+    /// Like [`Config::parse`], with `name` as the default of the configuration's name.
     pub fn parse_named(text: &[u8], name: &str) -> Result<Self, Error> {
         let mut config = Self::parse(text)?.refuse_own()?;
         if string(&config.object, key::NAME)?.is_empty() {
@@ -111,7 +111,7 @@ impl Config {
         Ok(config)
     }
 
-    /// From a file, with the plugins of the directory beside it.
+    /// The configuration of a file, with the plugins of the directory beside it.
     pub fn from_file(network: &NetworkList) -> Result<Self, Error> {
         let object = Object::parse(network.text.as_bytes())?;
         let plugins = match network.plugins.first() {
@@ -129,7 +129,7 @@ impl Config {
         config.refuse_own()
     }
 
-    /// As the runtime side of the protocol wants it.
+    /// The form that [`cni::chain`] calls.
     pub fn network(&self) -> Result<NetworkList, LoadError> {
         let text = self.object.to_json();
         match self.plugins {
@@ -138,17 +138,17 @@ impl Config {
         }
     }
 
-    /// The network's name; empty when it has none.
+    /// The network's name; may be empty.
     pub fn name(&self) -> String {
         string(&self.object, key::NAME).unwrap_or_default()
     }
 
-    /// `cniVersion`; empty when it has none.
+    /// `cniVersion`; may be empty.
     pub fn cni_version(&self) -> String {
         string(&self.object, key::CNI_VERSION).unwrap_or_default()
     }
 
-    /// The plugin, for a chain its first one: what errors name.
+    /// The type of the plugin, or of a chain's first plugin, for errors.
     pub fn plugin_type(&self) -> String {
         match &self.plugins {
             Plugins::Single(kind) => kind.clone(),
@@ -159,7 +159,7 @@ impl Config {
         }
     }
 
-    /// The chain's plugins; `None` for a single one.
+    /// The chain's plugins; `None` for a single plugin.
     pub fn chain(&self) -> Option<&[Object]> {
         match &self.plugins {
             Plugins::Single(_) => None,
@@ -172,13 +172,13 @@ impl Config {
         &self.object
     }
 
-    /// Sets a key of the configuration itself, not of a chain's plugins.
+    /// Sets a top-level key.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         Ok(self.object.set(key, &value)?)
     }
 
-    /// Replaces plugins of a chain by those of `other` as long as position and type agree. Scratch files of old hold
-    /// plugins without most of their keys, the result cache has them whole.
+    /// Replaces the plugins of a chain by those of `other` as long as position and type match. Old scratch files hold
+    /// plugins without most of their keys; the result cache has them complete.
     pub fn complete_from(&mut self, other: &Self) -> Result<(), Error> {
         let (Plugins::Chain(ours), Plugins::Chain(theirs)) = (&mut self.plugins, &other.plugins) else {
             return Ok(());
@@ -193,13 +193,13 @@ impl Config {
         self.store_chain()
     }
 
-    /// Whether both are the same but for what multus puts into a configuration itself: version and device.
+    /// Whether both are equal, apart from the keys that multus itself sets: version and device.
     pub fn is_like(&self, other: &Self) -> bool {
         self.essence() == other.essence()
     }
 
     fn essence(&self) -> Value {
-        // What was parsed as an object is one.
+        // Cannot fail: it was parsed as an object.
         let mut whole: Value = serde_json::from_str(&self.object.to_json()).unwrap_or_default();
         let strip = |value: &mut Value| {
             if let Some(object) = value.as_object_mut() {
@@ -215,7 +215,7 @@ impl Config {
         whole
     }
 
-    /// Gives every plugin the device.
+    /// Adds the device ID to every plugin.
     fn inject_device(&mut self, device: &str) -> Result<(), Error> {
         self.edit(|plugin| {
             plugin.set(DEVICE_ID, &device)?;
@@ -223,7 +223,7 @@ impl Config {
         })
     }
 
-    /// Merges the pod's arguments under `args.cni` of every plugin, the pod's winning.
+    /// Merges the pod's arguments into `args.cni` of every plugin. The pod's values win.
     fn inject_cni_args(&mut self, args: &Object) -> Result<(), Error> {
         self.edit(|plugin| Ok(plugin.merge_at(&["args", "cni"], args)?))
     }
@@ -246,7 +246,7 @@ impl Config {
     }
 }
 
-/// What a pod asks of one of its networks.
+/// The attributes that a pod requests for one of its networks.
 #[derive(Debug, Clone, Default)]
 pub struct Requests {
     /// Name of the interface in the pod.
@@ -255,21 +255,21 @@ pub struct Requests {
     pub mac: Option<String>,
     /// Its InfiniBand GUID.
     pub infiniband_guid: Option<String>,
-    /// The device that the pod names. Nobody gave it that device: only a plugin that declares the capability hears of it,
-    /// by `runtimeConfig`, and no key of the network's configuration changes.
+    /// The device ID that the pod names. It is not an allocation: it only reaches plugins that declare the
+    /// capability, by `runtimeConfig`.
     pub device_id: Option<String>,
     /// Its addresses, plain or CIDR.
     pub ips: Vec<String>,
-    /// Port mappings, as the pod wrote them.
+    /// Port mappings, verbatim.
     pub port_mappings: Option<Box<RawValue>>,
-    /// Bandwidth, as the pod wrote it.
+    /// Bandwidth limits, verbatim.
     pub bandwidth: Option<Box<RawValue>>,
-    /// Gateways that become the pod's default routes; an empty list keeps the one that the network installs.
+    /// Gateways of the pod's default routes. An empty list keeps the network's own route.
     pub default_route: Option<Vec<IpAddr>>,
 }
 
 impl Requests {
-    /// What an element of the networks annotation asks for.
+    /// The attributes of an element of the networks annotation.
     pub fn of(selection: &NetworkSelection) -> Result<Self, Error> {
         let port_mappings = &selection.port_mappings;
         Ok(Self {
@@ -292,20 +292,20 @@ impl Requests {
 /// One network of a pod.
 #[derive(Debug, Clone)]
 pub struct Delegate {
-    /// What users call it: `<namespace>/<name>` of the NAD, or else the configuration's name.
+    /// The name for users: `<namespace>/<name>` of the NAD, or the configuration's name.
     pub display_name: String,
-    /// What is run.
+    /// The CNI configuration.
     pub config: Config,
-    /// What the pod asks for.
+    /// The requested attributes.
     pub requests: Requests,
     /// The device plugin resource that the NAD names.
     pub resource_name: Option<String>,
-    /// The device that kubelet or a claim gave the pod for it.
+    /// The device that kubelet or a resource claim allocated.
     pub device_id: Option<String>,
 }
 
 impl Delegate {
-    /// A network that no pod asked anything of.
+    /// A network without requested attributes.
     pub fn new(display_name: String, config: Config) -> Self {
         Self {
             display_name,
@@ -316,25 +316,25 @@ impl Delegate {
         }
     }
 
-    /// A network whose configuration is part of multus' own.
+    /// A network whose configuration is inline in multus' own.
     pub fn inline(text: &RawValue) -> Result<Self, Error> {
         let config = Config::parse(text.get().as_bytes())?.refuse_own()?;
         Ok(Self::new(config.name(), config))
     }
 
-    /// Gives the network a device that kubelet or a claim gave the pod: every plugin's configuration names it.
+    /// Assigns an allocated device: every plugin's configuration gets its ID.
     pub fn set_device(&mut self, device: String) -> Result<(), Error> {
         self.config.inject_device(&device)?;
         self.device_id = Some(device);
         Ok(())
     }
 
-    /// Hands the pod's `cni-args` to every plugin.
+    /// Adds the pod's `cni-args` to every plugin.
     pub fn set_cni_args(&mut self, args: &Object) -> Result<(), Error> {
         self.config.inject_cni_args(args)
     }
 
-    /// Takes on all that a pod asks of the network.
+    /// Adds the attributes that a pod requests.
     pub fn ask(&mut self, selection: &NetworkSelection) -> Result<(), Error> {
         if let Some(args) = &selection.cni_args {
             self.set_cni_args(args)?;
@@ -343,12 +343,12 @@ impl Delegate {
         Ok(())
     }
 
-    /// The device that a plugin with the capability is told of: the one that the pod was given, else the one that it names.
+    /// The device ID for plugins with the capability: the allocated one, else the one that the pod names.
     pub fn device(&self) -> Option<&str> {
         self.device_id.as_deref().or(self.requests.device_id.as_deref())
     }
 
-    /// Name of the interface in the pod, for the delegate at `index` of the pod's list (0 is the master).
+    /// Name of the interface in the pod, for the delegate at `index` of the pod's list. 0 is the master.
     pub fn interface_name(&self, index: usize, sandbox: &Sandbox) -> String {
         match (&self.requests.interface, index) {
             (Some(name), _) => name.clone(),
@@ -357,8 +357,8 @@ impl Delegate {
         }
     }
 
-    /// Capability arguments: the runtime's own, and on all but the master what the pod asks for. Which of them a plugin
-    /// sees is up to its `capabilities`.
+    /// Capability arguments: the runtime's own and, except for the master, those that the pod requests. Each plugin
+    /// gets those that its `capabilities` declare.
     pub fn capability_args(
         &self,
         index: usize,
@@ -404,8 +404,8 @@ impl Delegate {
         Ok(args)
     }
 
-    /// `CNI_ARGS` of the delegate, in the established order. `own`: pairs that multus itself was called with; one whose key
-    /// is there without a value fills it in, the others follow. `adding`: with the MAC and addresses that were asked for.
+    /// `CNI_ARGS` of the delegate, in upstream's order. `own` are the pairs that multus itself was called with: they
+    /// fill in keys that have no value, and the others are appended. `adding` adds the requested MAC and addresses.
     pub fn cni_args(&self, sandbox: &Sandbox, own: &CniArgs, adding: bool) -> CniArgs {
         let Sandbox {
             container_id, pod, ..
@@ -435,7 +435,6 @@ impl Delegate {
     }
 }
 
-/// Any value as raw JSON.
 /// Whether a plugin of this type is multus, under one of the names that its shim has.
 fn is_own(kind: &str) -> bool {
     kind == names::THIN || plugins::plugin_by_name(kind).is_some_and(|plugin| plugin.name() == names::SHIM)

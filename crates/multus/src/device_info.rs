@@ -1,13 +1,13 @@
-//! Device-info files: what a device plugin says about a device, handed to the CNI plugin that gets it, and what that one
-//! says in the end, for the pod's status (multus.md §5.6).
+//! Device-info files: a device plugin describes a device for the CNI plugin, which may rewrite the description for
+//! the pod's network status (multus.md §5.6).
 //!
 //! ```text
 //! dp/<resource>-<device>-device.json ──copied before ADD──> cni/<network>-<sandbox>_<interface> ──> status
 //!        device plugin                                         CNI plugin may rewrite it          removed by DEL
 //! ```
 //!
-//! The files belong to other programs, so nothing of them is believed: they are read up to a limit, links and pipes are
-//! not followed, and whatever is wrong with one never fails an attachment.
+//! The files belong to other programs and are not trusted: their size is limited, links and pipes are refused, and a
+//! bad file never fails an attachment.
 
 use cni::files;
 use linux::files::{Links, open_regular};
@@ -18,20 +18,20 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where the files are on every host.
+/// Directory of the files.
 const ROOT: &str = "/var/run/k8s.cni.cncf.io/devinfo";
-/// Files of device plugins.
+/// Subdirectory of device plugins.
 const OF_DEVICE_PLUGINS: &str = "dp";
-/// Files of attachments.
+/// Subdirectory of attachments.
 const OF_ATTACHMENTS: &str = "cni";
-/// Largest file that is read, bytes: it becomes part of an annotation. Real ones have some hundred.
+/// Size limit in bytes: the content becomes part of an annotation. Real files have some hundred bytes.
 const LIMIT: u64 = 16 * 1024;
 const MODE: u32 = 0o444;
 
-/// Why a file is of no use.
+/// A file is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It can't be read or written.
+    /// It cannot be read or written.
     #[error("{}", path.display())]
     Io {
         /// The file.
@@ -39,11 +39,11 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// It is a link, a pipe, or something else that is no file, or it is too large.
-    #[error("{} is no file of at most {LIMIT} bytes", .0.display())]
+    /// It is not a regular file, or too large.
+    #[error("{} is not a regular file of at most {LIMIT} bytes", .0.display())]
     Refused(PathBuf),
-    /// It is no JSON object.
-    #[error("{} is no JSON object", path.display())]
+    /// It is not a JSON object.
+    #[error("{} is not a JSON object", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -65,30 +65,29 @@ impl Default for DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// Files below another directory than the usual one.
+    /// The files below another directory, for tests.
     pub fn below(root: PathBuf) -> Self {
         Self { root }
     }
 
-    /// The file of one attachment. Plugins are told its path, and see it by the same one.
+    /// The file of an attachment. Plugins see it at the same path.
     pub fn of_attachment(&self, network: &str, container_id: &str, interface: &str) -> PathBuf {
         let name = plain(&format!("{network}-{container_id}_{interface}"));
         self.root.join(OF_ATTACHMENTS).join(name)
     }
 
-    /// The file that a device plugin may have written about one of its devices.
+    /// The file of a device plugin about one of its devices. It may be missing.
     pub fn of_device(&self, resource: &str, device: &str) -> PathBuf {
         let name = format!("{}-{}-device.json", plain(resource), plain(device));
         self.root.join(OF_DEVICE_PLUGINS).join(name)
     }
 
-    /// Whether a path is that of an attachment's file: others are none of our business, whoever names them.
+    /// Whether a path is that of an attachment's file. Others are never read or removed.
     pub fn is_of_attachment(&self, path: &Path) -> bool {
         path.parent() == Some(&*self.root.join(OF_ATTACHMENTS)) && path.file_name().is_some()
     }
 
-    /// Copies what is known of a device to the file of its attachment, which must not be there yet. That a device plugin
-    /// has written nothing is usual, and no error.
+    /// Copies the device plugin's file to the attachment's file, which must not exist. A missing source is no error.
     pub fn hand_over(&self, resource: &str, device: &str, attachment: &Path) -> Result<(), Error> {
         let Some(object) = object(&self.of_device(resource, device))? else {
             return Ok(());
@@ -107,18 +106,18 @@ impl DeviceInfo {
             .open(attachment)
             .map_err(failed)?;
         file.write_all(object.get().as_bytes()).map_err(|source| {
-            // Plugins would read the half of it, and no further attempt replaces a file.
+            // A partial file would mislead plugins, and no retry replaces it.
             let _ = fs::remove_file(attachment);
             failed(source)
         })
     }
 
-    /// What the file of an attachment says; `None` when there is none.
+    /// The content of an attachment's file; `None` without a file.
     pub fn read(&self, attachment: &Path) -> Result<Option<Box<RawValue>>, Error> {
         object(attachment)
     }
 
-    /// Removes the file of an attachment; that there is none is fine.
+    /// Removes the file of an attachment. A missing file is no error.
     pub fn remove(&self, attachment: &Path) -> Result<(), Error> {
         files::remove_if_present(attachment).map_err(|source| Error::Io {
             path: attachment.to_owned(),
@@ -127,12 +126,12 @@ impl DeviceInfo {
     }
 }
 
-/// Names come from users: nothing of them leads to another directory.
+/// Makes a name from users safe as a file name: it cannot lead to another directory.
 fn plain(name: &str) -> String {
     name.replace('/', "-")
 }
 
-/// The object in a file; `None` when there is none.
+/// The object in a file; `None` without a file.
 fn object(path: &Path) -> Result<Option<Box<RawValue>>, Error> {
     let Some(text) = read(path)? else {
         return Ok(None);
@@ -141,10 +140,10 @@ fn object(path: &Path) -> Result<Option<Box<RawValue>>, Error> {
         path: path.to_owned(),
         source,
     };
-    // The parser bounds the depth; a raw value alone would take any.
+    // The parser limits the depth; a raw value alone would not.
     match serde_json::from_str::<Value>(&text) {
         Ok(Value::Object(_)) => RawValue::from_string(text).map(Some).map_err(malformed),
-        Ok(_) => Err(malformed(serde::de::Error::custom("another type"))),
+        Ok(_) => Err(malformed(serde::de::Error::custom("expected an object"))),
         Err(error) => Err(malformed(error)),
     }
 }
@@ -196,7 +195,7 @@ mod tests {
     const PCI: &str = r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:00:01.0"}}"#;
 
     #[test]
-    fn files_are_where_others_look_for_them() {
+    fn files_have_standard_paths() {
         let info = DeviceInfo::default();
         assert_eq!(
             info.of_attachment("ns/net", "c1", "net1"),
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leads_out_of_the_directory() {
+    fn names_cannot_leave_directory() {
         let info = DeviceInfo::default();
         assert!(info.is_of_attachment(&info.of_attachment("../../etc", "../c", "..")));
         for path in [
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_plugin_wrote_is_handed_over() {
+    fn device_plugins_file_is_copied() {
         // multus#62 (the files)
         let bench = Bench::new();
         fs::write(bench.info.of_device("x.io/r", "d1"), PCI).unwrap();
@@ -232,7 +231,7 @@ mod tests {
         bench.info.hand_over("x.io/r", "d1", &file).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o444);
         assert_eq!(bench.info.read(&file).unwrap().unwrap().get(), PCI);
-        // One that is there is somebody's.
+        // An existing file belongs to another owner.
         fs::write(bench.info.of_device("x.io/r", "d1"), "{}").unwrap();
         bench.info.hand_over("x.io/r", "d1", &file).unwrap_err();
         assert_eq!(bench.info.read(&file).unwrap().unwrap().get(), PCI);
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_there_is_nothing_to_say() {
+    fn missing_file_has_no_device_info() {
         let bench = Bench::new();
         let file = bench.attachment();
         bench.info.hand_over("x.io/r", "d1", &file).unwrap();
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_small_object_is_refused() {
+    fn large_or_malformed_file_is_refused() {
         let bench = Bench::new();
         let file = bench.attachment();
         fs::create_dir(bench.dir.path().join("cni")).unwrap();

@@ -1,5 +1,5 @@
-//! Devices of a pod: what kubelet gave it for its resource requests, and which of its networks gets which of them
-//! (multus.md §4.1, §4.4).
+//! The devices that kubelet and resource claims allocated to a pod, and their assignment to its networks (multus.md
+//! §4.1, §4.4).
 //!
 //! ```text
 //! networks with a resourceName ──> kubelet: its socket, else its checkpoint
@@ -16,41 +16,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 mod checkpoint;
-pub mod claims;
+pub(crate) mod claims;
 mod pod_resources;
 
-/// Kubelet's directory on every usual host.
+/// Default of kubelet's directory.
 const KUBELET_DIR: &str = "/var/lib/kubelet";
 
-/// Why the devices of a pod can't be told.
+/// The devices of a pod are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Kubelet does not say.
+    /// Kubelet's pod-resources API failed.
     #[error("getPodResources: failed to list pod resources, {0}")]
     PodResources(#[from] grpc::Error),
-    /// Its own notes are of no use.
+    /// Kubelet's checkpoint is unusable.
     #[error("{0}")]
     Checkpoint(#[from] checkpoint::Error),
-    /// The pod's claims don't say.
+    /// The pod's resource claims are unusable.
     #[error("{0}")]
     Claims(#[from] claims::Error),
-    /// Nobody could read them.
     #[error("{0}")]
     Work(#[from] workers::Error),
 }
 
-/// Devices of one pod: IDs by resource, each ID once, ascending. Others that hand out the same devices rely on that order.
+/// Device IDs of one pod by resource, unique and ascending. Other components that assign the same devices rely on
+/// that order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Devices(BTreeMap<String, BTreeSet<String>>);
 
 impl Devices {
-    /// Adds a device. Containers that follow each other, such as those that initialise a pod, may share one.
+    /// Adds a device. Init containers and containers may share one.
     fn add(&mut self, resource: &str, device: String) {
         self.0.entry(resource.to_owned()).or_default().insert(device);
     }
 
-    /// Adds those that the pod has by its claims. Claims that can't be had, because the API server is older than they are
-    /// or shows us none, may be for anything: they are missed only where a network would go without a device.
+    /// Adds the devices of the pod's resource claims. Unavailable claims (an API server without them, or no
+    /// permission) are an error only if a network would lack a device.
     pub async fn add_claimed(
         &mut self,
         pod: &Pod,
@@ -64,7 +64,7 @@ impl Devices {
         match claims.add_to(&mut all, &pod.namespace, cluster).await {
             Ok(()) => *self = all,
             Err(error) if error.is_refused() && self.suffice_for(networks) => {
-                tracing::warn!(pod = pod.name, %error, "the pod's networks go without its claims");
+                tracing::warn!(pod = pod.name, %error, "cannot read the pod's resource claims, its networks do not need them");
             }
             Err(error) => return Err(error.into()),
         }
@@ -87,8 +87,8 @@ impl Devices {
         })
     }
 
-    /// Gives each network with a resource the next device of it, in the order of the list. One for which none is left
-    /// goes without.
+    /// Assigns to each network with a resource the next device of it, in list order. A network gets none when no
+    /// device is left.
     pub fn give_to(&self, networks: &mut [Delegate]) -> Result<(), delegate::Error> {
         let mut left: BTreeMap<&str, _> = self
             .0
@@ -106,7 +106,7 @@ impl Devices {
     }
 }
 
-/// What kubelet says on this node.
+/// The kubelet of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kubelet {
     dir: PathBuf,
@@ -119,12 +119,12 @@ impl Default for Kubelet {
 }
 
 impl Kubelet {
-    /// A kubelet whose directory is another than the usual one.
+    /// A kubelet with another directory.
     pub fn at(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// The devices that it gave to a pod. Its notes are read only where it has no socket: what they say may be old.
+    /// The devices that it allocated to a pod. The checkpoint is read only without a socket, because it may be stale.
     pub async fn devices_of(&self, pod: &PodRef, workers: &Workers) -> Result<Devices, Error> {
         let socket = self.dir.join(pod_resources::SOCKET);
         if socket.exists() {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_get_devices_in_their_order_until_none_is_left() {
+    fn networks_get_devices_in_order() {
         // multus#23
         let mut devices = Devices::default();
         for (resource, device) in [
@@ -184,7 +184,7 @@ mod tests {
             .map(|network| network.device_id.as_deref())
             .collect();
         assert_eq!(given, [None, Some("a"), None, Some("b"), None]);
-        // A device that the pod names is told only where it was given none, and changes no configuration.
+        // The pod's requested device applies only without an allocated one, and changes no configuration.
         assert_eq!(
             (networks[1].device(), networks[4].device()),
             (Some("a"), Some("asked-for"))

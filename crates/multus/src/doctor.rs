@@ -1,9 +1,10 @@
-//! `weft doctor`: whether the attachments of a node are as ADD made them, and what sandboxes left behind that are gone.
+//! `weft doctor`: checks the attachments of a node for drift, and finds and removes leftovers of sandboxes that are
+//! gone.
 //!
 //! ```text
-//! caches of the runtime and of multus ──> look ── CHECK of each attachment ──┐
-//! records and leases of our plugins ──────> │                                ├──> Facts ──> decide ──> Report, leftovers
-//! sandboxes of the runtime (CRI) ───────────┘                                │                            │
+//! caches of the runtime and of multus ──> inspect ─ CHECK of each attachment ┐
+//! records and leases of our plugins ──────────┤                              ├──> Facts ──> decide ──> Report, leftovers
+//! sandboxes of the runtime (CRI) ─────────────┘                              │                                    │
 //!                                                                            └──────── repair <───────────┘
 //!
 //! kubectl weft doctor ──> remote ──exec──> pod of multus on the node: weft doctor -o json ──> Report ──> text
@@ -11,7 +12,7 @@
 
 mod decide;
 mod facts;
-mod look;
+mod inspect;
 mod node;
 mod remote;
 mod repair;
@@ -28,7 +29,7 @@ use report::Report;
 use std::env;
 use std::path::PathBuf;
 
-/// Exit code of a node with problems.
+/// Exit code for findings.
 const FINDINGS: u8 = 1;
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
 
@@ -38,23 +39,23 @@ Examples:
   kubectl weft doctor node01 --repair   one node, and remove what is left over
   weft doctor                           this node, as root
 
-Exit code: 0 all is well, 1 there are problems, 2 a node cannot be looked at or
-the repair was refused.";
+Exit code: 0 no problems, 1 problems, 2 a node cannot be checked or the repair
+was refused.";
 
-/// Checks the attachments of a node and finds what is left over.
+/// Check the attachments of a node and find leftovers
 #[derive(Clone, Debug, Default, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The node to look at, through its pod of multus [default: the node that this runs on]
+    /// The node to check, through its multus pod [default: the node that this runs on]
     #[arg(value_name = "NODE")]
     node: Option<String>,
-    /// Look at all nodes, through their pods of multus: the default of `kubectl weft doctor`
+    /// Check all nodes, through their multus pods: the default of `kubectl weft doctor`
     #[arg(long, conflicts_with = "node")]
     all: bool,
-    /// Remove what is left over
+    /// Remove leftovers
     #[arg(long)]
     repair: bool,
-    /// What to print
+    /// Output format
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t)]
     output: Form,
     /// Directory where the host's root is mounted [default: as the multus daemon finds it]
@@ -65,7 +66,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The arguments of a plugin of kubectl, which is about a cluster and not about this machine.
+    /// The arguments of `kubectl weft doctor`, which checks a cluster instead of this machine.
     #[must_use]
     pub fn of_cluster(self) -> Self {
         let all = self.node.is_none();
@@ -73,7 +74,7 @@ impl Args {
     }
 }
 
-/// What is printed.
+/// Output formats.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 enum Form {
     /// For people.
@@ -83,7 +84,7 @@ enum Form {
     Json,
 }
 
-/// Why there is no answer. The texts say what to do.
+/// No report. The texts tell the user what to do.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -94,11 +95,11 @@ enum Error {
     Remote(#[from] remote::Error),
     #[error("{}: {source}", names::DAEMON_CONFIG)]
     Config { source: daemon_config::Error },
-    #[error("cannot print the answer: {0}")]
+    #[error("cannot encode the report: {0}")]
     Print(#[from] serde_json::Error),
 }
 
-/// Looks, and prints nothing.
+/// Runs the command and returns its output.
 pub fn answer(args: &Args) -> Answer {
     connection::answer(answered(args))
 }
@@ -121,7 +122,7 @@ async fn this_node(args: &Args) -> Result<Report, Error> {
         return Err(node::Error::NotRoot.into());
     }
     let config = match DaemonConfig::load(names::DAEMON_CONFIG.as_ref()) {
-        // On the host itself, and on a node without multus.
+        // No configuration: on the host itself, or on a node without multus.
         Err(daemon_config::Error::Read(_)) => DaemonConfig::parse(b"{}"),
         read => read,
     };
@@ -170,29 +171,36 @@ fn of_one(report: &Report, form: Form) -> Result<Answer, serde_json::Error> {
     })
 }
 
-/// The nodes one after the other, and a summary of those that are not well.
-fn of_all(looked: &remote::Looked, form: Form) -> Result<Answer, serde_json::Error> {
-    let failed = looked.failed.iter();
+/// The reports of all nodes, and a summary.
+fn of_all(checked_nodes: &remote::CheckedNodes, form: Form) -> Result<Answer, serde_json::Error> {
+    let failed = checked_nodes.failed.iter();
     let failed: String = failed.map(|error| format!("error: {error}\n")).collect();
-    let codes = looked.reports.iter().map(code);
+    let codes = checked_nodes.reports.iter().map(code);
     let worst = codes.max().unwrap_or_default();
-    let code = if looked.failed.is_empty() { worst } else { TROUBLE };
+    let code = if checked_nodes.failed.is_empty() {
+        worst
+    } else {
+        TROUBLE
+    };
     let text = match form {
-        Form::Json => format!("{}\n", serde_json::to_string_pretty(&looked.reports)?),
+        Form::Json => format!("{}\n", serde_json::to_string_pretty(&checked_nodes.reports)?),
         Form::Text => {
-            let each: Vec<_> = looked.reports.iter().map(text::of).collect();
-            let well = looked
+            let each: Vec<_> = checked_nodes.reports.iter().map(text::of).collect();
+            let healthy = checked_nodes
                 .reports
                 .iter()
                 .filter(|report| report.findings.is_empty())
                 .count();
-            let all = looked.reports.len() + looked.failed.len();
-            format!("{}\n{well} of {all} nodes are well.\n", each.join("\n"))
+            let all = checked_nodes.reports.len() + checked_nodes.failed.len();
+            format!(
+                "{}\n{healthy} of {all} nodes have no problems.\n",
+                each.join("\n")
+            )
         }
     };
     let notes = match form {
         Form::Json => String::new(),
-        Form::Text => looked.reports.iter().map(notes).collect(),
+        Form::Text => checked_nodes.reports.iter().map(notes).collect(),
     };
     Ok(Answer {
         text,

@@ -1,11 +1,12 @@
-//! `weft explain pod`: which networks a pod gets, from where, with which configuration, and what came of it.
+//! `weft explain pod`: shows the networks of a pod, their sources and configurations, and the result of their
+//! attachment.
 //!
 //! ```text
 //! cluster ──> gather ──> Facts ──> decide (by the daemon's own resolver) ──> Report ──> text or JSON, exit code
 //! ```
 //!
-//! Nothing is written to a cluster, and nothing of this machine's files counts: what lies on the pod's node can't be
-//! seen from here, and is said to be so.
+//! Writes nothing to the cluster, and reads no files of this machine: configurations on the pod's node are reported
+//! as unknown.
 
 mod decide;
 mod facts;
@@ -17,10 +18,10 @@ use crate::net_conf;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use kube_kit::connection::{self, Answer, Flags};
 
-/// Exit code of a pod that did not get what it asks for.
+/// Exit code for problems.
 const DIFFERS: u8 = 1;
 
-/// Explains what happened.
+/// Explain the state of an object
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Args {
@@ -30,7 +31,7 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Question {
-    /// Show which networks a pod gets, from where, with which configuration, and what came of it
+    /// Show the networks of a pod, their sources and configurations, and the result of their attachment
     #[command(after_help = EXAMPLES)]
     Pod(PodArgs),
 }
@@ -40,25 +41,25 @@ Examples:
   weft explain pod web
   weft explain pod web -n lab -o json
 
-Exit code: 0 the pod has what it asks for, 1 something is wrong, 2 it cannot be told.";
+Exit code: 0 no problems, 1 problems, 2 the pod or its networks cannot be read.";
 
 /// Arguments of `weft explain pod`.
 #[derive(Clone, Debug, ClapArgs)]
 struct PodArgs {
-    /// The pod
+    /// Name of the pod
     #[arg(value_name = "NAME")]
     name: String,
     /// Its namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// What to print
+    /// Output format
     #[arg(short, long, value_name = "FORM", default_value = "text")]
     output: Form,
     #[command(flatten)]
     cluster: Flags,
 }
 
-/// What is printed.
+/// Output formats.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum Form {
     /// For people.
@@ -67,23 +68,23 @@ enum Form {
     Json,
 }
 
-/// Why a question can't be answered. The texts say what to do.
+/// No report. The texts tell the user what to do.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
     Connection(#[from] connection::Error),
     #[error(
-        "there is no pod {name} in namespace {namespace}\n`kubectl get pods --namespace {namespace}` shows those that \
-         are there; name another namespace by --namespace."
+        "pod {name} does not exist in namespace {namespace}\n`kubectl get pods --namespace {namespace}` lists its pods; \
+         name another namespace by --namespace."
     )]
     NoPod { namespace: String, name: String },
-    #[error("multus' own defaults can't be understood: {0}")]
+    #[error("cannot parse the default configuration of multus: {0}")]
     Config(net_conf::Error),
-    #[error("cannot print the answer: {0}")]
+    #[error("cannot encode the report: {0}")]
     Print(#[from] serde_json::Error),
 }
 
-/// Answers a question, and prints nothing.
+/// Runs the command and returns its output.
 pub fn answer(args: Args) -> Answer {
     let Question::Pod(args) = args.question;
     connection::answer(pod(&args))
@@ -101,7 +102,7 @@ async fn pod(args: &PodArgs) -> Result<Answer, Error> {
         Form::Text => text::of(&report),
         Form::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
     };
-    // Programs find them in the report.
+    // The JSON report contains them.
     let remarks = match args.output {
         Form::Text => report
             .notes

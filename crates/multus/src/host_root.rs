@@ -1,28 +1,28 @@
-//! The host's root directory, for a daemon whose configuration names none (`chrootDir`).
+//! Finds the host's root directory for a daemon without `chrootDir`.
 //!
-//! Plugins are programs of the host. One that is linked dynamically needs the host's libraries, and our image has none.
-//! Where the daemon sees the host's processes (`hostPID`), the first of them has the root that such a plugin needs.
+//! Plugins are programs of the host. A dynamically linked plugin needs the host's libraries, which the image lacks.
+//! With `hostPID`, the root of the host's first process provides them.
 
 use crate::daemon_config::DaemonConfig;
 use crate::socket::identity;
 use std::path::{Path, PathBuf};
 
-/// The root of the first process.
+/// Root of the first process.
 pub(crate) const FIRST_ROOT: &str = "/proc/1/root";
 
-/// The configuration with the root of the first process as `chrootDir`, where it names none and that root is the host's.
+/// The configuration with the root of the first process as `chrootDir`, if it names none and that root is the host's.
 pub(crate) fn completed(mut config: DaemonConfig, first: &Path) -> DaemonConfig {
     if config.chroot_dir.is_none()
         && let Some(root) = of(first, &config.bin_dir())
     {
-        tracing::info!(root = %root.display(), "no chrootDir: plugins run in the root of the host's first process");
+        tracing::info!(root = %root.display(), "chrootDir is not set: plugins run in the root of the host's first process");
         config.chroot_dir = Some(root);
     }
     config
 }
 
-/// The root of the host's first process, if it has the same directory of plugins at the same path as this one. That is
-/// so neither without the host's processes, where the first one is our own or a pod's, nor for a host within a host.
+/// The root of the host's first process, if it has the same plugin directory at the same path. Without `hostPID` the first
+/// process is our own or a pod's, and the directories differ; likewise for a nested host.
 pub(crate) fn find(bin_dir: &Path) -> Option<PathBuf> {
     of(Path::new(FIRST_ROOT), bin_dir)
 }
@@ -43,7 +43,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn root_with_the_same_plugins_is_the_hosts() {
+    fn root_with_same_plugins_is_hosts() {
         // multus#118
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");

@@ -1,20 +1,20 @@
-//! Our own plugins as a part of the daemon, all others as programs (multus.md §7.4).
+//! Runs our own plugins in the daemon's process, and all others as programs (multus.md §7.4).
 //!
 //! ```text
 //! chain ──> run(type, CNI_*, config) ── found in binDir, CNI_PATH ──> the worker's thread, at the host's root
 //!                                                                          │
-//!                                                                          └─ carries our mark? ── yes ──> called
-//!                                                                                               └─ no ───> exec
+//!                                                                          └─ has our mark? ── yes ──> called
+//!                                                                                              └─ no ───> exec
 //! ```
 //!
-//! Starting a process is most of what a plugin of ours costs. What is run here is what would have been started: the file
-//! that lies on the host has to carry the mark of this daemon's own build ([`plugins::mark`]). A platform's plugin under
-//! the same name, or ours of another version, is started as any other.
+//! Starting the process takes most of a plugin's time. A plugin runs in-process only if the file on the host has the
+//! mark of this daemon's own build ([`plugins::mark`]), so the same code runs either way. A platform's plugin with
+//! the same name, or another version of ours, runs as a program.
 //!
-//! The thread of the pod's [worker](crate::workers) does what a process would do, with what it would have: root, working
-//! directory and network namespace of its own, from which it returns, and the environment as a value. A panic ends that
-//! call alone; a thread that could not return ends with all its work. A program that is started from there is at the
-//! host's root already: nothing has to be done between fork and exec, so that the daemon's memory is not copied for it.
+//! The [worker](crate::workers) thread has its own root, working directory and network namespace, to which it returns
+//! after the call, and passes the environment as a value. A panic ends only that call; a thread that cannot return
+//! ends. A program that is started from this thread is in the host's root already: without work between fork and
+//! exec, the daemon's memory is not copied.
 
 use crate::messages;
 use crate::names;
@@ -36,21 +36,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Mode bits of which one lets a file be run.
+/// Mode bits of executable files.
 const EXECUTABLE: u32 = 0o111;
-/// Files that are remembered. There is one a version of the plugins on the node.
+/// Limit of cached files. A node has one for each installed version of the plugins.
 const REMEMBERED: usize = 64;
 
-/// Runs plugins.
+/// Runs plugins, in-process or as programs.
 #[derive(Debug)]
 pub struct Plugins {
-    /// Finds them, and starts those that are not ours.
+    /// Finds plugin files, and starts programs.
     pub invoker: Invoker,
-    /// Root directory of all of them, if it is not the daemon's.
+    /// Root directory of the plugins, if it is not the daemon's.
     pub root: Option<PathBuf>,
-    /// Which files are ours.
-    pub known: Arc<Known>,
-    /// Set when the daemon gave the call up while its thread goes on. The call attaches nothing more then.
+    /// Recognises plugin files of this build.
+    pub own_binaries: Arc<OwnBinaries>,
+    /// Set when the daemon gave the call up while its thread still runs. Then the call attaches nothing more.
     pub given_up: Arc<AtomicBool>,
 }
 
@@ -64,7 +64,7 @@ impl Runner for Plugins {
             return Err(messages::given_up(plugin));
         }
         let path = self.invoker.find(plugin)?;
-        let call = || match candidate(plugin).filter(|_| self.known.is_ours(&path).unwrap_or(false)) {
+        let call = || match own_plugin(plugin).filter(|_| self.own_binaries.is_ours(&path).unwrap_or(false)) {
             Some(ours) => {
                 let mut all = self.invoker.base.clone();
                 all.extend(variables.clone());
@@ -80,8 +80,8 @@ impl Runner for Plugins {
     }
 }
 
-/// The plugin of ours that may lie under a name. Never the one that would call this daemon.
-fn candidate(name: &str) -> Option<&'static dyn Plugin> {
+/// Our plugin of this name, except the shim, which would call this daemon.
+fn own_plugin(name: &str) -> Option<&'static dyn Plugin> {
     let plugin = plugins::plugin_by_name(name)?;
     (plugin.name() != names::SHIM).then_some(plugin)
 }
@@ -92,7 +92,7 @@ impl Plugins {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// The limits of a plugin that runs in this process: the same as those of a program.
+    /// The limits of an in-process plugin, equal to those of a program.
     fn resident(&self) -> Resident {
         Resident {
             prepare: self.invoker.prepare.clone(),
@@ -100,7 +100,7 @@ impl Plugins {
         }
     }
 
-    /// Makes a plugin's call where the plugin belongs.
+    /// Calls a plugin in the plugins' root, and contains its panics.
     fn on_host(
         &self,
         plugin: &str,
@@ -115,7 +115,7 @@ impl Plugins {
                 let network = NetworkConfig::parse(config)
                     .map(|config| config.name().to_owned())
                     .unwrap_or_default();
-                Err(messages::panicked(plugin, &network, said(&*panic)))
+                Err(messages::panicked(plugin, &network, panic_message(&*panic)))
             })
         };
         match &self.root {
@@ -126,18 +126,18 @@ impl Plugins {
     }
 }
 
-/// What a panic was about.
-fn said(panic: &(dyn Any + Send)) -> &str {
+/// The message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")
 }
 
-/// Which files are our own plugins, of this build. A file is read once.
+/// Recognises plugin files of this build. Reads each file once.
 #[derive(Debug, Default)]
-pub struct Known(Mutex<BTreeMap<Identity, bool>>);
+pub struct OwnBinaries(Mutex<BTreeMap<Identity, bool>>);
 
-/// What cannot stay the same when a file gets another content.
+/// Identity of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
     device: u64,
@@ -159,17 +159,17 @@ impl Identity {
     }
 }
 
-impl Known {
+impl OwnBinaries {
     fn is_ours(&self, path: &Path) -> io::Result<bool> {
         let metadata = fs::metadata(path)?;
         if !metadata.is_file() || metadata.mode() & EXECUTABLE == 0 {
             return Ok(false);
         }
-        if let Some(known) = kube_kit::lock(&self.0).get(&Identity::of(&metadata)) {
-            return Ok(*known);
+        if let Some(is_ours) = kube_kit::lock(&self.0).get(&Identity::of(&metadata)) {
+            return Ok(*is_ours);
         }
         let file = File::open(path)?;
-        // What is read, which another may have taken the place of since.
+        // Of the opened file: the path may lead to another one since.
         let identity = Identity::of(&file.metadata()?);
         let ours = plugins::mark::is_this_build(BufReader::new(file))?;
         let mut files = kube_kit::lock(&self.0);

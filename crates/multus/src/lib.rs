@@ -1,32 +1,37 @@
-//! The multus daemon: attaches the pods of its node to more than one network, by calling other CNI plugins.
+//! The multus daemon: attaches the pods of its node to several networks by calling other CNI plugins.
 //!
 //! ```text
-//! runtime ──> multus-shim ──unix socket──> server ──> daemon ──> resolve ── NADs, annotations ──┐
-//!                                                        │                                      v
-//! API server <── network-status, events ─────────────────┴── attach: delegates, chrooted to the host: our own on
-//!      │                                                       │      threads, others by exec (in_process)
-//!      │                                                       │
-//!      └── watches: pods of the node, NADs (cluster)           └── scratch file, result cache (for DEL)
+//! runtime ──> multus-shim ──unix socket──> socket, server ──> request ──> daemon ──> resolve <── cluster: NADs, pods
+//!                                                                          │   │
+//!                        API server <── network-status, events ────────────┘   v
+//!                                                                   workers: attach, one delegate after the other
+//!                                                                       │                      │
+//!                             scratch, records: state for DEL and GC <──┘                      v
+//!                                                                       in_process: our plugins on this thread,
+//!                                                                                   others as programs
 //!
 //! primary CNI configuration ──inotify──> conf_keeper ──> 00-multus.conf
 //! ```
 //!
-//! # The life of `00-multus.conf`
+//! Other programs of this crate: [`thin`] (multus without a daemon), [`certificate`] (per-node certificates and their
+//! approver), [`admission`] (webhooks), [`explain`] and [`doctor`] (commands for users).
 //!
-//! The file sends the runtime to the shim, so it appears only when the API serves. It stays when the daemon ends: during
-//! a restart or a rolling update the shim waits, while without the file pods would become ready without their secondary
-//! networks. It goes when multus is removed from the cluster or leaves the node. A daemon that is asked to end asks the API
+//! # Lifetime of `00-multus.conf`
+//!
+//! The file makes the runtime call the shim, so it is written once the API serves. It is kept when the daemon ends: during
+//! a restart or a rolling update the shim waits, whereas without the file pods would become ready without their secondary
+//! networks. It is removed when multus is uninstalled from the cluster or from the node. At SIGTERM the daemon asks the API
 //! server about both:
 //!
-//! - Access. The objects that give it access (binding, service account) are removed before its DaemonSet, so 401 or 403
-//!   means that multus is removed.
-//! - Placement. Its DaemonSet is gone, or would create no pod on this node.
+//! - Access. The objects that grant access (binding, service account) are removed before the DaemonSet, so 401 or 403
+//!   means that multus was uninstalled from the cluster.
+//! - Placement. The DaemonSet is gone, or would create no pod on this node.
 //!
-//! Every other outcome, no answer included, keeps the file, and then the node may have been left all the same. So the
-//! daemon leaves a note beside the socket, with the time and the file's path on the host, and the shim removes both when no
-//! daemon has answered for long after it ([`plugins::multus_shim::ended`]). A daemon that starts listens, then removes the
-//! note, then writes the file: a shim that decided before that either finds the socket answering or removes a file that
-//! is put back. A daemon that was killed leaves no note, and the file stays.
+//! In every other case, including no answer, the file is kept, although multus may have been uninstalled. So the daemon
+//! leaves a note beside the socket, with the time and the file's path on the host, and the shim removes note and file when
+//! no daemon has answered for long after that time ([`plugins::multus_shim::ended`]). A starting daemon listens, then
+//! removes the note, then writes the file: a shim that decided earlier either finds the socket answering, or removes a file
+//! that is written again. A killed daemon leaves no note, and the file is kept.
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
@@ -43,41 +48,45 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub mod admission;
-pub mod attach;
+mod attach;
 pub mod certificate;
-pub mod cluster;
-pub mod conf_file;
-pub mod conf_keeper;
-pub mod daemon;
+mod cluster;
+mod conf_file;
+mod conf_keeper;
+mod daemon;
 pub mod daemon_config;
 pub mod default_route;
 pub mod delegate;
 pub mod device_info;
-pub mod devices;
+mod devices;
 pub mod doctor;
 pub mod explain;
 mod host_root;
 pub mod in_process;
-mod leaving;
-pub mod locks;
-pub mod log;
+mod locks;
+mod log;
 mod memory_limit;
-pub mod messages;
-pub mod metrics;
-pub mod names;
-pub mod net_conf;
+mod messages;
+mod metrics;
+mod names;
+mod net_conf;
 pub mod netns;
 pub mod own_pod;
 mod placement;
-pub mod records;
+mod pod_claims;
+mod records;
 pub mod request;
-pub mod resolve;
+mod resolve;
 mod runtime;
-pub mod scratch;
-pub mod server;
-pub mod socket;
+mod scratch;
+mod server;
+mod socket;
 pub mod thin;
-pub mod workers;
+mod uninstall;
+mod workers;
+
+pub use names::CRI_SOCKETS;
+pub use workers::JOB_TIMEOUT;
 
 use cluster::Cluster;
 use conf_keeper::{ConfKeeper, Ended};
@@ -87,37 +96,37 @@ use log::Log;
 use metrics::{Count, Metrics, Sizes};
 use own_pod::OwnPod;
 use server::{Api, Phase};
-use socket::{Place, Socket};
+use socket::{Socket, SocketOwnership};
 
-/// How long calls may take that are being worked on when the daemon is asked to end: less than the pod's grace period.
+/// How long calls in flight may take after SIGTERM: less than the pod's grace period.
 const GRACE: Duration = Duration::from_secs(8);
 /// How long the last answers may take to be sent.
 const LINGER: Duration = Duration::from_secs(1);
-/// What the established daemon exits with after it printed its version.
+/// Exit code of the upstream daemon after it printed its version.
 const VERSION_EXIT: i32 = 4;
 
 /// The command line of `weft multus-daemon`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(disable_version_flag = true)]
 pub struct Args {
-    /// The daemon's configuration
+    /// Configuration file of the daemon
     #[arg(long, default_value = names::DAEMON_CONFIG)]
     pub config: PathBuf,
     /// Print the version and exit with 4
     #[arg(long, short = 'v')]
     pub version: bool,
-    /// Exit with 0 if the daemon of this node serves and runtimes are sent to it
+    /// Exit with 0 if the daemon of this node is ready and its CNI configuration is installed
     #[arg(long)]
     pub check: bool,
 }
 
-/// Why the daemon ended, other than by being asked to.
+/// The daemon ended by an error.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause:#}")]
 pub struct Stop {
-    /// What the process exits with.
+    /// Exit code of the process.
     pub code: i32,
-    /// Why.
+    /// The cause.
     pub cause: anyhow::Error,
 }
 
@@ -127,7 +136,7 @@ impl Stop {
     }
 }
 
-/// Runs the daemon until it is asked to end. Exits the process itself where the code has a meaning (multus.md §7.6).
+/// Runs the daemon until SIGTERM or SIGINT. Exits the process itself with the codes of multus.md §7.6.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         config,
@@ -158,16 +167,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The probe: the API says that it is ready, and the runtime's configuration is there.
+/// The probe: the API is ready, and the runtime's configuration exists.
 fn is_serving(config: &DaemonConfig) -> anyhow::Result<()> {
     plugins::multus_shim::probe(&config.socket())?;
     let file = config.runtime_conf();
-    anyhow::ensure!(file.exists(), "{} is not there", file.display());
+    anyhow::ensure!(file.exists(), "{} does not exist", file.display());
     Ok(())
 }
 
 async fn start(config: DaemonConfig) -> Result<(), Stop> {
-    // Panics of calls and of plugins are contained.
+    // Only panics of calls and plugins are contained.
     kube_kit::process::end_on_panic();
     let uid = rustix::process::geteuid();
     if !uid.is_root() {
@@ -192,20 +201,19 @@ async fn start(config: DaemonConfig) -> Result<(), Stop> {
     serve(config, client, node.as_deref(), own.as_ref(), shutdown).await
 }
 
-/// By a certificate of the node where the configuration says so, else by the service account.
+/// A client with the node's certificate if configured, else with the service account.
 async fn client(config: &DaemonConfig, node: Option<&str>) -> anyhow::Result<kube::Client> {
     let Some(wanted) = &config.per_node_certificate else {
         return Ok(kube_kit::client::client(names::COMPONENT).await?);
     };
     let settings = wanted.settings(node)?;
-    let keeper = certificate::Keeper::start(settings).await?;
-    let client = keeper.client();
-    tokio::spawn(keeper.keep());
+    let rotator = certificate::Rotator::start(settings).await?;
+    let client = rotator.client();
+    tokio::spawn(rotator.keep());
     Ok(client)
 }
 
-/// The daemon with everything given from outside: what [`run`] runs, and tests. `own` is its pod, where it is known to the
-/// API server by that pod's token.
+/// [`run`], with its inputs as arguments. `own` is the own pod, if the process authenticates by that pod's token.
 pub async fn serve(
     config: DaemonConfig,
     client: kube::Client,
@@ -216,7 +224,7 @@ pub async fn serve(
     let config = Arc::new(config);
     let metrics = Metrics::default();
     let cluster = Arc::new(Cluster::start(client, node));
-    let _figures = figures(&config, &metrics, &cluster).await?;
+    let _metrics_server = serve_metrics(&config, &metrics, &cluster).await?;
     let daemon = Daemon::new(Arc::clone(&config), Arc::clone(&cluster), metrics.clone());
     let daemon = Arc::new(daemon);
     let (phase, phases) = watch::channel(Phase::Starting);
@@ -225,30 +233,31 @@ pub async fn serve(
     let listener = Socket::at(&socket)
         .with_context(|| format!("cannot listen at {}", socket.display()))
         .map_err(Stop::with(3))?;
-    // Not before somebody listens, and before the file is written: a shim that withdraws it looks in the other order.
-    leaving::remove_note(&config);
-    let place = listener.place();
+    // After the socket listens, and before the file is written: a shim that removes the file checks in the reverse
+    // order.
+    uninstall::remove_note(&config);
+    let ownership = listener.ownership();
     let closing = Shutdown::new();
     let server = spawn_server(listener, &api, &closing);
-    look_after(&daemon, phase.subscribe());
+    start_background_tasks(&daemon, phase.subscribe());
     let refusable = Arc::clone(&cluster);
-    tokio::spawn(async move { refusable.outlast_refusals().await });
+    tokio::spawn(async move { refusable.recover_from_refusals().await });
     tracing::info!("multus-daemon started");
 
     let ended = tokio::select! {
-        ended = keep_conf(&config, &phase, &place) => ended,
+        ended = keep_conf(&config, &phase, &ownership) => ended,
         () = shutdown.wait() => Ok(()),
     };
     phase.send_replace(Phase::Draining);
     let leave = async {
         if ended.is_ok() && config.conf_source == ConfSource::Auto {
-            leave(&config, &cluster, node, own, &place).await;
+            leave(&config, &cluster, node, own, &ownership).await;
         }
     };
-    // Beside each other: both together must fit into the pod's grace period.
+    // Concurrently, to fit into the pod's grace period.
     let (drained, ()) = tokio::join!(timeout(GRACE, api.idle()), leave);
     if drained.is_err() {
-        tracing::warn!("calls are still being worked on, ending nevertheless");
+        tracing::warn!("calls are still in flight at the end of the grace period, exiting");
     }
     closing.trigger();
     // Connections without a request end with the process.
@@ -256,37 +265,40 @@ pub async fn serve(
     ended
 }
 
-/// Takes `00-multus.conf` along where no daemon comes after this one, else leaves a note beside it.
+/// Removes `00-multus.conf` if no other daemon will come, else leaves a note for the shim.
 async fn leave(
     config: &DaemonConfig,
     cluster: &Cluster,
     node: Option<&str>,
     own: Option<&OwnPod>,
-    place: &Place,
+    ownership: &SocketOwnership,
 ) {
-    let (removed, unwanted) = if place.is_taken() {
+    let (removed, unwanted) = if ownership.is_taken() {
         (false, false)
     } else {
         tokio::join!(
-            leaving::is_removed(cluster, own),
-            leaving::is_unwanted(cluster, node, own)
+            uninstall::is_uninstalled(cluster, own),
+            uninstall::is_leaving_node(cluster, node, own)
         )
     };
-    // It may have come meanwhile.
-    if place.is_taken() {
-        tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
+    // Another daemon may have taken over in the meantime.
+    if ownership.is_taken() {
+        tracing::info!("another daemon took over: keeping {}", names::CONF_FILE);
     } else if removed {
         tracing::info!(
-            "multus was removed from the cluster: removing {}",
+            "multus was uninstalled from the cluster: removing {}",
             names::CONF_FILE
         );
         remove_conf(config);
     } else if unwanted {
-        tracing::info!("multus leaves this node: removing {}", names::CONF_FILE);
+        tracing::info!(
+            "multus is uninstalled from this node: removing {}",
+            names::CONF_FILE
+        );
         remove_conf(config);
     } else {
-        tracing::info!("{} stays for the next daemon", names::CONF_FILE);
-        leaving::leave_note(config, place);
+        tracing::info!("keeping {} for the next daemon", names::CONF_FILE);
+        uninstall::leave_note(config, ownership);
     }
 }
 
@@ -296,25 +308,25 @@ fn spawn_server(listener: Socket, api: &Arc<Api<Cluster>>, closing: &Shutdown) -
     let serving = axum::serve(listener, router).with_graceful_shutdown(async move { closed.wait().await });
     tokio::spawn(async move {
         if let Err(error) = serving.await {
-            tracing::error!(%error, "the API ended");
+            tracing::error!(%error, "the HTTP API failed");
         }
     })
 }
 
-/// What the daemon does by itself, beside the calls: it makes up for what was missed while there was none.
-fn look_after(daemon: &Arc<Daemon<Cluster>>, mut phase: watch::Receiver<Phase>) {
-    let missing = Arc::clone(daemon);
-    tokio::spawn(async move { missing.make_up().await });
+/// Starts the background tasks: the replay of kept DELs, and the clean-up of stale sandboxes.
+fn start_background_tasks(daemon: &Arc<Daemon<Cluster>>, mut phase: watch::Receiver<Phase>) {
+    let replaying = Arc::clone(daemon);
+    tokio::spawn(async move { replaying.replay_kept_dels().await });
     let daemon = Arc::clone(daemon);
     tokio::spawn(async move {
-        // By then pods are attached again, and multus' own configuration is there or about to be.
+        // By then multus' own configuration exists, or is about to be written.
         if phase.wait_for(|phase| *phase == Phase::Serving).await.is_ok() {
-            daemon.bury_stale().await;
+            daemon.clean_up_stale().await;
         }
     });
 }
 
-async fn figures(
+async fn serve_metrics(
     config: &DaemonConfig,
     metrics: &Metrics,
     cluster: &Cluster,
@@ -336,12 +348,11 @@ async fn figures(
     server.map(Some).context("metrics").map_err(Stop::with(3))
 }
 
-/// Opens the daemon for ADD once the default network is there, and keeps the runtime's configuration. Ends only by an
-/// error.
+/// Starts to serve ADD once the default network is ready, and keeps the runtime's configuration. Returns only errors.
 async fn keep_conf(
     config: &Arc<DaemonConfig>,
     phase: &watch::Sender<Phase>,
-    place: &Place,
+    ownership: &SocketOwnership,
 ) -> Result<(), Stop> {
     if config.conf_source != ConfSource::Auto {
         if let Err(error) = conf_keeper::copy_provided(config) {
@@ -362,12 +373,12 @@ async fn keep_conf(
     })?;
     match keeper.keep().await {
         Ended::ReadinessLost => {
-            if !place.is_taken() {
+            if !ownership.is_taken() {
                 remove_conf(config);
             }
             Err(Stop {
                 code: 2,
-                cause: anyhow::anyhow!("the default network is not ready any more"),
+                cause: anyhow::anyhow!("the default network is no longer ready"),
             })
         }
     }

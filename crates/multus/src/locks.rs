@@ -1,4 +1,4 @@
-//! One lock per sandbox: a DEL that comes while its ADD still runs waits for it.
+//! One lock per sandbox: a DEL waits for a running ADD of the same sandbox.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -6,18 +6,18 @@ use tokio::sync::OwnedMutexGuard;
 
 type Lock = tokio::sync::Mutex<()>;
 
-/// Locks by container ID. One exists only as long as somebody holds it or waits for it.
+/// Locks by container ID. A lock exists only while a task holds it or waits for it.
 #[derive(Debug, Default)]
-pub struct SandboxLocks(Mutex<HashMap<String, Weak<Lock>>>);
+pub(crate) struct SandboxLocks(Mutex<HashMap<String, Weak<Lock>>>);
 
 impl SandboxLocks {
-    /// Waits until nobody else works on the sandbox. First come, first served.
-    pub async fn lock(&self, container_id: &str) -> OwnedMutexGuard<()> {
+    /// Waits for the sandbox's lock, in order of arrival.
+    pub(crate) async fn lock(&self, container_id: &str) -> OwnedMutexGuard<()> {
         self.of(container_id).lock_owned().await
     }
 
-    /// The sandboxes that somebody works on or is about to.
-    pub fn busy(&self) -> BTreeSet<String> {
+    /// The sandboxes whose lock is held or waited for.
+    pub(crate) fn busy(&self) -> BTreeSet<String> {
         let locks = kube_kit::lock(&self.0);
         let busy = locks.iter().filter(|(_, lock)| lock.strong_count() > 0);
         busy.map(|(id, _)| id.clone()).collect()
@@ -28,8 +28,7 @@ impl SandboxLocks {
         if let Some(lock) = locks.get(container_id).and_then(Weak::upgrade) {
             return lock;
         }
-        // As many entries are dead at most as sandboxes were worked on since the last new one: there is nothing to
-        // sweep on a timer.
+        // Removes unused locks. No timer is needed: they cannot outnumber the concurrent calls.
         locks.retain(|_, lock| lock.strong_count() > 0);
         let lock = Arc::new(Lock::new(()));
         locks.insert(container_id.to_owned(), Arc::downgrade(&lock));
@@ -43,7 +42,7 @@ mod tests {
     use futures::FutureExt;
 
     #[tokio::test]
-    async fn one_at_a_time_and_others_undisturbed() {
+    async fn lock_blocks_only_its_sandbox() {
         let locks = SandboxLocks::default();
         let held = locks.lock("a").await;
         assert!(locks.lock("a").now_or_never().is_none(), "the second one waits");
@@ -54,7 +53,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dead_locks_do_not_pile_up() {
+    async fn unused_locks_are_removed() {
         let locks = SandboxLocks::default();
         let held = locks.lock("held").await;
         for number in 0..100 {

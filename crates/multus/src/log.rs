@@ -1,4 +1,4 @@
-//! What the configuration says of the log (multus.md §11).
+//! Log settings of the configuration (multus.md §11).
 
 use program::multus_log::{Sinks, Verbosity};
 use program::rotated::Rotation;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const MEGABYTE: u64 = 1024 * 1024;
 const DAY: Duration = Duration::from_hours(24);
-/// Where the configuration says nothing: megabytes, days, files.
+/// Defaults: megabytes, days, files.
 const MAX_SIZE: u64 = 100;
 const MAX_AGE: u32 = 5;
 const MAX_BACKUPS: usize = 5;
@@ -23,12 +23,12 @@ pub struct LogOptions {
     max_backups: Option<usize>,
 }
 
-/// Where to log to, and how much.
+/// Sinks and level of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// As far as it is understood.
+    /// The sinks, with the default level for an unknown one.
     pub sinks: Sinks,
-    /// A level that there is not.
+    /// The unknown level, if any.
     pub unknown: Option<String>,
 }
 
@@ -39,8 +39,8 @@ impl Default for Log {
 }
 
 impl Log {
-    /// By the configuration's keys. Without a file everything goes to standard error, whatever is said about that: a
-    /// daemon that says nothing anywhere helps nobody.
+    /// The settings by the configuration's keys. Without a file, the log goes to standard error even if `logToStderr`
+    /// is false.
     pub fn of(level: &str, to_stderr: bool, file: &str, options: &LogOptions) -> Self {
         let read = Verbosity::read(level);
         let LogOptions {
@@ -68,7 +68,7 @@ impl Log {
         }
     }
 
-    /// Logs so from now on.
+    /// Applies the settings.
     pub fn start(&self) {
         program::multus_log::start(&self.sinks);
         if let Some(level) = &self.unknown {
@@ -78,7 +78,7 @@ impl Log {
 }
 
 impl Log {
-    /// Says why the process ends, even where nothing else is logged.
+    /// Logs why the process ends, even with level `panic`.
     pub fn fatal(&self, cause: &dyn Display) {
         if self.sinks.level == Verbosity::Panic {
             eprintln!("{cause}");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_decide() {
+    fn keys_configure_log() {
         let sinks = sinks(
             r#"{"logLevel":"Error","logToStderr":true,"logFile":"/var/log/multus.log",
                 "logOptions":{"maxAge":2,"maxSize":3,"maxBackups":4,"compress":true}}"#,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said() {
+    fn missing_keys_have_defaults() {
         let nothing = sinks("{}");
         assert_eq!(
             (nothing.level, nothing.to_stderr, nothing.file),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_there_is_not() {
+    fn unknown_level_is_reported() {
         let log = DaemonConfig::parse(br#"{"logLevel":"loud"}"#).unwrap().log;
         assert_eq!(log.unknown.as_deref(), Some("loud"));
         assert_eq!(log.sinks.level, Verbosity::Verbose);

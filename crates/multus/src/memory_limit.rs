@@ -1,39 +1,39 @@
-//! Keeps programs that the daemon starts out of its own memory limit (multus.md §15, 1).
+//! Moves programs that the daemon starts out of its own memory limit (multus.md §15, 1).
 //!
-//! A plugin that is started counts against the limit of its parent, and in a storm of pods many run at once: where the
-//! daemon was given a limit for itself, the kernel would end it or them for what they need together. So they are put
-//! where nothing of Kubernetes limits them, as plugins that the runtime starts are. Where there is no limit they stay:
-//! the kernel takes 10 ms for the change, which is more than most plugins take.
+//! A program counts against its parent's cgroup, and many run when many pods start: with a memory limit for the
+//! daemon alone, the kernel would kill them or the daemon. So they are moved to a cgroup outside Kubernetes' limits,
+//! like plugins that the runtime starts. Without a limit they are not moved, because the move takes 10 ms, longer
+//! than most plugins run.
 //!
-//! All of it is help that nobody can count on: what the node does not allow is left as it is.
+//! The move is best effort: if the node does not allow it, programs count against the daemon's limit.
 
 use linux::process::Door;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which cgroups this process is in.
+/// Cgroups of this process.
 const OWN: &str = "/proc/self/cgroup";
-/// Where their hierarchies are mounted, below the host's root.
+/// Mount point of the hierarchies, below the host's root.
 const MOUNT: &str = "sys/fs/cgroup";
-/// The hierarchy of the first version that limits memory.
+/// The memory hierarchy of cgroup v1.
 const MEMORY: &str = "memory";
 /// Files of a cgroup.
 const PROCESSES: &str = "cgroup.procs";
 const LIMIT_V1: &str = "memory.limit_in_bytes";
 const LIMIT_V2: &str = "memory.max";
-/// Bytes from which on a limit of the first version is none: the kernel rounds the largest number down to a page.
+/// Bytes from which a cgroup v1 limit means no limit: the kernel rounds the largest number down to a page.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// The way out of this process' memory limit, if it has one. `root` is the host's root directory.
-pub(crate) fn way_out(root: &Path) -> Option<Door> {
+/// A cgroup outside this process' memory limit, if it has a limit. `root` is the host's root directory.
+pub(crate) fn cgroup_exit(root: &Path) -> Option<Door> {
     let own = fs::read_to_string(OWN).ok()?;
     let place = exit(&own, &root.join(MOUNT))?;
     Door::open(&place)
-        .inspect_err(|error| tracing::info!(%error, "plugins count against the daemon's memory limit"))
+        .inspect_err(|error| tracing::info!(%error, "cannot open the root cgroup: plugins count against the daemon's memory limit"))
         .ok()
 }
 
-/// The file that lets a process out of the limit, if there is one for the cgroups in `own`.
+/// The `cgroup.procs` file outside the limit, if the cgroups in `own` have one.
 fn exit(own: &str, mount: &Path) -> Option<PathBuf> {
     let (hierarchy, path, limit) = own
         .lines()
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_version() {
+    fn cgroup_v2_limit_is_found() {
         let own = "0::/kubepods.slice/pod1/multus\n";
         let file = "kubepods.slice/pod1/multus/memory.max";
         assert_eq!(with_limit(own, file, "52428800\n"), Some("cgroup.procs".into()));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version() {
+    fn cgroup_v1_limit_is_found() {
         let own = "5:devices:/x\n4:memory:/kubepods/multus\n3:cpu,cpuacct:/x\n0::/\n";
         let file = "memory/kubepods/multus/memory.limit_in_bytes";
         assert_eq!(

@@ -1,16 +1,16 @@
-//! Texts that users see and that are fixed (multus.md §5).
+//! Texts that multus.md §5 fixes.
 
 use crate::request::Sandbox;
 use cni::Error;
 use cni::result::CniResult;
 
 /// An error about a pod: `Multus: [<namespace>/<pod>/<uid>]: <text>`, code 999.
-pub fn of_pod(sandbox: &Sandbox, text: &str) -> Error {
+pub(crate) fn of_pod(sandbox: &Sandbox, text: &str) -> Error {
     Error::internal(format!("Multus: [{}]: {text}", sandbox.pod))
 }
 
-/// The event about an interface that was attached.
-pub fn added(ifname: &str, display_name: &str, result: &CniResult) -> String {
+/// The event about an attached interface.
+pub(crate) fn added(ifname: &str, display_name: &str, result: &CniResult) -> String {
     let ips: Vec<_> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
     let from = if display_name.is_empty() {
         String::new()
@@ -20,23 +20,23 @@ pub fn added(ifname: &str, display_name: &str, result: &CniResult) -> String {
     format!("Add {ifname} [{}]{from}", ips.join(" "))
 }
 
-/// The event about a network that failed: interface, network and the plugin's own words.
-pub fn failed_adding(ifname: &str, display_name: &str, error: &Error) -> String {
+/// The event about a failed network, with the plugin's error.
+pub(crate) fn failed_adding(ifname: &str, display_name: &str, error: &Error) -> String {
     format!("failed adding interface {ifname} to network {display_name}: {error}")
 }
 
-/// A plugin whose call could not even begin.
-pub fn not_run(plugin: &str, cause: &dyn std::fmt::Display) -> Error {
+/// The error of a plugin that could not be called.
+pub(crate) fn not_run(plugin: &str, cause: &dyn std::fmt::Display) -> Error {
     Error::internal(format!("failed to run plugin {plugin}: {cause}"))
 }
 
-/// A plugin of a call that was given up.
-pub fn given_up(plugin: &str) -> Error {
+/// The error of a plugin whose call was given up before.
+pub(crate) fn given_up(plugin: &str) -> Error {
     not_run(plugin, &"the call was given up, one of its plugins took too long")
 }
 
-/// A plugin of ours that did not come to its end, in the daemon's own process.
-pub fn panicked(plugin: &str, network: &str, cause: &str) -> Error {
+/// The error of an in-process plugin that panicked.
+pub(crate) fn panicked(plugin: &str, network: &str, cause: &str) -> Error {
     Error::internal(format!(
         "plugin {plugin} of network \"{network}\" panicked: {cause}"
     ))
@@ -48,7 +48,7 @@ mod tests {
     use cni::result::IpConfig;
 
     #[test]
-    fn an_attached_interface_with_its_addresses() {
+    fn added_event_lists_addresses() {
         let ip = |address: &str| IpConfig {
             address: address.parse().unwrap(),
             gateway: None,

@@ -1,4 +1,4 @@
-//! Figures of the daemon (multus.md §7.9): calls, networks, caches, files.
+//! Metrics of the daemon (multus.md §7.9): calls, networks, caches, files.
 
 use crate::names;
 use prometheus_client::collector::Collector;
@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Limits in seconds: plugins take milliseconds, those that wait for the network (DHCP, a pod that is not known yet)
-/// seconds, and runtimes give up after minutes.
+/// Histogram buckets in seconds: plugins take milliseconds, network waits such as DHCP take seconds, and runtimes
+/// give up after minutes.
 const TIMES: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0,
 ];
 
-/// How many networks have figures of their own. A series costs memory here and in every database that reads it, and
-/// whoever may create NADs could have any number.
+/// Limit of networks with their own series: a series costs memory here and in Prometheus, and users may create any
+/// number of NADs.
 const NETWORKS: usize = 100;
-/// Where all further ones are counted. Not the name of a NAD, which has a slash.
+/// Label of all further networks. Not the name of a NAD, which contains a slash.
 const OTHERS: &str = "other";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -59,25 +59,25 @@ struct StepLabels {
     step: &'static str,
 }
 
-/// The steps of ADD, in their order.
-pub mod step {
-    /// The pod and its networks are looked up.
-    pub const LOOK_UP: &str = "look-up";
-    /// The call waits for a place.
-    pub const QUEUE: &str = "queue";
-    /// A thread takes the work on, and hands its result back.
-    pub const THREAD: &str = "thread";
-    /// The networks are written down.
-    pub const RECORD: &str = "record";
-    /// Plugins attach the networks.
-    pub const PLUGINS: &str = "plugins";
-    /// The pod's network status is written.
-    pub const STATUS: &str = "status";
-    /// The disk has the record; plugins and status run meanwhile.
-    pub const DISK: &str = "disk";
+/// The steps of ADD, in order.
+pub(crate) mod step {
+    /// Lookup of the pod and its networks.
+    pub(crate) const LOOK_UP: &str = "look-up";
+    /// Wait for a slot.
+    pub(crate) const QUEUE: &str = "queue";
+    /// Hand-over to a worker thread and back.
+    pub(crate) const THREAD: &str = "thread";
+    /// Write of the scratch file.
+    pub(crate) const RECORD: &str = "record";
+    /// Plugin calls.
+    pub(crate) const PLUGINS: &str = "plugins";
+    /// Write of the pod's network status.
+    pub(crate) const STATUS: &str = "status";
+    /// Remaining wait for the disk, which works in parallel to plugins and status.
+    pub(crate) const DISK: &str = "disk";
 }
 
-/// Calls that were given up. Clones share the figures.
+/// Metrics of calls that were given up. Clones share the values.
 #[derive(Debug, Clone, Default)]
 pub struct Overdue {
     all: Counter,
@@ -90,12 +90,12 @@ impl Overdue {
         self.all.inc();
     }
 
-    /// Its plugin still works, in a place of its own.
+    /// Its plugin still runs, without a slot.
     pub fn began(&self) {
         self.now.inc();
     }
 
-    /// It does no more.
+    /// Its plugin ended.
     pub fn ended(&self) {
         self.now.dec();
     }
@@ -106,9 +106,9 @@ impl Overdue {
     }
 }
 
-/// Figures of the daemon. Clones share them.
+/// Metrics of the daemon. Clones share the values.
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     in_flight: Family<InFlightLabels, Gauge>,
     calls: Family<CallLabels, Histogram>,
@@ -134,8 +134,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds the figures to a registry. A counter's name gets its `_total` when it is written.
-    pub fn register(&self, registry: &mut Registry) {
+    /// Registers the metrics. The encoder appends `_total` to the names of counters.
+    pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "multus_server_request",
             "Counter of HTTP requests",
@@ -143,43 +143,43 @@ impl Metrics {
         );
         registry.register(
             "multus_server_requests_in_flight",
-            "Calls that are being worked on, or wait for their turn",
+            "Calls in progress, including those that wait in the queue",
             self.in_flight.clone(),
         );
         registry.register(
             "multus_server_request_duration_seconds",
-            "How long calls took in all, waiting included",
+            "Duration of calls, including the wait in the queue",
             self.calls.clone(),
         );
         registry.register(
             "multus_network_duration_seconds",
-            "How long one network of a pod took to be attached, detached or checked",
+            "Duration of attaching, detaching or checking one network of a pod",
             self.networks.clone(),
         );
         registry.register(
             "multus_add_step_duration_seconds",
-            "How long each step of attaching a pod took",
+            "Duration of each step of attaching a pod",
             self.steps.clone(),
         );
         registry.register(
             "multus_calls_given_up",
-            "Calls that took too long",
+            "Calls that were given up because they took too long",
             self.overdue.all.clone(),
         );
         registry.register(
             "multus_calls_hanging",
-            "Calls that were given up, and that a plugin is still at",
+            "Calls that were given up and whose plugin still runs",
             self.overdue.now.clone(),
         );
     }
 
-    /// Where calls that were given up are counted.
-    pub fn overdue(&self) -> Overdue {
+    /// The metrics of calls that were given up.
+    pub(crate) fn overdue(&self) -> Overdue {
         self.overdue.clone()
     }
 
-    /// Counts one answered request.
-    pub fn count(&self, handler: &str, code: u16, method: String) {
+    /// Counts an answered request.
+    pub(crate) fn count(&self, handler: &str, code: u16, method: String) {
         let labels = RequestLabels {
             handler: handler.to_owned(),
             code: code.into(),
@@ -188,8 +188,8 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// A call begins.
-    pub fn call(&self, handler: &'static str, verb: &'static str) -> Call {
+    /// Starts the measurement of a call.
+    pub(crate) fn call(&self, handler: &'static str, verb: &'static str) -> Call {
         let call = Call {
             metrics: self.clone(),
             handler,
@@ -201,8 +201,8 @@ impl Metrics {
         call
     }
 
-    /// Measures what is done about one network, which users know by this name.
-    pub fn network<T, E>(
+    /// Measures work on one network, labelled with its display name.
+    pub(crate) fn network<T, E>(
         &self,
         verb: &'static str,
         display_name: &str,
@@ -221,23 +221,22 @@ impl Metrics {
         outcome
     }
 
-    /// Measures one [`step`] after the other from now on.
-    pub fn steps(&self) -> Steps<'_> {
+    /// Starts the measurement of consecutive [`step`]s.
+    pub(crate) fn steps(&self) -> Steps<'_> {
         Steps {
             metrics: self,
             begun: Instant::now(),
         }
     }
 
-    /// A [`step`] took this long.
-    pub fn step(&self, step: &'static str, took: Duration) {
+    /// Records the duration of a [`step`].
+    pub(crate) fn step(&self, step: &'static str, took: Duration) {
         self.steps
             .get_or_create(&StepLabels { step })
             .observe(took.as_secs_f64());
     }
 
     fn bounded(&self, network: &str) -> String {
-        // A panic elsewhere leaves the set as good as it was.
         let mut named = kube_kit::lock(&self.named);
         if !named.contains(network) {
             if named.len() >= NETWORKS {
@@ -249,16 +248,16 @@ impl Metrics {
     }
 }
 
-/// Measures steps that follow each other.
+/// Measures consecutive steps.
 #[derive(Debug)]
-pub struct Steps<'a> {
+pub(crate) struct Steps<'a> {
     metrics: &'a Metrics,
     begun: Instant,
 }
 
 impl Steps<'_> {
-    /// A [`step`] ends; the next one begins.
-    pub fn end(&mut self, step: &'static str) {
+    /// Ends a [`step`] and starts the next one.
+    pub(crate) fn end(&mut self, step: &'static str) {
         let now = Instant::now();
         self.metrics.step(step, now - self.begun);
         self.begun = now;
@@ -269,9 +268,9 @@ fn result(succeeded: bool) -> &'static str {
     if succeeded { "success" } else { "error" }
 }
 
-/// A call that is being worked on. It counts as failed when it goes before it ended.
+/// A call in progress. Counts as failed if it is dropped before [`Self::end`].
 #[derive(Debug)]
-pub struct Call {
+pub(crate) struct Call {
     metrics: Metrics,
     handler: &'static str,
     verb: &'static str,
@@ -280,8 +279,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// The call is answered.
-    pub fn end(mut self, succeeded: bool) {
+    /// Records the call's result.
+    pub(crate) fn end(mut self, succeeded: bool) {
         self.succeeded = succeeded;
     }
 
@@ -306,14 +305,14 @@ impl Drop for Call {
     }
 }
 
-/// How much is remembered: looked at whenever somebody asks.
-pub struct Sizes {
+/// Sizes of caches and state, computed at each scrape.
+pub(crate) struct Sizes {
     cni_dir: PathBuf,
     caches: Vec<(&'static str, Count)>,
 }
 
-/// How many objects a cache holds now.
-pub type Count = Box<dyn Fn() -> usize + Send + Sync>;
+/// Returns the number of objects in a cache.
+pub(crate) type Count = Box<dyn Fn() -> usize + Send + Sync>;
 
 impl fmt::Debug for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -326,13 +325,13 @@ impl fmt::Debug for Sizes {
 }
 
 impl Sizes {
-    /// Of the state below `cni_dir`, and of these caches by their names.
-    pub fn of(cni_dir: PathBuf, caches: Vec<(&'static str, Count)>) -> Self {
+    /// Sizes of the state below `cni_dir`, and of these caches by name.
+    pub(crate) fn of(cni_dir: PathBuf, caches: Vec<(&'static str, Count)>) -> Self {
         Self { cni_dir, caches }
     }
 
-    /// Adds the figures to a registry.
-    pub fn register(self, registry: &mut Registry) {
+    /// Registers the metrics.
+    pub(crate) fn register(self, registry: &mut Registry) {
         registry.register_collector(Box::new(self));
     }
 }
@@ -341,7 +340,7 @@ impl Collector for Sizes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (name, help) = (
             "multus_cache_objects",
-            "Objects of the API server that are remembered",
+            "Objects of the API server in the daemon's caches",
         );
         let gauge = ConstGauge::new(0_u64);
         let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
@@ -358,7 +357,7 @@ impl Collector for Sizes {
     }
 }
 
-/// Files in a directory; 0 when it is not there. Those that begin with a dot are being written, or are no state.
+/// Counts the files of a directory; 0 without a directory. Names with a leading dot are temporary or set aside.
 fn files(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let is_state = |entry: &fs::DirEntry| {
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_for_each_handler_code_and_method() {
+    fn requests_are_counted_by_handler_code_and_method() {
         let (metrics, mut registry) = (Metrics::default(), Registry::default());
         metrics.register(&mut registry);
         metrics.count("/cni", 200, "post".into());
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_count_while_they_last_and_by_their_end() {
+    fn calls_are_counted_in_flight_and_by_result() {
         let (metrics, mut registry) = (Metrics::default(), Registry::default());
         metrics.register(&mut registry);
         let first = metrics.call("/cni", "ADD");
@@ -425,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_have_figures_of_their_own_up_to_a_bound() {
+    fn networks_have_own_series_up_to_limit() {
         let (metrics, mut registry) = (Metrics::default(), Registry::default());
         metrics.register(&mut registry);
         for number in 0..NETWORKS + 3 {
@@ -451,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_were_given_up_are_counted() {
+    fn abandoned_calls_are_counted() {
         // multus#109 (the figures)
         let metrics = Metrics::default();
         let mut registry = Registry::default();
@@ -470,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered() {
+    fn cache_sizes_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let mut registry = Registry::default();
         let caches: Vec<(&'static str, Count)> = vec![("pods", Box::new(|| 7))];

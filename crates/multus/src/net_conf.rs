@@ -1,4 +1,4 @@
-//! Multus' own configuration, with the daemon's keys laid over it (multus.md §3, §7.3).
+//! Multus' own configuration, overlaid with the daemon's keys (multus.md §3, §7.3).
 
 use crate::device_info::DeviceInfo;
 use crate::metrics::Metrics;
@@ -12,25 +12,25 @@ use std::path::{Path, PathBuf};
 
 const READINESS_KEY: &str = "readinessindicatorfile";
 
-/// Why the configuration can't be used.
+/// The configuration is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not an object, or a key of the wrong type.
     #[error("Multus: error loading netconf: LoadNetConf: failed to load netconf: {0}")]
     Parse(#[source] json::Error),
-    /// `prevResult` can't be understood.
+    /// `prevResult` is malformed.
     #[error("Multus: error loading netconf: LoadNetConf: could not parse prevResult: {0}")]
     PrevResult(String),
-    /// Nothing to delegate to.
+    /// No delegate and no cluster network.
     #[error(
         "Multus: error loading netconf: LoadNetConf: at least one delegate/clusterNetwork must be specified"
     )]
     NoDelegates,
 }
 
-/// Overlays the keys of the daemon's configuration on multus' own; the daemon's win. When the daemon itself waits for the default
-/// network (`managed`), the key that would make each request wait again is taken out.
-pub fn overlay(mut merged: Object, daemon: &Object, managed: bool) -> Object {
+/// Overlays multus' own configuration with the daemon's keys, which win. With `managed`, the daemon itself waits for
+/// the default network, so the readiness key is removed.
+pub(crate) fn overlay(mut merged: Object, daemon: &Object, managed: bool) -> Object {
     for (key, value) in daemon.iter() {
         if key.eq_ignore_ascii_case(READINESS_KEY) && managed {
             continue;
@@ -43,20 +43,20 @@ pub fn overlay(mut merged: Object, daemon: &Object, managed: bool) -> Object {
     merged
 }
 
-/// What the process that works on calls brings along: no key of a request.
+/// Settings of the process, which a request cannot set.
 #[derive(Debug, Clone, Default)]
-pub struct Own {
-    /// Where files about devices are.
+pub(crate) struct ProcessSettings {
+    /// Directory of device-info files.
     pub device_info: DeviceInfo,
-    /// `CNI_ARGS` that it was called with itself; the daemon was called with none.
+    /// `CNI_ARGS` of a thin-mode process; empty for the daemon.
     pub args: CniArgs,
-    /// Where networks are counted.
+    /// Metrics of networks.
     pub metrics: Metrics,
 }
 
-/// What multus reads of its own configuration.
+/// Multus' own configuration, parsed.
 #[derive(Debug, Clone)]
-pub struct MultusConfig {
+pub(crate) struct MultusConfig {
     /// CNI version of multus' own result.
     pub cni_version: String,
     /// Default network: name of a NAD or of a configuration, a directory or a file.
@@ -65,32 +65,32 @@ pub struct MultusConfig {
     pub default_networks: Vec<String>,
     /// Inline configurations; used when there is no cluster network. The first is the master.
     pub delegates: Vec<Box<RawValue>>,
-    /// What the runtime filled in (`portMappings`, `bandwidth`, …): handed to every delegate that can use it.
+    /// The runtime's capability arguments (`portMappings`, `bandwidth` and so on), for every delegate that declares
+    /// them.
     pub runtime_config: Object,
-    /// Configurations on disk, by name.
+    /// Directory of configurations that NADs refer to by name.
     pub conf_dir: PathBuf,
-    /// State directory.
     pub cni_dir: PathBuf,
     /// First directory of plugins.
     pub bin_dir: PathBuf,
-    /// A file that says that the default network is ready; waited for by each request.
+    /// The readiness file, if each request waits for it.
     pub readiness_indicator: Option<PathBuf>,
     /// Whether pods may only use NADs of their own namespace and of [`Self::global_namespaces`].
     pub namespace_isolation: bool,
     /// Namespaces exempt from isolation.
     pub global_namespaces: Vec<String>,
-    /// Namespaces whose pods go without the default networks.
+    /// Namespaces whose pods get no default networks.
     pub system_namespaces: Vec<String>,
-    /// Where the NADs of cluster network, default networks and the `default-network` annotation are.
+    /// Namespace of the NADs of cluster network, default networks and annotation `default-network`.
     pub multus_namespace: String,
-    /// Name of a chain of plugins that runs after all networks; empty for none.
+    /// Name of the auxiliary chain, which runs after all networks; may be empty.
     pub auxiliary_chain: String,
-    /// Keep the scratch file when a DEL fails.
+    /// Whether to keep the scratch file when a DEL fails.
     pub retry_delete_on_error: bool,
-    /// Call the plugins of a cluster network that is a file with our CNI version, whatever version the file has.
+    /// Whether the plugins of a cluster network file are called with multus' own CNI version.
     pub force_cni_version: bool,
-    /// What the process brings along.
-    pub own: Own,
+    /// Settings of the process.
+    pub own: ProcessSettings,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,8 +115,8 @@ struct Keys {
 }
 
 impl MultusConfig {
-    /// Parses a configuration that already has the daemon's keys ([`overlay`]).
-    pub fn parse(object: &Object) -> Result<Self, Error> {
+    /// Parses a configuration after [`overlay`].
+    pub(crate) fn parse(object: &Object) -> Result<Self, Error> {
         let keys: Keys = json::from_slice(object.to_json().as_bytes()).map_err(Error::Parse)?;
         let delegates = delegates(object)?;
         if let Some(previous) = object.get(key::PREV_RESULT) {
@@ -162,19 +162,19 @@ impl MultusConfig {
             auxiliary_chain: keys.auxiliary_cni_chain_name,
             retry_delete_on_error: keys.retry_delete_on_error,
             force_cni_version: keys.force_cni_version,
-            own: Own::default(),
+            own: ProcessSettings::default(),
         })
     }
 
-    /// Whether pods of a namespace may use the NADs of another one (or of their own).
-    pub fn permits(&self, pod: &str, target: &str) -> bool {
+    /// Whether pods of a namespace may use NADs of the target namespace.
+    pub(crate) fn permits(&self, pod: &str, target: &str) -> bool {
         !self.namespace_isolation
             || target == pod
             || self.global_namespaces.iter().any(|global| global == target)
     }
 
     /// Directory of the result cache.
-    pub fn results_dir(&self) -> PathBuf {
+    pub(crate) fn results_dir(&self) -> PathBuf {
         self.cni_dir.join(names::RESULTS)
     }
 }
@@ -186,7 +186,7 @@ fn delegates(object: &Object) -> Result<Vec<Box<RawValue>>, Error> {
     }
 }
 
-/// `globalNamespaces`: a comma list that replaces the default, `default`, when it is given.
+/// Parses `globalNamespaces`, a comma-separated list; its default is `default`.
 fn namespaces(list: &str) -> Vec<String> {
     if list.is_empty() {
         return vec!["default".into()];
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_wins_and_the_rest_stays() {
+    fn daemon_keys_win_and_others_are_kept() {
         // multus#68
         let own = object(
             r#"{"cniVersion":"0.3.1","namespaceIsolation":true,"logLevel":"verbose","big":9007199254740993}"#,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readiness_file_is_dropped_only_when_the_daemon_manages_it() {
+    fn readiness_key_is_removed_only_if_managed() {
         // multus#68
         let own = object(r#"{"readinessindicatorfile":"/a"}"#);
         let daemon = object(r#"{"readinessindicatorfile":"/b"}"#);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_delegate_to() {
+    fn missing_delegates_are_error() {
         assert_eq!(
             MultusConfig::parse(&object("{}")).unwrap_err().to_string(),
             "Multus: error loading netconf: LoadNetConf: at least one delegate/clusterNetwork must be specified"
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_previous_result_must_be_one() {
+    fn malformed_prev_result_is_error() {
         let text = r#"{"clusterNetwork":"x","cniVersion":"0.3.1","prevResult":{"ips":7}}"#;
         let error = MultusConfig::parse(&object(text)).unwrap_err().to_string();
         assert!(

@@ -1,8 +1,7 @@
-//! The pod's namespace in the kernel, opened when it is first looked at and never entered again: a netlink socket stays
-//! in the namespace that it was opened in.
+//! The pod's network namespace. Entered once, at the first use: a netlink socket stays bound to the namespace in
+//! which it was opened.
 
-use crate::attach::{NetnsError, PodNetns, RouteError};
-use crate::default_route::{DefaultRoute, Fate, Fates};
+use crate::default_route::{DefaultRoute, RouteAction, RouteActions};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::address::Family;
 use linux::netns::NetNs;
@@ -11,7 +10,43 @@ use linux::routes::{MAIN_TABLE, Route};
 use std::net::IpAddr;
 use std::path::Path;
 
-/// The namespace at a path.
+/// The operations of multus itself in a pod's network namespace. Tests replace it.
+pub trait PodNetns {
+    /// Whether an interface of this name exists.
+    fn has(&mut self, interface: &str) -> Result<bool, NetnsError>;
+
+    /// Applies the actions to the interface's default routes.
+    fn reroute(&mut self, interface: &str, actions: RouteActions) -> Result<(), RouteError>;
+
+    /// All default routes.
+    fn defaults(&mut self) -> Result<Vec<DefaultRoute>, RouteError>;
+
+    /// Restores a default route. An existing one is no error.
+    fn restore(&mut self, route: &DefaultRoute) -> Result<(), RouteError>;
+}
+
+/// The namespace cannot be opened or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("validateIfName: no net namespace {netns} found: {cause}")]
+pub struct NetnsError {
+    /// The namespace's path.
+    pub netns: String,
+    /// The cause.
+    pub cause: String,
+}
+
+/// A default route could not be changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// A route could not be removed.
+    #[error("error deleting default gateway: {0}")]
+    Delete(String),
+    /// A route could not be added.
+    #[error("error setting default gateway: {0}")]
+    Set(String),
+}
+
+/// The network namespace at a path.
 #[derive(Debug)]
 pub struct KernelNetns {
     path: String,
@@ -19,7 +54,7 @@ pub struct KernelNetns {
 }
 
 impl KernelNetns {
-    /// Opens nothing yet.
+    /// Does not open the namespace yet.
     pub fn new(path: &str) -> Self {
         Self {
             path: path.to_owned(),
@@ -50,21 +85,21 @@ impl PodNetns for KernelNetns {
         })
     }
 
-    fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError> {
+    fn reroute(&mut self, interface: &str, actions: RouteActions) -> Result<(), RouteError> {
         let socket = self.socket().map_err(RouteError::Delete)?;
         let link = socket
             .link_by_name(interface)
             .map_err(|error| RouteError::Delete(error.to_string()))?
             .index;
-        for (fate, family, default) in [
-            (fates.v4, Family::V4, IpNet::V4(Ipv4Net::default())),
-            (fates.v6, Family::V6, IpNet::V6(Ipv6Net::default())),
+        for (action, family, default) in [
+            (actions.v4, Family::V4, IpNet::V4(Ipv4Net::default())),
+            (actions.v6, Family::V6, IpNet::V6(Ipv6Net::default())),
         ] {
-            if fate == Fate::Keep {
+            if action == RouteAction::Keep {
                 continue;
             }
             remove_defaults(socket, link, family).map_err(|error| RouteError::Delete(error.to_string()))?;
-            if let Fate::Replace(gateway) = fate {
+            if let RouteAction::Replace(gateway) = action {
                 add_default(socket, link, default, gateway)
                     .map_err(|error| RouteError::Set(error.to_string()))?;
             }
@@ -114,7 +149,7 @@ fn defaults(socket: &mut Socket) -> linux::Result<Vec<DefaultRoute>> {
     Ok(found)
 }
 
-/// Only the main table: what a plugin put into a table of its own is reached by rules, and is none of our business.
+/// Whether it is a default route of the main table. Plugins' own tables, which rules select, are not touched.
 fn is_default(route: &Route, link: u32) -> bool {
     route.dst.prefix_len() == 0
         && route.link == Some(link)

@@ -1,4 +1,4 @@
-//! The pod that this daemon runs in, as its token says.
+//! The pod of this process, by its service account token.
 
 use crate::names;
 use base64::Engine as _;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::fs;
 use std::path::Path;
 
-/// A pod to which a token is bound.
+/// A pod that a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnPod {
     /// Namespace and name.
@@ -17,7 +17,7 @@ pub struct OwnPod {
     pub uid: String,
 }
 
-/// What a token says of itself: a JWT (RFC 7519) with a claim of Kubernetes' (KEP-1205).
+/// Claims of the token, a JWT (RFC 7519) with Kubernetes' private claim (KEP-1205).
 #[derive(Deserialize)]
 struct Claims {
     #[serde(rename = "kubernetes.io")]
@@ -42,7 +42,7 @@ impl OwnPod {
         Self::of_token(&fs::read_to_string(Path::new(names::ACCOUNT_DIR).join(names::TOKEN)).ok()?)
     }
 
-    /// The pod to which a token is bound; `None` for a token that is bound to none.
+    /// The pod that a token is bound to; `None` for an unbound token.
     pub fn of_token(token: &str) -> Option<Self> {
         let claims = URL_SAFE_NO_PAD.decode(token.trim().split('.').nth(1)?).ok()?;
         let Claims {
@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_token_names_its_pod() {
+    fn token_identifies_its_pod() {
         let token = |claims: &serde_json::Value| {
             let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
             format!(

@@ -1,6 +1,7 @@
-//! Whether a DaemonSet wants a pod on a node: what the DaemonSet controller decides, for a daemon that is asked to end.
+//! Decides whether a DaemonSet wants a pod on a node, as the DaemonSet controller does, for a daemon at its end.
 //!
-//! Only a sure no counts. Whatever a later Kubernetes adds counts as yes, and then the node keeps multus' configuration.
+//! The answer is no only when it is certain. Unknown features of later Kubernetes versions count as yes: then the
+//! node keeps multus' configuration.
 
 use k8s_openapi::api::core::v1::{
     NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration,
@@ -9,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The only field of a node that a selector may name.
+/// The only field of a node that selectors may use.
 const NODE_NAME_FIELD: &str = "metadata.name";
-/// Taints that follow the node's conditions. The DaemonSet controller has its pods tolerate them.
+/// Prefix of taints by node conditions, which the DaemonSet controller's pods tolerate.
 const CONDITION_TAINTS: &str = "node.kubernetes.io/";
 
-/// A DaemonSet, as far as it says where its pods run.
+/// The fields of a DaemonSet that decide where its pods run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct DaemonSet {
@@ -55,7 +56,7 @@ struct NodeAffinity {
     required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
 }
 
-/// A node, as far as it decides which pods run there.
+/// The fields of a node that decide which pods run there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Node {
@@ -70,7 +71,7 @@ struct NodeSpec {
 }
 
 impl DaemonSet {
-    /// Whether the controller would create a pod on this node. A DaemonSet that is being deleted wants none.
+    /// Whether the controller would create a pod on this node. A DaemonSet under deletion wants none.
     pub(crate) fn wants(&self, node: &Node) -> bool {
         let Placement {
             node_name,
@@ -113,7 +114,7 @@ impl Node {
         (key == NODE_NAME_FIELD).then(|| self.name())
     }
 
-    /// All requirements of a term hold. A term without any matches no node.
+    /// Whether all requirements of a term hold. An empty term matches no node.
     fn matches(&self, term: &NodeSelectorTerm) -> bool {
         let labels = term.match_expressions.as_deref().unwrap_or_default();
         let fields = term.match_fields.as_deref().unwrap_or_default();

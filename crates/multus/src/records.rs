@@ -1,69 +1,62 @@
-//! Which sandboxes the node has state of: the scratch files and the result cache below `cniDir`, read as a whole
-//! (multus.md §5.4, §9).
+//! The node's records of all sandboxes: the scratch files and the result cache below `cniDir` (multus.md §5.4, §9).
 
 use crate::names;
 use crate::request::PodRef;
 use cni::cache::{Cache, CacheError, Entry};
 use cni::files;
-use plugins::multus_shim::missed;
+use plugins::multus_shim::kept_dels;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Most sandboxes that are looked after in one go; what is left is the next one's. Bounds the memory that years of
-/// leftovers take.
-pub const MAX_SANDBOXES: usize = 8192;
-/// How old a temporary file is that no write is going to rename any more.
+/// Limit of sandboxes in one read; the next read gets the others. Bounds the memory that years of leftovers take.
+pub(crate) const MAX_SANDBOXES: usize = 8192;
+/// Age from which a temporary file belongs to an interrupted write.
 const CUT_OFF: Duration = Duration::from_hours(1);
-/// How long a file that was set aside is there for people to look at.
-const LOOKED_AT: Duration = Duration::from_hours(7 * 24);
-/// How files end that a write was about to rename, and those that were set aside.
+/// How long a file that was set aside is kept for inspection.
+const INSPECTION: Duration = Duration::from_hours(7 * 24);
+/// Suffixes of temporary files, and of files that were set aside.
 const TEMPORARY: &str = ".tmp";
 const SET_ASIDE: [&str; 2] = [names::CORRUPT, names::BROKEN];
 
-/// The state can't be read.
+/// The records cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A directory can't be listed.
+    /// A directory cannot be listed.
     #[error("cannot read {}: {source}", path.display())]
-    Dir {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The result cache can't be read, for another reason than its content.
+    Dir { path: PathBuf, source: io::Error },
+    /// The result cache cannot be read, for another reason than its content.
     #[error(transparent)]
     Cache(CacheError),
 }
 
-/// What the node knows of a sandbox.
+/// The records of a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Record {
-    /// Path of its network namespace, as far as the result cache says.
+pub(crate) struct Record {
+    /// Path of its network namespace, if the result cache has it.
     pub netns: Option<String>,
-    /// Its pod, likewise.
+    /// Its pod, if the result cache has it.
     pub pod: PodRef,
     /// Its files in the result cache.
     pub results: Vec<String>,
-    /// When its scratch file was written, if it has one.
+    /// Modification time of its scratch file, if it has one.
     pub written: Option<SystemTime>,
 }
 
-/// What the state says of sandboxes.
+/// The records of all sandboxes.
 #[derive(Debug, Default)]
-pub struct Records {
+pub(crate) struct Records {
     /// Sandboxes by ID.
     pub sandboxes: BTreeMap<String, Record>,
-    /// Files of the result cache whose content is of no use. Whose they are can be told from their names alone.
+    /// Files of the result cache with unusable content. Only their names identify their owners.
     pub broken: Vec<PathBuf>,
 }
 
 impl Records {
-    /// Reads the state of all sandboxes but `living`.
-    pub fn read(cni_dir: &Path, living: &BTreeSet<String>) -> Result<Self, Error> {
+    /// Reads the records of all sandboxes except `living`.
+    pub(crate) fn read(cni_dir: &Path, living: &BTreeSet<String>) -> Result<Self, Error> {
         let mut records = Self::default();
         for (name, modified) in plain_files(cni_dir)? {
             if !name.starts_with('.') && !living.contains(&name) && !records.is_full() {
@@ -79,7 +72,7 @@ impl Records {
                 Ok(entry) if living.contains(&entry.container_id) || entry.container_id.is_empty() => {}
                 Ok(entry) => records.add(&entry),
                 Err(CacheError::Broken { path, reason }) => {
-                    tracing::warn!(file = %path.display(), reason, "broken file in the result cache");
+                    tracing::warn!(file = %path.display(), reason, "unusable file in the result cache");
                     records.broken.push(path);
                 }
                 Err(error @ CacheError::Io { .. }) => return Err(Error::Cache(error)),
@@ -114,8 +107,11 @@ impl Records {
     }
 }
 
-/// Those of these files that none of these sandboxes can own.
-pub fn ownerless<'a>(broken: &'a [PathBuf], living: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Path> {
+/// The broken files that none of these sandboxes owns.
+pub(crate) fn ownerless<'a>(
+    broken: &'a [PathBuf],
+    living: &'a BTreeSet<String>,
+) -> impl Iterator<Item = &'a Path> {
     let is_owned = |path: &Path| living.iter().any(|id| interface_in(path, id).is_some());
     broken
         .iter()
@@ -123,8 +119,8 @@ pub fn ownerless<'a>(broken: &'a [PathBuf], living: &'a BTreeSet<String>) -> imp
         .filter(move |path| !is_owned(path))
 }
 
-/// The interface in the name of a file of the result cache, if the file is this sandbox's.
-pub fn interface_in<'a>(path: &'a Path, container_id: &str) -> Option<&'a str> {
+/// The interface in the name of a result cache file, if this sandbox owns the file.
+pub(crate) fn interface_in<'a>(path: &'a Path, container_id: &str) -> Option<&'a str> {
     let (_, ifname) = path
         .file_name()?
         .to_str()?
@@ -132,20 +128,20 @@ pub fn interface_in<'a>(path: &'a Path, container_id: &str) -> Option<&'a str> {
     Some(ifname)
 }
 
-/// Removes what writes left behind that were cut off, and what was set aside long ago.
-pub fn sweep(cni_dir: &Path) -> Result<(), Error> {
+/// Removes temporary files of interrupted writes, and files that were set aside long ago.
+pub(crate) fn sweep(cni_dir: &Path) -> Result<(), Error> {
     let now = SystemTime::now();
     for dir in [
         cni_dir.to_owned(),
         cni_dir.join(names::RESULTS),
-        missed::dir(cni_dir),
+        kept_dels::dir(cni_dir),
     ] {
         for (name, modified) in plain_files(&dir)? {
-            // A time in the future is a clock that was set: looked at the next time.
+            // After a clock change the time may be in the future: the next sweep handles the file.
             let age = now.duration_since(modified).unwrap_or_default();
             if is_leftover(&name, age) {
                 let path = dir.join(name);
-                tracing::info!(file = %path.display(), "removing what was left behind");
+                tracing::info!(file = %path.display(), "removing a leftover file");
                 files::remove_if_present(&path).map_err(|source| Error::Dir { path, source })?;
             }
         }
@@ -155,10 +151,10 @@ pub fn sweep(cni_dir: &Path) -> Result<(), Error> {
 
 fn is_leftover(name: &str, age: Duration) -> bool {
     let is_aside = SET_ASIDE.iter().any(|end| name.ends_with(end));
-    name.starts_with('.') && (name.ends_with(TEMPORARY) && age > CUT_OFF || is_aside && age > LOOKED_AT)
+    name.starts_with('.') && (name.ends_with(TEMPORARY) && age > CUT_OFF || is_aside && age > INSPECTION)
 }
 
-/// The regular files of a directory with the times of their last writes; none where there is no directory.
+/// The regular files of a directory with their modification times. Empty without a directory.
 fn plain_files(dir: &Path) -> Result<Vec<(String, SystemTime)>, Error> {
     let failed = |source| Error::Dir {
         path: dir.to_owned(),
@@ -173,7 +169,7 @@ fn plain_files(dir: &Path) -> Result<Vec<(String, SystemTime)>, Error> {
     for file in listed {
         let file = file.map_err(failed)?;
         let (Ok(name), Ok(about)) = (file.file_name().into_string(), file.metadata()) else {
-            // No name of ours, or removed meanwhile.
+            // Not one of our names, or removed in the meantime.
             continue;
         };
         if about.is_file() {
@@ -200,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn sandboxes_by_what_is_there_of_them() {
+    fn records_combine_scratch_files_and_results() {
         let dir = tempfile::tempdir().unwrap();
         let none = BTreeSet::new();
         assert!(
@@ -238,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn years_of_leftovers_are_read_in_parts() {
+    fn records_are_limited() {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..=MAX_SANDBOXES {
             File::create(dir.path().join(number.to_string())).unwrap();
@@ -249,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_can_not_be_read_is_no_empty_one() {
+    fn unreadable_state_is_error() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("results"), "").unwrap();
         let error = Records::read(dir.path(), &BTreeSet::new()).unwrap_err();
@@ -257,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_left_over_is_swept() {
+    fn sweep_removes_only_leftovers() {
         let hours = |hours| Duration::from_hours(hours);
         for (name, age, goes) in [
             (".c1.7-0.tmp", hours(2), true),

@@ -1,5 +1,5 @@
-//! What a shim sends to `/cni`, and who plugs networks into running pods to `/delegate`, decoded and checked (multus.md
-//! §7.2).
+//! Decodes and validates requests: to `/cni` from the shim, and to `/delegate` from clients that plug networks
+//! (multus.md §7.2).
 
 use crate::names::{self, pod_args};
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why a request is not worked on.
+/// A request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not the expected JSON.
@@ -22,22 +22,22 @@ pub enum Error {
     /// `config` is not base64.
     #[error("failed to decode the request: config: {0}")]
     Config(#[source] base64::DecodeError),
-    /// What is asked of a network can't be understood.
+    /// `interfaceAttributes` are malformed.
     #[error("failed to decode the request: interfaceAttributes: {0}")]
     Attributes(#[source] SelectionError),
-    /// It does not say which verb.
+    /// No verb.
     #[error("could not extract the CNI command args: unexpected or missing {CNI_COMMAND}")]
     NoVerb,
-    /// Another CNI variable is missing.
+    /// A CNI variable is missing.
     #[error("could not extract the CNI command args: missing {0}")]
     Missing(&'static str),
-    /// `CNI_ARGS` does not say which pod.
+    /// `CNI_ARGS` does not identify the pod.
     #[error("could not extract the kubernetes runtime args: {0}")]
     Kubernetes(String),
-    /// A verb that there is not.
+    /// Unknown verb.
     #[error("unknown cmd type: {0}")]
     Unknown(String),
-    /// The pod is named with an empty name or namespace.
+    /// The pod's name or namespace is empty.
     #[error("required CNI variable missing. pod name: {name}; pod namespace: {namespace}")]
     PodName {
         /// As given.
@@ -47,19 +47,19 @@ pub enum Error {
     },
 }
 
-/// Verbs about one pod.
+/// Verbs about one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodVerb {
     /// Attach.
     Add,
     /// Detach.
     Del,
-    /// Is it still attached?
+    /// Verify the attachment.
     Check,
 }
 
 impl PodVerb {
-    /// As the protocol has it.
+    /// The verb of the CNI specification.
     pub fn text(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -78,25 +78,25 @@ impl fmt::Display for PodVerb {
 /// Verbs about the plugin as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeVerb {
-    /// Clean up what no attachment owns.
+    /// Remove leftovers.
     Gc,
-    /// Can the plugin serve an ADD?
+    /// Report whether ADD can be served.
     Status,
 }
 
-/// A pod by name, as the runtime gave it.
+/// A pod, as the runtime identifies it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRef {
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// UID; runtimes of old don't send it.
+    /// UID; old runtimes do not send it.
     pub uid: Option<String>,
 }
 
 impl PodRef {
-    /// The pod that is named in `CNI_ARGS`; what is not named is empty.
+    /// The pod in `CNI_ARGS`; missing values are empty.
     pub fn named_in(args: &CniArgs) -> Self {
         let value = |key| args.get(key).unwrap_or_default().to_owned();
         Self {
@@ -119,7 +119,7 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// A sandbox and the pod it is for.
+/// A sandbox and its pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
     /// `CNI_CONTAINERID`.
@@ -128,7 +128,7 @@ pub struct Sandbox {
     pub netns: String,
     /// `CNI_IFNAME`.
     pub ifname: String,
-    /// `CNI_ARGS` as given, for the log.
+    /// `CNI_ARGS` verbatim, for the log.
     pub args: String,
     /// The pod.
     pub pod: PodRef,
@@ -150,46 +150,46 @@ impl fmt::Display for Sandbox {
     }
 }
 
-/// A request that is complete.
+/// A valid request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// About one pod.
+    /// All networks of a sandbox.
     Pod {
-        /// What to do.
+        /// The verb.
         verb: PodVerb,
-        /// With which sandbox.
+        /// The sandbox.
         sandbox: Sandbox,
         /// The runtime's configuration.
         config: Vec<u8>,
     },
-    /// About no pod.
+    /// The whole node.
     Node {
-        /// What to do.
+        /// The verb.
         verb: NodeVerb,
         /// The runtime's configuration.
         config: Vec<u8>,
     },
-    /// About one network of a pod that runs.
+    /// One network of a running sandbox.
     Network {
-        /// What to do.
+        /// The verb.
         verb: PodVerb,
-        /// With which sandbox; its interface is that of the network.
+        /// The sandbox; its interface is the network's.
         sandbox: Sandbox,
-        /// The network's configuration; may be empty where the network is attached.
+        /// The network's configuration; may be empty for an attached network.
         config: Vec<u8>,
-        /// What the pod asks of it. Name and namespace are those of its NAD, where the caller says so.
-        wishes: Box<NetworkSelection>,
+        /// The requested attributes. Name and namespace are the NAD's, if the caller names it.
+        attributes: Box<NetworkSelection>,
     },
-    /// Can this network be attached?
+    /// STATUS of one network.
     NetworkStatus {
         /// The network's configuration.
         config: Vec<u8>,
-        /// What the pod asks of it.
-        wishes: Box<NetworkSelection>,
+        /// The requested attributes.
+        attributes: Box<NetworkSelection>,
     },
 }
 
-/// Its keys match as Go reads them: others than ours may be at the other end.
+/// The body of a request. Keys match as in Go, because upstream's clients send them too.
 struct Body {
     env: BTreeMap<String, String>,
     config: String,
@@ -199,7 +199,7 @@ struct Body {
 impl Body {
     fn parse(body: &[u8]) -> Result<Self, Error> {
         fn part<T: DeserializeOwned + Default>(body: &Object, key: &str) -> Result<T, serde_json::Error> {
-            // Variables are no keys: they keep their case.
+            // Names of environment variables are case-sensitive.
             body.get(key)
                 .map_or_else(|| Ok(T::default()), |value| serde_json::from_str(value.get()))
         }
@@ -225,7 +225,7 @@ impl Body {
 }
 
 impl Request {
-    /// The verb as the protocol has it.
+    /// The verb of the CNI specification.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Pod { verb, .. } | Self::Network { verb, .. } => verb.text(),
@@ -261,15 +261,15 @@ impl Request {
         })
     }
 
-    /// Decodes the body of a POST to `/delegate`. There is no GC of one network.
+    /// Decodes the body of a POST to `/delegate`, which has no GC.
     pub fn decode_network(body: &[u8]) -> Result<Self, Error> {
         let body = Body::parse(body)?;
         let config = body.config()?;
-        let wishes = || wishes(body.interface_attributes.as_deref()).map(Box::new);
+        let attributes = || attributes(body.interface_attributes.as_deref()).map(Box::new);
         let verb = match body.command()? {
             "STATUS" => {
-                let wishes = wishes()?;
-                return Ok(Self::NetworkStatus { config, wishes });
+                let attributes = attributes()?;
+                return Ok(Self::NetworkStatus { config, attributes });
             }
             other => pod_verb(other)?,
         };
@@ -278,11 +278,11 @@ impl Request {
             verb,
             sandbox,
             config,
-            wishes: wishes()?,
+            attributes: attributes()?,
         })
     }
 
-    /// Whether something is to be detached: that is never put off.
+    /// Whether the verb is DEL, which is served in every phase.
     pub fn is_del(&self) -> bool {
         matches!(
             self,
@@ -306,9 +306,9 @@ fn pod_verb(command: &str) -> Result<PodVerb, Error> {
     }
 }
 
-/// The attributes have the keys of an element of the networks annotation: `ips`, `mac` and `cni-args` as established,
-/// the others by the same rules.
-fn wishes(attributes: Option<&RawValue>) -> Result<NetworkSelection, Error> {
+/// Parses `interfaceAttributes`, which have the keys of an element of the networks annotation: upstream's `ips`,
+/// `mac` and `cni-args`, and all others.
+fn attributes(attributes: Option<&RawValue>) -> Result<NetworkSelection, Error> {
     let Some(attributes) = attributes else {
         return Ok(NetworkSelection::default());
     };
@@ -321,7 +321,7 @@ fn sandbox(verb: PodVerb, env: &BTreeMap<String, String>) -> Result<Sandbox, Err
     let container_id = required(CNI_CONTAINERID)?;
     let netns = match env.get(CNI_NETNS) {
         Some(netns) => netns.clone(),
-        // A runtime may say nothing about a namespace that is gone (cni-plugins.md §1.1).
+        // A runtime may omit a namespace that is gone (cni-plugins.md §1.1).
         None if verb == PodVerb::Del => String::new(),
         None => return Err(Error::Missing(CNI_NETNS)),
     };
@@ -378,7 +378,7 @@ mod tests {
     const ARGS: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web-0;K8S_POD_UID=u1";
 
     #[test]
-    fn a_complete_request() {
+    fn complete_request_is_decoded() {
         let env = [
             ("CNI_COMMAND", "ADD"),
             ("CNI_CONTAINERID", "c1"),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_request_match_in_any_case() {
+    fn request_keys_match_case_insensitively() {
         // multus#12 (the daemon's own requests)
         let body = serde_json::json!({"Env": {"CNI_COMMAND": "ADD", "cni_containerid": "no", "CNI_CONTAINERID": "c1",
             "CNI_NETNS": "/n", "CNI_ARGS": ARGS}, "CONFIG": "e30=", "interfaceattributes": {"MAC": "02:00:00:00:00:01"},
@@ -413,7 +413,7 @@ mod tests {
         let Request::Network {
             sandbox,
             config,
-            wishes,
+            attributes,
             ..
         } = Request::decode_network(body.to_string().as_bytes()).unwrap()
         else {
@@ -423,7 +423,7 @@ mod tests {
             (sandbox.container_id.as_str(), config.as_slice()),
             ("c1", &b"{}"[..])
         );
-        assert_eq!(wishes.mac.as_deref(), Some("02:00:00:00:00:01"));
+        assert_eq!(attributes.mac.as_deref(), Some("02:00:00:00:00:01"));
         for none in ["null", "[]", "", "{\"env\":7}", "{\"env\":{\"a\":1}}"] {
             let error = Request::decode(none.as_bytes()).unwrap_err().to_string();
             assert!(error.starts_with("failed to decode the request: "), "{error}");
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_value_is_named() {
         let prefix = "could not extract the CNI command args: ";
         let complete = [
             ("CNI_COMMAND", "ADD"),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_must_be_named() {
+    fn empty_pod_name_is_error() {
         let with = |args| {
             decode(&[
                 ("CNI_COMMAND", "DEL"),
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn status_and_gc_need_nothing_else() {
+    fn status_and_gc_need_only_verb() {
         // multus#52
         for args in [None, Some("")] {
             let mut env = vec![("CNI_COMMAND", "STATUS")];
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_one_network() {
+    fn interface_attributes_are_decoded() {
         // multus#81 (the daemon's part)
         let attributes =
             r#","interfaceAttributes":{"ips":["10.1.1.7/24"],"mac":"02:00:00:00:00:07","cni-args":{"k":1}}"#;
@@ -531,7 +531,7 @@ mod tests {
             verb,
             sandbox,
             config,
-            wishes,
+            attributes,
         } = network("ADD", attributes).unwrap()
         else {
             panic!("not about a network")
@@ -540,23 +540,23 @@ mod tests {
             (verb, sandbox.ifname.as_str(), config.as_slice()),
             (PodVerb::Add, "net1", b"{}".as_slice())
         );
-        assert_eq!(wishes.ips, ["10.1.1.7/24"]);
-        assert_eq!(wishes.mac.as_deref(), Some("02:00:00:00:00:07"));
-        assert_eq!(wishes.cni_args.unwrap().to_json(), r#"{"k":1}"#);
+        assert_eq!(attributes.ips, ["10.1.1.7/24"]);
+        assert_eq!(attributes.mac.as_deref(), Some("02:00:00:00:00:07"));
+        assert_eq!(attributes.cni_args.unwrap().to_json(), r#"{"k":1}"#);
         for none in [
             "",
             r#","interfaceAttributes":null"#,
             r#","interfaceAttributes":{"cni-args":null}"#,
         ] {
-            let Request::Network { wishes, .. } = network("DEL", none).unwrap() else {
+            let Request::Network { attributes, .. } = network("DEL", none).unwrap() else {
                 panic!("not about a network")
             };
-            assert_eq!(*wishes, NetworkSelection::default());
+            assert_eq!(*attributes, NetworkSelection::default());
         }
     }
 
     #[test]
-    fn what_can_not_be_asked_of_one_network() {
+    fn malformed_attributes_are_error() {
         let refused = |command, attributes| network(command, attributes).unwrap_err().to_string();
         assert_eq!(refused("GC", ""), "unknown cmd type: GC");
         assert_eq!(
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_verb() {
+    fn unknown_verb_is_error() {
         assert_eq!(
             decode(&[("CNI_COMMAND", "FOO")]).unwrap_err().to_string(),
             "unknown cmd type: FOO"

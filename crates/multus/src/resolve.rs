@@ -1,7 +1,7 @@
-//! Which networks a pod gets, in which order (multus.md §4).
+//! Resolves the networks of a pod, in order (multus.md §4).
 //!
 //! ```text
-//! clusterNetwork, or delegates[0]      ── replaced by the default-network annotation
+//! clusterNetwork, or delegates[0]      ── replaced by annotation default-network
 //! + defaultNetworks, or delegates[1..]
 //! + networks annotation, in its order
 //! + auxiliary chain
@@ -19,65 +19,53 @@ use futures::future::join_all;
 use serde_json::value::RawValue;
 use std::path::Path;
 
-/// A NAD that could not be read. Pods hear of it by an event.
+/// A NAD that could not be read. Reported by an event about the pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot find a network-attachment-definition ({name}) in namespace ({namespace}): {cause}")]
-pub struct MissingNad {
-    /// Its namespace.
+pub(crate) struct MissingNad {
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// What the API server said.
+    /// The API server's error.
     pub cause: LookupError,
 }
 
-/// Why one network can't be had.
+/// A network cannot be resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
-    /// There is no such NAD.
+pub(crate) enum NetworkError {
+    /// The NAD does not exist.
     #[error("getKubernetesDelegate: {0}")]
     Missing(#[from] MissingNad),
-    /// Its configuration is none.
-    #[error("network {network}: {}{source}", place(source))]
+    /// The NAD's configuration is invalid.
+    #[error("network {network}: {}{source}", spec_prefix(source))]
     Spec {
-        /// The NAD.
         network: String,
-        /// What is wrong with it.
         source: delegate::Error,
     },
-    /// It has none, and there is no usable file of its name.
+    /// The NAD has no configuration, and no usable file has its name.
     #[error("network {network}: GetCNIConfig: err in GetCNIConfigFromFile: {source}")]
-    File {
-        /// The NAD.
-        network: String,
-        /// Why.
-        source: LoadError,
-    },
-    /// What the pod asks of it can't be put into its configuration.
+    File { network: String, source: LoadError },
+    /// The pod's attributes cannot be added to the configuration.
     #[error("network {network}: {source}")]
     Requests {
-        /// The NAD.
         network: String,
-        /// Why.
         source: delegate::Error,
     },
 }
 
-/// Only what is no JSON fails where the text is read.
-fn place(error: &delegate::Error) -> &'static str {
+/// The upstream prefix of errors that upstream raises while it reads the text.
+fn spec_prefix(error: &delegate::Error) -> &'static str {
     match error {
         delegate::Error::Parse(_) => "GetCNIConfig: err in getCNIConfigFromSpec: ",
-        delegate::Error::NoPlugin | delegate::Error::NoType | delegate::Error::Own(_) => "",
+        delegate::Error::NoPlugin | delegate::Error::NoType | delegate::Error::ProcessSettings(_) => "",
     }
 }
 
-/// Why the networks of a pod can't be told.
+/// The networks of a pod cannot be resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The cluster network, or a default network.
     #[error("failed to get clusterNetwork/defaultNetworks: {0}")]
     Default(#[source] DefaultError),
-    /// The networks annotation.
     #[error(
         "error loading k8s delegates k8s args: TryLoadPodDelegates: error in getting k8s network for pod: {0}"
     )]
@@ -87,14 +75,14 @@ pub enum Error {
         "error loading k8s delegates k8s args: TryLoadPodDelegates: error in loading K8s cluster default network from pod annotation: {0}"
     )]
     DefaultNetwork(#[source] PodError),
-    /// The auxiliary chain has no place beside the cluster network.
+    /// The auxiliary chain has no directory beside the cluster network.
     #[error(transparent)]
     Auxiliary(#[from] auxiliary::NoPath),
 }
 
 impl Error {
-    /// The NAD that is missing, when that is the reason.
-    pub fn missing(&self) -> Option<&MissingNad> {
+    /// The missing NAD, if that is the cause.
+    pub(crate) fn missing(&self) -> Option<&MissingNad> {
         match self {
             Self::Networks(PodError::Network(NetworkError::Missing(missing)))
             | Self::DefaultNetwork(PodError::Network(NetworkError::Missing(missing))) => Some(missing),
@@ -103,17 +91,14 @@ impl Error {
     }
 }
 
-/// Why the networks that every pod gets can't be had.
+/// The networks that every pod gets cannot be resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum DefaultError {
-    /// The cluster network.
+pub(crate) enum DefaultError {
     #[error("GetDefaultNetworks: failed to get clusterNetwork {name} in namespace {namespace}: {cause}")]
     Cluster {
-        /// As configured.
         name: String,
-        /// Where NADs are looked for.
+        /// Namespace of its NAD.
         namespace: String,
-        /// Why.
         cause: String,
     },
     /// One of the default networks.
@@ -122,20 +107,19 @@ pub enum DefaultError {
     /// One of the inline configurations.
     #[error("LoadNetConf: failed to load delegate {index} config: {source}")]
     Inline {
-        /// Which one.
+        /// Index in `delegates`.
         index: usize,
-        /// What is wrong with it.
         source: delegate::Error,
     },
 }
 
-/// Why the networks that a pod asks for can't be had.
+/// The networks that a pod requests cannot be resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum PodError {
+pub(crate) enum PodError {
     /// The annotation is malformed.
     #[error("{0}")]
     Selection(#[from] SelectionError),
-    /// The pod may not use a NAD of that namespace.
+    /// Namespace isolation forbids the NAD.
     #[error(
         "GetNetworkDelegates: namespace isolation enabled, annotation violates permission, pod is in namespace {pod} but refers to target namespace {target}"
     )]
@@ -150,10 +134,10 @@ pub enum PodError {
     Network(#[from] NetworkError),
 }
 
-/// Resolves networks for one call.
+/// Resolves the networks of one call.
 #[derive(Debug)]
-pub struct Resolver<'a, C> {
-    /// Where pods and NADs are known.
+pub(crate) struct Resolver<'a, C> {
+    /// Source of NADs.
     pub cluster: &'a C,
     /// The call's configuration.
     pub config: &'a MultusConfig,
@@ -161,7 +145,7 @@ pub struct Resolver<'a, C> {
 
 impl<C: ClusterView> Resolver<'_, C> {
     /// All networks of a pod, the master first.
-    pub async fn networks_of(&self, pod: &Pod) -> Result<Vec<Delegate>, Error> {
+    pub(crate) async fn networks_of(&self, pod: &Pod) -> Result<Vec<Delegate>, Error> {
         let mut networks = self
             .defaults(Some(&pod.namespace))
             .await
@@ -183,8 +167,8 @@ impl<C: ClusterView> Resolver<'_, C> {
         Ok(networks)
     }
 
-    /// The networks that every pod of a namespace gets; without a namespace the master alone.
-    pub async fn defaults(&self, namespace: Option<&str>) -> Result<Vec<Delegate>, DefaultError> {
+    /// The networks that every pod of a namespace gets; without a namespace only the master.
+    pub(crate) async fn defaults(&self, namespace: Option<&str>) -> Result<Vec<Delegate>, DefaultError> {
         let MultusConfig {
             cluster_network,
             default_networks,
@@ -229,12 +213,16 @@ impl<C: ClusterView> Resolver<'_, C> {
         let found = selections
             .iter()
             .map(|selection| self.permitted(&pod.namespace, selection));
-        // All at once: what a watch does not know yet is asked for. The first in order that fails is told.
+        // Concurrently, because cache misses cause live reads. Returns the first error in list order.
         join_all(found).await.into_iter().collect()
     }
 
-    /// One network that a pod of this namespace asks for, if it may.
-    pub async fn permitted(&self, pod: &str, selection: &NetworkSelection) -> Result<Delegate, PodError> {
+    /// A network that a pod of this namespace requests, subject to isolation.
+    pub(crate) async fn permitted(
+        &self,
+        pod: &str,
+        selection: &NetworkSelection,
+    ) -> Result<Delegate, PodError> {
         let target = &selection.namespace;
         if !self.config.permits(pod, target) {
             return Err(PodError::Isolation {
@@ -245,8 +233,8 @@ impl<C: ClusterView> Resolver<'_, C> {
         Ok(self.network(selection).await?)
     }
 
-    /// The network that a pod of this namespace asks for in the place of the cluster's, if it may: networks of multus'
-    /// own namespace are there for this.
+    /// The network that a pod of this namespace requests instead of the cluster network. Networks of multus' own
+    /// namespace are exempt from isolation, because they exist for this purpose.
     async fn default_network(&self, pod: &str, annotation: &str) -> Result<Delegate, PodError> {
         let own = &self.config.multus_namespace;
         let selection = parse_default_network(annotation, own)?;
@@ -256,8 +244,8 @@ impl<C: ClusterView> Resolver<'_, C> {
         self.permitted(pod, &selection).await
     }
 
-    /// A network with what is asked of it, without regard to who asks.
-    pub async fn network(&self, selection: &NetworkSelection) -> Result<Delegate, NetworkError> {
+    /// A network with its requested attributes, without isolation.
+    pub(crate) async fn network(&self, selection: &NetworkSelection) -> Result<Delegate, NetworkError> {
         let mut delegate = self.nad(&selection.namespace, &selection.name).await?;
         delegate.ask(selection).map_err(|source| NetworkError::Requests {
             network: delegate.display_name.clone(),
@@ -298,7 +286,7 @@ impl<C: ClusterView> Resolver<'_, C> {
         Ok(delegate)
     }
 
-    /// A network of multus' own configuration: a NAD, the name of a configuration on disk, or a path.
+    /// A network of multus' own configuration: the name of a NAD or of a configuration on disk, or a path.
     async fn named(&self, name: &str) -> Result<Delegate, String> {
         if name.contains('/') {
             return from_path(Path::new(name));

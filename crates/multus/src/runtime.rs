@@ -1,4 +1,4 @@
-//! The container runtimes of this host, asked for the sandboxes that they know (multus.md §5.4).
+//! Lists the sandboxes of this host's container runtimes (multus.md §5.4).
 
 use crate::daemon_config::DaemonConfig;
 use crate::names;
@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How old a record has to be that nothing but the runtime can say anything about.
+/// Minimum age of a record without a netns before the runtime's list alone is sufficient.
 pub(crate) const SETTLED: Duration = Duration::from_mins(10);
-/// gRPC: the runtime has no such service.
+/// gRPC code of a runtime without the CRI service.
 const UNIMPLEMENTED: i32 = 12;
 
-/// No runtime, or not every runtime, tells its sandboxes.
+/// The sandboxes of a runtime are unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("no socket of a container runtime")]
@@ -22,7 +22,7 @@ pub(crate) enum Error {
     Runtime { socket: PathBuf, source: cri::Error },
 }
 
-/// The sandboxes of all runtimes of this host. All of those that are there must answer.
+/// The sandboxes of all runtimes of this host. Every runtime that has a socket must answer.
 pub(crate) async fn sandboxes(config: &DaemonConfig) -> Result<BTreeSet<String>, Error> {
     let sockets = match &config.cri_socket {
         Some(socket) => vec![socket.clone()],
@@ -37,7 +37,7 @@ pub(crate) async fn sandboxes(config: &DaemonConfig) -> Result<BTreeSet<String>,
         let cri = Cri { socket };
         match cri.sandboxes().await {
             Ok(found) => known.get_or_insert_with(BTreeSet::new).extend(found),
-            // A containerd that serves something else.
+            // A containerd without the CRI plugin.
             Err(cri::Error::Call {
                 source: grpc::Error::Status(status),
                 ..

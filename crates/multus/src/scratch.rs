@@ -1,12 +1,12 @@
 //! The scratch file `<cniDir>/<containerID>`: the delegates of a sandbox as they were attached, so that DEL needs
-//! neither pod nor NAD nor API server (multus.md §9). The format is the established one, to the key: what one daemon
-//! attached the other must be able to detach.
+//! neither pod nor NAD nor API server (multus.md §9). The format is exactly upstream's, because each daemon must be
+//! able to detach the attachments of the other.
 
 mod elements;
 mod format;
 
-pub use elements::Elements;
-pub use format::{Error, decode, encode};
+pub(crate) use elements::Elements;
+pub(crate) use format::{Error, decode, encode};
 
 use crate::names;
 use cni::files;
@@ -18,14 +18,14 @@ const MODE: u32 = 0o600;
 
 /// The scratch file of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     dir: PathBuf,
     container_id: String,
 }
 
 impl Scratch {
-    /// The file of this sandbox below `cniDir`. `None` when the ID can't be a file name there: then there is none.
-    pub fn new(cni_dir: &Path, container_id: &str) -> Option<Self> {
+    /// The file of this sandbox below `cniDir`. `None` when the ID is not a valid file name there.
+    pub(crate) fn new(cni_dir: &Path, container_id: &str) -> Option<Self> {
         let plain = !container_id.is_empty() && !container_id.starts_with('.') && !container_id.contains('/');
         (plain && container_id != names::RESULTS).then(|| Self {
             dir: cni_dir.to_owned(),
@@ -33,25 +33,25 @@ impl Scratch {
         })
     }
 
-    /// Where it lies.
-    pub fn path(&self) -> PathBuf {
+    /// Path of the file.
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.join(&self.container_id)
     }
 
-    /// Writes it whole: readers see all of it or nothing. Only [`Scratch::sync`] waits for the disk: plugins may run
-    /// meanwhile.
-    pub fn write(&self, text: &[u8]) -> io::Result<()> {
+    /// Writes the file atomically. Does not wait for the disk, so that plugins can run in the meantime; see
+    /// [`Scratch::sync`].
+    pub(crate) fn write(&self, text: &[u8]) -> io::Result<()> {
         files::create_private_folder(&self.dir)?;
         files::write_lazily(&self.path(), text, MODE)
     }
 
-    /// Waits until it is on disk, so that a crash of the node doesn't lose it.
-    pub fn sync(&self) -> io::Result<()> {
+    /// Waits until the file is on disk, so that it survives a crash of the node.
+    pub(crate) fn sync(&self) -> io::Result<()> {
         files::sync(&self.path())
     }
 
-    /// Its text; `None` when there is none.
-    pub fn read(&self) -> io::Result<Option<Vec<u8>>> {
+    /// Content of the file; `None` without a file.
+    pub(crate) fn read(&self) -> io::Result<Option<Vec<u8>>> {
         match fs::read(self.path()) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -59,14 +59,14 @@ impl Scratch {
         }
     }
 
-    /// Removes it; that it is gone already is fine.
-    pub fn remove(&self) -> io::Result<()> {
+    /// Removes the file. A missing file is no error.
+    pub(crate) fn remove(&self) -> io::Result<()> {
         files::remove_if_present(&self.path())
     }
 
-    /// Keeps an unusable file for people to look at, under a name that no sandbox has.
-    pub fn set_aside(&self) -> io::Result<()> {
-        // Container IDs don't begin with a dot.
+    /// Renames an unusable file for inspection, to a name that no sandbox has.
+    pub(crate) fn set_aside(&self) -> io::Result<()> {
+        // Container IDs have no leading dot.
         fs::rename(
             self.path(),
             self.dir.join(format!(".{}{}", self.container_id, names::CORRUPT)),
@@ -80,7 +80,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn the_file_is_private_and_removable_twice() {
+    fn file_is_private_and_removal_is_idempotent() {
         // multus#42 (the file)
         let dir = tempfile::tempdir().unwrap();
         let cni_dir = dir.path().join("cni");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_leads_elsewhere_has_no_file() {
+    fn unsafe_id_has_no_file() {
         for id in ["", "..", "../a", "a/b", ".hidden", "results"] {
             assert_eq!(Scratch::new(Path::new("/d"), id), None, "{id}");
         }

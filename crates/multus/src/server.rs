@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `POST /cni`, `POST /delegate` | ADD `{"Result":{…}}`, else empty | 400 with the error; 503 for all but DEL while not ready |
 //! | `GET`, `POST /healthz` | always | |
-//! | `GET`, `POST /readyz` | when ADD is served | 500 before that, while the API server refuses the daemon, and from SIGTERM on |
+//! | `GET`, `POST /readyz` | while ADD is served | 500 while starting, while the API server refuses the daemon, and after SIGTERM |
 
 use crate::cluster::ClusterView;
 use crate::daemon::Daemon;
@@ -26,32 +26,32 @@ const DELEGATE: &str = "/delegate";
 const HEALTHZ: &str = "/healthz";
 const READYZ: &str = "/readyz";
 
-/// Longest request that is read, bytes: an environment and a configuration.
+/// Size limit of a request, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
-/// How far the daemon is in its life.
+/// Phase of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// The default network is not known to be ready: only DEL is served.
+pub(crate) enum Phase {
+    /// The default network is not ready yet: only DEL is served.
     Starting,
-    /// Everything is served.
+    /// All verbs are served.
     Serving,
-    /// The process ends: what was begun is finished, only DEL is taken on.
+    /// The process is terminating: calls in flight are finished, and only DEL is accepted.
     Draining,
 }
 
-/// What the routes share.
-pub struct Api<C> {
+/// Shared state of the routes.
+pub(crate) struct Api<C> {
     daemon: Arc<Daemon<C>>,
     phase: watch::Receiver<Phase>,
-    /// How many calls are being worked on.
+    /// Number of calls in flight.
     in_flight: watch::Sender<usize>,
     metrics: Metrics,
 }
 
 impl<C> Api<C> {
-    /// An API in front of the daemon. `phase` is read at each request.
-    pub fn new(daemon: Arc<Daemon<C>>, phase: watch::Receiver<Phase>, metrics: Metrics) -> Arc<Self> {
+    /// An API for the daemon. `phase` is read at each request.
+    pub(crate) fn new(daemon: Arc<Daemon<C>>, phase: watch::Receiver<Phase>, metrics: Metrics) -> Arc<Self> {
         Arc::new(Self {
             daemon,
             phase,
@@ -60,21 +60,21 @@ impl<C> Api<C> {
         })
     }
 
-    /// Resolves when no call is being worked on.
-    pub async fn idle(&self) {
-        // An error would mean that the sender is gone, and `self` holds it.
+    /// Waits until no call is in flight.
+    pub(crate) async fn idle(&self) {
+        // Cannot fail: `self` holds the sender.
         let _ = self.in_flight.subscribe().wait_for(|count| *count == 0).await;
     }
 }
 
 impl<C: ClusterView + 'static> Api<C> {
-    /// Whether more than DEL is served.
+    /// Whether all verbs are served.
     fn is_ready(&self) -> bool {
         *self.phase.borrow() == Phase::Serving && !self.daemon.is_refused()
     }
 }
 
-/// A call that is being worked on.
+/// A call in flight.
 struct InFlight(watch::Sender<usize>);
 
 impl InFlight {
@@ -90,8 +90,7 @@ impl Drop for InFlight {
     }
 }
 
-/// The routes.
-pub fn router<C: ClusterView + 'static>(api: Arc<Api<C>>) -> Router {
+pub(crate) fn router<C: ClusterView + 'static>(api: Arc<Api<C>>) -> Router {
     Router::new()
         .route(CNI, post(cni::<C>).fallback(method_not_allowed))
         .route(DELEGATE, post(delegate::<C>).fallback(method_not_allowed))
@@ -131,24 +130,24 @@ async fn answer<C: ClusterView + 'static>(
     let in_flight = InFlight::begin(&api.in_flight);
     let call = api.metrics.call(handler, request.verb());
     let daemon = Arc::clone(&api.daemon);
-    // A task of its own: when the shim is killed, which closes the connection and drops this future, the call is finished
-    // nevertheless, and then undone. Half an attachment could not be undone.
+    // A separate task: if the shim is killed, the connection closes and this future is dropped, but the call must
+    // finish before it can be rolled back.
     let (answer, answered) = oneshot::channel();
     tokio::spawn(async move {
         let handled = contained(Box::pin(daemon.handle(request, || answer.is_closed()))).await;
         let outcome = handled.unwrap_or_else(|panicked| {
-            tracing::error!(error = %panicked, "a call");
+            tracing::error!(error = %panicked, "call ended by a panic");
             Err(cni::Error::internal(format!("Multus: the call {panicked}")))
         });
         call.end(outcome.is_ok());
         drop(in_flight);
-        // Nobody may wait any more.
+        // The receiver may be gone.
         let _ = answer.send(outcome);
     });
     match answered.await {
         Ok(Ok(None)) => StatusCode::OK.into_response(),
         Ok(Ok(Some(result))) => json(StatusCode::OK, format!(r#"{{"Result":{result}}}"#)),
-        // It was undone, and the shim repeats it.
+        // The call was rolled back, and the shim repeats it.
         Ok(Err(error)) if handler == CNI && !is_del && api.daemon.is_refused() => {
             unavailable(&format!("the API server refuses the multus daemon: {error}"))
         }
@@ -157,7 +156,7 @@ async fn answer<C: ClusterView + 'static>(
     }
 }
 
-/// For a caller that waits for this daemon or the next one.
+/// The answer to a caller that will wait for this daemon or the next one.
 fn unavailable(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
@@ -170,7 +169,7 @@ fn failure(error: &cni::Error) -> Response {
 }
 
 fn refusal(error: &request::Error) -> Response {
-    tracing::error!(%error, "unusable request");
+    tracing::error!(%error, "invalid request");
     (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response()
 }
 
@@ -208,8 +207,8 @@ fn is_probe(method: &axum::http::Method) -> bool {
     method == axum::http::Method::GET || method == axum::http::Method::POST
 }
 
-/// Counts the answer, and lets nobody keep a connection: shims make one call each, and a connection that stays would
-/// hold up the end of the process.
+/// Counts the answer and closes the connection: a shim sends one request, and open connections would delay the end of
+/// the process.
 async fn finish<C: ClusterView + 'static>(
     State(api): State<Arc<Api<C>>>,
     request: axum::extract::Request,
@@ -223,7 +222,7 @@ async fn finish<C: ClusterView + 'static>(
         .unwrap_or("NotFound");
     let answered = contained(next.run(request)).await;
     let mut response = answered.unwrap_or_else(|panicked| {
-        tracing::error!(error = %panicked, "a request");
+        tracing::error!(error = %panicked, "request handler ended by a panic");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     });
     api.metrics.count(handler, response.status().as_u16(), method);

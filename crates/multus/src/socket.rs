@@ -1,7 +1,7 @@
-//! The daemon's socket: put in place in one step, kept there, and never removed (multus.md §7.2, §7.6).
+//! The daemon's socket: created atomically, recreated when it is removed, and never deleted (multus.md §7.2, §7.6).
 //!
-//! The established daemon removes the path of its socket when it ends, and with it that of a daemon that came meanwhile.
-//! So whoever listens here watches the directory, and listens anew when nothing is at the path any more.
+//! The upstream daemon removes its socket path when it ends, even if another daemon's socket is there by then. So
+//! this daemon watches the directory, and listens again when its socket is gone.
 
 use axum::serve::Listener;
 use kube_kit::watch_dir::{Change, DirWatcher};
@@ -15,58 +15,58 @@ use tokio::net::unix::SocketAddr;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::sleep;
 
-/// How long the path may be empty: another daemon may be about to listen.
+/// Delay before a removed socket is recreated: another daemon may be about to listen.
 const VACANCY: Duration = Duration::from_secs(1);
-/// Pause after a connection that could not be accepted, for want of file descriptors for instance.
+/// Delay after a failed accept, for example without free file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Device and inode of a file or directory.
 pub(crate) type Identity = (u64, u64);
 
-/// What lies at a path, if anything does.
+/// Identity of the file at a path, if it exists.
 pub(crate) fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// The place of a socket, for whoever wants to know whose it is.
+/// Tells which daemon owns the socket at a path. Clones share the state.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub(crate) struct SocketOwnership {
     path: PathBuf,
     ours: Arc<Mutex<Option<Identity>>>,
 }
 
-impl Place {
-    /// Whether our socket is there.
-    pub fn is_ours(&self) -> bool {
+impl SocketOwnership {
+    /// Whether the socket at the path is this daemon's.
+    pub(crate) fn is_ours(&self) -> bool {
         let found = identity(&self.path);
         found.is_some() && found == *kube_kit::lock(&self.ours)
     }
 
-    /// Whether another daemon listens there: what is at the usual places is now its own.
-    pub fn is_taken(&self) -> bool {
+    /// Whether the socket at the path is another daemon's. That daemon then owns the other files too.
+    pub(crate) fn is_taken(&self) -> bool {
         identity(&self.path).is_some() && !self.is_ours()
     }
 }
 
-/// A socket at a path, for as long as nobody else is there.
-pub struct Socket {
-    place: Place,
+/// A listening socket at a path.
+pub(crate) struct Socket {
+    ownership: SocketOwnership,
     listener: UnixListener,
     watcher: Option<DirWatcher>,
     dir: Option<Identity>,
 }
 
 impl Socket {
-    /// Listens at `path`, whoever listened there before. Needs a running tokio runtime.
-    pub fn at(path: &Path) -> io::Result<Self> {
+    /// Listens at `path`; replaces an existing socket. Needs a running tokio runtime.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
         let listener = listen(path)?;
         let dir = path.parent().unwrap_or(Path::new("/"));
         let watcher = DirWatcher::new().and_then(|mut watcher| watcher.add(dir).map(|()| watcher));
         let watcher = watcher.inspect_err(
-            |error| tracing::warn!(%error, dir = %dir.display(), "whether the socket stays is not watched"),
+            |error| tracing::warn!(%error, dir = %dir.display(), "cannot watch the socket directory; a removed socket will not be recreated"),
         );
         Ok(Self {
-            place: Place {
+            ownership: SocketOwnership {
                 path: path.to_owned(),
                 ours: Arc::new(Mutex::new(identity(path))),
             },
@@ -76,25 +76,25 @@ impl Socket {
         })
     }
 
-    /// Its place.
-    pub fn place(&self) -> Place {
-        self.place.clone()
+    /// The ownership of its path.
+    pub(crate) fn ownership(&self) -> SocketOwnership {
+        self.ownership.clone()
     }
 
-    /// Listens anew when nothing is at the path, unless somebody replaced the directory: he will be there soon.
+    /// Recreates a removed socket, unless the directory was replaced: its new owner will listen there.
     fn renew(&mut self) {
-        let Place { path, ours } = &self.place;
+        let SocketOwnership { path, ours } = &self.ownership;
         let is_same = path.parent().is_some_and(|dir| identity(dir) == self.dir);
         if fs::symlink_metadata(path).is_ok() || !is_same {
             return;
         }
         match listen(path) {
             Ok(listener) => {
-                tracing::warn!(socket = %path.display(), "somebody removed the socket, listening anew");
+                tracing::warn!(socket = %path.display(), "the socket was removed, recreating it");
                 self.listener = listener;
                 *kube_kit::lock(ours) = identity(path);
             }
-            Err(error) => tracing::error!(%error, socket = %path.display(), "cannot listen anew"),
+            Err(error) => tracing::error!(%error, socket = %path.display(), "cannot recreate the socket"),
         }
     }
 }
@@ -113,7 +113,7 @@ impl Listener for Socket {
                         sleep(PAUSE).await;
                     }
                 },
-                () = gone(&mut self.watcher, &self.place.path) => {
+                () = gone(&mut self.watcher, &self.ownership.path) => {
                     sleep(VACANCY).await;
                     self.renew();
                 }
@@ -126,7 +126,7 @@ impl Listener for Socket {
     }
 }
 
-/// Waits until what was at the path is gone.
+/// Waits until the socket is removed.
 async fn gone(watcher: &mut Option<DirWatcher>, path: &Path) {
     while let Some(watched) = watcher {
         match watched.next().await {
@@ -141,7 +141,7 @@ async fn gone(watcher: &mut Option<DirWatcher>, path: &Path) {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "whether the socket stays is not watched any more");
+                tracing::warn!(%error, "cannot watch the socket directory any longer; a removed socket will not be recreated");
                 *watcher = None;
             }
         }
@@ -149,9 +149,8 @@ async fn gone(watcher: &mut Option<DirWatcher>, path: &Path) {
     futures::future::pending::<()>().await;
 }
 
-/// Listens at `path`, mode 0600. What lies there is replaced in one step, whoever listened there before; the directory
-/// stays, so that whoever mounts it finds the new socket. An empty directory at `path` is what kubelet makes of a mount
-/// whose socket is not there: it goes.
+/// Listens at `path`, mode 0600. Replaces an existing file atomically, and keeps the directory, so that mounts of it
+/// see the new socket. Removes an empty directory at `path`: kubelet creates one for a mount whose socket is missing.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stale_socket_is_replaced_and_the_directory_stays() {
+    async fn stale_socket_is_replaced_in_same_directory() {
         // multus#65
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("multus/multus.sock");
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_but_the_socket_is_at_its_path() {
+    async fn directory_at_socket_path_is_replaced_only_if_empty() {
         // multus#99
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("multus.sock");
@@ -204,22 +203,22 @@ mod tests {
 
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        fs::write(path.join("somebody's"), "").unwrap();
+        fs::write(path.join("foreign-file"), "").unwrap();
         assert_eq!(
             listen(&path).unwrap_err().kind(),
             io::ErrorKind::DirectoryNotEmpty
         );
-        assert!(path.join("somebody's").exists());
+        assert!(path.join("foreign-file").exists());
     }
 
     #[tokio::test]
-    async fn whose_place_it_is() {
+    async fn ownership_follows_socket() {
         // multus#99
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("multus.sock");
-        let first = Socket::at(&path).unwrap().place();
+        let first = Socket::at(&path).unwrap().ownership();
         assert!(first.is_ours() && !first.is_taken());
-        let second = Socket::at(&path).unwrap().place();
+        let second = Socket::at(&path).unwrap().ownership();
         assert!(second.is_ours() && !second.is_taken());
         assert!(!first.is_ours() && first.is_taken());
         fs::remove_file(&path).unwrap();

@@ -1,13 +1,13 @@
-//! `multus` of thin mode: the CNI plugin that does without a daemon (multus.md §8.1).
+//! `multus` of thin mode: the CNI plugin without a daemon (multus.md §8.1).
 //!
 //! ```text
-//! runtime ──> multus ── one at a time a sandbox ──> what the daemon does with a call, once
-//!                                                     └── the cluster by single requests, when it is needed
+//! runtime ──> multus ── one at a time for a sandbox ──> Daemon::handle, once
+//!                                                                                                             └── live reads of the cluster, when needed
 //! ```
 //!
-//! What happens to a pod is the daemon's own code ([`Daemon`]): the same networks, plugins, files and texts, so that a
-//! node may change from one to the other under its pods. Here are the differences: the configuration is the runtime's
-//! alone, plugins are called in the root of this process and see the runtime's `CNI_ARGS` too, and Kubernetes is optional.
+//! The daemon's own code ([`Daemon`]) handles the call, with the same networks, plugins, files and texts, so that a
+//! node may switch modes while pods run. This module holds the differences: the configuration is the runtime's alone,
+//! plugins run in the root of this process and also see the runtime's `CNI_ARGS`, and Kubernetes is optional.
 
 pub mod conf;
 pub mod entrypoint;
@@ -38,7 +38,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use view::View;
 
-/// What the plugin says when it is called by hand.
+/// Description for a manual call.
 const ABOUT: &str = "meta-plugin that delegates to other CNI plugins";
 /// Keys of `CNI_ARGS` that need no `IgnoreUnknown`.
 const KNOWN_ARGS: [&str; 5] = [
@@ -58,7 +58,7 @@ pub struct Args {
     pub version: bool,
 }
 
-/// Works on the call that environment and standard input are.
+/// Handles the call in the environment and on standard input.
 pub fn run(args: &Args) -> ExitCode {
     if args.version {
         println!("multus: version:{}", env!("CARGO_PKG_VERSION"));
@@ -103,7 +103,7 @@ impl Plugin for Multus {
     }
 }
 
-/// What only this mode reads of the configuration.
+/// Keys of the configuration that only thin mode uses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Keys {
@@ -122,7 +122,7 @@ fn pod(call: &Call, verb: PodVerb) -> Result<Option<String>, Error> {
     let keys = keys(call)?;
     let (args, sandbox) = sandbox(call)?;
     let lock = SandboxLock::take(cni_dir(&keys), &sandbox.container_id);
-    // A disk that is full or read-only keeps no pod from ending.
+    // A full or read-only disk must not block a DEL.
     if let Err(error) = &lock
         && verb != PodVerb::Del
     {
@@ -150,21 +150,21 @@ fn carry_out(request: Request, args: CniArgs, keys: &Keys) -> Result<Option<Stri
     let answer = kube_kit::process::run(async {
         let view = Arc::new(View::new(path(&keys.kubeconfig)));
         if !request.is_del() {
-            // Said first, and in words of its own. A pod's end needs Kubernetes only when the node knows nothing of it.
+            // Connects first, for a specific error. DEL needs Kubernetes only for a sandbox without records.
             view.connect()
                 .await
                 .map_err(|error| Error::internal(format!("Multus: error getting k8s client: {error}")))?;
         }
         let daemon = Daemon::new(Arc::new(config), Arc::clone(&view), Metrics::default());
-        // Whoever kills this process ends the call too.
+        // A killed caller kills this process too.
         let answer = Box::pin(daemon.handle(request, || false)).await;
-        view.told().await;
+        view.flush_events().await;
         answer
     });
     answer.map_err(internal)?
 }
 
-/// The sandbox of a call, and the arguments that came with it.
+/// The sandbox and the `CNI_ARGS` of a call.
 fn sandbox(call: &Call) -> Result<(CniArgs, Sandbox), Error> {
     let unusable = |error: Error| error.prefixed("Multus: error getting k8s args");
     let args = call.args().map_err(unusable)?;

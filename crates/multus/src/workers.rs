@@ -1,4 +1,4 @@
-//! Threads for what blocks: plugins that are waited for, namespaces that are visited, files that are synced.
+//! Threads for blocking work: plugin calls, namespace switches, file syncs.
 
 use crate::metrics::Overdue;
 use futures::FutureExt as _;
@@ -14,68 +14,68 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Stack of a worker, bytes: the deepest thing on it is a JSON parser, of multus or of a plugin. Only touched pages count.
+/// Stack size of a worker in bytes. JSON parsers need the most. Only touched pages use memory.
 const STACK: usize = 512 * 1024;
-/// How long a thread without work waits for some.
+/// How long an idle thread is kept.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// How long work may take: as long as the shim waits for ADD. Each program that a plugin starts has
-/// [a limit of its own](cni::exec::RESIDENT_LIMIT), so that work that takes longer hangs.
-pub const PATIENCE: Duration = Duration::from_mins(4);
+/// Timeout of a job, equal to the shim's timeout of ADD. Each program that a plugin starts has [its own
+/// limit](cni::exec::RESIDENT_LIMIT), so a job that takes longer hangs.
+pub const JOB_TIMEOUT: Duration = Duration::from_mins(4);
 
-/// Why work was not done.
+/// A job did not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No thread could be had.
+    /// No thread could be created.
     #[error("no thread for the work")]
     NoThread,
-    /// The work panicked; it alone ends.
+    /// The job panicked. Other jobs are not affected.
     #[error("the work ended unexpectedly")]
     Panicked,
-    /// The work took too long and was given up. Its thread can't be ended and may still finish it.
+    /// The job took too long and was given up. Its thread may still finish it.
     #[error("the work was given up after {} s", .0.as_secs())]
     Overdue(Duration),
 }
 
-/// A place for a piece of work, held by the namespace of its pod.
-pub type Place = Taken<String>;
+/// A slot for a job, charged to the namespace of its pod.
+pub(crate) type Slot = Taken<String>;
 
-/// A bounded number of pieces of work at once, each on a thread for itself.
+/// Runs a bounded number of concurrent jobs, each on its own thread.
 #[derive(Debug, Clone)]
 pub struct Workers {
-    places: Places<String>,
+    slots: Places<String>,
     threads: Arc<Threads>,
     given_up: Arc<GivenUp>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-/// Counts work that was given up and still runs.
+/// Counts jobs that were given up and still run.
 #[derive(Debug)]
 struct GivenUp {
     now: Mutex<usize>,
-    /// Beyond this number, work that is given up keeps its place: the number of threads stays bounded.
-    most: usize,
+    /// Beyond this number, a job that is given up keeps its slot, which bounds the number of threads.
+    limit: usize,
     counted: Overdue,
 }
 
-/// Who holds the place of a piece of work.
+/// The state of a job's slot.
 #[derive(Debug)]
-enum Turn {
-    /// The work itself.
-    Working(Place),
-    /// Others: the work was given up.
+enum SlotState {
+    /// The job holds it.
+    Working(Slot),
+    /// Released, because the job was given up.
     GivenUp,
-    /// Others: the work has ended.
+    /// Released, because the job ended.
     Over,
 }
 
-/// Ends the turn when the work ends, also by a panic.
-struct End(Arc<Mutex<Turn>>, Arc<GivenUp>);
+/// Marks the job as ended when it is dropped, also by a panic.
+struct EndGuard(Arc<Mutex<SlotState>>, Arc<GivenUp>);
 
-impl Drop for End {
+impl Drop for EndGuard {
     fn drop(&mut self) {
-        let turn = mem::replace(&mut *kube_kit::lock(&self.0), Turn::Over);
-        if matches!(turn, Turn::GivenUp) {
+        let state = mem::replace(&mut *kube_kit::lock(&self.0), SlotState::Over);
+        if matches!(state, SlotState::GivenUp) {
             *kube_kit::lock(&self.1.now) -= 1;
             self.1.counted.ended();
         }
@@ -83,126 +83,126 @@ impl Drop for End {
 }
 
 impl GivenUp {
-    /// Gives the work's place to others.
-    fn add(&self, turn: &Mutex<Turn>) {
+    /// Releases the slot of a job that is given up.
+    fn add(&self, state: &Mutex<SlotState>) {
         self.counted.given_up();
         let mut now = kube_kit::lock(&self.now);
-        let mut turn = kube_kit::lock(turn);
-        if *now >= self.most || matches!(*turn, Turn::Over) {
+        let mut state = kube_kit::lock(state);
+        if *now >= self.limit || matches!(*state, SlotState::Over) {
             return;
         }
-        if let Turn::Working(place) = mem::replace(&mut *turn, Turn::GivenUp) {
+        if let SlotState::Working(slot) = mem::replace(&mut *state, SlotState::GivenUp) {
             *now += 1;
             self.counted.began();
-            drop((turn, now));
-            drop(place);
+            drop((state, now));
+            drop(slot);
         }
     }
 }
 
 impl Workers {
-    /// As many at once as `limit`; more work [waits](Places). Work that takes longer than `patience` is given up and
-    /// counted.
-    pub fn new(limit: usize, patience: Duration, counted: Overdue) -> Self {
-        Self::keeping(limit, KEEP, patience, counted)
+    /// Runs up to `limit` jobs at once; further jobs [wait](Places). A job that takes longer than `timeout` is submitted
+    /// up and counted.
+    pub fn new(limit: usize, timeout: Duration, counted: Overdue) -> Self {
+        Self::keeping(limit, KEEP, timeout, counted)
     }
 
-    fn keeping(limit: usize, keep: Duration, patience: Duration, counted: Overdue) -> Self {
+    fn keeping(limit: usize, keep: Duration, timeout: Duration, counted: Overdue) -> Self {
         let threads = Threads {
             keep,
             waiting: Mutex::default(),
-            given: Condvar::new(),
+            submitted: Condvar::new(),
         };
         Self {
-            places: Places::new(limit),
+            slots: Places::new(limit),
             threads: Arc::new(threads),
             given_up: Arc::new(GivenUp {
                 now: Mutex::new(0),
-                most: limit,
+                limit,
                 counted,
             }),
-            patience,
+            timeout,
         }
     }
 
-    /// Does an owner's work on a thread for itself and waits for it. The work is done to its end even when nobody waits
-    /// any more. Work that takes too long gives its place back.
+    /// Runs a job of this owner on its own thread and waits for it. The job completes even if the caller stops
+    /// waiting. A job that takes too long loses its slot.
     pub async fn run<T: Send + 'static>(
         &self,
         owner: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        self.run_at(self.place(owner).await, work).await
+        self.run_in(self.slot(owner).await, work).await
     }
 
-    /// Waits for a place for an owner's work.
-    pub async fn place(&self, owner: &str) -> Place {
-        self.places.take(&owner.to_owned()).await
+    /// Waits for a slot for a job of this owner.
+    pub async fn slot(&self, owner: &str) -> Slot {
+        self.slots.take(&owner.to_owned()).await
     }
 
-    /// [`Workers::run`] at a place that was waited for.
-    pub async fn run_at<T: Send + 'static>(
+    /// [`Workers::run`] in a slot that is already held.
+    pub async fn run_in<T: Send + 'static>(
         &self,
-        place: Place,
+        slot: Slot,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let turn = Arc::new(Mutex::new(Turn::Working(place)));
-        let end = End(Arc::clone(&turn), Arc::clone(&self.given_up));
+        let state = Arc::new(Mutex::new(SlotState::Working(slot)));
+        let end = EndGuard(Arc::clone(&state), Arc::clone(&self.given_up));
         let work = move || {
             let _end = end;
             work()
         };
-        let Ok(ended) = timeout(self.patience, self.beside(work).end()).await else {
+        let Ok(ended) = timeout(self.timeout, self.start(work).end()).await else {
             tracing::error!(
-                "a plugin hangs: its call is given up after {} s",
-                self.patience.as_secs()
+                "a plugin hangs: giving its call up after {} s",
+                self.timeout.as_secs()
             );
-            self.given_up.add(&turn);
-            return Err(Error::Overdue(self.patience));
+            self.given_up.add(&state);
+            return Err(Error::Overdue(self.timeout));
         };
         ended
     }
 
-    /// Begins a part of a piece of work that goes on beside it, and so has its place among those that are done at once. It
-    /// is done to its end even when nobody waits any more.
-    pub fn beside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Beside<T> {
+    /// Starts a part of a running job on another thread, within the job's slot. It completes even if nothing waits
+    /// for it.
+    pub fn start<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Part<T> {
         let (sender, receiver) = oneshot::channel();
         let work = move || {
-            // Nobody may wait any more.
+            // The receiver may be gone.
             let _ = sender.send(work());
         };
-        let given = self.threads.give(Box::new(work));
-        Beside(given.is_ok().then_some(receiver))
+        let submitted = self.threads.submit(Box::new(work));
+        Part(submitted.is_ok().then_some(receiver))
     }
 }
 
-/// Work that was begun; `None` where no thread could be had for it.
+/// A started part; `None` if no thread could be created.
 #[derive(Debug)]
-pub struct Beside<T>(Option<oneshot::Receiver<T>>);
+pub struct Part<T>(Option<oneshot::Receiver<T>>);
 
-impl<T> Beside<T> {
-    /// Waits for its end.
+impl<T> Part<T> {
+    /// Waits for its result.
     pub async fn end(self) -> Result<T, Error> {
         let end = self.0.ok_or(Error::NoThread)?;
         end.await.map_err(|_| Error::Panicked)
     }
 }
 
-type Work = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that stay for a while after their work: where processors are busy a new one is the last that gets to run, one
-/// that slept among the first. Work leaves a thread as it was, or panics: then the thread ends, and nothing else does.
+/// A pool that keeps idle threads for a while: under load, the scheduler runs a woken thread sooner than a new one. A
+/// job must restore its thread's state or panic; after a panic, only that thread ends.
 #[derive(Debug)]
 struct Threads {
     keep: Duration,
     waiting: Mutex<Waiting>,
-    given: Condvar,
+    submitted: Condvar,
 }
 
-/// Work without a thread, and threads without work.
+/// Queued jobs, and the number of idle threads.
 #[derive(Default)]
 struct Waiting {
-    work: VecDeque<Work>,
+    work: VecDeque<Job>,
     threads: usize,
 }
 
@@ -216,12 +216,12 @@ impl fmt::Debug for Waiting {
 }
 
 impl Threads {
-    /// Has a thread do the work, a new one if none waits.
-    fn give(self: &Arc<Self>, work: Work) -> io::Result<()> {
+    /// Gives the job to an idle thread, or to a new one.
+    fn submit(self: &Arc<Self>, work: Job) -> io::Result<()> {
         let mut waiting = kube_kit::lock(&self.waiting);
         if waiting.threads > waiting.work.len() {
             waiting.work.push_back(work);
-            self.given.notify_one();
+            self.submitted.notify_one();
             return Ok(());
         }
         drop(waiting);
@@ -230,7 +230,7 @@ impl Threads {
         thread.spawn(move || threads.work(work)).map(drop)
     }
 
-    fn work(&self, first: Work) {
+    fn work(&self, first: Job) {
         linux::thread::spare_this_thread();
         let mut next = Some(first);
         while let Some(work) = next {
@@ -241,13 +241,13 @@ impl Threads {
         }
     }
 
-    /// The next work; `None` when there was none for long.
-    fn next(&self) -> Option<Work> {
+    /// The next job; `None` after a long idle time.
+    fn next(&self) -> Option<Job> {
         let mut waiting = kube_kit::lock(&self.waiting);
         waiting.threads += 1;
         let none = |waiting: &mut Waiting| waiting.work.is_empty();
         let (mut waiting, _) = self
-            .given
+            .submitted
             .wait_timeout_while(waiting, self.keep, none)
             .unwrap_or_else(PoisonError::into_inner);
         waiting.threads -= 1;
@@ -262,13 +262,13 @@ mod tests {
 
     /// Both sides of this are the same test: the process that ends is one of its own.
     #[test]
-    fn panic_of_work_ends_no_process_that_panics_end() {
+    fn panic_of_job_does_not_end_process() {
         // multus#121
         const ROLE: &str = "WEFT_TEST_TO_END";
         if std::env::var_os(ROLE).is_some() {
             kube_kit::process::end_on_panic();
             let main = async {
-                let workers = Workers::new(1, PATIENCE, Overdue::default());
+                let workers = Workers::new(1, JOB_TIMEOUT, Overdue::default());
                 let panicked = workers.run("ns", || -> u8 { panic!("of a plugin") }).await;
                 println!("survived: {panicked:?}");
                 let _ = tokio::spawn(async { panic!("of a watch") }).await;
@@ -277,29 +277,29 @@ mod tests {
             kube_kit::process::run(main).unwrap();
             return;
         }
-        let name = "workers::tests::panic_of_work_ends_no_process_that_panics_end";
+        let name = "workers::tests::panic_of_job_does_not_end_process";
         let ended = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env(ROLE, "1")
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&ended.stdout);
-        assert!(told.contains("survived: Err(Panicked)"), "{ended:?}");
-        assert!(!told.contains("survived both"), "{told}");
+        let output = String::from_utf8_lossy(&ended.stdout);
+        assert!(output.contains("survived: Err(Panicked)"), "{ended:?}");
+        assert!(!output.contains("survived both"), "{output}");
         assert_eq!(ended.status.signal(), Some(6), "SIGABRT: {ended:?}");
     }
 
     #[tokio::test]
-    async fn a_panic_ends_that_work_alone() {
-        let workers = Workers::new(1, PATIENCE, Overdue::default());
+    async fn panic_ends_only_its_job() {
+        let workers = Workers::new(1, JOB_TIMEOUT, Overdue::default());
         let panicked = workers.run("ns", || -> u8 { panic!("on purpose") }).await;
         assert_eq!(panicked, Err(Error::Panicked));
         assert_eq!(workers.run("ns", || 7).await, Ok(7));
     }
 
     #[tokio::test]
-    async fn a_thread_is_used_again_unless_its_work_panicked() {
-        let workers = Workers::new(1, PATIENCE, Overdue::default());
+    async fn thread_is_reused_unless_job_panicked() {
+        let workers = Workers::new(1, JOB_TIMEOUT, Overdue::default());
         let thread = || thread::current().id();
         let mut first = workers.run("ns", thread).await;
         until(|| kube_kit::lock(&workers.threads.waiting).threads == 1);
@@ -317,8 +317,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_without_work_ends() {
-        let workers = Workers::keeping(4, Duration::from_millis(1), PATIENCE, Overdue::default());
+    async fn idle_thread_ends() {
+        let workers = Workers::keeping(4, Duration::from_millis(1), JOB_TIMEOUT, Overdue::default());
         for number in 0..4 {
             assert_eq!(workers.run("ns", move || number).await, Ok(number));
         }
@@ -336,38 +336,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_at_once_than_allowed() {
+    async fn concurrent_jobs_are_limited() {
         // multus#69 (the bound)
-        let workers = Workers::new(1, PATIENCE, Overdue::default());
+        let workers = Workers::new(1, JOB_TIMEOUT, Overdue::default());
         let (release, wait) = std::sync::mpsc::channel::<()>();
         let mut first = Box::pin(workers.run("ns", move || wait.recv().is_ok()));
         assert!(first.as_mut().now_or_never().is_none());
         let mut second = Box::pin(workers.run("ns", || true));
         assert!(second.as_mut().now_or_never().is_none());
-        assert_eq!(workers.places.free(), 0);
+        assert_eq!(workers.slots.free(), 0);
         release.send(()).unwrap();
         assert_eq!(first.await, Ok(true));
         assert_eq!(second.await, Ok(true));
     }
 
     #[tokio::test]
-    async fn work_that_hangs_gives_its_place_back() {
+    async fn hanging_job_releases_its_slot() {
         // multus#109
         let counted = Overdue::default();
-        let patience = Duration::from_millis(20);
-        let workers = Workers::keeping(1, KEEP, patience, counted.clone());
+        let timeout = Duration::from_millis(20);
+        let workers = Workers::keeping(1, KEEP, timeout, counted.clone());
         let (release, wait) = std::sync::mpsc::channel::<()>();
         let hung = workers.run("a", move || wait.recv().is_ok()).await;
-        assert_eq!(hung, Err(Error::Overdue(patience)));
-        assert_eq!((workers.places.free(), counted.now()), (1, 1));
-        // There is a bound to that: the next one keeps its place.
+        assert_eq!(hung, Err(Error::Overdue(timeout)));
+        assert_eq!((workers.slots.free(), counted.now()), (1, 1));
+        // There is a bound to that: the next one keeps its slot.
         let (again, wait) = std::sync::mpsc::channel::<()>();
         let hung = workers.run("a", move || wait.recv().is_ok()).await;
-        assert_eq!(hung, Err(Error::Overdue(patience)));
-        assert_eq!((workers.places.free(), counted.now()), (0, 1));
+        assert_eq!(hung, Err(Error::Overdue(timeout)));
+        assert_eq!((workers.slots.free(), counted.now()), (0, 1));
         release.send(()).unwrap();
         again.send(()).unwrap();
-        until(|| workers.places.free() == 1 && counted.now() == 0);
+        until(|| workers.slots.free() == 1 && counted.now() == 0);
         assert_eq!(workers.run("a", || 7).await, Ok(7));
     }
 }

@@ -1,16 +1,16 @@
-//! The driver of all plugins that give the container a link, from an ADD to its DEL or GC.
+//! The shared driver of the link plugins: implements all verbs for plugins that create an interface in the pod.
 //!
 //! ```text
-//!                 LinkPlugin::read ──> Wish: the link that the config asks for, and what is special about it
-//!                                        │
-//! ADD     record ──> Wish::make ──> IPAM ──> addresses, routes ──> Wish::route ──> masquerading ──> Wish::finish
-//!            │  each step is recorded before it is taken, and taken back when a later one fails
-//! DEL, GC    └──> Step::undo, the last one first, whatever has become of the namespace ──> IPAM
-//! CHECK   Wish::check_host, Wish::check_link, then addresses, routes, masquerading
+//!               LinkPlugin::read ──> LinkRequest: the requested link and its plugin-specific steps
+//!                                         │
+//! ADD     record ──> make ──> IPAM ──> addresses, routes ──> route ──> masquerading ──> finish
+//!            │  each step is recorded before it runs, and undone when a later step fails
+//! DEL, GC    └──> Step::undo in reverse order, with or without the namespace ──> IPAM
+//! CHECK   check_host, check_link, then addresses, routes, masquerading
 //! ```
 //!
-//! A plugin on it states its keys, the link it wants and where it differs. The driver reads `prevResult`, keeps the
-//! records, asks IPAM, and answers CHECK, STATUS and GC.
+//! A plugin provides its config keys, the requested link and its deviations. The driver reads `prevResult`, keeps the
+//! records, calls IPAM, and implements CHECK, STATUS and GC.
 
 mod add;
 mod check;
@@ -32,45 +32,45 @@ pub(crate) use add::{NewLink, Stage};
 pub(crate) use child::{Child, mode};
 pub(crate) use parent::{Parent, status as parent_status};
 pub(crate) use remove::Rules;
-pub(crate) use steps::{Sandbox, Step};
+pub(crate) use steps::{Sandbox, Step, occupied_pair};
 pub(crate) use wire::{WireDns, WireMac, mac};
 
 use crate::{ipam, masquerade::Choice, pod::Pod, veth};
 
-/// A plugin that gives the container a link.
+/// A plugin that creates an interface in the pod.
 pub(crate) trait LinkPlugin: Sync {
-    /// Its name.
+    /// The plugin's name, the `type` in configs.
     fn name(&self) -> &'static str;
 
-    /// Its name in the line that people see who call it by hand.
+    /// The name in the plugin's `about` line.
     fn title(&self) -> &'static str {
         self.name()
     }
 
-    /// The config versions that it supports.
+    /// The supported config versions.
     fn versions(&self) -> &'static [Version] {
         &Version::ALL
     }
 
-    /// The keys of a config.
+    /// The config keys that the plugin reads.
     fn keys(&self) -> &'static [&'static str];
 
-    /// Reads and validates the config of an ADD or CHECK. It looks at nothing but the config and the node's defaults.
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error>;
+    /// Parses and validates the config of an ADD or CHECK. Reads only the config and the node's defaults.
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error>;
 
-    /// What the config's IPAM plugin is to it.
+    /// Whether the plugin calls IPAM.
     fn addressing(&self) -> Addressing {
         Addressing::Optional
     }
 
-    /// The kinds of host rules that attachments by this config have. It must not fail: a config that made ADD fail must not
-    /// keep a pod from going.
+    /// The kinds of host rules that this config creates. Infallible, because a DEL must succeed also with a
+    /// config that made ADD fail.
     fn rules(&self, call: &Call) -> Rules {
         let _ = call;
         Rules::default()
     }
 
-    /// Takes back an attachment that has no record: the established plugin's, or one that lost its record.
+    /// Removes an attachment without a record: one of the upstream plugin, or one whose record is lost.
     fn remove_unrecorded(&self, call: &Call) -> Result<(), Error> {
         let ifname = &call.request.ifname;
         let Some(mut pod) = Pod::find_remaining(call)? else {
@@ -79,38 +79,38 @@ pub(crate) trait LinkPlugin: Sync {
         pod.inside(|socket| veth::delete(call, socket, ifname))
     }
 
-    /// Removes attachments that ended without a DEL and have no record, as far as the node shows them. It runs at the end of
-    /// DEL and GC, and an error is none of theirs.
+    /// Removes traces of attachments without a DEL and without a record. Runs at the end of DEL and GC, and does
+    /// not fail them.
     fn sweep(&self, call: &Call) {
         let _ = call;
     }
 
-    /// An error if ADD could do nothing with the node as it is.
+    /// STATUS: an error if the node does not meet the requirements of ADD.
     fn status(&self, call: &Call) -> Result<(), Error> {
         let _ = call;
         Ok(())
     }
 
-    /// GC of links on the host that belong to no attachment of any network.
+    /// GC of host links that belong to no attachment of any network.
     fn collect(&self, call: &Call, host: &mut Socket) -> Result<(), Error> {
         let _ = (call, host);
         Ok(())
     }
 }
 
-/// Whether attachments have addresses of an IPAM plugin.
+/// Whether attachments get addresses from an IPAM plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Addressing {
-    /// Never: an IPAM plugin in the config is not called.
+    /// Never, even if the config has an IPAM plugin.
     None,
-    /// Where the config names one.
+    /// If the config has an IPAM plugin.
     Optional,
-    /// Always: a config without one is refused.
+    /// Always: a config without an IPAM plugin is an error.
     Required,
 }
 
 impl Addressing {
-    /// Calls the IPAM plugin for an attachment that can have addresses of it.
+    /// Calls the IPAM plugin unless the attachment cannot have addresses.
     fn ask(self, ask: fn(&Call) -> Result<(), Error>, call: &Call) -> Result<(), Error> {
         match self {
             Addressing::None => Ok(()),
@@ -119,37 +119,37 @@ impl Addressing {
     }
 }
 
-/// A link that was made.
-pub(crate) struct Made {
-    /// The container's; `None` for a device that is none to the kernel.
+/// A created link.
+pub(crate) struct CreatedLink {
+    /// The pod's link. `None` for a device without a kernel link.
     pub(crate) link: Option<Link>,
-    /// The interfaces of the attachment on the host, for the result.
+    /// The attachment's host interfaces, for the result.
     pub(crate) outside: Vec<Interface>,
 }
 
-impl Made {
-    /// A link of which nothing is on the host.
+impl CreatedLink {
+    /// A link without host interfaces.
     pub(crate) fn inside(link: Link) -> Self {
-        Made {
+        CreatedLink {
             link: Some(link),
             outside: Vec::new(),
         }
     }
 }
 
-/// Choices of a config about the work that the driver does for all plugins alike.
+/// Config values for the common steps of the driver.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Resolver settings that replace IPAM's.
+    /// DNS settings that replace those of IPAM.
     pub(crate) dns: Option<Dns>,
-    /// Packets that leave the container's subnet take on an address of the host.
+    /// Masquerades packets that leave the pod's subnet.
     pub(crate) masquerade: Option<Choice>,
-    /// The container's link stays down; there are no addresses.
+    /// Leaves the pod's link down and without addresses.
     pub(crate) leave_down: bool,
 }
 
 impl Settings {
-    /// Those of a plugin that takes the config's resolver settings, and no others.
+    /// Only the config's DNS settings.
     pub(crate) fn with_dns(dns: &Dns) -> Self {
         Settings {
             dns: Some(dns.clone()),
@@ -158,26 +158,26 @@ impl Settings {
     }
 }
 
-/// The attachment that a config asks for.
-pub(crate) trait Wish {
-    /// Choices about the driver's work for it.
+/// The attachment that a config requests.
+pub(crate) trait LinkRequest {
+    /// Values for the common steps of the driver.
     fn settings(&self) -> Settings;
 
-    /// Kind of the container's link, as the kernel names it; `None` where it may be any.
+    /// The kernel's kind of the pod's link. `None` permits any kind.
     fn kind(&self) -> Option<&'static str>;
 
-    /// Makes the container's link, still down, and what it stands on. Steps that have an undo are
-    /// [begun](Stage::begin) first.
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error>;
+    /// Creates the pod's link, down, and its prerequisites. Records steps that need an undo with [`Stage::begin`]
+    /// first.
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error>;
 
-    /// The container has a link of the name already.
+    /// The error for a pod that already has a link with this name.
     fn occupied(&self, ifname: &str, left: &[Step]) -> Error {
         let _ = left;
         let kind = self.kind().unwrap_or("link");
         Error::internal(format!("failed to rename {kind} to \"{ifname}\": file exists"))
     }
 
-    /// Addresses, routes and resolver settings; `None` for a link without.
+    /// Addresses, routes and DNS settings. `None` for a link without addresses.
     fn lease(&self, call: &Call) -> Result<Option<CniResult>, Error> {
         if ipam::is_wanted(call) {
             ipam::add(call).map(Some)
@@ -186,77 +186,76 @@ pub(crate) trait Wish {
         }
     }
 
-    /// Completes what was assigned to the interface of the container.
+    /// Completes the IPAM result.
     fn complete(&self, leased: &mut CniResult) -> Result<(), Error> {
         let _ = leased;
         Ok(())
     }
 
-    /// Makes the link ready for the addresses of `leased`, from outside of the container.
+    /// Prepares the link for the addresses of `leased`. Runs in the host namespace.
     fn prepare(&mut self, stage: &mut Stage<'_>, link: &Link, leased: &CniResult) -> Result<(), Error> {
         let _ = (stage, link, leased);
         Ok(())
     }
 
-    /// Settings of the link that have to be made before it gets addresses; called in its namespace. Kernels may lack any of
-    /// them.
+    /// Applies settings of the link that must precede its addresses. Runs in the pod's namespace. Best effort:
+    /// kernels may lack any of them.
     fn tune(&self, ifname: &str) {
         let _ = ifname;
     }
 
-    /// Leads packets to and from the addresses that the link has got.
+    /// Sets up routing for the link's addresses.
     fn route(&mut self, stage: &mut Stage<'_>, link: &Link, result: &mut CniResult) -> Result<(), Error> {
         let _ = (stage, link, result);
         Ok(())
     }
 
-    /// Gives back what taking back the steps does not.
+    /// Rolls back changes that have no recorded step.
     fn restore(&mut self, stage: &mut Stage<'_>) {
         let _ = stage;
     }
 
-    /// Whether the kernel has a link for the attachment.
+    /// Whether the attachment has a kernel link.
     fn has_link(&self) -> bool {
         true
     }
 
-    /// Waits for what is still on its way, and completes the result.
+    /// Waits for pending changes and completes the result.
     fn finish(&mut self, stage: &mut Stage<'_>, link: &Link, result: &mut CniResult) -> Result<(), Error> {
         let _ = (stage, link, result);
         Ok(())
     }
 
-    /// CHECK of what the link stands on.
+    /// CHECK of the link's prerequisites on the host.
     fn check_host(&mut self, here: &mut Inspection<'_>) -> Result<(), Error> {
         let _ = here;
         Ok(())
     }
 
-    /// CHECK of the container's link, of which the MAC was compared.
+    /// CHECK of the pod's link, after the driver's check of its MAC.
     fn check_link(&self, here: &mut Inspection<'_>, link: &Link) -> Result<(), Error> {
         let _ = (here, link);
         Ok(())
     }
 }
 
-/// Everything that CHECK looks at.
+/// The input of CHECK.
 pub(crate) struct Inspection<'a> {
-    /// The call.
     pub(crate) call: &'a Call,
-    /// The host.
+    /// Socket in the host namespace.
     pub(crate) host: Socket,
-    /// The container.
+
     pub(crate) pod: Pod,
     /// The result of ADD.
     pub(crate) previous: CniResult,
-    /// Rules of the host.
+
     pub(crate) rules: crate::ruleset::Ruleset,
 }
 
-/// A plugin on the driver.
-pub(crate) struct Driven(pub(crate) &'static dyn LinkPlugin);
+/// Implements [`Plugin`] for a link plugin.
+pub(crate) struct LinkDriver(pub(crate) &'static dyn LinkPlugin);
 
-impl Plugin for Driven {
+impl Plugin for LinkDriver {
     fn name(&self) -> &'static str {
         self.0.name()
     }

@@ -1,12 +1,13 @@
-//! `bandwidth`: limits how fast a container receives and sends (cni-plugins §14).
+//! `bandwidth`: limits a pod's receive and send rates (cni-plugins §14).
 //!
 //! ```text
-//! host: veth1a2b3c4d ═══ net1      sends at ingressRate: what the container receives
+//! host: veth1a2b3c4d ═══ net1      sends at ingressRate: limits what the pod receives
 //!          │ received
-//!          └──> bwp0123456789ab    sends at egressRate: what the container sends
+//!          └──> bwp0123456789ab    sends at egressRate: limits what the pod sends
 //! ```
 //!
-//! A chained plugin: the pair is another one's. Limits of the host's end go with it, the link beside it is recorded.
+//! A chained plugin: another plugin creates the pair. Limits of the host end are removed with it. The `bwp` link is
+//! recorded.
 
 mod config;
 
@@ -25,10 +26,10 @@ use crate::{
     messages::{BANDWIDTH_NO_INTERFACES, BANDWIDTH_NO_PEER, Explain, NOT_CHAINED},
     names::{BANDWIDTH, IFB_PREFIX, kind},
     pod::Pod,
-    record::{Attachment, AttachmentId, Journal, Records, Taken, gc},
+    record::{Attachment, AttachmentId, Journal, RecordedSteps, Records, gc},
 };
 
-/// Longest name of a link.
+/// Maximum length of a link name.
 const NAME_LENGTH: usize = 15;
 
 const VERSIONS: [Version; 5] = [
@@ -44,8 +45,8 @@ pub(crate) fn keys() -> &'static [&'static str] {
     config::keys()
 }
 
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     Config::read(call).map(drop)
 }
 
@@ -53,17 +54,17 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bandwidth;
 
-/// A step of ADD.
+/// A recorded step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Step {
-    /// The host's end of the pair was limited.
+    /// Limited the host end of the pair.
     Shape {
-        /// Its name.
+        /// The host end's name.
         port: String,
-        /// Its index: another link may have the name one day.
+        /// The host end's index, because its name may be reused.
         index: u32,
-        /// The link beside it, which sends what it receives.
+        /// The link that sends the frames which the host end receives.
         ifb: Option<String>,
     },
 }
@@ -87,13 +88,13 @@ impl Plugin for Bandwidth {
         let mut host = Socket::open().map_err(cni::error::internal)?;
         let port = host_end(call, &result.interfaces, &mut host)?;
         let (records, key) = (Records::of(BANDWIDTH, call), AttachmentId::of(call));
-        let mut journal = chained::begin(&records, &key, |taken| take_back(&mut host, taken))?;
+        let mut journal = chained::begin(&records, &key, |recorded| undo_steps(&mut host, recorded))?;
         let names = ifb_names(key.to(call.config.name()));
         let limited = limit(&mut host, &config, &port, &names, &mut journal);
         let ifb = limited.inspect_err(|_| {
-            // The error of ADD stays the one that counts; what is left over is on record.
-            if let Ok(Some(taken)) = records.taken::<Step>(&key)
-                && take_back(&mut host, &taken).is_ok()
+            // ADD reports its own error. Leftovers are recorded.
+            if let Ok(Some(recorded)) = records.read::<Step>(&key)
+                && undo_steps(&mut host, &recorded).is_ok()
             {
                 let _ = chained::forget(call, &records, &key);
             }
@@ -109,8 +110,8 @@ impl Plugin for Bandwidth {
     fn del(&self, call: &Call) -> Result<(), Error> {
         let (records, key) = (Records::of(BANDWIDTH, call), AttachmentId::of(call));
         let mut host = Socket::open().map_err(cni::error::internal)?;
-        match records.taken(&key)? {
-            Some(taken) => take_back(&mut host, &taken)?,
+        match records.read(&key)? {
+            Some(recorded) => undo_steps(&mut host, &recorded)?,
             None => delete_unrecorded(call, &records, &key, &mut host)?,
         }
         chained::forget(call, &records, &key).map(drop)
@@ -147,13 +148,12 @@ impl Plugin for Bandwidth {
         let mut host = Socket::open().map_err(cni::error::internal)?;
         let records = Records::of(BANDWIDTH, call);
         records
-            .collect(call, &valid, |_, taken| take_back(&mut host, taken))
+            .collect(call, &valid, |_, recorded| undo_steps(&mut host, recorded))
             .map(drop)
     }
 }
 
-/// The name that established plugins give, and the one where that is taken: by another interface of the container to the
-/// same network.
+/// Upstream's name, and the alternative if another interface of the pod in the same network uses that name.
 fn ifb_names(attachment: Attachment<'_>) -> [String; 2] {
     let Attachment {
         network,
@@ -167,7 +167,7 @@ fn ifb_names(attachment: Attachment<'_>) -> [String; 2] {
     ]
 }
 
-/// The host's end of the container's pair, which must be in the result.
+/// The host end of the pod's pair, which must be in the result.
 fn host_end(call: &Call, interfaces: &[Interface], host: &mut Socket) -> Result<Link, Error> {
     if interfaces.is_empty() {
         return Err(Error::internal(BANDWIDTH_NO_INTERFACES));
@@ -183,7 +183,7 @@ fn host_end(call: &Call, interfaces: &[Interface], host: &mut Socket) -> Result<
         .filter(|_| inner.is_kind(kind::VETH))
         .ok_or_else(|| without(&"it is no veth"))?;
     let outer = match host.link_by_index(index) {
-        // The number means something in another namespace perhaps.
+        // The index may belong to another namespace.
         Ok(outer) if outer.is_kind(kind::VETH) && outer.peer == Some(inner.index) => outer,
         Err(error) if !error.is_not_found() => return Err(cni::error::internal(error)),
         _ => {
@@ -201,7 +201,7 @@ fn host_end(call: &Call, interfaces: &[Interface], host: &mut Socket) -> Result<
     Err(Error::internal(BANDWIDTH_NO_PEER))
 }
 
-/// Limits both directions, as far as the config says. The link that was made for it.
+/// Applies the configured limits. Returns the link created for egress.
 fn limit(
     host: &mut Socket,
     config: &Config,
@@ -234,7 +234,7 @@ fn limit(
     Ok(Some(ifb))
 }
 
-/// Redirects the frames that the host's end receives. A redirection to a link that is gone is replaced.
+/// Redirects the frames that the host end receives. Replaces a redirection to a deleted link.
 fn redirect(host: &mut Socket, port: &Link, ifb: &Link) -> linux::Result<()> {
     match host.redirect_received(port, ifb.index) {
         Err(error) if error.is_exists() => {
@@ -245,12 +245,13 @@ fn redirect(host: &mut Socket, port: &Link, ifb: &Link) -> linux::Result<()> {
     }
 }
 
-/// Ends the redirection to link `to`, to one that is gone, or by an ADD that was killed before it had its filter.
+/// Removes a redirection to link `to` or to a deleted link, and an incomplete one of an interrupted ADD.
 fn end_redirection(host: &mut Socket, port: &Link, to: u32) -> linux::Result<()> {
     match host.redirected_to(port)? {
         Some(link) if link == to || link == 0 => host.keep_received(port),
         None if !host.has_filters(port)? => {
-            // Mostly nothing is there. The kernel refuses to remove what another plugin put there for its own use.
+            // Best effort: usually there is nothing to remove, and the kernel keeps a qdisc in use by another
+            // plugin.
             let _ = host.keep_received(port);
             Ok(())
         }
@@ -258,13 +259,13 @@ fn end_redirection(host: &mut Socket, port: &Link, to: u32) -> linux::Result<()>
     }
 }
 
-/// The first name that no link has.
+/// The first unused name.
 fn free_name<'a>(host: &mut Socket, names: &'a [String; 2]) -> Result<&'a str, Error> {
     for name in names {
-        let taken = host
+        let recorded = host
             .find_link(name)
             .explain(|| "failed to create ifb device".to_owned())?;
-        if taken.is_none() {
+        if recorded.is_none() {
             return Ok(name);
         }
     }
@@ -274,8 +275,8 @@ fn free_name<'a>(host: &mut Socket, names: &'a [String; 2]) -> Result<&'a str, E
     )))
 }
 
-fn take_back(host: &mut Socket, taken: &Taken<Step>) -> Result<(), Error> {
-    for Step::Shape { port, index, ifb } in &taken.steps {
+fn undo_steps(host: &mut Socket, recorded: &RecordedSteps<Step>) -> Result<(), Error> {
+    for Step::Shape { port, index, ifb } in &recorded.steps {
         let there = host
             .find_link(port)
             .explain(|| format!("failed to lookup \"{port}\""))?;
@@ -292,7 +293,7 @@ fn take_back(host: &mut Socket, taken: &Taken<Step>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends the limits of the host's end. Another plugin may have redirected its received frames since.
+/// Removes the limits of the host end. Keeps a redirection by another plugin.
 fn unlimit(host: &mut Socket, port: &Link, ifb: Option<&str>) -> linux::Result<()> {
     host.unshape(port)?;
     let Some(name) = ifb else { return Ok(()) };
@@ -300,8 +301,8 @@ fn unlimit(host: &mut Socket, port: &Link, ifb: Option<&str>) -> linux::Result<(
     end_redirection(host, port, ours)
 }
 
-/// Removes what an established plugin made, or an ADD whose record is lost. Links on record of
-/// another attachment of the container stay.
+/// Removes the links of an upstream plugin or of an ADD without a record. Keeps links in the records of the pod's
+/// other attachments.
 fn delete_unrecorded(
     call: &Call,
     records: &Records,
@@ -309,15 +310,20 @@ fn delete_unrecorded(
     host: &mut Socket,
 ) -> Result<(), Error> {
     let names = ifb_names(key.to(call.config.name()));
-    let mut recorded = Vec::new();
+    let mut recorded_links = Vec::new();
     for other in records.keys()? {
         if other.container_id == key.container_id
-            && let Some(taken) = records.taken::<Step>(&other)?
+            && let Some(recorded) = records.read::<Step>(&other)?
         {
-            recorded.extend(taken.steps.into_iter().filter_map(|Step::Shape { ifb, .. }| ifb));
+            recorded_links.extend(
+                recorded
+                    .steps
+                    .into_iter()
+                    .filter_map(|Step::Shape { ifb, .. }| ifb),
+            );
         }
     }
-    for name in names.iter().filter(|name| !recorded.contains(name)) {
+    for name in names.iter().filter(|name| !recorded_links.contains(name)) {
         delete_ifb(host, name)?;
     }
     Ok(())
@@ -330,7 +336,7 @@ fn delete_ifb(host: &mut Socket, name: &str) -> Result<(), Error> {
     }
 }
 
-/// The texts are the established plugin's.
+/// Compares a link's limit with the config. The error texts are upstream's.
 fn compare(host: &mut Socket, link: &Link, wanted: &TokenBucket) -> Result<(), Error> {
     let found = host
         .bucket(link)
@@ -350,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_name_is_the_established_one() {
+    fn first_name_matches_upstream() {
         let attachment = Attachment {
             network: "mynet",
             container_id: "abc",

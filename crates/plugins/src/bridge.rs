@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   host namespace                                    container namespace
-//!   bridge (made if missing) <── veth1a2b3c4d ═══════ net1 <── addresses, routes from IPAM
+//!   bridge (created on demand) <── veth1a2b3c4d ═════ net1 <── addresses, routes from IPAM
 //!      └─ gateway address, forwarding (isGateway)
 //! ```
 //!
-//! Only what all containers of the bridge share stays: the bridge, its addresses, the pair of a VLAN's gateway.
+//! After DEL, only the shared resources remain: the bridge, its addresses and the pairs of VLAN gateways.
 
 mod add;
 mod check;
@@ -21,7 +21,7 @@ use linux::{link::Link, route::Socket};
 
 use self::{add::Port, config::Config};
 use crate::{
-    attach::{LinkPlugin, Rules, Wish},
+    attach::{LinkPlugin, LinkRequest, Rules},
     messages::Explain as _,
     names::BRIDGE,
 };
@@ -39,7 +39,7 @@ impl LinkPlugin for Bridge {
         config::keys()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         Ok(Box::new(Port::new(Config::read(call)?)))
     }
 
@@ -47,7 +47,7 @@ impl LinkPlugin for Bridge {
         Rules::of(call)
     }
 
-    /// Code 50 if ADD could do nothing with the bridge. One that is missing is no obstacle.
+    /// Error 50 if the bridge is unusable. A missing bridge is no error.
     fn status(&self, call: &Call) -> Result<(), Error> {
         let config = Config::read(call)?;
         let usable = || {
@@ -64,7 +64,7 @@ impl LinkPlugin for Bridge {
     }
 }
 
-/// An error if the config asks for VLANs and the bridge takes no notice of them.
+/// An error if the config requests VLANs and the bridge has VLAN filtering off.
 fn require_vlans(config: &Config, bridge: &Link) -> Result<(), Error> {
     if config.vlans.is_none() || bridge.bridge.is_some_and(|bridge| bridge.vlan_filtering) {
         return Ok(());
@@ -75,7 +75,7 @@ fn require_vlans(config: &Config, bridge: &Link) -> Result<(), Error> {
     )))
 }
 
-/// A link that must be there and be a bridge.
+/// Looks up a bridge. A link of another kind is an error.
 fn existing_bridge(host: &mut Socket, name: &str) -> Result<Option<Link>, Error> {
     let found = host
         .find_link(name)

@@ -1,8 +1,7 @@
-//! Common parts of the plugins that are chained after the one that made the interface: the result that comes in and goes
-//! out, and the records. GC by these records is [`crate::record::gc`].
+//! Shared code of the chained plugins: `prevResult` and records. See [`crate::record::gc`] for GC.
 //!
 //! ```text
-//! prevResult ──> begin(record) ──> what the plugin does ──> prevResult
+//! prevResult ──> begin(record) ──> the plugin's changes ──> prevResult
 //! DEL        ──> record ──> undo ──> forget
 //! ```
 
@@ -13,14 +12,14 @@ use cni::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::record::{AttachmentId, Journal, Records, Taken};
+use crate::record::{AttachmentId, Journal, RecordedSteps, Records};
 
-/// The result of the plugins before; without one the error is `missing`.
+/// Returns `prevResult`. Without one the error is `missing`.
 pub(crate) fn previous(call: &Call, missing: &str) -> Result<CniResult, Error> {
     call.config.prev_result()?.ok_or_else(|| Error::internal(missing))
 }
 
-/// The addresses of the container's interface. Those that are of no interface count too.
+/// The addresses of the pod's interface, and addresses without an interface.
 pub(crate) fn addresses<'a>(result: &'a CniResult, ifname: &'a str) -> impl Iterator<Item = &'a IpConfig> {
     result.ips.iter().filter(move |ip| {
         ip.interface.is_none_or(|index| {
@@ -30,17 +29,17 @@ pub(crate) fn addresses<'a>(result: &'a CniResult, ifname: &'a str) -> impl Iter
     })
 }
 
-/// Begins the record of an attachment. The steps of an earlier ADD, which ended or was killed, are taken back first.
+/// Creates an attachment's record. Undoes the steps of an earlier ADD first.
 pub(crate) fn begin<S: DeserializeOwned>(
     records: &Records,
     key: &AttachmentId,
-    undo: impl FnOnce(&Taken<S>) -> Result<(), Error>,
+    undo: impl FnOnce(&RecordedSteps<S>) -> Result<(), Error>,
 ) -> Result<Journal, Error> {
     if let Some(journal) = records.begin(key)? {
         return Ok(journal);
     }
-    if let Some(taken) = records.taken(key)? {
-        undo(&taken)?;
+    if let Some(recorded) = records.read(key)? {
+        undo(&recorded)?;
     }
     records.remove(key)?;
     records.begin(key)?.ok_or_else(|| {
@@ -49,7 +48,7 @@ pub(crate) fn begin<S: DeserializeOwned>(
     })
 }
 
-/// Forgets an attachment that was taken back. Whether it was the last of the network.
+/// Removes the record of a removed attachment. Returns whether it was the network's last one.
 pub(crate) fn forget(call: &Call, records: &Records, key: &AttachmentId) -> Result<bool, Error> {
     records.remove(key)?;
     Ok(records.is_last(call))

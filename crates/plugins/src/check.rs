@@ -1,4 +1,4 @@
-//! Comparisons of CHECK in the container, for every plugin that attaches an interface (cni-plugins §2.6).
+//! CHECK in the pod, for all plugins that attach an interface (cni-plugins §2.6).
 
 use cni::{
     Error,
@@ -13,12 +13,12 @@ use crate::{
     messages::{Explain, NO_PREV_RESULT},
 };
 
-/// The result of the ADD that is being checked.
+/// `prevResult`, the result of ADD.
 pub(crate) fn previous(call: &Call) -> Result<CniResult, Error> {
     chained::previous(call, NO_PREV_RESULT)
 }
 
-/// The entry of the container's interface; its sandbox must be the one of the call.
+/// The entry of the pod's interface, whose sandbox must be that of the call.
 pub(crate) fn sandbox_interface<'a>(
     call: &Call,
     previous: &'a CniResult,
@@ -39,14 +39,14 @@ pub(crate) fn sandbox_interface<'a>(
     Ok(interface)
 }
 
-/// The container's interface; its MAC must be the one that ADD reported.
+/// The pod's interface, whose MAC must be the reported one.
 pub(crate) fn sandbox_link(socket: &mut Socket, expected: &Interface) -> Result<Link, Error> {
     let link = container_link(socket, &expected.name)?;
     same_mac(&link, expected, "Interface")?;
     Ok(link)
 }
 
-/// A link that must be in the container.
+/// Looks up a required link in the pod.
 pub(crate) fn container_link(socket: &mut Socket, ifname: &str) -> Result<Link, Error> {
     socket
         .find_link(ifname)
@@ -54,7 +54,7 @@ pub(crate) fn container_link(socket: &mut Socket, ifname: &str) -> Result<Link, 
         .ok_or_else(|| Error::internal(format!("Cannot find container link {ifname}")))
 }
 
-/// An error if ADD reported another MAC.
+/// An error if the link's MAC is not the reported one.
 pub(crate) fn same_mac(link: &Link, expected: &Interface, what: &str) -> Result<(), Error> {
     let Some(wanted) = &expected.mac else {
         return Ok(());
@@ -69,7 +69,7 @@ pub(crate) fn same_mac(link: &Link, expected: &Interface, what: &str) -> Result<
     )))
 }
 
-/// Every address is on the link and its subnet can be reached.
+/// An error unless the link has every address and a route to its subnet.
 pub(crate) fn addresses(socket: &mut Socket, link: &Link, ips: &[IpConfig]) -> Result<(), Error> {
     if ips.is_empty() {
         return Ok(());
@@ -85,7 +85,7 @@ pub(crate) fn addresses(socket: &mut Socket, link: &Link, ips: &[IpConfig]) -> R
                 ip.address
             )));
         }
-        // The kernel makes no route to a subnet of one IPv4 address.
+        // The kernel adds no route for a /32.
         if matches!(ip.address, IpNet::V4(net) if net.prefix_len() == 32) {
             continue;
         }
@@ -103,7 +103,7 @@ pub(crate) fn addresses(socket: &mut Socket, link: &Link, ips: &[IpConfig]) -> R
     Ok(())
 }
 
-/// Every route is there.
+/// An error unless every route exists.
 pub(crate) fn routes(socket: &mut Socket, expected: &[Route]) -> Result<(), Error> {
     for wanted in expected {
         let dst = wanted.dst.trunc();
@@ -129,7 +129,7 @@ fn list(socket: &mut Socket, like: &IpNet) -> Result<Vec<routes::Route>, Error> 
         .explain(|| "failed to list routes".to_owned())
 }
 
-/// Where no table is named, any will do: plugins behind the one that made a route may have moved it.
+/// Without a configured table every table matches, because later plugins in the chain may move routes.
 fn in_table(route: &routes::Route, table: Option<u32>) -> bool {
     match table {
         Some(table) => route.table == Some(table),

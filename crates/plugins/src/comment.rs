@@ -1,4 +1,4 @@
-//! Comments of rules and elements in nftables, by which they tell whose they are (cni-plugins §2.7).
+//! Comments that mark the owner of nftables rules and elements (cni-plugins §2.7).
 
 use std::collections::BTreeSet;
 
@@ -9,25 +9,25 @@ use crate::{
     record::{Attachment, AttachmentId},
 };
 
-/// Digits of the hashes in comments.
+/// Number of hash digits in comments.
 const HASH_LENGTH: usize = 16;
-/// Limit of elements that one message to the kernel deletes.
+/// Limit of deleted elements per message to the kernel.
 const COLLECT_AT_ONCE: usize = 500;
 
-/// The beginning of comments about a network's attachments, before a dash.
+/// Prefix of the comments of a network's attachments. A dash follows.
 pub(crate) fn network_hash(network: &str) -> String {
     hashed(HASH_LENGTH, "", network)
 }
 
 impl Attachment<'_> {
-    /// The beginning of comments about the attachment.
+    /// Prefix of the attachment's comments.
     pub(crate) fn hash(&self) -> String {
         let instance = hashed(HASH_LENGTH, "", &format!("{}:{}", self.ifname, self.container_id));
         format!("{}-{instance}", network_hash(self.network))
     }
 }
 
-/// The comment of what is made for an attachment.
+/// The comment of an attachment's rules and elements.
 pub(crate) fn of_attachment(attachment: Attachment<'_>) -> String {
     let Attachment {
         network,
@@ -40,22 +40,22 @@ pub(crate) fn of_attachment(attachment: Attachment<'_>) -> String {
     ))
 }
 
-/// A comment as nft can read it back.
+/// Shortens a comment to a length that nft can parse.
 pub(crate) fn shortened(comment: &str) -> String {
     let mut comment = comment.replace('"', "");
     comment.truncate(comment.floor_char_boundary(COMMENT_LENGTH));
     comment
 }
 
-/// Tells comments about the network's attachments that are not in `valid`.
+/// Returns a predicate for comments of the network's attachments that are not in `valid`.
 pub(crate) fn is_stale(network: &str, valid: &BTreeSet<AttachmentId>) -> impl Fn(&str) -> bool {
     let of_network = format!("{}-", network_hash(network));
     let valid: Vec<String> = valid.iter().map(|id| id.to(network).hash()).collect();
     move |comment| comment.starts_with(&of_network) && !valid.iter().any(|hash| comment.starts_with(hash))
 }
 
-/// Deletes the elements that `find` returns, each with its table and set, and makes the other changes that it adds. Calls
-/// `find` again until one message was enough.
+/// Deletes the elements that `find` returns, each with its table and set, and commits its other changes. Repeats
+/// until one message is enough.
 pub(crate) fn collect(
     socket: &mut Socket,
     mut find: impl FnMut(&mut Socket, &mut Transaction) -> linux::Result<Vec<(Table, String, Key)>>,

@@ -1,8 +1,9 @@
-//! `dhcp`: an IPAM plugin that has a daemon of the node lease addresses from the network's DHCP server (cni-plugins §8).
+//! `dhcp`: an IPAM plugin that leases addresses from the network's DHCP server through a daemon on the node
+//! (cni-plugins §8).
 //!
 //! ```text
 //! config, CNI_ARGS ──> config ──> wire::Request ──unix socket──> daemon ──DHCP──> server
-//! CniResult      <────────────── wire::Answer  <──────────────┘ keeps the lease until DEL
+//! CniResult      <────────────── wire::Answer  <──────────────┘ maintains the lease until DEL
 //! ```
 //!
 //! The daemon is `weft dhcp-daemon`.
@@ -25,16 +26,16 @@ use cni::{
 
 use client::Failure;
 use config::Config;
-pub(crate) use config::{examine, ipam_keys};
+pub(crate) use config::{ipam_keys, validate};
 use wire::{Answer, Attachment, Request, Valid};
 
 use crate::{names::DHCP, record::gc::valid_attachments};
 
-/// How long ADD and CHECK wait: longer than the daemon's default `-resendtimeout` and a last attempt.
-const LEASE_PATIENCE: Duration = Duration::from_secs(230);
-/// How long the other verbs wait, for which the daemon waits for no DHCP server.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// What is left of the time of a call in a daemon's process for the answer to be passed on.
+/// Timeout of ADD and CHECK: exceeds the daemon's default `-resendtimeout` plus one attempt.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(230);
+/// Timeout of the other verbs, for which the daemon does not wait for a DHCP server.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time reserved to return the answer before the deadline of a call within a daemon.
 const RESERVE: Duration = Duration::from_secs(5);
 
 /// The plugin.
@@ -52,7 +53,7 @@ impl Plugin for Dhcp {
 
     fn del(&self, call: &Call) -> Result<(), Error> {
         let request = Request::Release(attachment(call));
-        ask(call, &request, PATIENCE)
+        ask(call, &request, TIMEOUT)
             .map(drop)
             .map_err(|failure| error("DHCP.Release", &failure))
     }
@@ -63,7 +64,7 @@ impl Plugin for Dhcp {
 
     fn status(&self, call: &Call) -> Result<(), Error> {
         Config::read(call)?;
-        ask(call, &Request::Status, PATIENCE)
+        ask(call, &Request::Status, TIMEOUT)
             .map(drop)
             .map_err(|failure| Error::new(code::PLUGIN_NOT_AVAILABLE, error("DHCP.Status", &failure).msg))
     }
@@ -76,31 +77,31 @@ impl Plugin for Dhcp {
             network: call.config.name().to_owned(),
             attachments,
         });
-        ask(call, &request, PATIENCE)
+        ask(call, &request, TIMEOUT)
             .map(drop)
             .map_err(|failure| error("DHCP.GC", &failure))
     }
 }
 
-/// Asks for the lease of the attachment. The daemon answers with the one that it has, if there is one.
+/// Requests a lease for the attachment. The daemon returns an existing lease.
 fn allocate(call: &Call) -> Result<CniResult, Error> {
     let config = Config::read(call)?;
-    // ADD and CHECK always have one.
+    // The namespace is mandatory for ADD and CHECK.
     let netns = call.request.netns.as_deref().unwrap_or(Path::new(""));
     let netns = std::path::absolute(netns).map_err(|error| {
         Error::internal(format!("failed to make {:?} absolute: {error}", netns.display()))
     })?;
     let request = Request::Allocate(config.allocation(attachment(call), netns));
     let failed = |failure: &Failure| error("DHCP.Allocate", failure);
-    let answer = ask(call, &request, LEASE_PATIENCE).map_err(|failure| failed(&failure))?;
+    let answer = ask(call, &request, LEASE_TIMEOUT).map_err(|failure| failed(&failure))?;
     let Answer::Lease(result) = answer else {
         return Err(failed(&Failure::Refused("the answer has no lease".to_owned())));
     };
     CniResult::parse(result.to_string().as_bytes(), Version::LATEST)
 }
 
-fn ask(call: &Call, request: &Request, patience: Duration) -> Result<Answer, Failure> {
-    let mut deadline = Instant::now() + patience;
+fn ask(call: &Call, request: &Request, timeout: Duration) -> Result<Answer, Failure> {
+    let mut deadline = Instant::now() + timeout;
     if let Some(resident) = &call.resident {
         deadline = deadline.min(
             resident

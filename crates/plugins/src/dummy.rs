@@ -1,10 +1,10 @@
-//! `dummy`: gives a container a link that leads nowhere, for its addresses (cni-plugins §15).
+//! `dummy`: creates an unconnected link in the pod, for its addresses (cni-plugins §15).
 
 use cni::{Error, plugin::Call};
 use linux::link::LinkKind;
 
 use crate::{
-    attach::{Addressing, LinkPlugin, Made, NewLink, Settings, Stage, Step, Wish},
+    attach::{Addressing, CreatedLink, LinkPlugin, LinkRequest, NewLink, Settings, Stage, Step},
     ipam,
     messages::DUMMY_WITHOUT_IPAM,
     names::DUMMY,
@@ -14,8 +14,8 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dummy;
 
-/// The link.
-struct Nowhere;
+/// A dummy link.
+struct DummyLink;
 
 impl LinkPlugin for Dummy {
     fn name(&self) -> &'static str {
@@ -23,13 +23,13 @@ impl LinkPlugin for Dummy {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        // Those that every plugin has.
+        // Only the keys that all plugins have.
         &["name"]
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         if ipam::is_wanted(call) {
-            return Ok(Box::new(Nowhere));
+            return Ok(Box::new(DummyLink));
         }
         Err(Error::internal(DUMMY_WITHOUT_IPAM))
     }
@@ -39,7 +39,7 @@ impl LinkPlugin for Dummy {
     }
 }
 
-impl Wish for Nowhere {
+impl LinkRequest for DummyLink {
     fn settings(&self) -> Settings {
         Settings::default()
     }
@@ -54,7 +54,7 @@ impl Wish for Nowhere {
         ))
     }
 
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error> {
         let link = stage.make_link(&NewLink {
             kind: LinkKind::Dummy,
             what: DUMMY,
@@ -62,6 +62,6 @@ impl Wish for Nowhere {
             mac: None,
             mtu: None,
         })?;
-        Ok(Made::inside(link))
+        Ok(CreatedLink::inside(link))
     }
 }

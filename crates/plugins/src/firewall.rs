@@ -1,16 +1,16 @@
-//! `firewall`: has the host pass on what containers send and are answered, and keeps bridges apart (cni-plugins §15).
+//! `firewall`: accepts the forwarded packets of pods and isolates bridges (cni-plugins §15).
 //!
 //! ```text
-//! inet cni_firewall  forward:    is an address of a container in it? marked
+//! inet cni_firewall  forward:    has a pod's address? marked
 //!                    isolation:  from one isolated bridge to another? dropped
 //! ip filter          FORWARD ──> CNI-FORWARD ──> CNI-ADMIN, then: marked? accepted
 //! inet cni_firewall  unmark
 //! ```
 //!
-//! A rule that accepts counts in its own chain alone: what is to pass a host that drops by default has to be accepted in
-//! the chain that drops, which is that of iptables. It may have nothing in it that iptables do not understand; hence one
-//! rule for a mark there, and sets with an element for each address in a table of ours. Established plugins have two rules
-//! for each address in `CNI-FORWARD` instead: those are recognised and removed.
+//! An accept rule only affects its own chain, so a host that drops by default must accept the packets in its iptables
+//! chain. That chain may only contain rules that iptables can list: it gets one rule that accepts marked packets. Our
+//! own table has a set with an element per address and marks the packets. Upstream's plugin has two rules per address
+//! in `CNI-FORWARD` instead, which are recognised and removed.
 
 mod config;
 mod firewalld;
@@ -37,7 +37,7 @@ use crate::{
         FIREWALL_TEAR_DOWN,
     },
     names::{FIREWALL, IPTABLES_FILTER},
-    record::{Attachment, AttachmentId, Journal, Records, Taken, gc},
+    record::{Attachment, AttachmentId, Journal, RecordedSteps, Records, gc},
     ruleset::{Ruleset, unless_unsupported},
 };
 
@@ -48,8 +48,8 @@ pub(crate) fn keys() -> &'static [&'static str] {
     config::keys()
 }
 
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     Config::read(call).map(drop)
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Firewall;
 
-/// The owner of the rules that let packets pass.
+/// The backend of the accept rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Backend {
@@ -65,17 +65,17 @@ enum Backend {
     Nftables,
     /// The programs `iptables` and `ip6tables`.
     Iptables,
-    /// The daemon.
+    /// The firewalld daemon.
     Firewalld,
 }
 
-/// A step of ADD.
+/// A recorded step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Step {
-    /// Addresses were admitted.
+    /// Admitted addresses.
     Admit {
-        /// The backend that was tried.
+        /// The attempted backend.
         backend: Backend,
         addresses: Vec<IpAddr>,
         /// firewalld: the zone.
@@ -99,8 +99,10 @@ impl Plugin for Firewall {
         let (records, key) = (Records::of(FIREWALL, call), AttachmentId::of(call));
         let owner = key.to(call.config.name());
         let mut rules = Ruleset::of(call);
-        let mut journal = chained::begin(&records, &key, |taken| take_back(call, &mut rules, owner, taken))?;
-        let wanted = Wanted {
+        let mut journal = chained::begin(&records, &key, |recorded| {
+            undo_steps(call, &mut rules, owner, recorded)
+        })?;
+        let wanted = Admission {
             config: &config,
             owner,
             addresses: addresses(&result),
@@ -109,9 +111,9 @@ impl Plugin for Firewall {
             .admit(&mut rules, &mut journal)
             .and_then(|backend| wanted.isolate(&mut rules, &result, backend));
         if let Err(error) = done {
-            // The error of ADD stays the one that counts; what is left over is on record.
-            if let Ok(Some(taken)) = records.taken::<Step>(&key)
-                && take_back(call, &mut rules, owner, &taken).is_ok()
+            // ADD reports its own error. Leftovers are recorded.
+            if let Ok(Some(recorded)) = records.read::<Step>(&key)
+                && undo_steps(call, &mut rules, owner, &recorded).is_ok()
             {
                 let _ = chained::forget(call, &records, &key);
             }
@@ -124,8 +126,8 @@ impl Plugin for Firewall {
         let (records, key) = (Records::of(FIREWALL, call), AttachmentId::of(call));
         let owner = key.to(call.config.name());
         let mut rules = Ruleset::of(call);
-        match records.taken(&key)? {
-            Some(taken) => take_back(call, &mut rules, owner, &taken)?,
+        match records.read(&key)? {
+            Some(recorded) => undo_steps(call, &mut rules, owner, &recorded)?,
             None => search_and_remove(call, &mut rules, owner)?,
         }
         if chained::forget(call, &records, &key)?
@@ -141,15 +143,15 @@ impl Plugin for Firewall {
         let result = chained::previous(call, FIREWALL_NOT_CHAINED)?;
         let key = AttachmentId::of(call);
         let mut rules = Ruleset::of(call);
-        let wanted = Wanted {
+        let wanted = Admission {
             config: &config,
             owner: key.to(call.config.name()),
             addresses: addresses(&result),
         };
-        // The backend of ADD counts, also if the host would have another one today.
-        let taken: Option<Taken<Step>> = Records::of(FIREWALL, call).taken(&key)?;
-        let recorded = taken
-            .and_then(|taken| taken.steps.into_iter().last())
+        // The backend of ADD, even if the host would choose another one now.
+        let recorded: Option<RecordedSteps<Step>> = Records::of(FIREWALL, call).read(&key)?;
+        let recorded = recorded
+            .and_then(|recorded| recorded.steps.into_iter().last())
             .map(|Step::Admit { backend, .. }| backend);
         let backend = match recorded {
             Some(backend) => backend,
@@ -165,8 +167,8 @@ impl Plugin for Firewall {
         let network = call.config.name();
         let records = Records::of(FIREWALL, call);
         let mut rules = Ruleset::of(call);
-        let recorded = records.collect(call, &valid, |key, taken| {
-            take_back(call, &mut rules, key.to(network), taken)
+        let recorded = records.collect(call, &valid, |key, recorded| {
+            undo_steps(call, &mut rules, key.to(network), recorded)
         });
         let collected = rules
             .socket()
@@ -176,7 +178,7 @@ impl Plugin for Firewall {
     }
 }
 
-/// The addresses of a result, each once.
+/// The distinct addresses of a result.
 fn addresses(result: &CniResult) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for ip in &result.ips {
@@ -188,16 +190,16 @@ fn addresses(result: &CniResult) -> Vec<IpAddr> {
     addresses
 }
 
-/// The work of an ADD.
-struct Wanted<'a> {
+/// The rules that an ADD requests.
+struct Admission<'a> {
     config: &'a Config,
     owner: Attachment<'a>,
     addresses: Vec<IpAddr>,
 }
 
-impl Wanted<'_> {
-    /// The backend of the config, else firewalld where it runs, else that of the host's rules: the older iptables have
-    /// tables of their own, which drop whatever nftables accept.
+impl Admission<'_> {
+    /// The backend of the config, else firewalld if it runs, else that of the host's rules: legacy iptables has
+    /// its own tables, which can drop packets that nftables accepts.
     fn backend(&self, rules: &Ruleset) -> Backend {
         if let Some(backend) = self.config.backend {
             return backend;
@@ -227,7 +229,7 @@ impl Wanted<'_> {
         }])
     }
 
-    /// Admits the addresses. The backend that did.
+    /// Admits the addresses. Returns the used backend.
     fn admit(&self, rules: &mut Ruleset, journal: &mut Journal) -> Result<Backend, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::internal(format!("{FIREWALL_SET_UP}: {error}"));
         let (config, addresses) = (self.config, &self.addresses);
@@ -257,7 +259,7 @@ impl Wanted<'_> {
         Ok(backend)
     }
 
-    /// The bridge that the policy is about.
+    /// The bridge that the policy applies to.
     fn bridge<'a>(&self, result: &'a CniResult) -> Result<Option<&'a str>, Error> {
         if self.config.policy == Policy::Open {
             return Ok(None);
@@ -266,7 +268,7 @@ impl Wanted<'_> {
         first.map(Some).ok_or_else(|| Error::internal(FIREWALL_NO_BRIDGE))
     }
 
-    /// Keeps the container's bridge apart from others, as the policy says.
+    /// Isolates the pod's bridge according to the policy.
     fn isolate(&self, rules: &mut Ruleset, result: &CniResult, backend: Backend) -> Result<(), Error> {
         let Some(bridge) = self.bridge(result)? else {
             return Ok(());
@@ -317,18 +319,18 @@ impl Wanted<'_> {
     }
 }
 
-fn take_back(
+fn undo_steps(
     call: &Call,
     rules: &mut Ruleset,
     owner: Attachment<'_>,
-    taken: &Taken<Step>,
+    recorded: &RecordedSteps<Step>,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
     for Step::Admit {
         backend,
         addresses,
         zone,
-    } in &taken.steps
+    } in &recorded.steps
     {
         let undone = match backend {
             Backend::Nftables => unless_unsupported(
@@ -337,9 +339,9 @@ fn take_back(
                     .and_then(|socket| nftables::remove(socket, owner, addresses)),
             )
             .explain(|| FIREWALL_TEAR_DOWN.to_owned()),
-            Backend::Iptables => remove_established(rules, addresses),
+            Backend::Iptables => remove_upstream(rules, addresses),
             Backend::Firewalld => {
-                // The daemon may have ended, and its rules with it.
+                // If the daemon has ended, its rules are gone.
                 if let Err(error) = firewalld::remove(rules, zone, addresses) {
                     call.note(Level::Warn, error);
                 }
@@ -348,13 +350,13 @@ fn take_back(
         };
         outcome = outcome.and(undone);
     }
-    if taken.is_whole {
+    if recorded.is_whole {
         return outcome;
     }
     outcome.and(search_and_remove(call, rules, owner))
 }
 
-/// Finds what there is of the attachment; and of its addresses, as far as the runtime still knows them.
+/// Removes the attachment's rules, and those of its addresses if the runtime passes them.
 fn search_and_remove(call: &Call, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
     let removed = rules
         .socket()
@@ -370,14 +372,14 @@ fn search_and_remove(call: &Call, rules: &mut Ruleset, owner: Attachment<'_>) ->
     {
         call.note(Level::Warn, error);
     }
-    removed.and(remove_established(rules, &addresses))
+    removed.and(remove_upstream(rules, &addresses))
 }
 
-/// Removes the rules of addresses that programs of iptables made, ours or established plugins'.
-fn remove_established(rules: &mut Ruleset, addresses: &[IpAddr]) -> Result<(), Error> {
+/// Removes the iptables rules of addresses, of ours and of upstream's plugins.
+fn remove_upstream(rules: &mut Ruleset, addresses: &[IpAddr]) -> Result<(), Error> {
     let removed = rules
         .socket()
-        .and_then(|socket| nftables::remove_established(socket, addresses));
+        .and_then(|socket| nftables::remove_upstream(socket, addresses));
     unless_unsupported(removed)
         .explain(|| FIREWALL_TEAR_DOWN.to_owned())
         .and(
@@ -386,7 +388,7 @@ fn remove_established(rules: &mut Ruleset, addresses: &[IpAddr]) -> Result<(), E
         )
 }
 
-/// Forgets bridges that are gone, and removes our table when there is nothing in it.
+/// Removes the elements of deleted bridges, and our table if it is empty.
 fn sweep(rules: &mut Ruleset) -> Result<(), Error> {
     let mut host = Socket::open().map_err(cni::error::internal)?;
     let links = host.links().map_err(cni::error::internal)?;

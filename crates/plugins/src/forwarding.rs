@@ -1,11 +1,11 @@
-//! The node as a router of its containers.
+//! IP forwarding on the node.
 
 use cni::Error;
 use linux::{address::Family, sysctl::Key};
 
 use crate::messages::Explain as _;
 
-/// Lets the node pass packets of this family on.
+/// Enables forwarding for this family.
 pub(crate) fn enable_forwarding(family: Family) -> Result<(), Error> {
     let steps: &[&str] = match family {
         Family::V4 => &["net", "ipv4", "ip_forward"],

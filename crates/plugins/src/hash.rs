@@ -1,4 +1,4 @@
-//! Names that are hashes, where what they stand for would be too long (cni-plugins §2.7).
+//! Hashes as short names (cni-plugins §2.7).
 
 use sha2::{Digest as _, Sha512};
 
@@ -20,7 +20,7 @@ mod tests {
     use super::hashed;
 
     #[test]
-    fn hashes_are_those_of_established_plugins() {
+    fn hashes_match_upstream() {
         assert_eq!(hashed(28, "CNI-", "test1234"), "CNI-2bbe0c48b91a7d1b8a6753a8");
         assert_eq!(hashed(28, "CNI-DN-", "mynetabc"), "CNI-DN-e88f49d94512ff752ebe6");
         assert_eq!(hashed(16, "", "unit-test"), "6fd94d501e58f0aa");

@@ -1,10 +1,10 @@
-//! `host-device`: moves a device of the host into a container, and back (cni-plugins §15).
+//! `host-device`: moves a host device into the pod and back (cni-plugins §15).
 //!
 //! ```text
-//!   host: eth1 ──alias "eth1"──> container: net1 ──by the alias, or by the record──> host: eth1
+//!   host: eth1 ──alias "eth1"──> pod: net1 ──name from the record or the alias──> host: eth1
 //! ```
 //!
-//! A device that a program of user space drives is no link: it stays where it is, and gets addresses alone.
+//! A device with a user-space driver has no link. It is not moved, and only gets addresses.
 
 mod find;
 
@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use self::find::{Device, Wire as DeviceKeys};
 use crate::{
-    attach::{LinkPlugin, Made, Sandbox, Settings, Stage, Step, Wish},
+    attach::{CreatedLink, LinkPlugin, LinkRequest, Sandbox, Settings, Stage, Step},
     config::read_config,
     messages::Explain as _,
     names::HOST_DEVICE,
@@ -51,11 +51,11 @@ struct WireDeviceId {
     device_id: String,
 }
 
-/// The move that a config asks for.
+/// The requested move.
 struct Move {
     device: Device,
     dns: Dns,
-    /// The device, once it is known, where it was up: it is up again after an ADD that failed.
+    /// Name of the device if it was up before the move. A failed ADD sets it up again.
     was_up: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl LinkPlugin for HostDevice {
         json::fields_of::<Wire>()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let wire: Wire = read_config(call)?;
         Ok(Box::new(Move {
             device: Device::new(DeviceKeys {
@@ -83,7 +83,7 @@ impl LinkPlugin for HostDevice {
         }))
     }
 
-    /// The device's name on the host is its alias.
+    /// The device's alias holds its name on the host.
     fn remove_unrecorded(&self, call: &Call) -> Result<(), Error> {
         let ifname = &call.request.ifname;
         let Some(mut pod) = Pod::find_remaining(call)? else {
@@ -99,11 +99,11 @@ impl LinkPlugin for HostDevice {
             ))
         })?;
         let mut host = Socket::open().map_err(cni::error::internal)?;
-        give_back(&mut host, Some(pod), ifname, &name)
+        return_device(&mut host, Some(pod), ifname, &name)
     }
 }
 
-impl Wish for Move {
+impl LinkRequest for Move {
     fn settings(&self) -> Settings {
         Settings::with_dns(&self.dns)
     }
@@ -113,16 +113,16 @@ impl Wish for Move {
     }
 
     fn has_link(&self) -> bool {
-        !self.device.is_driven_by_a_program()
+        !self.device.has_user_space_driver()
     }
 
     fn occupied(&self, ifname: &str, _left: &[Step]) -> Error {
         Error::internal(format!("failed to move link: \"{ifname}\": file exists"))
     }
 
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error> {
         if !self.has_link() {
-            return Ok(Made {
+            return Ok(CreatedLink {
                 link: None,
                 outside: Vec::new(),
             });
@@ -130,7 +130,7 @@ impl Wish for Move {
         let device = self.device.find(&mut stage.host)?;
         let ifname = stage.call.request.ifname.as_str();
         let failed = || format!("failed to move link \"{}\"", device.name);
-        // Nothing has happened to the device yet.
+        // The device is unchanged so far.
         if stage.pod.socket.find_link(ifname).explain(failed)?.is_some() {
             return Err(self.occupied(ifname, &[]));
         }
@@ -145,24 +145,29 @@ impl Wish for Move {
             .move_link(&device, stage.pod.ns.as_fd(), ifname)
             .explain(failed)?;
         let moved = stage.pod.socket.link_by_name(ifname).explain(failed)?;
-        Ok(Made::inside(moved))
+        Ok(CreatedLink::inside(moved))
     }
 
     fn restore(&mut self, stage: &mut Stage<'_>) {
         if let Some(name) = &self.was_up
             && let Ok(Some(device)) = stage.host.find_link(name)
         {
-            // As good as it gets: the error of ADD is the one that counts.
+            // Best effort: ADD reports its own error.
             let _ = stage.host.set_up(&device);
         }
     }
 }
 
-/// Brings the device that was called `name` back to the host, where it is down and has no alias. A device that went with
-/// its namespace is fine; one that the kernel saved from it has its alias still.
-pub(crate) fn give_back(host: &mut Socket, pod: Option<Pod>, ifname: &str, name: &str) -> Result<(), Error> {
+/// Returns the device to the host under its old name `name`, down and without alias. A device that was deleted with
+/// its namespace is no error. One that the kernel returned to the host still has its alias.
+pub(crate) fn return_device(
+    host: &mut Socket,
+    pod: Option<Pod>,
+    ifname: &str,
+    name: &str,
+) -> Result<(), Error> {
     if let Some(mut pod) = pod {
-        // A killed ADD may not have come to the new name.
+        // An interrupted ADD may not have renamed it.
         for current in [ifname, name] {
             let failed = || format!("failed to move link \"{current}\" back to the host");
             let found = pod.socket.find_link(current).explain(failed)?;

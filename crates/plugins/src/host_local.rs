@@ -1,14 +1,14 @@
-//! `host-local`: an IPAM plugin that gives addresses of ranges away, node by node (cni-plugins §6).
+//! `host-local`: an IPAM plugin that leases addresses from ranges, separately on each node (cni-plugins §6).
 //!
 //! ```text
-//! config ──> ranges ──> search: which address is next         pure
+//! config ──> ranges ──> search: the next free address         pure
 //!               │
-//!               └──> store: leases, one file each, locked     the established plugin's format
-//!                       └──> index: who has what              ours alone, may be lost
+//!               └──> store: leases, one file each, locked     upstream's format
+//!                       └──> index: addresses by owner        ours, can be rebuilt
 //! ```
 //!
-//! ADD and DEL touch the leases of their own attachment and no others, however many there are: what they need to
-//! know of the others is in the index, and in the names of the files.
+//! ADD and DEL only read the lease files of their own attachment, independent of the total number: the index and the
+//! file names provide all data about other leases.
 
 mod config;
 mod index;
@@ -40,8 +40,8 @@ use crate::{
     record::gc::valid_attachments,
 };
 
-/// How many addresses are tried before the names of all leases are read. Mostly the first is free; reading
-/// names costs as much as some tries.
+/// Number of attempts before all lease names are read. The first address is usually free, and reading the names costs
+/// as much as several attempts.
 const TRIES: usize = 8;
 
 /// The keys of `ipam`.
@@ -49,8 +49,8 @@ pub(crate) fn ipam_keys() -> &'static [&'static str] {
     config::ipam_keys()
 }
 
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     Config::read(call).map(drop)
 }
 
@@ -106,7 +106,7 @@ impl Plugin for HostLocal {
     }
 
     fn status(&self, call: &Call) -> Result<(), Error> {
-        // Whether addresses are left is not asked: a node whose network is not ready loses its pods.
+        // Does not check for free addresses: a node without a ready network evicts its pods.
         let config = Config::read(call)?;
         store::probe(&config.data_dir, call.config.name()).map_err(|error| {
             Error::new(
@@ -132,7 +132,7 @@ impl Plugin for HostLocal {
     }
 }
 
-/// Where it is kept who has which address, for looking it up.
+/// The directory of the indexes.
 fn index() -> PathBuf {
     Path::new(STATE).join(HOST_LOCAL)
 }
@@ -141,20 +141,20 @@ fn existing(call: &Call, data_dir: &Path) -> Result<Option<Store>, Error> {
     Store::open_existing(data_dir, call.config.name(), &index())
 }
 
-/// Leases one address of each set, or none at all.
+/// Leases one address of each set, or none on failure.
 fn allocate(call: &Call, store: &mut Store, config: &Config) -> Result<Vec<IpConfig>, Error> {
     let owner = Owner::of(&call.request);
     let mut leased = Vec::new();
     let outcome = allocate_all(store, config, &owner, &mut leased);
     if outcome.is_err() {
-        // The error of ADD stays the one that counts.
+        // ADD reports its own error.
         if let Err(error) = store.release(&leased, &owner) {
             call.note(Level::Error, error);
         }
         return outcome;
     }
     for (index, ip) in leased.iter().enumerate() {
-        // Where the next search begins is not worth an error.
+        // Best effort: only affects the start of the next search.
         if let Err(error) = store.set_last_reserved(index, *ip) {
             call.note(Level::Warn, error);
         }
@@ -162,7 +162,7 @@ fn allocate(call: &Call, store: &mut Store, config: &Config) -> Result<Vec<IpCon
     outcome
 }
 
-/// Leases one address of each set; `leased` are those that were, also on an error.
+/// Leases one address of each set. Adds each to `leased`, also before an error.
 fn allocate_all(
     store: &mut Store,
     config: &Config,
@@ -234,7 +234,7 @@ fn lease_next(store: &mut Store, set: &RangeSet, owner: &Owner, index: usize) ->
     )))
 }
 
-/// An address of a set with its subnet and gateway.
+/// An address of a set with its prefix length and gateway.
 fn described(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
     let range = set.range_of(ip)?;
     Some(IpConfig {
@@ -244,8 +244,8 @@ fn described(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
     })
 }
 
-/// The leases of an attachment: its own, else those that name its container alone. When the index knows of
-/// none, all leases are read, so that none can be overlooked.
+/// The leases of an attachment, else those of its container without an interface. If the index has none, reads all
+/// leases.
 fn find(store: &mut Store, owner: &Owner) -> Result<Option<(Owner, Vec<IpAddr>)>, Error> {
     let owners = [owner.clone(), owner.without_interface()];
     for certain in [false, true] {

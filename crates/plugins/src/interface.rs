@@ -1,4 +1,4 @@
-//! Applying what IPAM assigned to an interface in the container (cni-plugins §2.4).
+//! Applies an IPAM result to an interface in the pod (cni-plugins §2.4).
 
 use std::time::{Duration, Instant};
 
@@ -22,19 +22,19 @@ use crate::{
     names::LO,
 };
 
-/// How long addresses may take to prove unique.
+/// Deadline of duplicate address detection.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Changes of an interface, decided from a result alone.
+/// Planned changes of an interface.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     addresses: Vec<IpNet>,
-    /// Only with an IPv6 gateway does anybody wait for duplicate address detection.
+    /// Wait for duplicate address detection. Only set with an IPv6 gateway.
     settle: bool,
     routes: Vec<Route>,
 }
 
-/// Decides what `ifname` gets of `result`.
+/// Plans the changes of `ifname` for `result`.
 pub(crate) fn plan(ifname: &str, result: &CniResult) -> Result<Plan, Error> {
     if result.interfaces.is_empty() {
         return Err(Error::internal(NO_INTERFACES));
@@ -55,7 +55,7 @@ pub(crate) fn plan(ifname: &str, result: &CniResult) -> Result<Plan, Error> {
         }
         match ip.address {
             IpNet::V4(_) => gateway4 = gateway4.or(ip.gateway),
-            // The first address decides, also that there is none.
+            // The first address decides, even without a gateway.
             IpNet::V6(_) => gateway6 = gateway6.or(Some(ip.gateway)),
         }
         addresses.push(ip.address);
@@ -72,7 +72,7 @@ pub(crate) fn plan(ifname: &str, result: &CniResult) -> Result<Plan, Error> {
             gw: route.gw.or(first),
             ..route.clone()
         };
-        // The kernel refuses the same route a second time.
+        // The kernel rejects a duplicate route.
         if !routes.contains(&route) {
             routes.push(route);
         }
@@ -84,7 +84,7 @@ pub(crate) fn plan(ifname: &str, result: &CniResult) -> Result<Plan, Error> {
     })
 }
 
-/// Carries out a plan on `link`. To be called inside the namespace of `socket`.
+/// Applies a plan to `link`. Call it inside the namespace of `socket`.
 pub(crate) fn apply(call: &Call, socket: &mut Socket, link: &Link, plan: &Plan) -> Result<(), Error> {
     let ifname = link.name.as_str();
     let mut ipv6_ready = false;
@@ -112,7 +112,7 @@ pub(crate) fn apply(call: &Call, socket: &mut Socket, link: &Link, plan: &Plan) 
     Ok(())
 }
 
-/// Turns IPv6 on where a node turned it off, and lets addresses survive the link going down.
+/// Enables IPv6 on the interface, and keeps its addresses when the link goes down.
 fn enable_ipv6(call: &Call, ifname: &str) -> Result<(), Error> {
     for name in [LO, ifname] {
         let key = Key::ipv6(name, "disable_ipv6").map_err(cni::error::internal)?;
@@ -138,7 +138,7 @@ fn settle(socket: &mut Socket, link: &Link) -> Result<(), Error> {
         Settled::Duplicate(ip) => Err(Error::internal(format!(
             "link {ifname} has address {ip} in DADFAILED state"
         ))),
-        // A link that passes no packets cannot find out; that is not for ADD to punish.
+        // A link without carrier cannot complete the detection. Not an error of ADD.
         Settled::Tentative => {
             let state = socket
                 .link_by_index(link.index)
@@ -155,7 +155,7 @@ fn settle(socket: &mut Socket, link: &Link) -> Result<(), Error> {
     }
 }
 
-/// A route of a result as the kernel takes it, out of the interface with index `link`.
+/// Converts a route of a result to a kernel route via interface `link`.
 pub(crate) fn kernel_route(route: &Route, link: u32) -> routes::Route {
     let given = |number: u32| Some(number).filter(|number| *number != 0);
     routes::Route {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_fails_is_described_in_full() {
+    fn failed_route_is_described_in_full() {
         let mut route = Route::new("10.9.0.0/16".parse().unwrap(), Some("10.1.2.1".parse().unwrap()));
         route.priority = 7;
         route.scope = Some(253);

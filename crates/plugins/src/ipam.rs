@@ -1,4 +1,4 @@
-//! Calls of IPAM plugins: our own in this process, others by running them (cni-plugins §1.6).
+//! Calls IPAM plugins: ours in this process, others as programs (cni-plugins §1.6).
 
 use cni::{
     Error,
@@ -8,8 +8,6 @@ use cni::{
     result::CniResult,
 };
 
-use serde::Deserialize;
-
 use crate::{
     dhcp::Dhcp,
     host_local::HostLocal,
@@ -18,22 +16,8 @@ use crate::{
     static_ipam::StaticIpam,
 };
 
-/// Addresses that are asked for in `args`, in a config of any of our own IPAM plugins.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct WireArgs {
-    pub(crate) cni: WireIps,
-}
-
-/// A list of addresses, each perhaps with the length of its prefix.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct WireIps {
-    pub(crate) ips: Vec<String>,
-}
-
-/// Our own IPAM plugins. They run in this process whatever lies under their name in `CNI_PATH`: what they
-/// store and print is the same, and starting a process would be the dearest part of an attachment.
+/// Our IPAM plugins. They run in this process regardless of files in `CNI_PATH`: their files and results are
+/// compatible, and starting a process would be the most expensive part of an attachment.
 fn own(plugin: &str) -> Option<&'static dyn Plugin> {
     match plugin {
         DHCP => Some(&Dhcp),
@@ -43,8 +27,8 @@ fn own(plugin: &str) -> Option<&'static dyn Plugin> {
     }
 }
 
-/// An error for those of our plugins that assign no addresses: one that is named as its own IPAM plugin would call
-/// itself until the node has no processes left.
+/// An error for our plugins that assign no addresses. A plugin configured as its own IPAM plugin would otherwise call
+/// itself endlessly.
 fn require_ipam(plugin: &str) -> Result<(), Error> {
     match plugin_by_name(plugin) {
         Some(ours) if own(ours.name()).is_none() => {
@@ -54,23 +38,23 @@ fn require_ipam(plugin: &str) -> Result<(), Error> {
     }
 }
 
-/// The IPAM plugin of a call's config; `None` for a layer 2 attachment.
+/// The IPAM plugin of a call's config. `None` for a layer 2 attachment.
 fn plugin(call: &Call) -> Option<&str> {
     Some(call.config.ipam_plugin()).filter(|name| !name.is_empty())
 }
 
-/// Whether the config asks for addresses.
+/// Whether the config requests addresses.
 pub(crate) fn is_wanted(call: &Call) -> bool {
     plugin(call).is_some()
 }
 
-/// Whether the IPAM plugin gives addresses back through the link, as DHCP tells its server. All others give them back when
-/// the link is gone: the next owner must not meet it.
+/// Whether the IPAM plugin needs the link to release addresses, as DHCP does. All others release them after the link
+/// is deleted, so that the next owner cannot conflict with it.
 pub(crate) fn needs_link(call: &Call) -> bool {
     plugin(call) == Some(DHCP)
 }
 
-/// Asks for addresses. Without an IPAM plugin the result is empty.
+/// Requests addresses. The result is empty without an IPAM plugin.
 pub(crate) fn add(call: &Call) -> Result<CniResult, Error> {
     let Some(name) = plugin(call) else {
         return Ok(CniResult::default());
@@ -82,22 +66,22 @@ pub(crate) fn add(call: &Call) -> Result<CniResult, Error> {
     }
 }
 
-/// Gives addresses back. Without an IPAM plugin there are none.
+/// Releases addresses. No-op without an IPAM plugin.
 pub(crate) fn del(call: &Call) -> Result<(), Error> {
     delegate(call, Verb::Del, |plugin| plugin.del(call))
 }
 
-/// Asks whether the addresses are still this attachment's.
+/// Checks that the addresses are still leased to this attachment.
 pub(crate) fn check(call: &Call) -> Result<(), Error> {
     delegate(call, Verb::Check, |plugin| plugin.check(call))
 }
 
-/// Asks whether addresses could be assigned.
+/// Checks that the IPAM plugin can assign addresses.
 pub(crate) fn status(call: &Call) -> Result<(), Error> {
     delegate(call, Verb::Status, |plugin| plugin.status(call))
 }
 
-/// Has addresses of attachments that are not valid any more given back.
+/// Releases the addresses of attachments that are no longer valid.
 pub(crate) fn gc(call: &Call) -> Result<(), Error> {
     delegate(call, Verb::Gc, |plugin| plugin.gc(call))
 }
@@ -109,7 +93,7 @@ fn delegate(
 ) -> Result<(), Error> {
     let Some(name) = plugin(call) else { return Ok(()) };
     match require_ipam(name) {
-        // It never assigned any.
+        // A missing plugin cannot have assigned addresses.
         Err(_) if matches!(verb, Verb::Del | Verb::Gc) => return Ok(()),
         usable => usable?,
     }

@@ -1,9 +1,9 @@
-//! Rules by the programs of iptables, where a config asks for them or the kernel has no nftables for it; and the end of
-//! what they and established plugins made, by netlink where the kernel's nftables hold it.
+//! Rules managed with the iptables programs, for configs that request them and kernels without the needed nftables
+//! features. Also removes such rules, with netlink if the kernel's nftables holds them.
 //!
 //! ```text
-//! iptables, ip6tables ──┬─> tables of nftables (the newer variant)   read and removed by netlink
-//!                       └─> tables of their own (the older one)      ... by the programs
+//! iptables, ip6tables ──┬─> nftables (iptables-nft)                  read and removed with netlink
+//!                       └─> legacy tables (iptables-legacy)          read and removed with the programs
 //! ```
 
 use std::{
@@ -17,10 +17,10 @@ use linux::nft::{Expression, Family, Socket, Table, Transaction, Verdict};
 
 use crate::{names::PROGRAM_DIRECTORIES, program::find, ruleset::Ruleset};
 
-/// How long the programs wait for whoever else changes rules, seconds.
+/// How long the programs wait for the lock on the rules, in seconds.
 const WAIT: &str = "--wait=30";
 
-/// Why a program did not do what it should.
+/// A failure of a program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{0} not found in {dirs}", dirs = PROGRAM_DIRECTORIES.join(":"))]
@@ -42,7 +42,7 @@ pub(crate) enum Error {
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// One of the two worlds.
+/// The program for one IP family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     /// `iptables`.
@@ -68,7 +68,7 @@ impl Version {
         }
     }
 
-    /// The older variant, by its own name and by the one it has where there is no other.
+    /// The programs for the legacy tables: their specific names, and those on hosts with only the legacy variant.
     fn legacy_programs(self) -> [(&'static str, &'static str); 2] {
         match self {
             Version::V4 => [
@@ -82,7 +82,7 @@ impl Version {
         }
     }
 
-    /// The tables that the older variant has in this network namespace.
+    /// The file that lists the legacy tables of this network namespace.
     fn legacy_tables(self) -> &'static Path {
         Path::new(match self {
             Version::V4 => "/proc/thread-self/net/ip_tables_names",
@@ -90,12 +90,12 @@ impl Version {
         })
     }
 
-    /// Whether the older variant has this table here. Its file is missing where the kernel has no such thing.
+    /// Whether this legacy table exists. The file is missing on kernels without legacy tables.
     pub(crate) fn has_legacy(self, table: &str) -> bool {
         fs::read_to_string(self.legacy_tables()).is_ok_and(|names| names.lines().any(|name| name == table))
     }
 
-    /// Where the newer variant keeps a table.
+    /// The nftables table of iptables-nft.
     pub(crate) fn table(self, name: &'static str) -> Table {
         Table {
             family: match self {
@@ -107,20 +107,20 @@ impl Version {
     }
 }
 
-/// A table, by the program of its world.
+/// A table with the program for its family.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tables<'a> {
     pub(crate) ruleset: &'a Ruleset,
     pub(crate) version: Version,
-    /// Name of the table.
+
     pub(crate) table: &'static str,
 }
 
 impl Tables<'_> {
-    /// Makes a chain, unless it is there.
+    /// Creates a chain unless it exists.
     pub(crate) fn ensure_chain(&self, chain: &str) -> Result<()> {
         let made = self.run("-N", chain, &[])?;
-        // A chain that exists is refused with the same status as everything else.
+        // The exit status does not distinguish an existing chain from other failures.
         if !made.status.success() && !self.run("-S", chain, &[])?.status.success() {
             let arguments = ["-t", self.table, "-N", chain];
             succeeded(self.version.program(), &arguments, made)?;
@@ -133,7 +133,7 @@ impl Tables<'_> {
         Ok(self.run("-C", chain, rule)?.status.success())
     }
 
-    /// Adds a rule at the end of a chain, unless it is there.
+    /// Appends a rule to a chain unless the chain has it.
     pub(crate) fn ensure_last(&self, chain: &str, rule: &[String]) -> Result<()> {
         if self.has(chain, rule)? {
             return Ok(());
@@ -141,7 +141,7 @@ impl Tables<'_> {
         self.must("-A", chain, rule)
     }
 
-    /// Adds a rule at the begin of a chain, unless it is there.
+    /// Inserts a rule at the start of a chain unless the chain has it.
     pub(crate) fn ensure_first(&self, chain: &str, rule: &[String]) -> Result<()> {
         if self.has(chain, rule)? {
             return Ok(());
@@ -149,7 +149,7 @@ impl Tables<'_> {
         self.must("-I", chain, rule)
     }
 
-    /// Removes a rule; one that is not there is fine.
+    /// Removes a rule. A missing rule is no error.
     pub(crate) fn remove(&self, chain: &str, rule: &[String]) -> Result<()> {
         if !self.has(chain, rule)? {
             return Ok(());
@@ -170,7 +170,7 @@ impl Tables<'_> {
     }
 }
 
-/// Removes a chain and the rules of `from` that lead to it, whoever made them.
+/// Removes a chain and all rules in `from` that jump to it.
 pub(crate) fn remove_chain(
     ruleset: &mut Ruleset,
     version: Version,
@@ -239,8 +239,8 @@ fn remove_from_legacy(
     Ok(())
 }
 
-/// Input for `iptables-restore`, from the output of `iptables -S`: deletes the rules that lead to the chain, then
-/// the chain. `None` if there is no such chain.
+/// Converts the output of `iptables -S` to input for `iptables-restore` that deletes the jumps to the chain, then the
+/// chain. `None` if the chain does not exist.
 fn removal(listing: &str, table: &str, from: &[&str], chain: &str) -> Option<String> {
     let declaration = format!("-N {chain}");
     if !listing.lines().any(|line| line == declaration) {
@@ -260,7 +260,7 @@ fn removal(listing: &str, table: &str, from: &[&str], chain: &str) -> Option<Str
     Some(script)
 }
 
-/// The output, if the program says that it did what it was asked for.
+/// The output of a successful program, else its error.
 pub(crate) fn succeeded(program: &'static str, arguments: &[&str], output: Output) -> Result<Output> {
     if output.status.success() {
         return Ok(output);
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_leads_to_the_chain_is_removed() {
+    fn only_jumps_to_the_chain_are_removed() {
         let listing = "-P POSTROUTING ACCEPT\n-N CNI-a\n-N CNI-ab\n\
             -A POSTROUTING -s 10.1.2.3/32 -m comment --comment \"name: \\\"n\\\" id: \\\"1\\\"\" -j CNI-a\n\
             -A POSTROUTING -s 10.1.2.4/32 -j CNI-ab\n-A CNI-a -d 10.1.2.0/24 -j ACCEPT\n";

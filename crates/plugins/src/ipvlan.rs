@@ -1,4 +1,4 @@
-//! `ipvlan`: gives a container IP addresses on a link of the host, whose Ethernet address it shares (cni-plugins §15).
+//! `ipvlan`: creates a link in the pod that shares the MAC of a host link (cni-plugins §15).
 
 use cni::{
     Error,
@@ -11,7 +11,7 @@ use linux::link::{IpVlanMode, IpVlanSharing, KindState, LinkKind};
 use serde::Deserialize;
 
 use crate::{
-    attach::{Child, LinkPlugin, Parent, Wish, mode, parent_status},
+    attach::{Child, LinkPlugin, LinkRequest, Parent, mode, parent_status},
     config::read_config,
     messages::NO_SINGLE_INTERFACE,
     names::IPVLAN,
@@ -40,10 +40,10 @@ impl LinkPlugin for IpVlan {
         json::fields_of::<Wire>()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let wire: Wire = read_config(call)?;
         let mode = mode(IPVLAN, &wire.mode, IpVlanMode::L2)?;
-        // To CHECK it is the plugin's own result.
+        // In CHECK, `prevResult` is the plugin's own result.
         let previous = match call.request.verb {
             Verb::Add => call.config.prev_result()?,
             _ => None,
@@ -74,7 +74,7 @@ impl LinkPlugin for IpVlan {
     }
 }
 
-/// The link below: the one that is named, else the one that the plugin before it made; else the default route's.
+/// The parent: the configured link, else that of the previous plugin, else that of the default route.
 fn master(named: String, previous: Option<&CniResult>) -> Result<String, Error> {
     match previous.map(|previous| previous.interfaces.as_slice()) {
         Some([only]) if named.is_empty() && !only.name.is_empty() => Ok(only.name.clone()),

@@ -1,22 +1,22 @@
-//! The CNI plugins that Weft brings, one module each, and the binary `weft-cni` that is all of them.
+//! The CNI plugins of Weft, one module each. The binary `weft-cni` contains all of them.
 //!
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge, ptp, macvlan, macvtap, ipvlan, vlan, dummy, tap, host-device, ovs ──> attach: the driver of all plugins that give a container a link
-//!                         ├──> ipam ──> dhcp, host_local, static_ipam in process, others exec'ed
-//!                         ├──> veth        a pair, one end in the container
-//!                         ├──> record      what is about to be made, for DEL and GC
+//!   bridge, ptp, macvlan, macvtap, ipvlan, vlan, dummy, tap, host-device, ovs ──> attach: the shared driver of the link plugins
+//!                         ├──> ipam ──> dhcp, host_local, static_ipam in process, others as programs
+//!                         ├──> veth        pairs with one end in the pod
+//!                         ├──> record      the steps of ADD, for DEL and GC
 //!                         ├──> interface   addresses, routes, duplicate address detection
-//!                         ├──> check       what CHECK compares
-//!                         ├──> spoof_check rules of nftables for ports
-//!                         └──> masquerade  rules of nftables or iptables for addresses
+//!                         ├──> check       comparisons of CHECK in the pod
+//!                         ├──> spoof_check nftables rules for ports
+//!                         └──> masquerade  nftables or iptables rules for addresses
 //!   tuning, vrf, loopback, passthru, multus_shim
-//!   bandwidth, firewall, ovs_mirror, portmap, sbr ──> chained: the result of the plugins before, records
+//!   bandwidth, firewall, ovs_mirror, portmap, sbr ──> chained: prevResult, records
 //! ```
 //!
-//! Every plugin is a [`cni::plugin::Plugin`]: it keeps nothing between calls and never looks at the process'
-//! own environment, so that a daemon can run it on a thread as well.
+//! Every plugin is a [`cni::plugin::Plugin`]: it has no state between calls and does not read the process
+//! environment, so a daemon can also run it on a thread.
 
 mod attach;
 mod bandwidth;
@@ -71,7 +71,7 @@ mod vrf;
 use cni::plugin::Plugin;
 use linux::nft::matches;
 
-use attach::{Driven, LinkPlugin};
+use attach::{LinkDriver, LinkPlugin};
 use bandwidth::Bandwidth;
 use bridge::Bridge;
 use dummy::Dummy;
@@ -97,7 +97,7 @@ pub use passthru::Passthru;
 pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
 
-/// The plugins that give a container a link.
+/// The link plugins.
 const LINK_PLUGINS: &[&dyn LinkPlugin] = &[
     &Bridge,
     &Dummy,
@@ -114,32 +114,32 @@ const LINK_PLUGINS: &[&dyn LinkPlugin] = &[
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
     &Bandwidth,
-    &Driven(&Bridge),
+    &LinkDriver(&Bridge),
     &Dhcp,
-    &Driven(&Dummy),
+    &LinkDriver(&Dummy),
     &Firewall,
-    &Driven(&HostDevice),
+    &LinkDriver(&HostDevice),
     &HostLocal,
-    &Driven(&IpVlan),
+    &LinkDriver(&IpVlan),
     &Loopback,
-    &Driven(&MacVlan),
-    &Driven(&MacVtap),
+    &LinkDriver(&MacVlan),
+    &LinkDriver(&MacVtap),
     &MultusShim::new(),
-    &Driven(&Ovs),
+    &LinkDriver(&Ovs),
     &OvsMirror::CONSUMER,
     &OvsMirror::PRODUCER,
     &Passthru,
-    &Driven(&Ptp),
+    &LinkDriver(&Ptp),
     &Portmap,
     &Sbr,
     &StaticIpam,
-    &Driven(&Tap),
+    &LinkDriver(&Tap),
     &Tuning,
-    &Driven(&Vlan),
+    &LinkDriver(&Vlan),
     &Vrf,
 ];
 
-/// The plugin called `name`; a leading `cnv-` does not count.
+/// The plugin with this name, with or without the prefix `cnv-`.
 pub fn plugin_by_name(name: &str) -> Option<&'static dyn Plugin> {
     let name = name.strip_prefix(names::PREFIX).unwrap_or(name);
     PLUGINS.iter().copied().find(|plugin| plugin.name() == name)

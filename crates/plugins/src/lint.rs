@@ -1,5 +1,4 @@
-//! Examines a config before any attachment: whether our plugins would refuse it, and which keys they
-//! would not look at.
+//! Lints configs without a call: reports configs that our plugins would reject, and keys that they would ignore.
 
 use cni::Version;
 use cni::config::NetworkConfig;
@@ -18,7 +17,7 @@ use crate::{
     static_ipam, tuning, vrf,
 };
 
-/// Keys that a config of any plugin may have: of the protocol, and what multus adds.
+/// Keys of every plugin: those of the protocol, and those that multus adds.
 const COMMON: [&str; 11] = [
     key::CNI_VERSION,
     key::NAME,
@@ -32,22 +31,21 @@ const COMMON: [&str; 11] = [
     "deviceID",
     "pciBusID",
 ];
-/// An interface of this name is in no config; some names are part of what is checked.
+/// A placeholder interface name, which some validations include.
 const INTERFACE: &str = "net1";
-/// The capability by which ranges come with the call.
+/// The capability that passes ranges with the call.
 const IP_RANGES: &str = "ipRanges";
 
-/// Findings about the config of one plugin.
+/// Findings in one plugin's config.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Lint {
-    /// Why the plugin would refuse every attachment.
+    /// Errors that fail every attachment.
     pub errors: Vec<String>,
-    /// Keys that nobody looks at, with what would have to.
+    /// Unknown keys, each with the plugin that ignores it.
     pub unknown: Vec<(String, String)>,
 }
 
-/// Looks at the config of one plugin and of its IPAM plugin, as far as they are ours. It must not need what only comes
-/// with a call.
+/// Lints the config of a plugin and its IPAM plugin if they are ours. Skips values that only a call provides.
 pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
     let mut lint = Lint::default();
     let call = call(config, version);
@@ -58,15 +56,15 @@ pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
     let (refused, keys) = match link_plugin {
         Some(link_plugin) => (link_plugin.read(&call).map(drop), link_plugin.keys()),
         None => match plugin {
-            BANDWIDTH => (bandwidth::examine(&call), bandwidth::keys()),
-            FIREWALL => (firewall::examine(&call), firewall::keys()),
+            BANDWIDTH => (bandwidth::validate(&call), bandwidth::keys()),
+            FIREWALL => (firewall::validate(&call), firewall::keys()),
             OVS_MIRROR_CONSUMER | OVS_MIRROR_PRODUCER => {
-                (ovs_mirror::examine(&call, plugin), ovs_mirror::keys())
+                (ovs_mirror::validate(&call, plugin), ovs_mirror::keys())
             }
-            PORTMAP => (portmap::examine(&call), portmap::keys()),
-            SBR => (sbr::examine(&call), sbr::keys()),
-            TUNING => (tuning::examine(&call), tuning::keys()),
-            VRF => (vrf::examine(&call), vrf::keys()),
+            PORTMAP => (portmap::validate(&call), portmap::keys()),
+            SBR => (sbr::validate(&call), sbr::keys()),
+            TUNING => (tuning::validate(&call), tuning::keys()),
+            VRF => (vrf::validate(&call), vrf::keys()),
             _ => (Ok(()), &[][..]),
         },
     };
@@ -78,14 +76,14 @@ pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
     }
     let ipam = config.ipam_plugin();
     let (refused, keys) = match ipam {
-        DHCP => (dhcp::examine(&call), dhcp::ipam_keys()),
-        HOST_LOCAL => (host_local::examine(&call), host_local::ipam_keys()),
-        STATIC => (static_ipam::examine(&call), static_ipam::ipam_keys()),
+        DHCP => (dhcp::validate(&call), dhcp::ipam_keys()),
+        HOST_LOCAL => (host_local::validate(&call), host_local::ipam_keys()),
+        STATIC => (static_ipam::validate(&call), static_ipam::ipam_keys()),
         _ => (Ok(()), &[][..]),
     };
     match refused {
         Err(error) if error.msg == NO_RANGES && config.has_capability(IP_RANGES) => {}
-        // Said already, in better words, by whoever reads its type.
+        // The check of the plugin type already reports this in better words.
         Err(error) if error.msg == NO_IPAM => {}
         Err(error) => lint.errors.push(format!("IPAM plugin {ipam}: {error}")),
         Ok(()) => {}
@@ -111,7 +109,7 @@ impl Lint {
     }
 }
 
-/// An ADD of nobody.
+/// A synthetic ADD.
 fn call(config: &NetworkConfig, version: Version) -> Call {
     Call {
         plugin: "",
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn good_configs_have_nothing() {
+    fn valid_configs_have_no_findings() {
         for config in [
             r#"{"type":"bridge"}"#,
             r#"{"cniVersion":"1.0.0","name":"n","type":"cnv-bridge","bridge":"br1","VLAN":7,"macspoofchk":true,
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_our_plugins_would_refuse() {
+    fn invalid_configs_are_reported() {
         for (config, text) in [
             (
                 r#"{"type":"bridge","vlan":5000}"#,
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_looks_at() {
+    fn unknown_keys_are_reported() {
         let lint = of(
             r#"{"type":"bridge","bridg":"br1","IsGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gatway":"x"}}"#,
         );

@@ -1,4 +1,4 @@
-//! Locks on files (`flock`) that other processes take as well, with a deadline.
+//! File locks (`flock`) with a timeout, shared with other processes.
 
 use std::{
     io,
@@ -13,16 +13,16 @@ use rustix::{
     io::Errno,
 };
 
-/// How long a call waits for a lock. Plugins hold one for milliseconds. A pod can hold the lock of its own namespace, or of
-/// a directory of its own, for ever.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// The pauses between two attempts.
+/// Timeout of a lock. Plugins hold locks for milliseconds. A pod can hold the lock of its own namespace or directory
+/// for ever.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// The first and the longest delay between attempts.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Locks a file, alone, until the file is closed. An error of kind `TimedOut` if another process keeps the lock longer than
-/// `patience`. The kernel has no lock with a time limit, hence the attempts.
-pub(crate) fn wait_for(file: impl AsFd, patience: Duration) -> io::Result<()> {
+/// Locks a file exclusively until it is closed. Returns an error of kind `TimedOut` if another process holds the lock
+/// longer than `timeout`. Polls, because the kernel has no lock with a timeout.
+pub(crate) fn wait_for(file: impl AsFd, timeout: Duration) -> io::Result<()> {
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
@@ -32,10 +32,10 @@ pub(crate) fn wait_for(file: impl AsFd, patience: Duration) -> io::Result<()> {
             Err(Errno::WOULDBLOCK) => {}
             Err(errno) => return Err(errno.into()),
         }
-        if begun.elapsed() >= patience {
+        if begun.elapsed() >= timeout {
             let text = format!(
                 "another process holds the lock for more than {} s",
-                patience.as_secs()
+                timeout.as_secs()
             );
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
@@ -44,7 +44,7 @@ pub(crate) fn wait_for(file: impl AsFd, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// The CNI code of an error: the runtime may try again after a deadline that passed.
+/// The CNI code of an error: the runtime may retry after a timeout.
 pub(crate) fn code(error: &io::Error) -> u32 {
     match error.kind() {
         io::ErrorKind::TimedOut => code::TRY_AGAIN_LATER,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_for_lock_that_another_process_keeps_times_out() {
+    fn lock_held_by_another_process_times_out() {
         // cni-plugins#72
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
@@ -69,7 +69,7 @@ mod tests {
         let error = wait_for(&wanted, Duration::from_millis(30)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(code(&error), code::TRY_AGAIN_LATER);
-        let waiting = thread::spawn(move || wait_for(&wanted, PATIENCE));
+        let waiting = thread::spawn(move || wait_for(&wanted, TIMEOUT));
         drop(held);
         waiting.join().unwrap().unwrap();
     }

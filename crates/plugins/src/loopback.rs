@@ -1,4 +1,4 @@
-//! `loopback`: brings `lo` up in the container (cni-plugins §15).
+//! `loopback`: sets `lo` up in the pod (cni-plugins §15).
 
 use cni::{
     Error,
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub struct Loopback;
 
-/// The addresses to report: the first of each family. An address from elsewhere is an error.
+/// The reported addresses: the first of each family. A non-loopback address is an error.
 fn addresses(found: &[Address]) -> Result<Vec<IpConfig>, Error> {
     if let Some(foreign) = found.iter().find(|address| !address.net.addr().is_loopback()) {
         return Err(Error::internal(format!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_address_is_refused() {
+    fn non_loopback_address_is_rejected() {
         let error = addresses(&on_lo(&["127.0.0.1/8", "10.1.2.3/32"])).unwrap_err();
         assert_eq!(
             error.msg,

@@ -1,11 +1,11 @@
-//! `macvlan`: gives a container another Ethernet address on a link of the host (cni-plugins §9).
+//! `macvlan`: creates a link in the pod with its own MAC on a host link (cni-plugins §9).
 
 use cni::{Error, json, plugin::Call, result::Dns};
 use linux::link::{KindState, LinkKind, MacVlanMode};
 use serde::Deserialize;
 
 use crate::{
-    attach::{Child, LinkPlugin, Parent, WireMac, Wish, mac, mode, parent_status},
+    attach::{Child, LinkPlugin, LinkRequest, Parent, WireMac, mac, mode, parent_status},
     config::read_config,
     names::MACVLAN,
 };
@@ -37,7 +37,7 @@ impl LinkPlugin for MacVlan {
         json::fields_of::<Wire>()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let wire: Wire = read_config(call)?;
         let mode = mode(MACVLAN, &wire.mode, MacVlanMode::Bridge)?;
         Ok(Box::new(Child {

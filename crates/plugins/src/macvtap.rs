@@ -1,13 +1,13 @@
-//! `macvtap`: gives a pod the macvtap that the device plugin made for it on the host (cni-plugins §11.2).
+//! `macvtap`: moves the macvtap link that the device plugin created on the host into the pod (cni-plugins §11.2).
 //!
 //! ```text
 //!  kubelet ──Allocate──> device plugin: mvtcc7b47d9091b on the host, /dev/tap7 for the container
 //!  multus ──deviceID──> ADD: mvtcc7b47d9091b of the host ──moved──> net1 of the pod, still index 7
 //!                            /dev/tap7 ──> belongs to the user of the virtual machine
-//!  DEL, or an ADD that failed: the link is deleted. The next Allocate makes another one
+//!  DEL, or a failed ADD: the link is deleted. The next Allocate creates another one
 //! ```
-//!
-//! The container was promised a path with the link's index: a link that gets another index on its way is refused.
+//! kubelet has already passed the device path to the container, and the path contains the link's index. A move that
+//! changes the index is therefore an error.
 
 mod abandoned;
 mod name;
@@ -28,7 +28,10 @@ use serde::Deserialize;
 
 use self::node::Owner;
 use crate::{
-    attach::{Addressing, Inspection, LinkPlugin, Made, Sandbox, Settings, Stage, Step, WireMac, Wish, mac},
+    attach::{
+        Addressing, CreatedLink, Inspection, LinkPlugin, LinkRequest, Sandbox, Settings, Stage, Step,
+        WireMac, mac,
+    },
     config::read_config,
     messages::{Explain as _, NO_DEVICE_ID, NO_MACVTAP_DRIVER},
     names::{
@@ -59,9 +62,9 @@ struct Wire {
     runtime_config: WireMac,
 }
 
-/// The link that a config asks for.
+/// The requested link.
 struct Device {
-    /// Name of the link on the host; `None` for a definition, to which multus adds the device of each pod.
+    /// Name of the link on the host. `None` in a NAD, to which multus adds each pod's device.
     name: Option<String>,
     mtu: Option<u32>,
     promiscuous: bool,
@@ -79,7 +82,7 @@ impl LinkPlugin for MacVtap {
         json::fields_of::<Wire>()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let wire: Wire = read_config(call)?;
         let mtu =
             u32::try_from(wire.mtu).map_err(|_| Error::internal(format!("invalid MTU {}", wire.mtu)))?;
@@ -98,7 +101,7 @@ impl LinkPlugin for MacVtap {
         }))
     }
 
-    /// The virtual machine behind the link has its addresses from elsewhere.
+    /// IPAM is unused: the virtual machine behind the link gets its addresses by other means.
     fn addressing(&self) -> Addressing {
         Addressing::None
     }
@@ -108,7 +111,7 @@ impl LinkPlugin for MacVtap {
     }
 }
 
-impl Wish for Device {
+impl LinkRequest for Device {
     fn settings(&self) -> Settings {
         Settings {
             dns: Some(self.dns.clone()),
@@ -124,11 +127,11 @@ impl Wish for Device {
         Ok(None)
     }
 
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error> {
         let ifname = stage.call.request.ifname.as_str();
         let device = self.find(&mut stage.host)?;
         let failed = || format!("failed to move iface {} to the netns", device.name);
-        // The device stays for another ADD.
+        // Keeps the device for another ADD.
         if stage.pod.socket.find_link(ifname).explain(failed)?.is_some() {
             return Err(self.occupied(ifname, &[]));
         }
@@ -146,11 +149,14 @@ impl Wish for Device {
         let moved = socket.link_by_name(ifname).explain(refetch)?;
         require_index(&device, moved.index)?;
         self.set_up(socket, &device, &moved)?;
-        socket.link_by_name(ifname).explain(refetch).map(Made::inside)
+        socket
+            .link_by_name(ifname)
+            .explain(refetch)
+            .map(CreatedLink::inside)
     }
 
     fn finish(&mut self, stage: &mut Stage<'_>, link: &Link, _result: &mut CniResult) -> Result<(), Error> {
-        node::hand_over(stage, link.index, self.owner)
+        node::assign_node(stage, link.index, self.owner)
     }
 
     fn check_link(&self, _here: &mut Inspection<'_>, link: &Link) -> Result<(), Error> {
@@ -171,7 +177,7 @@ impl Wish for Device {
 }
 
 impl Device {
-    /// The link that the device plugin made.
+    /// Looks up the device plugin's link.
     fn find(&self, host: &mut Socket) -> Result<Link, Error> {
         let name = self
             .name
@@ -189,7 +195,7 @@ impl Device {
         }
     }
 
-    /// Sets what the config says. The texts are the established plugin's.
+    /// Applies the config. The error texts are upstream's.
     fn set_up(&self, socket: &mut Socket, device: &Link, moved: &Link) -> Result<(), Error> {
         let mut change = |doing: &'static str, change: LinkChange<'_>, text: &dyn Fn() -> String| {
             if change == LinkChange::default() {
@@ -222,7 +228,7 @@ impl Device {
     }
 }
 
-/// An error where the path that the container was promised is not that of the link any more.
+/// An error if the link's index no longer matches the device path of the container.
 fn require_index(device: &Link, index: u32) -> Result<(), Error> {
     if device.index == index {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `weft-cni`: every CNI plugin of Weft in one binary, chosen by the name it is called by.
+//! `weft-cni`: every CNI plugin of Weft in one binary, selected by the name of the executable.
 
 use std::{
     hint::black_box,
@@ -19,7 +19,7 @@ use plugins::{
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
-    // Nobody uses it while the program runs: it is there for those who read the file.
+    // Unused at run time: keeps the mark in the binary.
     black_box(mark::MARK);
     let mut arguments = std::env::args_os();
     let called_as = arguments.next().unwrap_or_default();
@@ -28,13 +28,13 @@ fn main() -> ExitCode {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
-    // For people who try things out: `weft-cni bridge`.
+    // For manual calls: `weft-cni bridge`.
     if name == BINARY
         && let Some(first) = arguments.next()
     {
         name = first.to_string_lossy().into_owned();
     }
-    // As the established shim answers people; runtimes give no arguments.
+    // Like upstream's shim. Runtimes pass no arguments.
     let wants_version = arguments
         .next()
         .is_some_and(|first| matches!(first.to_str(), Some("--version" | "-version" | "-v")));
@@ -49,14 +49,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// A runtime reads standard output, a person standard error: both are told.
+/// Reports an unknown plugin on standard output for a runtime and on standard error for a user.
 fn unknown(name: &str) -> ExitCode {
     let known: Vec<_> = PLUGINS.iter().map(|plugin| plugin.name()).collect();
     let error = cni::Error::internal(format!("unknown plugin \"{name}\"")).with_details(format!(
         "known plugins, each also as {PREFIX}NAME: {}",
         known.join(", ")
     ));
-    // Nobody is told when either is closed.
+    // Best effort: either stream may be closed.
     let _ = writeln!(io::stdout(), "{}", cni::json::pretty(&error));
     let _ = writeln!(io::stderr(), "{error}");
     ExitCode::FAILURE

@@ -1,22 +1,22 @@
-//! The mark of a build, by which a program that has the plugins too tells that a file is nothing but them.
+//! The mark of a build: a program that links the plugins recognises a `weft-cni` of the same sources.
 //!
-//! `weft-cni` carries a mark with the number of its sources. A program that finds the number of its own in a file may
-//! run the plugins that it was linked with instead of the file: they are made of the same sources.
+//! `weft-cni` contains a mark with a hash of its sources. If a program finds its own hash in a file, it may run its
+//! linked plugins instead of the file.
 
 use std::io::{self, BufRead};
 
-/// The number of the sources: hexadecimal digits.
+/// The hash of the sources in hexadecimal.
 const NUMBER: &str = env!("WEFT_PLUGINS_BUILD");
-/// The text before the number. `weft-cni` alone has the two side by side.
+/// The text before the hash. Only `weft-cni` contains both in sequence.
 const BEFORE: &str = "weft-cni, build ";
-/// The byte around the mark, which is rare in programs.
+/// The delimiter of the mark, a rare byte in programs.
 const DELIMITER: u8 = 7;
 
-/// The mark. Only for the program that it marks.
+/// The mark. Only for `weft-cni`.
 #[doc(hidden)]
 pub const MARK: &str = concat!("\u{7}weft-cni, build ", env!("WEFT_PLUGINS_BUILD"), "\u{7}");
 
-/// Whether a program is the `weft-cni` of this build. Reads it up to its mark.
+/// Whether a program is the `weft-cni` of this build. Reads it up to the mark.
 pub fn is_this_build(mut program: impl BufRead) -> io::Result<bool> {
     let mut piece = Vec::new();
     loop {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_known_by_its_mark() {
+    fn program_is_recognised_by_its_mark() {
         let is_this = |text: &str| is_this_build(text.as_bytes()).unwrap();
         assert!(is_this(MARK));
         assert!(is_this(&format!("ELF\u{7}, code\u{7}{MARK}\u{7}more")));

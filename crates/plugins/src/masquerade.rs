@@ -1,15 +1,15 @@
-//! Addresses of containers whose packets leave with the node's address (cni-plugins §2.8).
+//! Masquerading of pod addresses with the node's address (cni-plugins §2.8).
 //!
 //! ```text
 //! nftables   inet cni_plugins_masquerade   postrouting ──> masq_checks ── a rule for each subnet of a network
 //!                                                                             │
-//!                                          a set for each of them <── is the source in it, and the destination outside
-//!                                                                     of the subnet? masquerade
+//!                                          a set per rule <── source in the set, and destination outside the subnet?
+//!                                                             masquerade
 //! iptables   nat POSTROUTING ── a rule for each address ──> a chain for each attachment
 //! ```
 //!
-//! The table is the one of established plugins, which have a rule for each address in `masq_checks`: both live side
-//! by side, and either's rules go with their attachment.
+//! Upstream's plugins use the same table, with a rule per address in `masq_checks`. Both formats coexist, and DEL
+//! removes the attachment's rules of either.
 
 mod iptables;
 mod nftables;
@@ -26,7 +26,7 @@ use crate::{
     ruleset::{Ruleset, unless_unsupported},
 };
 
-/// A way to masquerade.
+/// The implementation of masquerading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Backend {
@@ -36,17 +36,17 @@ pub(crate) enum Backend {
     Iptables,
 }
 
-/// The backend that a config asks for (`ipMasqBackend`).
+/// The configured backend (`ipMasqBackend`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// It names none: nftables, or iptables where the kernel cannot masquerade by nftables.
+    /// Default: nftables, or iptables if the kernel's nftables cannot masquerade.
     Automatic,
-    /// It names this one.
+    /// Only this backend.
     Only(Backend),
 }
 
 impl Choice {
-    /// The choice of that name.
+    /// Parses the name of a backend.
     pub(crate) fn named(name: &str) -> Result<Self, Error> {
         match name {
             "" => Ok(Choice::Automatic),
@@ -57,8 +57,8 @@ impl Choice {
     }
 }
 
-/// Masquerades what comes from these addresses and goes beyond their subnets. An address that another attachment had
-/// becomes this one's. Calls `begin` with each backend before it is tried.
+/// Masquerades packets from these addresses to destinations outside their subnets. Takes over an address of another
+/// attachment. Calls `begin` before the attempt with each backend.
 pub(crate) fn set_up(
     rules: &mut Ruleset,
     choice: Choice,
@@ -89,8 +89,8 @@ pub(crate) fn set_up(
     })
 }
 
-/// Ends it. `known` is what is on record, which spares the search; established plugins' rules are found by searching
-/// only. Addresses that another attachment has by now stay.
+/// Removes masquerading. `known` is the recorded step, which makes a search unnecessary. Rules of upstream's plugins
+/// are only found by the search. Keeps addresses that belong to another attachment now.
 pub(crate) fn tear_down(
     rules: &mut Ruleset,
     attachment: Attachment<'_>,
@@ -114,7 +114,7 @@ pub(crate) fn tear_down(
     removed.and(by_iptables)
 }
 
-/// An error if what comes from one of the addresses is not masqueraded, in our way or in that of established plugins.
+/// An error if an address is masqueraded by neither our nor upstream's rules.
 pub(crate) fn check(
     rules: &mut Ruleset,
     choice: Choice,
@@ -127,7 +127,7 @@ pub(crate) fn check(
             .map_err(|error| Error::internal(format!("{MASQUERADE_CHECK}: {error}")))?,
         Choice::Automatic => match missing_in_nftables(rules, attachment, addresses) {
             Ok(None) => None,
-            // ADD may have fallen back. Without iptables it has not.
+            // ADD may have fallen back to iptables, if installed.
             by_nftables => match iptables::missing(rules, attachment, addresses) {
                 Ok(missing) => missing,
                 Err(_) => by_nftables?,
@@ -151,8 +151,8 @@ fn missing_in_nftables(
         .explain(|| MASQUERADE_CHECK.to_owned())
 }
 
-/// Ends the masquerading of a network's attachments other than those in `valid`, and removes what nothing uses then. Only
-/// what nftables hold carries its network.
+/// Removes the masquerading of a network's attachments that are not in `valid`, and unused sets and rules. Only
+/// covers nftables, because legacy iptables rules do not record the network.
 pub(crate) fn collect(
     rules: &mut Ruleset,
     network: &str,
@@ -169,7 +169,7 @@ pub(crate) fn collect(
     }
 }
 
-/// Removes sets, rules and chains of a network that no attachment uses. Those that others refer to stay.
+/// Removes unused sets, rules and chains of a network. Keeps those with foreign references.
 pub(crate) fn remove_unused(rules: &mut Ruleset, network: &str) -> Result<(), Error> {
     match rules
         .socket()

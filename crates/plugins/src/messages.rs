@@ -1,4 +1,4 @@
-//! Texts that users, their scripts and other programs know (cni-plugins §1 to §7, §9, §11, §13 to §15).
+//! Texts that users, scripts and other programs depend on (cni-plugins §1 to §7, §9, §11, §13 to §15).
 
 use cni::Error;
 use linux::Error as KernelError;
@@ -70,8 +70,8 @@ pub(crate) const MASQUERADE_COLLECT: &str = "failed to clean up masquerading";
 pub(crate) const SPOOF_CHECK_SET_UP: &str = "failed to setup spoof-check";
 pub(crate) const SPOOF_CHECK_TEAR_DOWN: &str = "failed to teardown spoof-check";
 
-/// Turns a failure of the kernel into a plugin's error: `what: <error>`, code 999; the kernel feature
-/// that is probably missing in the details.
+/// Converts a kernel error into a plugin error: `what: <error>`, code 999, with a probably missing kernel feature in
+/// the details.
 pub(crate) trait Explain<T> {
     fn explain(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }
@@ -82,7 +82,7 @@ impl<T> Explain<T> for linux::Result<T> {
     }
 }
 
-/// [`Explain::explain`] for an error at hand.
+/// [`Explain::explain`] for an error.
 pub(crate) fn kernel(what: &str, error: &KernelError) -> Error {
     let explained = Error::internal(format!("{what}: {error}"));
     match error.missing_feature() {

@@ -1,20 +1,20 @@
-//! `multus-shim`: hands a call of the runtime to the multus daemon of the node and prints its answer (multus.md §7.1).
+//! `multus-shim`: forwards a call of the runtime to the node's multus daemon and prints its answer (multus.md §7.1).
 //!
 //! ```text
 //! runtime ──exec──> multus-shim ──POST /cni──> <daemonSocketDir>/multus.sock ──> multus daemon
 //! ```
 //!
-//! There is no separate question for readiness before the call: that would be a second connection per pod event. The
-//! call itself is sent, and while nobody listens, or the daemon says that it is not ready (503), it is sent again until
-//! [`PATIENCE`] is over. DEL is never waited with: it succeeds whatever happens, because a pod's end must not depend on
-//! a daemon. One that no daemon answered is [kept](missed) for the next one.
+//! The shim sends the call without a readiness request first, which would be a second connection per pod event. If
+//! the daemon is unreachable or not ready (503), the shim repeats the call until [`RESTART_TIMEOUT`] has passed. DEL
+//! is not repeated and always succeeds, because the removal of a pod must not depend on the daemon. An unanswered DEL
+//! is [kept](kept_dels) for the next daemon.
 //!
-//! When the daemon stays away although it is waited for, the node may have been left by multus: see [`ended`].
+//! If the daemon does not come back, multus may have been removed from the node: see [`ended`].
 
 pub mod ended;
 mod http;
+pub mod kept_dels;
 mod log;
-pub mod missed;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,45 +33,45 @@ use cni::{Error, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// How long a daemon that restarts is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Pauses between tries. A socket that does not exist yet can't be waited for otherwise: its directory may be missing
-/// too, and a listener that is gone leaves its file behind.
+/// How long to wait for a restarting daemon.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
+/// Delays between attempts. Polls, because the socket's directory may not exist yet, and a dead listener leaves its
+/// socket file.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How long the daemon may work on a call: as long as kubelet waits for a sandbox.
-const ANSWER: Duration = Duration::from_secs(4 * 60);
-/// The same for DEL, whose runtime is asked for the end of the sandbox again after two minutes.
-const ANSWER_TO_DEL: Duration = Duration::from_secs(100);
-/// How long the daemon may take to say whether it is ready.
-const ANSWER_TO_PROBE: Duration = Duration::from_secs(5);
+/// Timeout of a call, equal to kubelet's timeout for a sandbox.
+const CALL_TIMEOUT: Duration = Duration::from_secs(4 * 60);
+/// Timeout of a DEL: less than the two minutes after which kubelet repeats the removal.
+const DEL_TIMEOUT: Duration = Duration::from_secs(100);
+/// Timeout of a readiness request.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The default of `daemonSocketDir`.
 const SOCKET_DIR: &str = "/run/multus/";
 const SOCKET: &str = "multus.sock";
-/// The answer to GC without a list of valid attachments.
+/// Answer to a GC without a list of valid attachments.
 pub const NOTHING_COLLECTED: &str = "GC without cni.dev/valid-attachments: multus collects nothing";
-/// The plugin's name, `type` of the configuration that calls it.
+/// The plugin's name, the `type` in its configuration.
 const NAME: &str = "multus-shim";
 
-/// The plugin that runtimes call on a node with a multus daemon.
+/// The plugin that the runtime calls on a node with a multus daemon.
 #[derive(Debug, Clone, Copy)]
 pub struct MultusShim {
-    /// How long a daemon that restarts is waited for.
-    patience: Duration,
-    /// How long it may work on a call, and on a DEL.
+    /// How long to wait for a restarting daemon.
+    restart_timeout: Duration,
+    /// Timeout of a call other than DEL.
     answer: Duration,
     answer_to_del: Duration,
-    /// Time since the boot.
+    /// Returns the time since boot.
     clock: fn() -> Duration,
 }
 
 impl MultusShim {
-    /// The plugin with the established patience.
+    /// The plugin with the default timeouts.
     pub const fn new() -> Self {
         Self {
-            patience: PATIENCE,
-            answer: ANSWER,
-            answer_to_del: ANSWER_TO_DEL,
+            restart_timeout: RESTART_TIMEOUT,
+            answer: CALL_TIMEOUT,
+            answer_to_del: DEL_TIMEOUT,
             clock: ended::since_boot,
         }
     }
@@ -152,7 +152,7 @@ struct Request<'a> {
     config: String,
 }
 
-/// Keys of the configuration that the shim reads for itself.
+/// Config keys that the shim reads.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct Config {
@@ -162,22 +162,22 @@ struct Config {
 
 #[derive(Debug)]
 enum Failure {
-    /// The configuration is unusable.
+    /// The config is invalid.
     Config(json::Error),
-    /// The daemon was not there in time.
+    /// The daemon was not reachable in time.
     Unreachable { socket: PathBuf, source: http::Error },
-    /// The call failed on its way.
+    /// The transfer failed.
     Transport(http::Error),
-    /// The daemon says no, in its own words.
+    /// The daemon returned a CNI error.
     Plugin(Error),
-    /// The daemon says no, in other words.
+    /// The daemon returned another error response.
     Status(http::Response),
-    /// Can't happen: text is always JSON.
+    /// Unreachable: strings always serialize.
     Encode(serde_json::Error),
 }
 
 impl Failure {
-    /// Whether the call may not have been done: nobody was there, or nobody said how it went.
+    /// Whether the outcome of the call is unknown: the daemon was unreachable or did not answer.
     fn is_unanswered(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Transport(_) => true,
@@ -186,7 +186,7 @@ impl Failure {
         }
     }
 
-    /// As the runtime gets to see it. An error that came with a code keeps it.
+    /// Converts the failure for the runtime. Keeps an existing error code.
     fn named(self, verb: &str) -> Error {
         let text = match self {
             Self::Plugin(error) if verb.is_empty() => return error,
@@ -216,9 +216,9 @@ impl Failure {
 }
 
 impl MultusShim {
-    /// Forwards what new pods wait for: they must not wait for a daemon that is gone for good.
+    /// Forwards ADD and STATUS. New pods must not wait for a daemon that was removed for good.
     fn ask(&self, call: &Call, verb: &str) -> Result<Vec<u8>, Error> {
-        send(call, Instant::now() + self.patience, self.answer).map_err(|failure| {
+        send(call, Instant::now() + self.restart_timeout, self.answer).map_err(|failure| {
             let withdrawn = match &failure {
                 Failure::Unreachable { socket, .. } => ended::withdraw(socket, (self.clock)()),
                 _ => Ok(None),
@@ -238,7 +238,7 @@ impl MultusShim {
     }
 
     fn forward(&self, call: &Call, verb: &str) -> Result<(), Error> {
-        send(call, Instant::now() + self.patience, self.answer)
+        send(call, Instant::now() + self.restart_timeout, self.answer)
             .map(drop)
             .map_err(|error| error.named(verb))
     }
@@ -251,19 +251,18 @@ fn has_left(configuration: &Path) -> String {
     )
 }
 
-/// Keeps a DEL for the next daemon.
 fn keep(call: &Call) -> io::Result<PathBuf> {
     let Config { cni_dir, .. } = call.config.read().map_err(io::Error::other)?;
     let cni_dir = if cni_dir.is_empty() {
-        missed::CNI_DIR
+        kept_dels::CNI_DIR
     } else {
         &cni_dir
     };
-    missed::keep(call, Path::new(cni_dir))
+    kept_dels::keep(call, Path::new(cni_dir))
 }
 
-/// Sends the call and returns what a success was answered with. `deadline` is for the daemon to be there, `answer`
-/// how long its answer may take.
+/// Sends the call and returns the body of a successful answer. `deadline` limits the wait for the daemon, `answer`
+/// the wait for its answer.
 fn send(call: &Call, deadline: Instant, answer: Duration) -> Result<Vec<u8>, Failure> {
     let Config {
         daemon_socket_dir, ..
@@ -284,7 +283,7 @@ fn send(call: &Call, deadline: Instant, answer: Duration) -> Result<Vec<u8>, Fai
         return Ok(response.body);
     }
     match serde_json::from_slice::<Error>(&response.body) {
-        // A plugin may leave the code out; zero would mean success.
+        // A plugin may omit the code, and zero would mean success.
         Ok(error) if error.code == 0 => Err(Failure::Plugin(Error {
             code: code::INTERNAL,
             ..error
@@ -294,7 +293,7 @@ fn send(call: &Call, deadline: Instant, answer: Duration) -> Result<Vec<u8>, Fai
     }
 }
 
-/// Sends a request, again and again while the daemon is not there or not ready.
+/// Sends a request, and repeats it while the daemon is unreachable or not ready.
 fn post_until(
     socket: &Path,
     path: &str,
@@ -309,8 +308,9 @@ fn post_until(
         match outcome {
             Ok(response) if response.status == 503 && !over => {}
             Ok(response) => return Ok(response),
-            // A daemon that ends cuts the connections that it did not get to. One that was killed at its work leaves an
-            // interface behind: then the repetition says so, and the runtime cleans up as it would have to anyway.
+            // A stopping daemon closes its pending connections, so the call is repeated. A killed daemon
+            // may leave an interface. The repeated call then fails, and the runtime cleans up as after
+            // any failure.
             Err(http::Error::Unreachable(_) | http::Error::Dropped(_)) if !over => {}
             Err(source @ http::Error::Unreachable(_)) => {
                 return Err(Failure::Unreachable {
@@ -325,12 +325,12 @@ fn post_until(
     }
 }
 
-/// Asks the daemon behind a socket whether it is ready; once.
+/// Requests the daemon's readiness once.
 ///
 /// # Errors
-/// The daemon's answer, or the reason why nobody answers.
+/// The daemon's error, or a failed request.
 pub fn probe(socket: &Path) -> Result<(), Error> {
-    match http::post(socket, "/readyz", b"null", ANSWER_TO_PROBE) {
+    match http::post(socket, "/readyz", b"null", PROBE_TIMEOUT) {
         Ok(response) if response.status == 200 => Ok(()),
         Ok(response) => Err(Failure::Status(response).named("readyz")),
         Err(error) => Err(Failure::Transport(error).named("readyz")),

@@ -1,4 +1,4 @@
-//! Names of plugins and of what they leave on a node.
+//! Names of plugins, and of their files and kernel objects on a node.
 
 /// Plugin `bandwidth`.
 pub const BANDWIDTH: &str = "bandwidth";
@@ -45,23 +45,23 @@ pub const VLAN: &str = "vlan";
 /// Plugin `vrf`.
 pub const VRF: &str = "vrf";
 
-/// The binary that is all of them.
+/// The binary that contains all plugins.
 pub const BINARY: &str = "weft-cni";
-/// Prefix of the names under which an installation beside a platform's own plugins puts ours.
+/// Prefix of our plugins' names in an installation beside a platform's own plugins.
 pub const PREFIX: &str = "cnv-";
 
-/// Driver kinds of the kernel.
+/// The kernel's link kinds.
 pub(crate) mod kind {
     pub(crate) const VETH: &str = "veth";
     pub(crate) const TUN: &str = "tun";
     pub(crate) const VRF: &str = "vrf";
 }
 
-/// Begin of the names of host ends; eight hexadecimal digits follow.
+/// Prefix of host ends. Eight hexadecimal digits follow.
 pub(crate) const VETH_PREFIX: &str = "veth";
-/// Begin of the names of links that limit what containers send; a hash follows.
+/// Prefix of links that limit the pods' egress. A hash follows.
 pub(crate) const IFB_PREFIX: &str = "bwp";
-/// The bridge of a config that names none.
+/// The default bridge.
 pub(crate) const DEFAULT_BRIDGE: &str = "cni0";
 /// The loopback interface.
 pub(crate) const LO: &str = "lo";
@@ -77,11 +77,11 @@ pub(crate) mod arg {
 
 /// Names in the database of Open vSwitch and of files beside it (cni-plugins §10).
 pub(crate) mod ovs {
-    /// The plugins' name in their about line.
+    /// The plugins' name in their `about` line.
     pub(crate) const TITLE: &str = "OVS bridge";
     pub(crate) const OWNER: &str = "ovs-cni.network.kubevirt.io";
     pub(crate) const DEFAULT_SOCKET: &str = "unix:/var/run/openvswitch/db.sock";
-    /// The bridge of ports that OVN knows.
+    /// The bridge of OVN's ports.
     pub(crate) const OVN_BRIDGE: &str = "br-int";
     pub(crate) const CACHE: &str = "/var/lib/cni/ovs-cni/cache";
     pub(crate) const OLD_CACHE: &str = "/tmp/ovscache";
@@ -89,7 +89,7 @@ pub(crate) mod ovs {
         "/etc/kubernetes/cni/net.d/ovs.d/ovs.conf",
         "/etc/cni/net.d/ovs.d/ovs.conf",
     ];
-    /// Begin of a MAC that belongs to an IP address.
+    /// Prefix of a MAC that is derived from an IP address.
     pub(crate) const MAC_PREFIX: [u8; 2] = [0x0a, 0x58];
 
     pub(crate) mod table {
@@ -128,36 +128,36 @@ pub(crate) mod ovs {
     }
 }
 
-/// What macvtap shares with its device plugin, and with kubelet (cni-plugins §11).
+/// Names that macvtap shares with its device plugin and with kubelet (cni-plugins §11).
 pub(crate) mod macvtap {
-    /// Begin of the names of links that the device plugin makes; twelve hexadecimal digits follow.
+    /// Prefix of the device plugin's links. Twelve hexadecimal digits follow.
     pub(crate) const LINK_PREFIX: &str = "mvt";
-    /// Begin of the names of the resources; the name of the network follows.
+    /// Prefix of the resources. The network's name follows.
     pub(crate) const RESOURCE_PREFIX: &str = "macvtap.network.kubevirt.io/";
-    /// Begin of the paths of device nodes; the link's index follows.
+    /// Prefix of device nodes. The link's index follows.
     pub(crate) const NODE_PREFIX: &str = "/dev/tap";
-    /// Exists where the kernel has its driver at hand.
+    /// Exists while the kernel's driver is loaded.
     pub(crate) const DRIVER: &str = "/sys/class/macvtap";
-    /// User and group that may open the device, where the config names none: those of `KubeVirt`'s virtual machines.
+    /// Default user and group of the device: those of `KubeVirt`'s virtual machines.
     pub(crate) const QEMU: u32 = 107;
-    /// Where kubelet notes which devices its pods have.
+    /// kubelet's record of its pods' devices.
     pub(crate) const CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
 }
 
-/// Where `host-local` keeps its leases, when the config does not say.
+/// Default directory of `host-local`'s leases.
 pub(crate) const HOST_LOCAL_DATA: &str = "/var/lib/cni/networks";
 
-/// Where the daemon of `dhcp` listens, when the config does not say.
+/// Default socket of the `dhcp` daemon.
 pub const DHCP_SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// Where `tuning` keeps what it changed, when the config does not say.
+/// Default directory of `tuning`'s backups.
 pub(crate) const TUNING_DATA: &str = "/run/cni/tuning";
-/// The node's list of sysctls that pods may set.
+/// The node's list of permitted sysctls.
 pub(crate) const TUNING_ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
 
-/// Files of our plugins beside the established formats; in memory, as the attachments are.
+/// Directory of our plugins' own files, in memory, because attachments do not survive a reboot either.
 pub const STATE: &str = "/run/cni/weft";
-/// Between the container's id and the interface in a record's name; neither can contain it.
+/// Separates container ID and interface in a record's name. Neither can contain it.
 pub(crate) const RECORD_SEPARATOR: char = ':';
 
 /// Names of the MAC spoof check in nftables (cni-plugins §4).
@@ -169,21 +169,21 @@ pub(crate) mod spoof_check {
     pub(crate) const ALLOWED: &str = "macspoofchk-allowed";
     pub(crate) const ALLOWED_COMMENT: &str = "What these ports may send from";
     pub(crate) const RULE_COMMENT: &str = "macspoofchk";
-    /// The attachment follows.
+    /// Prefix of comments. The attachment follows.
     pub(crate) const COMMENT_PREFIX: &str = "macspoofchk-";
-    /// Chains of established plugins; the attachment follows.
+    /// Prefix of upstream's chains. The attachment follows.
     pub(crate) const OLD_CHAIN_PREFIX: &str = "cni-br-iface-";
     pub(crate) const OLD_CHAIN_SUFFIX: &str = "-mac";
 }
 
-/// Tables and chains of iptables that there are without anybody's doing.
+/// Predefined tables and chains of iptables.
 pub(crate) const IPTABLES_NAT: &str = "nat";
 pub(crate) const IPTABLES_POSTROUTING: &str = "POSTROUTING";
 pub(crate) const IPTABLES_FILTER: &str = "filter";
 pub(crate) const IPTABLES_FORWARD: &str = "FORWARD";
-/// Longest name of a chain.
+/// Maximum length of a chain name.
 pub(crate) const IPTABLES_CHAIN_LENGTH: usize = 28;
-/// Where programs of the host are looked for, whatever the environment says.
+/// Search path for programs of the host. Replaces `PATH`.
 pub(crate) const PROGRAM_DIRECTORIES: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -208,12 +208,12 @@ pub(crate) mod firewall {
     pub(crate) const SAME: &str = "same-bridge";
     pub(crate) const ISOLATED: &str = "isolated";
     pub(crate) const PAIRS_COMMENT: &str = "Each bridge with itself";
-    /// The bit of packets' marks by which one table tells the other; set and cleared within one hook.
+    /// The mark bit that passes a decision between tables. Set and cleared within one hook.
     pub(crate) const MARK: u32 = 0x1000;
 
     pub(crate) const CNI_FORWARD: &str = "CNI-FORWARD";
     pub(crate) const COMMENT: &str = "CNI firewall plugin rules";
-    /// The administrator's chain, where the config names none.
+    /// Default name of the administrator's chain.
     pub(crate) const ADMIN: &str = "CNI-ADMIN";
     pub(crate) const ADMIN_COMMENT: &str = "CNI firewall plugin admin overrides";
     pub(crate) const ISOLATION_STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
@@ -221,23 +221,22 @@ pub(crate) mod firewall {
     pub(crate) const ISOLATION_COMMENT: &str =
         "CNI firewall plugin rules (ingressPolicy: same-bridge|isolated)";
 
-    /// firewalld: the zone, where the config names none.
+    /// firewalld: the default zone.
     pub(crate) const ZONE: &str = "trusted";
 }
 
-/// Names of portmap in nftables and iptables (cni-plugins §13). Chains and sets have names of their own each.
+/// Names of portmap in nftables and iptables (cni-plugins §13). All chain and set names are distinct.
 pub(crate) mod portmap {
     pub(crate) const TABLE_NAME: &str = "cni_hostport";
     pub(crate) const TABLE_COMMENT: &str = "CNI portmap plugin";
     pub(crate) const HOSTPORTS: &str = "hostports";
-    /// Of older established plugins.
+    /// Of older upstream versions.
     pub(crate) const HOSTIP_HOSTPORTS: &str = "hostip_hostports";
     pub(crate) const ALL_HOSTPORTS: &str = "hostports_all";
     pub(crate) const PREROUTING: &str = "prerouting";
     pub(crate) const OUTPUT: &str = "output";
     pub(crate) const MASQUERADING: &str = "masquerading";
-    /// Of rules that all containers share. Established plugins take a rule for a container's whose comment is its id,
-    /// which has no blank in it.
+    /// Comment of shared rules. Contains a space, so that upstream does not mistake it for a container ID.
     pub(crate) const COMMENT: &str = "ports of all containers";
     pub(crate) const PORTS: &str = "ports";
     pub(crate) const HOSTIP_PORTS: &str = "hostip-ports";
@@ -269,7 +268,7 @@ pub(crate) mod masquerade {
     pub(crate) const CHECKS_COMMENT: &str =
         "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet";
     pub(crate) const POSTROUTING: &str = "postrouting";
-    /// Sets of addresses; hash of the network and subnet follow.
+    /// Prefix of address sets. The network's hash and the subnet follow.
     pub(crate) const SET_PREFIX: &str = "masq-";
     pub(crate) const MULTICAST_IPV4: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4));
     pub(crate) const MULTICAST_IPV6: IpNet =

@@ -1,4 +1,4 @@
-//! `ovs`: attaches a container to a bridge of Open vSwitch (cni-plugins §10).
+//! `ovs`: attaches a pod to an Open vSwitch bridge (cni-plugins §10).
 //!
 //! ```text
 //!   OVSDB: Bridge br1 ──> Port ──> Interface veth1a2b3c4d     external_ids: the container and the owner
@@ -6,8 +6,8 @@
 //!   host namespace                veth1a2b3c4d ═════════ net1 <── addresses from IPAM
 //! ```
 //!
-//! The database keeps ports across reboots, and also while no switch runs. A port is therefore a recorded step of its own,
-//! and a port whose pair is gone is removed by any later call for the bridge.
+//! The database keeps ports across reboots and while the switch is stopped. A port is therefore a recorded step, and
+//! every call for the bridge removes ports whose pair is gone.
 
 mod cache;
 mod check;
@@ -41,31 +41,31 @@ use self::{
     database::Database,
 };
 use crate::{
-    attach::{Inspection, LinkPlugin, Made, Settings, Stage, Step, Wish},
+    attach::{CreatedLink, Inspection, LinkPlugin, LinkRequest, Settings, Stage, Step, occupied_pair},
     ipam,
     messages::Explain as _,
     names::{OVS, ovs::MAC_PREFIX},
     record::AttachmentId,
-    veth::{self, Pair},
+    veth::Pair,
 };
 
 pub(crate) use cache::CacheFile;
 pub(crate) use config::socket;
 pub(crate) use port::find_by_name as find_port;
-pub(crate) use remove::take_back;
+pub(crate) use remove::remove_recorded;
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ovs;
 
-/// The port that a config asks for.
+/// The requested port.
 struct Port {
     config: Config,
-    /// Known once the flat file was read.
+    /// Set after the flat file is read.
     target: Target,
-    /// Known once it is there.
+    /// Set by `make`.
     pair: Pair,
-    /// MAC of the container's end, once it is known.
+    /// MAC of the pod's link, once known.
     mac: Option<Mac>,
 }
 
@@ -82,7 +82,7 @@ impl LinkPlugin for Ovs {
         config::keys()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let config = Config::read(call)?;
         Ok(Box::new(Port {
             mac: config.mac,
@@ -102,7 +102,7 @@ impl LinkPlugin for Ovs {
         }
     }
 
-    /// Code 50 if the database does not answer, or does not have the bridge.
+    /// Error 50 if the database does not answer or the bridge does not exist.
     fn status(&self, call: &Call) -> Result<(), Error> {
         let target = Config::read(call)?.complete()?;
         let usable = || Database::connect(&target.socket)?.require_bridge(&target.bridge);
@@ -113,7 +113,7 @@ impl LinkPlugin for Ovs {
     }
 }
 
-impl Wish for Port {
+impl LinkRequest for Port {
     fn settings(&self) -> Settings {
         Settings::default()
     }
@@ -123,17 +123,17 @@ impl Wish for Port {
     }
 
     fn occupied(&self, ifname: &str, left: &[Step]) -> Error {
-        veth::occupied(ifname, left)
+        occupied_pair(ifname, left)
     }
 
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error> {
         self.target = self.config.clone().complete()?;
         let mut database = Database::connect(&self.target.socket)?;
         database.require_bridge(&self.target.bridge)?;
         remove::failed_ports(stage.call, &mut database, &self.target.bridge);
         self.pair = stage.make_pair(self.config.mac, self.target.mtu)?;
-        // Before it is a port: a switch that forwards in user space reads the flags of a new port, and writes them back with one
-        // more. It would take back what was set up in between.
+        // Before the link becomes a port: a user-space switch reads a new port's flags, adds one and writes
+        // them back, which would revert a change in between.
         let outer = self.pair.outer();
         stage
             .host
@@ -151,7 +151,7 @@ impl Wish for Port {
             mtu: Some(outer.mtu),
             ..Interface::default()
         };
-        Ok(Made {
+        Ok(CreatedLink {
             link: Some(self.pair.inner.clone()),
             outside: vec![outside],
         })
@@ -166,7 +166,8 @@ impl Wish for Port {
         ipam::add(call).map(Some).map_err(failed)
     }
 
-    /// Gives the link the MAC of its first address, unless the config gives one, and waits until the switch passes frames.
+    /// Derives the link's MAC from its first address unless configured, and waits until the switch forwards
+    /// frames.
     fn prepare(&mut self, stage: &mut Stage<'_>, link: &Link, leased: &CniResult) -> Result<(), Error> {
         if let (None, Some(ip)) = (self.config.mac, leased.ips.first()) {
             let mac = mac_of(ip.address.addr());
@@ -211,7 +212,7 @@ impl Wish for Port {
 }
 
 impl Port {
-    /// Makes the host's end a port of the bridge.
+    /// Adds the host end as a port of the bridge.
     fn plug_in(&self, stage: &mut Stage<'_>, database: &mut Database) -> Result<(), Error> {
         let new = port::New {
             name: &self.pair.outer_name,
@@ -225,14 +226,14 @@ impl Port {
             socket: self.target.socket.clone(),
             netns: new.netns.to_owned(),
         })?;
-        // Only an established plugin needs the file: a full disk keeps no pod from its network.
+        // Best effort: only upstream's plugin reads the file.
         if let Err(error) = self.write_cache(stage.call) {
             stage.call.note(Level::Warn, error);
         }
         port::create(database, &self.target, &new)
     }
 
-    /// The config, with the names that the node had a part in.
+    /// Writes the config with the resolved bridge name.
     fn write_cache(&self, call: &Call) -> Result<(), Error> {
         let mut netconf = call.config.object.clone();
         netconf.remove(key::PREV_RESULT);
@@ -248,7 +249,7 @@ impl Port {
     }
 }
 
-/// The cache file of an attachment, as the established plugin reads it.
+/// The cache file of an attachment in upstream's format.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Cached {
@@ -258,7 +259,7 @@ struct Cached {
     vdpa_type: &'static str,
 }
 
-/// The MAC that belongs to an address, as the established plugin derives it.
+/// Derives a MAC from an address like upstream.
 fn mac_of(address: IpAddr) -> Mac {
     let tail: [u8; 4] = match address {
         IpAddr::V4(address) => address.octets(),
@@ -277,7 +278,7 @@ mod tests {
 
     // cni-plugins#55
     #[test]
-    fn mac_of_an_address_begins_with_the_established_prefix() {
+    fn mac_of_address_has_upstreams_prefix() {
         assert_eq!(
             mac_of("10.1.2.3".parse().unwrap()).to_string(),
             "0a:58:0a:01:02:03"

@@ -1,12 +1,12 @@
-//! `ovs-mirror-producer` and `ovs-mirror-consumer`: copies of a port's packets to another port (cni-plugins §10.8).
+//! `ovs-mirror-producer` and `ovs-mirror-consumer`: copy a port's packets to another port (cni-plugins §10.8).
 //!
 //! ```text
 //! Mirror m: select_src_port, select_dst_port <── ports of producers
 //!           output_port                      <── the port of the consumer
 //! ```
 //!
-//! Both are chained after `ovs`, whose port they find by the result. Whichever of a mirror comes first makes it; the last one
-//! takes it away.
+//! Both are chained after `ovs` and find its port in the result. The first plugin of a mirror creates it, and the
+//! last one deletes it.
 
 mod config;
 mod plan;
@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use self::{
-    config::Config,
-    plan::{Role, Row},
+    config::{Config, Role},
+    plan::Row,
 };
 use crate::{
     chained,
@@ -36,10 +36,10 @@ use crate::{
         database::{Database, is, rows_of, select},
         find_port,
     },
-    record::{AttachmentId, Records, Taken, gc},
+    record::{AttachmentId, RecordedSteps, Records, gc},
 };
 
-/// Limit of attempts to change mirrors that other calls change at the same moment.
+/// Limit of attempts to change mirrors that concurrent calls change too.
 const ATTEMPTS: usize = 20;
 
 /// The keys of a config.
@@ -47,8 +47,8 @@ pub(crate) fn keys() -> &'static [&'static str] {
     config::keys()
 }
 
-/// Whether an ADD of the plugin of this name would take the config.
-pub(crate) fn examine(call: &Call, plugin: &str) -> Result<(), Error> {
+/// Validates the config of an ADD of this plugin.
+pub(crate) fn validate(call: &Call, plugin: &str) -> Result<(), Error> {
     let role = if plugin == OVS_MIRROR_PRODUCER {
         Role::Producer
     } else {
@@ -66,19 +66,19 @@ impl OvsMirror {
     pub(crate) const CONSUMER: Self = OvsMirror(Role::Consumer);
 }
 
-/// A step of ADD.
+/// A recorded step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Step {
-    /// A port was put into mirrors.
+    /// Added a port to mirrors.
     Mirrors {
-        /// Id of the port.
+        /// ID of the port.
         port: String,
         /// Names of the mirrors.
         names: Vec<String>,
-        /// The bridge that they are of.
+        /// The mirrors' bridge.
         bridge: String,
-        /// Address of the database.
+        /// The database's address.
         socket: String,
     },
 }
@@ -98,14 +98,14 @@ impl Plugin for OvsMirror {
     fn add(&self, call: &Call) -> Result<CniResult, Error> {
         let config = Config::read(call, self.0)?.complete()?;
         let result = chained::previous(call, NO_PREV_RESULT)?;
-        // What cannot be printed in the config's version fails before anything is changed.
+        // Fails before any change if the config's version cannot represent the result.
         result.to_json(call.version)?;
         let mut database = Database::connect(&config.socket)?;
         database.require_bridge(&config.bridge)?;
         remove_empty(&mut database, &config.bridge)?;
         let port = port_of(&mut database, &result.interfaces)?.ok_or_else(|| Error::internal(OVS_NO_PORT))?;
         let (records, key) = (Records::of(self.name(), call), AttachmentId::of(call));
-        let mut journal = chained::begin(&records, &key, |taken| take_back(self.0, taken))?;
+        let mut journal = chained::begin(&records, &key, |recorded| undo_steps(self.0, recorded))?;
         let step = Step::Mirrors {
             port: port.clone(),
             names: config.mirrors.iter().map(|mirror| mirror.name.clone()).collect(),
@@ -115,12 +115,12 @@ impl Plugin for OvsMirror {
         journal.note(std::slice::from_ref(&step))?;
         self.write_cache(call, &key);
         if let Err(error) = attach(&mut database, self.0, &config, &port) {
-            // The error of ADD stays the one that counts; a step that cannot be taken back is on record.
-            let taken = Taken {
+            // ADD reports its own error. A failed undo stays recorded.
+            let recorded = RecordedSteps {
                 steps: vec![step],
                 is_whole: true,
             };
-            if take_back(self.0, &taken).is_ok() {
+            if undo_steps(self.0, &recorded).is_ok() {
                 let _ = self.cache(&key).remove();
                 let _ = chained::forget(call, &records, &key);
             }
@@ -129,12 +129,12 @@ impl Plugin for OvsMirror {
         Ok(result)
     }
 
-    /// A database that does not answer keeps no pod from going: the record stays for GC.
+    /// An unavailable database does not fail the DEL: the record stays for GC.
     fn del(&self, call: &Call) -> Result<(), Error> {
         let (records, key) = (Records::of(self.name(), call), AttachmentId::of(call));
-        let taken = records.taken(&key)?.filter(|taken| !taken.steps.is_empty());
-        let (is_recorded, removed) = match &taken {
-            Some(taken) => (true, take_back(self.0, taken)),
+        let recorded = records.read(&key)?.filter(|recorded| !recorded.steps.is_empty());
+        let (is_recorded, removed) = match &recorded {
+            Some(recorded) => (true, undo_steps(self.0, recorded)),
             None => (false, self.remove_unrecorded(call, &key)),
         };
         if let Err(error) = removed {
@@ -163,15 +163,15 @@ impl Plugin for OvsMirror {
             return Ok(());
         };
         let records = Records::of(self.name(), call);
-        let collected = records.collect(call, &valid, |key, taken| {
-            take_back(self.0, taken)?;
+        let collected = records.collect(call, &valid, |key, recorded| {
+            undo_steps(self.0, recorded)?;
             self.cache(key).remove()
         });
         collected.map(drop)
     }
 }
 
-/// The cache file of an attachment, as the established plugins have it.
+/// The cache file of an attachment in upstream's format.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct NewCache<'a> {
@@ -193,7 +193,7 @@ impl OvsMirror {
         CacheFile::of(key, suffix)
     }
 
-    /// Only an established plugin needs the file: a full disk keeps no pod from its network.
+    /// Writes the cache file. Best effort: only upstream's plugins read it.
     fn write_cache(self, call: &Call, key: &AttachmentId) {
         if let Some(prev_result) = call.config.object.get(cni::names::key::PREV_RESULT)
             && let Err(error) = self.cache(key).write(&NewCache { prev_result })
@@ -202,8 +202,8 @@ impl OvsMirror {
         }
     }
 
-    /// Takes the port of an attachment without a record out of the config's mirrors: the established plugin put it in, or the
-    /// node was started again. A config that made ADD fail has none.
+    /// Removes a port without a record from the config's mirrors: the upstream plugin added it, or the node was
+    /// rebooted. An invalid config has no mirrors.
     fn remove_unrecorded(self, call: &Call, key: &AttachmentId) -> Result<(), Error> {
         let Ok(config) = Config::read(call, self.0).and_then(Config::complete) else {
             return Ok(());
@@ -221,7 +221,7 @@ impl OvsMirror {
     }
 }
 
-/// The id of the first interface that is a port of Open vSwitch.
+/// The ID of the first interface that is an Open vSwitch port.
 fn port_of(database: &mut Database, interfaces: &[Interface]) -> Result<Option<String>, Error> {
     for interface in interfaces {
         if let Some(id) = find_port(database, &interface.name)? {
@@ -236,12 +236,12 @@ fn mirrors(database: &mut Database) -> Result<Vec<Row>, Error> {
     Ok(rows.into_iter().filter_map(Row::new).collect())
 }
 
-/// Puts the port into all mirrors, or into none.
+/// Adds the port to all mirrors, or to none on failure.
 fn attach(database: &mut Database, role: Role, config: &config::Target, port: &str) -> Result<(), Error> {
     for _ in 0..ATTEMPTS {
         let rows = mirrors(database)?;
         let operations = plan::attach(role, &config.mirrors, port, &config.bridge, &rows)?;
-        // Otherwise another call changed one of the mirrors since they were read.
+        // Otherwise a concurrent call has changed a mirror, so retry.
         if database.transact_if(&operations)?.is_some() {
             return Ok(());
         }
@@ -249,14 +249,14 @@ fn attach(database: &mut Database, role: Role, config: &config::Target, port: &s
     Err(Error::internal("the mirrors are changed again and again"))
 }
 
-/// Takes recorded ports out of their mirrors.
-fn take_back(role: Role, taken: &Taken<Step>) -> Result<(), Error> {
+/// Removes recorded ports from their mirrors.
+fn undo_steps(role: Role, recorded: &RecordedSteps<Step>) -> Result<(), Error> {
     for Step::Mirrors {
         port,
         names,
         bridge,
         socket,
-    } in &taken.steps
+    } in &recorded.steps
     {
         let mut database = Database::connect(socket)?;
         database.transact(&plan::detach(role, names, port))?;
@@ -265,7 +265,7 @@ fn take_back(role: Role, taken: &Taken<Step>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes mirrors of the bridge that these plugins made and no port is in any more.
+/// Removes the bridge's mirrors that these plugins created and that have no port.
 fn remove_empty(database: &mut Database, bridge: &str) -> Result<(), Error> {
     let conditions = [is(column::NAME, bridge)];
     let replies = database.transact(&[
@@ -278,7 +278,7 @@ fn remove_empty(database: &mut Database, bridge: &str) -> Result<(), Error> {
     };
     let mirrors: Vec<_> = mirrors.iter().cloned().filter_map(Row::new).collect();
     for operations in plan::removals(bridge, bridges, &mirrors) {
-        // One that has a port by now stays.
+        // Keeps a mirror that has a port by now.
         database.transact_if(&operations)?;
     }
     Ok(())

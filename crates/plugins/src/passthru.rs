@@ -1,5 +1,5 @@
-//! `passthru`: succeeds and does nothing. First plugin of multus' auxiliary chain (multus.md §5.7), so that there is a
-//! result to go on from.
+//! `passthru`: succeeds without any change. The first plugin of multus' auxiliary chain (multus.md §5.7), which needs
+//! an initial result.
 
 use cni::plugin::{Call, Plugin};
 use cni::result::CniResult;

@@ -1,4 +1,4 @@
-//! The container's network namespace of a call.
+//! The pod's network namespace of a call.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use linux::{
 
 use crate::messages::Explain;
 
-/// An open container namespace, with the one netlink socket that is used in it.
+/// An open pod namespace with its netlink socket.
 pub(crate) struct Pod {
-    /// The namespace, for what has to be done from inside it.
+    /// The namespace, to enter it.
     pub(crate) ns: NetNs,
-    /// A socket in it, to be used from anywhere.
+    /// A socket in the namespace, usable from any namespace.
     pub(crate) socket: Socket,
-    /// `CNI_NETNS` as given.
+    /// `CNI_NETNS`.
     pub(crate) path: String,
 }
 
@@ -26,12 +26,12 @@ impl Pod {
         Pod::find(call, false)?.ok_or_else(|| Error::internal("failed to open netns \"\": no path"))
     }
 
-    /// Opens the namespace of a DEL; `None` if there is none (any more), which is as good as deleted.
+    /// Opens the namespace of a DEL. `None` without a namespace, in which case nothing is left to delete.
     pub(crate) fn find_remaining(call: &Call) -> Result<Option<Self>, Error> {
         Pod::find(call, true)
     }
 
-    /// Opens the namespace at a path; `None` if there is none (any more).
+    /// Opens the namespace at a path. `None` if it does not exist.
     pub(crate) fn remaining_at(path: &Path) -> Result<Option<Self>, Error> {
         Pod::at(path, true)
     }

@@ -1,16 +1,16 @@
-//! `portmap`: ports of the host that lead to a container (cni-plugins §13).
+//! `portmap`: forwards host ports to a pod (cni-plugins §13).
 //!
 //! ```text
 //! ip cni_hostport   prerouting, output ──> is the destination the host? hostports_all ──> hostports
 //!                                                                                             │
-//!                   maps: [host's address,] protocol, port ──> container's address, port <────┘
-//!                   masquerading ──> from the host itself or the container to itself? with the host's address
+//!                   maps: [host address,] protocol, port ──> pod address, port <──────────────┘
+//!                   masquerading ──> from the host itself or from the pod to itself? use the host's address
 //! ip6 cni_hostport  the same
 //! ```
 //!
-//! The tables are those of established plugins, which have a rule for each port instead of an element of a map: both live
-//! side by side, and either's go with their container. Rules of iptables are for configs that ask for them, and for
-//! kernels whose nftables translate no addresses.
+//! Upstream's plugin uses the same tables, with a rule per port instead of a map element. Both formats coexist, and
+//! DEL removes the pod's rules of either. iptables is used for configs that request it, and on kernels whose nftables
+//! lacks NAT.
 
 mod conditions;
 mod config;
@@ -38,7 +38,7 @@ use crate::{
     masquerade::{Backend, Choice},
     messages::{Explain, NOT_CHAINED, PORTMAP_CHECK, PORTMAP_COLLECT, PORTMAP_SET_UP, PORTMAP_TEAR_DOWN},
     names::PORTMAP,
-    record::{Attachment, AttachmentId, Journal, Records, Taken, gc},
+    record::{Attachment, AttachmentId, Journal, RecordedSteps, Records, gc},
     ruleset::{Ruleset, unless_unsupported},
 };
 
@@ -47,8 +47,8 @@ pub(crate) fn keys() -> &'static [&'static str] {
     config::keys()
 }
 
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     Config::read(call).map(drop)
 }
 
@@ -56,15 +56,15 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Portmap;
 
-/// A step of ADD.
+/// A recorded step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Step {
-    /// Ports were led to the container.
+    /// Forwarded ports to the pod.
     Forward {
-        /// The backend that was tried.
+        /// The attempted backend.
         backend: Backend,
-        /// The ports and the addresses they lead to.
+        /// The ports and their target addresses.
         forwards: Vec<Forward>,
     },
 }
@@ -77,7 +77,7 @@ impl Plugin for Portmap {
     fn add(&self, call: &Call) -> Result<CniResult, Error> {
         let config = Config::read(call)?;
         let result = chained::previous(call, NOT_CHAINED)?;
-        // A result that the config's version cannot express fails before anything is changed.
+        // Fails before any change if the config's version cannot represent the result.
         result.to_json(call.version)?;
         let forwards = config.forwards(&result, &call.request.ifname);
         if forwards.is_empty() {
@@ -86,13 +86,13 @@ impl Plugin for Portmap {
         let (records, key) = (Records::of(PORTMAP, call), AttachmentId::of(call));
         let owner = key.to(call.config.name());
         let mut rules = Ruleset::of(call);
-        let mut journal = chained::begin(&records, &key, |taken| take_back(&mut rules, owner, taken))?;
+        let mut journal = chained::begin(&records, &key, |recorded| undo_steps(&mut rules, owner, recorded))?;
         let done = set_up(&mut rules, &config, owner, &forwards, &mut journal)
             .and_then(|()| admit_localhost(&forwards));
         if let Err(error) = done {
-            // The error of ADD stays the one that counts; what is left over is on record.
-            if let Ok(Some(taken)) = records.taken::<Step>(&key)
-                && take_back(&mut rules, owner, &taken).is_ok()
+            // ADD reports its own error. Leftovers are recorded.
+            if let Ok(Some(recorded)) = records.read::<Step>(&key)
+                && undo_steps(&mut rules, owner, &recorded).is_ok()
             {
                 let _ = chained::forget(call, &records, &key);
             }
@@ -106,8 +106,8 @@ impl Plugin for Portmap {
         let (records, key) = (Records::of(PORTMAP, call), AttachmentId::of(call));
         let owner = key.to(call.config.name());
         let mut rules = Ruleset::of(call);
-        match records.taken(&key)? {
-            Some(taken) => take_back(&mut rules, owner, &taken)?,
+        match records.read(&key)? {
+            Some(recorded) => undo_steps(&mut rules, owner, &recorded)?,
             None => search_and_remove(&mut rules, owner)?,
         }
         if chained::forget(call, &records, &key)?
@@ -134,7 +134,7 @@ impl Plugin for Portmap {
                 .map_err(|error| Error::internal(format!("{PORTMAP_CHECK}: {error}")))?,
             Choice::Automatic => match missing_in_nftables(&mut rules, &config, owner, &forwards) {
                 Ok(None) => None,
-                // ADD may have fallen back. Without iptables it has not.
+                // ADD may have fallen back to iptables, if installed.
                 by_nftables => match iptables::missing(&rules, &config, owner, &forwards) {
                     Ok(None) => None,
                     _ => by_nftables?,
@@ -156,8 +156,8 @@ impl Plugin for Portmap {
         let network = call.config.name();
         let records = Records::of(PORTMAP, call);
         let mut rules = Ruleset::of(call);
-        let recorded = records.collect(call, &valid, |key, taken| {
-            take_back(&mut rules, key.to(network), taken)
+        let recorded = records.collect(call, &valid, |key, recorded| {
+            undo_steps(&mut rules, key.to(network), recorded)
         });
         let collected = rules
             .socket()
@@ -167,8 +167,8 @@ impl Plugin for Portmap {
     }
 }
 
-/// Leads the ports by the backend that the config names, else by nftables, else by iptables. Each is recorded before it
-/// is tried.
+/// Forwards the ports with the configured backend, else with nftables, else with iptables. Records each before the
+/// attempt.
 fn set_up(
     rules: &mut Ruleset,
     config: &Config,
@@ -205,9 +205,13 @@ fn set_up(
     })
 }
 
-fn take_back(rules: &mut Ruleset, owner: Attachment<'_>, taken: &Taken<Step>) -> Result<(), Error> {
+fn undo_steps(
+    rules: &mut Ruleset,
+    owner: Attachment<'_>,
+    recorded: &RecordedSteps<Step>,
+) -> Result<(), Error> {
     let mut outcome = Ok(());
-    for Step::Forward { backend, forwards } in &taken.steps {
+    for Step::Forward { backend, forwards } in &recorded.steps {
         let undone = match backend {
             Backend::Nftables => unless_unsupported(
                 rules
@@ -219,13 +223,13 @@ fn take_back(rules: &mut Ruleset, owner: Attachment<'_>, taken: &Taken<Step>) ->
         };
         outcome = outcome.and(undone);
     }
-    if taken.is_whole {
+    if recorded.is_whole {
         return outcome;
     }
     outcome.and(search_and_remove(rules, owner))
 }
 
-/// Finds what there is of the attachment, also of the established plugin's.
+/// Searches for the attachment's rules, also upstream's, and removes them.
 fn search_and_remove(rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
     let removed = rules
         .socket()
@@ -258,7 +262,7 @@ fn missing_in_nftables(
         .explain(|| PORTMAP_CHECK.to_owned())
 }
 
-/// Lets packets from 127.0.0.1 out to the container: without, the kernel takes them for forged.
+/// Permits packets from 127.0.0.1 to the pod, which the kernel otherwise drops as martians.
 fn admit_localhost(forwards: &[Forward]) -> Result<(), Error> {
     for forward in forwards.iter().filter(|forward| forward.admits_localhost()) {
         let address = forward.address.addr();
@@ -276,7 +280,8 @@ fn admit_localhost(forwards: &[Forward]) -> Result<(), Error> {
     Ok(())
 }
 
-/// UDP knows no end of a connection: who sent to the port before would be led where it led before, or nowhere.
+/// Deletes the UDP conntrack entries of the ports. They would keep forwarding existing senders to the previous
+/// target.
 fn forget_connections(call: &Call, rules: &mut Ruleset, forwards: &[Forward]) {
     for forward in forwards {
         let family = forward.family();
@@ -297,7 +302,6 @@ fn forget_connections(call: &Call, rules: &mut Ruleset, forwards: &[Forward]) {
     }
 }
 
-/// Whether both are of one family.
 fn is_same_family(a: &IpAddr, b: &IpAddr) -> bool {
     a.is_ipv4() == b.is_ipv4()
 }

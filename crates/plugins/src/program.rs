@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::names::PROGRAM_DIRECTORIES;
 
-/// Where the program is; never where the environment says.
+/// Path of a program. Ignores `PATH`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     PROGRAM_DIRECTORIES
         .iter()

@@ -1,4 +1,4 @@
-//! `ptp`: connects a container with the host alone, by a pair and routes (cni-plugins §15).
+//! `ptp`: connects a pod only with the host, through a veth pair and routes (cni-plugins §15).
 //!
 //! ```text
 //!   host namespace                                       container namespace
@@ -22,7 +22,10 @@ use linux::{
 use serde::Deserialize;
 
 use crate::{
-    attach::{Addressing, Inspection, LinkPlugin, Made, Rules, Settings, Stage, Step, WireDns, Wish},
+    attach::{
+        Addressing, CreatedLink, Inspection, LinkPlugin, LinkRequest, Rules, Settings, Stage, Step, WireDns,
+        occupied_pair,
+    },
     check,
     config::read_config,
     forwarding::enable_forwarding,
@@ -30,10 +33,10 @@ use crate::{
     masquerade::Choice,
     messages::{Explain as _, NO_PLUGIN_NAME},
     names::{PTP, kind},
-    veth::{self, Pair},
+    veth::Pair,
 };
 
-/// The scope of what is reached without a gateway.
+/// Scope of routes without a gateway.
 const LINK_SCOPE: u8 = 253;
 
 /// The plugin.
@@ -49,12 +52,12 @@ struct Wire {
     dns: WireDns,
 }
 
-/// The pair that a config asks for.
+/// The requested pair.
 struct Line {
     mtu: Option<u32>,
     masquerade: Option<Choice>,
     dns: Option<Dns>,
-    /// Known once it is there.
+    /// Set by `make`.
     pair: Pair,
 }
 
@@ -67,7 +70,7 @@ impl LinkPlugin for Ptp {
         json::fields_of::<Wire>()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let wire: Wire = read_config(call)?;
         let masquerade = wire.ip_masq.then(|| Choice::named(&wire.ip_masq_backend));
         if !ipam::is_wanted(call) {
@@ -90,7 +93,7 @@ impl LinkPlugin for Ptp {
     }
 }
 
-impl Wish for Line {
+impl LinkRequest for Line {
     fn settings(&self) -> Settings {
         Settings {
             dns: self.dns.clone(),
@@ -104,10 +107,10 @@ impl Wish for Line {
     }
 
     fn occupied(&self, ifname: &str, left: &[Step]) -> Error {
-        veth::occupied(ifname, left)
+        occupied_pair(ifname, left)
     }
 
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error> {
         self.pair = stage.make_pair(None, self.mtu)?;
         let name = &self.pair.outer_name;
         stage
@@ -122,13 +125,13 @@ impl Wish for Line {
             mtu: Some(outer.mtu),
             ..Interface::default()
         };
-        Ok(Made {
+        Ok(CreatedLink {
             link: Some(self.pair.inner.clone()),
             outside: vec![outside],
         })
     }
 
-    /// The container reaches everything by way of a gateway: an address without one leads nowhere.
+    /// Requires a gateway for every address, because the pod's only route is via the gateway.
     fn complete(&self, leased: &mut CniResult) -> Result<(), Error> {
         match leased.ips.iter().find(|ip| ip.gateway.is_none()) {
             Some(ip) => Err(Error::internal(format!(
@@ -155,8 +158,8 @@ impl Wish for Line {
             }
         }
         for ip in &result.ips {
-            lead_out(&mut stage.pod.socket, link.into(), ip)?;
-            lead_in(&mut stage.host, self.pair.outer(), ip)?;
+            route_out(&mut stage.pod.socket, link.into(), ip)?;
+            route_in(&mut stage.host, self.pair.outer(), ip)?;
         }
         Ok(())
     }
@@ -186,15 +189,15 @@ impl Wish for Line {
     }
 }
 
-/// Has the container send everything to the gateway, also what is for its own subnet: nobody else is at the other end.
-fn lead_out(pod: &mut Socket, link: LinkRef<'_>, ip: &IpConfig) -> Result<(), Error> {
-    for route in ways_out(link.index, ip) {
+/// Routes all packets of the pod via the gateway, also those for its subnet: the host is the only neighbour.
+fn route_out(pod: &mut Socket, link: LinkRef<'_>, ip: &IpConfig) -> Result<(), Error> {
+    for route in route_changes(link.index, ip) {
         match route {
-            Way::Close(route) => match pod.delete_route(&route) {
+            RouteChange::Delete(route) => match pod.delete_route(&route) {
                 Err(error) if error.is_not_found() => {}
                 done => done.explain(|| format!("failed to delete route {route}"))?,
             },
-            Way::Open(route) => add(pod, &route).explain(|| format!("failed to add route {route}"))?,
+            RouteChange::Add(route) => add(pod, &route).explain(|| format!("failed to add route {route}"))?,
         }
     }
     Ok(())
@@ -202,13 +205,13 @@ fn lead_out(pod: &mut Socket, link: LinkRef<'_>, ip: &IpConfig) -> Result<(), Er
 
 /// A change of the container's routes.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
-    Close(Route),
-    Open(Route),
+enum RouteChange {
+    Delete(Route),
+    Add(Route),
 }
 
-/// The changes that an address asks for.
-fn ways_out(link: u32, ip: &IpConfig) -> Vec<Way> {
+/// The route changes for an address.
+fn route_changes(link: u32, ip: &IpConfig) -> Vec<RouteChange> {
     let Some(gateway) = ip.gateway else {
         return Vec::new();
     };
@@ -223,9 +226,9 @@ fn ways_out(link: u32, ip: &IpConfig) -> Vec<Way> {
         source,
         ..to(IpNet::from(gateway))
     };
-    // The kernel makes no route to a subnet of one address, and nobody else is in it.
+    // The kernel adds no route for a subnet with a single address.
     if subnet.prefix_len() == subnet.max_prefix_len() {
-        return vec![Way::Open(to_gateway)];
+        return vec![RouteChange::Add(to_gateway)];
     }
     let to_subnet = Route {
         gateway: Some(gateway),
@@ -233,18 +236,18 @@ fn ways_out(link: u32, ip: &IpConfig) -> Vec<Way> {
         ..to(subnet)
     };
     vec![
-        Way::Close(to(subnet)),
-        Way::Open(to_gateway),
-        Way::Open(to_subnet),
+        RouteChange::Delete(to(subnet)),
+        RouteChange::Add(to_gateway),
+        RouteChange::Add(to_subnet),
     ]
 }
 
-/// Makes the host's end the gateway, and leads packets for the address to it.
-fn lead_in(host: &mut Socket, outer: LinkRef<'_>, ip: &IpConfig) -> Result<(), Error> {
+/// Assigns the gateway's address to the host end, and routes the pod's address to it.
+fn route_in(host: &mut Socket, outer: LinkRef<'_>, ip: &IpConfig) -> Result<(), Error> {
     if let Some(gateway) = ip.gateway {
         let net = IpNet::from(gateway);
         match host.add_address(outer, net) {
-            // Two addresses have the same gateway.
+            // Several addresses share the gateway.
             Err(error) if error.is_exists() => {}
             done => done.explain(|| format!("failed to add IP addr ({net}) to veth"))?,
         }
@@ -277,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn everything_goes_by_way_of_the_gateway() {
-        let shown: Vec<_> = ways_out(7, &ip("10.1.2.3/24", "10.1.2.1"))
+    fn all_packets_use_the_gateway() {
+        let shown: Vec<_> = route_changes(7, &ip("10.1.2.3/24", "10.1.2.1"))
             .into_iter()
             .map(|way| match way {
-                Way::Close(route) => format!("close {route}"),
-                Way::Open(route) => format!("open {route} from {}", route.source.unwrap()),
+                RouteChange::Delete(route) => format!("close {route}"),
+                RouteChange::Add(route) => format!("open {route} from {}", route.source.unwrap()),
             })
             .collect();
         assert_eq!(
@@ -296,11 +299,11 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_of_one_address_has_no_route() {
+    fn subnet_of_one_address_has_no_route() {
         for (address, gateway) in [("10.1.2.3/32", "10.1.2.1"), ("fd00::3/128", "fd00::1")] {
-            let ways = ways_out(7, &ip(address, gateway));
+            let ways = route_changes(7, &ip(address, gateway));
             assert!(
-                matches!(&ways[..], [Way::Open(route)] if route.gateway.is_none()),
+                matches!(&ways[..], [RouteChange::Add(route)] if route.gateway.is_none()),
                 "{ways:?}"
             );
         }

@@ -1,15 +1,14 @@
-//! The parts of an attachment, written down before they are made, so that DEL and GC can take them back whatever
-//! happened in between (cni-plugins §16).
+//! Records the steps of an ADD before they run, so that DEL and GC can undo them after any interruption (cni-plugins
+//! §16).
 //!
 //! ```text
 //! /run/cni/weft/PLUGIN/NETWORK/CONTAINER:IFNAME
-//! {"pair":{"port":"veth1a2b3c4d"}}                                 one line a step, before the step is taken
+//! {"pair":{"port":"veth1a2b3c4d"}}                                 one line per step, written before the step runs
 //! {"masquerade":{"backend":"nftables","addresses":["10.1.2.2/24"]}}
 //! ```
 //!
-//! A line that is cut off is a step that was never taken: lines are ended before their step begins. So no write
-//! has to be atomic, and none has to reach a disk: the folder is in memory, like what it describes, and both are
-//! gone after a reboot.
+//! An incomplete line belongs to a step that never ran, because the line is completed first. Writes therefore need
+//! not be atomic or synced: the folder is in memory and, like the attachments, does not survive a reboot.
 
 pub(crate) mod gc;
 
@@ -25,16 +24,16 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::names::{RECORD_SEPARATOR, STATE};
 
-/// Limit of attempts to create a folder that DELs remove at the same moment.
+/// Limit of attempts to create a folder that concurrent DELs remove.
 const FOLDER_ATTEMPTS: usize = 100;
 
-/// The attachments of one network that one plugin made.
+/// The records of one plugin for one network.
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     folder: PathBuf,
 }
 
-/// Which attachment of a network.
+/// Identity of an attachment within a network.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AttachmentId {
     /// `CNI_CONTAINERID`.
@@ -52,12 +51,12 @@ impl AttachmentId {
         }
     }
 
-    /// Neither part can contain the separator, nor a slash.
+    /// The record's file name. Neither part can contain the separator or a slash.
     fn file_name(&self) -> String {
         format!("{}{RECORD_SEPARATOR}{}", self.container_id, self.ifname)
     }
 
-    /// The attachment whose record has this name.
+    /// Parses a record's file name.
     pub(crate) fn from_file_name(name: &str) -> Option<Self> {
         let (container_id, ifname) = name.split_once(RECORD_SEPARATOR)?;
         Some(AttachmentId {
@@ -67,7 +66,7 @@ impl AttachmentId {
     }
 }
 
-/// An attachment, and the network that it is to: what rules of the host are marked with.
+/// An attachment with its network: the owner mark of host rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attachment<'a> {
     /// Name of the network.
@@ -79,7 +78,7 @@ pub(crate) struct Attachment<'a> {
 }
 
 impl AttachmentId {
-    /// The attachment, to this network.
+    /// Adds the network.
     pub(crate) fn to<'a>(&'a self, network: &'a str) -> Attachment<'a> {
         Attachment {
             network,
@@ -91,14 +90,14 @@ impl AttachmentId {
 
 /// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Taken<S> {
-    /// The steps, in the order in which they were taken.
+pub(crate) struct RecordedSteps<S> {
+    /// The steps, in execution order.
     pub(crate) steps: Vec<S>,
-    /// Every line could be read: none is of a later version.
+    /// Whether every line could be parsed. `false` if a later version wrote some.
     pub(crate) is_whole: bool,
 }
 
-/// A record that is being written.
+/// A record, open for writing.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
@@ -106,7 +105,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Writes down the next steps. To be called before they are taken.
+    /// Appends the next steps. Call it before they run.
     pub(crate) fn note<S: Serialize>(&mut self, steps: &[S]) -> Result<(), Error> {
         let text = lines(steps).map_err(|error| failed("write", &self.path, &error))?;
         self.file
@@ -114,14 +113,14 @@ impl Journal {
             .map_err(|error| failed("write", &self.path, &error))
     }
 
-    /// Forgets the steps, none of which was taken.
+    /// Clears the steps, none of which ran.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
         self.file
             .set_len(0)
             .map_err(|error| failed("clear", &self.path, &error))
     }
 
-    /// Forgets the attachment: all of its steps have been taken back.
+    /// Removes the record, after all steps were undone.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         remove(&self.path)
     }
@@ -135,19 +134,20 @@ impl Records {
         }
     }
 
-    /// Begins the record of an attachment; `None` if there is one already.
+    /// Creates the record of an attachment. `None` if it exists.
     pub(crate) fn begin(&self, key: &AttachmentId) -> Result<Option<Journal>, Error> {
         let path = self.folder.join(key.file_name());
         for _ in 0..FOLDER_ATTEMPTS {
             match create_file(&path) {
                 Ok(file) => return Ok(Some(Journal { path, file })),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-                // The first record makes the folder. The DEL of the last one may remove it at any moment.
+                // The first record creates the folder, and the DEL of the last one may remove it at
+                // any moment.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(failed("create", &path, &error)),
             }
             match files::create_private_folder(&self.folder) {
-                // Another ADD made it, and a DEL removed it again.
+                // A concurrent ADD created it, and a DEL removed it.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 created => created.map_err(|error| failed("create", &path, &error))?,
             }
@@ -155,8 +155,11 @@ impl Records {
         Err(failed("create", &path, &"its folder is removed again and again"))
     }
 
-    /// The record of an attachment, if there is one.
-    pub(crate) fn taken<S: DeserializeOwned>(&self, key: &AttachmentId) -> Result<Option<Taken<S>>, Error> {
+    /// The record of an attachment, if it exists.
+    pub(crate) fn read<S: DeserializeOwned>(
+        &self,
+        key: &AttachmentId,
+    ) -> Result<Option<RecordedSteps<S>>, Error> {
         let path = self.folder.join(key.file_name());
         match fs::read(&path) {
             Ok(text) => Ok(Some(whole_lines(&text))),
@@ -165,15 +168,14 @@ impl Records {
         }
     }
 
-    /// Forgets an attachment; one that has no record is fine.
+    /// Removes the record of an attachment. A missing record is no error.
     pub(crate) fn remove(&self, key: &AttachmentId) -> Result<(), Error> {
         remove(&self.folder.join(key.file_name()))
     }
 
-    /// Removes the network's folder, unless there is a record in it. Whether the network has no record.
+    /// Removes the network's folder if it is empty. Returns whether the network has no record.
     ///
-    /// Of DELs at the same time, the one that removes the last record sees that it did: each removes its own before it
-    /// looks.
+    /// Among concurrent DELs, the last one returns `true`, because each removes its own record first.
     fn remove_if_empty(&self) -> Result<bool, Error> {
         match fs::remove_dir(&self.folder) {
             Ok(()) => Ok(true),
@@ -183,7 +185,7 @@ impl Records {
         }
     }
 
-    /// All attachments that have a record.
+    /// All recorded attachments.
     pub(crate) fn keys(&self) -> Result<Vec<AttachmentId>, Error> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -228,20 +230,20 @@ fn lines<S: Serialize>(steps: &[S]) -> serde_json::Result<String> {
     Ok(text)
 }
 
-/// The steps whose lines were ended, without those that only a later version can read.
-fn whole_lines<S: DeserializeOwned>(text: &[u8]) -> Taken<S> {
-    let mut taken = Taken {
+/// Parses the steps with complete lines. Skips lines of later versions.
+fn whole_lines<S: DeserializeOwned>(text: &[u8]) -> RecordedSteps<S> {
+    let mut recorded = RecordedSteps {
         steps: Vec::new(),
         is_whole: true,
     };
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     for line in lines.filter(|line| line.ends_with(b"\n")) {
         match serde_json::from_slice(line) {
-            Ok(step) => taken.steps.push(step),
-            Err(_) => taken.is_whole = false,
+            Ok(step) => recorded.steps.push(step),
+            Err(_) => recorded.is_whole = false,
         }
     }
-    taken
+    recorded
 }
 
 #[cfg(test)]
@@ -269,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_written_step_by_step() {
+    fn record_has_one_line_per_step() {
         let folder = tempfile::tempdir().unwrap();
         let records = Records {
             folder: folder.path().join("bridge/net"),
         };
         let key = key("c1", "net1");
-        let steps = || records.taken::<Step>(&key).unwrap().map(|taken| taken.steps);
+        let steps = || records.read::<Step>(&key).unwrap().map(|recorded| recorded.steps);
         assert_eq!(steps(), None);
         assert_eq!(records.keys().unwrap(), []);
         let mut journal = records.begin(&key).unwrap().unwrap();
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_goes_with_the_last_record() {
+    fn folder_is_removed_with_the_last_record() {
         // cni-plugins#75
         let folder = tempfile::tempdir().unwrap();
         let records = Records {
@@ -344,38 +346,38 @@ mod tests {
     }
 
     #[test]
-    fn a_step_whose_line_is_cut_off_was_never_taken() {
+    fn incomplete_line_is_ignored() {
         let whole = lines(&[pair("veth1"), pair("veth2")]).unwrap();
         assert_eq!(
             whole,
             "{\"pair\":{\"port\":\"veth1\"}}\n{\"pair\":{\"port\":\"veth2\"}}\n"
         );
         for length in 0..whole.len() {
-            let taken: Taken<Step> = whole_lines(&whole.as_bytes()[..length]);
+            let recorded: RecordedSteps<Step> = whole_lines(&whole.as_bytes()[..length]);
             let first_end = whole.len() / 2;
-            assert_eq!(taken.steps.len(), usize::from(length >= first_end), "{length}");
-            assert!(taken.is_whole, "{length}");
+            assert_eq!(recorded.steps.len(), usize::from(length >= first_end), "{length}");
+            assert!(recorded.is_whole, "{length}");
         }
     }
 
     #[test]
-    fn steps_of_a_later_version_are_noticed() {
+    fn steps_of_a_later_version_are_detected() {
         // cni-plugins#79
         for unknown in ["\u{0}", "{\"unknown\":1}", "{\"done\":{\"x\":1}}"] {
             let text = format!("{unknown}\n\"done\"\n");
-            let taken: Taken<Step> = whole_lines(text.as_bytes());
+            let recorded: RecordedSteps<Step> = whole_lines(text.as_bytes());
             assert_eq!(
-                (taken.steps, taken.is_whole),
+                (recorded.steps, recorded.is_whole),
                 (vec![Step::Done], false),
                 "{unknown}"
             );
         }
-        let whole: Taken<Step> = whole_lines(b"\"done\"\n");
+        let whole: RecordedSteps<Step> = whole_lines(b"\"done\"\n");
         assert!(whole.is_whole);
     }
 
     #[test]
-    fn file_names_tell_the_attachment() {
+    fn file_names_identify_the_attachment() {
         let key = key("a.b-c_d", "net1.100");
         assert_eq!(AttachmentId::from_file_name(&key.file_name()), Some(key));
         assert_eq!(AttachmentId::from_file_name("stray"), None);

@@ -1,4 +1,4 @@
-//! The rules of the host, for as long as a call works on them.
+//! Access to the host's rules during a call.
 
 use std::io;
 use std::process::{Command, Output};
@@ -8,14 +8,14 @@ use cni::exec::{self, Resident};
 use cni::plugin::Call;
 use linux::nft::Socket;
 
-/// How long a program that changes rules may take.
+/// Timeout of a program that changes rules.
 const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 
-/// The socket to the host's nftables, opened when it is first needed, and the way to start programs of iptables.
+/// A lazily opened socket to the host's nftables, and the runner of iptables programs.
 ///
-/// Closing the socket after something was removed waits until no packet can meet that any more: a grace period of the
-/// kernel, many times what the removal takes. Removing a link waits for one as well. So whoever does both opens
-/// this first and lets go of it last, and waits once.
+/// Closing the socket after a removal waits for a kernel grace period, which takes much longer than the removal.
+/// Deleting a link waits for one too. A caller that does both should open this first and drop it last, to wait only
+/// once.
 #[derive(Debug)]
 pub(crate) struct Ruleset {
     open: fn() -> linux::Result<Socket>,
@@ -34,7 +34,6 @@ impl Default for Ruleset {
 }
 
 impl Ruleset {
-    /// For the work of a call.
     pub(crate) fn of(call: &Call) -> Self {
         Self {
             resident: call.resident.clone(),
@@ -42,7 +41,7 @@ impl Ruleset {
         }
     }
 
-    /// As on a kernel without nftables.
+    /// Simulates a kernel without nftables.
     #[cfg(test)]
     pub(crate) fn without_nftables() -> Self {
         Self {
@@ -51,7 +50,7 @@ impl Ruleset {
         }
     }
 
-    /// The socket, of the namespace that the first caller was in.
+    /// The socket, in the network namespace of the first caller.
     pub(crate) fn socket(&mut self) -> linux::Result<&mut Socket> {
         match &mut self.socket {
             Some(socket) => Ok(socket),
@@ -59,7 +58,7 @@ impl Ruleset {
         }
     }
 
-    /// Runs a program that changes rules, not longer than the call may go on.
+    /// Runs a program that changes rules, within the deadline of the call.
     pub(crate) fn execute(&self, command: &mut Command, input: &[u8]) -> io::Result<Output> {
         let mut limit = PROGRAM_LIMIT;
         if let Some(resident) = &self.resident {
@@ -72,7 +71,7 @@ impl Ruleset {
     }
 }
 
-/// No error where the kernel lacks nftables: then there is nothing to remove.
+/// Ignores a missing nftables: then nothing needs removal.
 pub(crate) fn unless_unsupported(outcome: linux::Result<()>) -> linux::Result<()> {
     match outcome {
         Err(error) if error.is_unsupported() => Ok(()),
@@ -80,8 +79,7 @@ pub(crate) fn unless_unsupported(outcome: linux::Result<()>) -> linux::Result<()
     }
 }
 
-/// The error of a kernel that has no chains which translate addresses. Here it is the table that is missing: kernels say
-/// both in the same way.
+/// The error of a kernel without NAT chains, provoked by a missing table, which has the same error.
 #[cfg(test)]
 fn unsupported() -> linux::Result<Socket> {
     use linux::nft::{Family, Hook, HookPoint, Table, Transaction};

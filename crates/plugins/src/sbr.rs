@@ -1,13 +1,13 @@
-//! `sbr`: routes what a container sends by the address that it sends from (cni-plugins §15).
+//! `sbr`: source-based routing of a pod's packets (cni-plugins §15).
 //!
 //! ```text
 //! from 10.1.2.3 ──> table 100: the interface's routes of that address, its gateway
 //! from 10.7.0.2 ──> table 101: ...
-//! main table: nothing of the interface, or its subnets alone (addSourceHints)
+//! main table: no routes of the interface, or only its subnets (addSourceHints)
 //! ```
 //!
-//! A chained plugin: the interface is another one's, as are its addresses and routes. All of it is in the container and
-//! goes with it.
+//! A chained plugin: another plugin creates the interface with its addresses and routes. All changes are in the pod's
+//! namespace and end with it.
 
 mod config;
 mod plan;
@@ -36,11 +36,11 @@ use self::{
 };
 use crate::{
     chained, check,
-    lock::{self, PATIENCE},
+    lock::{self, TIMEOUT},
     messages::{Explain, SBR_NOT_CHAINED},
     names::SBR,
     pod::Pod,
-    record::{AttachmentId, Records, Taken, gc},
+    record::{AttachmentId, RecordedSteps, Records, gc},
 };
 
 /// The keys of a config.
@@ -48,8 +48,8 @@ pub(crate) fn keys() -> &'static [&'static str] {
     config::keys()
 }
 
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     Config::read(call).map(drop)
 }
 
@@ -57,15 +57,15 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sbr;
 
-/// A step of ADD.
+/// A recorded step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Step {
-    /// Sources are routed by tables.
+    /// Added rules that route sources by tables.
     Rules {
-        /// Path of the container's namespace.
+        /// Path of the pod's namespace.
         netns: PathBuf,
-        /// Its number, which no other has.
+        /// The namespace's unique number.
         cookie: Option<u64>,
         /// The sources, each with its table.
         tables: Vec<(IpAddr, u32)>,
@@ -80,7 +80,7 @@ impl Plugin for Sbr {
     fn add(&self, call: &Call) -> Result<CniResult, Error> {
         let config = Config::read(call)?;
         let result = chained::previous(call, SBR_NOT_CHAINED)?;
-        // A result that the config's version cannot express fails before anything is changed.
+        // Fails before any change if the config's version cannot represent the result.
         result.to_json(call.version)?;
         let ifname = &call.request.ifname;
         let ips: Vec<_> = chained::addresses(&result, ifname).collect();
@@ -90,14 +90,14 @@ impl Plugin for Sbr {
             )));
         }
         let mut pod = Pod::open(call)?;
-        lock(&pod.ns, &pod.path, PATIENCE)?;
+        lock(&pod.ns, &pod.path, TIMEOUT)?;
         let (records, key) = (Records::of(SBR, call), AttachmentId::of(call));
-        let mut journal = chained::begin(&records, &key, |taken| {
+        let mut journal = chained::begin(&records, &key, |recorded| {
             let socket = &mut pod.socket;
             let link = socket
                 .find_link(ifname)
                 .explain(|| format!("failed to lookup \"{ifname}\""))?;
-            take_back(socket, link.as_ref(), &taken.steps)
+            undo_steps(socket, link.as_ref(), &recorded.steps)
         })?;
         let link = check::container_link(&mut pod.socket, ifname)?;
         let plan = plan::plan(&config, &ips, &observe(&mut pod.socket, &link)?);
@@ -108,7 +108,7 @@ impl Plugin for Sbr {
         }])?;
         let mut done = Vec::new();
         if let Err(error) = carry_out(&mut pod.socket, &plan, &mut done) {
-            // The error of ADD stays the one that counts.
+            // ADD reports its own error.
             roll_back(call, &mut pod.socket, &done);
             let _ = chained::forget(call, &records, &key);
             return Err(error);
@@ -118,17 +118,17 @@ impl Plugin for Sbr {
 
     fn del(&self, call: &Call) -> Result<(), Error> {
         let (records, key) = (Records::of(SBR, call), AttachmentId::of(call));
-        let taken: Option<Taken<Step>> = records.taken(&key)?;
-        // Rules and routes are in the namespace, and gone with it.
+        let recorded: Option<RecordedSteps<Step>> = records.read(&key)?;
+        // Rules and routes end with the namespace.
         if let Some(mut pod) = Pod::find_remaining(call)? {
-            lock(&pod.ns, &pod.path, PATIENCE)?;
+            lock(&pod.ns, &pod.path, TIMEOUT)?;
             let ifname = &call.request.ifname;
             let socket = &mut pod.socket;
             let link = socket
                 .find_link(ifname)
                 .explain(|| format!("failed to lookup \"{ifname}\""))?;
-            let steps = taken.map(|taken| taken.steps).unwrap_or_default();
-            take_back(socket, link.as_ref(), &steps)?;
+            let steps = recorded.map(|recorded| recorded.steps).unwrap_or_default();
+            undo_steps(socket, link.as_ref(), &steps)?;
             if let Some(link) = link {
                 delete_rules_of(socket, &link)?;
             }
@@ -159,15 +159,15 @@ impl Plugin for Sbr {
     }
 }
 
-/// Locks the namespace, so that calls for one container which choose tables take turns, also with established plugins.
-fn lock(namespace: &NetNs, path: &str, patience: Duration) -> Result<(), Error> {
-    lock::wait_for(namespace, patience).map_err(|error| {
+/// Locks the namespace to serialize the choice of tables, also with upstream's plugin.
+fn lock(namespace: &NetNs, path: &str, timeout: Duration) -> Result<(), Error> {
+    lock::wait_for(namespace, timeout).map_err(|error| {
         let text = format!("failed to lock netns \"{path}\": {error}");
         Error::new(lock::code(&error), text)
     })
 }
 
-/// The rules, the tables that are in use, and the routes of the interface.
+/// Reads the rules, the used tables, and the interface's routes.
 fn observe(socket: &mut Socket, link: &Link) -> Result<Host, Error> {
     let mut host = Host::default();
     for family in [Family::V4, Family::V6] {
@@ -186,7 +186,7 @@ fn observe(socket: &mut Socket, link: &Link) -> Result<Host, Error> {
     Ok(host)
 }
 
-/// A change that was made.
+/// A completed change.
 enum Done {
     Rule(IpAddr, u32),
     Added(Route),
@@ -230,7 +230,7 @@ fn carry_out(socket: &mut Socket, plan: &Plan, done: &mut Vec<Done>) -> Result<(
     Ok(())
 }
 
-/// Takes changes back, the last one first.
+/// Undoes changes in reverse order.
 fn roll_back(call: &Call, socket: &mut Socket, done: &[Done]) {
     for change in done.iter().rev() {
         let undone = match change {
@@ -249,9 +249,9 @@ fn roll_back(call: &Call, socket: &mut Socket, done: &[Done]) {
     }
 }
 
-/// Takes recorded steps back. Routes of the interface go back to the main table, except for default routes: those were
-/// perhaps never there, and the container has another one by now.
-fn take_back(socket: &mut Socket, link: Option<&Link>, steps: &[Step]) -> Result<(), Error> {
+/// Undoes recorded steps. Returns the interface's routes to the main table, except default routes: the main table may
+/// never have had them, or has another one now.
+fn undo_steps(socket: &mut Socket, link: Option<&Link>, steps: &[Step]) -> Result<(), Error> {
     for Step::Rules { tables, .. } in steps {
         for (source, table) in tables {
             delete_rule(socket, *source, *table)?;
@@ -300,7 +300,7 @@ fn delete_rule(socket: &mut Socket, source: IpAddr, table: u32) -> Result<(), Er
     }
 }
 
-/// Removes rules about the interface's addresses, whoever made them.
+/// Removes all rules for the interface's addresses.
 fn delete_rules_of(socket: &mut Socket, link: &Link) -> Result<(), Error> {
     let addresses = socket
         .addresses(link, None)
@@ -325,9 +325,9 @@ fn delete_rules_of(socket: &mut Socket, link: &Link) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes back what an attachment without an end left in a namespace that still is.
-fn collect(key: &AttachmentId, taken: &Taken<Step>) -> Result<(), Error> {
-    for step in &taken.steps {
+/// GC: undoes an attachment in a namespace that still exists.
+fn collect(key: &AttachmentId, recorded: &RecordedSteps<Step>) -> Result<(), Error> {
+    for step in &recorded.steps {
         let Step::Rules { netns, cookie, .. } = step;
         let Ok(ns) = NetNs::open(netns) else { continue };
         if cookie.is_none() || ns.cookie() != *cookie {
@@ -338,7 +338,7 @@ fn collect(key: &AttachmentId, taken: &Taken<Step>) -> Result<(), Error> {
             .and_then(|opened| opened)
             .map_err(cni::error::internal)?;
         let link = socket.find_link(&key.ifname).map_err(cni::error::internal)?;
-        take_back(&mut socket, link.as_ref(), std::slice::from_ref(step))?;
+        undo_steps(&mut socket, link.as_ref(), std::slice::from_ref(step))?;
     }
     Ok(())
 }
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lock_of_a_namespace_that_is_held_fails_with_try_again_later() {
+    fn held_namespace_lock_returns_try_again_later() {
         // cni-plugins#72
         let path = "/proc/thread-self/ns/net";
         let open = || NetNs::open(Path::new(path)).unwrap();
@@ -363,6 +363,6 @@ mod tests {
         let begin = format!("failed to lock netns \"{path}\": another process holds the lock");
         assert!(error.msg.starts_with(&begin), "{error:?}");
         drop(held);
-        lock(&wanted, path, PATIENCE).unwrap();
+        lock(&wanted, path, TIMEOUT).unwrap();
     }
 }

@@ -1,14 +1,14 @@
-//! Ports of a bridge that may send from their container's MAC only (cni-plugins §4).
+//! The MAC spoof check: drops frames from a port with another source MAC than the pod's (cni-plugins §4).
 //!
 //! ```text
 //! bridge nat PREROUTING ── one rule ──> is the port in "ports", and port + source MAC not in "allowed"? drop
 //!                                           │                       │
-//!                                       an element               an element      a guarded port, with the
-//!                                                                                attachment in the comment
+//!                                       an element               an element      per guarded port, with the
+//!                                                                                attachment as comment
 //! ```
 //!
-//! Neither a frame nor an attachment costs more where there are many ports. Established plugins have a rule and two
-//! chains for each port instead; those are recognised and removed.
+//! The cost per frame and per attachment does not depend on the number of ports. Upstream's plugin has a rule and two
+//! chains per port instead, which are recognised and removed.
 
 use cni::Error;
 use linux::{
@@ -34,24 +34,24 @@ const TABLE: Table = Table {
     family: Family::Bridge,
     name: TABLE_NAME,
 };
-/// Priority -300: before everything else that looks at frames of bridges.
+/// Priority -300: before all other chains for bridged frames.
 const HOOK: Hook = Hook {
     kind: "filter",
     point: HookPoint::Prerouting,
     priority: -300,
 };
-/// Where an Ethernet header has the source.
+/// Offset of the source in an Ethernet header.
 const SOURCE_MAC: u32 = 6;
 const MAC_LENGTH: u32 = 6;
-/// Digits of a hash that keep cut comments apart.
+/// Number of hash digits in shortened comments.
 const HASH_LENGTH: usize = 16;
 
 /// A guarded port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Port<'a> {
-    /// The host's end of the pair.
+    /// Name of the host end.
     pub(crate) name: &'a str,
-    /// The container's MAC.
+    /// The pod's MAC.
     pub(crate) mac: Mac,
 }
 
@@ -60,12 +60,12 @@ impl Attachment<'_> {
         format!("{}-{}", self.container_id, self.ifname)
     }
 
-    /// The comment of established rules.
+    /// The comment of upstream's rules.
     fn old_comment(self) -> String {
         format!("{COMMENT_PREFIX}{}", self.reference())
     }
 
-    /// The comment of elements: the same, unless nft could not read it back.
+    /// The comment of elements: the same, shortened if nft could not parse it.
     fn comment(self) -> String {
         let whole = self.old_comment();
         if whole.len() <= COMMENT_LENGTH && !whole.contains('"') {
@@ -93,13 +93,13 @@ impl Port<'_> {
         Key::of(&[self.value()])
     }
 
-    /// The key in the set of what is allowed.
+    /// The key in the set of allowed pairs.
     fn allowed_key(&self) -> Key {
         Key::of(&[self.value(), Value::Mac(self.mac)])
     }
 }
 
-/// Guards a port, in place of what its name and its owner had before.
+/// Guards a port. Replaces earlier elements with its name or owner.
 pub(crate) fn set_up(rules: &mut Ruleset, owner: Attachment<'_>, port: Port<'_>) -> Result<(), Error> {
     rules
         .socket()
@@ -107,7 +107,7 @@ pub(crate) fn set_up(rules: &mut Ruleset, owner: Attachment<'_>, port: Port<'_>)
         .explain(|| SPOOF_CHECK_SET_UP.to_owned())
 }
 
-/// Ends the guard of an attachment's port. `known` is the port if it is on record, which spares the search.
+/// Removes the guard of an attachment's port. `known` is the recorded port, which makes a search unnecessary.
 pub(crate) fn tear_down(
     rules: &mut Ruleset,
     owner: Attachment<'_>,
@@ -117,7 +117,7 @@ pub(crate) fn tear_down(
     unless_unsupported(removed).explain(|| SPOOF_CHECK_TEAR_DOWN.to_owned())
 }
 
-/// Removes rule, sets and chain if no port is guarded any more. They stay if others refer to them.
+/// Removes the rule, sets and chain if no port is guarded. Keeps them if they have foreign references.
 pub(crate) fn remove_unused(rules: &mut Ruleset) -> Result<(), Error> {
     match rules.socket().and_then(remove_base) {
         Err(error) if error.is_unsupported() || error.is_in_use() => Ok(()),
@@ -125,7 +125,7 @@ pub(crate) fn remove_unused(rules: &mut Ruleset) -> Result<(), Error> {
     }
 }
 
-/// An error if the port is not guarded, in our way or in that of established plugins.
+/// An error if neither our nor upstream's rules guard the port.
 pub(crate) fn check(rules: &mut Ruleset, owner: Attachment<'_>, port: Port<'_>) -> Result<(), Error> {
     let guarded = rules
         .socket()
@@ -152,7 +152,7 @@ fn add(socket: &mut Socket, owner: Attachment<'_>, port: Port<'_>) -> linux::Res
             add_base(&mut changes);
         }
         if socket.element(TABLE, PORTS, &port.key())?.is_some() {
-            // Somebody had a port of this name before; what was allowed there is not allowed here.
+            // Drops the allowed MACs of an earlier port with this name.
             changes.delete_element(TABLE, PORTS, &port.key());
             for element in socket.elements(TABLE, ALLOWED)? {
                 if element.key.begins_with(port.value()) {
@@ -174,7 +174,7 @@ fn remove(socket: &mut Socket, owner: Attachment<'_>, known: Option<Port<'_>>) -
         changes.delete_element(TABLE, PORTS, &port.key());
         changes.delete_element(TABLE, ALLOWED, &port.allowed_key());
         match socket.commit(&changes) {
-            // Something is not as it was left, perhaps because another owner has the name now.
+            // An element has changed, for example because another owner has the name now.
             Err(error) if error.is_not_found() => {}
             outcome => return outcome,
         }
@@ -205,7 +205,7 @@ fn is_guarded(socket: &mut Socket, owner: Attachment<'_>, port: Port<'_>) -> lin
         && socket.element(TABLE, ALLOWED, &port.allowed_key())?.is_some())
 }
 
-/// Removes what an established plugin made for the attachment: its rules, then the chains that they led to.
+/// Removes upstream's rules of the attachment, then their chains.
 fn remove_old(
     socket: &mut Socket,
     owner: Attachment<'_>,
@@ -258,7 +258,7 @@ fn add_base(changes: &mut Transaction) {
     changes.add_rule(TABLE, CHAIN, &guard(), RULE_COMMENT);
 }
 
-/// Removes what [`add_base`] made, if both sets are empty. The table stays, and so does a chain that others use.
+/// Undoes [`add_base`] if both sets are empty. Keeps the table, and a chain with other uses.
 fn remove_base(socket: &mut Socket) -> linux::Result<()> {
     socket.update(|socket| {
         let mut changes = Transaction::new();
@@ -276,7 +276,7 @@ fn remove_base(socket: &mut Socket) -> linux::Result<()> {
         for set in &sets {
             changes.delete_set(TABLE, set);
         }
-        // An established plugin makes chains of its own before it adds the rule that leads to them.
+        // Upstream's plugin creates its chains before the rule that jumps to them.
         if !ours.is_empty() && others.is_empty() && socket.chains(TABLE)? == [CHAIN] {
             changes.delete_chain(TABLE, CHAIN);
         }

@@ -1,9 +1,9 @@
-//! `static`: an IPAM plugin that assigns what it is told (cni-plugins §7).
+//! `static`: an IPAM plugin that assigns configured addresses (cni-plugins §7).
 //!
 //! ```text
 //! config addresses ─┬─ + CNI_ARGS IP, GATEWAY ──┐
-//! args.cni.ips ─────┴─ instead of those ────────┼─> addresses, routes, dns
-//! runtimeConfig.ips ── instead of all ──────────┘
+//! args.cni.ips ─────┴─ replaces both ───────────┼─> addresses, routes, dns
+//! runtimeConfig.ips ── replaces all ────────────┘
 //! ```
 
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::{
-    ipam::{WireArgs, WireIps},
+    config::{WireArgs, WireIps},
     messages::{NO_IPAM, NO_PREV_RESULT},
     names::{STATIC, arg},
 };
@@ -45,7 +45,7 @@ struct WireIpam {
 }
 
 impl WireIpam {
-    /// The addresses that the config lists.
+    /// The addresses in the config.
     fn listed(&self) -> Result<Vec<IpConfig>, Error> {
         let read = |WireAddress { address, gateway }: &WireAddress| {
             let net = parse_cidr(address).ok_or_else(|| {
@@ -71,12 +71,12 @@ pub(crate) fn ipam_keys() -> &'static [&'static str] {
     cni::json::fields_of::<WireIpam>()
 }
 
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     read(call).map(drop)
 }
 
-/// The addresses, routes and resolver settings to assign, from all sources.
+/// The addresses, routes and DNS settings to assign.
 #[derive(Debug, PartialEq, Eq)]
 struct Assignment {
     addresses: Vec<IpConfig>,
@@ -134,7 +134,7 @@ fn assignment(wire: Wire, args: &CniArgs, version: Version) -> Result<Assignment
     })
 }
 
-/// `IP` and `GATEWAY` of `CNI_ARGS`: each gateway goes to every one of these addresses whose subnet it is in.
+/// Addresses from `IP` and `GATEWAY` in `CNI_ARGS`. Each gateway applies to the addresses whose subnet contains it.
 fn from_arguments(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
     let items = |key| {
         let value = args.get(key).filter(|value: &&str| !value.is_empty());
@@ -173,7 +173,7 @@ fn assigned(address: IpNet, gateway: Option<IpAddr>) -> IpConfig {
     }
 }
 
-/// A gateway of the config; an empty text is the same as none.
+/// Parses a gateway. Empty means none.
 fn next_hop(text: &str) -> Result<Option<IpAddr>, Error> {
     if text.is_empty() {
         return Ok(None);
@@ -183,7 +183,7 @@ fn next_hop(text: &str) -> Result<Option<IpAddr>, Error> {
         .map_err(|_| Error::internal(format!("invalid IP address: {text}")))
 }
 
-/// Whether what was assigned is still what the config says.
+/// Checks that the assigned addresses match the config.
 fn verify(assignment: &Assignment, previous: &CniResult, ifname: &str) -> Result<(), Error> {
     for wanted in &assignment.addresses {
         for found in previous
@@ -222,7 +222,7 @@ impl Plugin for StaticIpam {
     }
 
     fn del(&self, _call: &Call) -> Result<(), Error> {
-        // Nothing was stored: nothing has to be readable for it to be given back.
+        // No state to release, so the config is not read.
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Plugin for StaticIpam {
     }
 
     fn status(&self, call: &Call) -> Result<(), Error> {
-        // Nothing is stored: a config that can be read is all that ADD needs, and GC has nothing to do.
+        // No state: ADD needs only a valid config.
         read(call).map(drop)
     }
 }
@@ -269,7 +269,7 @@ mod tests {
 
     // cni-plugins#44
     #[test]
-    fn sources_add_up_or_replace_one_another() {
+    fn address_sources_combine_or_override() {
         let plain = r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"10.1.2.1"},{"address":"fd00::3/64"}]}"#;
         let config = format!("{{{plain}}}");
         assert_eq!(addresses(&config, ""), ["10.1.2.3/24 via 10.1.2.1", "fd00::3/64"]);
@@ -293,7 +293,7 @@ mod tests {
 
     // cni-plugins#44
     #[test]
-    fn bad_addresses_are_named_with_their_source() {
+    fn invalid_addresses_are_reported_with_their_source() {
         let v1 = Version::V1_0_0;
         assert_eq!(
             message(r#"{"ipam":{"addresses":[{"address":"10.1.2.3"}]}}"#, "", v1),

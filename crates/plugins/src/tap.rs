@@ -1,4 +1,4 @@
-//! `tap`: gives a container a link whose frames a program exchanges, such as a virtual machine (cni-plugins §15).
+//! `tap`: creates a link in the pod whose frames a program exchanges, such as a virtual machine (cni-plugins §15).
 
 mod label;
 
@@ -11,7 +11,9 @@ use linux::{
 use serde::Deserialize;
 
 use crate::{
-    attach::{Inspection, LinkPlugin, Made, Sandbox, Settings, Stage, Step, WireMac, Wish, mac},
+    attach::{
+        CreatedLink, Inspection, LinkPlugin, LinkRequest, Sandbox, Settings, Stage, Step, WireMac, mac,
+    },
     config::read_config,
     messages::Explain as _,
     names::{TAP, kind},
@@ -35,16 +37,16 @@ struct Wire {
     runtime_config: WireMac,
 }
 
-/// The device that a config asks for.
+/// The requested device.
 struct Device {
     multi_queue: bool,
     owner: Option<u32>,
     group: Option<u32>,
-    /// The label of SELinux.
+    /// SELinux label.
     label: String,
     mac: Option<Mac>,
     mtu: Option<u32>,
-    /// Name of a bridge in the container.
+    /// Name of a bridge in the pod.
     bridge: String,
     dns: Dns,
 }
@@ -58,7 +60,7 @@ impl LinkPlugin for Tap {
         json::fields_of::<Wire>()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let wire: Wire = read_config(call)?;
         Ok(Box::new(Device {
             mac: mac(call, &wire.runtime_config, &wire.mac)?,
@@ -73,12 +75,12 @@ impl LinkPlugin for Tap {
     }
 }
 
-impl Wish for Device {
+impl LinkRequest for Device {
     fn settings(&self) -> Settings {
         Settings::with_dns(&self.dns)
     }
 
-    /// The kernel's name for it says less than [`KindState::Tap`].
+    /// `None`: [`KindState::Tap`] is more specific than the kernel's kind.
     fn kind(&self) -> Option<&'static str> {
         None
     }
@@ -87,10 +89,10 @@ impl Wish for Device {
         Error::internal(format!("failed to rename tap to \"{ifname}\": file exists"))
     }
 
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error> {
         let ifname = stage.call.request.ifname.clone();
         let create = || "failed to create tap".to_owned();
-        // The device says of a link of another kind that it is no valid argument.
+        // Avoids the unspecific "invalid argument" for an existing link of another kind.
         if stage.pod.socket.find_link(&ifname).explain(create)?.is_some() {
             return Err(self.occupied(&ifname, &[]));
         }
@@ -139,8 +141,8 @@ impl Wish for Device {
 }
 
 impl Device {
-    /// Sets what the device was not made with.
-    fn set_up(&self, stage: &mut Stage<'_>, ifname: &str) -> Result<Made, Error> {
+    /// Applies the settings that follow the creation.
+    fn set_up(&self, stage: &mut Stage<'_>, ifname: &str) -> Result<CreatedLink, Error> {
         let socket = &mut stage.pod.socket;
         let refetch = || format!("failed to refetch tap \"{ifname}\"");
         let link = socket.link_by_name(ifname).explain(refetch)?;
@@ -160,7 +162,10 @@ impl Device {
                 .set_master(&link, bridge.index)
                 .explain(|| format!("failed to set tap {ifname} as a port of bridge {}", self.bridge))?;
         }
-        socket.link_by_name(ifname).explain(refetch).map(Made::inside)
+        socket
+            .link_by_name(ifname)
+            .explain(refetch)
+            .map(CreatedLink::inside)
     }
 
     fn find_bridge(&self, socket: &mut linux::route::Socket) -> Result<Link, Error> {

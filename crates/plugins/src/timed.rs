@@ -1,4 +1,4 @@
-//! A connection to a daemon's unix socket with one deadline for all that happens on it.
+//! A connection to a daemon's unix socket with an overall deadline.
 
 use std::{
     io::{self, Read, Write},
@@ -15,7 +15,7 @@ use rustix::{
     },
 };
 
-/// A connection with one deadline for connecting and for all reads and writes together.
+/// A connection with one deadline for connecting and all reads and writes.
 #[derive(Debug)]
 pub(crate) struct Timed {
     stream: UnixStream,
@@ -23,7 +23,7 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    /// Connects. The kernel makes a client wait while the queue of the listener is full.
+    /// Connects. Blocks while the listener's queue is full.
     pub(crate) fn connect(socket: &Path, deadline: Instant) -> io::Result<Self> {
         let stream = socket_with(
             AddressFamily::UNIX,
@@ -31,7 +31,7 @@ impl Timed {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        // It limits connecting too.
+        // Also applies to connecting.
         set_socket_timeout(&stream, Timeout::Send, left(deadline)?)?;
         let address = SocketAddrUnix::new(socket)?;
         retry_on_intr(|| connect(&stream, &address))?;
@@ -42,7 +42,7 @@ impl Timed {
     }
 }
 
-/// The time until `deadline`; an error when it is over.
+/// The time until `deadline`. An error after it.
 fn left(deadline: Instant) -> io::Result<Option<Duration>> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -69,7 +69,7 @@ impl Write for Timed {
     }
 }
 
-/// Whether the error is that of a socket whose time is over.
+/// Whether the error is a socket timeout.
 pub(crate) fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

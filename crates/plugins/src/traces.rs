@@ -1,4 +1,5 @@
-//! What the plugins have on this node, of all networks: for programs that look for leftovers. Nothing is changed.
+//! Lists the plugins' records and leases on this node, of all networks, for programs that search for leftovers.
+//! Read-only.
 //!
 //! ```text
 //! /run/cni/weft/PLUGIN/NETWORK/CONTAINER:IFNAME   a record of a plugin ──┐
@@ -22,29 +23,29 @@ use crate::{
     record::AttachmentId,
 };
 
-/// Limit of traces: bounds the memory that years of leftovers take.
+/// Limit of traces, which bounds the memory.
 pub const MAX_TRACES: usize = 8192;
-/// More than a lease can have, in bytes.
+/// Exceeds the maximum length of a lease, in bytes.
 const LEASE_LIMIT: u64 = 4096;
 
-/// Something that a plugin did for an attachment.
+/// A record or lease of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// The plugin.
+    /// The plugin's name.
     pub plugin: String,
     /// Name of the network.
     pub network: String,
     /// `CNI_CONTAINERID`.
     pub container_id: String,
-    /// `CNI_IFNAME`; empty in leases of old plugins.
+    /// `CNI_IFNAME`, empty in leases of old plugins.
     pub ifname: String,
-    /// The address of a lease.
+    /// The leased address.
     pub address: Option<IpAddr>,
     /// Time of the last write.
     pub written: SystemTime,
 }
 
-/// A directory that can't be read.
+/// A directory is unreadable.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {source}", path.display())]
 pub struct Error {
@@ -55,7 +56,7 @@ pub struct Error {
 /// All traces on this node, at most [`MAX_TRACES`].
 ///
 /// # Errors
-/// When a directory can't be read.
+/// A directory is unreadable.
 pub fn read() -> Result<Vec<Trace>, Error> {
     let mut traces = records(Path::new(STATE))?;
     traces.extend(leases(Path::new(HOST_LOCAL_DATA))?);
@@ -65,7 +66,7 @@ pub fn read() -> Result<Vec<Trace>, Error> {
 
 fn records(state: &Path) -> Result<Vec<Trace>, Error> {
     let mut traces = Vec::new();
-    // Below `host-local` is an index of leases.
+    // The folder `host-local` holds the index of leases.
     for plugin in names(state)?.into_iter().filter(|name| name != HOST_LOCAL) {
         let folder = state.join(&plugin);
         for network in names(&folder)? {
@@ -74,7 +75,7 @@ fn records(state: &Path) -> Result<Vec<Trace>, Error> {
                     continue;
                 };
                 let path = folder.join(&network).join(&name);
-                // It goes with a DEL at any moment.
+                // A concurrent DEL may remove it.
                 let Some(written) = written(&path) else { continue };
                 traces.push(Trace {
                     plugin: plugin.clone(),
@@ -120,7 +121,7 @@ fn leases(data: &Path) -> Result<Vec<Trace>, Error> {
     Ok(traces)
 }
 
-/// Whose a lease is; `None` for what no plugin wrote.
+/// The owner of a lease. `None` for a file that no plugin wrote.
 fn owner(path: &Path) -> Option<Owner> {
     let mut text = String::new();
     let file = open_regular(path, Links::Refuse).ok()?;
@@ -132,7 +133,7 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::symlink_metadata(path).ok()?.modified().ok()
 }
 
-/// The names in a directory, sorted; none where there is no directory.
+/// The sorted names in a directory. Empty if the directory does not exist.
 fn names(folder: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| Error {
         path: folder.to_owned(),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_name_their_owner_and_files_of_people_are_left_out() {
+    fn leases_have_owners_and_manual_files_are_skipped() {
         let data = tempfile::tempdir().unwrap();
         let lan = data.path().join("lan");
         fs::create_dir(&lan).unwrap();

@@ -1,9 +1,9 @@
-//! `tuning`: changes an interface that another plugin made, and settings of its namespace (cni-plugins §5).
+//! `tuning`: changes another plugin's interface, and sysctls of its namespace (cni-plugins §5).
 //!
 //! ```text
 //! ADD   allow list ──> backup file ──> sysctls, mac, promisc, mtu, allmulti, txQLen ──> prevResult
-//! DEL   backup file ──> what was before
-//! GC    backup files of namespaces that are gone
+//! DEL   backup file ──> restored values
+//! GC    removes backup files of deleted namespaces
 //! ```
 
 mod allow;
@@ -40,8 +40,8 @@ pub(crate) fn keys() -> &'static [&'static str] {
     config::keys()
 }
 
-/// Whether an ADD would take the config, the node's list of allowed settings apart.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD, except for the node's list of permitted sysctls.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     Config::read(call).map(drop)
 }
 
@@ -60,14 +60,14 @@ impl Plugin for Tuning {
         allow::check(Path::new(TUNING_ALLOW_LIST), config.sysctls.keys())?;
         let sysctls = sysctl::resolve(&config.sysctls, ifname)?;
         let mut result = check::previous(call)?;
-        // A result that the config's version cannot express fails before anything is changed.
+        // Fails before any change if the config's version cannot represent the result.
         result.to_json(call.version)?;
         let mut pod = Pod::open(call)?;
         let file = backup::path(&config.data_dir, &call.request.container_id, ifname);
 
         let before = pod.inside(|socket| observe(socket, ifname, &sysctls, &config.settings))?;
-        let known = known_of(call, &file, &pod);
-        remember(call, &file, &pod, known.as_ref(), &before.values)?;
+        let known = earlier_backup(call, &file, &pod);
+        write_backup(call, &file, &pod, known.as_ref(), &before.values)?;
         let outcome = pod.inside(|socket| {
             sysctl::write(&sysctls)?;
             match &before.link {
@@ -76,8 +76,8 @@ impl Plugin for Tuning {
             }
         });
         if let Err(error) = outcome {
-            // The namespace may be used by others: a chain that fails leaves it as it was, as far as that is possible.
-            // The error of ADD stays the one that counts.
+            // Restores the previous values, because the namespace may have other users. ADD reports its
+            // own error.
             let restored = pod
                 .inside(|socket| Ok(restore(call, socket, &before.values)))
                 .unwrap_or(false);
@@ -102,7 +102,7 @@ impl Plugin for Tuning {
         let allowed = Path::new(TUNING_ALLOW_LIST);
         allow::retain(allowed, &call.request.ifname, &mut backup.values.sysctl);
         let restored = match Pod::find_remaining(call) {
-            // With the namespace the changes are gone too.
+            // The changes ended with the namespace.
             Ok(None) => true,
             Ok(Some(pod)) if !backup.origin.is_of(&pod.ns) => true,
             Ok(Some(mut pod)) => pod
@@ -137,9 +137,9 @@ impl Plugin for Tuning {
     }
 }
 
-/// The values that ADD is going to change.
+/// The values before ADD.
 struct Before {
-    /// The interface, if it is to be changed.
+    /// The interface, if the config changes it.
     link: Option<Link>,
     values: Values,
 }
@@ -163,19 +163,19 @@ fn observe(
     Ok(Before { link, values })
 }
 
-/// The backup of an ADD of this attachment that came before: the first one knew what was before all of them.
-fn known_of(call: &Call, file: &Path, pod: &Pod) -> Option<Backup> {
+/// The backup of an earlier ADD of this attachment, which has the original values.
+fn earlier_backup(call: &Call, file: &Path, pod: &Pod) -> Option<Backup> {
     let known = backup::known(call, file)?;
     if known.origin.is_of(&pod.ns) {
         return Some(known);
     }
-    // Of a namespace that is gone, under a container id that is used again.
+    // A deleted namespace with a reused container ID.
     backup::forget(call, file);
     None
 }
 
-/// Writes the backup, before anything is changed.
-fn remember(
+/// Writes the backup. Must precede the changes.
+fn write_backup(
     call: &Call,
     file: &Path,
     pod: &Pod,
@@ -205,7 +205,7 @@ fn look_up(socket: &mut Socket, ifname: &str) -> Result<Link, Error> {
         .explain(|| format!("failed to get \"{ifname}\""))
 }
 
-/// Changes the link, one thing after the other, so that an error says which one it was.
+/// Changes the link step by step, so that an error identifies the step.
 fn apply(socket: &mut Socket, link: &Link, settings: &Settings) -> Result<(), Error> {
     let one = LinkChange::default;
     let ifname = &link.name;
@@ -223,7 +223,7 @@ fn apply(socket: &mut Socket, link: &Link, settings: &Settings) -> Result<(), Er
             },
         )?;
     }
-    // An explicit "false" is a wish too, but where nothing is promiscuous there is nothing to do.
+    // An explicit "false" only needs a change if the link is promiscuous.
     if settings.promisc.is_some_and(|on| on || link.is_promiscuous()) {
         change(
             "set promiscuous mode of link",
@@ -264,8 +264,8 @@ fn apply(socket: &mut Socket, link: &Link, settings: &Settings) -> Result<(), Er
     Ok(())
 }
 
-/// Puts the MAC and MTU that were set into the result. Every interface of that name gets the MAC, as with the established
-/// plugin. Only the container's gets the MTU, and only from 1.1.0 on: older results have none.
+/// Adds the changed MAC and MTU to the result. Like upstream, sets the MAC of every interface with this name. Only
+/// the pod's interface gets the MTU, and only since version 1.1.0.
 fn update_result(result: &mut CniResult, ifname: &str, settings: &Settings, version: Version) {
     for interface in &mut result.interfaces {
         if interface.name != ifname {
@@ -280,7 +280,7 @@ fn update_result(result: &mut CniResult, ifname: &str, settings: &Settings, vers
     }
 }
 
-/// Undoes what ADD did. `false` if something could not be undone; a link that is gone took it all along.
+/// Undoes the changes of ADD. `false` if some could not be undone. A missing link is no failure.
 fn restore(call: &Call, socket: &mut Socket, before: &Values) -> bool {
     let mut good = sysctl::restore(call, &before.sysctl);
     let changes = before.changes();
@@ -304,7 +304,7 @@ fn restore(call: &Call, socket: &mut Socket, before: &Values) -> bool {
     good
 }
 
-/// Whether the link is as the config says.
+/// Compares the link with the config.
 fn verify(settings: &Settings, link: &Link) -> Result<(), Error> {
     let ifname = &link.name;
     let differs = |what: &str, wanted: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {

@@ -1,4 +1,4 @@
-//! Pairs of virtual Ethernet devices: one end in the container, the other on the host (cni-plugins §2.3).
+//! Veth pairs with one end in the pod and the other on the host (cni-plugins §2.3).
 
 use std::os::fd::AsFd as _;
 
@@ -12,38 +12,37 @@ use linux::{
 };
 
 use crate::{
-    attach::Step,
     messages::{Explain, MAKE_VETH, kernel},
     names::VETH_PREFIX,
     pod::Pod,
 };
 
-/// The wanted properties of the two ends.
+/// Properties of a new pair.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish<'a> {
-    /// Name of the container's end.
+pub(crate) struct PairSpec<'a> {
+    /// Name of the pod's end.
     pub(crate) ifname: &'a str,
     /// Name of the host's end.
     pub(crate) outer_name: &'a str,
-    /// Address of the container's end.
+    /// MAC of the pod's end.
     pub(crate) mac: Option<Mac>,
-    /// MTU of both ends, bytes.
+    /// MTU of both ends, in bytes.
     pub(crate) mtu: Option<u32>,
 }
 
-/// A pair that was made.
+/// A created pair.
 #[derive(Debug, Default)]
 pub(crate) struct Pair {
-    /// The container's end, still down.
+    /// The pod's end, still down.
     pub(crate) inner: Link,
-    /// Index of the host's end.
+    /// Index of the host end.
     pub(crate) outer_index: u32,
     /// Name of the host's end.
     pub(crate) outer_name: String,
 }
 
 impl Pair {
-    /// The host's end, for changes.
+    /// The host end, for changes.
     pub(crate) fn outer(&self) -> LinkRef<'_> {
         LinkRef {
             index: self.outer_index,
@@ -52,53 +51,51 @@ impl Pair {
     }
 }
 
-/// Makes a pair, both ends down; `None` if the host has a link with the name of the host's end. On failure nothing
-/// stays.
+/// Creates a pair, both ends down. `None` if the host has a link with the name of the host end. Removes the pair on
+/// failure.
 pub(crate) fn create(
     pod: &mut Pod,
     host: &mut Socket,
     home: &NetNs,
-    wish: Wish<'_>,
+    spec: PairSpec<'_>,
 ) -> Result<Option<Pair>, Error> {
     let made = pod.socket.create_veth(&VethSpec {
-        name: wish.ifname,
-        mac: wish.mac,
-        mtu: wish.mtu,
-        peer_name: wish.outer_name,
+        name: spec.ifname,
+        mac: spec.mac,
+        mtu: spec.mtu,
+        peer_name: spec.outer_name,
         peer_ns: Some(home.as_fd()),
     });
     match made {
         Ok(()) => {}
         Err(error) if error.is_exists() => {
-            let outer = host.find_link(wish.outer_name).explain(|| MAKE_VETH.to_owned())?;
+            let outer = host.find_link(spec.outer_name).explain(|| MAKE_VETH.to_owned())?;
             return match outer {
                 Some(_) => Ok(None),
-                None => Err(already_exists(wish.ifname, wish.outer_name)),
+                None => Err(already_exists(spec.ifname, spec.outer_name)),
             };
         }
         Err(error) => return Err(kernel(MAKE_VETH, &error)),
     }
-    match describe(pod, host, wish) {
+    match describe(pod, host, spec) {
         Ok(pair) => {
             ignore_routers(&pair.outer_name);
             Ok(Some(pair))
         }
         Err(error) => {
-            // The first error is the one that counts; a pair that stays goes with the namespace.
-            let _ = pod.socket.delete_link_by_name(wish.ifname);
+            // Best effort, to report the first error: a remaining pair ends with the namespace.
+            let _ = pod.socket.delete_link_by_name(spec.ifname);
             Err(kernel(MAKE_VETH, &error))
         }
     }
 }
 
-/// Keeps the host from taking addresses from routers that pods pretend to be on a link of its own. Without IPv6 it
-/// cannot.
+/// Disables the acceptance of router advertisements, which pods could forge, on a host link. No-op without IPv6.
 pub(crate) fn ignore_routers(name: &str) {
     let _ = Key::ipv6(name, "accept_ra").and_then(|key| key.write("0"));
 }
 
-/// Removes one end of a pair, and the other with it; fine if it is gone already. To be called in the namespace of
-/// `socket`.
+/// Deletes a pair by one end. A missing pair is no error. Call it in the namespace of `socket`.
 pub(crate) fn delete(call: &Call, socket: &mut Socket, name: &str) -> Result<(), Error> {
     let deleted = if call.resident.is_some() {
         delete_link_and_leave(name)
@@ -111,28 +108,23 @@ pub(crate) fn delete(call: &Call, socket: &mut Socket, name: &str) -> Result<(),
     }
 }
 
-/// The container has a link called `ifname` already.
-fn already_exists(ifname: &str, outer_name: &str) -> Error {
+/// The error for an existing link `ifname` in the pod.
+pub(crate) fn already_exists(ifname: &str, outer_name: &str) -> Error {
     Error::internal(format!(
         "container veth name (\"{ifname}\") peer provided (\"{outer_name}\") already exists"
     ))
 }
 
-/// The same, of an attachment that has a record.
-pub(crate) fn occupied(ifname: &str, left: &[Step]) -> Error {
-    already_exists(ifname, left.iter().find_map(Step::pair).unwrap_or_default())
-}
-
-fn describe(pod: &mut Pod, host: &mut Socket, wish: Wish<'_>) -> linux::Result<Pair> {
-    let inner = pod.socket.link_by_name(wish.ifname)?;
+fn describe(pod: &mut Pod, host: &mut Socket, spec: PairSpec<'_>) -> linux::Result<Pair> {
+    let inner = pod.socket.link_by_name(spec.ifname)?;
     let outer_index = match inner.peer {
         Some(index) => index,
-        None => host.link_by_name(wish.outer_name)?.index,
+        None => host.link_by_name(spec.outer_name)?.index,
     };
     Ok(Pair {
         inner,
         outer_index,
-        outer_name: wish.outer_name.to_owned(),
+        outer_name: spec.outer_name.to_owned(),
     })
 }
 

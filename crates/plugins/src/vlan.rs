@@ -1,18 +1,18 @@
-//! `vlan`: gives a container the frames of a link of the host that have one 802.1Q tag (cni-plugins §15).
+//! `vlan`: creates a link in the pod for one 802.1Q tag of a host link (cni-plugins §15).
 
 use cni::{Error, json, plugin::Call, result::Dns};
 use linux::link::{KindState, LinkKind};
 use serde::Deserialize;
 
 use crate::{
-    attach::{Addressing, Child, LinkPlugin, Parent, Wish, parent_status},
+    attach::{Addressing, Child, LinkPlugin, LinkRequest, Parent, parent_status},
     config::read_config,
     ipam,
     messages::{IPAM_DELEGATE, NO_MASTER, NO_PLUGIN_NAME},
     names::VLAN,
 };
 
-/// Largest tag; 4095 is reserved.
+/// Maximum tag. 4095 is reserved.
 const LAST: u16 = 4094;
 
 /// The plugin.
@@ -38,13 +38,13 @@ impl LinkPlugin for Vlan {
         json::fields_of::<Wire>()
     }
 
-    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+    fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let wire: Wire = read_config(call)?;
         if wire.master.is_empty() {
             return Err(Error::internal(NO_MASTER));
         }
         let id = u16::try_from(wire.vlan_id).ok().filter(|id| *id <= LAST);
-        // The text is the established plugin's: it says 4095 and takes 4094.
+        // Upstream's text: it says 4095, but upstream accepts only up to 4094.
         let id = id.ok_or_else(|| {
             Error::internal(format!(
                 "invalid VLAN ID {} (must be between 0 and 4095 inclusive)",

@@ -1,7 +1,7 @@
-//! `vrf`: puts the interface that the plugins before it made into a routing table of its own (cni-plugins §15).
+//! `vrf`: moves the previous plugin's interface into a VRF with its own routing table (cni-plugins §15).
 //!
 //! ```text
-//!   container: net1 ──port of──> VRF blue (made for its first interface) ──> table 7: the routes of net1
+//!   pod: net1 ──port of──> VRF blue (created for its first interface) ──> table 7: the routes of net1
 //! ```
 
 use std::{
@@ -33,11 +33,11 @@ use crate::{
     pod::Pod,
 };
 
-/// The beginning of errors of ADD.
+/// Prefix of ADD errors.
 const ADD_FAILED: &str = "cmdAdd failed";
-/// How long addresses that are assigned again may take to be usable.
+/// Timeout for restored addresses to become usable.
 const SETTLE: Duration = Duration::from_secs(5);
-/// The scope of routes that lead further than the link.
+/// Scope of routes beyond the link.
 const EVERYWHERE: u8 = 0;
 
 /// The plugin.
@@ -57,8 +57,8 @@ pub(crate) fn keys() -> &'static [&'static str] {
     json::fields_of::<Wire>()
 }
 
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     read(call).map(drop)
 }
 
@@ -76,7 +76,7 @@ impl Plugin for Vrf {
     }
 
     fn versions(&self) -> &'static [Version] {
-        // Interfaces came with 0.3.0, and the established plugin with the release after it.
+        // Results have interfaces since 0.3.0. Upstream's plugin supports the versions after it.
         let first = Version::ALL
             .iter()
             .position(|version| *version == Version::V0_3_1);
@@ -88,7 +88,7 @@ impl Plugin for Vrf {
     }
 
     fn del(&self, call: &Call) -> Result<(), Error> {
-        // A config that made ADD fail must not keep a pod from going.
+        // A DEL must succeed also with a config that made ADD fail.
         let wire: Wire = call.config.read().unwrap_or_default();
         let Some(mut pod) = Pod::find_remaining(call)? else {
             return Ok(());
@@ -135,10 +135,10 @@ fn add(call: &Call) -> Result<CniResult, Error> {
             name.unwrap_or_default()
         )));
     }
-    let before = Kept::of(socket, &link)?;
+    let before = PreservedConfig::of(socket, &link)?;
     let outcome = enter(socket, &wire, &link, &before);
     if outcome.is_err() {
-        // The first error is the one that counts.
+        // Best effort, to report the first error.
         let _ = socket.set_master(&link, 0);
         let _ = before.restore(socket, &link, MAIN_TABLE);
         let _ = remove_unused(socket, &wire.name);
@@ -146,8 +146,8 @@ fn add(call: &Call) -> Result<CniResult, Error> {
     outcome.map(|()| previous)
 }
 
-/// Makes the interface a port of the VRF, and keeps its addresses and routes.
-fn enter(socket: &mut Socket, wire: &Wire, link: &Link, before: &Kept) -> Result<(), Error> {
+/// Adds the interface to the VRF, and preserves its addresses and routes.
+fn enter(socket: &mut Socket, wire: &Wire, link: &Link, before: &PreservedConfig) -> Result<(), Error> {
     let (vrf, table) = match find_vrf(socket, wire)? {
         Some((_, table)) if wire.table != 0 && wire.table != table => {
             return Err(Error::internal(format!(
@@ -177,14 +177,14 @@ fn make_vrf(socket: &mut Socket, wire: &Wire) -> Result<(Link, u32), Error> {
     };
     let made = socket.create_link(&LinkSpec::new(&wire.name, LinkKind::Vrf { table }));
     match made {
-        // Another ADD of the container was faster.
+        // A concurrent ADD of the pod created it.
         Err(error) if error.is_exists() => {}
         done => done.explain(failed)?,
     }
     find_vrf(socket, wire)?.ok_or_else(|| Error::internal(format!("{}: it is gone", failed())))
 }
 
-/// The smallest table that no VRF has.
+/// The smallest unused table.
 fn first_unused(links: &[Link]) -> u32 {
     let used: BTreeSet<u32> = links
         .iter()
@@ -198,7 +198,7 @@ fn first_unused(links: &[Link]) -> u32 {
         .unwrap_or(u32::MAX)
 }
 
-/// The VRF of the config, with its table.
+/// The configured VRF with its table.
 fn find_vrf(socket: &mut Socket, wire: &Wire) -> Result<Option<(Link, u32)>, Error> {
     match find(socket, &wire.name)? {
         None => Ok(None),
@@ -209,7 +209,7 @@ fn find_vrf(socket: &mut Socket, wire: &Wire) -> Result<Option<(Link, u32)>, Err
     }
 }
 
-/// Removes the VRF if no interface is in it.
+/// Removes the VRF if it has no interface.
 fn remove_unused(socket: &mut Socket, name: &str) -> Result<(), Error> {
     let Some(vrf) = find(socket, name)?.filter(|link| link.is_kind(kind::VRF)) else {
         return Ok(());
@@ -238,14 +238,14 @@ fn interface(socket: &mut Socket, ifname: &str) -> Result<Link, Error> {
     find(socket, ifname)?.ok_or_else(|| Error::internal(format!("could not find link {ifname}")))
 }
 
-/// The addresses and routes that an interface loses when it changes its table.
-struct Kept {
-    /// IPv6 addresses that reach further than the link.
+/// The addresses and routes that an interface loses when it joins or leaves a VRF.
+struct PreservedConfig {
+    /// IPv6 addresses beyond link scope.
     addresses: Vec<Address>,
     routes: Vec<Route>,
 }
 
-impl Kept {
+impl PreservedConfig {
     fn of(socket: &mut Socket, link: &Link) -> Result<Self, Error> {
         let failed = || format!("could not read addresses and routes of \"{}\"", link.name);
         let mut addresses = socket.addresses(link, Some(Family::V6)).explain(failed)?;
@@ -253,10 +253,10 @@ impl Kept {
         let mut routes = socket.routes(Family::V4).explain(failed)?;
         routes.extend(socket.routes(Family::V6).explain(failed)?);
         routes.retain(|route| moves(route, link.index));
-        Ok(Kept { addresses, routes })
+        Ok(PreservedConfig { addresses, routes })
     }
 
-    /// Gives the interface back what it lost; routes are in `table` from now on.
+    /// Restores the addresses, and the routes in `table`.
     fn restore(&self, socket: &mut Socket, link: &Link, table: u32) -> Result<(), Error> {
         let failed = || format!("could not restore addresses of \"{}\"", link.name);
         let left = socket.addresses(link, Some(Family::V6)).explain(failed)?;
@@ -269,7 +269,7 @@ impl Kept {
             }
         }
         if !lost.is_empty() {
-            // Routes from an address that is still being tried out are refused.
+            // The kernel rejects routes with a tentative source address.
             wait_addresses_settled(socket, link, Instant::now() + SETTLE).explain(failed)?;
         }
         for route in &self.routes {
@@ -286,7 +286,7 @@ impl Kept {
     }
 }
 
-/// Whether a route may have to be made anew. Those of the kernel's own come back by themselves: a second one is refused.
+/// Whether a route needs restoring. The kernel restores its own routes and rejects duplicates.
 fn moves(route: &Route, link: u32) -> bool {
     let link_local = matches!(route.dst, IpNet::V6(net) if net.addr().is_unicast_link_local());
     route.link == Some(link)

@@ -6,7 +6,7 @@ use std::process::Command;
 const FORBIDDEN: [&str; 5] = ["tokio", "hyper", "kube", "k8s-openapi", "api"];
 
 #[test]
-fn no_asynchronous_runtime_and_no_kubernetes_client_come_along() {
+fn plugins_depend_on_no_async_runtime_or_kubernetes_client() {
     let output = Command::new(env!("CARGO"))
         .args([
             "tree",

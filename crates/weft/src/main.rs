@@ -288,7 +288,7 @@ fn refuse(error: &clap::Error, own_name: Option<&OsString>) -> ExitCode {
 mod tests {
     #[test]
     fn every_runtime_that_the_operator_permits_is_asked_for_its_sandboxes() {
-        let asked = multus::names::CRI_SOCKETS;
+        let asked = multus::CRI_SOCKETS;
         for socket in operator::components::CRI_SOCKETS {
             assert!(asked.contains(&socket), "{socket}");
         }

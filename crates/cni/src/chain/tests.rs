@@ -89,7 +89,7 @@ fn attachment() -> Attachment {
 }
 
 #[test]
-fn plugins_are_chained_and_undone_in_reverse() {
+fn plugins_are_chained_and_deleted_in_reverse() {
     let bench = Bench::new(&[]);
     let result = bench
         .with(|chain| chain.add(&list("1.0.0"), &attachment()))
@@ -166,7 +166,7 @@ fn check_needs_its_version() {
 }
 
 #[test]
-fn status_is_asked_from_one_one_on() {
+fn status_is_called_since_one_one() {
     // multus#51
     let bench = Bench::new(&["a"]);
     bench.with(|chain| chain.status(&list("1.0.0"))).unwrap();
@@ -175,7 +175,7 @@ fn status_is_asked_from_one_one_on() {
 }
 
 #[test]
-fn gc_takes_down_what_is_not_valid() {
+fn gc_detaches_invalid_attachments() {
     let bench = Bench::new(&[]);
     let network = list("1.1.0");
     bench.with(|chain| chain.add(&network, &attachment())).unwrap();

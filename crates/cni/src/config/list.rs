@@ -1,4 +1,4 @@
-//! Lists of plugins, from a text, from one plugin's config, and from a folder (multus §10.1, §10.2).
+//! Networks as lists of plugins: from a text, a single plugin's config, or a directory (multus §10.1, §10.2).
 
 use std::fs;
 use std::io;
@@ -12,38 +12,38 @@ use crate::json::{self, Object};
 use crate::names::key;
 use crate::version::Version;
 
-/// A network: plugins that run in order, each seeing the result of the one before.
+/// A network: plugins that are called in order, each with the previous plugin's result.
 #[derive(Debug, Clone, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "the switches of the format")]
 pub struct NetworkList {
     /// The network's name.
     pub name: String,
-    /// `cniVersion` as written, or the greatest of `cniVersions`; empty means 0.1.0.
+    /// `cniVersion` verbatim, or the greatest of `cniVersions`; empty means 0.1.0.
     pub version_text: String,
-    /// CHECK succeeds without calling anything.
+    /// CHECK succeeds without a plugin call.
     pub disable_check: bool,
     /// GC does nothing.
     pub disable_gc: bool,
-    /// No plugins are added from the folder beside the file.
+    /// No plugins are added from the directory beside the file.
     pub load_only_inlined: bool,
     /// The plugins, in order of ADD.
     pub plugins: Vec<NetworkConfig>,
-    /// Whether this was the config of one plugin and not a list: the plugin's text is then the network's.
+    /// Whether it was parsed from a single plugin's config instead of a list.
     pub single: bool,
-    /// The text this was read from; for [`single`](Self::single) ones the plugin's.
+    /// The source text, of the list or of the [`single`](Self::single) plugin.
     pub text: String,
 }
 
-/// Why a network could not be loaded.
+/// A network could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A list that is no JSON object, or a key of the wrong type.
+    /// A list is not a JSON object, or a key has the wrong type.
     #[error("error parsing configuration list: {0}")]
     List(#[source] json::Error),
-    /// A list without a name.
+    /// A list has no name.
     #[error("error parsing configuration list: no name")]
     NoName,
-    /// A switch that is neither a boolean nor its text.
+    /// A switch is neither a boolean nor the text of one.
     #[error("error parsing configuration list: invalid {key} value \"{value}\"")]
     Switch {
         /// The key.
@@ -51,72 +51,72 @@ pub enum LoadError {
         /// Its JSON text.
         value: String,
     },
-    /// A list with an empty `plugins`.
+    /// A list has no plugins.
     #[error("error parsing configuration list: no plugins in list")]
     NoPlugins,
-    /// A plugin of a list.
+    /// A plugin of a list is invalid.
     #[error("failed to parse plugin config {index}: {cause}")]
     Plugin {
-        /// Its place in the list.
+        /// Index in the list.
         index: usize,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         cause: Box<LoadError>,
     },
-    /// A plugin's config that is no JSON object, or a key of the wrong type.
+    /// A plugin's config is not a JSON object, or a key has the wrong type.
     #[error("error parsing configuration: {0}")]
     Config(#[source] json::Error),
-    /// A plugin's config without a type.
+    /// A plugin's config has no type.
     #[error("error parsing configuration: missing 'type'")]
     NoType,
-    /// A file that could not be read.
+    /// A file could not be read.
     #[error("error reading {}: {cause}", .path.display())]
     Read {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
-        /// The system's reason.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
-    /// A file that holds no valid list.
+    /// A file has no valid list.
     #[error("Error loading CNI conflist file {}: {cause}", .path.display())]
     ListFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         cause: Box<LoadError>,
     },
-    /// A file that holds no valid config.
+    /// A file has no valid config.
     #[error("Error loading CNI config file {}: {cause}", .path.display())]
     ConfigFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         cause: Box<LoadError>,
     },
-    /// A list file whose name can not name a folder.
+    /// The name of a list is not valid as a directory's name.
     #[error("invalid characters found in network name {0}")]
     Name(String),
-    /// Nothing inlined and nothing in the folder.
+    /// The list has no inline plugins, and none in its directory.
     #[error("no plugin configs found")]
     NoPluginConfigs,
-    /// An empty folder.
+    /// The directory has no files.
     #[error("No networks found in {}", .0.display())]
     EmptyFolder(PathBuf),
-    /// No file holds that name.
+    /// No file has a network of this name.
     #[error("no network available in the name {name} in cni dir {}", .folder.display())]
     NotFound {
-        /// The name that was asked for.
+        /// The name.
         name: String,
-        /// Where.
+        /// The directory.
         folder: PathBuf,
     },
 }
 
 impl NetworkList {
-    /// Reads a list (an object with `plugins`).
+    /// Parses a list (an object with `plugins`).
     pub fn parse(text: &[u8]) -> Result<Self, LoadError> {
         let object = Object::parse(text).map_err(LoadError::List)?;
         let name: String = object
@@ -160,7 +160,7 @@ impl NetworkList {
         })
     }
 
-    /// Reads one plugin's config as a network of its own. The name may be missing.
+    /// Parses a single plugin's config as a network. The name may be missing.
     pub fn parse_single(text: &[u8]) -> Result<Self, LoadError> {
         let plugin = parse_plugin(text)?;
         Ok(Self {
@@ -173,7 +173,7 @@ impl NetworkList {
         })
     }
 
-    /// Reads a list, or one plugin's config, by whether there is a `plugins` key.
+    /// Parses a list if there is a key `plugins`, else a single plugin's config.
     pub fn parse_any(text: &[u8]) -> Result<Self, LoadError> {
         let object = Object::parse(text).map_err(LoadError::Config)?;
         if object.contains(key::PLUGINS) {
@@ -183,7 +183,7 @@ impl NetworkList {
         }
     }
 
-    /// Reads a file: `.conflist` as a list with the plugins of the folder `<name>/` beside it, anything else as one
+    /// Loads a file: `.conflist` as a list, with the plugins of the directory `<name>/` beside it; others as a single
     /// plugin's config.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
         let text = read(path)?;
@@ -197,8 +197,8 @@ impl NetworkList {
         Self::parse_single(&text)
     }
 
-    /// Adds the plugins of the `*.conf` files in `<folder>/<name>/`, sorted by name. [`text`](Self::text) stays what was
-    /// read. A list that has no plugins even then is an error.
+    /// Adds the plugins of the `*.conf` files in `<folder>/<name>/`, sorted by name. [`text`](Self::text) is not
+    /// changed. An error if the list still has no plugins.
     pub fn append_folder(&mut self, folder: &Path) -> Result<(), LoadError> {
         if !is_identifier(&self.name) {
             return Err(LoadError::Name(self.name.clone()));
@@ -218,7 +218,7 @@ impl NetworkList {
         }
     }
 
-    /// The network's version; `None` when the text is no version.
+    /// The network's version; `None` if the text is not a version.
     pub fn version(&self) -> Option<Version> {
         self.version_text.parse().ok()
     }
@@ -240,7 +240,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     })
 }
 
-/// `true`, `false`, or either as a text.
+/// Parses `true`, `false`, or the text of one.
 fn switch(object: &Object, key: &'static str) -> Result<bool, LoadError> {
     match object.get(key).map(RawValue::get) {
         None => Ok(false),
@@ -255,7 +255,7 @@ fn switch(object: &Object, key: &'static str) -> Result<bool, LoadError> {
     }
 }
 
-/// The greatest of `cniVersion` and `cniVersions` that is known; `cniVersion` alone is taken as it is.
+/// The greatest supported version of `cniVersion` and `cniVersions`; without `cniVersions`, `cniVersion` verbatim.
 fn chosen_version(object: &Object) -> Result<String, LoadError> {
     let single: String = object
         .read(key::CNI_VERSION)
@@ -276,7 +276,7 @@ fn chosen_version(object: &Object) -> Result<String, LoadError> {
     })
 }
 
-/// The files of a folder with one of the extensions, sorted by name; no folder, no files.
+/// The files of a directory with one of the extensions, sorted by name. Empty without a directory.
 pub fn files_with_extension(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, LoadError> {
     let failed = |cause| LoadError::Read {
         path: folder.to_owned(),
@@ -301,8 +301,8 @@ pub fn files_with_extension(folder: &Path, extensions: &[&str]) -> Result<Vec<Pa
     Ok(files)
 }
 
-/// The network called `name` in a folder, as attachments without a config of their own find it (multus §10.1). An empty
-/// `name` takes the first file. A broken file sorted before the match is an error.
+/// Finds the network `name` in a directory, for NADs without a config (multus §10.1). An empty `name` matches the
+/// first file. A broken file before the match is an error.
 pub fn find_by_name(folder: &Path, name: &str) -> Result<NetworkList, LoadError> {
     let files = files_with_extension(folder, &["conf", "json", "conflist"])?;
     if files.is_empty() {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lists_say_what_is_wrong() {
+    fn errors_of_broken_lists_name_cause() {
         assert_eq!(
             error(r#"{"plugins":[]}"#),
             "error parsing configuration list: no name"

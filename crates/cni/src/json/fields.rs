@@ -1,18 +1,18 @@
-//! Which keys a type reads.
+//! Lists the keys of a type.
 
 use super::Error;
 use serde::de::{Deserialize, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The keys that a struct reads, as they are written in JSON; none for any other type.
+/// The JSON keys of a struct; empty for other types.
 pub fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
-    // It never comes to a value: the type has told its fields by then.
+    // Always an error: the type has passed its fields by then.
     let _ = T::deserialize(Listener(&mut fields));
     fields
 }
 
-/// Listens to what a type asks for, and has nothing to give.
+/// Records the fields that a type requests, and returns an error.
 struct Listener<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Listener<'_> {

@@ -1,4 +1,4 @@
-//! A parsed document whose struct keys are folded when a type is read from it.
+//! A parsed document that folds keys when a struct is deserialized from it.
 
 use std::fmt;
 
@@ -93,8 +93,8 @@ impl<'de> de::Deserialize<'de> for Node {
     }
 }
 
-/// One value for each field that the document names: the last of its spellings. A key names the field that it equals,
-/// else the first that it folds to. `null` entries are dropped, so that they leave the default.
+/// One value for each field in the document: the last of its spellings. A key matches the field that it equals, else
+/// the first that it folds to. `null` entries are dropped, so the default applies.
 fn fold(entries: Vec<(String, Node)>, fields: &'static [&'static str]) -> Vec<(&'static str, Node)> {
     let mut chosen: Vec<(&'static str, Node)> = Vec::with_capacity(entries.len());
     for (key, value) in entries {
@@ -116,7 +116,7 @@ fn fold(entries: Vec<(String, Node)>, fields: &'static [&'static str]) -> Vec<(&
     chosen
 }
 
-/// Entries of a map or struct on their way into a type; errors name the key that was being read.
+/// Deserializes the entries of a map or struct. Errors name the key.
 struct Entries<K> {
     entries: std::vec::IntoIter<(K, Node)>,
     value: Option<(String, Node)>,
@@ -194,7 +194,7 @@ impl<'de> Deserializer<'de> for Node {
                     value: None,
                 })
             }
-            // A raw value asks for a struct of a private name: it gets the text.
+            // `RawValue` requests a struct with a private name.
             other if name.starts_with('$') => other.deserialize_any(visitor),
             other => Err(de::Error::invalid_type(other.unexpected(), &"an object")),
         }

@@ -1,4 +1,4 @@
-//! A JSON object that keeps its text.
+//! A lossless JSON object.
 
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -7,30 +7,29 @@ use serde_json::value::RawValue;
 
 use super::{Error, folds_to, from_str};
 
-/// An object in document order, each value as the text it was written in.
+/// An object in document order, with each value as verbatim text.
 ///
-/// Look-ups match keys as Go does; setting a key replaces every spelling of it by the given one.
+/// Lookups match keys as Go does. Setting a key replaces every spelling of it.
 ///
-/// A member of a type may be an `Object` or a `RawValue` only where that type is read by `serde_json` itself, with exact
-/// keys: [`super::from_slice`] has no texts left to give. Texts keep the white space they were written with, line breaks
-/// included; [`super::compact`] takes it away.
+/// A field of a type may be an `Object` or a `RawValue` only if `serde_json` itself parses that type, with exact
+/// keys: [`super::from_slice`] does not keep texts. Texts keep their white space; [`super::compact`] removes it.
 #[derive(Debug, Clone, Default)]
 pub struct Object(Vec<(String, Box<RawValue>)>);
 
 impl Object {
-    /// Reads an object; anything else is an error.
+    /// Parses an object.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         Ok(serde_json::from_slice(text)?)
     }
 
-    /// The text of a value, whatever the key's spelling; the last that is not `null`.
+    /// The text of a value, by any spelling of the key; the last one that is not `null`.
     pub fn get(&self, key: &str) -> Option<&RawValue> {
         let wanted =
             |(known, value): &&(String, Box<RawValue>)| folds_to(known, key) && value.get() != "null";
         self.0.iter().rev().find(wanted).map(|(_, value)| &**value)
     }
 
-    /// A value read as `T` with Go's rules; `None` when it is missing or `null`. The error names the key.
+    /// A value parsed as `T` with Go's rules; `None` if missing or `null`. Errors name the key.
     pub fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Error> {
         self.get(key)
             .map(|value| from_str(value.get()))
@@ -38,12 +37,12 @@ impl Object {
             .map_err(|error| Error(format!("{key}: {error}")))
     }
 
-    /// A text value; `None` when missing, `null`, or of another type.
+    /// A text value; `None` if missing, `null` or of another type.
     pub fn text(&self, key: &str) -> Option<String> {
         self.read(key).ok().flatten()
     }
 
-    /// Whether a key is there, in any spelling, and not `null`.
+    /// Whether a key exists, in any spelling, and is not `null`.
     pub fn contains(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -55,19 +54,19 @@ impl Object {
         Ok(())
     }
 
-    /// Sets a key to a text that is JSON already.
+    /// Sets a key to a JSON text.
     pub fn set_raw(&mut self, key: &str, value: Box<RawValue>) {
-        let place = self.0.iter().position(|(known, _)| folds_to(known, key));
+        let index = self.0.iter().position(|(known, _)| folds_to(known, key));
         self.0.retain({
-            let mut index = 0;
+            let mut position = 0;
             move |(known, _)| {
-                let keep = !folds_to(known, key) || Some(index) == place;
-                index += 1;
+                let keep = !folds_to(known, key) || Some(position) == index;
+                position += 1;
                 keep
             }
         });
-        match place {
-            Some(place) => self.0[place] = (key.to_owned(), value),
+        match index {
+            Some(index) => self.0[index] = (key.to_owned(), value),
             None => self.0.push((key.to_owned(), value)),
         }
     }
@@ -87,13 +86,13 @@ impl Object {
         self.0.is_empty()
     }
 
-    /// Merges `values` into the object that lies below `path`, creating what is missing; values given here win, other
-    /// keys stay. `path` = `["args", "cni"]` is how a selection's `cni-args` reach a plugin (multus §4.1).
+    /// Merges `values` into the object at `path`, which is created if missing. The new values win; other keys are
+    /// kept. A selection's `cni-args` reach a plugin at `["args", "cni"]` (multus §4.1).
     pub fn merge_at(&mut self, path: &[&str], values: &Self) -> Result<(), Error> {
         match path {
             [] => {
                 for (key, value) in &values.0 {
-                    // Exact here: these keys are a user's own, not fields of ours.
+                    // Exact match: these are a user's own keys.
                     match self.0.iter_mut().find(|(known, _)| known == key) {
                         Some(entry) => entry.1 = value.clone(),
                         None => self.0.push((key.clone(), value.clone())),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_keeps_its_text() {
+    fn unset_keys_keep_their_text() {
         let mut config =
             object(r#"{"b": 12345678901234567890123, "a": 1.50, "Name": "x", "z": {"k": [1 , 2]}}"#);
         config.set("name", &"y").unwrap();

@@ -48,7 +48,7 @@ fn error(verb: &str, stdin: &str) -> Error {
 }
 
 #[test]
-fn called_by_hand_it_introduces_itself() {
+fn manual_call_prints_description() {
     // cni-plugins#1
     let outcome = dispatch(&Fake, &Variables::new(), || Err(Error::internal("not read")));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""));
@@ -105,7 +105,7 @@ fn configs_are_validated_in_order() {
 }
 
 #[test]
-fn an_unknown_verb_is_named_after_what_is_wrong_with_the_config() {
+fn config_errors_precede_unknown_verb() {
     let said = |stdin: &str| {
         let error = error("DANCE", stdin);
         (error.code, error.msg)
@@ -141,7 +141,7 @@ fn configs_are_bounded_in_length_and_depth() {
 }
 
 #[test]
-fn a_config_that_is_no_text_is_refused() {
+fn config_with_invalid_utf8_is_refused() {
     for (stdin, why) in [
         (&b"\xff\xfe{\0}"[..], "expected value"),
         (b"{\"name\":\"\xff\"}", "invalid unicode"),

@@ -1,4 +1,4 @@
-//! The shape of 0.1.0 and 0.2.0: at most one address a family, no interfaces.
+//! The result format of 0.1.0 and 0.2.0: at most one address per family, no interfaces.
 
 use std::net::IpAddr;
 

@@ -187,7 +187,7 @@ fn json_list_keys_match_in_any_case() {
 }
 
 #[test]
-fn empty_texts_and_nulls_are_as_good_as_missing() {
+fn empty_texts_and_nulls_count_as_missing() {
     let networks = parse(
         r#"[{"name":"net1","namespace":"","interface":"","interfaceRequest":"old","mac":"","infiniband-guid":"",
             "deviceID":"","ipam-claim-reference":"","ips":null,"bandwidth":null,"portMappings":null,
@@ -244,7 +244,7 @@ fn validation_errors() {
             r#""ips":["fd00::1/129"]"#,
             r#"failed to parse CIDR "fd00::1/129": invalid CIDR address: fd00::1/129"#,
         ),
-        // The hardware address is looked at first.
+        // The hardware address is validated first.
         (
             r#""ips":["x"],"mac":"foo""#,
             "parsePodNetworkAnnotation: failed to mac: address foo: invalid MAC address",

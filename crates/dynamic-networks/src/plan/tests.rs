@@ -14,7 +14,7 @@ fn status(entries: &[(&str, &str)]) -> String {
 /// `+network@interface` of what comes, `-network@interface` of what goes.
 fn texts(steps: &[Step]) -> Vec<String> {
     let text = |step: &Step| match step {
-        Step::Plug(wanted) => format!("+{}@{}", wanted.network(), wanted.ifname),
+        Step::Plug(desired) => format!("+{}@{}", desired.network(), desired.ifname),
         Step::Unplug(gone) => format!("-{}@{}", gone.network, gone.ifname),
     };
     steps.iter().map(text).collect()
@@ -43,10 +43,10 @@ fn texts(steps: &[Step]) -> Vec<String> {
 #[case("a@net1", &[("ns/a", "net1"), ("ns/a", "net1.100")], &["-ns/a@net1.100"])]
 fn what_is_missing_is_added_and_what_is_too_much_removed(
     #[case] networks: &str,
-    #[case] there: &[(&str, &str)],
+    #[case] attached: &[(&str, &str)],
     #[case] expected: &[&str],
 ) {
-    let steps = plan(networks, &status(there), "ns").unwrap();
+    let steps = plan(networks, &status(attached), "ns").unwrap();
     assert_eq!(texts(&steps), expected);
 }
 
@@ -63,27 +63,27 @@ fn what_is_missing_is_added_and_what_is_too_much_removed(
     r#""ns/" can't be the namespace and name of a network-attachment-definition"#)]
 fn what_can_not_be_had_is_refused_as_a_whole(
     #[case] networks: &str,
-    #[case] there: &[(&str, &str)],
+    #[case] attached: &[(&str, &str)],
     #[case] expected: &str,
 ) {
-    let error = plan(networks, &status(there), "ns").unwrap_err();
+    let error = plan(networks, &status(attached), "ns").unwrap_err();
     assert_eq!(error.to_string(), expected);
 }
 
 #[test]
-fn a_status_without_end_is_not_worked_off() {
+fn excessive_status_is_error() {
     let entry = |index: usize| format!(r#"{{"name":"ns/a","interface":"n{index}"}}"#);
     let of = |count: usize| format!("[{}]", (0..count).map(entry).collect::<Vec<_>>().join(","));
     assert_eq!(plan("", &of(256), "ns").unwrap().len(), 256);
     let error = plan("", &of(20_000), "ns").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the network-status annotation lists 20000 networks to remove, at most 256 are looked at"
+        "the network-status annotation lists 20000 networks to remove, the limit is 256"
     );
 }
 
 #[test]
-fn all_interfaces_of_the_default_network_stay() {
+fn interfaces_of_default_network_are_kept() {
     // multus#85
     let status = json!([{"name": "kube-system/net", "interface": "eth0", "default": true, "dns": {}},
         {"name": "kube-system/net", "interface": "eth0.1", "dns": {}}]);
@@ -91,7 +91,7 @@ fn all_interfaces_of_the_default_network_stay() {
 }
 
 #[test]
-fn a_change_of_addresses_is_none() {
+fn changed_addresses_are_ignored() {
     let networks = r#"[{"name":"a","interface":"net1","ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:01"}]"#;
     assert!(
         plan(networks, &status(&[("ns/a", "net1")]), "ns")
@@ -101,12 +101,12 @@ fn a_change_of_addresses_is_none() {
 }
 
 #[test]
-fn nothing_is_done_on_the_ground_of_what_can_not_be_read() {
-    assert!(matches!(plan("[{", "", "ns"), Err(Unreadable::Networks(_))));
-    assert!(matches!(plan("a@net1", "{}", "ns"), Err(Unreadable::Status(_))));
+fn malformed_annotation_is_error() {
+    assert!(matches!(plan("[{", "", "ns"), Err(PlanError::Networks(_))));
+    assert!(matches!(plan("a@net1", "{}", "ns"), Err(PlanError::Status(_))));
     assert!(matches!(
         plan("a@net1", "[null]", "ns"),
-        Err(Unreadable::Status(_))
+        Err(PlanError::Status(_))
     ));
     // multus#13
     assert!(plan("[null]", "", "ns").is_err());
@@ -115,9 +115,9 @@ fn nothing_is_done_on_the_ground_of_what_can_not_be_read() {
     assert!(plan("a@net1", odd, "ns").unwrap().is_empty());
 }
 
-fn wanted() -> Wanted {
+fn desired() -> DesiredNetwork {
     match plan("a@net1", "", "ns").unwrap().remove(0) {
-        Step::Plug(wanted) => *wanted,
+        Step::Plug(desired) => *desired,
         Step::Unplug(gone) => panic!("{gone:?}"),
     }
 }
@@ -127,14 +127,14 @@ fn result(value: &Value) -> CniResult {
 }
 
 #[test]
-fn the_entry_of_a_plugged_network() {
+fn entry_of_plugged_network_has_addresses() {
     let result = result(
         &json!({"cniVersion": "1.1.0", "dns": {"nameservers": ["10.0.0.2"]},
         "interfaces": [{"name": "br1"}, {"name": "veth1"},
             {"name": "net1", "mac": "02:00:00:00:00:07", "mtu": 1400, "sandbox": "/run/netns/x"}],
         "ips": [{"interface": 2, "address": "10.0.0.7/24", "gateway": "10.0.0.1"}, {"address": "fd00::7/64"}]}),
     );
-    let entry: Value = serde_json::from_str(&render(&[entry(&wanted(), &result)])).unwrap();
+    let entry: Value = serde_json::from_str(&render(&[entry(&desired(), &result)])).unwrap();
     assert_eq!(
         entry,
         json!([{"name": "ns/a", "interface": "net1", "ips": ["10.0.0.7", "fd00::7"], "mac": "02:00:00:00:00:07",
@@ -143,8 +143,8 @@ fn the_entry_of_a_plugged_network() {
 }
 
 #[test]
-fn a_plugin_that_says_nothing_is_found_again_nevertheless() {
-    let entry = entry(&wanted(), &CniResult::default());
+fn empty_result_still_has_entry() {
+    let entry = entry(&desired(), &CniResult::default());
     let text = with("", &entry).unwrap();
     assert_eq!(text, render(&[entry]));
     assert!(plan("a@net1", &text, "ns").unwrap().is_empty(), "{text}");
@@ -159,7 +159,7 @@ fn attachment(text: &str) -> Attachment {
 }
 
 #[test]
-fn the_status_keeps_its_order_and_what_others_wrote() {
+fn status_keeps_order_and_foreign_entries() {
     // multus#79 (the status), multus#85
     let default = "{\n    \"name\": \"cluster-net\", \"interface\":\"eth0\",\n \"default\": true,\"new-key\":{\"big\": 9007199254740993}}";
     let other = r#"{"name":"ns/other","interface":"net6","mtu":-1}"#;

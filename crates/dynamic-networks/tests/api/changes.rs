@@ -4,13 +4,13 @@ use crate::node::{Node, STATUS};
 use serde_json::json;
 
 #[test]
-fn a_network_comes_and_goes() {
+fn network_is_plugged_and_unplugged() {
     let node = Node::started();
     let uid = node.pod("web", "", &[]);
     // multus#77, multus#81
-    let wishes = json!([{"name": "a", "interface": "net1", "ips": ["10.0.0.7/24"], "mac": "02:00:00:00:00:0a",
+    let desired = json!([{"name": "a", "interface": "net1", "ips": ["10.0.0.7/24"], "mac": "02:00:00:00:00:0a",
         "cni-args": {"k": "v"}}]);
-    node.ask("web", Some(&wishes.to_string()));
+    node.ask("web", Some(&desired.to_string()));
     node.wait_for("web", &["a net1"]);
     assert_eq!(
         node.entries("web")[1],
@@ -64,7 +64,7 @@ fn a_network_comes_and_goes() {
 }
 
 #[test]
-fn one_edit_adds_first_and_then_removes() {
+fn edit_adds_before_it_removes() {
     // multus#79
     let node = Node::started();
     node.pod("web", "a@net1", &[("a", "net1")]);
@@ -74,7 +74,7 @@ fn one_edit_adds_first_and_then_removes() {
 }
 
 #[test]
-fn an_interface_passes_from_one_network_to_another() {
+fn interface_moves_between_networks() {
     let node = Node::started();
     node.pod("web", "a@net1,b@net2", &[("a", "net1"), ("b", "net2")]);
     node.ask("web", Some("b@net1,a@net2,c@net3"));
@@ -92,7 +92,7 @@ fn an_interface_passes_from_one_network_to_another() {
 }
 
 #[test]
-fn two_networks_can_not_have_one_interface() {
+fn duplicate_interface_is_rejected() {
     let node = Node::started();
     node.pod("web", "a@net1", &[("a", "net1")]);
     node.ask("web", Some("a@net1,b@net1"));
@@ -112,14 +112,14 @@ fn two_networks_can_not_have_one_interface() {
         events.contains(&rejected("interface eth0 is taken by network cluster-net")),
         "{events:?}"
     );
-    // Nothing is done about it, so that what is there stays.
+    // Nothing changes, so the attached networks are kept.
     node.ask("web", Some("a@net1,b@net2"));
     node.wait_for("web", &["a net1", "b net2"]);
     assert_eq!(node.calls(), ["ADD net2 b"]);
 }
 
 #[test]
-fn a_status_that_is_mended_is_looked_at_again() {
+fn corrected_status_is_reconciled() {
     let node = Node::started();
     node.pod("web", "a@net1", &[("a", "net1")]);
     node.annotate("web", STATUS, Some("[7]"));
@@ -135,7 +135,7 @@ fn a_status_that_is_mended_is_looked_at_again() {
 }
 
 #[test]
-fn a_pod_in_the_hosts_network_is_told_once() {
+fn host_network_pod_gets_one_event() {
     // multus#80
     let node = Node::started();
     let annotations = json!({"k8s.v1.cni.cncf.io/networks": "a@net1"});
@@ -158,7 +158,7 @@ fn a_pod_in_the_hosts_network_is_told_once() {
 }
 
 #[test]
-fn as_long_as_a_network_has_no_interface_nothing_changes() {
+fn element_without_interface_changes_nothing() {
     // multus#87
     let node = Node::started();
     node.pod("web", "a@net1", &[("a", "net1")]);
@@ -174,7 +174,7 @@ fn as_long_as_a_network_has_no_interface_nothing_changes() {
 }
 
 #[test]
-fn what_changed_while_the_controller_was_away_is_done_when_it_is_back() {
+fn changes_during_downtime_are_applied() {
     // multus#88
     let mut node = Node::started();
     node.pod("web", "a@net1", &[("a", "net1")]);
@@ -188,7 +188,7 @@ fn what_changed_while_the_controller_was_away_is_done_when_it_is_back() {
 }
 
 #[test]
-fn a_network_without_definition_is_unplugged_by_what_the_daemon_knows() {
+fn network_without_definition_is_unplugged_by_records() {
     let node = Node::started();
     node.pod("web", "a@net1", &[("a", "net1")]);
     node.delete_nad("a");
@@ -200,7 +200,7 @@ fn a_network_without_definition_is_unplugged_by_what_the_daemon_knows() {
 }
 
 #[test]
-fn a_broken_annotation_is_told_and_harms_nobody() {
+fn broken_annotation_is_reported_and_blocks_no_other_pod() {
     let node = Node::started();
     node.pod("web", "a@net1", &[("a", "net1")]);
     node.ask("web", Some("[{"));

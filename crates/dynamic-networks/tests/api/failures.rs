@@ -10,7 +10,7 @@ use std::time::Duration;
 const REFUSED: (u16, &str) = (400, r#"{"code":11,"msg":"no room"}"#);
 
 #[test]
-fn the_first_failure_stops_and_is_undone() {
+fn first_failure_stops_and_is_rolled_back() {
     // multus#82
     let node = Node::started();
     node.pod("web", "c@net9", &[("c", "net9")]);
@@ -37,7 +37,7 @@ fn the_first_failure_stops_and_is_undone() {
 }
 
 #[test]
-fn what_was_added_before_a_failure_stays() {
+fn networks_before_failure_are_kept() {
     // multus#83
     let node = Node::started();
     node.pod("web", "", &[]);
@@ -51,7 +51,7 @@ fn what_was_added_before_a_failure_stays() {
 }
 
 #[test]
-fn a_removal_that_fails_stops_those_behind_it() {
+fn failed_removal_stops_later_steps() {
     // multus#84
     let node = Node::started();
     node.pod("ok-first", "a@net1,b@net2", &[("a", "net1"), ("b", "net2")]);
@@ -77,7 +77,7 @@ fn a_removal_that_fails_stops_those_behind_it() {
 }
 
 #[test]
-fn what_nobody_can_be_told_of_is_taken_out_again() {
+fn denied_status_write_is_rolled_back() {
     // multus#86
     let mut node = Node::new("reader");
     node.start();
@@ -109,7 +109,7 @@ fn what_nobody_can_be_told_of_is_taken_out_again() {
 }
 
 #[test]
-fn a_status_whose_answer_is_lost_costs_no_network() {
+fn lost_status_answer_keeps_network() {
     let node = Node::started();
     node.pod("web", "", &[]);
     // The API server restarts right behind the write, for longer than a few attempts.
@@ -133,9 +133,9 @@ fn a_status_whose_answer_is_lost_costs_no_network() {
 }
 
 #[test]
-fn a_status_that_nobody_takes_for_long_costs_no_network() {
+fn slow_status_write_keeps_network() {
     let mut node = Node::new("dynamic-networks-controller");
-    node.patience.status = Duration::from_millis(100);
+    node.timeouts.status = Duration::from_millis(100);
     node.start();
     node.pod("web", "", &[]);
     node.way.is(|method, path| {
@@ -159,7 +159,7 @@ fn a_status_that_nobody_takes_for_long_costs_no_network() {
 }
 
 #[test]
-fn others_write_the_status_too() {
+fn concurrent_status_writes_are_merged() {
     let node = Node::started();
     node.pod("web", "", &[]);
     let mut theirs = node.status_of(&[]);
@@ -193,9 +193,9 @@ fn others_write_the_status_too() {
 }
 
 #[test]
-fn a_daemon_that_is_away_for_long_is_asked_for_nothing_else() {
+fn absent_daemon_gets_no_other_call() {
     let mut node = Node::new("dynamic-networks-controller");
-    node.patience.daemon = Duration::from_millis(300);
+    node.timeouts.daemon = Duration::from_millis(300);
     node.start();
     node.pod("web", "", &[]);
     node.stop_daemon();
@@ -220,9 +220,9 @@ fn a_daemon_that_is_away_for_long_is_asked_for_nothing_else() {
 }
 
 #[test]
-fn a_daemon_that_hangs_is_left_in_peace_for_a_while() {
+fn hanging_daemon_is_retried_late() {
     let mut node = Node::new("dynamic-networks-controller");
-    node.patience.answer = Duration::from_millis(200);
+    node.timeouts.answer = Duration::from_millis(200);
     node.start();
     node.hold("ADD net1");
     node.answer("ADD net2", REFUSED.0, REFUSED.1);
@@ -233,14 +233,14 @@ fn a_daemon_that_hangs_is_left_in_peace_for_a_while() {
     let attempt = ["ADD net1 a", "DEL net1 a"];
     let others = ["ADD net2 b", "DEL net2 b"].repeat(8);
     node.wait_for_calls(&[&attempt[..], &others[..]].concat());
-    // Another wish is another matter.
+    // Another change is reported again.
     node.release();
     node.ask("web", Some("c@net3"));
     node.wait_for("web", &["c net3"]);
 }
 
 #[test]
-fn a_pod_that_is_replaced_meanwhile_gets_nothing_of_the_one_before() {
+fn replaced_pod_is_not_changed() {
     let node = Node::started();
     node.pod("web", "", &[]);
     node.hold("ADD net1");
@@ -270,7 +270,7 @@ fn a_pod_that_is_replaced_meanwhile_gets_nothing_of_the_one_before() {
 }
 
 #[test]
-fn a_wish_that_is_taken_back_meanwhile() {
+fn reverted_annotation_stops_steps() {
     let node = Node::started();
     node.pod("web", "", &[]);
     node.hold("ADD net1");
@@ -289,7 +289,7 @@ fn a_wish_that_is_taken_back_meanwhile() {
 }
 
 #[test]
-fn answers_that_are_none() {
+fn malformed_answers_are_errors() {
     // multus#89
     let node = Node::started();
     for (index, (status, text)) in [(500, "broken\n"), (200, "broken"), (200, r#"{"Result":7}"#)]
@@ -312,7 +312,7 @@ fn answers_that_are_none() {
 }
 
 #[test]
-fn a_network_that_is_defined_late() {
+fn late_definition_is_plugged() {
     let node = Node::started();
     node.pod("web", "late@net1", &[]);
     node.events("web", 1);
@@ -322,7 +322,7 @@ fn a_network_that_is_defined_late() {
 }
 
 #[test]
-fn a_pod_with_no_sandbox_and_with_dead_ones() {
+fn newest_ready_sandbox_is_used() {
     // multus#90
     let node = Node::started();
     let uid = node.pod("web", "", &[]);

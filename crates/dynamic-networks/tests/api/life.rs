@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
 
 #[test]
-fn a_daemon_that_restarts_is_waited_for_and_harms_no_probe() {
+fn restarting_daemon_is_retried_and_probe_stays_live() {
     let mut node = Node::started();
     node.pod("web", "", &[]);
     node.stop_daemon();
@@ -21,7 +21,7 @@ fn a_daemon_that_restarts_is_waited_for_and_harms_no_probe() {
         Err(answer) => Err(answer),
     });
     node.ask("web", Some("a@net1"));
-    // Somebody who listens and says nothing: the connection that the controller tries meanwhile.
+    // A listener without an answer, for the connection that the controller tries in the meantime.
     fs::remove_file(node.path("multus.sock")).unwrap();
     let tried = UnixListener::bind(node.path("multus.sock")).unwrap();
     drop(tried.accept().unwrap());
@@ -37,7 +37,7 @@ fn a_daemon_that_restarts_is_waited_for_and_harms_no_probe() {
 }
 
 #[test]
-fn a_runtime_that_is_not_seen_any_more_ends_the_container() {
+fn unreachable_runtime_fails_liveness() {
     let mut node = Node::started();
     node.probe("/healthz").unwrap();
     node.stop_runtime();
@@ -49,7 +49,7 @@ fn a_runtime_that_is_not_seen_any_more_ends_the_container() {
 }
 
 #[test]
-fn a_daemon_that_makes_its_directory_anew_ends_the_container() {
+fn recreated_socket_directory_fails_liveness() {
     let mut node = Node::new("dynamic-networks-controller");
     let directory = node.path("multus");
     fs::create_dir(&directory).unwrap();
@@ -69,7 +69,7 @@ fn a_daemon_that_makes_its_directory_anew_ends_the_container() {
 }
 
 #[test]
-fn pods_that_wait_keep_nobody_waiting() {
+fn waiting_pods_do_not_block_others() {
     let node = Node::started();
     node.hold("ADD net1");
     for pod in ["w1", "w2", "w3", "w4", "w5", "w6"] {
@@ -83,7 +83,7 @@ fn pods_that_wait_keep_nobody_waiting() {
 }
 
 #[test]
-fn what_was_done_before_the_end_is_in_the_status() {
+fn completed_steps_are_in_status_after_shutdown() {
     let mut node = Node::started();
     node.pod("web", "", &[]);
     node.hold("ADD net2");
@@ -98,7 +98,7 @@ fn what_was_done_before_the_end_is_in_the_status() {
 }
 
 #[test]
-fn what_was_begun_is_finished_before_the_end() {
+fn running_work_finishes_before_exit() {
     let mut node = Node::started();
     node.pod("web", "", &[]);
     node.hold("ADD net1");
@@ -112,7 +112,7 @@ fn what_was_begun_is_finished_before_the_end() {
 }
 
 #[test]
-fn a_kill_between_plug_and_status() {
+fn kill_between_plug_and_status_is_recovered() {
     let mut node = Node::started();
     node.pod("web", "", &[]);
     node.way.is(|method, path| {
@@ -132,7 +132,7 @@ fn a_kill_between_plug_and_status() {
     node.way.is_good();
     node.start();
     node.wait_for("web", &["a net1"]);
-    // The daemon told it again, and nobody was told twice.
+    // The daemon repeated the result, and there was only one event.
     assert_eq!(node.calls(), ["ADD net1 a", "ADD net1 a"]);
     let events = node.events("web", 1);
     assert!(
@@ -160,7 +160,7 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> Result<(), String> {
 }
 
 #[test]
-fn probes_as_they_are_deployed() {
+fn deployed_probes_work() {
     let mut node = Node::started();
     let (health, multus) = (node.path("health.sock"), node.path("multus.sock"));
     let check = |what: &str| {
@@ -187,5 +187,5 @@ fn probes_as_they_are_deployed() {
     assert!(ask().is_err());
     node.stop();
     let refused = check("--check").unwrap_err();
-    assert!(refused.contains("nobody answers at "), "{refused}");
+    assert!(refused.contains("no answer at "), "{refused}");
 }

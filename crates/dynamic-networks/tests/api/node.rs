@@ -4,7 +4,7 @@ use crate::fake::{self, Daemon, Sandboxes, Served};
 use crate::way::Way;
 use axum::http::Method;
 use cluster::ApiServer;
-use dynamic_networks::config::{Config, Patience};
+use dynamic_networks::config::{Config, Timeouts};
 use serde_json::{Value, json};
 use stage::{Admin, Task, until};
 use std::collections::BTreeSet;
@@ -55,7 +55,7 @@ pub(crate) struct Node {
     running: Option<Task>,
     dir: tempfile::TempDir,
     pub(crate) name: String,
-    pub(crate) patience: Patience,
+    pub(crate) timeouts: Timeouts,
     /// Between the controller and the API server.
     pub(crate) way: Way,
     pub(crate) sandboxes: Sandboxes,
@@ -89,7 +89,7 @@ impl Node {
             running: None,
             dir,
             name,
-            patience: Patience::default(),
+            timeouts: Timeouts::default(),
             way: Way::default(),
             sandboxes,
             daemon: Arc::default(),
@@ -119,12 +119,12 @@ impl Node {
         self.start_with(self.path("multus.sock"));
     }
 
-    /// A controller that is told another way to the daemon's socket.
+    /// A controller with another path to the daemon's socket.
     pub(crate) fn start_with(&mut self, multus_socket: PathBuf) {
         let config = Config {
             cri_socket: self.path("cri.sock"),
             multus_socket,
-            patience: self.patience,
+            timeouts: self.timeouts,
         };
         let account = format!("system:serviceaccount:{}:controller", self.name);
         let (name, health, way) = (self.name.clone(), self.path("health.sock"), self.way.clone());

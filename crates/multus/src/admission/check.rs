@@ -1,4 +1,4 @@
-//! What is wrong with a network as it is defined, and what is doubtful (multus.md §16.1).
+//! Validates the configuration of a NetworkAttachmentDefinition: errors refuse it, warnings do not (multus.md §16.1).
 
 use super::messages;
 use crate::delegate::Config;
@@ -11,10 +11,10 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use webhook::admission::{Operation, Request, Verdict};
 
-/// What a definition that is refused is answered with.
+/// HTTP status of a refused definition.
 const INVALID: u16 = 422;
-/// How many warnings about keys are given: API servers cut long lists.
-const MOST: usize = 10;
+/// Limit of warnings about unknown keys: API servers truncate long lists.
+const MAX_UNKNOWN_KEYS: usize = 10;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -42,17 +42,17 @@ impl Definition {
     }
 }
 
-/// What is to be said about a definition.
+/// Errors and warnings about a definition.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Findings {
-    /// Why no pod could be attached to it.
+    /// Reasons why no pod could be attached to the network.
     pub errors: Vec<String>,
-    /// What is probably not meant so.
+    /// Probable mistakes.
     pub warnings: Vec<String>,
 }
 
-/// Decides about a definition that is created or changed. A change that leaves the configuration alone is nobody's
-/// business: what was stored before must stay removable.
+/// Admits or refuses a definition that is created or updated. An update that leaves the configuration unchanged is
+/// admitted: an invalid definition that is already stored must stay removable.
 pub fn decide(request: &Request) -> Verdict {
     if !matches!(request.operation, Operation::Create | Operation::Update) {
         return Verdict::allowed();
@@ -98,13 +98,14 @@ pub fn decide(request: &Request) -> Verdict {
     }
 }
 
-/// Looks at the configuration of a definition of this name. An empty one is a file of the nodes.
+/// Validates the configuration of a definition with this name. An empty configuration refers to a file on the nodes
+/// and is valid.
 pub fn findings(name: &str, config: &str) -> Findings {
     let mut findings = Findings::default();
     if config.is_empty() {
         return findings;
     }
-    // A name that is yet to be generated will be one.
+    // The API server generates the name later.
     let name = if name.is_empty() { "generated" } else { name };
     let parsed = match Config::parse_named(config.as_bytes(), name) {
         Ok(parsed) => parsed,
@@ -138,11 +139,11 @@ pub fn findings(name: &str, config: &str) -> Findings {
         findings.errors.append(&mut lint.errors);
         unknown.append(&mut lint.unknown);
     }
-    findings.warnings = doubts(config, &unknown);
+    findings.warnings = warnings(config, &unknown);
     findings
 }
 
-fn doubts(config: &str, unknown: &[(String, String)]) -> Vec<String> {
+fn warnings(config: &str, unknown: &[(String, String)]) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Ok(object) = Object::parse(config.as_bytes()) {
         let lacks = |key| object.text(key).unwrap_or_default().is_empty();
@@ -156,22 +157,22 @@ fn doubts(config: &str, unknown: &[(String, String)]) -> Vec<String> {
             warnings.push(messages::warning(messages::BOTH));
         }
     }
-    let keys = unknown.iter().take(MOST);
+    let keys = unknown.iter().take(MAX_UNKNOWN_KEYS);
     warnings.extend(keys.map(|(plugin, key)| messages::warning(&messages::unknown_key(plugin, key))));
-    if unknown.len() > MOST {
-        warnings.push(messages::more_warnings(unknown.len() - MOST));
+    if unknown.len() > MAX_UNKNOWN_KEYS {
+        warnings.push(messages::more_warnings(unknown.len() - MAX_UNKNOWN_KEYS));
     }
     warnings
 }
 
-/// A DNS label (RFC 1123), the name that the short form of the annotation takes.
+/// Whether a name is a DNS label (RFC 1123), as the short form of the annotation requires.
 fn is_label(name: &str) -> bool {
     const LONGEST: usize = 63;
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     name.len() <= LONGEST && name.bytes().all(inner) && !name.starts_with('-') && !name.ends_with('-')
 }
 
-/// The name of an extended resource: a domain, and a name in it.
+/// Whether a text is the name of an extended resource: a domain, a slash and a name.
 fn is_resource(text: &str) -> bool {
     let parts: Vec<_> = text.split('/').collect();
     let name = |part: &str| {

@@ -1,4 +1,4 @@
-//! Which resources the networks of a pod need, and how they are requested (multus.md §16.2).
+//! Computes the resources that a pod's networks need, and the JSON patch that requests them (multus.md §16.2).
 
 use super::messages;
 use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION};
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use webhook::admission::{Change, Operation, Request, Verdict};
 
-/// The container that gets the requests.
+/// JSON pointer to the resources of the container that gets the requests.
 const FIRST: &str = "/spec/containers/0/resources";
 
-/// A pod, as far as its networks' resources are concerned.
+/// The fields of a pod that decide about the resources of its networks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Pod {
@@ -40,7 +40,7 @@ struct Container {
     resources: Option<Map<String, Value>>,
 }
 
-/// What is wrong with a pod's requests.
+/// A container requests a count that is not a whole number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", messages::no_count(.resource, .text))]
 pub struct NoCount {
@@ -49,10 +49,10 @@ pub struct NoCount {
 }
 
 impl Pod {
-    /// The pod that a request is about, if it is to be created.
+    /// The pod of a CREATE request; `None` for other operations.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// The object is not a pod.
     pub fn read(request: &Request) -> Result<Option<Self>, serde_json::Error> {
         match &request.object {
             Some(object) if request.operation == Operation::Create => {
@@ -62,10 +62,10 @@ impl Pod {
         }
     }
 
-    /// The definitions of all its networks, one as often as it is named. None of a pod that uses its node's network.
+    /// Names of the definitions of all its networks, with repetitions. Empty for a pod on the host network.
     ///
     /// # Errors
-    /// When an annotation can't be understood.
+    /// An annotation is malformed.
     pub fn networks(&self, namespace: &str, multus_namespace: &str) -> Result<Vec<Name>, SelectionError> {
         if self.spec.host_network {
             return Ok(Vec::new());
@@ -88,11 +88,11 @@ impl Pod {
             .collect())
     }
 
-    /// Raises what the first container requests, so that all containers together request as much as is needed. Nothing
-    /// is lowered.
+    /// The patch that raises the requests of the first container until all containers together request `needed`. It
+    /// lowers no request.
     ///
     /// # Errors
-    /// When what is requested now is no whole number.
+    /// A container requests a count that is not a whole number.
     pub fn requesting(&self, needed: &BTreeMap<String, u64>) -> Result<Vec<Change>, NoCount> {
         let Some(first) = self.spec.containers.first() else {
             return Ok(Vec::new());
@@ -123,7 +123,7 @@ impl Pod {
         if !is_changed {
             return Ok(Vec::new());
         }
-        // Puts it there whether there was one or not.
+        // JSON patch `add` replaces an existing value too.
         Ok(vec![Change::Add {
             path: FIRST.to_owned(),
             value: Value::Object(resources),
@@ -132,7 +132,8 @@ impl Pod {
 }
 
 impl Container {
-    /// How many of a resource it asks for: its requests and limits are the same, where both are given.
+    /// How many of a resource the container requests. Kubernetes requires equal requests and limits of extended
+    /// resources.
     fn count(&self, resource: &str) -> Result<u64, NoCount> {
         let of = |list: &str| {
             let value = self.resources.as_ref()?.get(list)?.get(resource)?;
@@ -149,8 +150,8 @@ impl Container {
     }
 }
 
-/// A pod whose networks can't be told is created nevertheless: multus has the last word.
-pub(super) fn left_alone(warning: String) -> Verdict {
+/// Admits a pod unchanged, with a warning: multus itself reports the error when it attaches the pod.
+pub(super) fn admit_unchanged(warning: String) -> Verdict {
     Verdict {
         warnings: vec![warning],
         ..Verdict::allowed()

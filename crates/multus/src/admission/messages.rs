@@ -1,16 +1,16 @@
-//! Texts that users of the webhooks read (multus.md §16).
+//! Texts for users of the webhooks (multus.md §16).
 
-/// The longest text that is answered, in bytes: errors may repeat what a user wrote.
+/// Limit of a denial's text, in bytes: errors may quote the user's text.
 const LONGEST: usize = 1024;
-/// The longest warning, in bytes: API servers cut longer ones.
+/// Limit of a warning, in bytes: API servers truncate longer ones.
 const LONGEST_WARNING: usize = 256;
 
-/// A definition is refused.
+/// Denial of a definition.
 pub(super) fn refused(errors: &[String]) -> String {
     clipped(format!("spec.config: {}", errors.join("; ")), LONGEST)
 }
 
-/// Something about a definition is doubtful.
+/// Warning about a definition.
 pub(super) fn warning(text: &str) -> String {
     clipped(format!("spec.config: {text}"), LONGEST_WARNING)
 }
@@ -40,7 +40,7 @@ pub(super) const NO_VERSION: &str =
     "no cniVersion: 0.1.0 is assumed, with at most one address of each family and without CHECK";
 pub(super) const BOTH: &str = "with type and plugins, plugins is not looked at";
 
-/// The definition's own name is no DNS label.
+/// Warning: the definition's name is not a DNS label.
 pub(super) fn no_label(name: &str) -> String {
     clipped(
         format!("{name} can be named only in the JSON form of the pods' annotation: it is no DNS label"),
@@ -48,7 +48,7 @@ pub(super) fn no_label(name: &str) -> String {
     )
 }
 
-/// The annotation with the resource holds none.
+/// Warning: the annotation does not hold the name of a resource.
 pub(super) fn no_resource(annotation: &str, text: &str) -> String {
     clipped(
         format!("annotation {annotation}: {text:?} is no name of a resource, as vendor.example/name is"),
@@ -56,20 +56,23 @@ pub(super) fn no_resource(annotation: &str, text: &str) -> String {
     )
 }
 
-/// The networks of a pod can't be told, so nothing is injected.
-pub(super) fn annotation(cause: &str) -> String {
-    clipped(format!("its networks can't be told: {cause}"), LONGEST_WARNING)
-}
-
-/// A network can't be looked up.
-pub(super) fn not_looked_up(network: &str, cause: &str) -> String {
+/// Warning: the networks of a pod are unknown, so no resources are requested.
+pub(super) fn unknown_networks(cause: &str) -> String {
     clipped(
-        format!("no resources are requested: network {network} can't be looked up: {cause}"),
+        format!("cannot determine the networks of the pod: {cause}"),
         LONGEST_WARNING,
     )
 }
 
-/// What a container requests is no number.
+/// Warning: a network could not be looked up.
+pub(super) fn not_looked_up(network: &str, cause: &str) -> String {
+    clipped(
+        format!("no resources are requested: cannot look up network {network}: {cause}"),
+        LONGEST_WARNING,
+    )
+}
+
+/// Warning: a container requests a count that is not a number.
 pub(super) fn no_count(resource: &str, text: &str) -> String {
     clipped(
         format!("no resources are requested: {text:?} of {resource} is no whole number"),

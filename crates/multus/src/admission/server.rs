@@ -1,4 +1,4 @@
-//! The server of the webhooks, its certificate, and what it knows of networks.
+//! The webhook server, its certificate, and its cache of the networks' resources.
 
 use super::inject::{self, Pod};
 use super::{check, messages};
@@ -23,65 +23,65 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use webhook::admission::{self, Request, Verdict};
 
-/// How long all networks of a pod may take that are not known yet: whoever creates the pod waits.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Definitions that are listed at once.
+/// Timeout of all lookups for one pod: the client that creates the pod waits for them.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Page size of lists.
 const PAGE: u32 = 50;
 
-/// Where to serve what.
+/// Settings of the server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Port of all addresses.
+    /// Port, on all addresses.
     pub port: u16,
     /// Namespace of the Service and of the Secrets.
     pub namespace: String,
-    /// Whether resources are requested for pods.
+    /// Whether to request resources for pods.
     pub inject_resources: bool,
-    /// Namespace of default networks that are named without one.
+    /// Namespace of default networks that are named without a namespace.
     pub multus_namespace: String,
 }
 
-/// Why there is no server.
+/// The server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum NoServer {
-    /// TLS can't be set up.
+    /// No TLS configuration.
     #[error("cannot set up TLS")]
     Tls(#[from] tls::Error),
-    /// It can't listen.
+    /// No listening socket.
     #[error(transparent)]
     Listen(#[from] kube_kit::serve::Error),
 }
 
-/// A server that runs until it is stopped or dropped.
+/// A running server; it ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct Running {
     server: Server,
     certified: Readiness,
-    /// Follows the certificate; ends when it is dropped.
+    /// Reloads the certificate; ends when it is dropped.
     _follower: JoinSet<()>,
 }
 
 impl Running {
-    /// Where it listens.
+    /// The listening address.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Ready when it shows the certificate that the API server trusts.
+    /// Ready once the server presents the certificate that the API server trusts.
     pub fn readiness(&self) -> &Readiness {
         &self.certified
     }
 
-    /// Takes no more requests, and ends when those under way are answered.
+    /// Refuses new requests and ends when the requests in flight are answered.
     pub async fn stop(self) {
         self.server.stop().await;
     }
 }
 
-/// Serves the webhooks and the probes. Until there is a certificate that the API server trusts, it shows one of its own.
+/// Serves the webhooks and the probes. Until the Secret holds a certificate, the server presents a self-signed one.
 ///
 /// # Errors
-/// When it can't listen, or TLS can't be set up.
+/// The port is taken, or TLS cannot be set up.
 pub async fn start(settings: Settings, client: Client) -> Result<Running, NoServer> {
     let Settings {
         port,
@@ -113,19 +113,23 @@ pub async fn start(settings: Settings, client: Client) -> Result<Running, NoServ
     })
 }
 
-/// Shows what the Secret holds from the next handshake on. What can't be used changes nothing.
+/// Presents the certificate of the Secret from the next handshake on. An unusable Secret changes nothing.
 async fn follow(mut secret: Watch<Name, Result<Identity, String>>, tls: Tls, certified: Readiness) {
-    let known = secret.store();
+    let cache = secret.store();
     while let Some(change) = secret.next().await {
         let Change::Applied(name) = change else { continue };
-        let shown = match known.get(&name) {
+        let shown = match cache.get(&name) {
             Some(Ok(identity)) => tls.set_identity(identity).map_err(|error| chain(&error)),
             Some(Err(cause)) => Err(cause),
             None => continue,
         };
         match shown {
             Ok(()) => certified.set(true),
-            Err(cause) => tracing::warn!(secret = name.name, cause, "unusable certificate"),
+            Err(cause) => tracing::warn!(
+                secret = name.name,
+                cause,
+                "unusable serving certificate, keeping the current one"
+            ),
         }
     }
 }
@@ -136,7 +140,7 @@ fn identity(secret: Secret) -> Result<Identity, String> {
     Identity::from_pem(of("tls.crt"), of("tls.key")).map_err(|error| chain(&error))
 }
 
-/// The resource that a network needs, if it needs one.
+/// The device plugin resource that a network needs, if any.
 type Resource = Option<Arc<str>>;
 
 fn resource(metadata: &ObjectMeta) -> Resource {
@@ -144,7 +148,7 @@ fn resource(metadata: &ObjectMeta) -> Resource {
     (!name.is_empty()).then(|| name.as_str().into())
 }
 
-/// Requests resources for pods.
+/// Requests resources for pods, from a cache of all definitions.
 struct Injector {
     known: Watch<Name, Resource>,
     client: Client,
@@ -172,20 +176,24 @@ impl Injector {
         };
         let networks = match pod.networks(&request.namespace, &self.multus_namespace) {
             Ok(networks) => networks,
-            Err(error) => return inject::left_alone(messages::annotation(&error.to_string())),
+            Err(error) => return inject::admit_unchanged(messages::unknown_networks(&error.to_string())),
         };
-        let needed = match timeout(PATIENCE, self.needed(networks)).await {
+        let needed = match timeout(LOOKUP_TIMEOUT, self.needed(networks)).await {
             Ok(Ok(needed)) => needed,
-            Ok(Err(warning)) => return inject::left_alone(warning),
-            Err(_) => return inject::left_alone(messages::annotation("the API server takes too long")),
+            Ok(Err(warning)) => return inject::admit_unchanged(warning),
+            Err(_) => {
+                return inject::admit_unchanged(messages::unknown_networks(
+                    "the API server did not answer in time",
+                ));
+            }
         };
         match pod.requesting(&needed) {
             Ok(patch) => Verdict::patched(patch),
-            Err(error) => inject::left_alone(error.to_string()),
+            Err(error) => inject::admit_unchanged(error.to_string()),
         }
     }
 
-    /// How many of which resource these networks need.
+    /// How many devices of each resource these networks need.
     async fn needed(&self, networks: Vec<Name>) -> Result<BTreeMap<String, u64>, String> {
         let mut needed = BTreeMap::new();
         for network in networks {
@@ -201,7 +209,7 @@ impl Injector {
         Ok(needed)
     }
 
-    /// One that is not there needs nothing; multus tells the pod.
+    /// The resource of a network. A missing definition needs none: multus reports it when it attaches the pod.
     async fn resource(&self, network: &Name) -> Result<Resource, kube::Error> {
         if let Some(known) = self.known.store().get(network) {
             return Ok(known);
@@ -209,7 +217,7 @@ impl Injector {
         if path::check(&network.namespace, &network.name).is_err() {
             return Ok(None);
         }
-        // It may have been made a moment ago, together with the pod.
+        // The cache may be stale: the definition may have been created a moment ago, together with the pod.
         let kind = NETWORK_ATTACHMENT_DEFINITION.api_resource();
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &network.namespace, &kind);
         match api.get_metadata(&network.name).await {

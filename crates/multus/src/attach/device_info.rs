@@ -1,4 +1,4 @@
-//! What is said about the device of an attachment, around the calls of its plugins (multus.md §5.6).
+//! The device-info file of an attachment: written before ADD, read after it, removed by DEL (multus.md §5.6).
 
 use super::Attacher;
 use crate::delegate::{DEVICE_INFO_FILE, Delegate};
@@ -7,38 +7,38 @@ use serde_json::value::RawValue;
 use std::path::PathBuf;
 
 impl<R: Runner> Attacher<'_, R> {
-    /// Tells the plugin what is known of its device. What goes wrong with that never fails the attachment.
+    /// Copies the device plugin's file for the CNI plugin. Errors are only logged: they never fail the attachment.
     pub(super) fn hand_over_device(&self, delegate: &Delegate, attachment: &Attachment) {
         if let Some(file) = self.device_info_file(attachment)
             && let (Some(resource), Some(device)) = (&delegate.resource_name, &delegate.device_id)
             && let Err(error) = self.config.own.device_info.hand_over(resource, device, &file)
         {
             let error = kube_kit::client::chain(&error);
-            tracing::warn!(sandbox = %self.sandbox, error, "a plugin is not told about its device");
+            tracing::warn!(sandbox = %self.sandbox, error, "cannot hand the device-info file to the plugin");
         }
     }
 
-    /// What the pod's status says about the device.
+    /// The device-info for the pod's network status.
     pub(super) fn read_device_info(&self, attachment: &Attachment) -> Option<Box<RawValue>> {
         let file = self.device_info_file(attachment)?;
         self.config.own.device_info.read(&file).unwrap_or_else(|error| {
             let error = kube_kit::client::chain(&error);
-            tracing::warn!(sandbox = %self.sandbox, error, "the status says nothing about a device");
+            tracing::warn!(sandbox = %self.sandbox, error, "cannot read the device-info file, the network status lacks it");
             None
         })
     }
 
-    /// Forgets what was said about the device, whatever became of it.
+    /// Removes the attachment's device-info file, even if DEL failed.
     pub(super) fn remove_device_info(&self, attachment: &Attachment) {
         if let Some(file) = self.device_info_file(attachment)
             && let Err(error) = self.config.own.device_info.remove(&file)
         {
             let error = kube_kit::client::chain(&error);
-            tracing::warn!(sandbox = %self.sandbox, error, "what was said about a device stays");
+            tracing::warn!(sandbox = %self.sandbox, error, "cannot remove the device-info file");
         }
     }
 
-    /// The device-info file that a plugin is told of, when it has a device.
+    /// The attachment's device-info file; `None` without a device.
     fn device_info_file(&self, attachment: &Attachment) -> Option<PathBuf> {
         let file = PathBuf::from(attachment.capability_args.text(DEVICE_INFO_FILE)?);
         self.config

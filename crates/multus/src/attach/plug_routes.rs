@@ -1,22 +1,24 @@
-//! Default routes that move to a network which is plugged in, and back when one goes (multus.md §5.5, §7.4).
+//! Moves the pod's default route to a network that requests it, and restores it when that network is detached
+//! (multus.md §5.5, §7.4).
 //!
-//! What the pod had stands in the record of the network that replaces it; where the pod runs already, before anything is
-//! changed. Only what multus itself took away comes back, and only where the pod has no other default route by then.
+//! The replaced routes are recorded with the network that replaces them; for a running pod before anything changes.
+//! Only routes that multus itself removed are restored, and only if the pod has no other default route by then.
 
-use super::plug::{Record, RecordError};
-use super::{Attacher, PodNetns, RouteError};
-use crate::default_route::{self, DefaultRoute, Fate, Fates};
+use super::Attacher;
+use super::scratch_record::{RecordError, ScratchRecord};
+use crate::default_route::{self, DefaultRoute, RouteAction, RouteActions};
 use crate::delegate::Delegate;
 use crate::names::MASTER_INTERFACE;
+use crate::netns::{PodNetns, RouteError};
 use cni::chain::Runner;
 use std::collections::BTreeSet;
 
-const KEEP: Fates = Fates {
-    v4: Fate::Keep,
-    v6: Fate::Keep,
+const KEEP: RouteActions = RouteActions {
+    v4: RouteAction::Keep,
+    v6: RouteAction::Keep,
 };
 
-/// The default routes that a network takes over.
+/// The pod's default routes that a network replaces.
 pub(super) fn replaced_by(
     delegate: &Delegate,
     netns: &mut impl PodNetns,
@@ -31,34 +33,35 @@ pub(super) fn replaced_by(
 }
 
 impl<R: Runner> Attacher<'_, R> {
-    /// The default routes of an interface that its fates take away.
-    pub(super) fn taken_away(
+    /// The default routes of an interface that the actions remove.
+    pub(super) fn removed_routes(
         &self,
         ifname: &str,
-        mut fates: Fates,
+        mut actions: RouteActions,
         netns: &mut impl PodNetns,
     ) -> Vec<DefaultRoute> {
         let mut routes = netns.defaults().unwrap_or_else(|error| {
-            tracing::warn!(sandbox = %self.sandbox, %error, "a default route can't come back");
+            tracing::warn!(sandbox = %self.sandbox, %error, "cannot record a replaced default route, it will not be restored");
             Vec::new()
         });
-        routes.retain(|route| route.interface == ifname && *family(&mut fates, route) == Fate::Remove);
+        routes
+            .retain(|route| route.interface == ifname && *family(&mut actions, route) == RouteAction::Remove);
         routes
     }
 
-    /// Notes the default routes that went with those networks of an ADD that took them over: one of these may be
-    /// unplugged.
-    pub(super) fn note_replaced(&self, routes: &[DefaultRoute], delegates: &[Delegate]) {
+    /// Records the replaced default routes with the networks of an ADD that replace them: such a network may be
+    /// unplugged later.
+    pub(super) fn record_replaced(&self, routes: &[DefaultRoute], delegates: &[Delegate]) {
         if routes.is_empty() {
             return;
         }
         let note = || -> Result<(), RecordError> {
-            if let Record::Whole(mut records, _) = self.record()? {
-                for (place, delegate) in delegates.iter().enumerate() {
+            if let ScratchRecord::Whole(mut records, _) = self.record()? {
+                for (index, delegate) in delegates.iter().enumerate() {
                     let (v4, v6) = default_route::claims(delegate);
-                    let mut its = routes.to_vec();
-                    its.retain(|route| if route.ipv4 { v4 } else { v6 });
-                    records.set_replaced(place, &its)?;
+                    let mut replaced = routes.to_vec();
+                    replaced.retain(|route| if route.ipv4 { v4 } else { v6 });
+                    records.set_replaced(index, &replaced)?;
                 }
                 self.keep(&records)?;
             }
@@ -66,13 +69,13 @@ impl<R: Runner> Attacher<'_, R> {
         };
         if let Err(error) = note() {
             let error = kube_kit::client::chain(&error);
-            tracing::warn!(sandbox = %self.sandbox, error, "a default route can't come back");
+            tracing::warn!(sandbox = %self.sandbox, error, "cannot record a replaced default route, it will not be restored");
         }
     }
 
-    /// Takes these routes away, in the namespace and in the results of the networks that had them: their place must be
-    /// free when the plugin comes that may want it. `known` are the networks of the sandbox.
-    pub(super) fn make_way(
+    /// Removes these routes from the namespace and from the cached results of their networks, so that the plugin of
+    /// the new network can install its own. `known` are the networks of the sandbox.
+    pub(super) fn remove_replaced(
         &self,
         routes: &[DefaultRoute],
         known: &[Delegate],
@@ -80,68 +83,77 @@ impl<R: Runner> Attacher<'_, R> {
     ) -> Result<(), RouteError> {
         let interfaces: BTreeSet<_> = routes.iter().map(|route| &*route.interface).collect();
         for interface in interfaces {
-            let mut fates = KEEP;
+            let mut actions = KEEP;
             for route in routes.iter().filter(|route| route.interface == interface) {
-                *family(&mut fates, route) = Fate::Remove;
+                *family(&mut actions, route) = RouteAction::Remove;
             }
-            netns.reroute(interface, fates)?;
-            self.edit_result_of(interface, known, fates);
+            netns.reroute(interface, actions)?;
+            self.update_result(interface, known, actions);
         }
         Ok(())
     }
 
-    /// Gives these routes back, where the pod would be without one.
-    pub(super) fn give_back(&self, routes: &[DefaultRoute], known: &[Delegate], netns: &mut impl PodNetns) {
+    /// Restores these routes, unless the pod has another default route of that family.
+    pub(super) fn restore_routes(
+        &self,
+        routes: &[DefaultRoute],
+        known: &[Delegate],
+        netns: &mut impl PodNetns,
+    ) {
         if routes.is_empty() {
             return;
         }
-        let there = match netns.defaults() {
-            Ok(there) => there,
+        let existing = match netns.defaults() {
+            Ok(existing) => existing,
             Err(error) => {
-                tracing::info!(sandbox = %self.sandbox, %error, "no default route is given back");
+                tracing::info!(sandbox = %self.sandbox, %error, "cannot read the default routes, none is restored");
                 return;
             }
         };
-        let is_missing = |route: &&DefaultRoute| there.iter().all(|other| other.ipv4 != route.ipv4);
+        let is_missing = |route: &&DefaultRoute| existing.iter().all(|other| other.ipv4 != route.ipv4);
         for route in routes.iter().filter(is_missing) {
             if let Err(error) = netns.restore(route) {
                 let interface = &route.interface;
-                tracing::warn!(sandbox = %self.sandbox, interface, %error, "a default route is lost");
+                tracing::warn!(sandbox = %self.sandbox, interface, %error, "cannot restore a default route");
                 continue;
             }
             if let Some(gateway) = route.gateway {
-                let mut fates = KEEP;
-                *family(&mut fates, route) = Fate::Replace(gateway);
-                self.edit_result_of(&route.interface, known, fates);
+                let mut actions = KEEP;
+                *family(&mut actions, route) = RouteAction::Replace(gateway);
+                self.update_result(&route.interface, known, actions);
             }
         }
     }
 
-    /// Makes the result of an interface's network say what was done to its routes. A pod that is older than multus has
-    /// none.
-    fn edit_result_of(&self, interface: &str, known: &[Delegate], fates: Fates) {
-        let name = |(place, delegate): (usize, &Delegate)| match (&delegate.requests.interface, place) {
+    /// Updates the routes in the cached result of an interface's network. A pod that is older than multus has no
+    /// cached result.
+    fn update_result(&self, interface: &str, known: &[Delegate], actions: RouteActions) {
+        let name = |(index, delegate): (usize, &Delegate)| match (&delegate.requests.interface, index) {
             (None, 0) => MASTER_INTERFACE.to_owned(),
-            _ => delegate.interface_name(place, self.sandbox),
+            _ => delegate.interface_name(index, self.sandbox),
         };
-        let place = known
+        let index = known
             .iter()
             .enumerate()
             .map(name)
             .position(|name| name == interface);
-        let Some(delegate) = place.and_then(|place| known.get(place)) else {
+        let Some(delegate) = index.and_then(|index| known.get(index)) else {
             return;
         };
         let network = delegate.config.name();
         let edited = self.cache().edit_result(self.key(&network, interface), |result| {
-            default_route::edit(result, fates)
+            default_route::edit(result, actions)
         });
         if let Err(error) = edited {
-            tracing::warn!(sandbox = %self.sandbox, interface, %error, "a result says the wrong default routes");
+            tracing::warn!(sandbox = %self.sandbox, interface, %error, "cannot update the default routes in the cached result");
         }
     }
 }
 
-fn family<'f>(fates: &'f mut Fates, route: &DefaultRoute) -> &'f mut Fate {
-    if route.ipv4 { &mut fates.v4 } else { &mut fates.v6 }
+fn family<'f>(actions: &'f mut RouteActions, route: &DefaultRoute) -> &'f mut RouteAction {
+    if route.ipv4 {
+        &mut actions.v4
+    } else {
+        &mut actions.v6
+    }
 }

@@ -4,8 +4,9 @@ mod plug;
 mod plug_routes;
 
 use super::*;
-use crate::default_route::Fate;
+use crate::default_route::{DefaultRoute, RouteAction};
 use crate::device_info::DeviceInfo;
+use crate::netns::{NetnsError, RouteError};
 use crate::request::PodRef;
 use cni::env::Variables;
 use cni::error::code;
@@ -78,7 +79,7 @@ impl Runner for Fake {
 struct FakeNetns {
     gone: bool,
     taken: BTreeSet<&'static str>,
-    rerouted: Vec<(String, Fates)>,
+    rerouted: Vec<(String, RouteActions)>,
     defaults: Vec<DefaultRoute>,
 }
 
@@ -93,15 +94,15 @@ impl PodNetns for FakeNetns {
         Ok(self.taken.contains(interface))
     }
 
-    fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError> {
-        self.rerouted.push((interface.into(), fates));
-        for (ipv4, fate) in [(true, fates.v4), (false, fates.v6)] {
-            if fate == Fate::Keep {
+    fn reroute(&mut self, interface: &str, actions: RouteActions) -> Result<(), RouteError> {
+        self.rerouted.push((interface.into(), actions));
+        for (ipv4, action) in [(true, actions.v4), (false, actions.v6)] {
+            if action == RouteAction::Keep {
                 continue;
             }
             self.defaults
                 .retain(|route| route.interface != interface || route.ipv4 != ipv4);
-            if let Fate::Replace(gateway) = fate {
+            if let RouteAction::Replace(gateway) = action {
                 self.defaults.push(default_over(interface, &gateway.to_string()));
             }
         }
@@ -191,8 +192,8 @@ impl Bench {
             config: &self.config,
             sandbox: &self.sandbox,
         };
-        let fates = attacher.prepare(delegates)?;
-        attacher.add(delegates, &fates, &mut self.netns)
+        let actions = attacher.prepare(delegates)?;
+        attacher.add(delegates, &actions, &mut self.netns)
     }
 
     fn scratch(&self) -> std::path::PathBuf {
@@ -212,7 +213,7 @@ impl Bench {
 
     fn stored(&self) -> Vec<Delegate> {
         match self.attacher().scratch_delegates().unwrap() {
-            Stored::Delegates(delegates) => delegates,
+            ScratchState::Delegates(delegates) => delegates,
             other => panic!("no scratch file: {other:?}"),
         }
     }
@@ -234,7 +235,7 @@ fn chain(config: &Value) -> Delegate {
 }
 
 #[test]
-fn the_master_first_and_each_its_own_result() {
+fn networks_attach_in_order_with_own_results() {
     // multus#31
     let mut bench = Bench::new();
     let attached = bench.add(&[single("a"), single("b")]).unwrap();
@@ -258,7 +259,7 @@ fn the_master_first_and_each_its_own_result() {
 }
 
 #[test]
-fn a_plugin_without_interfaces_is_a_success() {
+fn plugin_without_interfaces_succeeds() {
     // multus#32 (that there is no event is tested beside the daemon)
     let mut bench = Bench::new();
     bench.fake.silent.insert("b");
@@ -268,7 +269,7 @@ fn a_plugin_without_interfaces_is_a_success() {
 }
 
 #[test]
-fn a_failure_undoes_everything_in_reverse_and_keeps_its_code() {
+fn failed_add_rolls_back_in_reverse_and_keeps_code() {
     // multus#33 (the daemon adds the prefix)
     let mut bench = Bench::new().failing("ADD b");
     let error = bench.add(&[single("a"), single("b"), single("c")]).unwrap_err();
@@ -292,7 +293,7 @@ fn a_failure_undoes_everything_in_reverse_and_keeps_its_code() {
 }
 
 #[test]
-fn a_nameless_network_undoes_those_before_it() {
+fn nameless_network_rolls_back_earlier_ones() {
     // multus#34
     let mut bench = Bench::new();
     let nameless = Delegate::new("x".into(), Config::parse(br#"{"type":"n"}"#).unwrap());
@@ -307,7 +308,7 @@ fn a_nameless_network_undoes_those_before_it() {
 }
 
 #[test]
-fn a_taken_interface_name_is_refused_without_calling_the_plugin() {
+fn taken_interface_name_calls_no_plugin() {
     // multus#35
     let mut bench = Bench::new();
     bench.netns.taken.insert("net1");
@@ -323,12 +324,12 @@ fn a_taken_interface_name_is_refused_without_calling_the_plugin() {
     assert_eq!(
         bench.fake.names(),
         ["ADD a", "DEL a"],
-        "the interface may be somebody else's"
+        "the interface may have another owner"
     );
 }
 
 #[test]
-fn a_bad_namespace_says_so() {
+fn unusable_namespace_is_named() {
     // multus#36
     let mut bench = Bench::new();
     bench.netns.gone = true;
@@ -345,7 +346,7 @@ fn a_bad_namespace_says_so() {
 }
 
 #[test]
-fn check_sees_the_cached_result() {
+fn check_gets_cached_result() {
     // multus#50
     let mut bench = Bench::new();
     let old = Delegate::new(
@@ -372,7 +373,7 @@ fn check_sees_the_cached_result() {
 }
 
 #[test]
-fn default_routes_move_in_the_namespace_and_in_the_cache() {
+fn default_routes_change_in_namespace_and_cache() {
     // multus#54 (the kernel's part is tested on a kernel)
     let mut bench = Bench::new();
     let mut asking = single("b");
@@ -387,16 +388,16 @@ fn default_routes_move_in_the_namespace_and_in_the_cache() {
     let expected = [
         (
             "eth0".to_owned(),
-            Fates {
-                v4: Fate::Remove,
-                v6: Fate::Keep,
+            RouteActions {
+                v4: RouteAction::Remove,
+                v6: RouteAction::Keep,
             },
         ),
         (
             "net1".to_owned(),
-            Fates {
-                v4: Fate::Replace(gateway),
-                v6: Fate::Keep,
+            RouteActions {
+                v4: RouteAction::Replace(gateway),
+                v6: RouteAction::Keep,
             },
         ),
     ];
@@ -413,7 +414,7 @@ fn default_routes_move_in_the_namespace_and_in_the_cache() {
 }
 
 #[test]
-fn two_gateways_fail_before_any_plugin_runs() {
+fn two_gateways_call_no_plugin() {
     // multus#55
     let mut bench = Bench::new();
     let mut asking = [single("a"), single("b")];

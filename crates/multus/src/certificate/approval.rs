@@ -1,4 +1,4 @@
-//! Whether a request for a certificate of multus is approved (multus.md §7.8): the object in, a decision out.
+//! Decides whether to approve a `CertificateSigningRequest` of multus (multus.md §7.8). Pure.
 
 use super::request::USAGES;
 use crate::names;
@@ -7,23 +7,23 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 
-/// Who may ask: the node itself, and multus on it, each followed by the node's name.
+/// Prefixes of permitted users, each followed by the node's name: the node itself, and multus on it.
 const USERS: [&str; 2] = ["system:node", names::CERTIFICATE_GROUP];
-/// What groups they may be in.
+/// The only groups that the user may be in.
 const GROUPS: [&str; 3] = ["system:nodes", names::CERTIFICATE_GROUP, "system:authenticated"];
-/// Longest life of a certificate, in seconds.
+/// Limit of a certificate's lifetime, in seconds.
 const LONGEST: i32 = 365 * 24 * 60 * 60;
-/// Longest name of a node.
+/// Limit of a node's name, in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// What to do about a request.
+/// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It is not about multus, or was decided already.
+    /// Ignore it: it is not about multus, or already decided.
     Leave,
-    /// It may be signed.
+    /// Approve it.
     Approve,
-    /// It must not, for this reason.
+    /// Deny it, for this reason.
     Deny(String),
 }
 
@@ -92,7 +92,7 @@ fn violation(request: &CertificateSigningRequest, subject: &Subject) -> Option<S
     }
 }
 
-/// Whom a certificate is asked for.
+/// The subject of the requested certificate.
 struct Subject {
     common_name: String,
     organizations: Vec<String>,
@@ -103,7 +103,7 @@ impl Subject {
         let (_, block) = parse_x509_pem(pem).ok()?;
         let (_, request) = X509CertificationRequest::from_der(&block.contents).ok()?;
         let subject = &request.certification_request_info.subject;
-        // The last one counts where there are several: so does the API server.
+        // The API server uses the last common name too.
         let common_name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
         let organizations = subject
             .iter_organization()
@@ -115,7 +115,7 @@ impl Subject {
     }
 }
 
-/// A DNS subdomain: labels of lower case letters, digits and inner hyphens.
+/// Whether a name is a DNS subdomain (RFC 1123).
 fn is_subdomain(name: &str) -> bool {
     let label = |label: &str| {
         let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_and_multus_on_them_are_approved() {
+    fn requests_of_nodes_and_their_multus_are_approved() {
         assert_eq!(decide(&good()), Decision::Approve);
         let mut renewal = good();
         renewal.spec.username = Some("system:multus:n1.example.com".into());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_about_multus_is_left_alone() {
+    fn request_of_other_subject_is_ignored() {
         let mut request = good();
         request.spec.signer_name = "kubernetes.io/kubelet-serving".into();
         assert_eq!(decide(&request), Decision::Leave);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_denied_with_the_reason() {
+    fn forged_request_is_denied_with_reason() {
         type Change = fn(&mut CertificateSigningRequest);
         let cases: [(Change, &str); 11] = [
             (

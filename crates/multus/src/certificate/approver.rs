@@ -1,5 +1,4 @@
-//! `cert-approver`: approves the requests of nodes for certificates of multus, and denies what only looks like one
-//! (multus.md §7.8).
+//! `cert-approver`: approves the nodes' requests for multus certificates, and denies forged ones (multus.md §7.8).
 
 use super::approval::{Decision, decide};
 use crate::names;
@@ -21,22 +20,22 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often an answer is tried.
+/// Limit of attempts to write a decision.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Pause after the watch failed.
+/// Delay after the watch failed.
 const WATCH_PAUSE: Duration = Duration::from_secs(2);
-/// Requests that are listed at a time.
+/// Page size of lists.
 const PAGE: u32 = 50;
 
 /// Approve the requests of nodes for the certificates that multus uses
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {}
 
-/// Answers requests until the process is asked to end.
+/// Approves and denies requests until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When there is no way to the cluster.
+/// No cluster is configured.
 pub async fn run(_: Args) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals()?;
     let client = kube_kit::client::client(names::APPROVER).await?;
@@ -47,7 +46,7 @@ pub async fn run(_: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers requests for as long as it is polled.
+/// Approves and denies requests. Never returns.
 pub async fn serve(client: Client) {
     let approver = Approver {
         requests: Api::all(client.clone()),
@@ -60,7 +59,7 @@ pub async fn serve(client: Client) {
             Ok(Event::Apply(request) | Event::InitApply(request)) => approver.answer(request).await,
             Ok(Event::Init | Event::InitDone | Event::Delete(_)) => {}
             Err(error) => {
-                tracing::warn!(error = %kube_kit::client::chain(&error), "the requests are not seen, trying again");
+                tracing::warn!(error = %kube_kit::client::chain(&error), "cannot watch CertificateSigningRequests, retrying");
                 sleep(WATCH_PAUSE).await;
             }
         }
@@ -109,19 +108,19 @@ impl Approver {
                 request = name,
                 attempt,
                 error = message(&error),
-                "cannot answer the request"
+                "cannot write the decision"
             );
             sleep(pause).await;
             pause *= 2;
-            // Somebody else may have changed or answered it.
+            // Another client may have changed or decided the request.
             match self.requests.get_opt(&name).await {
                 Ok(Some(current)) => request = current,
                 Ok(None) => return,
-                // What was added above must not be taken for an answer.
+                // Drops the condition from above: it must not count as a decision.
                 Err(_) => request.status = None,
             }
         }
-        tracing::error!(request = name, "gave up on the request");
+        tracing::error!(request = name, "giving up on the request");
     }
 }
 

@@ -1,7 +1,7 @@
-//! `kubeconfig_generator`: a certificate of this node for the plugin of thin mode, and a kubeconfig that names it (multus.md
-//! §7.8).
+//! `kubeconfig_generator`: obtains a certificate of this node for the thin-mode plugin and writes a kubeconfig that
+//! refers to it (multus.md §7.8).
 
-use super::{Keeper, Settings};
+use super::{Rotator, Settings};
 use crate::names;
 use crate::thin::kubeconfig::{Trust, with_certificate};
 use anyhow::Context as _;
@@ -15,10 +15,10 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Write a kubeconfig with a certificate of this node, and keep the certificate valid
+/// Write a kubeconfig with a certificate of this node, and renew the certificate in time
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {
-    /// Where certificates are kept, as this container and the host see it
+    /// Directory of the certificates: the same path in this container and on the host
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     pub certdir: PathBuf,
     /// Kubeconfig with an identity of the node
@@ -27,22 +27,22 @@ pub struct Args {
     /// The kubeconfig to write
     #[arg(long, value_name = "FILE", default_value = "/run/multus/kubeconfig")]
     pub kubeconfig: PathBuf,
-    /// How long a certificate is to be valid
+    /// Requested lifetime of a certificate
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     pub cert_duration: String,
 }
 
-/// Writes the kubeconfig and keeps its certificate valid until the process is asked to end.
+/// Writes the kubeconfig and renews its certificate until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When there is no certificate in time, or a file can't be written.
+/// No certificate in time, or a file cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals()?;
     let node = env::var(names::NODE_NAME).ok();
     serve(args, node.as_deref(), shutdown).await
 }
 
-/// [`run`] with everything given from outside.
+/// [`run`], with its inputs as arguments.
 ///
 /// # Errors
 /// As [`run`].
@@ -56,7 +56,7 @@ pub async fn serve(args: Args, node: Option<&str>, shutdown: Shutdown) -> anyhow
     let (bootstrap, dir) = (bootstrap_config.to_string_lossy(), certdir.to_string_lossy());
     let settings = Settings::new(node, &bootstrap, &dir, &cert_duration)?;
     let keeper = tokio::select! {
-        keeper = Keeper::start(settings) => keeper?,
+        keeper = Rotator::start(settings) => keeper?,
         () = shutdown.wait() => return Ok(()),
     };
     let text = text(&bootstrap_config, &keeper.file())?;
@@ -73,7 +73,7 @@ pub async fn serve(args: Args, node: Option<&str>, shutdown: Shutdown) -> anyhow
     fs::remove_file(&kubeconfig).with_context(|| format!("cannot remove {}", kubeconfig.display()))
 }
 
-/// The way of the bootstrap kubeconfig, by the certificate.
+/// The kubeconfig's text: the bootstrap kubeconfig's cluster, and the certificate as user.
 fn text(bootstrap: &Path, certificate: &Path) -> anyhow::Result<String> {
     let config = Kubeconfig::read_from(bootstrap)?;
     let cluster = cluster(config).with_context(|| format!("{} names no cluster", bootstrap.display()))?;

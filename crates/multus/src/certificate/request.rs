@@ -1,4 +1,5 @@
-//! A certificate by way of the cluster: a key, a `CertificateSigningRequest`, and what becomes of it.
+//! Obtains a certificate from the cluster: creates a key and a `CertificateSigningRequest`, and waits until it is
+//! signed.
 
 use crate::names;
 use k8s_openapi::ByteString;
@@ -10,66 +11,66 @@ use kube::{Api, Client};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use std::time::Duration;
 
-/// What the certificate may be used for.
+/// Key usages of the certificate.
 pub const USAGES: [&str; 2] = ["digital signature", "client auth"];
-/// Names of requests begin so.
+/// Prefix of the requests' names.
 const NAME: &str = "multus-";
 
-/// Why there is no certificate.
+/// The certificate cannot be obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// No key or no request can be made.
+    /// The key or the signing request cannot be generated.
     #[error("cannot make a key and a request for a certificate")]
     Make(#[from] rcgen::Error),
-    /// The API server says no, or nothing.
-    #[error("cannot ask for a certificate")]
+    /// The object cannot be created.
+    #[error("cannot create the CertificateSigningRequest")]
     Ask(#[source] Box<kube::Error>),
-    /// The request can't be followed.
-    #[error("cannot follow the request for a certificate")]
+    /// The object cannot be watched.
+    #[error("cannot watch the CertificateSigningRequest")]
     Follow(#[source] Box<kube::runtime::wait::Error>),
-    /// It was denied, or the signer failed.
-    #[error("the request for a certificate was refused: {0}")]
+    /// The request was denied, or the signer failed.
+    #[error("the CertificateSigningRequest was refused: {0}")]
     Refused(String),
-    /// It was deleted.
-    #[error("the request for a certificate is gone")]
+    /// The object was deleted.
+    #[error("the CertificateSigningRequest was deleted")]
     Gone,
 }
 
-/// What became of a request.
+/// The state of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// Nothing yet.
+pub enum RequestState {
+    /// Not decided or not signed yet.
     Pending,
-    /// It is signed (PEM).
+    /// The certificate (PEM).
     Issued(String),
-    /// It never will be.
+    /// Denied or failed, for this reason.
     Refused(String),
 }
 
-/// Looks at a request.
-pub fn answer(request: &CertificateSigningRequest) -> Answer {
+/// The state of a request by its status.
+pub fn state(request: &CertificateSigningRequest) -> RequestState {
     let Some(status) = &request.status else {
-        return Answer::Pending;
+        return RequestState::Pending;
     };
     let mut conditions = status.conditions.iter().flatten();
     if let Some(condition) =
         conditions.find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"))
     {
         let text = condition.message.clone().or_else(|| condition.reason.clone());
-        return Answer::Refused(format!("{}: {}", condition.type_, text.unwrap_or_default()));
+        return RequestState::Refused(format!("{}: {}", condition.type_, text.unwrap_or_default()));
     }
     match status
         .certificate
         .as_ref()
         .map(|certificate| String::from_utf8(certificate.0.clone()))
     {
-        Some(Ok(pem)) if !pem.is_empty() => Answer::Issued(pem),
-        Some(Err(_)) => Answer::Refused("what was signed is no text".into()),
-        _ => Answer::Pending,
+        Some(Ok(pem)) if !pem.is_empty() => RequestState::Issued(pem),
+        Some(Err(_)) => RequestState::Refused("the issued certificate is not PEM".into()),
+        _ => RequestState::Pending,
     }
 }
 
-/// Asks for a certificate of this name and waits for it, for as long as it takes. Certificate and key (PEM).
+/// Requests a certificate of this name and waits for it without a limit. Returns certificate and key (PEM).
 pub async fn obtain(client: &Client, common_name: &str, duration: Duration) -> Result<String, RequestError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
@@ -101,16 +102,18 @@ pub async fn obtain(client: &Client, common_name: &str, duration: Duration) -> R
         .metadata
         .name
         .unwrap_or_default();
-    tracing::info!(request = name, "asked for a certificate");
+    tracing::info!(request = name, "requested a certificate");
     let decided = |request: Option<&CertificateSigningRequest>| {
-        request.is_none_or(|request| answer(request) != Answer::Pending)
+        request.is_none_or(|request| state(request) != RequestState::Pending)
     };
     let found = await_condition(requests, &name, decided).await;
     let found = found.map_err(|error| RequestError::Follow(Box::new(error)))?;
-    match answer(&found.ok_or(RequestError::Gone)?) {
-        Answer::Issued(certificate) => Ok(format!("{}\n{}", certificate.trim_end(), key.serialize_pem())),
-        Answer::Refused(why) => Err(RequestError::Refused(why)),
-        Answer::Pending => Err(RequestError::Gone),
+    match state(&found.ok_or(RequestError::Gone)?) {
+        RequestState::Issued(certificate) => {
+            Ok(format!("{}\n{}", certificate.trim_end(), key.serialize_pem()))
+        }
+        RequestState::Refused(why) => Err(RequestError::Refused(why)),
+        RequestState::Pending => Err(RequestError::Gone),
     }
 }
 
@@ -125,22 +128,22 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_pending_issued_or_refused() {
-        assert_eq!(answer(&with(&json!({}))), Answer::Pending);
+    fn request_is_pending_issued_or_refused() {
+        assert_eq!(state(&with(&json!({}))), RequestState::Pending);
         let approved = json!([{"type": "Approved", "status": "True"}]);
         assert_eq!(
-            answer(&with(&json!({"conditions": approved}))),
-            Answer::Pending,
-            "nobody signed yet"
+            state(&with(&json!({"conditions": approved}))),
+            RequestState::Pending,
+            "not signed yet"
         );
         assert_eq!(
-            answer(&with(&json!({"conditions": approved, "certificate": "UEVN"}))),
-            Answer::Issued("PEM".into())
+            state(&with(&json!({"conditions": approved, "certificate": "UEVN"}))),
+            RequestState::Issued("PEM".into())
         );
         let denied = json!([{"type": "Denied", "status": "True", "message": "no such node"}]);
         assert_eq!(
-            answer(&with(&json!({"conditions": denied}))),
-            Answer::Refused("Denied: no such node".into())
+            state(&with(&json!({"conditions": denied}))),
+            RequestState::Refused("Denied: no such node".into())
         );
     }
 }

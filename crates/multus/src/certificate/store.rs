@@ -1,5 +1,5 @@
-//! Certificates on disk: one file each with certificate and key, and a link to the one of now, as the established daemon
-//! keeps them.
+//! Certificates on disk, in the upstream layout: one file for each certificate with its key, and a link to the
+//! current one.
 
 use cni::files::write_atomically;
 use k8s_openapi::jiff::Timestamp;
@@ -13,23 +13,23 @@ use x509_parser::pem::parse_x509_pem;
 const PREFIX: &str = "multus-client-";
 const SUFFIX: &str = ".pem";
 const CURRENT: &str = "current";
-/// Time in a file's name.
+/// Format of the time in a file's name.
 const TIME: &str = "%Y-%m-%d-%H-%M-%S";
-/// Files that are kept: the current one, and one that somebody may be reading.
+/// Number of files kept: the current one, and the previous one that a client may still read.
 const KEPT: usize = 2;
 
-/// Why a certificate can't be kept.
+/// A certificate cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was signed is no certificate with a key.
-    #[error("what was signed is no certificate with a key")]
+    /// The text is not a certificate with a key.
+    #[error("the issued certificate is malformed")]
     Malformed,
-    /// The directory can't be written.
+    /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -37,21 +37,21 @@ pub enum Error {
 
 /// A certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// The certificate, and those between it and its authority (PEM).
+pub struct NodeCertificate {
+    /// The certificate and its intermediates (PEM).
     pub certificate: String,
     /// The key (PEM).
     pub key: String,
-    /// Whom it is for.
+    /// Common name of the subject.
     pub common_name: String,
-    /// From when on it is valid, in seconds since 1970.
+    /// Start of validity, in seconds since 1970.
     pub not_before: i64,
-    /// Until when.
+    /// End of validity, in seconds since 1970.
     pub not_after: i64,
 }
 
-impl Stored {
-    /// Takes certificates and the key that follows them apart. `None` when one of them is missing or no such thing.
+impl NodeCertificate {
+    /// Parses certificates that a key follows. `None` when one of them is missing or malformed.
     pub fn parse(pem: &str) -> Option<Self> {
         let key = pem.match_indices("-----BEGIN ").map(|(at, _)| at).find(|at| {
             let line = pem[*at..].lines().next().unwrap_or_default();
@@ -60,7 +60,7 @@ impl Stored {
         let (certificate, key) = pem.split_at(key);
         let (_, block) = parse_x509_pem(certificate.as_bytes()).ok()?;
         let parsed = block.parse_x509().ok()?;
-        // A key that is cut short has no end.
+        // A truncated key lacks its end line.
         key.trim_end().ends_with("KEY-----").then_some(())?;
         let common_name = parsed
             .subject()
@@ -79,7 +79,7 @@ impl Stored {
         })
     }
 
-    /// As a user of a kubeconfig.
+    /// The certificate as user of a kubeconfig.
     pub fn auth_info(&self) -> AuthInfo {
         use base64::Engine as _;
         use base64::engine::general_purpose::STANDARD;
@@ -98,18 +98,18 @@ pub struct Store {
 }
 
 impl Store {
-    /// In this directory, which may be missing.
+    /// A store in this directory, which may be missing.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
-    /// The link to the certificate of now.
+    /// The link to the current certificate.
     pub fn current(&self) -> PathBuf {
         self.dir.join(format!("{PREFIX}{CURRENT}{SUFFIX}"))
     }
 
-    /// The certificate of now, when it is whole and for this name. One that is not is as good as none.
-    pub fn load(&self, common_name: &str) -> Option<Stored> {
+    /// The current certificate, if it is complete and has this common name.
+    pub fn load(&self, common_name: &str) -> Option<NodeCertificate> {
         let path = self.current();
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -119,16 +119,16 @@ impl Store {
                 return None;
             }
         };
-        let stored = Stored::parse(&text).filter(|stored| stored.common_name == common_name);
+        let stored = NodeCertificate::parse(&text).filter(|stored| stored.common_name == common_name);
         if stored.is_none() {
-            tracing::warn!(file = %path.display(), "that is no certificate of this node");
+            tracing::warn!(file = %path.display(), "the stored certificate is unusable, requesting another");
         }
         stored
     }
 
-    /// Keeps a certificate and makes it the one of now.
-    pub fn save(&self, pem: &str) -> Result<Stored, Error> {
-        let stored = Stored::parse(pem).ok_or(Error::Malformed)?;
+    /// Stores a certificate and makes it the current one.
+    pub fn save(&self, pem: &str) -> Result<NodeCertificate, Error> {
+        let stored = NodeCertificate::parse(pem).ok_or(Error::Malformed)?;
         let failed = |path: &Path| {
             let path = path.to_owned();
             |source| Error::Write { path, source }
@@ -138,9 +138,9 @@ impl Store {
         let path = self.dir.join(&name);
         write_atomically(&path, pem.as_bytes(), 0o600).map_err(failed(&path))?;
         let (current, aside) = (self.current(), self.dir.join(format!(".{PREFIX}{CURRENT}.new")));
-        // One of a process that died.
+        // A leftover of a process that died.
         let _ = fs::remove_file(&aside);
-        // Relative, so that it leads there from the host too.
+        // Relative, so that the link works on the host too.
         symlink(&name, &aside).map_err(failed(&aside))?;
         fs::rename(&aside, &current).map_err(failed(&current))?;
         self.sweep();
@@ -160,11 +160,11 @@ impl Store {
                 name.starts_with(PREFIX) && name.ends_with(SUFFIX) && *path != current
             })
             .collect();
-        // Their names are times.
+        // Names sort by time.
         files.sort();
         files.reverse();
         for old in files.iter().skip(KEPT) {
-            // The next sweep takes it along.
+            // The next sweep retries.
             let _ = fs::remove_file(old);
         }
     }
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_the_current_one_and_old_ones_go() {
+    fn newest_certificate_is_current_and_old_ones_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(&dir.path().join("certs"));
         assert_eq!(store.load("system:multus:n1"), None);
         let first = store.save(&pem("system:multus:n1")).unwrap();
         assert_eq!(store.load("system:multus:n1"), Some(first.clone()));
-        assert_eq!(store.load("system:multus:n2"), None, "somebody else's");
+        assert_eq!(store.load("system:multus:n2"), None, "of another node");
         let target = fs::read_link(store.current()).unwrap();
         let name = target.to_str().unwrap();
         assert!(
@@ -219,9 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn half_a_certificate_is_none() {
+    fn truncated_certificate_is_refused() {
         let whole = pem("system:multus:n1");
-        assert!(Stored::parse(&whole).is_some());
+        assert!(NodeCertificate::parse(&whole).is_some());
         let key = whole.find("-----BEGIN PRIVATE").unwrap();
         for part in [
             "",
@@ -230,7 +230,7 @@ mod tests {
             &whole[..whole.len() - 10],
             "-----BEGIN CERTIFICATE-----\nAA",
         ] {
-            assert_eq!(Stored::parse(part), None, "{part}");
+            assert_eq!(NodeCertificate::parse(part), None, "{part}");
         }
     }
 }

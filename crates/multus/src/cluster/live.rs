@@ -1,7 +1,7 @@
-//! The cluster by single requests: for what no watch knows.
+//! Live requests to the API server, for objects that no watch has.
 
 use super::refusal::Refusal;
-use super::{Access, LookupError, Nad, Pod, REFUSED_PATIENCE, ReadError, WatchedNad, WatchedPod, WriteError};
+use super::{Access, LookupError, Nad, Pod, REFUSED_TIMEOUT, ReadError, WatchedNad, WatchedPod, WriteError};
 use crate::names;
 use crate::request::PodRef;
 use cni::names::NETWORK_STATUS_ANNOTATION;
@@ -19,24 +19,24 @@ use std::time::Duration;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long one request may take, and how long requests are repeated: the runtime waits for minutes.
+/// Timeout of one request, and the limit of its retries: the runtime waits for minutes.
 const REQUEST: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(15);
+const RETRY_LIMIT: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Writing the status: attempts, and the pause between them, as the established client does.
+/// Attempts of a status write and the delay between them, as upstream.
 const WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Why a status was not written.
+/// A status write failed.
 enum NotWritten {
-    /// The pod has changed since it was read.
+    /// The pod changed since it was read.
     Conflict(String),
     Other(String),
 }
 
-/// The API server, asked anew each time.
-pub struct Live {
+/// The API server, without a cache.
+pub(crate) struct Live {
     client: Client,
     node: Option<String>,
     recorder: Recorder,
@@ -44,8 +44,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Asks by this client; events name the node.
-    pub fn new(client: Client, node: Option<&str>) -> Self {
+    /// Requests by this client; events name the node.
+    pub(crate) fn new(client: Client, node: Option<&str>) -> Self {
         let recorder = Recorder::on_host(client.clone(), names::COMPONENT, node.unwrap_or_default());
         Self {
             client,
@@ -55,7 +55,7 @@ impl Live {
         }
     }
 
-    /// What the API server answers to a request, and whether it does in time.
+    /// Sends a request with a timeout, and notes a refusal (401).
     async fn answer<T>(
         &self,
         request: impl Future<Output = Result<T, kube::Error>>,
@@ -68,13 +68,13 @@ impl Live {
     }
 
     /// Whether the API server still lets us in.
-    pub(super) async fn access(&self, patience: Duration) -> Access {
+    pub(super) async fn access(&self, limit: Duration) -> Access {
         let node = self.node.as_deref();
         let fields = node
             .map(|node| format!("&fieldSelector={}", path::query(&format!("spec.nodeName={node}"))))
             .unwrap_or_default();
         let path = format!("/api/v1/pods?limit=1{fields}");
-        match timeout(patience, pod::get(&self.client, &path)).await {
+        match timeout(limit, pod::get(&self.client, &path)).await {
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => Access::Forbidden,
             Ok(Err(kube::Error::Api(status))) if status.code == 401 => Access::Unknown,
             _ => Access::Kept,
@@ -84,7 +84,7 @@ impl Live {
     /// Raises the refusal after a 403 to a request that each attachment needs, if all rights are gone. The 403 alone does
     /// not prove that: a namespace may be closed to the daemon, or an admission webhook may deny one pod's status.
     async fn note_forbidden(&self) {
-        if !self.refusal.is_raised() && self.access(REFUSED_PATIENCE).await == Access::Forbidden {
+        if !self.refusal.is_raised() && self.access(REFUSED_TIMEOUT).await == Access::Forbidden {
             self.refusal.raise();
         }
     }
@@ -115,8 +115,8 @@ impl Live {
         }
     }
 
-    /// The pod, by a read that is repeated as long as the API server has a transient reason not to answer.
-    pub async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
+    /// Reads the pod. Retries transient errors.
+    pub(crate) async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
         let path = pod::path(&Name::new(namespace, name))?;
         let text = match self.read_needed(&path).await {
             Ok(text) => text,
@@ -127,17 +127,17 @@ impl Live {
         Ok(Some(pod.into()))
     }
 
-    /// The NAD; that there is none is an error.
-    pub async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
+    /// Reads the NAD; a missing one is an error.
+    pub(crate) async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
         let path = NETWORK_ATTACHMENT_DEFINITION.path_of(&Name::new(namespace, name))?;
         let text = self.read_needed(&path).await?;
         let nad: WatchedNad = serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
         Ok(nad.into())
     }
 
-    /// Any object or list, by its path: the API server's text, by a read that is repeated in the same way.
-    pub async fn read(&self, path: &str) -> Result<String, ReadError> {
-        let deadline = Instant::now() + PATIENCE;
+    /// Reads an object or list by its path and returns the API server's text. Retries transient errors.
+    pub(crate) async fn read(&self, path: &str) -> Result<String, ReadError> {
+        let deadline = Instant::now() + RETRY_LIMIT;
         let mut pause = FIRST_PAUSE;
         loop {
             let failure = match self.answer(pod::get(&self.client, path)).await {
@@ -179,8 +179,8 @@ impl Live {
         }
     }
 
-    /// Publishes an event about a pod. Never fails: what can't be published is logged.
-    pub fn event(
+    /// Publishes an event about a pod. Never fails: errors are logged.
+    pub(crate) fn event(
         &self,
         pod: &PodRef,
         kind: Kind,
@@ -197,14 +197,14 @@ impl Live {
             ..ObjectReference::default()
         };
         async move {
-            // Whether it could be published is in the log.
+            // The recorder logs errors.
             let _ = recorder.publish(&regarding, kind, reason, &text).await;
         }
     }
 
-    /// Writes the network status of a pod, by an update of `pods/status`: patching is more than the role allows. Nothing
-    /// is written when the pod has this status already.
-    pub async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
+    /// Writes the network status of a pod by an update of `pods/status`, because the role does not allow patches.
+    /// Writes nothing when the pod already has this status.
+    pub(crate) async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
         let mut watched = pod.body.clone();
         let mut cause = String::new();
         let mut pause = Duration::ZERO;
@@ -241,7 +241,7 @@ impl Live {
                 .await
             {
                 Ok(()) => return Ok(()),
-                // The watch is behind: kubelet writes the status of a pod that starts. The next read is not.
+                // The watch is stale: kubelet writes the status of a starting pod. The next read is live.
                 Err(NotWritten::Conflict(conflict)) if was_watched => {
                     cause = conflict;
                     pause = Duration::ZERO;
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_is_behind_costs_a_read_and_no_pause() {
+    async fn stale_watch_costs_one_read_without_delay() {
         // multus#111
         let (live, asked) = server();
         let pod = Pod {

@@ -1,8 +1,8 @@
-//! A daemon whose token the API server refuses (401), because its account or its pod was deleted, or whose rights are gone
-//! (403), because its binding was.
+//! State of a daemon whose token the API server refuses (401), because its account or its pod was deleted, or whose rights
+//! are gone (403), because its binding was deleted.
 //!
-//! Such a daemon attaches no pod. It answers that it is not ready, so that shims wait for the next daemon, and asks again
-//! until the API server accepts it.
+//! Such a daemon attaches no pod. It reports that it is not ready, so that shims wait for the next daemon, and polls
+//! the API server until it is accepted again.
 
 use tokio::sync::watch;
 
@@ -24,7 +24,7 @@ impl Refusal {
 
     /// Waits for a refusal.
     pub(super) async fn raised(&self) {
-        // An error would mean that the sender is gone, and `self` holds it.
+        // Cannot fail: `self` holds the sender.
         let _ = self.0.subscribe().wait_for(|raised| *raised).await;
     }
 

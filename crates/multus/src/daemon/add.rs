@@ -13,7 +13,7 @@ use crate::netns::KernelNetns;
 use crate::request::Sandbox;
 use crate::resolve::Resolver;
 use crate::scratch::Scratch;
-use crate::workers::Beside;
+use crate::workers::Part;
 use cni::Error;
 use cni::result::{CniResult, Interface, IpConfig};
 use cni::status::{entries_for, render};
@@ -25,8 +25,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-/// Says when an attachment's state is on disk, where it has any.
-type Synced = Option<Beside<io::Result<()>>>;
+/// Completes when the scratch file is on disk. `None` for a sandbox without a scratch file.
+type Synced = Option<Part<io::Result<()>>>;
 
 impl<C: ClusterView + 'static> Daemon<C> {
     pub(super) async fn add(
@@ -40,10 +40,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let mut steps = self.own.metrics.steps();
             let config = self.net_conf(config)?;
             self.wait_ready(&config, Some(&sandbox)).await?;
-            self.make_up_for_missed(&sandbox, &config).await;
+            self.replay_before_add(&sandbox, &config).await;
             let Some(pod) = self.pod(&mut sandbox).await? else {
-                tracing::info!("pod {} is gone, nothing to attach", sandbox.pod);
-                return Ok(nothing(&sandbox));
+                tracing::info!("pod {} is gone, nothing is attached", sandbox.pod);
+                return Ok(placeholder_result(&sandbox));
             };
             let networks = self.networks(&sandbox, &pod, &config).await?;
             steps.end(step::LOOK_UP);
@@ -58,7 +58,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 synced.map_err(|error| unsaved(&error))?;
             }
             steps.end(step::DISK);
-            // The master's result is the pod's: secondary networks never leak into it.
+            // The master's result alone is the pod's.
             Ok(attached
                 .first()
                 .map(|master| master.result.clone())
@@ -73,7 +73,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         Ok(result.to_json(Version::LATEST)?.to_string())
     }
 
-    /// The pod of the sandbox; `None` when it is gone. Takes over its UID when the runtime sent none.
+    /// The pod of the sandbox; `None` when it is gone. Sets the sandbox's UID when the runtime sent none.
     pub(super) async fn pod(&self, sandbox: &mut Sandbox) -> Result<Option<Pod>, Error> {
         let named = sandbox.pod.clone();
         let found = self
@@ -123,8 +123,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
         Ok(networks)
     }
 
-    /// Attaches all networks. What comes back with them says when their record is on disk: another thread waits for that
-    /// while the plugins work and the cluster is told.
+    /// Attaches all networks. Another thread syncs the scratch file while the plugins run and the status is written;
+    /// the returned job completes when the file is on disk.
     async fn attach(
         &self,
         sandbox: &Sandbox,
@@ -134,13 +134,13 @@ impl<C: ClusterView + 'static> Daemon<C> {
     ) -> Result<(Vec<Attached>, Synced), Error> {
         let metrics = &self.own.metrics;
         let mut steps = metrics.steps();
-        let place = self.workers.place(&sandbox.pod.namespace).await;
+        let slot = self.workers.slot(&sandbox.pod.namespace).await;
         steps.end(step::QUEUE);
-        // A runtime that gave up begins anew with another sandbox. This attachment would be undone at once.
+        // A runtime that gave up retries with another sandbox. This attachment would be rolled back at once.
         if is_gone() {
             return Err(of_pod(
                 sandbox,
-                "the runtime closed the connection before the call's turn, nothing was attached",
+                "the runtime closed the connection while the call waited, nothing was attached",
             ));
         }
         let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
@@ -149,23 +149,23 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let work = move |attacher: &Attacher<'_, Plugins>| {
             let taken = given.elapsed();
             let mut steps = attacher.config.own.metrics.steps();
-            let fates = attacher.prepare(&networks)?;
-            let synced = scratch.map(|scratch| workers.beside(move || scratch.sync()));
+            let actions = attacher.prepare(&networks)?;
+            let synced = scratch.map(|scratch| workers.start(move || scratch.sync()));
             steps.end(step::RECORD);
             let mut netns = KernelNetns::new(&attacher.sandbox.netns);
-            let attached = attacher.add(&networks, &fates, &mut netns)?;
+            let attached = attacher.add(&networks, &actions, &mut netns)?;
             steps.end(step::PLUGINS);
             if attacher.runner.is_given_up() {
-                tracing::warn!(sandbox = %attacher.sandbox, "a plugin returned after the call was given up, detaching");
+                tracing::warn!(sandbox = %attacher.sandbox, "a plugin returned after its call was given up, rolling back");
                 if let Err(error) = attacher.del(&networks) {
-                    tracing::error!(sandbox = %attacher.sandbox, %error, "cannot detach after the call was given up");
+                    tracing::error!(sandbox = %attacher.sandbox, %error, "cannot roll back a call that was given up");
                 }
                 return Err(AddError::Prepare("the call was given up".into()));
             }
             Ok((attached, synced, taken, Instant::now()))
         };
         match self
-            .on_sandbox_at(place, &self.workers, sandbox.clone(), config, work)
+            .on_sandbox_in(slot, &self.workers, sandbox.clone(), config, work)
             .await?
         {
             Ok((attached, synced, taken, ended)) => {
@@ -194,11 +194,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// Events, the log, and the status annotation: one write for all networks.
+    /// Reports all networks by log lines, events and one write of the network status.
     async fn tell(&self, sandbox: &Sandbox, pod: &Pod, attached: &[Attached]) -> Result<(), Error> {
         let mut entries = Vec::new();
         for (index, network) in attached.iter().enumerate() {
-            self.announce(sandbox, network);
+            self.report_attached(sandbox, network);
             let Attached {
                 display_name,
                 result,
@@ -214,8 +214,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
         written.map_err(|error| of_pod(sandbox, &format!("error setting the networks status: {error}")))
     }
 
-    /// Logs a network that was attached, and tells the pod.
-    pub(super) fn announce(&self, sandbox: &Sandbox, attached: &Attached) {
+    /// Logs an attached network and publishes an event about the pod.
+    pub(super) fn report_attached(&self, sandbox: &Sandbox, attached: &Attached) {
         let Attached {
             display_name,
             network,
@@ -234,14 +234,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
             pod.name,
             pod.uid.as_deref().unwrap_or_default()
         );
-        if let Some(text) = announcement(attached) {
+        if let Some(text) = event_text(attached) {
             self.cluster.event(pod, Kind::Normal, names::REASON_ADDED, text);
         }
     }
 }
 
-/// What the pod's event says; nothing about a plugin that attached nothing, such as one that only changes settings.
-fn announcement(attached: &Attached) -> Option<String> {
+/// The text of the pod's event. `None` for a plugin that attached nothing, such as one that only changes settings.
+fn event_text(attached: &Attached) -> Option<String> {
     let Attached {
         display_name,
         ifname,
@@ -252,8 +252,8 @@ fn announcement(attached: &Attached) -> Option<String> {
         .then(|| messages::added(ifname, display_name, result))
 }
 
-/// The answer for a pod that is gone: something that runtimes take for an attachment.
-fn nothing(sandbox: &Sandbox) -> CniResult {
+/// The result for a pod that is gone: a placeholder that runtimes accept.
+fn placeholder_result(sandbox: &Sandbox) -> CniResult {
     let interface = Interface {
         name: sandbox.ifname.clone(),
         sandbox: Some(sandbox.netns.clone()),
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_attached_nothing_is_not_announced() {
+    fn plugin_without_attachment_has_no_event() {
         // multus#32
         let silent = Attached {
             display_name: "ns/a".into(),
@@ -285,7 +285,7 @@ mod tests {
             result: CniResult::default(),
             device_info: None,
         };
-        assert_eq!(announcement(&silent), None);
+        assert_eq!(event_text(&silent), None);
         let interface = Interface {
             name: "net1".into(),
             ..Interface::default()
@@ -297,6 +297,6 @@ mod tests {
             },
             ..silent
         };
-        assert_eq!(announcement(&visible).as_deref(), Some("Add net1 [] from ns/a"));
+        assert_eq!(event_text(&visible).as_deref(), Some("Add net1 [] from ns/a"));
     }
 }

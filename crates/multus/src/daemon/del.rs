@@ -1,7 +1,7 @@
-//! DEL (multus.md §5.3): from what ADD left on the node, and only without it from what the cluster says.
+//! DEL (multus.md §5.3): by the node's own records of ADD, and by the cluster only for a sandbox without records.
 
 use super::Daemon;
-use crate::attach::{Attacher, Stored};
+use crate::attach::{Attacher, ScratchState};
 use crate::cluster::{ClusterView, LookupError, Pod};
 use crate::delegate::Delegate;
 use crate::messages::of_pod;
@@ -14,22 +14,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a DEL without state of its own asks for the pod: its end must not depend on the API server.
+/// Timeout of each lookup of a DEL without records: the end of a pod must not depend on the API server.
 const DEL_LOOKUP: Duration = Duration::from_millis(2500);
 const NO_ANSWER: &str = "no answer in time";
 
-/// How much a DEL insists.
+/// Whether a failed DEL is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// It is called once: what fails is told, and left to GC.
+pub(super) enum DelRetry {
+    /// Called once: errors are returned, and leftovers are left to GC.
     Once,
-    /// It is called again until it succeeds: state is kept until then.
+    /// Repeated until it succeeds: records are kept until then.
     UntilDone,
 }
 
-impl Manner {
-    /// Goes on without something, unless there is another time for it.
-    fn goes_on(self, sandbox: &Sandbox, missing: &str) -> Result<(), Error> {
+impl DelRetry {
+    /// Tolerates missing information in the last attempt; an error if the DEL is repeated.
+    fn tolerate(self, sandbox: &Sandbox, missing: &str) -> Result<(), Error> {
         match self {
             Self::Once => {
                 tracing::warn!("Multus: {sandbox}: {missing}");
@@ -41,13 +41,13 @@ impl Manner {
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    /// Detaches a sandbox. A success makes up for one that was missed.
-    pub(super) async fn del(&self, sandbox: &Sandbox, config: &[u8], manner: Manner) -> Result<(), Error> {
+    /// Detaches a sandbox. Success also removes a kept DEL of the same sandbox.
+    pub(super) async fn del(&self, sandbox: &Sandbox, config: &[u8], retry: DelRetry) -> Result<(), Error> {
         let mut config = self.net_conf(config)?;
-        config.retry_delete_on_error |= manner == Manner::UntilDone;
+        config.retry_delete_on_error |= retry == DelRetry::UntilDone;
         let config = Arc::new(config);
-        self.detach(sandbox, &config, manner).await?;
-        self.forget_missed(sandbox, &config);
+        self.detach(sandbox, &config, retry).await?;
+        self.forget_kept_del(sandbox, &config);
         Ok(())
     }
 
@@ -55,7 +55,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         &self,
         sandbox: &Sandbox,
         config: &Arc<MultusConfig>,
-        manner: Manner,
+        retry: DelRetry,
     ) -> Result<(), Error> {
         if let Some(file) = &config.readiness_indicator {
             match file.try_exists() {
@@ -74,14 +74,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let (about, by) = (Arc::clone(&sandbox), Arc::clone(config));
         let known = self.on_sandbox(&self.detachers, about, by, del_by_state);
         let is_corrupt = match known.await? {
-            Known::Done(result) => return result,
-            Known::Nothing { corrupt } => corrupt,
+            RecordsDel::Done(result) => return result,
+            RecordsDel::Nothing { corrupt } => corrupt,
         };
-        let (delegates, is_guess) = match self.resolve_for_del(&sandbox, config, manner).await? {
+        let (delegates, is_guess) = match self.resolve_for_del(&sandbox, config, retry).await? {
             Resolved::Networks(delegates) => (delegates, false),
             Resolved::Defaults(delegates) if is_corrupt => (delegates, false),
-            // A pod that was attached while multus was not on the node has this one, and one that was detached already
-            // doesn't mind.
+            // A pod that is older than multus on this node has only the cluster network, and a second DEL of a
+            // detached pod is harmless.
             Resolved::Defaults(delegates) => (delegates.into_iter().take(1).collect(), true),
         };
         if delegates.is_empty() {
@@ -92,9 +92,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
             attacher.del(&delegates)
         });
         match deleted.await? {
-            Err(error) if is_guess && manner == Manner::Once => {
+            Err(error) if is_guess && retry == DelRetry::Once => {
                 tracing::warn!(
-                    "Multus: nothing is known of {sandbox}, and its cluster network says: {error}"
+                    "Multus: {sandbox} has no records, and DEL of the cluster network failed: {error}"
                 );
                 Ok(())
             }
@@ -102,13 +102,13 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// The networks of a sandbox that left no state behind: those that its pod would get now, without the pod those that
+    /// The networks of a sandbox without records: those that its pod would get now, or without the pod those that
     /// every pod gets.
     async fn resolve_for_del(
         &self,
         sandbox: &Sandbox,
         config: &MultusConfig,
-        manner: Manner,
+        retry: DelRetry,
     ) -> Result<Resolved, Error> {
         let resolver = Resolver {
             cluster: &*self.cluster,
@@ -126,7 +126,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             Ok(found) => found.filter(ours),
             Err(error) => {
                 let text = format!("cannot look up pod {pod} on DEL: {error}");
-                manner.goes_on(sandbox, &text)?;
+                retry.tolerate(sandbox, &text)?;
                 None
             }
         };
@@ -137,8 +137,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let defaults = match defaults(&resolver).await {
                 Ok(defaults) => defaults,
                 Err(cause) => {
-                    let text = format!("not even the default network is known: {cause}");
-                    manner.goes_on(sandbox, &text)?;
+                    let text = format!("the default network is unknown: {cause}");
+                    retry.tolerate(sandbox, &text)?;
                     Vec::new()
                 }
             };
@@ -151,9 +151,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
                     Ok(given) => given.err().map(|error| error.to_string()),
                     Err(_) => Some(NO_ANSWER.into()),
                 };
-                // A device that is not named is worse than one that is, and better than an address that leaks.
+                // A DEL without the device IDs is better than a leaked address.
                 if let Some(cause) = unknown {
-                    tracing::warn!("Multus: the devices of {sandbox} are not known: {cause}");
+                    tracing::warn!(
+                        "Multus: the devices of {sandbox} are unknown, detaching without them: {cause}"
+                    );
                 }
                 Ok(Resolved::Networks(networks))
             }
@@ -172,15 +174,15 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 }
 
-/// Networks of a sandbox that the node knows nothing of.
+/// The networks of a sandbox without records.
 enum Resolved {
-    /// Those of its pod.
+    /// The networks of its pod.
     Networks(Vec<Delegate>),
-    /// Those of every pod, because there is no such pod.
+    /// The networks of every pod, because the pod is gone.
     Defaults(Vec<Delegate>),
 }
 
-/// The networks that every pod gets, or in one line why they aren't known.
+/// The networks that every pod gets, or the error in one line.
 pub(super) async fn defaults<C: ClusterView>(resolver: &Resolver<'_, C>) -> Result<Vec<Delegate>, String> {
     match timeout(DEL_LOOKUP, resolver.defaults(None)).await {
         Ok(found) => found.map_err(|error| error.to_string()),
@@ -188,35 +190,35 @@ pub(super) async fn defaults<C: ClusterView>(resolver: &Resolver<'_, C>) -> Resu
     }
 }
 
-/// What the node itself knew about a sandbox.
-enum Known {
-    /// It was enough: detached.
+/// The outcome of a DEL by the node's own records.
+enum RecordsDel {
+    /// The records were sufficient; the result of the DEL.
     Done(Result<(), Error>),
-    /// It knew nothing; `corrupt` when it once had.
+    /// There are no usable records. `corrupt`: the scratch file was unusable.
     Nothing { corrupt: bool },
 }
 
-fn del_by_state(attacher: &Attacher<'_, impl Runner>) -> Known {
+fn del_by_state(attacher: &Attacher<'_, impl Runner>) -> RecordsDel {
     let corrupt = match attacher.scratch_delegates() {
-        Err(error) => return Known::Done(Err(error)),
-        Ok(Stored::Delegates(delegates)) => return Known::Done(attacher.del(&delegates)),
-        Ok(Stored::Corrupt) => {
+        Err(error) => return RecordsDel::Done(Err(error)),
+        Ok(ScratchState::Delegates(delegates)) => return RecordsDel::Done(attacher.del(&delegates)),
+        Ok(ScratchState::Corrupt) => {
             attacher.set_scratch_aside();
             true
         }
-        Ok(Stored::Missing) => false,
+        Ok(ScratchState::Missing) => false,
     };
     let cached = attacher.cached_delegates();
     if cached.is_empty() {
-        return Known::Nothing { corrupt };
+        return RecordsDel::Nothing { corrupt };
     }
-    // Of a pod that is older than multus the established daemon caches what it plugged in, and nothing else.
+    // For a pod that is older than multus, the upstream daemon caches only plugged networks.
     let own = &attacher.sandbox.ifname;
     let is_whole = cached
         .iter()
         .any(|delegate| delegate.requests.interface.as_ref() == Some(own));
     match attacher.del(&cached) {
-        Ok(()) if !is_whole => Known::Nothing { corrupt },
-        outcome => Known::Done(outcome),
+        Ok(()) if !is_whole => RecordsDel::Nothing { corrupt },
+        outcome => RecordsDel::Done(outcome),
     }
 }

@@ -1,4 +1,4 @@
-//! Devices for the networks of a pod (multus.md §4.1, §4.4).
+//! Assigns devices to the networks of a pod (multus.md §4.1, §4.4).
 
 use super::Daemon;
 use crate::cluster::{ClusterView, Pod};
@@ -7,11 +7,11 @@ use crate::devices;
 use crate::request::Sandbox;
 use crate::workers::Workers;
 
-/// Why networks can't get their devices.
+/// Devices could not be assigned.
 #[derive(Debug, thiserror::Error)]
 #[error("error loading k8s delegates k8s args: network {network}: getKubernetesDelegate: {cause}")]
 pub(super) struct Error {
-    /// The first network that needs one.
+    /// The first network that needs a device.
     network: String,
     cause: Cause,
 }
@@ -25,7 +25,7 @@ enum Cause {
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    /// Gives the networks that name a resource the devices that the pod has of it. Nobody is asked when none does.
+    /// Assigns the pod's devices to the networks that name a resource. Makes no request when no network does.
     pub(super) async fn give_devices(
         &self,
         sandbox: &Sandbox,

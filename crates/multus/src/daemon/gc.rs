@@ -1,8 +1,8 @@
-//! GC (multus.md §5.4): what the runtime does not know any more is detached, of whatever network, and the cluster
-//! network's plugins are told what is in use.
+//! GC (multus.md §5.4): detaches all networks of sandboxes that the runtime no longer lists, and passes GC on to the
+//! cluster network's plugins.
 
-use super::{Daemon, OF_THE_NODE, failed, in_file};
-use crate::attach::Buried;
+use super::{Daemon, NODE_WORK, failed, in_file};
+use crate::attach::CleanUp;
 use crate::cluster::ClusterView;
 use crate::names;
 use crate::net_conf::MultusConfig;
@@ -21,61 +21,61 @@ use std::time::Duration;
 use tokio::sync::RwLockWriteGuard;
 use tokio::time::{Instant, sleep};
 
-/// How long GC waits for ADDs to end. By the CNI specification the runtime lets none run meanwhile.
-const ALONE: Duration = Duration::from_secs(30);
-/// How often it looks.
-const ALONE_PAUSE: Duration = Duration::from_millis(20);
-/// How many sandboxes are detached at once beside the runtime's own calls.
+/// How long GC waits for ADDs to end. The CNI specification forbids runtimes to run ADDs during GC.
+const GATE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Its poll interval.
+const GATE_POLL: Duration = Duration::from_millis(20);
+/// Limit of concurrent clean-ups, beside the runtime's own calls.
 pub(super) const AT_ONCE: usize = 4;
 
 impl<C: ClusterView + 'static> Daemon<C> {
     pub(super) async fn gc(&self, config: MultusConfig, request: &[u8]) -> Result<(), Error> {
         let Some(said) = attachments_said(request)? else {
-            // As `cnitool gc` calls it. What only the runtime knows is in use too.
+            // `cnitool gc` sends no list. Attachments that only the runtime knows are in use too.
             tracing::warn!("{NOTHING_COLLECTED}");
             return Ok(());
         };
         self.wait_ready(&config, None).await?;
-        // What is being attached at this moment is not on the runtime's list, and attached by the time it is looked for.
+        // Sandboxes whose ADD runs now are not on the runtime's list.
         let busy = self.locks.busy();
-        let _alone = self.alone_within(ALONE).await.ok_or_else(|| {
-            let text = "Multus: pods are being attached, nothing is collected now";
+        let _gate = self.close_gate(GATE_TIMEOUT).await.ok_or_else(|| {
+            let text = "Multus: pods are being attached, GC is not possible now";
             Error::new(code::TRY_AGAIN_LATER, text)
         })?;
         let listed = said.iter().map(|valid| valid.container_id.clone());
         let living: BTreeSet<_> = listed.chain(busy).collect();
         let mut errors = self.collect(&config, living.clone()).await?;
-        let told = self
+        let passed_on = self
             .cluster_network(config, move |network, chain| {
                 let valid = in_use(chain.cache, said, &living)?;
                 chain.gc(network, &valid)
             })
             .await;
         if errors.is_empty() {
-            return told;
+            return passed_on;
         }
-        errors.extend(told.err().map(|error| error.to_string()));
+        errors.extend(passed_on.err().map(|error| error.to_string()));
         Err(Error::internal(errors.join("; ")))
     }
 
-    /// Waits until no ADD is in progress. A place in the gate's own queue would block every ADD that arrives meanwhile.
-    async fn alone_within(&self, patience: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
-        let deadline = Instant::now() + patience;
+    /// Waits until no ADD is in progress. Polls, because waiting in the lock's queue would block every new ADD.
+    async fn close_gate(&self, limit: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
+        let deadline = Instant::now() + limit;
         loop {
             match self.gate.try_write() {
-                Ok(alone) => return Some(alone),
+                Ok(closed) => return Some(closed),
                 Err(_) if Instant::now() >= deadline => return None,
-                Err(_) => sleep(ALONE_PAUSE).await,
+                Err(_) => sleep(GATE_POLL).await,
             }
         }
     }
 
-    /// Detaches all sandboxes but these and those whose network namespace is there, and removes what no sandbox owns.
-    /// Returns the failures; their attachments stay.
+    /// Detaches all sandboxes except `living` and those whose network namespace exists, and removes files that no
+    /// sandbox owns. Returns the errors; the records of failed sandboxes are kept.
     async fn collect(&self, config: &MultusConfig, living: BTreeSet<String>) -> Result<Vec<String>, Error> {
         let Records { sandboxes, broken } = self.records(config, living.clone()).await?;
         let detached = sandboxes.into_iter().map(|(id, record)| async move {
-            let outcome = self.bury_unlisted(config, &id, record).await;
+            let outcome = self.clean_up_unlisted(config, &id, record).await;
             outcome.err().map(|error| format!("sandbox {id}: {error}"))
         });
         let errors = futures::stream::iter(detached)
@@ -83,46 +83,46 @@ impl<C: ClusterView + 'static> Daemon<C> {
             .filter_map(async |error| error)
             .collect()
             .await;
-        // Those of a sandbox that could not be detached: with the state that is left of it they say no more.
+        // Also broken files of sandboxes that could not be detached: they add nothing to the remaining records.
         for path in records::ownerless(&broken, &living) {
-            tracing::warn!(file = %path.display(), "removing a broken file of a sandbox that is gone");
+            tracing::warn!(file = %path.display(), "removing a broken cache file of a sandbox that is gone");
             files::remove_if_present(path).map_err(|error| unreadable(&in_file(path, &error)))?;
         }
         self.sweep(config).await?;
         Ok(errors)
     }
 
-    /// Detaches a sandbox that the runtime's list lacks, unless its network namespace is there: then another runtime of
-    /// this node may have it.
-    async fn bury_unlisted(&self, config: &MultusConfig, id: &str, record: Record) -> Result<(), Error> {
+    /// Detaches a sandbox that the runtime's list lacks, unless its network namespace exists: then it may belong to
+    /// another runtime of this node.
+    async fn clean_up_unlisted(&self, config: &MultusConfig, id: &str, record: Record) -> Result<(), Error> {
         let netns = record.netns.clone();
         let is_dead = async || {
-            let is_dead = netns.as_deref().is_none_or(|netns| !self.is_there(netns));
+            let is_dead = netns.as_deref().is_none_or(|netns| !self.netns_exists(netns));
             if !is_dead {
                 tracing::info!(
                     sandbox = id,
-                    "not listed for GC, but its network namespace is there: left alone"
+                    "sandbox is not listed for GC, but its network namespace exists: skipping it"
                 );
             }
             is_dead
         };
-        self.bury(config, id, record, is_dead).await
+        self.clean_up(config, id, record, is_dead).await
     }
 
-    /// Removes what writes left behind that were cut off, and what was set aside long ago. What stays is told.
+    /// Removes temporary files of interrupted writes, and files that were set aside long ago. Errors are only logged.
     pub(super) async fn sweep(&self, config: &MultusConfig) -> Result<(), Error> {
         let cni_dir = config.cni_dir.clone();
         let swept = self
             .detachers
-            .run(OF_THE_NODE, move || records::sweep(&cni_dir))
+            .run(NODE_WORK, move || records::sweep(&cni_dir))
             .await;
         if let Err(error) = swept.map_err(failed)? {
-            tracing::warn!(%error, "leftovers stay");
+            tracing::warn!(%error, "cannot remove leftover temporary files");
         }
         Ok(())
     }
 
-    /// What the node knows of all sandboxes but these.
+    /// The node's records of all sandboxes except `but`.
     pub(super) async fn records(
         &self,
         config: &MultusConfig,
@@ -131,14 +131,13 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let cni_dir = config.cni_dir.clone();
         let read = self
             .detachers
-            .run(OF_THE_NODE, move || Records::read(&cni_dir, &but))
+            .run(NODE_WORK, move || Records::read(&cni_dir, &but))
             .await;
         read.map_err(failed)?.map_err(|error| unreadable(&error))
     }
 
-    /// Detaches a sandbox that is no more, by what the node knows of it. `is_dead` is asked when nobody else works on
-    /// the sandbox.
-    pub(super) async fn bury(
+    /// Detaches a stale sandbox by its records. `is_dead` is evaluated under the sandbox's lock.
+    pub(super) async fn clean_up(
         &self,
         config: &MultusConfig,
         container_id: &str,
@@ -151,38 +150,38 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
         let sandbox = Sandbox {
             container_id: container_id.to_owned(),
-            // Not all plugins take a path that leads nowhere for one that is gone.
+            // Not all plugins accept the path of a namespace that is gone.
             netns: record
                 .netns
-                .filter(|netns| self.is_there(netns))
+                .filter(|netns| self.netns_exists(netns))
                 .unwrap_or_default(),
             ifname: names::MASTER_INTERFACE.into(),
             args: String::new(),
             pod: record.pod,
         };
-        tracing::info!("detaching a sandbox that the runtime does not know: {sandbox}");
+        tracing::info!("detaching a stale sandbox: {sandbox}");
         let mut config = config.clone();
-        // Whoever fails is called again by the next one who looks.
+        // The next GC or start retries a failed clean-up.
         config.retry_delete_on_error = true;
         let (about, by, results) = (sandbox.clone(), config.clone(), record.results);
-        let buried = self.on_sandbox(&self.detachers, about, by, move |attacher| {
-            attacher.bury(&results)
+        let cleaned = self.on_sandbox(&self.detachers, about, by, move |attacher| {
+            attacher.clean_up(&results)
         });
-        match buried.await?? {
-            Buried::Done => Ok(()),
-            Buried::Unknown => self.bury_unknown(config, sandbox).await,
+        match cleaned.await?? {
+            CleanUp::Done => Ok(()),
+            CleanUp::Unknown => self.clean_up_unknown(config, sandbox).await,
         }
     }
 
-    /// Of a sandbox whose files are of no use at least the network is detached that every pod has.
-    async fn bury_unknown(&self, config: MultusConfig, sandbox: Sandbox) -> Result<(), Error> {
+    /// Detaches at least the cluster network of a sandbox whose files are unusable.
+    async fn clean_up_unknown(&self, config: MultusConfig, sandbox: Sandbox) -> Result<(), Error> {
         let resolver = Resolver {
             cluster: &*self.cluster,
             config: &config,
         };
         let defaults = super::del::defaults(&resolver).await.map_err(|cause| {
             Error::internal(format!(
-                "Multus: not even the default network of {sandbox} is known: {cause}"
+                "Multus: the default network of {sandbox} is unknown: {cause}"
             ))
         })?;
         self.on_sandbox(&self.detachers, sandbox, config, move |attacher| {
@@ -192,7 +191,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 }
 
-/// The attachments that the runtime says are in use; `None` if it says nothing.
+/// The attachments that the runtime lists as in use; `None` without a list.
 fn attachments_said(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Error> {
     let unusable = |error: cni::json::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
     let config = NetworkConfig::parse(request).map_err(unusable)?;
@@ -200,8 +199,8 @@ fn attachments_said(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Erro
     Ok(config.has_valid_attachments().then_some(said))
 }
 
-/// What GC must leave alone: the attachments that were made here, and those that only the runtime knows. Pods that are
-/// older than multus on the node are not in its cache.
+/// The attachments that GC must keep: those in multus' cache, and those that only the runtime lists. Pods that are
+/// older than multus on the node are not in the cache.
 fn in_use(
     cache: &Cache,
     said: Vec<ValidAttachment>,
@@ -216,7 +215,7 @@ fn in_use(
                     ifname: entry.ifname,
                 });
             }
-            // Its name says whose it is.
+            // The file's name contains its owner.
             Err(CacheError::Broken { path, .. }) => {
                 let owned = living
                     .iter()
@@ -232,10 +231,10 @@ fn in_use(
     Ok(all.into_iter().collect())
 }
 
-/// Nobody is told what is in use by somebody who can't know.
+/// The state is unreadable: GC must not pass an incomplete list on.
 fn unreadable(error: &dyn std::fmt::Display) -> Error {
     Error::new(
         code::IO,
-        format!("Multus: nothing is collected while the state can't be read: {error}"),
+        format!("Multus: GC is not possible while the state cannot be read: {error}"),
     )
 }

@@ -1,7 +1,7 @@
-//! Multus' own configuration, from the node's file and not from the call (multus.md §3).
+//! Multus' own configuration comes from the node's file, not from the call (multus.md §3).
 //!
-//! Runtimes call multus with the content of that file. A network's plugin can call multus too, with a configuration that the
-//! network's author wrote. So the daemon takes from a call only the keys that runtimes fill in.
+//! Runtimes send the content of that file. But a network's plugin can call multus too, with a configuration by the
+//! network's author. So the daemon takes only the keys from a call that runtimes fill in.
 
 use super::Daemon;
 use crate::cluster::ClusterView;
@@ -18,7 +18,7 @@ use std::sync::Mutex;
 /// Keys that runtimes fill in.
 const OF_THE_CALL: [&str; 3] = [key::CNI_VERSION, key::RUNTIME_CONFIG, key::PREV_RESULT];
 
-/// The file as it was last usable.
+/// The last usable content of the file.
 #[derive(Debug, Default)]
 pub(super) struct OwnFile(Mutex<Option<(Vec<u8>, Object)>>);
 
@@ -27,7 +27,7 @@ impl OwnFile {
         kube_kit::lock(&self.0).as_ref().map(|(_, own)| own.clone())
     }
 
-    /// Multus' part of a text, which is most often the last one again.
+    /// Multus' part of a text. Cached, because the text rarely changes.
     fn parsed(&self, text: Vec<u8>) -> Result<Object, json::Error> {
         let mut last = kube_kit::lock(&self.0);
         if let Some((_, own)) = last.as_ref().filter(|(known, _)| *known == text) {
@@ -40,11 +40,12 @@ impl OwnFile {
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    /// The configuration of a runtime's call. Without a file on the node, the daemon uses the last one that it read. A daemon
-    /// that never read one uses the call's own, so that a runtime that remembers a file can still end its pods.
+    /// The configuration for a runtime's call. Without a file on the node, the daemon uses the last one that it read.
+    /// A daemon that never read one uses the call's own configuration, so that a runtime with a cached file can still
+    /// delete its pods.
     pub(super) fn net_conf(&self, call: &[u8]) -> Result<MultusConfig, Error> {
         let call = Object::parse(call).map_err(|error| unusable(&net_conf::Error::Parse(error)))?;
-        // A process for one call has no file of its own.
+        // A thin-mode process has no file of its own.
         let own = match self.config.one_shot {
             Some(_) => None,
             None => self.own().ok().or_else(|| self.own_file.last()),
@@ -61,7 +62,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         self.complete(own)
     }
 
-    /// The configuration of a call about one network, which comes without. It says where the state is, and which network
+    /// The configuration for a `/delegate` call, which sends none. It holds the state directory and the network that
     /// every pod gets.
     pub(super) fn own_conf(&self) -> Result<MultusConfig, Error> {
         self.complete(self.own()?)
@@ -79,7 +80,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         self.own_file.parsed(text).map_err(|error| missing(&error))
     }
 
-    /// With the daemon's keys laid over it.
+    /// Overlays the daemon's keys.
     fn complete(&self, own: Object) -> Result<MultusConfig, Error> {
         let object = net_conf::overlay(own, &self.config.object, self.config.manages_readiness());
         let mut config = MultusConfig::parse(&object).map_err(|error| unusable(&error))?;
@@ -92,7 +93,8 @@ fn unusable(error: &net_conf::Error) -> Error {
     Error::new(code::INVALID_NETWORK_CONFIG, error.to_string())
 }
 
-/// Multus' own part of a configuration file. In a list, it gets what the runtime would hand down to it.
+/// Multus' own part of a configuration file. In a list, it inherits the keys that the runtime would pass to the
+/// plugin.
 fn own_plugin(text: &[u8]) -> Result<Object, json::Error> {
     let whole = Object::parse(text)?;
     let Some(plugins) = whole.get(key::PLUGINS) else {
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn multus_own_configuration_may_be_part_of_a_list() {
+    fn own_configuration_may_be_part_of_list() {
         let single = r#"{"cniVersion":"0.3.1","type":"multus-shim"}"#;
         assert_eq!(own(single), single);
         assert_eq!(

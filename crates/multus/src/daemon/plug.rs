@@ -1,8 +1,8 @@
-//! `/delegate`: one network of a pod that runs is attached, detached or checked (multus.md §7.4).
+//! `/delegate`: attaches, detaches or checks one network of a running pod (multus.md §7.4).
 
-use super::{Daemon, OF_THE_NODE, failed};
+use super::{Daemon, NODE_WORK, failed};
 use crate::attach::Attacher;
-use crate::attach::plug::{Asked, Plugged};
+use crate::attach::plug::{NetworkId, Plugged};
 use crate::cluster::ClusterView;
 use crate::delegate::{self, Config, Delegate};
 use crate::in_process::Plugins;
@@ -29,18 +29,21 @@ impl<C: ClusterView + 'static> Daemon<C> {
         verb: PodVerb,
         sandbox: Sandbox,
         config: &[u8],
-        wishes: &NetworkSelection,
+        attributes: &NetworkSelection,
     ) -> Result<Option<String>, Error> {
         match verb {
             PodVerb::Add => {
                 let pod_name = format!("[{}/{}]", sandbox.pod.namespace, sandbox.pod.name);
-                let result = self.plug(sandbox, config, wishes).await.map_err(|error| {
+                let result = self.plug(sandbox, config, attributes).await.map_err(|error| {
                     error.prefixed(&format!("error configuring pod {pod_name} networking"))
                 })?;
                 Ok(Some(result.to_json(Version::LATEST)?.to_string()))
             }
-            PodVerb::Del => self.unplug(sandbox, config, wishes).await.map(|()| None),
-            PodVerb::Check => self.check_network(sandbox, config, wishes).await.map(|()| None),
+            PodVerb::Del => self.unplug(sandbox, config, attributes).await.map(|()| None),
+            PodVerb::Check => self
+                .check_network(sandbox, config, attributes)
+                .await
+                .map(|()| None),
         }
     }
 
@@ -48,14 +51,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
         &self,
         mut sandbox: Sandbox,
         config: &[u8],
-        wishes: &NetworkSelection,
+        attributes: &NetworkSelection,
     ) -> Result<CniResult, Error> {
         let multus = self.own_conf()?;
         if self.pod(&mut sandbox).await?.is_none() {
             return Err(of_pod(&sandbox, "the pod is gone"));
         }
-        let target = &wishes.namespace;
-        // A caller that names no NAD can't be told whose it is.
+        let target = &attributes.namespace;
+        // Without a NAD there is no namespace to check.
         if !target.is_empty() && !multus.permits(&sandbox.pod.namespace, target) {
             let refused = PodError::Isolation {
                 pod: sandbox.pod.namespace.clone(),
@@ -64,11 +67,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
             self.warn(&sandbox, names::REASON_FAILED, refused.to_string());
             return Err(of_pod(&sandbox, &refused.to_string()));
         }
-        let delegate = network(config, wishes, Some(&sandbox.ifname), &multus)?;
+        let delegate = network(config, attributes, Some(&sandbox.ifname), &multus)?;
         match self.plug_known(&sandbox, &delegate, &multus).await {
             Ok(plugged) => {
                 if let Plugged::Now(attached) = &plugged {
-                    self.announce(&sandbox, attached);
+                    self.report_attached(&sandbox, attached);
                 }
                 Ok(plugged.result().clone())
             }
@@ -84,7 +87,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// Attaches the network; into a sandbox that the node knows nothing of, beside the one that every pod gets.
+    /// Attaches the network. For a sandbox without records, also records the network that every pod gets.
     async fn plug_known(
         &self,
         sandbox: &Sandbox,
@@ -110,12 +113,17 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let defaults = resolver.defaults(None).await;
         let defaults = defaults.map_err(|error| of_pod(sandbox, &error.to_string()))?;
         let plugged = attempt(Some(defaults)).await?;
-        plugged.ok_or_else(|| of_pod(sandbox, "the pod's own network is not known"))
+        plugged.ok_or_else(|| of_pod(sandbox, "the pod's own network is unknown"))
     }
 
-    async fn unplug(&self, sandbox: Sandbox, config: &[u8], wishes: &NetworkSelection) -> Result<(), Error> {
+    async fn unplug(
+        &self,
+        sandbox: Sandbox,
+        config: &[u8],
+        attributes: &NetworkSelection,
+    ) -> Result<(), Error> {
         let multus = self.own_conf()?;
-        let asked = asked(config, wishes);
+        let asked = asked(config, attributes);
         let prefix = format!("[{}]: error deleting interface {}", sandbox.pod, sandbox.ifname);
         let unplugged = self.on_sandbox(&self.detachers, sandbox, multus, move |attacher| {
             attacher.unplug(&asked, &mut KernelNetns::new(&attacher.sandbox.netns))
@@ -127,22 +135,26 @@ impl<C: ClusterView + 'static> Daemon<C> {
         &self,
         sandbox: Sandbox,
         config: &[u8],
-        wishes: &NetworkSelection,
+        attributes: &NetworkSelection,
     ) -> Result<(), Error> {
         let multus = self.own_conf()?;
-        let asked = asked(config, wishes);
-        // May be of no use where the network is recorded.
-        let told = network(config, wishes, Some(&sandbox.ifname), &multus);
+        let asked = asked(config, attributes);
+        // May be an error: it is not needed when the network is recorded.
+        let sent = network(config, attributes, Some(&sandbox.ifname), &multus);
         self.on_sandbox(&self.workers, sandbox, multus, move |attacher| {
-            attacher.check_plugged(&asked, told)
+            attacher.check_plugged(&asked, sent)
         })
         .await?
     }
 
     /// STATUS of a network that is to be attached.
-    pub(super) async fn network_status(&self, config: &[u8], wishes: &NetworkSelection) -> Result<(), Error> {
+    pub(super) async fn network_status(
+        &self,
+        config: &[u8],
+        attributes: &NetworkSelection,
+    ) -> Result<(), Error> {
         let multus = self.own_conf()?;
-        let delegate = network(config, wishes, None, &multus)?;
+        let delegate = network(config, attributes, None, &multus)?;
         let invoker = self.invoker(&multus);
         let work = move || {
             let network = delegate.config.network().map_err(internal)?;
@@ -153,45 +165,45 @@ impl<C: ClusterView + 'static> Daemon<C> {
             };
             chain.status(&network)
         };
-        self.workers.run(OF_THE_NODE, work).await.map_err(failed)?
+        self.workers.run(NODE_WORK, work).await.map_err(failed)?
     }
 }
 
-/// What a caller says of a network that is attached. What it sends of the configuration may have become unusable since:
-/// all that it is good for is its name.
-fn asked(config: &[u8], wishes: &NetworkSelection) -> Asked {
-    let nad = nad(wishes);
+/// The identity of an attached network in a call. The sent configuration may have become unusable since; only its
+/// name is read.
+fn asked(config: &[u8], attributes: &NetworkSelection) -> NetworkId {
+    let nad = nad(attributes);
     let network = Object::parse(config).ok().map(|config| {
         let name = config.text(key::NAME).filter(|name| !name.is_empty());
-        name.unwrap_or_else(|| wishes.name.clone())
+        name.unwrap_or_else(|| attributes.name.clone())
     });
-    Asked {
+    NetworkId {
         nad,
         network: network.filter(|name| !name.is_empty()),
     }
 }
 
-/// What users call the NAD that the caller names.
-fn nad(wishes: &NetworkSelection) -> Option<String> {
-    let NetworkSelection { namespace, name, .. } = wishes;
+/// The display name of the NAD that the caller names.
+fn nad(attributes: &NetworkSelection) -> Option<String> {
+    let NetworkSelection { namespace, name, .. } = attributes;
     (!namespace.is_empty() && !name.is_empty()).then(|| format!("{namespace}/{name}"))
 }
 
-/// The network that a call is about, with what is asked of it. A configuration that names no version gets multus'.
+/// The network of a call with its requested attributes. A configuration without a version gets multus' own.
 fn network(
     config: &[u8],
-    wishes: &NetworkSelection,
+    attributes: &NetworkSelection,
     ifname: Option<&str>,
     multus: &MultusConfig,
 ) -> Result<Delegate, Error> {
-    let mut config = Config::parse_named(config, &wishes.name).map_err(|error| unusable(&error))?;
+    let mut config = Config::parse_named(config, &attributes.name).map_err(|error| unusable(&error))?;
     if config.cni_version().is_empty() && !multus.cni_version.is_empty() {
         config
             .set(key::CNI_VERSION, &multus.cni_version)
             .map_err(|error| unusable(&error))?;
     }
-    let mut delegate = Delegate::new(nad(wishes).unwrap_or_else(|| config.name()), config);
-    delegate.ask(wishes).map_err(|error| unusable(&error))?;
+    let mut delegate = Delegate::new(nad(attributes).unwrap_or_else(|| config.name()), config);
+    delegate.ask(attributes).map_err(|error| unusable(&error))?;
     delegate.requests.interface = ifname.map(str::to_owned);
     Ok(delegate)
 }
@@ -205,13 +217,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_definition_that_became_unusable_the_name_is_left() {
-        let wishes = |namespace: &str, name: &str| NetworkSelection {
+    fn unusable_definition_still_has_name() {
+        let attributes = |namespace: &str, name: &str| NetworkSelection {
             namespace: namespace.into(),
             name: name.into(),
             ..NetworkSelection::default()
         };
-        let expected = |nad: Option<&str>, network: Option<&str>| Asked {
+        let expected = |nad: Option<&str>, network: Option<&str>| NetworkId {
             nad: nad.map(Into::into),
             network: network.map(Into::into),
         };
@@ -224,15 +236,15 @@ mod tests {
             (r#"{"name":7}"#, Some("n")),
         ] {
             assert_eq!(
-                asked(config.as_bytes(), &wishes("ns", "n")),
+                asked(config.as_bytes(), &attributes("ns", "n")),
                 expected(Some("ns/n"), network),
                 "{config}"
             );
         }
         // The established controller names nothing.
-        assert_eq!(asked(b"{}", &wishes("", "")), expected(None, None));
+        assert_eq!(asked(b"{}", &attributes("", "")), expected(None, None));
         assert_eq!(
-            asked(br#"{"name":"x"}"#, &wishes("", "")),
+            asked(br#"{"name":"x"}"#, &attributes("", "")),
             expected(None, Some("x"))
         );
     }

@@ -1,10 +1,11 @@
-//! State of sandboxes that are older than this daemon, compared with what the container runtime knows (multus.md §5.4).
+//! Cleans up stale sandboxes at the daemon's start: compares its records with the container runtime's sandboxes
+//! (multus.md §5.4).
 //!
-//! A sandbox is gone for good when the runtime does not know it and its network namespace is not there. One of the two
-//! alone does not say so: a runtime that was asked may be another one than kubelet's, and some list a sandbox only after
-//! its network was attached. Where the namespace is not known, because the daemon was killed before the first plugin
-//! answered, the runtime's word is enough if it knows any sandbox at all, and the record is not of just now: a daemon that
-//! is on its way out may still be at it.
+//! A sandbox is stale when the runtime does not list it and its network namespace does not exist. Neither is
+//! sufficient alone: the runtime may be another one than kubelet's, and some runtimes list a sandbox only after its
+//! network was attached. When the namespace is not recorded, because the daemon was killed before the first plugin
+//! answered, the runtime's list is sufficient if it is not empty and the record is not recent: a terminating daemon
+//! may still work on it.
 
 use super::Daemon;
 use super::gc::AT_ONCE;
@@ -19,12 +20,12 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often a runtime that does not answer is asked, and how long apart: it may be starting too.
+/// Attempts to list the runtime's sandboxes, and their back-off: the runtime may be starting too.
 const TRIES: u32 = 40;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Why nothing is compared.
+/// The records cannot be compared.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -34,17 +35,17 @@ enum Error {
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    /// Detaches the sandboxes that were gone before this daemon started.
-    pub async fn bury_stale(&self) {
+    /// Detaches the sandboxes that became stale before this daemon started.
+    pub(crate) async fn clean_up_stale(&self) {
         let mut pause = FIRST_PAUSE;
         for left in (0..TRIES).rev() {
             match self.compare().await {
                 Ok(()) => break,
                 Err(error) if left == 0 => {
-                    tracing::warn!(%error, "sandboxes of old are not compared with the runtime's");
+                    tracing::warn!(%error, "cannot list the runtime's sandboxes; stale sandboxes are cleaned up at the next start");
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "sandboxes of old are compared later");
+                    tracing::debug!(%error, "cannot list the runtime's sandboxes yet, retrying");
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -67,8 +68,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let work = gone.map(|(id, record)| {
             let config = &config;
             async move {
-                if let Err(error) = self.bury_one(config, &id, record).await {
-                    tracing::warn!(%error, sandbox = id, "a sandbox of old can't be detached, it is tried at the next start");
+                if let Err(error) = self.clean_up_if_stale(config, &id, record).await {
+                    tracing::warn!(%error, sandbox = id, "cannot detach a stale sandbox, retrying at the next start");
                 }
             }
         });
@@ -79,7 +80,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
         Ok(())
     }
 
-    async fn bury_one(&self, config: &MultusConfig, id: &str, record: Record) -> Result<(), cni::Error> {
+    async fn clean_up_if_stale(
+        &self,
+        config: &MultusConfig,
+        id: &str,
+        record: Record,
+    ) -> Result<(), cni::Error> {
         let looked = record.clone();
         let is_dead = async || {
             let is_new = kube_kit::lock(&self.since_start)
@@ -91,20 +97,20 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let known = runtime::sandboxes(&self.config).await;
             known.is_ok_and(|known| !known.contains(id) && self.is_gone(&looked, known.is_empty()))
         };
-        self.bury(config, id, record, is_dead).await
+        self.clean_up(config, id, record, is_dead).await
     }
 
-    /// Whether a sandbox that the runtime does not know is certainly no more. `is_blind`: it knows none at all.
+    /// Whether a sandbox that the runtime does not list is certainly gone. `is_blind`: the runtime's list is empty.
     fn is_gone(&self, record: &Record, is_blind: bool) -> bool {
         match &record.netns {
-            Some(netns) => !self.is_there(netns),
-            // An attachment that says nothing of a namespace can't be judged.
+            Some(netns) => !self.netns_exists(netns),
+            // A cached result without a namespace is no evidence.
             None => record.results.is_empty() && !is_blind && is_settled(record),
         }
     }
 
-    /// Whether anything is at the path of a network namespace, as this process sees it or as the host does.
-    pub(super) fn is_there(&self, netns: &str) -> bool {
+    /// Whether the path of a network namespace exists, in this process' root or in the host's.
+    pub(super) fn netns_exists(&self, netns: &str) -> bool {
         let netns = Path::new(netns);
         [netns.to_owned(), self.config.on_host(netns)]
             .iter()

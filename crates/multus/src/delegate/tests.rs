@@ -28,7 +28,7 @@ fn value(config: &Config) -> Value {
 }
 
 #[test]
-fn a_missing_name_is_the_nads() {
+fn missing_name_defaults_to_nad() {
     // multus#19
     for text in [
         r#"{"type":"bridge"}"#,
@@ -49,7 +49,7 @@ fn a_missing_name_is_the_nads() {
 }
 
 #[test]
-fn a_network_that_calls_multus_is_refused() {
+fn network_with_multus_plugin_is_refused() {
     // multus#104
     for text in [
         r#"{"type":"multus-shim"}"#,
@@ -60,9 +60,12 @@ fn a_network_that_calls_multus_is_refused() {
         r#"{"plugins":[{"type":"a","ipam":{"type":"multus"}}]}"#,
     ] {
         let error = Config::parse_named(text.as_bytes(), "n").unwrap_err();
-        assert!(matches!(error, Error::Own(_)), "{text}: {error}");
+        assert!(matches!(error, Error::ProcessSettings(_)), "{text}: {error}");
         let inline = serde_json::value::RawValue::from_string(text.into()).unwrap();
-        assert!(matches!(Delegate::inline(&inline), Err(Error::Own(_))), "{text}");
+        assert!(
+            matches!(Delegate::inline(&inline), Err(Error::ProcessSettings(_))),
+            "{text}"
+        );
         // State of old leads to a DEL, not to an error.
         Config::parse(text.as_bytes()).unwrap();
     }
@@ -76,7 +79,7 @@ fn a_network_that_calls_multus_is_refused() {
 }
 
 #[test]
-fn what_is_no_configuration() {
+fn invalid_configuration_is_error() {
     let text = |config: &str| Config::parse(config.as_bytes()).unwrap_err().to_string();
     assert_eq!(
         text("{}"),
@@ -91,7 +94,7 @@ fn what_is_no_configuration() {
 }
 
 #[test]
-fn cni_args_of_the_pod_win() {
+fn cni_args_of_pod_win() {
     // multus#17
     let args = Object::parse(br#"{"k": "v"}"#).unwrap();
     let mut single = delegate(&json!({"type": "a", "args": {"cni": {"k": "old", "x": 1}, "other": 2}}));
@@ -109,7 +112,7 @@ fn cni_args_of_the_pod_win() {
 }
 
 #[test]
-fn every_plugin_of_a_chain_gets_the_device() {
+fn every_plugin_of_chain_gets_device() {
     let mut chain = delegate(&json!({"name": "n", "plugins": [{"type": "a"}, {"type": "b"}]}));
     chain.set_device("0000:00:01.0".into()).unwrap();
     let expected = json!([
@@ -156,7 +159,7 @@ fn capability_args_of_a_secondary_network() {
 }
 
 #[test]
-fn the_master_gets_the_runtimes_only_but_mac_and_ip_arguments() {
+fn master_gets_only_runtimes_capability_args() {
     // multus#16
     let mut master = delegate(&json!({"type": "a"}));
     master.requests = asking();
@@ -174,7 +177,7 @@ fn the_master_gets_the_runtimes_only_but_mac_and_ip_arguments() {
 }
 
 #[test]
-fn cni_args_in_the_established_order() {
+fn cni_args_are_in_upstreams_order() {
     let mut network = delegate(&json!({"type": "a"}));
     let joined = |network: &Delegate, adding| {
         network
@@ -192,7 +195,7 @@ fn cni_args_in_the_established_order() {
 }
 
 #[test]
-fn arguments_of_the_runtime_follow() {
+fn runtimes_arguments_are_appended() {
     // multus#41
     let mut network = delegate(&json!({"type": "a"}));
     network.requests = asking();
@@ -220,7 +223,7 @@ fn interface_names_count_from_the_master() {
 }
 
 #[test]
-fn a_stripped_chain_is_completed_from_the_cache() {
+fn stripped_chain_is_completed_from_cache() {
     // multus#43
     let mut stripped = delegate(
         &json!({"name": "n", "plugins": [{"type": "a", "ipam": {"type": "x"}}, {"type": "b"}, {"type": "c"}]}),

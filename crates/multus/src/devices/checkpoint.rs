@@ -1,4 +1,4 @@
-//! Kubelet's checkpoint of device plugins: its own notes, read where it answers no questions.
+//! Kubelet's checkpoint of allocated devices, the fallback without a pod-resources socket.
 
 use super::Devices;
 use crate::request::PodRef;
@@ -8,28 +8,21 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Below kubelet's directory.
+/// Path below kubelet's directory.
 const FILE: &str = "device-plugins/kubelet_internal_checkpoint";
-/// Largest file that is read, bytes: as much as kubelet may answer through its socket.
+/// Size limit in bytes, equal to the limit of an answer through the socket.
 const LIMIT: u64 = 16 * 1024 * 1024;
 
-/// Why the file is of no use.
+/// The file is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It can't be read.
+    /// It cannot be read.
     #[error("getPodEntries: error reading file {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is not what it should be.
+    Read { path: PathBuf, source: io::Error },
+    /// It is malformed.
     #[error("getPodEntries: error unmarshalling {}: {source}", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
-        /// Where.
         source: serde_json::Error,
     },
 }
@@ -58,7 +51,7 @@ struct Entry {
     device_ids: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
-/// The devices of a pod as noted below kubelet's directory.
+/// The devices of a pod in the checkpoint below kubelet's directory.
 pub(super) fn devices_of(dir: &Path, pod: &PodRef) -> Result<Devices, Error> {
     let path = dir.join(FILE);
     let text = read(&path).map_err(|source| Error::Read {
@@ -126,7 +119,7 @@ mod tests {
         "RegisteredDevices":{"x.io/r":["a","b","c","z"]}},"Checksum":4209343482}"#;
 
     #[test]
-    fn devices_of_all_containers_of_that_pod_alone() {
+    fn devices_of_other_pods_are_ignored() {
         // multus#24 (the file)
         assert_eq!(
             found(TEXT, "u1"),
@@ -140,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_and_none_are_errors() {
+    fn broken_or_missing_file_is_error() {
         // multus#24 (what is no JSON)
         let half = found(&TEXT[..TEXT.len() / 2], "u1").unwrap_err();
         assert!(half.starts_with("getPodEntries: error unmarshalling "), "{half}");

@@ -1,90 +1,65 @@
-//! Devices that a pod was given by dynamic resource allocation: its claims say which, the drivers' slices say what a
-//! network knows them by (multus.md §4.4, 3).
+//! Devices from dynamic resource allocation: the pod's `ResourceClaims` name the devices, and the drivers'
+//! `ResourceSlices` hold their attributes (multus.md §4.4, 3).
 //!
 //! ```text
 //! pod.status ── names ──> ResourceClaim ── driver, pool, device ──> ResourceSlices ── attributes ──> resource, device ID
 //! ```
 //!
-//! Devices without those two attributes are none for networks, such as GPUs, and are passed over. A mapping of an
-//! extended resource is the exception: whoever made it said that the device has one.
+//! Devices without these two attributes, such as GPUs, are not for networks and are ignored. In a mapping of an
+//! extended resource, a missing attribute is an error.
 
 use super::Devices;
 use crate::cluster::{ClusterView, ReadError};
+use crate::pod_claims::{ExtendedClaim, PodClaims, RequestMapping};
 use kube_kit::path::{self, NotAName};
 use kube_kit::watch::Name;
 use serde::Deserialize;
-use serde_json::Value;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long all look-ups of one call may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Slices asked for at once. Each has up to 128 devices with all their attributes, and a node has a few.
+/// Timeout of all lookups of one call.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Page size of slices. A slice has up to 128 devices with all attributes, and a node has a few slices.
 const PAGE: usize = 50;
-/// Where claims and what drivers offer are.
+/// API path of `ResourceClaims` and `ResourceSlices`.
 const RESOURCES: &str = "/apis/resource.k8s.io/v1";
-/// The attributes of a device that networks know it by.
+/// The attributes that identify a device to networks.
 const DEVICE_ID: &str = "k8s.cni.cncf.io/deviceID";
 const RESOURCE_NAME: &str = "k8s.cni.cncf.io/resourceName";
 
-/// Why the claims of a pod don't say which devices it has.
+/// The devices of a pod's claims are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server does not say.
     #[error("failed to get {what}: {source}")]
-    Lookup {
-        /// What was looked for.
-        what: String,
-        /// What it said instead.
-        source: ReadError,
-    },
-    /// It says something else.
+    Lookup { what: String, source: ReadError },
+    /// An object is malformed.
     #[error("failed to read {what}: {source}")]
-    Parse {
-        /// What was looked for.
-        what: String,
-        /// Where.
-        source: serde_json::Error,
-    },
-    /// Nothing was allocated.
+    Parse { what: String, source: serde_json::Error },
+    /// The claim has no allocation.
     #[error("claim {0} has no device allocation")]
     NotAllocated(String),
-    /// The mapping names a request that nothing was allocated for.
+    /// The mapping names a request without an allocation.
     #[error("request {request} not found in claim {claim}")]
-    NoRequest {
-        /// The request.
-        request: String,
-        /// The claim.
-        claim: String,
-    },
+    NoRequest { request: String, claim: String },
     /// The mapping names a device of another resource.
     #[error(
         "device {device}: {RESOURCE_NAME} is \"{found}\" but extended resource mapping for request \"{request}\" is \"{mapped}\""
     )]
     OtherResource {
-        /// The device.
         device: String,
-        /// Its resource.
         found: String,
-        /// The request.
         request: String,
         /// The resource of the mapping.
         mapped: String,
     },
     /// The mapping names a device that its driver does not offer here.
     #[error("device {device} not found in the ResourceSlices of driver {driver}")]
-    NoDevice {
-        /// The device.
-        device: String,
-        /// Its driver.
-        driver: String,
-    },
+    NoDevice { device: String, driver: String },
     /// The mapping names a device that networks know nothing of.
     #[error("device {device} has no attribute {attribute}")]
     NoAttribute {
-        /// The device.
         device: String,
         /// What it lacks.
         attribute: &'static str,
@@ -92,13 +67,13 @@ pub enum Error {
     /// The pod's status names a claim that can't be one.
     #[error(transparent)]
     Name(#[from] NotAName),
-    /// It took too long.
-    #[error("the claims of the pod could not be read within {} s", PATIENCE.as_secs())]
+    /// The lookups timed out.
+    #[error("the claims of the pod could not be read within {} s", LOOKUP_TIMEOUT.as_secs())]
     Silent,
 }
 
 impl Error {
-    /// Whether the API server has no claims or shows us none: it may be older than those, or we may have less rights.
+    /// Whether claims are unavailable: the API server does not serve them, or this process may not read them.
     pub fn is_refused(&self) -> bool {
         matches!(
             self,
@@ -110,62 +85,7 @@ impl Error {
     }
 }
 
-/// The claims of a pod, as far as its networks may need to know.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PodClaims {
-    node: String,
-    names: BTreeSet<String>,
-    extended: Option<Extended>,
-}
-
-/// The claim that stands for resources which were asked for as extended ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Extended {
-    resource_claim_name: String,
-    request_mappings: Vec<Mapping>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Mapping {
-    request_name: String,
-    resource_name: String,
-}
-
-/// What is read of a pod's specification.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct PodSpec {
-    node_name: String,
-    resource_claims: Option<Vec<ClaimName>>,
-}
-
-/// A claim of a pod; made from a template, its status has the name.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ClaimName {
-    resource_claim_name: Option<String>,
-}
-
 impl PodClaims {
-    /// Those of a pod; `None` for nearly every pod.
-    pub fn of(spec: PodSpec, status: &Value) -> Option<Self> {
-        let read = |key: &str| status.get(key).filter(|value| !value.is_null());
-        let generated = read("resourceClaimStatuses")
-            .and_then(|value| Vec::<ClaimName>::deserialize(value).ok())
-            .unwrap_or_default();
-        let extended =
-            read("extendedResourceClaimStatus").and_then(|value| Extended::deserialize(value).ok());
-        let claims = spec.resource_claims.into_iter().flatten().chain(generated);
-        let names: BTreeSet<_> = claims.filter_map(|claim| claim.resource_claim_name).collect();
-        (!names.is_empty() || extended.is_some()).then_some(Self {
-            node: spec.node_name,
-            names,
-            extended,
-        })
-    }
-
     /// Adds the devices of these claims.
     pub(super) async fn add_to(
         &self,
@@ -173,13 +93,13 @@ impl PodClaims {
         namespace: &str,
         cluster: &impl ClusterView,
     ) -> Result<(), Error> {
-        let mut known = Known {
+        let mut known = ClaimReader {
             cluster,
             namespace,
             node: &self.node,
             drivers: BTreeMap::new(),
         };
-        timeout(PATIENCE, known.add_all(self, devices))
+        timeout(LOOKUP_TIMEOUT, known.add_all(self, devices))
             .await
             .map_err(|_| Error::Silent)?
     }
@@ -209,7 +129,7 @@ struct AllocatedDevices {
     results: Option<Vec<Allocated>>,
 }
 
-/// A device that a claim was given.
+/// A device that is allocated to a claim.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Allocated {
@@ -259,7 +179,7 @@ struct Device {
     attributes: Option<Attributes>,
 }
 
-/// All other attributes are skipped while parsing.
+/// Other attributes are skipped while parsing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Attributes {
@@ -269,7 +189,7 @@ struct Attributes {
     resource_name: Option<Attribute>,
 }
 
-/// One of another type is none.
+/// An attribute of another type counts as missing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Attribute {
@@ -289,15 +209,15 @@ impl Attributes {
 /// Devices of one driver by pool and name, with the generation of the pool.
 type Pools = BTreeMap<(String, String), (i64, Attributes)>;
 
-/// What was read so far, each driver once.
-struct Known<'a, C> {
+/// Reads claims and slices; each driver's slices once.
+struct ClaimReader<'a, C> {
     cluster: &'a C,
     namespace: &'a str,
     node: &'a str,
     drivers: BTreeMap<String, Pools>,
 }
 
-impl<C: ClusterView> Known<'_, C> {
+impl<C: ClusterView> ClaimReader<'_, C> {
     async fn add_all(&mut self, claims: &PodClaims, devices: &mut Devices) -> Result<(), Error> {
         for name in &claims.names {
             for allocated in self.claim(name).await? {
@@ -307,7 +227,11 @@ impl<C: ClusterView> Known<'_, C> {
                     devices.add(resource, device.to_owned());
                 } else {
                     let device = &allocated.device;
-                    tracing::warn!(claim = name, device, "a claimed device is none for networks");
+                    tracing::warn!(
+                        claim = name,
+                        device,
+                        "claimed device is not a network device, ignoring it"
+                    );
                 }
             }
         }
@@ -317,10 +241,10 @@ impl<C: ClusterView> Known<'_, C> {
         Ok(())
     }
 
-    async fn add_extended(&mut self, extended: &Extended, devices: &mut Devices) -> Result<(), Error> {
+    async fn add_extended(&mut self, extended: &ExtendedClaim, devices: &mut Devices) -> Result<(), Error> {
         let claim = &extended.resource_claim_name;
         let results = self.claim(claim).await?;
-        for Mapping {
+        for RequestMapping {
             request_name,
             resource_name,
         } in &extended.request_mappings
@@ -407,7 +331,7 @@ impl<C: ClusterView> Known<'_, C> {
                         Entry::Vacant(entry) => {
                             entry.insert(found);
                         }
-                        // While a driver replaces its slices, those of old are still there.
+                        // While a driver replaces its slices, the old generation still exists.
                         Entry::Occupied(mut entry) if entry.get().0 < found.0 => {
                             entry.insert(found);
                         }

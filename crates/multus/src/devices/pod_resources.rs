@@ -1,6 +1,6 @@
-//! Kubelet's pod-resources API, asked for everybody's devices.
+//! Client of kubelet's pod-resources API.
 //!
-//! Only the fields that are read are declared, with the numbers of kubelet's `v1`.
+//! Declares only the fields that are read, with the numbers of kubelet's `v1`.
 
 use super::Devices;
 use crate::request::PodRef;
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Below kubelet's directory.
+/// Path below kubelet's directory.
 pub(super) const SOCKET: &str = "pod-resources/kubelet.sock";
 const METHOD: &str = "/v1.PodResourcesLister/List";
 /// gRPC's code for too many calls.
 const RESOURCE_EXHAUSTED: i32 = 8;
-/// How long the whole call may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait before it is asked once more.
+/// Timeout of all attempts.
+const JOB_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// `ListPodResourcesResponse`
@@ -45,7 +45,7 @@ struct Container {
     devices: Vec<Group>,
 }
 
-/// `ContainerDevices`: those of one resource, or some of them.
+/// `ContainerDevices`: devices of one resource. A resource may have several of these.
 #[derive(Clone, PartialEq, Message)]
 struct Group {
     #[prost(string, tag = "1")]
@@ -54,10 +54,10 @@ struct Group {
     ids: Vec<String>,
 }
 
-/// The devices of a pod, as kubelet tells.
+/// The devices of a pod.
 pub(super) async fn devices_of(socket: &Path, pod: &PodRef) -> Result<Devices, grpc::Error> {
-    let asked = timeout(PATIENCE, ask(socket)).await;
-    let Response { pods } = asked.unwrap_or(Err(grpc::Error::Late(PATIENCE)))?;
+    let listed = timeout(JOB_TIMEOUT, ask(socket)).await;
+    let Response { pods } = listed.unwrap_or(Err(grpc::Error::Late(JOB_TIMEOUT)))?;
     let mut devices = Devices::default();
     let wanted = pods
         .into_iter()
@@ -73,21 +73,21 @@ pub(super) async fn devices_of(socket: &Path, pod: &PodRef) -> Result<Devices, g
     Ok(devices)
 }
 
-/// Asks, and again while kubelet starts anew or has too much to answer: it lets only some hundred calls a second through,
-/// and pods come in storms.
+/// Lists all pods' devices. Retries while kubelet restarts or is overloaded: it limits calls to some hundred a
+/// second.
 async fn ask(socket: &Path) -> Result<Response, grpc::Error> {
-    let deadline = Instant::now() + PATIENCE - 2 * PAUSE;
+    let deadline = Instant::now() + JOB_TIMEOUT - 2 * PAUSE;
     loop {
-        let error = match unary(socket, METHOD, (), PATIENCE).await {
+        let error = match unary(socket, METHOD, (), JOB_TIMEOUT).await {
             Ok(response) => return Ok(response),
             Err(error) => error,
         };
-        let passes = match &error {
+        let is_transient = match &error {
             grpc::Error::Connect(_) => true,
             grpc::Error::Status(status) => status.code() as i32 == RESOURCE_EXHAUSTED,
             grpc::Error::Http(_) | grpc::Error::Late(_) => false,
         };
-        if !passes || Instant::now() >= deadline {
+        if !is_transient || Instant::now() >= deadline {
             return Err(error);
         }
         sleep(PAUSE).await;

@@ -1,10 +1,10 @@
-//! From a node's facts to a report, and to the leftovers that a repair removes.
+//! Decides from a node's facts the report and the leftovers that a repair removes. Pure.
 //!
-//! A sandbox is gone when nothing is at the path of its network namespace and the runtime does not know it: one of the two
-//! alone is no evidence. Where no path is recorded, the sandbox is gone when the runtime knows others but not this one, and
-//! the state is older than any ADD. So an ADD that is under way is never taken for a leftover.
+//! A sandbox is gone when its network namespace does not exist and the runtime does not list it: neither is
+//! sufficient alone. When no path is recorded, the sandbox is gone when the runtime lists others but not this one,
+//! and the state is older than any ADD can take. So a running ADD is never a leftover.
 
-use super::facts::{Attachment, Checked, Facts, Keeper, Netns};
+use super::facts::{CacheOwner, CachedAttachment, Checked, Facts, Netns};
 use super::report::{Check, Finding, Kind, Report, Row};
 use crate::request::PodRef;
 use crate::runtime::SETTLED;
@@ -14,14 +14,15 @@ use std::time::SystemTime;
 
 const REPAIR: &str = "run `weft doctor --repair` on the node";
 const PUT_BACK: &str = "put back what the error names, or delete the pod: its controller creates a new one, which is attached anew";
-const READ_IT: &str = "look at the file; remove it when the pod that it names is gone, the plugins' leftovers are found without it";
-const STOPPED: &str = "its network namespace is gone, the runtime has yet to remove the sandbox";
+const READ_IT: &str =
+    "inspect the file and remove it if its pod is gone; the plugins' leftovers are found without it";
+const STOPPED: &str = "its network namespace is gone, but the runtime has not removed the sandbox yet";
 const NO_NETNS: &str = "the cache does not name its network namespace";
 
-/// State of one sandbox, or of one attachment of it, that is left over.
+/// Leftover state of a sandbox or of one of its attachments.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Leftover {
-    /// Everything that the multus daemon saved of a sandbox.
+    /// All records of the multus daemon about a sandbox.
     Sandbox { id: String },
     /// An attachment in the runtime's own cache.
     Cached {
@@ -29,7 +30,7 @@ pub(super) enum Leftover {
         sandbox: String,
         interface: String,
     },
-    /// State of a plugin that no cache knows.
+    /// State of a plugin about an attachment that is in no cache.
     Trace {
         plugin: String,
         network: String,
@@ -40,29 +41,32 @@ pub(super) enum Leftover {
 
 /// The state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum SandboxState {
     Alive,
-    /// Its namespace is gone, and the runtime lists it.
+    /// Its namespace is gone, but the runtime lists it.
     Stopped,
     Gone,
-    /// Nothing says where its namespace is.
+    /// The path of its namespace is unknown.
     Unsure,
 }
 
 /// The report on a node.
 pub(super) fn report(facts: &Facts) -> Report {
-    let fates = fates(facts);
+    let sandbox_states = sandbox_states(facts);
     let mut findings = Vec::new();
     let mut attachments = Vec::new();
     for attachment in &facts.attachments {
-        let fate = fates.get(&*attachment.sandbox).copied().unwrap_or(Fate::Unsure);
-        attachments.push(row(attachment, fate));
-        findings.extend(of_attachment(attachment, fate));
+        let state = sandbox_states
+            .get(&*attachment.sandbox)
+            .copied()
+            .unwrap_or(SandboxState::Unsure);
+        attachments.push(row(attachment, state));
+        findings.extend(of_attachment(attachment, state));
     }
     for sandbox in gone_prepared(facts) {
         findings.push(Finding {
             sandbox: sandbox.to_owned(),
-            problem: "the multus daemon saved networks of a sandbox that is gone: its ADD was cut off"
+            problem: "the multus daemon has records of a sandbox that is gone: its ADD was interrupted"
                 .to_owned(),
             ..left_over()
         });
@@ -79,7 +83,7 @@ pub(super) fn report(facts: &Facts) -> Report {
     notes.extend(foreign);
     if let Err(cause) = &facts.runtime {
         notes.push(format!(
-            "the container runtime does not tell its sandboxes ({cause}): only missing network namespaces show that a \
+            "the sandboxes of the container runtime are unknown ({cause}): only missing network namespaces show that a \
              sandbox is gone"
         ));
     }
@@ -94,23 +98,25 @@ pub(super) fn report(facts: &Facts) -> Report {
     }
 }
 
-/// What a repair removes.
+/// The leftovers that a repair removes.
 ///
 /// # Errors
-/// Why it may remove nothing: the runtime does not tell what is alive.
+/// The reason why nothing may be removed: the runtime's sandboxes are unknown.
 pub(super) fn leftovers(facts: &Facts) -> Result<BTreeSet<Leftover>, String> {
     if let Err(cause) = &facts.runtime {
         return Err(format!(
-            "the container runtime does not tell its sandboxes: {cause}"
+            "the sandboxes of the container runtime are unknown: {cause}"
         ));
     }
-    let fates = fates(facts);
-    let is_gone = |attachment: &&Attachment| fates.get(&*attachment.sandbox) == Some(&Fate::Gone);
+    let sandbox_states = sandbox_states(facts);
+    let is_gone = |attachment: &&CachedAttachment| {
+        sandbox_states.get(&*attachment.sandbox) == Some(&SandboxState::Gone)
+    };
     let cached = facts.attachments.iter().filter(is_gone).map(|attachment| {
         let sandbox = attachment.sandbox.clone();
-        match attachment.keeper {
-            Keeper::Multus => Leftover::Sandbox { id: sandbox },
-            Keeper::Runtime => Leftover::Cached {
+        match attachment.owner {
+            CacheOwner::Multus => Leftover::Sandbox { id: sandbox },
+            CacheOwner::Runtime => Leftover::Cached {
                 network: attachment.network.clone(),
                 sandbox,
                 interface: attachment.interface.clone(),
@@ -127,8 +133,8 @@ pub(super) fn leftovers(facts: &Facts) -> Result<BTreeSet<Leftover>, String> {
     Ok(cached.chain(prepared).chain(traces).collect())
 }
 
-/// The state of every sandbox that a cache names.
-fn fates(facts: &Facts) -> BTreeMap<&str, Fate> {
+/// The state of every sandbox in a cache.
+fn sandbox_states(facts: &Facts) -> BTreeMap<&str, SandboxState> {
     let mut places: BTreeMap<&str, Vec<Netns>> = BTreeMap::new();
     for attachment in &facts.attachments {
         places
@@ -137,24 +143,24 @@ fn fates(facts: &Facts) -> BTreeMap<&str, Fate> {
             .push(attachment.netns);
     }
     let known = |id: &str| facts.runtime.as_ref().is_ok_and(|known| known.contains(id));
-    let fate = |id: &str, places: &[Netns]| {
+    let state = |id: &str, places: &[Netns]| {
         if places.contains(&Netns::There) {
-            Fate::Alive
+            SandboxState::Alive
         } else if !places.contains(&Netns::Gone) {
-            Fate::Unsure
+            SandboxState::Unsure
         } else if known(id) {
-            Fate::Stopped
+            SandboxState::Stopped
         } else {
-            Fate::Gone
+            SandboxState::Gone
         }
     };
     places
         .into_iter()
-        .map(|(id, places)| (id, fate(id, &places)))
+        .map(|(id, places)| (id, state(id, &places)))
         .collect()
 }
 
-/// Whether the runtime's word is enough: it knows sandboxes, not this one, and the state is older than any ADD.
+/// Whether the runtime's list is sufficient: it has sandboxes but not this one, and the state is older than any ADD.
 fn is_gone_by_runtime(facts: &Facts, id: &str, written: SystemTime) -> bool {
     let is_settled = facts.now.duration_since(written).is_ok_and(|age| age > SETTLED);
     let is_unknown = |known: &BTreeSet<String>| !known.is_empty() && !known.contains(id);
@@ -168,8 +174,8 @@ fn gone_prepared(facts: &Facts) -> impl Iterator<Item = &str> {
         .map(|prepared| &*prepared.sandbox)
 }
 
-/// Traces of sandboxes that no cache names: those that are left over, and notes on those of networks that this runtime
-/// may have nothing to do with. Programs without Kubernetes use plugins too.
+/// Traces of sandboxes that are in no cache: the leftovers, and notes on networks that this runtime may not use.
+/// Programs outside Kubernetes use plugins too.
 fn orphans(facts: &Facts) -> (Vec<&Trace>, Vec<String>) {
     let cached = facts.attachments.iter().map(|it| &*it.sandbox);
     let named: BTreeSet<&str> = cached
@@ -193,14 +199,14 @@ fn orphans(facts: &Facts) -> (Vec<&Trace>, Vec<String>) {
     (gone, counts.into_iter().map(note).collect())
 }
 
-fn row(attachment: &Attachment, fate: Fate) -> Row {
-    let (check, reason) = match (fate, &attachment.checked) {
-        (Fate::Gone, _) => (Check::LeftOver, ""),
-        (Fate::Stopped, _) => (Check::NotChecked, STOPPED),
-        (Fate::Unsure, Checked::NotAsked(_)) => (Check::NotChecked, NO_NETNS),
+fn row(attachment: &CachedAttachment, state: SandboxState) -> Row {
+    let (check, reason) = match (state, &attachment.checked) {
+        (SandboxState::Gone, _) => (Check::LeftOver, ""),
+        (SandboxState::Stopped, _) => (Check::NotChecked, STOPPED),
+        (SandboxState::Unsure, Checked::Skipped(_)) => (Check::NotChecked, NO_NETNS),
         (_, Checked::Good) => (Check::Ok, ""),
         (_, Checked::Failed(_)) => (Check::Failed, ""),
-        (Fate::Alive, Checked::NotAsked(reason)) => (Check::NotChecked, &**reason),
+        (SandboxState::Alive, Checked::Skipped(reason)) => (Check::NotChecked, &**reason),
     };
     Row {
         pod: name_of(&attachment.pod),
@@ -213,7 +219,7 @@ fn row(attachment: &Attachment, fate: Fate) -> Row {
     }
 }
 
-fn of_attachment(attachment: &Attachment, fate: Fate) -> Vec<Finding> {
+fn of_attachment(attachment: &CachedAttachment, state: SandboxState) -> Vec<Finding> {
     let about = Finding {
         pod: name_of(&attachment.pod),
         interface: attachment.interface.clone(),
@@ -221,14 +227,14 @@ fn of_attachment(attachment: &Attachment, fate: Fate) -> Vec<Finding> {
         sandbox: attachment.sandbox.clone(),
         ..Finding::default()
     };
-    match (fate, &attachment.checked) {
-        (Fate::Gone, _) => vec![Finding {
+    match (state, &attachment.checked) {
+        (SandboxState::Gone, _) => vec![Finding {
             kind: Kind::LeftOver,
             problem: "the sandbox is gone and was never detached from this network".to_owned(),
             advice: REPAIR.to_owned(),
             ..about
         }],
-        (Fate::Alive, Checked::Failed(failed)) => failed
+        (SandboxState::Alive, Checked::Failed(failed)) => failed
             .iter()
             .map(|(plugin, error)| Finding {
                 plugin: plugin.clone(),

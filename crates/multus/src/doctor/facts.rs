@@ -1,4 +1,4 @@
-//! What a node tells, before anything is made of it.
+//! The observed state of a node.
 
 use crate::request::PodRef;
 use cni::cache::Entry;
@@ -6,35 +6,33 @@ use plugins::traces::Trace;
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-/// All that was found on a node.
+/// All observations on a node.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) node: String,
-    /// The sandboxes that the runtimes know, or why they are not known.
+    /// The sandboxes of the runtimes, or the error.
     pub(super) runtime: Result<BTreeSet<String>, String>,
-    pub(super) attachments: Vec<Attachment>,
-    /// Sandboxes of which multus has a scratch file alone.
+    pub(super) attachments: Vec<CachedAttachment>,
+    /// Sandboxes with a scratch file but no cached result.
     pub(super) prepared: Vec<Prepared>,
     pub(super) traces: Vec<Trace>,
-    /// Cache files that can't be read.
+    /// Errors of unreadable cache files.
     pub(super) broken: Vec<String>,
     pub(super) notes: Vec<String>,
     pub(super) now: SystemTime,
 }
 
-/// The program whose cache holds an attachment.
+/// The owner of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Keeper {
-    /// The container runtime.
+pub(super) enum CacheOwner {
     Runtime,
-    /// The multus daemon.
     Multus,
 }
 
 /// An attachment in a cache.
 #[derive(Debug, Clone)]
-pub(super) struct Attachment {
-    pub(super) keeper: Keeper,
+pub(super) struct CachedAttachment {
+    pub(super) owner: CacheOwner,
     pub(super) pod: PodRef,
     pub(super) sandbox: String,
     pub(super) interface: String,
@@ -44,18 +42,18 @@ pub(super) struct Attachment {
     pub(super) checked: Checked,
 }
 
-impl Attachment {
+impl CachedAttachment {
     /// An attachment whose CHECK was not called.
-    pub(super) fn of(keeper: Keeper, entry: &Entry, plugins: Vec<String>, netns: Netns) -> Self {
+    pub(super) fn of(owner: CacheOwner, entry: &Entry, plugins: Vec<String>, netns: Netns) -> Self {
         Self {
-            keeper,
+            owner,
             pod: PodRef::named_in(&entry.args),
             sandbox: entry.container_id.clone(),
             interface: entry.ifname.clone(),
             network: entry.network.clone(),
             plugins,
             netns,
-            checked: Checked::NotAsked(String::new()),
+            checked: Checked::Skipped(String::new()),
         }
     }
 }
@@ -63,25 +61,25 @@ impl Attachment {
 /// The network namespace of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Netns {
-    /// Something is at its path.
+    /// The path exists.
     There,
-    /// Nothing is at its path.
+    /// The path does not exist.
     Gone,
-    /// The cache names no path.
+    /// The cache has no path.
     Unknown,
 }
 
-/// The answer to CHECK.
+/// The result of CHECK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Checked {
     Good,
     /// The plugins that failed, and their errors.
     Failed(Vec<(String, String)>),
-    /// CHECK was not called, and why.
-    NotAsked(String),
+    /// CHECK was not called, for this reason.
+    Skipped(String),
 }
 
-/// A sandbox that is being attached, or whose ADD was cut off.
+/// A sandbox whose ADD is running, or was interrupted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Prepared {
     pub(super) sandbox: String,

@@ -1,8 +1,8 @@
-//! Looks after the node that this process runs on.
+//! Checks and repairs the node that this process runs on.
 
 use super::decide;
 use super::facts::Facts;
-use super::look::{self, look};
+use super::inspect::{self, inspect};
 use super::repair;
 use super::report::{Repair, Report};
 use crate::daemon_config::DaemonConfig;
@@ -20,37 +20,37 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long one plugin may take.
+/// Timeout of one plugin call.
 const PLUGIN: Duration = Duration::from_secs(20);
-/// How long one look, or one repair, may take.
-const PATIENCE: Duration = Duration::from_mins(5);
+/// Timeout of one inspection or repair.
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Why there is no report. The texts say what to do.
+/// No report. The texts tell the user what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Namespaces, plugins and their state are root's.
+    /// The process is not root.
     #[error(
-        "only root sees the attachments of a node: run it as root, or through `kubectl weft doctor NODE`"
+        "checking the attachments of a node requires root: run it as root, or through `kubectl weft doctor NODE`"
     )]
     NotRoot,
-    /// Multus' configuration can't be understood.
-    #[error("the configuration of multus can't be understood: {0}")]
+    /// Multus' configuration is malformed.
+    #[error("cannot parse the configuration of multus: {0}")]
     Config(#[from] net_conf::Error),
-    /// The node's state can't be read.
-    #[error("the state of the node can't be read: {0}")]
-    Look(#[from] look::Error),
-    /// The host's root can't be entered.
-    #[error("cannot look at the host: {0}\nName the directory where its root is mounted by --host-root.")]
+    /// The node's state cannot be read.
+    #[error("cannot read the state of the node: {0}")]
+    Look(#[from] inspect::Error),
+    /// The host's root cannot be entered.
+    #[error("cannot enter the host's root: {0}\nPass the directory where it is mounted by --host-root.")]
     Root(linux::Error),
-    /// No thread, or one that panicked.
-    #[error("the look ended unexpectedly")]
+    /// The thread could not start, or panicked.
+    #[error("the check ended unexpectedly")]
     Ended,
-    /// Something hangs.
-    #[error("the look took more than {} s", .0.as_secs())]
+    /// A plugin or a file hangs.
+    #[error("the check took more than {} s", .0.as_secs())]
     Overdue(Duration),
 }
 
-/// A node to look after.
+/// The node of this process.
 #[derive(Debug, Clone)]
 pub struct Node {
     name: String,
@@ -60,11 +60,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node of a name with the multus daemon's configuration. `root` is where the host's root is; without, it is found
-    /// as the daemon finds it.
+    /// A node with the multus daemon's configuration. `root` is the host's root directory; `None` finds it as the
+    /// daemon does.
     ///
     /// # Errors
-    /// When the configuration has no meaning.
+    /// The configuration is malformed.
     pub fn new(name: &str, root: Option<&Path>, mut daemon: DaemonConfig) -> Result<Self, Error> {
         let root = match root {
             Some(root) => Some(root.to_owned()),
@@ -87,21 +87,21 @@ impl Node {
         })
     }
 
-    /// Checks all attachments and looks for leftovers.
+    /// Checks all attachments and finds leftovers.
     ///
     /// # Errors
-    /// When the node's state can't be read.
+    /// The node's state cannot be read.
     pub async fn examine(&self) -> Result<Report, Error> {
         Ok(decide::report(&self.facts(true).await?))
     }
 
-    /// Removes what is left over, then looks again.
+    /// Removes leftovers, then checks again.
     ///
     /// # Errors
-    /// When the node's state can't be read.
+    /// The node's state cannot be read.
     pub async fn repair(&self) -> Result<Report, Error> {
         let first = self.facts(false).await?;
-        // Whatever changes meanwhile is no leftover.
+        // Only state that both inspections call a leftover is removed.
         let second = self.facts(false).await?;
         let both = decide::leftovers(&first).and_then(|first| Ok((first, decide::leftovers(&second)?)));
         let repair = match both {
@@ -124,22 +124,22 @@ impl Node {
     async fn facts(&self, checks: bool) -> Result<Facts, Error> {
         let runtime = runtime::sandboxes(&self.daemon).await;
         let cni_dir = self.multus.cni_dir.clone();
-        let seen = self
-            .on_host(move |plugins| look(plugins, &cni_dir, checks))
+        let observed = self
+            .on_host(move |plugins| inspect(plugins, &cni_dir, checks))
             .await??;
         Ok(Facts {
             node: self.name.clone(),
             runtime: runtime.map_err(|error| kube_kit::client::chain(&error)),
-            attachments: seen.attachments,
-            prepared: seen.prepared,
-            traces: seen.traces,
-            broken: seen.broken,
-            notes: seen.notes,
+            attachments: observed.attachments,
+            prepared: observed.prepared,
+            traces: observed.traces,
+            broken: observed.broken,
+            notes: observed.notes,
             now: SystemTime::now(),
         })
     }
 
-    /// Works at the host's root, on a thread of its own: plugins visit namespaces.
+    /// Runs work in the host's root, on its own thread, because plugins switch namespaces.
     async fn on_host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Plugins) -> T + Send + 'static,
@@ -153,13 +153,13 @@ impl Node {
             } else {
                 linux::process::with_root(&root, work).map_err(Error::Root)
             };
-            // Nobody waits any more for one that took too long.
+            // After a timeout the receiver is gone.
             let _ = done.send(worked);
         };
         thread::Builder::new().spawn(run).map_err(|_| Error::Ended)?;
-        let outcome = timeout(PATIENCE, outcome).await;
+        let outcome = timeout(TIMEOUT, outcome).await;
         outcome
-            .map_err(|_| Error::Overdue(PATIENCE))?
+            .map_err(|_| Error::Overdue(TIMEOUT))?
             .map_err(|_| Error::Ended)?
     }
 
@@ -171,9 +171,9 @@ impl Node {
                 prepare: None,
                 limit: Some(PLUGIN),
             },
-            // The whole thread is there.
+            // The whole thread runs in the host's root.
             root: None,
-            known: Arc::default(),
+            own_binaries: Arc::default(),
             given_up: Arc::default(),
         }
     }

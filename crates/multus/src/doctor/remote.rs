@@ -1,5 +1,5 @@
-//! Looks at other nodes: runs `weft doctor` in their pods of the multus daemon, by the API server's exec, with the rights of
-//! the user.
+//! Checks other nodes: runs `weft doctor` in their multus daemon pods by the API server's exec, with the user's
+//! permissions.
 
 use super::report::Report;
 use crate::request::PodRef;
@@ -18,29 +18,29 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
-/// The multus daemon's pods of all namespaces, and all nodes.
+/// API paths of the multus daemon's pods in all namespaces, and of all nodes.
 const PODS: &str = "/api/v1/pods?labelSelector=app%3Dmultus";
 const NODES: &str = "/api/v1/nodes";
-/// The daemon's container, if there are several.
+/// The daemon's container, if the pod has several.
 const CONTAINER: &str = "kube-multus";
 const PROGRAM: [&str; 4] = ["/weft", "doctor", "--output", "json"];
 const REPAIR: &str = "--repair";
-/// How long the look at one node may take, or its repair: more than the program on the node takes.
-const PATIENCE: Duration = Duration::from_mins(22);
-/// Limit of what a node may answer, bytes.
+/// Timeout of one node: longer than the timeouts of the program on the node.
+const TIMEOUT: Duration = Duration::from_mins(22);
+/// Size limit of a node's output, in bytes.
 const LONGEST: u64 = 16 << 20;
 const RUNNING: &str = "Running";
 
-/// Why a node can't be looked at. The texts say what to do.
+/// A node cannot be checked. The texts tell the user what to do.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]
     Connection(#[from] connection::Error),
-    #[error("there is no node {0}\n`kubectl get nodes` shows those that there are.")]
+    #[error("node {0} does not exist\n`kubectl get nodes` lists all nodes.")]
     NoNode(String),
     #[error(
-        "node {0} has no running pod of multus to look through\n`kubectl get pods -A -l app=multus -o wide` shows where they \
-         run; on the node itself, `weft doctor` works without one."
+        "node {0} has no running multus pod\n`kubectl get pods -A -l app=multus -o wide` lists them; \
+         on the node itself, `weft doctor` works without one."
     )]
     NoPod(String),
     #[error(
@@ -62,15 +62,15 @@ pub(super) enum Error {
         pod: String,
         cause: String,
     },
-    #[error("node {node}: pod {pod} did not answer within {} s", PATIENCE.as_secs())]
+    #[error("node {node}: pod {pod} did not answer within {} s", TIMEOUT.as_secs())]
     Overdue { node: String, pod: String },
 }
 
-/// What became of all nodes.
+/// The results of all nodes.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct CheckedNodes {
     pub(super) reports: Vec<Report>,
-    /// Why some could not be looked at.
+    /// Errors of the nodes that could not be checked.
     pub(super) failed: Vec<String>,
 }
 
@@ -120,41 +120,41 @@ struct PodStatus {
     phase: String,
 }
 
-/// A pod to look through.
+/// A running multus daemon pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Window {
+struct DaemonPod {
     pod: PodRef,
     container: String,
 }
 
-/// Looks at one node.
+/// Checks one node.
 pub(super) async fn one(flags: &Flags, node: &str, repair: bool) -> Result<Report, Error> {
     let client = connection::connect_for_exec(flags).await?;
-    if let Some(window) = windows(&client).await?.remove(node) {
-        return through(&client, node, &window, repair).await;
+    if let Some(daemon_pod) = daemon_pods(&client).await?.remove(node) {
+        return run_doctor(&client, node, &daemon_pod, repair).await;
     }
     let nodes = nodes(&client).await?;
-    let is_there = nodes.iter().any(|known| known == node);
-    let error = if is_there { Error::NoPod } else { Error::NoNode };
+    let exists = nodes.iter().any(|known| known == node);
+    let error = if exists { Error::NoPod } else { Error::NoNode };
     Err(error(node.to_owned()))
 }
 
-/// Looks at all nodes, one after the other.
-pub(super) async fn all(flags: &Flags, repair: bool) -> Result<Looked, Error> {
+/// Checks all nodes, one after the other.
+pub(super) async fn all(flags: &Flags, repair: bool) -> Result<CheckedNodes, Error> {
     let client = connection::connect_for_exec(flags).await?;
-    let mut windows = windows(&client).await?;
-    let mut looked = Looked::default();
+    let mut daemon_pods = daemon_pods(&client).await?;
+    let mut checked_nodes = CheckedNodes::default();
     for node in nodes(&client).await? {
-        let outcome = match windows.remove(&node) {
-            Some(window) => through(&client, &node, &window, repair).await,
+        let outcome = match daemon_pods.remove(&node) {
+            Some(daemon_pod) => run_doctor(&client, &node, &daemon_pod, repair).await,
             None => Err(Error::NoPod(node)),
         };
         match outcome {
-            Ok(report) => looked.reports.push(report),
-            Err(error) => looked.failed.push(error.to_string()),
+            Ok(report) => checked_nodes.reports.push(report),
+            Err(error) => checked_nodes.failed.push(error.to_string()),
         }
     }
-    Ok(looked)
+    Ok(checked_nodes)
 }
 
 async fn read<T: DeserializeOwned>(client: &Client, what: &str, path: &str) -> Result<Vec<T>, Error> {
@@ -173,16 +173,16 @@ async fn nodes(client: &Client) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-async fn windows(client: &Client) -> Result<BTreeMap<String, Window>, Error> {
-    Ok(windows_in(read(client, "pods", PODS).await?))
+async fn daemon_pods(client: &Client) -> Result<BTreeMap<String, DaemonPod>, Error> {
+    Ok(daemon_pods_in(read(client, "pods", PODS).await?))
 }
 
-/// The pods to look through, by node.
-fn windows_in(pods: Vec<PodObject>) -> BTreeMap<String, Window> {
+/// The daemon pods by node.
+fn daemon_pods_in(pods: Vec<PodObject>) -> BTreeMap<String, DaemonPod> {
     let usable = pods
         .into_iter()
         .filter(|pod| pod.status.phase == RUNNING && pod.metadata.deletion_timestamp.is_none());
-    let window = |pod: PodObject| {
+    let daemon_pod = |pod: PodObject| {
         let containers = pod.spec.containers;
         let named = containers.iter().find(|container| container.name == CONTAINER);
         let container = named.or(containers.first())?.name.clone();
@@ -193,20 +193,25 @@ fn windows_in(pods: Vec<PodObject>) -> BTreeMap<String, Window> {
         };
         Some((
             pod.spec.node_name,
-            Window {
+            DaemonPod {
                 pod: pod_ref,
                 container,
             },
         ))
     };
-    usable.filter_map(window).collect()
+    usable.filter_map(daemon_pod).collect()
 }
 
-/// Runs the program in a pod and reads its report.
-async fn through(client: &Client, node: &str, window: &Window, repair: bool) -> Result<Report, Error> {
-    let pod = format!("{}/{}", window.pod.namespace, window.pod.name);
+/// Runs `weft doctor` in a pod and parses its report.
+async fn run_doctor(
+    client: &Client,
+    node: &str,
+    daemon_pod: &DaemonPod,
+    repair: bool,
+) -> Result<Report, Error> {
+    let pod = format!("{}/{}", daemon_pod.pod.namespace, daemon_pod.pod.name);
     let (node, overdue_pod) = (node.to_owned(), pod.clone());
-    let run = timeout(PATIENCE, run(client, window, repair)).await;
+    let run = timeout(TIMEOUT, run(client, daemon_pod, repair)).await;
     let Ok(outcome) = run else {
         return Err(Error::Overdue {
             node,
@@ -214,10 +219,10 @@ async fn through(client: &Client, node: &str, window: &Window, repair: bool) -> 
         });
     };
     match outcome {
-        Ok(said) => serde_json::from_slice(&said.stdout).map_err(|_| Error::NoReport {
+        Ok(output) => serde_json::from_slice(&output.stdout).map_err(|_| Error::NoReport {
             node,
             pod,
-            cause: said.cause(),
+            cause: output.cause(),
         }),
         Err(error) if is_forbidden(&error) => Err(Error::Forbidden { node, pod }),
         Err(error) => {
@@ -227,34 +232,34 @@ async fn through(client: &Client, node: &str, window: &Window, repair: bool) -> 
     }
 }
 
-/// What the program said.
-struct Said {
+/// Output of the program.
+struct Output {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     status: Option<Status>,
 }
 
-impl Said {
+impl Output {
     fn cause(&self) -> String {
         let stderr = String::from_utf8_lossy(&self.stderr);
         if !stderr.trim().is_empty() {
             return stderr.trim().to_owned();
         }
         let message = self.status.as_ref().and_then(|status| status.message.clone());
-        message.unwrap_or_else(|| "it said nothing".to_owned())
+        message.unwrap_or_else(|| "no output".to_owned())
     }
 }
 
-async fn run(client: &Client, window: &Window, repair: bool) -> Result<Said, kube::Error> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &window.pod.namespace);
+async fn run(client: &Client, daemon_pod: &DaemonPod, repair: bool) -> Result<Output, kube::Error> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &daemon_pod.pod.namespace);
     let command = PROGRAM.into_iter().chain(repair.then_some(REPAIR));
     let params = AttachParams::default()
-        .container(window.container.clone())
+        .container(daemon_pod.container.clone())
         .stdin(false)
         .stdout(true)
         .stderr(true);
     let command: Vec<_> = command.collect();
-    let mut process = pods.exec(&window.pod.name, command, &params).await?;
+    let mut process = pods.exec(&daemon_pod.pod.name, command, &params).await?;
     let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
     let status = async {
         match status {
@@ -263,14 +268,14 @@ async fn run(client: &Client, window: &Window, repair: bool) -> Result<Said, kub
         }
     };
     let (stdout, stderr, status) = tokio::join!(all_of(stdout), all_of(stderr), status);
-    Ok(Said {
+    Ok(Output {
         stdout,
         stderr,
         status,
     })
 }
 
-/// What a stream brings until it ends; what was cut off is no report.
+/// Reads a stream to its end or to the limit; truncated output is not a valid report.
 async fn all_of(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut read = Vec::new();
     if let Some(stream) = stream {
@@ -296,7 +301,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn window_of_a_node_is_its_running_pod_and_the_daemons_container() {
+    fn daemon_pod_of_node_is_running_pod_with_daemon_container() {
         let pod = |name: &str, node: &str, phase: &str, containers: &[&str]| {
             let containers: Vec<_> = containers.iter().map(|name| json!({ "name": name })).collect();
             json!({"metadata": {"name": name, "namespace": "ns"}, "status": {"phase": phase},
@@ -310,17 +315,17 @@ mod tests {
             leaving,
             pod("d", "node04", "Running", &["other"]),
         ]);
-        let windows = windows_in(serde_json::from_value(pods).unwrap());
-        let found: Vec<_> = windows
+        let daemon_pods = daemon_pods_in(serde_json::from_value(pods).unwrap());
+        let found: Vec<_> = daemon_pods
             .iter()
-            .map(|(node, window)| (&**node, &*window.pod.name, &*window.container))
+            .map(|(node, daemon_pod)| (&**node, &*daemon_pod.pod.name, &*daemon_pod.container))
             .collect();
         assert_eq!(found, [("node01", "a", "kube-multus"), ("node04", "d", "other")]);
     }
 
     #[test]
-    fn cause_of_a_missing_report_is_the_programs_own_word() {
-        let said = |stderr: &str, message: Option<&str>| Said {
+    fn cause_of_missing_report_is_stderr_of_program() {
+        let output = |stderr: &str, message: Option<&str>| Output {
             stdout: Vec::new(),
             stderr: stderr.into(),
             status: message.map(|message| Status {
@@ -329,10 +334,10 @@ mod tests {
             }),
         };
         assert_eq!(
-            said("error: not root\n", Some("exit 2")).cause(),
+            output("error: not root\n", Some("exit 2")).cause(),
             "error: not root"
         );
-        assert_eq!(said("", Some("no such file")).cause(), "no such file");
-        assert_eq!(said("", None).cause(), "it said nothing");
+        assert_eq!(output("", Some("no such file")).cause(), "no such file");
+        assert_eq!(output("", None).cause(), "no output");
     }
 }

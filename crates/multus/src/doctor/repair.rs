@@ -1,11 +1,11 @@
-//! Removes leftovers, each by a DEL about it alone: unlike GC, which removes all but a list, a DEL can't reach an attachment
-//! that is being made meanwhile. Blocks, and sees the node's files at their own paths.
+//! Removes each leftover by its own DEL: unlike GC, which removes everything except a list, a DEL cannot affect an
+//! attachment whose ADD runs at the same time. Blocks; must run in the host's root.
 
 use super::decide::Leftover;
 use super::facts::Netns;
-use super::look::{self, RUNTIME_CACHE, netns};
+use super::inspect::{self, RUNTIME_CACHE, netns};
 use super::report::Repair;
-use crate::attach::{Attacher, Buried};
+use crate::attach::{Attacher, CleanUp};
 use crate::in_process::Plugins;
 use crate::names;
 use crate::net_conf::MultusConfig;
@@ -26,12 +26,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a DEL by a record may take.
+/// Timeout of a DEL by a plugin's record.
 const LIMIT: Duration = Duration::from_mins(1);
-/// The version of the configurations that are made up for records.
+/// CNI version of the configurations that are generated for records.
 const VERSION: &str = "1.0.0";
 
-/// Removes these. One that fails keeps no other from being removed.
+/// Removes the leftovers. An error does not stop the others.
 pub(super) fn remove(plugins: &Plugins, config: &MultusConfig, leftovers: &BTreeSet<Leftover>) -> Repair {
     let mut repair = Repair::default();
     for leftover in leftovers {
@@ -81,16 +81,16 @@ fn about(leftover: &Leftover) -> String {
     }
 }
 
-/// All that multus saved of a sandbox.
+/// Detaches all networks in multus' records of a sandbox.
 fn sandbox(plugins: &Plugins, config: &MultusConfig, id: &str) -> Result<(), Error> {
     let Records { mut sandboxes, .. } = Records::read(&config.cni_dir, &BTreeSet::new()).map_err(internal)?;
     let Some(record) = sandboxes.remove(id) else {
-        // Somebody else was faster.
+        // Cleaned up in the meantime.
         return Ok(());
     };
-    let is_there = |path: &str| netns(path) == Netns::There;
-    if record.netns.as_deref().is_some_and(is_there) {
-        return Err(came_back());
+    let exists = |path: &str| netns(path) == Netns::There;
+    if record.netns.as_deref().is_some_and(exists) {
+        return Err(namespace_exists_again());
     }
     let sandbox = Sandbox {
         container_id: id.to_owned(),
@@ -104,35 +104,35 @@ fn sandbox(plugins: &Plugins, config: &MultusConfig, id: &str) -> Result<(), Err
         config,
         sandbox: &sandbox,
     };
-    match attacher.bury(&record.results)? {
-        Buried::Done => Ok(()),
-        Buried::Unknown => Err(Error::internal(
-            "its saved networks are unreadable; the multus daemon detaches the cluster network when it starts",
+    match attacher.clean_up(&record.results)? {
+        CleanUp::Done => Ok(()),
+        CleanUp::Unknown => Err(Error::internal(
+            "its records are unreadable; the multus daemon detaches the cluster network when it starts",
         )),
     }
 }
 
-/// An attachment in the runtime's own cache.
+/// Detaches an attachment in the runtime's own cache.
 fn cached(plugins: &Plugins, key: Key<'_>) -> Result<(), Error> {
     let cache = Cache::new(Path::new(RUNTIME_CACHE));
     let Some(entry) = cache.load(key).map_err(internal)? else {
         return Ok(());
     };
     if netns(&entry.netns) != Netns::Gone {
-        return Err(came_back());
+        return Err(namespace_exists_again());
     }
     let network = NetworkList::parse_any(&entry.config).map_err(internal)?;
     let chain = Chain {
         runner: plugins,
         cache: &cache,
     };
-    let mut attachment = look::of(&entry);
-    // Not all plugins take a path that leads nowhere for one that is gone.
+    let mut attachment = inspect::of(&entry);
+    // Not all plugins accept the path of a namespace that is gone.
     attachment.netns.clear();
     chain.del(&network, &attachment)
 }
 
-/// State that a plugin of ours wrote down, which needs no configuration.
+/// Detaches an attachment by one of our plugins' records, which need no configuration.
 fn trace(plugins: &Plugins, leftover: &Leftover) -> Result<(), Error> {
     let Leftover::Trace {
         plugin,
@@ -150,7 +150,7 @@ fn trace(plugins: &Plugins, leftover: &Leftover) -> Result<(), Error> {
     if plugin == HOST_LOCAL {
         config["ipam"] = json!({"type": plugin});
     }
-    // Leases of old versions name no interface, and are found by any.
+    // Leases of old versions have no interface, and match any.
     let interface = match interface.as_str() {
         "" => names::MASTER_INTERFACE,
         interface => interface,
@@ -173,6 +173,6 @@ fn trace(plugins: &Plugins, leftover: &Leftover) -> Result<(), Error> {
     run_resident(ours, &variables, config.to_string().as_bytes(), resident).map(drop)
 }
 
-fn came_back() -> Error {
-    Error::internal("its network namespace is there again")
+fn namespace_exists_again() -> Error {
+    Error::internal("its network namespace exists again")
 }

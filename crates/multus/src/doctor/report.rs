@@ -16,11 +16,11 @@ pub struct Report {
     /// The result of `--repair`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
-    /// Limits of this look.
+    /// Limits of this check.
     pub notes: Vec<String>,
 }
 
-/// One attachment.
+/// An attachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
@@ -34,7 +34,7 @@ pub struct Row {
     pub sandbox: String,
     /// The network's plugins in order.
     pub plugins: Vec<String>,
-    /// The result.
+    /// The result of CHECK.
     pub check: Check,
     /// Why CHECK was not called.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -45,9 +45,9 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Check {
-    /// Every plugin says that the attachment is as ADD made it.
+    /// Every plugin reports the attachment as ADD made it.
     Ok,
-    /// A plugin says that it differs.
+    /// A plugin reports drift.
     Failed,
     /// CHECK was not called.
     #[default]
@@ -65,7 +65,7 @@ pub enum Kind {
     Drifted,
     /// State of a sandbox that is gone.
     LeftOver,
-    /// A cache file can't be read.
+    /// A cache file cannot be read.
     Unreadable,
 }
 
@@ -73,21 +73,21 @@ pub enum Kind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Finding {
-    /// Its kind.
+    /// The kind of problem.
     pub kind: Kind,
-    /// The pod, `NAMESPACE/NAME`; empty when it is not known.
+    /// The pod, `NAMESPACE/NAME`; empty when unknown.
     pub pod: String,
-    /// Interface in the pod; empty when it is not known.
+    /// Interface in the pod; empty when unknown.
     pub interface: String,
-    /// Name of the network; empty when it is not known.
+    /// Name of the network; empty when unknown.
     pub network: String,
-    /// ID of the sandbox; empty when it is not known.
+    /// ID of the sandbox; empty when unknown.
     pub sandbox: String,
-    /// The plugin; empty when the problem is of no single plugin.
+    /// The plugin; empty when the problem concerns no single plugin.
     pub plugin: String,
-    /// The problem: for a drifted attachment the plugin's error.
+    /// The problem; for drift the plugin's error.
     pub problem: String,
-    /// What to do.
+    /// Advice for the user.
     pub advice: String,
 }
 
@@ -95,11 +95,11 @@ pub struct Finding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Repair {
-    /// What was removed.
+    /// The removed leftovers.
     pub removed: Vec<String>,
-    /// What could not be removed, and why.
+    /// The leftovers that could not be removed, and the errors.
     pub failed: Vec<String>,
-    /// Why nothing was tried.
+    /// The reason why nothing was attempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }

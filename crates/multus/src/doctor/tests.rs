@@ -45,7 +45,7 @@ fn json_report_has_the_documented_shape() {
 }
 
 #[test]
-fn exit_code_tells_problems_and_refusals_apart() {
+fn exit_code_distinguishes_problems_and_refusals() {
     let healthy = Report::default();
     assert_eq!((code(&healthy), code(&report())), (0, FINDINGS));
     let refused = Report {
@@ -59,14 +59,14 @@ fn exit_code_tells_problems_and_refusals_apart() {
 }
 
 #[test]
-fn summary_of_all_nodes_counts_those_that_could_not_be_looked_at() {
-    let looked = remote::Looked {
+fn summary_of_all_nodes_counts_unreachable_nodes() {
+    let checked_nodes = remote::CheckedNodes {
         reports: vec![report(), Report::default()],
         failed: vec!["node node03 has no pod".into()],
     };
-    let answer = of_all(&looked, Form::Text).unwrap();
+    let answer = of_all(&checked_nodes, Form::Text).unwrap();
     assert!(
-        answer.text.ends_with("\n1 of 3 nodes are well.\n"),
+        answer.text.ends_with("\n1 of 3 nodes have no problems.\n"),
         "{}",
         answer.text
     );

@@ -1,13 +1,13 @@
-//! A report for people.
+//! Renders a report as text.
 
 use super::report::{Check, Finding, Kind, Report, Row};
 use crate::explain::text::{WIDTH, clipped, wrapped};
 
 const HEAD: [&str; 4] = ["CHECK", "INTERFACE", "NETWORK", "POD"];
-/// Limits of the columns but the last; an interface has at most 15 characters.
+/// Maximum widths of all columns but the last. An interface has at most 15 characters.
 const LIMITS: [usize; 3] = [11, 15, 22];
 const GAP: &str = "  ";
-/// How many characters of a sandbox's ID are shown.
+/// Displayed characters of a sandbox's ID.
 const ID: usize = 12;
 
 /// The report as text.
@@ -34,7 +34,7 @@ pub(super) fn of(report: &Report) -> String {
     text
 }
 
-/// The first line: how the node is.
+/// The first line: the state of the node.
 pub(super) fn summary(report: &Report) -> String {
     let count = |wanted: Check| {
         let rows = report.attachments.iter();
@@ -51,12 +51,12 @@ pub(super) fn summary(report: &Report) -> String {
         (of_kind(Kind::Unreadable), "unreadable"),
         (count(Check::NotChecked), "not checked"),
     ];
-    let told = parts.iter().filter(|(count, _)| *count > 0);
-    let told: Vec<_> = told.map(|(count, what)| format!("{count} {what}")).collect();
-    let verdict = match (report.findings.is_empty(), told.is_empty()) {
+    let counts = parts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<_> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+    let verdict = match (report.findings.is_empty(), counts.is_empty()) {
         (true, true) => "all is well, nothing is attached".to_owned(),
-        (true, false) => format!("all is well: {}", told.join(", ")),
-        (false, _) => told.join(", "),
+        (true, false) => format!("all is well: {}", counts.join(", ")),
+        (false, _) => counts.join(", "),
     };
     format!("Node {}: {verdict}\n", report.node)
 }
@@ -69,7 +69,7 @@ fn section(title: &str, lines: impl IntoIterator<Item = String>) -> String {
     format!("\n{title}\n{lines}")
 }
 
-/// The reasons why CHECK was not called, each once.
+/// The reasons why CHECK was not called, with counts.
 fn not_checked(rows: &[Row]) -> Vec<String> {
     let mut lines: Vec<(&str, usize)> = Vec::new();
     for row in rows.iter().filter(|row| row.check == Check::NotChecked) {
@@ -144,7 +144,7 @@ fn short(id: &str) -> String {
     id.chars().take(ID).collect()
 }
 
-/// A cell of a width; one that is too long ends in dots.
+/// Pads a cell to the width, or truncates it with dots.
 fn fitted_to(cell: &str, width: usize) -> String {
     if cell.chars().count() <= width {
         return format!("{cell:<width$}");
@@ -218,7 +218,7 @@ Problems
     }
 
     #[test]
-    fn report_of_a_healthy_node_says_so() {
+    fn report_of_healthy_node_has_no_problems() {
         let report = Report {
             node: "node01".into(),
             ..Report::default()
@@ -227,7 +227,7 @@ Problems
     }
 
     #[test]
-    fn report_of_a_refused_repair_says_why() {
+    fn report_of_refused_repair_has_reason() {
         let report = Report {
             node: "n".into(),
             repair: Some(Repair {

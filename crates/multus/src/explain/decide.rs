@@ -1,4 +1,4 @@
-//! Compares what a pod asks for, what the daemon makes of it, and what came of it.
+//! Compares a pod's requested networks, as the daemon resolves them, with its network status. Pure.
 
 use super::facts::Facts;
 use super::gather::ON_THE_NODE;
@@ -13,10 +13,10 @@ use kube_kit::watch::Name;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Plugins that change what others made: they leave no entry in the status.
-const CHANGERS: [&str; 6] = ["tuning", "passthru", "portmap", "bandwidth", "firewall", "sbr"];
+/// Chained plugins that only change another plugin's interface: they have no entry in the status.
+const CHAINED_PLUGINS: [&str; 6] = ["tuning", "passthru", "portmap", "bandwidth", "firewall", "sbr"];
 
-/// What there is to tell about a pod.
+/// The report about a pod.
 pub(super) async fn report(facts: &Facts) -> Report {
     let pod = &facts.pod;
     let mut draft = Draft {
@@ -40,7 +40,7 @@ pub(super) async fn report(facts: &Facts) -> Report {
     let mut notes = facts.notes.clone();
     if let Err(cause) = &facts.config_from {
         notes.push(format!(
-            "multus' configuration is not known, its defaults are assumed: {cause}"
+            "multus' configuration is unknown, assuming its defaults: {cause}"
         ));
     }
     let Draft {
@@ -89,12 +89,12 @@ impl Draft<'_> {
             self.problem(
                 annotation,
                 "the pod uses its node's network: nothing is attached to it",
-                "Take the annotation away, or `hostNetwork: true`.",
+                "Remove the annotation, or `hostNetwork: true`.",
             );
         }
     }
 
-    /// The networks that multus gives without being asked by annotation `networks`.
+    /// The networks that a pod gets without the annotation `networks`.
     async fn default_networks(&mut self) {
         let config = self.resolver.config;
         match self.facts.pod.default_network() {
@@ -118,7 +118,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A network of multus' own configuration. What is a file can't be seen from here.
+    /// A network of multus' own configuration. Files on the node cannot be read.
     async fn configured(&mut self, from: &str, name: Option<&str>) {
         let multus = &self.resolver.config.multus_namespace;
         let selection = |name: &str| NetworkSelection {
@@ -127,8 +127,8 @@ impl Draft<'_> {
             ..NetworkSelection::default()
         };
         match name {
-            None | Some(ON_THE_NODE) => self.place(from, Network::default()),
-            Some(name) if name.contains('/') => self.place(
+            None | Some(ON_THE_NODE) => self.push(from, Network::default()),
+            Some(name) if name.contains('/') => self.push(
                 from,
                 Network {
                     name: name.to_owned(),
@@ -138,8 +138,8 @@ impl Draft<'_> {
             Some(name) => {
                 let selection = selection(name);
                 match self.resolver.network(&selection).await {
-                    // It may as well be the name of a file's configuration.
-                    Err(NetworkError::Missing(_)) => self.place(
+                    // It may be the name of a configuration file on the node.
+                    Err(NetworkError::Missing(_)) => self.push(
                         from,
                         Network {
                             name: name.to_owned(),
@@ -178,12 +178,12 @@ impl Draft<'_> {
         self.problem(
             annotation,
             error,
-            "Mend the annotation where the pod comes from (its Deployment, for example), so that a new pod has it.",
+            "Correct the annotation in the pod's template (its Deployment, for example), so that new pods have it.",
         );
     }
 
-    /// Adds a network in its place of the list, which decides about its interface.
-    fn place(&mut self, from: &str, network: Network) {
+    /// Appends a network. Its index decides the default name of its interface.
+    fn push(&mut self, from: &str, network: Network) {
         let place = self.networks.len();
         let interface = match (network.interface.is_empty(), place) {
             (false, _) => network.interface.clone(),
@@ -212,9 +212,9 @@ impl Draft<'_> {
                 network.resource = delegate.resource_name;
                 None
             }
-            // That file is on the pod's node, not here.
+            // The file is on the pod's node.
             Err(PodError::Network(NetworkError::File { .. })) => None,
-            // Whoever asks may not look at it; the daemon may.
+            // The user may not read it, but the daemon may.
             Err(PodError::Network(NetworkError::Missing(missing)))
                 if self
                     .facts
@@ -225,7 +225,7 @@ impl Draft<'_> {
             }
             Err(error) => Some(error),
         };
-        self.place(from, network);
+        self.push(from, network);
         let Some(error) = failure.filter(|_| self.facts.has_nads) else {
             return;
         };
@@ -234,17 +234,19 @@ impl Draft<'_> {
             PodError::Isolation { pod, target } => format!(
                 "Put the definition into namespace {pod}, or add {target} to `globalNamespaces` of multus' configuration."
             ),
-            PodError::Network(NetworkError::Missing(_)) => "Create it, or name another: `kubectl get \
-                 network-attachment-definitions --all-namespaces` lists those that there are."
-                .to_owned(),
+            PodError::Network(NetworkError::Missing(_)) => {
+                "Create it, or refer to another one: `kubectl get \
+                 network-attachment-definitions --all-namespaces` lists all definitions."
+                    .to_owned()
+            }
             _ => format!(
-                "Mend `spec.config`: `kubectl edit network-attachment-definition {name} --namespace {namespace}`."
+                "Correct `spec.config`: `kubectl edit network-attachment-definition {name} --namespace {namespace}`."
             ),
         };
         self.problem(about, error.to_string(), advice);
     }
 
-    /// Two networks can't have one interface.
+    /// Reports networks with the same interface.
     fn names(&mut self) {
         let mut seen = BTreeSet::new();
         let twice: Vec<_> = self
@@ -257,12 +259,12 @@ impl Draft<'_> {
             self.problem(
                 about,
                 "another network of the pod has an interface of this name",
-                "Give each element of the annotation an interface of its own, or none a name.",
+                "Give each element of the annotation a different interface, or remove the interface names.",
             );
         }
     }
 
-    /// A network that needs a device gets one of those that the pod requests.
+    /// Reports resources of networks that the pod does not request.
     fn resources(&mut self) {
         if !self.facts.pod.spec.resource_claims.is_empty() {
             return;
@@ -288,7 +290,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What there is, against what should be.
+    /// Compares the network status with the requested networks.
     fn compare(&mut self) {
         let facts = self.facts;
         let phase = facts.pod.status.phase.as_str();
@@ -301,14 +303,14 @@ impl Draft<'_> {
                 return self.problem(
                     NETWORK_STATUS_ANNOTATION,
                     kube_kit::client::chain(&error),
-                    "Somebody else than multus wrote it: a new pod gets a new one.",
+                    "It was not written by multus: recreate the pod.",
                 );
             }
         };
         let mut left: Vec<Option<NetworkStatus>> = entries.into_iter().map(Some).collect();
         let mut missing = Vec::new();
         for (place, network) in self.networks.iter_mut().enumerate() {
-            match take(&mut left, place, network) {
+            match take_entry(&mut left, place, network) {
                 Some(entry) => {
                     if network.name.is_empty() {
                         network.name.clone_from(&entry.name);
@@ -326,12 +328,12 @@ impl Draft<'_> {
         for about in missing {
             self.problem(
                 about,
-                "it is asked for, and not attached",
-                "Networks are attached when a pod starts: recreate it. The dynamic networks controller attaches to \
-                 running pods what has an interface of its own name in every element.",
+                "it is requested, but not attached",
+                "Networks are attached when a pod starts: recreate it. The dynamic networks controller attaches networks to \
+                 running pods if every element of the annotation names an interface.",
             );
         }
-        // Further interfaces of the default network are its own business.
+        // The default network may have further interfaces.
         for entry in left.into_iter().flatten().filter(|entry| !entry.default) {
             let ours = self
                 .networks
@@ -345,7 +347,7 @@ impl Draft<'_> {
                 };
                 self.problem(
                     format!("{} {}", entry.interface.unwrap_or_default(), entry.name),
-                    format!("it is attached, and not asked for{perhaps}"),
+                    format!("it is attached, but not requested{perhaps}"),
                     "The annotation was changed after the pod started: the dynamic networks controller detaches it, \
                      and so does a new pod.",
                 );
@@ -360,7 +362,7 @@ impl Draft<'_> {
             self.problem(
                 about,
                 text,
-                "The plugin did not do what was asked of it: its configuration must have the capability (`\"capabilities\": \
+                "The plugin ignored the request: its configuration must declare the capability (`\"capabilities\": \
                  {\"mac\": true, \"ips\": true}`), or the annotation was changed after the pod started.",
             );
         }
@@ -379,7 +381,7 @@ impl Draft<'_> {
         {
             let (about, text) = (event.reason.clone(), event.message.clone());
             let advice = if node.is_empty() {
-                "The scheduler says why; `kubectl describe pod` shows all of it.".to_owned()
+                "See the scheduler's events: `kubectl describe pod` shows all of them.".to_owned()
             } else {
                 format!("Kubelet tries again; the log of multus on node {node} says more.")
             };
@@ -413,16 +415,16 @@ fn plugins(delegate: &Delegate) -> Vec<String> {
     }
 }
 
-/// Whether its attachment shows in the status.
+/// Whether its attachment has an entry in the status.
 fn is_visible(network: &Network) -> bool {
     network.plugins.is_empty()
         || !network
             .plugins
             .iter()
-            .all(|plugin| CHANGERS.contains(&plugin.as_str()))
+            .all(|plugin| CHAINED_PLUGINS.contains(&plugin.as_str()))
 }
 
-/// What a pod asks of a network beside the interface's name.
+/// The attributes that a pod requests of a network, except the interface's name.
 fn asks(selection: &NetworkSelection) -> BTreeMap<&'static str, String> {
     let NetworkSelection {
         name: _,
@@ -473,8 +475,8 @@ fn asks(selection: &NetworkSelection) -> BTreeMap<&'static str, String> {
         .collect()
 }
 
-/// Takes the entry of a network out of those that are left.
-fn take(left: &mut [Option<NetworkStatus>], place: usize, network: &Network) -> Option<NetworkStatus> {
+/// Removes and returns the status entry of a network.
+fn take_entry(left: &mut [Option<NetworkStatus>], place: usize, network: &Network) -> Option<NetworkStatus> {
     let is_master = |entry: &NetworkStatus| place == 0 && entry.default;
     let has_both = |entry: &NetworkStatus| {
         entry.name == network.name && entry.interface.as_deref() == Some(network.interface.as_str())
@@ -487,7 +489,7 @@ fn take(left: &mut [Option<NetworkStatus>], place: usize, network: &Network) -> 
     left[found?].take()
 }
 
-/// Where the interface is another one than was asked for.
+/// Differences between requested and attached attributes.
 fn differences(network: &Network) -> impl Iterator<Item = String> {
     let mut texts = Vec::new();
     if let Some(attached) = &network.attached {
@@ -499,7 +501,7 @@ fn differences(network: &Network) -> impl Iterator<Item = String> {
             && !attached.mac.is_empty()
             && !same_mac(mac, &attached.mac)
         {
-            texts.push(format!("mac {mac} was asked for, and it has {}", attached.mac));
+            texts.push(format!("mac {mac} was requested, but it has {}", attached.mac));
         }
         let asked = network.asks.get("ips").map(String::as_str).unwrap_or_default();
         for ip in asked.split(", ").filter(|ip| !ip.is_empty()) {
@@ -511,7 +513,7 @@ fn differences(network: &Network) -> impl Iterator<Item = String> {
                 } else {
                     attached.ips.join(", ")
                 };
-                texts.push(format!("address {ip} was asked for, and it has {has}"));
+                texts.push(format!("address {ip} was requested, but it has {has}"));
             }
         }
     }

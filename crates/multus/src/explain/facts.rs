@@ -1,4 +1,4 @@
-//! What is known of a pod and its networks, as the API server has it.
+//! The API server's state of a pod and its networks.
 
 use crate::cluster::{ClusterView, LookupError, Nad, Pod, ReadError, WriteError};
 use crate::net_conf::MultusConfig;
@@ -9,7 +9,7 @@ use kube_kit::watch::Name;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pod, as far as its networks are concerned.
+/// The fields of a pod that concern its networks.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PodObject {
@@ -73,10 +73,10 @@ impl PodObject {
         self.metadata.annotations.get(key).map(String::as_str)
     }
 
-    /// How many devices of a resource the pod has: its containers' together, or what one of those asks for that
-    /// initialise it, whichever is more.
+    /// How many devices of a resource the pod requests: the sum over its containers, or the maximum of its init
+    /// containers, whichever is higher.
     pub(super) fn requests(&self, resource: &str) -> u64 {
-        // Devices are whole, and so are the counts of them.
+        // Counts of devices are whole numbers.
         let of = |container: &Container| {
             let count = container.resources.requests.get(resource);
             count.and_then(|count| count.parse().ok()).unwrap_or(0)
@@ -90,37 +90,36 @@ impl PodObject {
 /// An event about the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Event {
-    /// When it happened last, RFC 3339.
+    /// Time of the last occurrence, RFC 3339.
     pub(super) time: String,
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) reason: String,
     pub(super) message: String,
-    /// Who says so.
     pub(super) source: String,
 }
 
-/// Everything.
+/// All observed state.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) pod: PodObject,
-    /// Multus' own configuration, as far as it is known.
+    /// Multus' own configuration, or its defaults.
     pub(super) config: MultusConfig,
-    /// The namespace of the ConfigMap that says so, or why there is none.
+    /// The namespace of the configuration's ConfigMap, or the error.
     pub(super) config_from: Result<String, String>,
-    /// The definitions that pod and multus name.
+    /// The definitions that pod and multus refer to.
     pub(super) nads: BTreeMap<Name, Result<Nad, LookupError>>,
-    /// Those that may not be read: whether they are there is not known.
+    /// The definitions that the user may not read.
     pub(super) forbidden: BTreeSet<Name>,
-    /// Whether the cluster knows of such definitions at all.
+    /// Whether the API server serves `NetworkAttachmentDefinitions`.
     pub(super) has_nads: bool,
-    /// The newest last.
+    /// Oldest first.
     pub(super) events: Vec<Event>,
     pub(super) notes: Vec<String>,
 }
 
-/// The resolver finds here what was read before. Nothing is written.
+/// A view of the gathered state for the resolver. Writes nothing.
 impl ClusterView for Facts {
     async fn pod(&self, _: &str, _: &str, _: Option<&str>) -> Result<Option<Pod>, LookupError> {
         Ok(None)
@@ -130,11 +129,11 @@ impl ClusterView for Facts {
         let found = self.nads.get(&Name::new(namespace, name));
         found
             .cloned()
-            .unwrap_or_else(|| Err(LookupError("it was not looked for".into())))
+            .unwrap_or_else(|| Err(LookupError("it was not gathered".into())))
     }
 
     async fn read(&self, _: &str) -> Result<String, ReadError> {
-        Err(ReadError::Other("it was not looked for".into()))
+        Err(ReadError::Other("it was not gathered".into()))
     }
 
     fn event(&self, _: &PodRef, _: Kind, _: &'static str, _: String) {}

@@ -1,4 +1,4 @@
-//! Reads a cluster: the pod, its events, the networks that it names, and what multus itself is told.
+//! Reads the pod, its events, the networks that it refers to, and multus' configuration from the API server.
 
 use super::Error;
 use super::facts::{Event, Facts, PodObject};
@@ -18,12 +18,12 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The ConfigMap of multus' daemon, in whatever namespace, and its key.
+/// The ConfigMap of the multus daemon, in any namespace, and its key.
 const CONFIG_MAP: &str = "multus-daemon-config";
 const CONFIG_KEY: &str = "daemon-config.json";
-/// Stands for the network that the daemon finds on the node.
+/// Placeholder for the network that the daemon finds on the node.
 pub(super) const ON_THE_NODE: &str = "/";
-/// Events with these reasons are about networks.
+/// Reasons of events about networks.
 const REASONS: [&str; 8] = [
     names::REASON_ADDED,
     names::REASON_FAILED,
@@ -66,7 +66,7 @@ struct Source {
     component: String,
 }
 
-/// All that there is to know about a pod.
+/// Gathers the state of a pod.
 pub(super) async fn about(client: &Client, namespace: &str, name: &str) -> Result<Facts, Error> {
     let no_pod = || Error::NoPod {
         namespace: namespace.to_owned(),
@@ -90,7 +90,7 @@ pub(super) async fn about(client: &Client, namespace: &str, name: &str) -> Resul
         are_served: has_nads,
     } = nads(client, &pod, &config, &mut notes).await?;
     let events = events(client, &pod).await.unwrap_or_else(|error| {
-        notes.push(format!("its events can't be read: {}", message(&error)));
+        notes.push(format!("cannot read the events of the pod: {}", message(&error)));
         Vec::new()
     });
     Ok(Facts {
@@ -110,13 +110,13 @@ async fn read<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, kub
     serde_json::from_str(&text).map_err(kube::Error::SerdeError)
 }
 
-/// What the API server can tell of multus' configuration, and the namespace where it stands; the rest of it lies on the
+/// Multus' configuration from its ConfigMap, and the ConfigMap's namespace. The rest of the configuration is on the
 /// node.
 async fn multus(client: &Client, notes: &mut Vec<String>) -> Result<(String, MultusConfig), String> {
     let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{CONFIG_MAP}");
     let found: List<ConfigMap> = read(client, &path)
         .await
-        .map_err(|error| format!("ConfigMaps can't be read: {}", message(&error)))?;
+        .map_err(|error| format!("cannot read ConfigMaps: {}", message(&error)))?;
     let mut found = found
         .items
         .into_iter()
@@ -127,34 +127,34 @@ async fn multus(client: &Client, notes: &mut Vec<String>) -> Result<(String, Mul
     let others: Vec<_> = found.map(|(namespace, _)| namespace).collect();
     if !others.is_empty() {
         notes.push(format!(
-            "there are several ConfigMaps {CONFIG_MAP}: that of {namespace} is taken, not that of {}",
+            "several ConfigMaps {CONFIG_MAP} exist: using the one of namespace {namespace}, ignoring {}",
             others.join(", ")
         ));
     }
     match parse(&text) {
         Ok(config) => Ok((namespace, config)),
         Err(error) => Err(format!(
-            "ConfigMap {namespace}/{CONFIG_MAP} can't be understood: {error}"
+            "cannot parse ConfigMap {namespace}/{CONFIG_MAP}: {error}"
         )),
     }
 }
 
-/// The daemon's keys, over those that it always finds on the node.
+/// The daemon's keys, over a stand-in for the generated configuration on the node.
 pub(super) fn parse(text: &str) -> Result<MultusConfig, net_conf::Error> {
     let daemon = Object::parse(text.as_bytes()).map_err(net_conf::Error::Parse)?;
     let generated = format!(r#"{{"clusterNetwork":"{ON_THE_NODE}"}}"#);
     let generated = Object::parse(generated.as_bytes()).map_err(net_conf::Error::Parse)?;
     let mut config = MultusConfig::parse(&net_conf::overlay(generated, &daemon, true))?;
-    // Files of this machine are not those of the pod's node: none is found.
+    // The files of this machine are not those of the pod's node.
     config.conf_dir = PathBuf::new();
     Ok(config)
 }
 
-/// The definitions that matter.
+/// The definitions that pod and multus refer to.
 struct Nads {
     found: BTreeMap<Name, Result<Nad, LookupError>>,
     forbidden: BTreeSet<Name>,
-    /// Whether there can be any.
+    /// Whether the API server serves them.
     are_served: bool,
 }
 
@@ -177,7 +177,7 @@ async fn nads(
         let api: Api<WatchedNad> = Api::namespaced(client.clone(), &name.namespace);
         let nad = match api.get(&name.name).await {
             Ok(nad) => Ok(Nad::from(nad)),
-            // Of a kind that is not known no name is repeated.
+            // The error for an unknown kind does not contain the object's name.
             Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains(&*name.name) => {
                 nads.are_served = false;
                 return Ok(nads);
@@ -185,7 +185,7 @@ async fn nads(
             Err(kube::Error::Api(status)) if status.code == 404 => Err(LookupError(status.message.clone())),
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 notes.push(format!(
-                    "network {}/{} may not be looked at: {}",
+                    "no permission to read network {}/{}: {}",
                     name.namespace, name.name, status.message
                 ));
                 nads.forbidden.insert(name.clone());
@@ -198,7 +198,7 @@ async fn nads(
     Ok(nads)
 }
 
-/// What annotations and configuration name. What can't be understood names nothing here, and is told of later.
+/// The definitions that annotations and configuration refer to. Malformed annotations are reported later.
 fn wanted(pod: &PodObject, config: &MultusConfig) -> BTreeSet<Name> {
     let namespace = &pod.metadata.namespace;
     let multus = config.multus_namespace.as_str();

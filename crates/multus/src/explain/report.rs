@@ -1,24 +1,22 @@
-//! What is told about a pod.
+//! The report about a pod.
 
 use super::facts::Event;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Everything.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) pod: About,
-    /// In the order in which they are attached.
+    /// In the order of attachment.
     pub(super) networks: Vec<Network>,
     pub(super) problems: Vec<Problem>,
-    /// About networks, the newest last.
+    /// Events about networks, oldest first.
     pub(super) events: Vec<Event>,
-    /// What could not be found out.
+    /// Limits of the report.
     pub(super) notes: Vec<String>,
 }
 
-/// The pod.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct About {
@@ -29,27 +27,26 @@ pub(super) struct About {
     pub(super) host_network: bool,
 }
 
-/// A network that the pod is to have.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Network {
     /// Its interface in the pod.
     pub(super) interface: String,
-    /// `<namespace>/<name>` of the definition, or else the configuration's name; empty when it is not known.
+    /// `<namespace>/<name>` of the definition, or the configuration's name; empty when unknown.
     pub(super) name: String,
-    /// Who asks for it.
+    /// The source of the request.
     pub(super) from: String,
-    /// The plugins in their order; none when the configuration can't be seen.
+    /// The plugins in order; empty when the configuration is unknown.
     pub(super) plugins: Vec<String>,
     /// The device plugin resource that it needs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resource: Option<String>,
-    /// What the pod asks of it.
+    /// The attributes that the pod requests.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) asks: BTreeMap<&'static str, String>,
-    /// What the plugins are given, but for what the runtime adds.
+    /// The plugins' configuration, without the runtime's additions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) config: Option<Box<RawValue>>,
-    /// What came of it.
+    /// The attached interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) attached: Option<Attached>,
 }
@@ -63,13 +60,12 @@ pub(super) struct Attached {
     pub(super) mac: String,
 }
 
-/// Something that is not as it should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
-    /// What it is about: an interface and its network, or an annotation.
+    /// The subject: an interface and its network, or an annotation.
     pub(super) about: String,
     #[serde(rename = "problem")]
     pub(super) text: String,
-    /// What to do.
+    /// Advice for the user.
     pub(super) advice: String,
 }

@@ -1,11 +1,11 @@
-//! A report for people.
+//! Renders a report as text.
 
 use super::report::{Attached, Network, Report};
 use std::fmt::Write as _;
 
 /// Columns of a terminal.
 pub(crate) const WIDTH: usize = 80;
-/// How many events are shown, and how much of each: some repeat whole objects.
+/// Limits of displayed events and of each event's length: some quote whole objects.
 const EVENTS: usize = 10;
 const LONGEST: usize = 400;
 
@@ -77,13 +77,13 @@ fn head(report: &Report) -> String {
 fn verdict(report: &Report) -> &'static str {
     let is_attached = report.networks.iter().any(|network| network.attached.is_some());
     if report.pod.host_network {
-        "\nNothing is attached, and nothing is asked for.\n"
+        "\nThe pod uses the host network and requests no networks.\n"
     } else if is_attached {
         "\nThe pod has what it asks for.\n"
     } else if report.networks.len() < 2 {
-        "\nThe pod asks for no networks, and multus tells of none.\n"
+        "\nThe pod requests no networks, and multus reports none.\n"
     } else {
-        "\nNothing is wrong with what the pod asks for; nothing is attached yet.\n"
+        "\nThe requested networks are valid, but nothing is attached yet.\n"
     }
 }
 
@@ -117,11 +117,14 @@ fn row(network: &Network) -> [String; 5] {
         or(&network.name, "?"),
         network.from.clone(),
         or(&network.plugins.join(", "), "not seen"),
-        network.attached.as_ref().map_or_else(|| "no".to_owned(), got),
+        network
+            .attached
+            .as_ref()
+            .map_or_else(|| "no".to_owned(), attached_text),
     ]
 }
 
-fn got(attached: &Attached) -> String {
+fn attached_text(attached: &Attached) -> String {
     let Attached { ips, mac, .. } = attached;
     match (ips.is_empty(), mac.is_empty()) {
         (false, _) => ips.join(", "),
@@ -130,7 +133,7 @@ fn got(attached: &Attached) -> String {
     }
 }
 
-/// A text on one line, cut where it is too long.
+/// A text on one line, truncated to the limit.
 pub(crate) fn clipped(text: &str) -> String {
     let text = text.replace('\n', " ");
     if text.len() <= LONGEST {
@@ -139,7 +142,7 @@ pub(crate) fn clipped(text: &str) -> String {
     format!("{}...", &text[..text.floor_char_boundary(LONGEST)])
 }
 
-/// A text on lines that are indented, those that continue it by two more.
+/// A text wrapped and indented; continuation lines are indented by two more.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let mut lines = String::new();
     let mut line = " ".repeat(indent);
@@ -162,7 +165,7 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     lines
 }
 
-/// JSON on indented lines that end after commas: what is copied from them is the same JSON.
+/// JSON on indented lines that break after commas, so that copied text is the same JSON.
 fn broken(json: &str, indent: usize) -> String {
     let mut lines = String::new();
     let mut line = String::new();
@@ -177,7 +180,7 @@ fn broken(json: &str, indent: usize) -> String {
     lines
 }
 
-/// JSON cut behind each comma that is not part of a text.
+/// Splits JSON after each comma outside strings.
 fn pieces(json: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let (mut start, mut in_text, mut escaped) = (0, false, false);
@@ -202,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_broken_behind_commas_alone() {
+    fn json_breaks_only_after_commas() {
         let json = r#"{"a":"x, y \" , z","b":[1,2],"c":{"d":null}}"#;
         assert_eq!(
             pieces(json),
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_wrapped_between_words() {
+    fn text_wraps_between_words() {
         let lines = wrapped(&"word ".repeat(30), 2);
         assert!(lines.lines().all(|line| line.len() <= WIDTH), "{lines}");
         assert!(lines.starts_with("  word") && lines.lines().nth(1).unwrap().starts_with("    word"));

@@ -8,14 +8,14 @@ fn program(path: &Path, content: &str) {
 }
 
 #[test]
-fn a_file_is_ours_as_long_as_it_carries_the_mark() {
+fn file_with_mark_is_own_binary() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, known) = (dir.path().join("bridge"), Known::default());
-    assert!(known.is_ours(&path).is_err());
+    let (path, own_binaries) = (dir.path().join("bridge"), OwnBinaries::default());
+    assert!(own_binaries.is_ours(&path).is_err());
     program(&path, "#!/bin/sh\n");
-    assert!(!known.is_ours(&path).unwrap());
+    assert!(!own_binaries.is_ours(&path).unwrap());
     program(&path, plugins::mark::MARK);
-    assert!(known.is_ours(&path).unwrap());
+    assert!(own_binaries.is_ours(&path).unwrap());
     // The same time and size, and another content.
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
     program(&path, &"x".repeat(plugins::mark::MARK.len()));
@@ -25,22 +25,22 @@ fn a_file_is_ours_as_long_as_it_carries_the_mark() {
         .unwrap()
         .set_modified(modified)
         .unwrap();
-    assert!(!known.is_ours(&path).unwrap());
+    assert!(!own_binaries.is_ours(&path).unwrap());
 }
 
 #[test]
-fn what_could_not_be_started_is_not_run_either() {
+fn non_executable_file_is_not_run() {
     // multus#100 (not executable)
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bridge");
     fs::write(&path, plugins::mark::MARK).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(!Known::default().is_ours(&path).unwrap());
-    assert!(!Known::default().is_ours(dir.path()).unwrap());
+    assert!(!OwnBinaries::default().is_ours(&path).unwrap());
+    assert!(!OwnBinaries::default().is_ours(dir.path()).unwrap());
 }
 
 #[test]
-fn names_of_ours() {
+fn own_plugins_have_names() {
     for name in [
         "bridge",
         "cnv-bridge",
@@ -51,7 +51,7 @@ fn names_of_ours() {
         "loopback",
         "passthru",
     ] {
-        assert!(candidate(name).is_some(), "{name}");
+        assert!(own_plugin(name).is_some(), "{name}");
     }
     for name in [
         "multus-shim",
@@ -61,17 +61,17 @@ fn names_of_ours() {
         "weft-cni",
         "",
     ] {
-        assert!(candidate(name).is_none(), "{name}");
+        assert!(own_plugin(name).is_none(), "{name}");
     }
 }
 
 #[test]
-fn a_panic_ends_that_call_alone() {
+fn panic_ends_only_its_call() {
     // multus#100 (the panic)
     let plugins = Plugins {
         invoker: Invoker::default(),
         root: None,
-        known: Arc::default(),
+        own_binaries: Arc::default(),
         given_up: Arc::default(),
     };
     let config = br#"{"cniVersion": "1.0.0", "name": "blue", "type": "bridge"}"#;
@@ -86,11 +86,11 @@ fn a_panic_ends_that_call_alone() {
 }
 
 #[test]
-fn a_root_that_can_not_be_entered_is_named() {
+fn unusable_root_is_named() {
     let plugins = Plugins {
         invoker: Invoker::default(),
         root: Some("/no/such/root".into()),
-        known: Arc::default(),
+        own_binaries: Arc::default(),
         given_up: Arc::default(),
     };
     let error = plugins.on_host("bridge", b"{}", || Ok(vec![])).unwrap_err();
@@ -101,7 +101,7 @@ fn a_root_that_can_not_be_entered_is_named() {
 }
 
 #[test]
-fn a_thread_that_finds_no_way_back_does_no_more() {
+fn lost_thread_runs_no_more_jobs() {
     // multus#100 (no way back)
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let Ok(elsewhere) = linux::netns::NetNs::create_anonymous() else {
@@ -111,7 +111,7 @@ fn a_thread_that_finds_no_way_back_does_no_more() {
     let plugins = Plugins {
         invoker: Invoker::default(),
         root: Some("/".into()),
-        known: Arc::default(),
+        own_binaries: Arc::default(),
         given_up: Arc::default(),
     };
     let worker = std::thread::spawn(move || {
@@ -127,25 +127,29 @@ fn a_thread_that_finds_no_way_back_does_no_more() {
         panic!("went on: {answer:?}");
     });
     let ended = worker.join().unwrap_err();
-    assert!(said(&*ended).starts_with("no way back"), "{}", said(&*ended));
+    assert!(
+        panic_message(&*ended).starts_with("no way back"),
+        "{}",
+        panic_message(&*ended)
+    );
 }
 
 #[test]
-fn a_call_that_was_given_up_attaches_nothing_more() {
+fn abandoned_call_attaches_nothing_more() {
     // multus#109
     let plugins = Plugins {
         invoker: Invoker::default(),
         root: None,
-        known: Arc::default(),
+        own_binaries: Arc::default(),
         given_up: Arc::default(),
     };
-    let said = |verb: Verb| {
+    let error = |verb: Verb| {
         let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
         plugins.run("a", &variables, b"{}").unwrap_err().msg
     };
     let missing = "failed to find plugin \"a\" in path []";
-    assert_eq!(said(Verb::Add), missing);
+    assert_eq!(error(Verb::Add), missing);
     plugins.given_up.store(true, Ordering::Relaxed);
-    assert!(said(Verb::Add).contains("given up"), "{}", said(Verb::Add));
-    assert_eq!(said(Verb::Del), missing);
+    assert!(error(Verb::Add).contains("given up"), "{}", error(Verb::Add));
+    assert_eq!(error(Verb::Del), missing);
 }

@@ -1,5 +1,5 @@
-//! The auxiliary chain (multus.md §5.7): plugins of a folder beside the cluster network's file, called for every pod after
-//! all its networks.
+//! The auxiliary chain (multus.md §5.7): plugins of a directory beside the cluster network's file, called for every
+//! pod after all its networks.
 
 use crate::delegate::{Config, Delegate};
 use crate::net_conf::MultusConfig;
@@ -7,16 +7,16 @@ use cni::config::NetworkList;
 use serde_json::json;
 use std::path::Path;
 
-/// The plugin that the chain begins with, so that there is a result to go on from, and its name in the list.
+/// The first plugin of the chain, which provides an initial result, and its name in the list.
 const FIRST: (&str, &str) = ("passthru", "passthru-cni");
 
-/// The folder of the chain can't be told.
+/// The directory of the chain is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("auxiliary chain used but ClusterNetwork must be a path, and it is not a path: {0}")]
-pub struct NoPath(pub String);
+pub(crate) struct NoPath(pub String);
 
-/// The chain, when one is configured and its folder holds plugins. A folder that can't be read or used is logged: it
-/// fails no pod.
+/// The chain, if it is configured and its directory has plugins. An unusable directory is only logged: it fails no
+/// pod.
 pub(super) fn chain(config: &MultusConfig) -> Result<Option<Delegate>, NoPath> {
     let name = &config.auxiliary_chain;
     if name.is_empty() {
@@ -29,7 +29,12 @@ pub(super) fn chain(config: &MultusConfig) -> Result<Option<Delegate>, NoPath> {
     let folder = if folder.is_empty() { "/" } else { folder };
     Ok(
         load(name, &config.cni_version, Path::new(folder)).unwrap_or_else(|cause| {
-            tracing::error!(chain = name, folder, cause, "the auxiliary chain is left out");
+            tracing::error!(
+                chain = name,
+                folder,
+                cause,
+                "cannot load the auxiliary chain, skipping it"
+            );
             None
         }),
     )
@@ -39,9 +44,9 @@ fn load(name: &str, version: &str, folder: &Path) -> Result<Option<Delegate>, St
     let (plugin, called) = FIRST;
     let list = json!({"cniVersion": version, "name": name, "plugins": [{"type": plugin, "name": called}]});
     let mut list = NetworkList::parse(list.to_string().as_bytes()).map_err(|error| error.to_string())?;
-    let alone = list.plugins.len();
+    let initial = list.plugins.len();
     list.append_folder(folder).map_err(|error| error.to_string())?;
-    if list.plugins.len() == alone {
+    if list.plugins.len() == initial {
         return Ok(None);
     }
     let config = Config::from_file(&list).map_err(|error| error.to_string())?;

@@ -118,7 +118,7 @@ async fn networks_of_the_annotation_follow_the_master_in_order() {
 }
 
 #[tokio::test]
-async fn no_annotation_and_an_empty_one_mean_the_master_alone() {
+async fn missing_or_empty_annotation_resolves_to_master() {
     // multus#14 (the list)
     let plain = Pod {
         networks: None,
@@ -136,7 +136,7 @@ async fn no_annotation_and_an_empty_one_mean_the_master_alone() {
 }
 
 #[tokio::test]
-async fn requests_of_an_element_reach_its_delegate() {
+async fn attributes_of_element_reach_its_delegate() {
     let annotation = r#"[{"name":"net1","interface":"foo","mac":"02:00:00:00:00:01","ips":["10.0.0.1/24"],
         "cni-args":{"k":"v"},"deviceID":"d1","default-route":["10.0.0.254"]}]"#;
     let delegate = resolve(&config(&json!({})), &pod("ns1", annotation))
@@ -158,7 +158,7 @@ async fn requests_of_an_element_reach_its_delegate() {
 }
 
 #[tokio::test]
-async fn the_default_network_annotation_replaces_the_master() {
+async fn default_network_annotation_replaces_master() {
     // multus#18 (which network; it runs with CNI_IFNAME because it is the first)
     let mut asking = pod("ns1", "net1");
     asking.default_network = Some("extra".into());
@@ -175,7 +175,7 @@ async fn the_default_network_annotation_replaces_the_master() {
 }
 
 #[tokio::test]
-async fn the_default_network_annotation_obeys_the_isolation_of_namespaces() {
+async fn default_network_annotation_obeys_isolation() {
     // multus#110
     let asking = |network: &str| {
         let mut asking = pod("test", "");
@@ -201,7 +201,7 @@ async fn the_default_network_annotation_obeys_the_isolation_of_namespaces() {
 }
 
 #[tokio::test]
-async fn a_missing_nad_fails_all_and_is_named() {
+async fn missing_nad_fails_resolution_and_is_named() {
     // multus#22 (the error and what the event says)
     let error = resolve(&config(&json!({})), &pod("ns1", "net1,nope"))
         .await
@@ -218,7 +218,7 @@ async fn a_missing_nad_fails_all_and_is_named() {
 }
 
 #[tokio::test]
-async fn namespace_isolation() {
+async fn isolation_refuses_other_namespaces() {
     // multus#26
     let asking = pod("test", "default/net1");
     let isolated = config(&json!({"namespaceIsolation": true}));
@@ -246,7 +246,7 @@ async fn namespace_isolation() {
 }
 
 #[tokio::test]
-async fn the_cluster_network_in_all_its_forms() {
+async fn cluster_network_resolves_in_every_form() {
     // multus#27
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| {
@@ -321,7 +321,7 @@ async fn forced_version_reaches_a_cluster_network_that_is_a_file() {
 }
 
 #[tokio::test]
-async fn default_networks_for_all_but_system_pods() {
+async fn default_networks_exclude_system_namespaces() {
     // multus#28
     let config = config(&json!({"defaultNetworks": ["extra"]}));
     assert_eq!(
@@ -358,7 +358,7 @@ async fn plugins_beside_a_list_are_appended() {
 }
 
 #[tokio::test]
-async fn a_nad_without_configuration_refers_to_a_file() {
+async fn nad_without_configuration_refers_to_file() {
     // multus#20, multus#21
     let dir = tempfile::tempdir().unwrap();
     let config = config(&json!({"confDir": dir.path()}));
@@ -393,7 +393,7 @@ async fn a_nad_without_configuration_refers_to_a_file() {
 }
 
 #[tokio::test]
-async fn a_broken_nad_is_named_in_few_words() {
+async fn error_of_broken_nad_names_it() {
     let cluster = cluster()
         .with("ns1", "bad", "{\"type\":")
         .with("ns1", "empty", "{}");
@@ -478,7 +478,7 @@ async fn malformed_annotations_fail_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn the_auxiliary_chain_comes_last() {
+async fn auxiliary_chain_is_last() {
     // multus#30
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("10-a.conf");
@@ -522,7 +522,7 @@ async fn the_auxiliary_chain_comes_last() {
 }
 
 #[tokio::test]
-async fn the_auxiliary_chain_lies_beside_a_file() {
+async fn auxiliary_chain_is_beside_cluster_network_file() {
     // multus#30
     let config = config(&json!({"auxiliaryCNIChainName": "vendor-cni-chain"}));
     assert_eq!(
@@ -532,7 +532,7 @@ async fn the_auxiliary_chain_lies_beside_a_file() {
 }
 
 #[tokio::test]
-async fn all_networks_are_looked_up_at_once() {
+async fn networks_are_looked_up_concurrently() {
     let mut cluster = cluster();
     cluster.barrier = Some(tokio::sync::Barrier::new(3));
     let config = config(&json!({}));

@@ -1,4 +1,4 @@
-//! A scratch file changed in parts: networks that come to a running pod and go.
+//! Edits single elements of a scratch file, for networks that are plugged into a running pod and unplugged.
 
 use super::format::{Error, encode};
 use crate::default_route::DefaultRoute;
@@ -7,29 +7,28 @@ use cni::json::Object;
 
 /// Key of the interface's name in an element.
 const INTERFACE: &str = "ifnameRequest";
-/// Key, ours, of the default routes that the pod had in the place of this network's.
+/// Weft's additional key for the default routes that this network replaced.
 const REPLACED_ROUTES: &str = "replacedRoutes";
 
-/// A scratch file's elements as they were written, whoever wrote them, so that one can come or go and the others stay
-/// as they are.
+/// The elements of a scratch file, verbatim, so that an edit of one element leaves the others unchanged.
 #[derive(Debug, Clone, Default)]
-pub struct Elements(Vec<Object>);
+pub(crate) struct Elements(Vec<Object>);
 
 impl Elements {
-    /// The elements of a file's text.
-    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+    /// Parses the file's text.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, Error> {
         let elements = serde_json::from_slice(text).map_err(|error| Error::Parse(error.into()))?;
         Ok(Self(elements))
     }
 
-    /// New elements.
-    pub fn of(delegates: &[Delegate]) -> Result<Self, Error> {
+    /// The elements of these delegates.
+    pub(crate) fn of(delegates: &[Delegate]) -> Result<Self, Error> {
         Self::parse(&encode(delegates, &[]).map_err(Error::Encode)?)
     }
 
-    /// Adds a network that names its interface, in the place of what was recorded for that interface, and with the default
-    /// routes that it replaces.
-    pub fn put(&mut self, delegate: &Delegate, replaced: &[DefaultRoute]) -> Result<(), Error> {
+    /// Appends a network that names its interface, with the default routes that it replaces. Removes an earlier
+    /// element of the same interface.
+    pub(crate) fn put(&mut self, delegate: &Delegate, replaced: &[DefaultRoute]) -> Result<(), Error> {
         if let Some(interface) = &delegate.requests.interface {
             self.remove(interface)?;
         }
@@ -39,9 +38,9 @@ impl Elements {
         self.set_replaced(last, replaced)
     }
 
-    /// Notes which default routes the network in a place replaced; nothing when it replaced none.
-    pub fn set_replaced(&mut self, place: usize, routes: &[DefaultRoute]) -> Result<(), Error> {
-        match self.0.get_mut(place) {
+    /// Records the default routes that the network at an index replaced, if any.
+    pub(crate) fn set_replaced(&mut self, index: usize, routes: &[DefaultRoute]) -> Result<(), Error> {
+        match self.0.get_mut(index) {
             Some(element) if !routes.is_empty() => {
                 element.set(REPLACED_ROUTES, &routes).map_err(Error::Parse)
             }
@@ -50,27 +49,27 @@ impl Elements {
     }
 
     /// The default routes that the network of an interface replaced.
-    pub fn replaced(&self, interface: &str) -> Vec<DefaultRoute> {
-        let element = self.place_of(interface).and_then(|place| self.0.get(place));
+    pub(crate) fn replaced(&self, interface: &str) -> Vec<DefaultRoute> {
+        let element = self.index_of(interface).and_then(|index| self.0.get(index));
         let routes = element.and_then(|element| element.read(REPLACED_ROUTES).ok().flatten());
         routes.unwrap_or_default()
     }
 
-    /// The place of the network of an interface, unless it is the master, the first one.
-    fn place_of(&self, interface: &str) -> Option<usize> {
-        let mut places = self.0.iter().enumerate().skip(1);
-        let found = places.find(|(place, element)| interface_of(*place, element) == interface);
-        found.map(|(place, _)| place)
+    /// The index of the network of an interface. The master, at index 0, is never found.
+    fn index_of(&self, interface: &str) -> Option<usize> {
+        let mut elements = self.0.iter().enumerate().skip(1);
+        let found = elements.find(|(index, element)| interface_of(*index, element) == interface);
+        found.map(|(index, _)| index)
     }
 
-    /// Removes the network of an interface, unless it is the master, the first one. Those behind it move up, so they get
-    /// the names in writing that their places gave them.
-    pub fn remove(&mut self, interface: &str) -> Result<(), Error> {
-        let Some(gone) = self.place_of(interface) else {
+    /// Removes the network of an interface, unless it is the master. The following elements move up, so the interface
+    /// names that their indices implied are written into them.
+    pub(crate) fn remove(&mut self, interface: &str) -> Result<(), Error> {
+        let Some(gone) = self.index_of(interface) else {
             return Ok(());
         };
-        for (place, element) in self.0.iter_mut().enumerate().skip(gone + 1) {
-            let name = interface_of(place, element);
+        for (index, element) in self.0.iter_mut().enumerate().skip(gone + 1) {
+            let name = interface_of(index, element);
             element.set(INTERFACE, &name).map_err(Error::Parse)?;
         }
         self.0.remove(gone);
@@ -78,16 +77,16 @@ impl Elements {
     }
 
     /// The file's text.
-    pub fn to_text(&self) -> Vec<u8> {
+    pub(crate) fn to_text(&self) -> Vec<u8> {
         let elements: Vec<_> = self.0.iter().map(Object::to_json).collect();
         format!("[{}]", elements.join(",")).into_bytes()
     }
 }
 
-/// The interface of the element in a place behind the master's.
-fn interface_of(place: usize, element: &Object) -> String {
+/// The interface of the element at an index after the master's.
+fn interface_of(index: usize, element: &Object) -> String {
     let named = element.text(INTERFACE).filter(|name| !name.is_empty());
-    named.unwrap_or_else(|| format!("net{place}"))
+    named.unwrap_or_else(|| format!("net{index}"))
 }
 
 #[cfg(test)]
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_come_and_go_beside_those_of_another_daemon() {
+    fn edits_keep_foreign_elements() {
         let established =
             r#"[{"Name":"a","Bytes":"e30=","unknown":9007199254740993},{"Name":"b","x":1},{"Name":"c"}]"#;
         let mut elements = Elements::parse(established.as_bytes()).unwrap();
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_master_is_not_for_taking_even_where_it_has_a_name() {
+    fn master_is_never_removed() {
         let mut elements = Elements::parse(br#"[{"Name":"a","ifnameRequest":"eth0"},{"Name":"b"}]"#).unwrap();
         for interface in ["eth0", "net0", "net1"] {
             elements.remove(interface).unwrap();

@@ -1,4 +1,4 @@
-//! The established format of a scratch file, to the key (multus.md §9).
+//! Upstream's format of a scratch file, key by key (multus.md §9).
 
 use crate::delegate::{self, Config, Delegate, Requests};
 use base64::Engine as _;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Why a scratch file can't be used.
+/// A scratch file is unusable.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Not the expected JSON: truncated by a crash, for instance.
+pub(crate) enum Error {
+    /// Malformed JSON, for example truncated by a crash.
     #[error("malformed scratch file")]
     Parse(#[source] json::Error),
     /// A delegate's configuration is not base64.
     #[error("malformed configuration in the scratch file")]
     Base64(#[source] base64::DecodeError),
-    /// A delegate's configuration is none.
+    /// A delegate's configuration is invalid.
     #[error("malformed configuration in the scratch file")]
     Config(#[source] delegate::Error),
-    /// What is to be stored can't be.
+    /// The delegates cannot be encoded.
     #[error("cannot write a scratch file")]
     Encode(#[source] serde_json::Error),
 }
 
-/// The subset of a single plugin's configuration that is stored readably.
+/// The keys of a plugin's configuration that the file repeats in plain text.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct Plugin {
@@ -95,7 +95,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 #[derive(Serialize)]
-struct Stored {
+struct StoredDelegate {
     #[serde(rename = "Conf")]
     conf: Plugin,
     #[serde(rename = "ConfList")]
@@ -124,10 +124,10 @@ struct Stored {
     bytes: String,
 }
 
-/// What later calls need of a stored delegate.
+/// The keys of a stored delegate that later calls need.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Restored {
+struct RestoredDelegate {
     #[serde(rename = "Name")]
     name: String,
     #[serde(rename = "ifnameRequest")]
@@ -148,7 +148,7 @@ struct Restored {
     bytes: String,
 }
 
-/// Keys of a plugin's configuration that are stored readably.
+/// The keys that are read from a plugin's configuration.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct PluginKeys {
@@ -163,7 +163,7 @@ struct PluginKeys {
     disable_gc: Flag,
 }
 
-/// A bool that may be written as text.
+/// A boolean, or its text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Flag {
@@ -186,7 +186,8 @@ impl Flag {
     }
 }
 
-/// The readable subset never decides anything: a key of the wrong type is left out, `Bytes` holds it.
+/// Reads the plain-text keys. They are informative only, so malformed ones are omitted; `Bytes` holds the whole
+/// configuration.
 fn keys(object: &Object) -> PluginKeys {
     json::from_slice(object.to_json().as_bytes()).unwrap_or_default()
 }
@@ -211,7 +212,7 @@ fn subset(object: &Object) -> Plugin {
     }
 }
 
-fn store(delegate: &Delegate, filter_v4: bool, filter_v6: bool) -> Stored {
+fn store(delegate: &Delegate, filter_v4: bool, filter_v6: bool) -> StoredDelegate {
     let Delegate {
         display_name,
         config,
@@ -233,7 +234,7 @@ fn store(delegate: &Delegate, filter_v4: bool, filter_v6: bool) -> Stored {
             (Plugin::default(), list)
         }
     };
-    Stored {
+    StoredDelegate {
         conf,
         conf_list,
         name: display_name.clone(),
@@ -250,9 +251,9 @@ fn store(delegate: &Delegate, filter_v4: bool, filter_v6: bool) -> Stored {
     }
 }
 
-/// The file's text for delegates in their order. `filters`: per delegate, whether its own IPv4 and IPv6 default routes
-/// are taken away ([`crate::default_route`]).
-pub fn encode(delegates: &[Delegate], filters: &[(bool, bool)]) -> Result<Vec<u8>, serde_json::Error> {
+/// Encodes delegates in order. `filters`: for each delegate, whether its own IPv4 and IPv6 default routes are removed
+/// ([`crate::default_route`]).
+pub(crate) fn encode(delegates: &[Delegate], filters: &[(bool, bool)]) -> Result<Vec<u8>, serde_json::Error> {
     let filters = filters.iter().copied().chain(std::iter::repeat((false, false)));
     let stored: Vec<_> = delegates
         .iter()
@@ -262,13 +263,13 @@ pub fn encode(delegates: &[Delegate], filters: &[(bool, bool)]) -> Result<Vec<u8
     serde_json::to_vec(&stored)
 }
 
-/// The delegates of a file's text.
-pub fn decode(text: &[u8]) -> Result<Vec<Delegate>, Error> {
-    let stored: Vec<Restored> = json::from_slice(text).map_err(Error::Parse)?;
+/// Decodes the delegates of a file.
+pub(crate) fn decode(text: &[u8]) -> Result<Vec<Delegate>, Error> {
+    let stored: Vec<RestoredDelegate> = json::from_slice(text).map_err(Error::Parse)?;
     stored.into_iter().map(restore).collect()
 }
 
-fn restore(stored: Restored) -> Result<Delegate, Error> {
+fn restore(stored: RestoredDelegate) -> Result<Delegate, Error> {
     let present = |text: String| (!text.is_empty()).then_some(text);
     let config =
         Config::parse(&STANDARD.decode(&stored.bytes).map_err(Error::Base64)?).map_err(Error::Config)?;
@@ -280,7 +281,7 @@ fn restore(stored: Restored) -> Result<Delegate, Error> {
             mac: present(stored.mac),
             infiniband_guid: present(stored.infiniband_guid),
             ips: stored.ips,
-            // No address that is none hinders a DEL.
+            // Malformed addresses must not block a DEL.
             default_route: stored.default_route.map(|gateways| {
                 gateways
                     .iter()
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_established_daemon_wrote_is_understood() {
+    fn upstreams_scratch_file_is_decoded() {
         // multus#49 (reading)
         let delegates = established();
         assert_eq!(delegates.len(), 2);
@@ -331,12 +332,12 @@ mod tests {
         assert_eq!(chain.requests.ips, ["10.0.0.1/24"]);
         assert_eq!(chain.device_id.as_deref(), Some("d1"));
         assert_eq!(chain.resource_name.as_deref(), Some("x.io/r"));
-        // multus#43: all of the plugin's keys, also those nobody here knows
+        // multus#43: all of the plugin's keys, also unknown ones
         assert!(chain.config.object().to_json().contains(r#""ranges":[1]"#));
     }
 
     #[test]
-    fn ours_is_what_it_would_have_written() {
+    fn encoded_scratch_file_equals_upstreams() {
         // multus#49 (writing)
         let text = encode(&established(), &[(false, false), (true, true)]).unwrap();
         let ours: Value = serde_json::from_slice(&text).unwrap();
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_is_tolerated_and_a_truncated_one_is_an_error() {
+    fn empty_list_is_accepted_and_truncated_list_is_error() {
         assert!(decode(b"[]").unwrap().is_empty());
         assert!(decode(b"null").unwrap_or_default().is_empty());
         let half = &ESTABLISHED.as_bytes()[..ESTABLISHED.len() / 2];

@@ -1,5 +1,5 @@
-//! The configuration that makes runtimes call `multus` of thin mode (multus.md §8.4): the primary's bytes in, text out.
-//! Its form is fixed to the byte: deployments compare it.
+//! Generates the configuration that makes runtimes call `multus` of thin mode (multus.md §8.4). Byte for byte as
+//! upstream's, because deployments compare it. Pure.
 
 use crate::conf_file::{self, Primary, semver};
 use crate::names;
@@ -7,47 +7,47 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// From this version on the configuration is a list.
+/// First version whose configuration is a list.
 const LIST_FROM: [u64; 3] = [1, 0, 0];
 const LEVELS: [&str; 4] = ["debug", "verbose", "error", "panic"];
 
-/// Why no configuration can be generated.
+/// No configuration can be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The primary can't be used.
+    /// The primary configuration is unusable.
     #[error("unusable primary CNI configuration")]
     Primary(#[source] conf_file::Error),
-    /// It says no version.
+    /// The primary configuration has no version.
     #[error("the primary CNI configuration {} has no usable cniVersion", .0.display())]
     NoVersion(PathBuf),
-    /// It says another version than was asked for.
+    /// The primary's version is not the requested one.
     #[error("Multus cni version is \"{wanted}\" while master plugin cni version is \"{found}\"")]
     Version {
-        /// By the flag.
+        /// The requested version.
         wanted: String,
-        /// Of the primary.
+        /// The primary's version.
         found: String,
     },
-    /// There is no such log level.
+    /// Unknown log level.
     #[error("Log levels should be one of: debug/verbose/error/panic, did not understand: {0}")]
     LogLevel(String),
-    /// Can't happen with what was parsed before.
+    /// Cannot happen with parsed values.
     #[error("failed to write the configuration as JSON")]
     Encode(#[from] serde_json::Error),
 }
 
-/// What goes into the configuration beside the primary. Empty texts and false leave their line out.
+/// Keys beside the primary. Empty and false ones are omitted.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The version that the primary must have.
     pub cni_version: String,
-    /// Whether the primary's network name becomes ours.
+    /// Whether to use the primary's network name.
     pub override_network_name: bool,
     /// Whether NADs of other namespaces are refused.
     pub namespace_isolation: bool,
-    /// Namespaces exempt from that.
+    /// Namespaces exempt from isolation.
     pub global_namespaces: String,
-    /// Whether to log to standard error: what is left out means yes.
+    /// Whether to log to standard error; the key is omitted if true.
     pub log_to_stderr: bool,
     /// Log level.
     pub log_level: String,
@@ -55,11 +55,11 @@ pub struct Options {
     pub log_file: String,
     /// First directory of plugins.
     pub bin_dir: String,
-    /// Configurations on disk, by name.
+    /// Directory of configurations that NADs refer to by name.
     pub conf_dir: String,
-    /// A file that says that the default network is ready.
+    /// Readiness file of the default network.
     pub readiness_indicator: String,
-    /// The kubeconfig as the host sees it.
+    /// Path of the kubeconfig on the host.
     pub kubeconfig: String,
 }
 
@@ -68,11 +68,11 @@ pub struct Options {
 pub struct Generated {
     /// `00-multus.conf` or `00-multus.conflist`.
     pub name: &'static str,
-    /// Its text.
+    /// Content of the file.
     pub text: String,
 }
 
-/// The configuration with the primary at `path`, whose bytes are `primary`, as its only delegate.
+/// Generates the configuration with the primary (`path` and content) as its only delegate.
 pub fn generate(path: &Path, primary: &[u8], options: &Options) -> Result<Generated, Error> {
     let level = options.log_level.to_lowercase();
     if !level.is_empty() && !LEVELS.contains(&level.as_str()) {
@@ -118,7 +118,7 @@ pub fn generate(path: &Path, primary: &[u8], options: &Options) -> Result<Genera
     })
 }
 
-/// The lines that depend on options, in the established order.
+/// The lines that depend on options, in upstream's order.
 fn lines(primary: &Primary, options: &Options, level: &str) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     let capabilities = primary.capabilities();
@@ -154,7 +154,7 @@ fn line(key: &str, value: &str) -> Result<String, Error> {
     Ok(format!("\"{key}\": {}", serde_json::to_string(value)?))
 }
 
-/// Without white space and with sorted keys; numbers stay as they are written.
+/// Compact JSON with sorted keys and verbatim numbers.
 fn sorted(value: &RawValue) -> Result<String, serde_json::Error> {
     let text = value.get();
     if text.starts_with('{') {

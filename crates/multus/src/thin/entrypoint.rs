@@ -1,4 +1,4 @@
-//! `thin_entrypoint`: puts multus of thin mode on a node and keeps what it needs there up to date (multus.md §8.3).
+//! `thin_entrypoint`: installs multus of thin mode on a node and keeps its files up to date (multus.md §8.3).
 //!
 //! ```text
 //! image: multus ────────────────────────────> <cni-bin-dir>/multus
@@ -6,7 +6,7 @@
 //! primary CNI configuration ──inotify──> <cni-conf-dir>/00-multus.conf, or 00-multus.conflist
 //! ```
 //!
-//! Tokens of service accounts expire: the kubeconfig follows them whatever the flags say.
+//! Service account tokens expire, so the kubeconfig is always updated, whatever the flags.
 
 use super::conf::{self, Generated, Options};
 use super::kubeconfig::{self, Trust};
@@ -30,12 +30,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use tokio::time::timeout;
 
-/// `--multus-conf-file` that means generating.
+/// Value of `--multus-conf-file` that generates the file.
 const AUTO: &str = "auto";
 const AUTHORITY: &str = "ca.crt";
-/// The kubeconfig below the directory of CNI configurations.
+/// Path of the kubeconfig below the directory of CNI configurations.
 const KUBECONFIG: &str = "multus.d/multus.kubeconfig";
-/// What is added to the name of a primary that is put aside.
+/// Suffix of a renamed primary configuration.
 const ASIDE: &str = "old";
 
 /// Install multus of thin mode on this node, and keep its configuration up to date
@@ -138,7 +138,7 @@ impl Args {
         }
     }
 
-    /// Everything that must be there is.
+    /// Checks that all required files exist.
     fn verify(&self) -> anyhow::Result<()> {
         let there = |what: &str, path: &Path| {
             fs::metadata(path)
@@ -159,7 +159,7 @@ impl Args {
     }
 }
 
-/// The way to the API server that a pod has: what the kubeconfig is made from.
+/// A pod's access to the API server, the source of the kubeconfig.
 #[derive(Debug, Clone)]
 pub struct Account {
     /// `https://host:port`
@@ -172,7 +172,10 @@ impl Account {
     fn from_environment() -> anyhow::Result<Self> {
         let variable = |name: &str| {
             let value = env::var(name).unwrap_or_default();
-            ensure!(!value.is_empty(), "{name} is not set: this is no pod");
+            ensure!(
+                !value.is_empty(),
+                "{name} is not set: this process does not run in a pod"
+            );
             Ok(value)
         };
         let (host, port) = (
@@ -186,7 +189,7 @@ impl Account {
         })
     }
 
-    /// The kubeconfig by what is in the directory now.
+    /// The kubeconfig's text, from the current files of the directory.
     fn kubeconfig(&self, skip_tls_verify: bool) -> anyhow::Result<String> {
         let read = |name| {
             let path = self.dir.join(name);
@@ -203,17 +206,17 @@ impl Account {
     }
 }
 
-/// Installs, and keeps up to date until the process is asked to end.
+/// Installs all files and keeps them up to date until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When a directory or file is missing or can't be written, or no primary configuration can be used in time.
+/// A directory or file is missing or not writable, or no primary configuration is usable in time.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals().context("signal handlers")?;
     let account = Account::from_environment()?;
     serve(args, account, shutdown).await
 }
 
-/// [`run`] with everything given from outside.
+/// [`run`], with its inputs as arguments.
 ///
 /// # Errors
 /// As [`run`].
@@ -259,7 +262,7 @@ fn copy_binary(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was put on the node.
+/// The installed files.
 struct Node {
     args: Args,
     account: Account,
@@ -268,7 +271,7 @@ struct Node {
 }
 
 impl Node {
-    /// Writes the configuration and follows what it is made of. Ends only by an error.
+    /// Writes the configuration and follows its sources. Returns only errors.
     async fn keep(&mut self, watcher: &mut DirWatcher) -> anyhow::Result<()> {
         if self.args.is_auto() {
             self.find_primary(watcher).await?;
@@ -279,13 +282,13 @@ impl Node {
             let events = watcher
                 .next()
                 .await
-                .context("directories are no longer watched")?;
-            // One answer to all that happened meanwhile.
+                .context("cannot watch the directories any longer")?;
+            // One update for all pending events.
             self.follow(&events);
         }
     }
 
-    /// Waits for a usable primary, while the kubeconfig stays fresh.
+    /// Waits for a usable primary, and keeps the kubeconfig up to date meanwhile.
     async fn find_primary(&mut self, watcher: &mut DirWatcher) -> anyhow::Result<()> {
         let mut last = None;
         let found = wait_for(watcher, || {
@@ -333,20 +336,20 @@ impl Node {
                 .any(|event| event.change != Change::Gone && concerns(event, &primary))
             && let Err(error) = self.generate(primary)
         {
-            tracing::error!("{error:#}, keeping what is generated");
+            tracing::error!("{error:#}, keeping the generated configuration");
         }
         if let Some((path, _)) = &self.written
             && events.iter().any(|event| concerns(event, path))
             && !path.exists()
         {
-            tracing::warn!(file = %path.display(), "the configuration was removed or renamed, putting it back");
+            tracing::warn!(file = %path.display(), "the configuration was removed or renamed, writing it again");
             if let Err(error) = self.write() {
                 tracing::error!("{error:#}");
             }
         }
     }
 
-    /// The primary configuration, under the name that it has when it is not put aside.
+    /// The current primary configuration, under its original name.
     fn primary_now(&self) -> anyhow::Result<Option<PathBuf>> {
         let dir = &self.args.multus_autoconfig_dir;
         let wanted = Some(self.args.multus_master_cni_file_name.as_str()).filter(|name| !name.is_empty());
@@ -367,7 +370,7 @@ impl Node {
         Ok(conf_file::primary(dir, files.iter().map(String::as_str), wanted)?)
     }
 
-    /// Generates from the primary and writes. Where it is put aside, that comes last.
+    /// Generates and writes the configuration, then renames the primary if configured.
     fn generate(&mut self, primary: PathBuf) -> anyhow::Result<()> {
         let aside = aside(&primary);
         let is_aside = self.args.rename_conf_file && !primary.exists();
@@ -380,7 +383,7 @@ impl Node {
         let Generated { name, text } = conf::generate(&primary, &text, &self.args.options())?;
         self.written = Some((self.args.cni_conf_dir.join(name), text.into_bytes()));
         self.write()?;
-        // The form changes with the version of the primary: only one of the two is ours now.
+        // The file name depends on the primary's version: remove the other file.
         for other in [names::CONF_FILE, names::CONF_LIST_FILE]
             .into_iter()
             .filter(|other| *other != name)
@@ -434,13 +437,13 @@ impl Node {
     }
 
     fn refresh_kubeconfig(&self) {
-        // The old one may still be good; the next change is followed again.
+        // The old one may still be valid; the next change retries.
         if let Err(error) = self.write_kubeconfig() {
             tracing::error!("{error:#}");
         }
     }
 
-    /// Removes the configuration, and gives the primary its name back.
+    /// Removes the configuration, and restores the primary's name.
     fn clean_up(&self) {
         let mut files = vec![names::CONF_FILE, names::CONF_LIST_FILE];
         let provided = Path::new(&self.args.multus_conf_file)
@@ -460,7 +463,7 @@ impl Node {
             .filter(|primary| self.args.rename_conf_file && !primary.exists())
             && let Err(error) = fs::rename(aside(primary), primary)
         {
-            tracing::error!(file = %primary.display(), %error, "cannot give the primary CNI configuration its name back");
+            tracing::error!(file = %primary.display(), %error, "cannot restore the name of the primary CNI configuration");
         }
     }
 }
@@ -471,7 +474,8 @@ fn aside(primary: &Path) -> PathBuf {
     name.into()
 }
 
-/// The text of a primary configuration with another version. The file itself belongs to the cluster's network.
+/// A primary configuration's text with another version. The file itself is not changed: it belongs to the cluster's
+/// network.
 fn with_version(primary: &[u8], version: &str) -> anyhow::Result<Vec<u8>> {
     let mut object = Object::parse(primary)?;
     object.set(key::CNI_VERSION, &version)?;

@@ -1,15 +1,15 @@
-//! Kubeconfigs for the plugin, which runs on the host: texts from values.
+//! Generates kubeconfigs for the plugin, which runs on the host. Pure.
 
 use std::path::Path;
 
-/// How the API server proves who it is.
+/// How clients verify the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust<'a> {
-    /// By a certificate of this authority (PEM), in base64.
+    /// By this certificate authority (PEM, base64).
     Authority(&'a str),
-    /// By an authority that the host trusts anyway.
+    /// By the host's certificate authorities.
     System,
-    /// Not at all.
+    /// No verification.
     Nothing,
 }
 
@@ -23,13 +23,13 @@ pub fn server(protocol: &str, host: &str, port: &str) -> String {
     }
 }
 
-/// With a token, as the established entry point writes it.
+/// A kubeconfig with a token, as upstream's entry point writes it.
 pub fn with_token(server: &str, trust: Trust<'_>, token: &str) -> String {
     let user = format!("    token: {}\n", quoted(token));
     config(server, trust, &user, ("local", "multus", "multus-context"))
 }
 
-/// With a certificate and its key in one file, as the established generator writes it.
+/// A kubeconfig with certificate and key in one file, as upstream's generator writes it.
 pub fn with_certificate(server: &str, trust: Trust<'_>, certificate: &Path) -> String {
     let file = quoted(&certificate.to_string_lossy());
     let user = format!("    client-certificate: {file}\n    client-key: {file}\n");
@@ -73,7 +73,7 @@ current-context: {context}
     )
 }
 
-/// A text of JSON is one of YAML.
+/// A quoted YAML string: JSON strings are valid YAML.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -83,13 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_both_families() {
+    fn server_address_supports_both_families() {
         assert_eq!(server("", "10.96.0.1", "443"), "https://10.96.0.1:443");
         assert_eq!(server("http", "fd00::1", "443"), "http://[fd00::1]:443");
     }
 
     #[test]
-    fn a_kubeconfig_with_a_token() {
+    fn kubeconfig_contains_token() {
         assert_eq!(
             with_token("https://10.96.0.1:443", Trust::Authority("Q0E="), "a.b.c"),
             "# Kubeconfig of the multus CNI plugin, written by its pod on this node.

@@ -1,5 +1,4 @@
-//! One process at a time works on a sandbox: a runtime that gave up on an ADD sends its DEL while the plugins of the ADD
-//! may still run.
+//! A lock file per sandbox: a runtime that gave up on an ADD sends DEL while the ADD's plugins may still run.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File};
@@ -7,10 +6,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Where the locks are, below the state directory. No sandbox has a name that begins with a dot.
+/// Directory of the locks, below the state directory. No sandbox ID has a leading dot.
 const DIR: &str = ".locks";
 
-/// The lock of a sandbox, held until this is dropped. Of a process that dies nothing stays but an empty file.
+/// A held lock; dropped, it is released. A process that dies leaves only an empty file.
 #[derive(Debug)]
 pub(super) struct SandboxLock {
     path: PathBuf,
@@ -18,10 +17,10 @@ pub(super) struct SandboxLock {
 }
 
 impl SandboxLock {
-    /// Waits until nobody else works on the sandbox.
+    /// Waits for the sandbox's lock.
     pub(super) fn take(cni_dir: &Path, container_id: &str) -> io::Result<Self> {
         let dir = cni_dir.join(DIR);
-        // The mode of the state directory, which may not be there yet.
+        // Also creates the state directory, with its mode.
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let path = dir.join(container_id);
         loop {
@@ -31,7 +30,7 @@ impl SandboxLock {
                 .truncate(false)
                 .open(&path)?;
             flock(&file, FlockOperation::LockExclusive)?;
-            // Whoever held it removed the file: the lock of a file that nobody finds is none.
+            // The previous holder removed the file: a lock on an unlinked file is void.
             let there = fs::metadata(&path)
                 .is_ok_and(|there| there.ino() == file.metadata().map_or(0, |it| it.ino()));
             if there {
@@ -43,7 +42,7 @@ impl SandboxLock {
 
 impl Drop for SandboxLock {
     fn drop(&mut self) {
-        // While it is still held. One that stays is taken again like a new one.
+        // Removed while held. A leftover file is locked like a new one.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -54,7 +53,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn one_at_a_time_and_nothing_stays() {
+    fn lock_is_exclusive_and_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let inside = AtomicU32::new(0);
         std::thread::scope(|scope| {

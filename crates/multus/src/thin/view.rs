@@ -1,4 +1,4 @@
-//! The cluster as one call sees it: by single requests from the first moment that something is asked, or not at all.
+//! The cluster for one thin-mode call: live reads, with a lazily created client, or no cluster at all.
 
 use crate::cluster::{ClusterView, Live, LookupError, Nad, Pod, ReadError, WriteError};
 use crate::names;
@@ -13,15 +13,15 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Why nothing can be asked where a network is given by name.
+/// Error of a lookup without a cluster.
 const NO_CLUSTER: &str = "must have either Kubernetes config or delegates";
-/// What a pod's process has when Kubernetes is near.
+/// Environment variables of a process in a cluster.
 const IN_CLUSTER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
 
-/// How long events may keep the runtime waiting.
-const COURTESY: Duration = Duration::from_secs(2);
+/// Limit of the wait for events at the end of a call.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The cluster behind a kubeconfig, or the one that this process runs in, or none.
+/// The cluster of a kubeconfig, or of this process' pod, or none.
 pub(super) struct View {
     kubeconfig: Option<PathBuf>,
     live: OnceCell<Option<Live>>,
@@ -37,8 +37,7 @@ impl View {
         }
     }
 
-    /// Makes the client, unless it is there: keys and certificates are read only by those who need them. `None` where
-    /// there is no Kubernetes. Sends nothing.
+    /// Creates the client once. `None` without Kubernetes. Sends no request.
     pub(super) async fn connect(&self) -> Result<Option<&Live>, LookupError> {
         let live = self.live.get_or_try_init(async || {
             let in_cluster = || {
@@ -63,17 +62,17 @@ impl View {
             .ok_or_else(|| LookupError(NO_CLUSTER.into()))
     }
 
-    /// Waits until the events are published: they end with the process otherwise.
-    pub(super) async fn told(&self) {
+    /// Waits until the events are published, because the process ends afterwards.
+    pub(super) async fn flush_events(&self) {
         let mut events = std::mem::take(&mut *kube_kit::lock(&self.events));
-        let told = async { while events.join_next().await.is_some() {} };
-        // They are a courtesy; the runtime waits.
-        let _ = timeout(COURTESY, told).await;
+        let published = async { while events.join_next().await.is_some() {} };
+        // Best effort: the runtime waits.
+        let _ = timeout(EVENT_TIMEOUT, published).await;
     }
 }
 
 impl ClusterView for View {
-    /// Without Kubernetes, or for a sandbox that is no pod's, every pod is there and asks for nothing.
+    /// Without Kubernetes, or for a sandbox without a pod, returns a pod without requested networks.
     async fn pod(&self, namespace: &str, name: &str, uid: Option<&str>) -> Result<Option<Pod>, LookupError> {
         match self.connect().await? {
             Some(live) if !name.is_empty() => live.pod(namespace, name).await,

@@ -107,7 +107,7 @@ fn define(
 }
 
 #[test]
-fn definitions_are_looked_at_when_they_are_made() {
+fn definitions_are_validated_at_admission() {
     let (server, _task) = asking();
     let define = |name: &str, config: &str| define(&server, "lab", name, config, &json!({}), false);
     let refused = define(
@@ -138,7 +138,7 @@ fn definitions_are_looked_at_when_they_are_made() {
     assert!(empty.warnings.is_empty());
     empty.accepted();
 
-    // What is there is looked at when its configuration changes, and then alone.
+    // An existing object is validated only when its configuration changes.
     let path = "/apis/k8s.cni.cncf.io/v1/namespaces/lab/network-attachment-definitions/typo";
     let labelled = server.patch(path, &json!({"metadata": {"labels": {"a": "b"}}}));
     assert!(labelled.warnings.is_empty());
@@ -149,7 +149,7 @@ fn definitions_are_looked_at_when_they_are_made() {
 }
 
 #[test]
-fn resources_are_requested_for_networks_that_need_them() {
+fn resources_are_requested_for_networks() {
     let (server, _task) = asking();
     server.namespace("left", &[("network-resources.k8s.cni.cncf.io", "ignore")]);
     let config = r#"{"cniVersion":"1.0.0","name":"n","type":"macvlan"}"#;
@@ -217,13 +217,15 @@ fn resources_are_requested_for_networks_that_need_them() {
     let malformed = run("lab", "bad", networks("a/b/c"), json!({}));
     assert_eq!(
         malformed.warnings,
-        ["its networks can't be told: parsePodNetworkObjectName: Invalid network object (failed at '/')"]
+        [
+            "cannot determine the networks of the pod: parsePodNetworkObjectName: Invalid network object (failed at '/')"
+        ]
     );
     malformed.accepted();
 }
 
 #[test]
-fn certificates_come_of_themselves() {
+fn certificates_are_issued_automatically() {
     let server = stage();
     let keeper = server.task_as(ACCOUNT, async |client, shutdown| {
         keep_certificates("kube-system", client, &shutdown).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
 #[test]
-fn a_pod_with_a_second_network() {
+fn pod_gets_second_network() {
     let node = Node::started();
     node.nad(
         "net-b",
@@ -106,7 +106,7 @@ fn a_pod_with_a_second_network() {
 }
 
 #[test]
-fn a_failing_network_undoes_the_pod() {
+fn failed_network_rolls_back_pod() {
     // multus#33
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "name": "B", "type": "b"}));
@@ -136,7 +136,7 @@ fn a_failing_network_undoes_the_pod() {
 }
 
 #[test]
-fn a_missing_network_attaches_nothing() {
+fn missing_network_attaches_nothing() {
     // multus#22
     let node = Node::started();
     let uid = node.pod("web", &json!({NETWORKS: "nope"}));
@@ -152,7 +152,7 @@ fn a_missing_network_attaches_nothing() {
 }
 
 #[test]
-fn a_broken_annotation_fails_that_pod_alone() {
+fn broken_annotation_fails_only_its_pod() {
     // multus#10, multus#11, multus#13: no plugin runs
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
@@ -183,7 +183,7 @@ fn a_broken_annotation_fails_that_pod_alone() {
 }
 
 #[test]
-fn the_default_network_can_be_replaced() {
+fn default_network_can_be_replaced() {
     // multus#18
     let mut node = Node::new();
     node.start(&json!({"multusNamespace": node.name}));
@@ -195,7 +195,7 @@ fn the_default_network_can_be_replaced() {
 }
 
 #[test]
-fn what_the_pod_asks_for_reaches_the_plugin() {
+fn requested_attributes_reach_plugin() {
     // multus#15
     let node = Node::started();
     let all = json!({"ips": true, "mac": true, "portMappings": true, "bandwidth": true, "infinibandGUID": true,
@@ -229,7 +229,7 @@ fn what_the_pod_asks_for_reaches_the_plugin() {
 }
 
 #[test]
-fn a_name_that_can_be_none_is_not_asked_for() {
+fn invalid_name_is_not_requested() {
     // multus#106
     let node = Node::started();
     let elsewhere = format!("../../{}/network-attachment-definitions/net-b", node.name);
@@ -249,7 +249,7 @@ fn a_name_that_can_be_none_is_not_asked_for() {
 }
 
 #[test]
-fn a_network_that_calls_multus_fails_at_once() {
+fn network_with_multus_plugin_fails_at_once() {
     // multus#104
     let node = Node::started();
     node.nad(
@@ -264,7 +264,7 @@ fn a_network_that_calls_multus_fails_at_once() {
 }
 
 #[test]
-fn a_call_brings_no_configuration_of_multus_along() {
+fn configuration_in_call_is_ignored() {
     // multus#105: as a network's plugin would call the shim that has its author's keys
     let node = Node::started();
     let evil = node.path("evil");
@@ -295,7 +295,7 @@ fn a_call_brings_no_configuration_of_multus_along() {
 }
 
 #[test]
-fn a_conflicting_write_is_repeated() {
+fn conflicting_status_write_is_retried() {
     // multus#63
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
@@ -315,7 +315,7 @@ fn a_conflicting_write_is_repeated() {
 }
 
 #[test]
-fn a_pod_deleted_meanwhile_is_no_failure() {
+fn pod_deleted_during_add_is_no_error() {
     // multus#64
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
@@ -341,7 +341,7 @@ fn a_pod_deleted_meanwhile_is_no_failure() {
 }
 
 #[test]
-fn one_at_a_time_still_serves_all() {
+fn connection_limit_of_one_serves_all() {
     // multus#69
     let mut node = Node::new();
     node.start(&json!({"connectionLimit": 1}));
@@ -360,7 +360,7 @@ fn one_at_a_time_still_serves_all() {
 }
 
 #[test]
-fn a_namespace_whose_plugins_hang_keeps_no_other_from_starting() {
+fn hanging_namespace_does_not_block_others() {
     // multus#109
     let mut node = Node::new();
     node.start(&json!({"connectionLimit": 4}));
@@ -390,7 +390,7 @@ fn a_namespace_whose_plugins_hang_keeps_no_other_from_starting() {
         node.succeed("DEL", &sandbox);
     }
     assert_eq!(hanging().len(), 2);
-    // Nobody waits for one that had no turn yet: it is not attached at all.
+    // A queued call whose client is gone is not executed.
     let waits = |id: &String| node.calls_of(id).is_empty();
     let place = calls.iter().position(|(id, ..)| waits(id)).unwrap();
     let (left, _, mut shim, _sandbox) = calls.swap_remove(place);
@@ -418,11 +418,11 @@ fn a_namespace_whose_plugins_hang_keeps_no_other_from_starting() {
 }
 
 #[test]
-fn a_call_that_takes_too_long_is_given_up_and_what_it_attaches_later_is_detached() {
+fn abandoned_call_detaches_late_attachment() {
     // multus#109
     let mut node = Node::new();
     // As long as a busy machine takes for calls that do not hang.
-    node.patience = Duration::from_secs(15);
+    node.call_timeout = Duration::from_secs(15);
     node.start(&json!({"connectionLimit": 1}));
     node.nad("slow", &json!({"cniVersion": "0.3.1", "type": "b"}));
     let uid = node.pod("slow", &json!({NETWORKS: "slow"}));
@@ -446,7 +446,7 @@ fn a_call_that_takes_too_long_is_given_up_and_what_it_attaches_later_is_detached
 }
 
 #[test]
-fn a_plugin_that_only_complains_is_quoted_and_sees_the_hosts_root() {
+fn stderr_of_plugin_is_quoted_and_root_is_hosts() {
     // multus#74
     let mut node = Node::new();
     let root = node.path("hostroot");

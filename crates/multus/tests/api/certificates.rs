@@ -7,8 +7,8 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube_kit::shutdown::Shutdown;
 use multus::certificate::generator::{self, Args};
-use multus::certificate::store::Stored;
-use multus::certificate::{Keeper, Settings, approver};
+use multus::certificate::store::NodeCertificate;
+use multus::certificate::{Rotator, Settings, approver};
 use rcgen::{
     CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     Issuer, KeyPair,
@@ -148,7 +148,7 @@ fn bootstrap(dir: &Path, node: &str) -> PathBuf {
     path
 }
 
-/// Whom the API server takes somebody for.
+/// The user that the API server authenticates.
 async fn whoami(client: &kube::Client) -> Result<String, kube::Error> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
     let request = kube::core::Request::new("/apis/authentication.k8s.io/v1/selfsubjectreviews")
@@ -162,7 +162,7 @@ async fn whoami(client: &kube::Client) -> Result<String, kube::Error> {
 }
 
 #[test]
-fn a_node_has_a_certificate_that_is_replaced_in_time() {
+fn node_certificate_is_renewed_in_time() {
     // multus.md §7.8
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings {
@@ -172,7 +172,7 @@ fn a_node_has_a_certificate_that_is_replaced_in_time() {
         duration: Duration::from_secs(600),
     };
     kube_kit::process::run(async {
-        let keeper = Keeper::start(settings.clone()).await.unwrap();
+        let keeper = Rotator::start(settings.clone()).await.unwrap();
         let (client, current) = (keeper.client(), keeper.file());
         assert_eq!(whoami(&client).await.unwrap(), "system:multus:n1.example.com");
         let first = fs::read_link(&current).unwrap();
@@ -190,7 +190,7 @@ fn a_node_has_a_certificate_that_is_replaced_in_time() {
         let _ = keeping.await;
 
         // One that has ended is none: the next start asks again, as the node.
-        let ends = Stored::parse(&fs::read_to_string(&current).unwrap())
+        let ends = NodeCertificate::parse(&fs::read_to_string(&current).unwrap())
             .unwrap()
             .not_after;
         while i64::try_from(UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap() <= ends {
@@ -198,7 +198,7 @@ fn a_node_has_a_certificate_that_is_replaced_in_time() {
         }
         fs::rename(dir.path().join("away.pem"), dir.path().join("kubelet.pem")).unwrap();
         let last = fs::read_link(&current).unwrap();
-        let keeper = Keeper::start(settings).await.unwrap();
+        let keeper = Rotator::start(settings).await.unwrap();
         assert_ne!(fs::read_link(&current).unwrap(), last);
         assert_eq!(
             whoami(&keeper.client()).await.unwrap(),
@@ -209,7 +209,7 @@ fn a_node_has_a_certificate_that_is_replaced_in_time() {
 }
 
 #[test]
-fn a_kubeconfig_for_the_plugin_of_thin_mode() {
+fn generator_writes_kubeconfig_for_thin_plugin() {
     // multus.md §7.8
     let dir = tempfile::tempdir().unwrap();
     let args = Args {
@@ -238,7 +238,7 @@ fn a_kubeconfig_for_the_plugin_of_thin_mode() {
 }
 
 #[test]
-fn a_request_that_only_looks_like_one_of_multus_is_denied() {
+fn forged_certificate_request_is_denied() {
     // multus.md §7.8, §15.28
     let kubectl = cluster_with_approver().kubectl();
     let mut params = CertificateParams::default();

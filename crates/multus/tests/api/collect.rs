@@ -42,7 +42,7 @@ fn make_old(path: &Path) {
 }
 
 #[test]
-fn all_networks_of_sandboxes_that_the_runtime_does_not_list_are_detached() {
+fn gc_detaches_unlisted_sandboxes() {
     // multus#96
     let (node, ..) = node_with_two();
     node.lose("c2");
@@ -65,17 +65,17 @@ fn all_networks_of_sandboxes_that_the_runtime_does_not_list_are_detached() {
 }
 
 #[test]
-fn sandbox_with_its_namespace_is_left_alone_until_the_namespace_is_gone() {
+fn gc_keeps_sandbox_with_namespace() {
     // multus#119: it is the sandbox of another runtime
     let (node, ..) = node_with_two();
     let list = json!([attachment("c1", "eth0")]);
     node.succeed("GC", &runtime(&node, &list));
     assert_eq!(node.calls_of("c2"), ["ADD a", "ADD b"]);
     assert!(node.path("cni/c2").exists());
-    let told = node.config_of("", "GC", "a")["cni.dev/valid-attachments"].clone();
+    let valid = node.config_of("", "GC", "a")["cni.dev/valid-attachments"].clone();
     assert!(
-        told.as_array().unwrap().contains(&attachment("c2", "eth0")),
-        "the plugin leaves it alone too: {told}"
+        valid.as_array().unwrap().contains(&attachment("c2", "eth0")),
+        "the plugin leaves it alone too: {valid}"
     );
 
     node.lose("c2");
@@ -85,7 +85,7 @@ fn sandbox_with_its_namespace_is_left_alone_until_the_namespace_is_gone() {
 }
 
 #[test]
-fn what_can_not_be_detached_stays_and_is_told() {
+fn gc_keeps_and_reports_failed_sandbox() {
     // multus#96
     let (node, ..) = node_with_two();
     node.lose("c2");
@@ -104,7 +104,7 @@ fn what_can_not_be_detached_stays_and_is_told() {
 }
 
 #[test]
-fn a_network_that_only_the_result_cache_knows_is_detached_too() {
+fn gc_detaches_network_in_result_cache_only() {
     // multus#96: plugged into the pod by the established daemon
     let (node, ..) = node_with_two();
     node.lose("c2");
@@ -126,7 +126,7 @@ fn a_network_that_only_the_result_cache_knows_is_detached_too() {
 }
 
 #[test]
-fn leftovers_go_and_what_is_being_written_stays() {
+fn gc_removes_old_temporary_files_only() {
     // multus#96
     let (node, ..) = node_with_two();
     node.lose("c2");
@@ -163,7 +163,7 @@ fn leftovers_go_and_what_is_being_written_stays() {
 }
 
 #[test]
-fn nothing_is_collected_while_the_state_can_not_be_read() {
+fn gc_fails_with_unreadable_state() {
     // multus#96, multus#117
     let (node, ..) = node_with_two();
     let before = node.calls().len();
@@ -178,12 +178,12 @@ fn nothing_is_collected_while_the_state_can_not_be_read() {
         node.fail("GC", &runtime(&node, &json!([attachment("c1", "eth0")])))["code"],
         5
     );
-    assert_eq!(node.calls().len(), before, "nobody was told to remove anything");
+    assert_eq!(node.calls().len(), before, "no plugin was called");
     assert!(node.path("cni/c2").exists());
 }
 
 #[test]
-fn pods_are_attached_before_or_after_a_gc() {
+fn gc_and_add_exclude_each_other() {
     // multus#96: what is being attached is on no list
     let (node, ..) = node_with_two();
     let gate = node.gate("", "GC", "a");

@@ -292,13 +292,16 @@ fn with_ports(mut sandbox: Sandbox) -> Sandbox {
 
 // multus#15, multus#41, multus#48, multus#50
 #[test]
-fn networks_of_a_pod_in_every_version_and_form() {
+fn pods_networks_work_in_every_version_and_form() {
     let node = node();
-    let wishes = corpus()
+    let attributes = corpus()
         .into_iter()
         .map(|network| json!({"name": network.nad(), "ips": [IP], "mac": MAC}));
-    let wishes = Value::Array(wishes.collect());
-    let uid = node.pod("web", &json!({"k8s.v1.cni.cncf.io/networks": wishes.to_string()}));
+    let attributes = Value::Array(attributes.collect());
+    let uid = node.pod(
+        "web",
+        &json!({"k8s.v1.cni.cncf.io/networks": attributes.to_string()}),
+    );
     let sandbox = with_ports(node.sandbox("c1", "web", Some(&uid)));
     let expected = |verb: &str| -> BTreeMap<String, Value> {
         let numbered = corpus().into_iter().zip(1..);
@@ -357,7 +360,7 @@ fn networks_of_a_pod_in_every_version_and_form() {
 
 // multus#16, multus#27, multus#51-53
 #[test]
-fn the_cluster_network_in_every_version_and_form() {
+fn cluster_network_works_in_every_version_and_form() {
     let node = node();
     let uid = node.pod("web", &json!({}));
     for (network, index) in corpus().into_iter().zip(1..) {

@@ -25,7 +25,7 @@ fn is_clean(node: &Node) -> bool {
 }
 
 #[test]
-fn a_del_that_was_missed_is_made_up_for() {
+fn kept_del_is_replayed_at_start() {
     // multus#94
     let (mut node, sandbox) = attached_and_killed();
     node.succeed("DEL", &sandbox);
@@ -38,7 +38,7 @@ fn a_del_that_was_missed_is_made_up_for() {
 }
 
 #[test]
-fn a_missed_del_that_fails_is_tried_again() {
+fn failed_replay_is_retried() {
     // multus#94: nothing is forgotten before it is released, also by another daemon
     let (mut node, sandbox) = attached_and_killed();
     node.succeed("DEL", &sandbox);
@@ -59,7 +59,7 @@ fn a_missed_del_that_fails_is_tried_again() {
 }
 
 #[test]
-fn a_missed_del_of_an_unknown_sandbox_waits_for_the_cluster_network() {
+fn replay_of_unknown_sandbox_waits_for_cluster_network() {
     // multus#94: after a boot the cluster network's configuration may come late
     let (mut node, sandbox) = attached_and_killed();
     let mut older = node.sandbox("c0", "gone", Some("u1"));
@@ -76,7 +76,7 @@ fn a_missed_del_of_an_unknown_sandbox_waits_for_the_cluster_network() {
 }
 
 #[test]
-fn a_del_that_the_daemon_died_of_is_made_up_for() {
+fn del_interrupted_by_crash_is_replayed() {
     // multus#94: cut off in the middle
     let mut node = Node::started();
     let uid = node.pod("web", &json!({}));
@@ -96,7 +96,7 @@ fn a_del_that_the_daemon_died_of_is_made_up_for() {
 }
 
 #[test]
-fn a_del_that_is_missed_while_the_daemon_runs_is_made_up_for() {
+fn kept_del_is_replayed_while_daemon_runs() {
     // multus#94: it could not be reached for a moment
     let mut node = Node::started();
     let uid = node.pod("web", &json!({}));
@@ -110,7 +110,7 @@ fn a_del_that_is_missed_while_the_daemon_runs_is_made_up_for() {
 }
 
 #[test]
-fn del_that_is_missed_after_the_directory_could_not_be_watched_is_made_up_for() {
+fn kept_del_is_replayed_after_failed_watch() {
     // multus#120
     let mut node = Node::new();
     fs::create_dir(node.path("cni")).unwrap();
@@ -128,7 +128,7 @@ fn del_that_is_missed_after_the_directory_could_not_be_watched_is_made_up_for() 
 }
 
 #[test]
-fn an_old_del_does_not_undo_a_new_add() {
+fn stale_del_is_replayed_before_new_add() {
     // multus#94
     let (mut node, sandbox) = attached_and_killed();
     node.succeed("DEL", &sandbox);
@@ -148,7 +148,7 @@ fn an_old_del_does_not_undo_a_new_add() {
 }
 
 #[test]
-fn an_old_del_that_waits_for_another_try_does_not_undo_a_new_add() {
+fn failed_stale_del_does_not_detach_new_add() {
     // multus#94
     let (mut node, sandbox) = attached_and_killed();
     node.succeed("DEL", &sandbox);
@@ -167,7 +167,7 @@ fn an_old_del_that_waits_for_another_try_does_not_undo_a_new_add() {
 }
 
 #[test]
-fn what_is_no_missed_del_is_set_aside() {
+fn invalid_kept_del_is_set_aside() {
     // multus#94
     let (mut node, sandbox) = attached_and_killed();
     node.succeed("DEL", &sandbox);
@@ -192,7 +192,7 @@ fn what_is_no_missed_del_is_set_aside() {
 }
 
 #[test]
-fn an_add_that_nobody_waits_for_is_undone() {
+fn add_without_caller_is_rolled_back() {
     // multus#97
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
@@ -243,7 +243,7 @@ fn with_records() -> Node {
 }
 
 #[test]
-fn sandboxes_that_are_gone_when_the_daemon_starts_are_detached() {
+fn stale_sandboxes_are_detached_at_start() {
     // multus#98
     let mut node = with_records();
     let _runtime = Runtime::at(&node.path("cri.sock"), &["alive", "another"]);
@@ -268,7 +268,7 @@ fn sandboxes_that_are_gone_when_the_daemon_starts_are_detached() {
 }
 
 #[test]
-fn a_runtime_that_knows_nothing_is_not_taken_at_its_word() {
+fn empty_runtime_list_is_no_evidence() {
     // multus#98: it may be another than kubelet's
     let mut node = with_records();
     let _runtime = Runtime::at(&node.path("cri.sock"), &[]);
@@ -289,7 +289,7 @@ fn a_runtime_that_knows_nothing_is_not_taken_at_its_word() {
 }
 
 #[test]
-fn what_was_attached_since_the_start_is_not_of_old() {
+fn sandbox_attached_since_start_is_not_stale() {
     // multus#98: runtimes list some sandboxes only after they were attached
     let mut node = with_records();
     node.start(&json!({}));

@@ -77,8 +77,8 @@ impl Node {
         self.pod("web", &json!({NETWORKS: "one,two,three"}))
     }
 
-    /// What the plugins of [`Node::three_networks`] must have been told by the ADD of sandbox `c1`.
-    fn told(&self, first: &str, second: &str) {
+    /// Asserts the device IDs passed to the plugins of [`Node::three_networks`] in the ADD of sandbox `c1`.
+    fn assert_device_ids(&self, first: &str, second: &str) {
         for (plugin, device) in [("b", first), ("c", second)] {
             let config = self.config_of("c1", "ADD", plugin);
             assert_eq!(
@@ -93,7 +93,7 @@ impl Node {
 }
 
 #[test]
-fn a_device_that_a_pod_names_changes_no_configuration() {
+fn device_named_by_pod_changes_no_configuration() {
     // multus#103
     let mut node = Node::new();
     node.start(&json!({"multusNamespace": node.name}));
@@ -114,22 +114,22 @@ fn a_device_that_a_pod_names_changes_no_configuration() {
     );
     node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
     assert_eq!(node.calls(), ["ADD a eth0 c1", "ADD b net1 c1", "ADD c net2 c1"]);
-    let told = |plugin| {
+    let device_ids = |plugin| {
         let config = node.config_of("c1", "ADD", plugin);
         // No plugin declares the capability.
         assert_eq!(config.get("runtimeConfig"), None);
         [config.get("deviceID").cloned(), config.get("pciBusID").cloned()]
     };
-    assert_eq!(told("a"), [None, None]);
+    assert_eq!(device_ids("a"), [None, None]);
     assert_eq!(
-        told("b"),
+        device_ids("b"),
         [Some(json!("0000:04:00.0")), Some(json!("0000:04:00.0"))]
     );
-    assert_eq!(told("c"), [None, None]);
+    assert_eq!(device_ids("c"), [None, None]);
 }
 
 #[test]
-fn a_replaced_default_network_takes_part_in_the_same_allocation() {
+fn replaced_default_network_shares_allocation() {
     // multus#18, multus#23 (each device once a call)
     let mut node = Node::new();
     node.start(&json!({"multusNamespace": node.name}));
@@ -175,7 +175,7 @@ fn claimed_devices_reach_plugins() {
         .unwrap()
         .to_owned();
     node.succeed("ADD", &node.sandbox("c1", "claiming", Some(&uid)));
-    node.told("a", "b");
+    node.assert_device_ids("a", "b");
 }
 
 fn entry(uid: &str, devices: &Value) -> Value {
@@ -183,7 +183,7 @@ fn entry(uid: &str, devices: &Value) -> Value {
 }
 
 #[test]
-fn what_kubelet_noted_reaches_plugins_and_status() {
+fn checkpointed_devices_reach_plugins_and_status() {
     // multus#23, multus#24 (the checkpoint), multus#62
     let node = Node::started();
     let uid = node.three_networks();
@@ -196,7 +196,7 @@ fn what_kubelet_noted_reaches_plugins_and_status() {
     fs::write(node.path("devinfo/dp/x.io-sriov-a-device.json"), info.to_string()).unwrap();
     let sandbox = node.sandbox("c1", "web", Some(&uid));
     node.succeed("ADD", &sandbox);
-    node.told("a", "b");
+    node.assert_device_ids("a", "b");
     let file = node.path(&format!("devinfo/cni/{}-one-c1_net1", node.name));
     let config = node.config_of("c1", "ADD", "b");
     assert_eq!(config["runtimeConfig"]["CNIDeviceInfoFile"], json!(file));
@@ -210,7 +210,7 @@ fn what_kubelet_noted_reaches_plugins_and_status() {
 }
 
 #[test]
-fn broken_notes_of_kubelet_fail_the_pods_that_need_them_alone() {
+fn broken_checkpoint_fails_only_pods_with_devices() {
     // multus#24 (what is no JSON)
     let node = Node::started();
     let uid = node.three_networks();
@@ -241,7 +241,7 @@ fn broken_notes_of_kubelet_fail_the_pods_that_need_them_alone() {
 }
 
 #[test]
-fn what_kubelet_says_counts_more_than_its_notes() {
+fn pod_resources_win_over_checkpoint() {
     // multus#23, multus#24 (the notes are what is left without kubelet)
     let node = Node::started();
     let uid = node.three_networks();
@@ -256,11 +256,11 @@ fn what_kubelet_says_counts_more_than_its_notes() {
     };
     node.kubelet(Answer::Pods(vec![pod("web", &["b", "a"]), pod("other", &["0"])]));
     node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
-    node.told("a", "b");
+    node.assert_device_ids("a", "b");
 }
 
 #[test]
-fn a_kubelet_that_refuses_is_not_replaced_by_its_notes() {
+fn refused_pod_resources_do_not_fall_back() {
     // multus#24 (an answer that fails)
     let node = Node::started();
     let uid = node.three_networks();

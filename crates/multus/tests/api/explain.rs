@@ -51,7 +51,7 @@ fn unconfigure(node: &Node) {
 static CONFIGURATION: Mutex<()> = Mutex::new(());
 
 #[test]
-fn a_pod_and_its_networks() {
+fn pod_is_explained_with_networks() {
     let _without = CONFIGURATION.lock();
     let node = Node::started();
     node.nad(
@@ -137,7 +137,7 @@ Problems
 }
 
 #[test]
-fn what_is_wrong_with_a_pods_networks() {
+fn problems_of_pods_networks_are_explained() {
     let _mine = CONFIGURATION.lock();
     let node = Node::new();
     let name = &node.name;
@@ -224,7 +224,7 @@ fn what_is_wrong_with_a_pods_networks() {
     assert!(
         nobody
             .remarks
-            .starts_with(&format!("error: there is no pod nobody in namespace {name}\n")),
+            .starts_with(&format!("error: pod nobody does not exist in namespace {name}\n")),
         "{nobody:#?}"
     );
 }

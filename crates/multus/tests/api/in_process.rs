@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 #[test]
-fn a_plugin_of_this_build_needs_no_process() {
+fn plugin_of_this_build_needs_no_process() {
     // multus#100 (no process)
     let mut node = Node::new();
     // The mark alone: a program that fails.

@@ -40,7 +40,7 @@ fn code(node: &Node, method: &str, path: &str) -> u16 {
 }
 
 #[test]
-fn the_api_as_documented() {
+fn api_answers_as_documented() {
     // multus#66 (before the end), multus#65
     let node = Node::started();
     assert_eq!(
@@ -64,7 +64,7 @@ fn the_api_as_documented() {
 }
 
 #[test]
-fn an_ending_daemon_finishes_what_it_began() {
+fn terminating_daemon_finishes_calls() {
     // multus#66
     let mut node = Node::started();
     let first = node.pod("first", &json!({}));
@@ -105,7 +105,7 @@ fn an_ending_daemon_finishes_what_it_began() {
 }
 
 #[test]
-fn a_signal_is_what_asks_the_daemon_to_end() {
+fn signal_terminates_daemon() {
     // multus#66: SIGTERM raises the flag that the other tests raise by hand
     let raised = async {
         let shutdown = Shutdown::on_signals().unwrap();
@@ -135,7 +135,7 @@ fn while_the_daemon_is_down() {
 }
 
 #[test]
-fn an_end_that_keeps_the_configuration_is_noted_until_the_next_start() {
+fn end_note_exists_until_next_start() {
     // multus#93 (the daemon's part)
     let mut node = Node::started();
     let note = node.path("run/ended");
@@ -150,7 +150,7 @@ fn an_end_that_keeps_the_configuration_is_noted_until_the_next_start() {
     node.start(&json!({}));
     assert!(!note.exists());
     assert!(node.conf().exists());
-    // What somebody removes is put back: also a shim that decided too late.
+    // A removed configuration is restored, also after a late shim.
     fs::remove_file(node.conf()).unwrap();
     node.wait_until_serving();
 }
@@ -171,7 +171,7 @@ fn is_untouched(node: &Node) {
 }
 
 #[test]
-fn no_note_of_a_daemon_whose_place_was_taken() {
+fn replaced_daemon_leaves_no_note() {
     // multus#99
     let mut node = Node::started();
     let _successor = successor(&node);
@@ -180,7 +180,7 @@ fn no_note_of_a_daemon_whose_place_was_taken() {
 }
 
 #[test]
-fn a_daemon_whose_place_was_taken_removes_nothing_when_it_is_refused() {
+fn replaced_daemon_keeps_files_when_refused() {
     // multus#99
     let mut node = Node::started();
     let _successor = successor(&node);
@@ -190,7 +190,7 @@ fn a_daemon_whose_place_was_taken_removes_nothing_when_it_is_refused() {
 }
 
 #[test]
-fn a_daemon_whose_place_was_taken_removes_nothing_when_the_default_network_is_lost() {
+fn replaced_daemon_keeps_files_when_network_is_lost() {
     // multus#99
     let mut node = Node::new();
     let ready = node.path("ready");
@@ -203,7 +203,7 @@ fn a_daemon_whose_place_was_taken_removes_nothing_when_the_default_network_is_lo
 }
 
 #[test]
-fn a_socket_that_somebody_removed_is_put_back() {
+fn removed_socket_is_recreated() {
     // multus#99: an established daemon that ends removes whatever is at the path
     let mut node = Node::started();
     fs::remove_file(node.path("run/multus.sock")).unwrap();
@@ -217,7 +217,7 @@ fn a_socket_that_somebody_removed_is_put_back() {
 }
 
 #[test]
-fn the_probe_fails_when_the_directory_of_the_socket_was_replaced() {
+fn probe_fails_after_socket_directory_was_replaced() {
     // multus#99
     let node = Node::started();
     let check = || {
@@ -239,7 +239,7 @@ fn the_probe_fails_when_the_directory_of_the_socket_was_replaced() {
 }
 
 #[test]
-fn no_note_where_the_host_does_not_have_the_configuration() {
+fn unknown_host_directory_leaves_no_note() {
     let mut node = Node::new();
     let root = node.path("hostroot");
     fs::create_dir(&root).unwrap();
@@ -267,7 +267,7 @@ fn refuse(node: &Node) {
 }
 
 #[test]
-fn when_multus_is_removed_the_configuration_goes() {
+fn uninstalled_multus_removes_configuration() {
     let mut node = Node::started();
     refuse(&node);
     node.stop().unwrap();
@@ -343,7 +343,7 @@ fn delete_daemon_set(node: &Node) {
 }
 
 #[test]
-fn daemon_of_a_node_that_is_not_selected_any_more_withdraws_the_configuration() {
+fn unselected_node_removes_configuration() {
     // multus#114
     let mut node = in_a_daemon_set();
     patch_daemon_set(&node, &json!({"nodeSelector": {"zone": "b"}}));
@@ -354,7 +354,7 @@ fn daemon_of_a_node_that_is_not_selected_any_more_withdraws_the_configuration() 
 }
 
 #[test]
-fn daemon_of_a_deleted_daemon_set_withdraws_the_configuration() {
+fn deleted_daemon_set_removes_configuration() {
     // multus#114
     let mut node = in_a_daemon_set();
     delete_daemon_set(&node);
@@ -364,7 +364,7 @@ fn daemon_of_a_deleted_daemon_set_withdraws_the_configuration() {
 }
 
 #[test]
-fn daemon_that_is_replaced_keeps_the_configuration() {
+fn replaced_daemon_keeps_configuration() {
     // multus#114: a rolling update, then a DaemonSet that is deleted and created again
     let mut node = in_a_daemon_set();
     patch_daemon_set(&node, &json!({"terminationGracePeriodSeconds": 7}));
@@ -394,7 +394,7 @@ fn wait_until_unknown(node: &Node) {
 }
 
 #[test]
-fn a_daemon_whose_pod_was_deleted_by_force_leaves_the_configuration() {
+fn force_deleted_daemon_keeps_configuration() {
     // multus#101
     let (mut node, pod) = in_a_pod();
     let by_force = [
@@ -414,7 +414,7 @@ fn a_daemon_whose_pod_was_deleted_by_force_leaves_the_configuration() {
 }
 
 #[test]
-fn when_multus_is_removed_with_its_account_the_configuration_goes() {
+fn deleted_account_removes_configuration() {
     // multus#101
     let (mut node, pod) = in_a_pod();
     let kubectl = api().kubectl();
@@ -432,7 +432,7 @@ fn when_multus_is_removed_with_its_account_the_configuration_goes() {
 }
 
 #[test]
-fn daemon_whose_account_was_deleted_leaves_pods_to_the_next_one() {
+fn refused_daemon_leaves_pods_to_next_daemon() {
     // multus#115
     let (mut node, _) = in_a_pod();
     let uid = node.pod("web", &json!({}));
@@ -475,7 +475,7 @@ fn daemon_whose_account_was_deleted_leaves_pods_to_the_next_one() {
 }
 
 #[test]
-fn a_lost_default_network_ends_the_daemon() {
+fn lost_default_network_ends_daemon() {
     // multus#71
     let mut node = Node::new();
     let ready = node.path("ready");
@@ -492,7 +492,7 @@ fn a_lost_default_network_ends_the_daemon() {
 }
 
 #[test]
-fn a_provided_configuration_keeps_the_daemon_up() {
+fn provided_configuration_is_served() {
     // multus#73
     let mut node = Node::new();
     let provided = node.path("70-multus.conf");

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::fs;
 
 #[test]
-fn a_pod_that_is_gone_gets_an_empty_result_in_every_version() {
+fn missing_pod_gets_placeholder_in_every_version() {
     let node = Node::started();
     for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let mut sandbox = node.sandbox("c1", "gone", Some("u1"));
@@ -28,7 +28,7 @@ fn a_pod_that_is_gone_gets_an_empty_result_in_every_version() {
 }
 
 #[test]
-fn a_pod_that_the_watch_does_not_know_yet_is_read() {
+fn uncached_pod_is_read_live() {
     // multus#38
     let mut node = Node::new();
     node.launch(&json!({}), "another-node");
@@ -40,7 +40,7 @@ fn a_pod_that_the_watch_does_not_know_yet_is_read() {
 }
 
 #[test]
-fn another_pod_of_the_same_name_is_not_attached() {
+fn pod_with_other_uid_is_refused() {
     // multus#39
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
@@ -74,7 +74,7 @@ fn another_pod_of_the_same_name_is_not_attached() {
 }
 
 #[test]
-fn a_runtime_that_sends_no_uid() {
+fn runtime_without_uid_is_served() {
     // multus#40
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
@@ -84,7 +84,7 @@ fn a_runtime_that_sends_no_uid() {
 }
 
 #[test]
-fn nad_without_spec_takes_its_configuration_from_the_node() {
+fn nad_without_spec_uses_file_on_node() {
     // multus#20, multus#113
     let node = Node::started();
     let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",

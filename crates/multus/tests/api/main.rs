@@ -17,12 +17,12 @@ mod corpus;
 mod crash;
 mod devices;
 mod explain;
-mod figures;
 mod in_process;
 #[path = "../kubelet/mod.rs"]
 mod kubelet;
 mod life;
 mod lookup;
+mod metrics;
 mod networks;
 mod node;
 mod plug;

@@ -60,7 +60,7 @@ fn isolation_refuses_networks_of_other_namespaces() {
 }
 
 #[test]
-fn default_networks_go_to_all_pods_but_those_of_the_system() {
+fn default_networks_go_to_all_but_system_pods() {
     // multus#28
     let mut node = Node::new();
     node.nad("extra", &json!({"cniVersion": "0.3.1", "type": "c"}));
@@ -84,7 +84,7 @@ fn default_networks_go_to_all_pods_but_those_of_the_system() {
 }
 
 #[test]
-fn plugins_beside_the_list_of_the_cluster_network_are_called() {
+fn plugins_beside_cluster_network_list_are_called() {
     // multus#29
     let node = Node::started();
     fs::create_dir(node.path("net.d/cluster-net")).unwrap();
@@ -101,7 +101,7 @@ fn plugins_beside_the_list_of_the_cluster_network_are_called() {
 }
 
 #[test]
-fn network_without_a_name_undoes_those_before_it() {
+fn nameless_network_rolls_back_the_others() {
     // multus#34
     let mut node = Node::new();
     let nameless = node.path("nameless.conf");
@@ -118,7 +118,7 @@ fn network_without_a_name_undoes_those_before_it() {
 }
 
 #[test]
-fn interface_or_namespace_that_does_not_fit_calls_no_plugin() {
+fn invalid_interface_or_namespace_calls_no_plugin() {
     // multus#35, multus#36: the loopback interface is in every namespace
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));

@@ -57,7 +57,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
     running: Option<Running>,
     /// How long the daemon's calls may take.
-    pub(crate) patience: Duration,
+    pub(crate) call_timeout: Duration,
     /// The pod that the daemon's token is bound to.
     pub(crate) own: Option<&'static str>,
 }
@@ -75,7 +75,7 @@ impl Node {
             dir,
             name,
             running: None,
-            patience: multus::workers::PATIENCE,
+            call_timeout: multus::JOB_TIMEOUT,
             own: None,
         };
         let primary = json!({"cniVersion": "0.3.1", "name": "cluster-net", "plugins": [{"type": "a"}]});
@@ -141,7 +141,7 @@ impl Node {
             .extend(keys.as_object().cloned().unwrap());
         fs::write(self.path("daemon-config.json"), config.to_string()).unwrap();
         let mut config = DaemonConfig::parse(config.to_string().as_bytes()).unwrap();
-        config.patience = self.patience;
+        config.call_timeout = self.call_timeout;
         config.device_info = DeviceInfo::below(self.path("devinfo"));
         let (kubeconfig, watched) = (self.kubeconfig(), watched.to_owned());
         let own = OwnPod::of_token(&self.token());

@@ -1,6 +1,6 @@
 //! `/delegate`: networks of pods that run.
 
-use crate::figures::{arrived, measured};
+use crate::metrics::{arrived, measured};
 use crate::node::{Node, Sandbox};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -90,15 +90,15 @@ fn attached(node: &Node, pod: &str, annotations: &Value) -> Sandbox {
 }
 
 #[test]
-fn a_network_comes_and_the_pods_end_takes_it_along() {
+fn plugged_network_ends_with_pod() {
     let node = Node::started();
     let sandbox = attached(&node, "web", &json!({}));
     let config =
         json!({"cniVersion": "1.0.0", "name": "hot", "type": "b", "capabilities": {"ips": true, "mac": true},
         "big": 9_007_199_254_740_993_i64})
         .to_string();
-    let wishes = json!({"ips": ["10.1.1.7/24"], "mac": "02:00:00:00:00:07", "cni-args": {"k": "v"}});
-    let (code, answer) = call(&node, "ADD", &sandbox, "hot0", &config, &wishes);
+    let attributes = json!({"ips": ["10.1.1.7/24"], "mac": "02:00:00:00:00:07", "cni-args": {"k": "v"}});
+    let (code, answer) = call(&node, "ADD", &sandbox, "hot0", &config, &attributes);
     assert_eq!(code, 200, "{answer}");
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["Result"]["cniVersion"], "1.1.0");
@@ -134,7 +134,7 @@ fn a_network_comes_and_the_pods_end_takes_it_along() {
 }
 
 #[test]
-fn a_network_goes_and_is_not_detached_twice() {
+fn unplugged_network_is_not_detached_twice() {
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b", "x": 1}));
     let sandbox = attached(&node, "web", &json!({NETWORKS: "net-b"}));
@@ -157,7 +157,7 @@ fn a_network_goes_and_is_not_detached_twice() {
 }
 
 #[test]
-fn errors_reach_the_caller() {
+fn plug_errors_reach_caller() {
     let node = Node::started();
     let sandbox = attached(&node, "web", &json!({}));
     let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
@@ -205,24 +205,25 @@ fn errors_reach_the_caller() {
 }
 
 #[test]
-fn a_network_is_asked_whether_it_could_be_attached() {
+fn status_of_one_network_calls_plugin() {
     // multus#51 (one network's STATUS)
     let mut node = Node::new();
     let primary = json!({"cniVersion": "1.1.0", "name": "cluster-net", "plugins": [{"type": "a"}]});
     fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
     node.start(&json!({"cniVersion": "1.1.0"}));
     let sandbox = node.sandbox("", "web", None);
-    let status = |config: &str, wishes: &Value| call(&node, "STATUS", &sandbox, "hot0", config, wishes);
-    let wishes = json!({"name": "net-b", "cni-args": {"k": "v"}});
+    let status =
+        |config: &str, attributes: &Value| call(&node, "STATUS", &sandbox, "hot0", config, attributes);
+    let attributes = json!({"name": "net-b", "cni-args": {"k": "v"}});
     // Without a version of its own it has multus'.
-    assert_eq!(status(r#"{"type":"b"}"#, &wishes), (200, String::new()));
+    assert_eq!(status(r#"{"type":"b"}"#, &attributes), (200, String::new()));
     let seen = node.config_of("", "STATUS", "b");
     assert_eq!(
         seen,
         json!({"cniVersion": "1.1.0", "name": "net-b", "type": "b", "args": {"cni": {"k": "v"}}})
     );
     fs::write(node.path("fail.STATUS.b"), r#"{"code":50,"msg":"no room"}"#).unwrap();
-    let (code, answer) = status(r#"{"type":"b"}"#, &wishes);
+    let (code, answer) = status(r#"{"type":"b"}"#, &attributes);
     let error: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(
         (code, &error["code"], &error["msg"]),
@@ -231,7 +232,7 @@ fn a_network_is_asked_whether_it_could_be_attached() {
 }
 
 #[test]
-fn a_pod_that_is_older_than_multus_keeps_its_cluster_network() {
+fn plug_into_old_pod_records_cluster_network() {
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
     let sandbox = node.sandbox("c1", "web", Some(&uid));
@@ -251,7 +252,7 @@ fn a_pod_that_is_older_than_multus_keeps_its_cluster_network() {
 }
 
 #[test]
-fn a_provided_configuration_may_be_a_list() {
+fn provided_configuration_may_be_list() {
     let mut node = Node::new();
     let own = json!({"type": "multus-shim", "clusterNetwork": node.path("net.d/10-a.conflist")});
     let list = json!({"cniVersion": "0.3.1", "name": "own", "plugins": [own]});
@@ -271,7 +272,7 @@ fn a_provided_configuration_may_be_a_list() {
 }
 
 #[test]
-fn isolation_holds_for_pods_that_run() {
+fn isolation_applies_to_running_pods() {
     // multus#26 (networks that are plugged in)
     let mut node = Node::new();
     node.start(&json!({"namespaceIsolation": true, "globalNamespaces": "shared"}));
@@ -300,7 +301,7 @@ fn isolation_holds_for_pods_that_run() {
 }
 
 #[test]
-fn a_definition_that_became_unusable_hinders_nobody() {
+fn unusable_definition_does_not_block_unplug() {
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.4.0", "type": "b", "x": 1}));
     let sandbox = attached(&node, "web", &json!({NETWORKS: "net-b"}));
@@ -330,7 +331,7 @@ fn a_definition_that_became_unusable_hinders_nobody() {
 }
 
 #[test]
-fn nothing_is_plugged_into_a_pod_that_ends() {
+fn terminating_pod_gets_no_network() {
     let (node, port) = measured();
     let sandbox = attached(&node, "web", &json!({}));
     let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
@@ -350,7 +351,7 @@ fn nothing_is_plugged_into_a_pod_that_ends() {
 }
 
 #[test]
-fn a_pods_end_waits_for_what_is_being_plugged_in() {
+fn del_waits_for_running_plug() {
     // multus#92 (the order of calls)
     let (node, port) = measured();
     let sandbox = attached(&node, "web", &json!({}));
@@ -374,7 +375,7 @@ fn a_pods_end_waits_for_what_is_being_plugged_in() {
 }
 
 #[test]
-fn the_way_out_of_a_pod_that_runs_moves_and_comes_back() {
+fn default_route_of_running_pod_moves_and_is_restored() {
     // multus#54 (a network that is plugged in, in the kernel)
     let node = Node::started();
     let sandbox = attached(&node, "web", &json!({}));
@@ -388,10 +389,10 @@ fn the_way_out_of_a_pod_that_runs_moves_and_comes_back() {
     };
     socket.add_route(&route).unwrap();
     let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
-    let wishes = json!({"name": "hot", "namespace": node.name, "default-route": ["10.1.1.254"]});
+    let attributes = json!({"name": "hot", "namespace": node.name, "default-route": ["10.1.1.254"]});
     let gate = node.gate("c1", "ADD", "b");
     let (code, answer) = std::thread::scope(|scope| {
-        let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &wishes));
+        let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &attributes));
         node.called("c1", "ADD b");
         // A plugin that wants the place finds it free.
         assert!(sandbox.ways_out().is_empty());
@@ -411,7 +412,7 @@ fn the_way_out_of_a_pod_that_runs_moves_and_comes_back() {
     let link = socket.link_by_name("hot0").unwrap();
     socket.delete_link(&link).unwrap();
     assert_eq!(
-        call(&node, "DEL", &sandbox, "hot0", "", &wishes),
+        call(&node, "DEL", &sandbox, "hot0", "", &attributes),
         (200, String::new())
     );
     assert_eq!(sandbox.ways_out(), ["10.0.0.1"]);

@@ -52,7 +52,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: after a failure somebody may still be at work there.
+        // Lazily: after a failure a process may still use it.
         let unmounted = Command::new("umount").arg("--lazy").arg(&self.place).output();
         // After another failure, a panic here would hide it.
         if !std::thread::panicking() {
@@ -69,7 +69,7 @@ fn run(command: &mut Command) {
 
 // multus#102
 #[test]
-fn what_was_answered_survives_a_power_cut() {
+fn answered_state_survives_power_cut() {
     let mut node = Node::new();
     let disk = Disk::new(node.path("cni"));
     node.start(&json!({}));

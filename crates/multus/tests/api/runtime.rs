@@ -13,17 +13,17 @@ use tokio::task::JoinSet;
 
 /// Ends when dropped.
 pub(crate) struct Runtime {
-    known: Arc<Mutex<Vec<String>>>,
+    own_binaries: Arc<Mutex<Vec<String>>>,
     shutdown: Shutdown,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Runtime {
     /// A runtime at this socket that knows these sandboxes.
-    pub(crate) fn at(socket: &Path, known: &[&str]) -> Self {
-        let known = Arc::new(Mutex::new(known.iter().map(|&id| id.to_owned()).collect()));
+    pub(crate) fn at(socket: &Path, own_binaries: &[&str]) -> Self {
+        let own_binaries = Arc::new(Mutex::new(own_binaries.iter().map(|&id| id.to_owned()).collect()));
         let shutdown = Shutdown::new();
-        let (ends, shared, socket) = (shutdown.clone(), Arc::clone(&known), socket.to_owned());
+        let (ends, shared, socket) = (shutdown.clone(), Arc::clone(&own_binaries), socket.to_owned());
         let thread = std::thread::spawn(move || {
             let main = async {
                 let listener = UnixListener::bind(socket).unwrap();
@@ -35,15 +35,15 @@ impl Runtime {
             kube_kit::process::run(main).unwrap();
         });
         Self {
-            known,
+            own_binaries,
             shutdown,
             thread: Some(thread),
         }
     }
 
     /// From now on it knows these.
-    pub(crate) fn knows(&self, known: &[&str]) {
-        *self.known.lock().unwrap() = known.iter().map(|&id| id.to_owned()).collect();
+    pub(crate) fn knows(&self, own_binaries: &[&str]) {
+        *self.own_binaries.lock().unwrap() = own_binaries.iter().map(|&id| id.to_owned()).collect();
     }
 }
 
@@ -54,14 +54,14 @@ impl Drop for Runtime {
     }
 }
 
-async fn serve(listener: UnixListener, known: Arc<Mutex<Vec<String>>>) {
+async fn serve(listener: UnixListener, own_binaries: Arc<Mutex<Vec<String>>>) {
     let mut served = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        served.spawn(converse(stream, Arc::clone(&known)));
+        served.spawn(converse(stream, Arc::clone(&own_binaries)));
     }
 }
 
-async fn converse(stream: UnixStream, known: Arc<Mutex<Vec<String>>>) {
+async fn converse(stream: UnixStream, own_binaries: Arc<Mutex<Vec<String>>>) {
     let mut connection = h2::server::handshake(stream).await.unwrap();
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/ListPodSandbox");
@@ -69,7 +69,7 @@ async fn converse(stream: UnixStream, known: Arc<Mutex<Vec<String>>>) {
             id: id.clone(),
             ..Item::default()
         };
-        let items = known.lock().unwrap().iter().map(item).collect();
+        let items = own_binaries.lock().unwrap().iter().map(item).collect();
         let message = ListResponse { items }.encode_to_vec();
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
         let response = Response::builder().header("content-type", "application/grpc");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fs;
 
 #[test]
-fn del_without_state() {
+fn del_without_records_uses_cluster_network() {
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
     // multus#44: the pod is there, so its networks are resolved anew
@@ -16,7 +16,7 @@ fn del_without_state() {
     node.succeed("DEL", &node.sandbox("c2", "gone", Some("u1")));
     assert_eq!(node.calls_of("c2"), ["DEL a"]);
     assert_eq!(node.variable_of("c2", "DEL", "a", "CNI_IFNAME"), "eth0");
-    // What it says of a sandbox that nobody knows changes nothing, also for a shim that passes errors on.
+    // A call for an unknown sandbox changes nothing, also through a shim that returns errors.
     fs::write(node.path("fail.DEL.a"), r#"{"code":999,"msg":"stuck"}"#).unwrap();
     let guess = node.sandbox("c3", "gone", Some("u1"));
     assert_eq!(node.post("DEL", &guess), 200);
@@ -29,7 +29,7 @@ fn del_without_state() {
 }
 
 #[test]
-fn a_pod_that_is_older_than_multus_leaks_nothing() {
+fn pod_older_than_multus_leaks_nothing() {
     // multus#45, with defaultNetworks that such a pod does not have
     let mut node = Node::new();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
@@ -39,7 +39,7 @@ fn a_pod_that_is_older_than_multus_leaks_nothing() {
 }
 
 #[test]
-fn del_with_a_corrupt_scratch_file() {
+fn del_with_corrupt_scratch_file_detaches() {
     // multus#46
     let node = Node::started();
     fs::create_dir_all(node.path("cni")).unwrap();
@@ -50,7 +50,7 @@ fn del_with_a_corrupt_scratch_file() {
 }
 
 #[test]
-fn del_when_plugins_fail() {
+fn del_with_failing_plugin_keeps_or_drops_state() {
     // multus#47: the shim succeeds, the others are called
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
@@ -64,7 +64,7 @@ fn del_when_plugins_fail() {
 }
 
 #[test]
-fn a_del_during_an_add_waits_for_it() {
+fn del_waits_for_running_add() {
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
     let gate = node.gate("c1", "ADD", "a");
@@ -81,13 +81,13 @@ fn a_del_during_an_add_waits_for_it() {
     gate.open();
     let output = del.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    // Once because nobody waited for the answer to ADD.
+    // Once because no client waited for the answer to ADD.
     assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a", "DEL a"]);
     assert!(!node.path("cni/c1").exists());
 }
 
 #[test]
-fn what_the_established_daemon_attached_is_detached() {
+fn upstreams_attachment_is_detached() {
     // multus#49
     let node = Node::started();
     fs::create_dir_all(node.path("cni/results")).unwrap();
@@ -116,7 +116,7 @@ fn what_the_established_daemon_attached_is_detached() {
 }
 
 #[test]
-fn a_pod_that_only_its_plugged_network_is_known_of_is_detached_whole() {
+fn pod_with_only_plugged_record_is_detached_whole() {
     // multus#45: older than multus on the node, and then the established daemon plugged a network in
     let node = Node::started();
     fs::create_dir_all(node.path("cni/results")).unwrap();
@@ -156,7 +156,7 @@ fn single(version: &str) -> Node {
 }
 
 #[test]
-fn status_asks_the_cluster_network() {
+fn status_calls_cluster_network() {
     // multus#51, multus#52
     let node = list("1.1.0");
     node.succeed("STATUS", &nowhere(&node, "1.1.0"));
@@ -171,7 +171,7 @@ fn status_asks_the_cluster_network() {
 }
 
 #[test]
-fn gc_is_passed_on_to_the_cluster_network() {
+fn gc_calls_cluster_network() {
     // multus#52, multus#53
     for (node, plugins) in [(list("1.1.0"), &["a", "b"][..]), (single("1.1.0"), &["a"])] {
         let uid = node.pod("web", &json!({}));
@@ -198,7 +198,7 @@ fn gc_is_passed_on_to_the_cluster_network() {
 }
 
 #[test]
-fn gc_without_a_list_collects_nothing() {
+fn gc_without_list_removes_nothing() {
     // multus#117: as `cnitool gc` calls it
     let node = single("1.1.0");
     let uid = node.pod("web", &json!({}));
@@ -215,17 +215,17 @@ fn gc_without_a_list_collects_nothing() {
 }
 
 #[test]
-fn gc_spares_what_the_runtime_says_is_in_use() {
+fn gc_keeps_listed_attachments() {
     // multus#53, pods that are older than multus on the node
     let node = single("1.1.0");
     let uid = node.pod("web", &json!({}));
     let sandbox = node.losable("c1", "web", &uid);
     node.succeed("ADD", &sandbox);
-    let known = json!({"containerID": "c1", "ifname": "eth0"});
+    let own_binaries = json!({"containerID": "c1", "ifname": "eth0"});
     let older = json!({"containerID": "c0", "ifname": "eth0"});
     let mut runtime = nowhere(&node, "1.1.0");
     for (said, calls) in [
-        (json!([known, older]), &["ADD a"][..]),
+        (json!([own_binaries, older]), &["ADD a"][..]),
         // multus#96
         (json!([older]), &["ADD a", "DEL a"]),
     ] {
@@ -242,11 +242,11 @@ fn gc_spares_what_the_runtime_says_is_in_use() {
     let added = node.calls().len();
     runtime.valid = Some(json!("all"));
     node.fail("GC", &runtime);
-    assert_eq!(node.calls().len(), added, "nobody was told to remove anything");
+    assert_eq!(node.calls().len(), added, "no plugin was called");
 }
 
 #[test]
-fn check_uses_what_add_stored() {
+fn check_uses_records_of_add() {
     // multus#50
     let mut node = Node::new();
     let primary = json!({"cniVersion": "0.4.0", "name": "cluster-net", "plugins": [{"type": "a"}]});
@@ -270,7 +270,7 @@ fn check_uses_what_add_stored() {
 }
 
 #[test]
-fn attaching_costs_the_api_server_little() {
+fn add_makes_few_api_requests() {
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
     let uid = node.pod("web", &json!({"k8s.v1.cni.cncf.io/networks": "net-b"}));

@@ -46,7 +46,7 @@ impl Thin {
 }
 
 #[test]
-fn a_pod_with_a_second_network_without_a_daemon() {
+fn thin_pod_gets_second_network() {
     let thin = Thin::new();
     let node = &thin.node;
     node.nad(
@@ -100,7 +100,7 @@ fn a_pod_with_a_second_network_without_a_daemon() {
 }
 
 #[test]
-fn a_pod_that_is_gone_is_attached_to_nothing_without_a_daemon() {
+fn thin_add_of_missing_pod_attaches_nothing() {
     // multus#37 (thin)
     let thin = Thin::new();
     let sandbox = |version: &str| {
@@ -130,7 +130,7 @@ fn a_pod_that_is_gone_is_attached_to_nothing_without_a_daemon() {
 }
 
 #[test]
-fn a_node_without_kubernetes_has_inline_networks() {
+fn thin_node_without_kubernetes_uses_inline_networks() {
     let mut thin = Thin::new();
     thin.conf.as_object_mut().unwrap().shift_remove("kubeconfig");
     thin.conf["delegates"]
@@ -152,7 +152,7 @@ fn a_node_without_kubernetes_has_inline_networks() {
 }
 
 #[test]
-fn errors_of_plugins_keep_their_code_without_a_daemon() {
+fn thin_plugin_errors_keep_code() {
     let thin = Thin::new();
     let node = &thin.node;
     let uid = node.pod("web", &json!({}));
@@ -189,7 +189,7 @@ fn errors_of_plugins_keep_their_code_without_a_daemon() {
 }
 
 #[test]
-fn verbs_about_no_pod_without_a_daemon() {
+fn thin_status_and_gc_work() {
     // multus#53
     let mut thin = Thin::new();
     thin.conf["cniVersion"] = json!("1.1.0");
@@ -226,7 +226,7 @@ fn verbs_about_no_pod_without_a_daemon() {
 }
 
 #[test]
-fn what_the_plugin_attached_the_daemon_detaches() {
+fn daemon_detaches_thin_attachment() {
     let Thin { mut node, conf } = Thin::new();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
     let uid = node.pod("web", &json!({NETWORKS: "net-b"}));
@@ -242,7 +242,7 @@ fn what_the_plugin_attached_the_daemon_detaches() {
 }
 
 #[test]
-fn the_auxiliary_chain_is_called_last() {
+fn auxiliary_chain_is_called_last() {
     // multus#30
     let mut thin = Thin::new();
     let node = &thin.node;
@@ -273,7 +273,7 @@ fn the_auxiliary_chain_is_called_last() {
 }
 
 #[test]
-fn a_state_directory_that_can_not_be_written_keeps_no_pod_from_ending() {
+fn unwritable_state_directory_does_not_block_del() {
     let thin = Thin::new();
     let node = &thin.node;
     let uid = node.pod("web", &json!({}));
@@ -293,7 +293,7 @@ fn a_state_directory_that_can_not_be_written_keeps_no_pod_from_ending() {
 }
 
 #[test]
-fn the_manifests_without_the_operator_are_accepted() {
+fn standalone_manifests_are_accepted() {
     for file in ["thick.yaml", "thin.yaml", "cert-approver.yaml"] {
         let path = format!("{}/../../deploy/multus/{file}", env!("CARGO_MANIFEST_DIR"));
         let apply = [

@@ -79,7 +79,7 @@ async fn converse(stream: UnixStream, answer: Answer) {
     }
 }
 
-/// The message for these pods, with fields that nobody asked for among them.
+/// The message for these pods, including unknown fields.
 pub(crate) fn encode(pods: &[Pod]) -> Vec<u8> {
     let mut answer = Vec::new();
     for pod in pods {

@@ -42,17 +42,17 @@ struct Host {
 }
 
 /// Runs `work` on a host of its own whose runtime knows these sandboxes.
-fn on_a_host(known: &'static [&str], work: impl FnOnce(&mut Host) + Send + 'static) {
+fn on_a_host(own_binaries: &'static [&str], work: impl FnOnce(&mut Host) + Send + 'static) {
     // Built before the machine is out of sight.
     weft_cni();
-    let thread = std::thread::spawn(move || work(&mut Host::new(known)));
+    let thread = std::thread::spawn(move || work(&mut Host::new(own_binaries)));
     thread
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 impl Host {
-    fn new(known: &[&str]) -> Self {
+    fn new(own_binaries: &[&str]) -> Self {
         unshare_network().unwrap();
         linux::process::unshare_mounts().unwrap();
         for folder in ["/run", "/etc", "/var/lib"] {
@@ -74,10 +74,10 @@ impl Host {
                 ..Invoker::default()
             },
             root: None,
-            known: Arc::default(),
+            own_binaries: Arc::default(),
             given_up: Arc::default(),
         };
-        let runtime = Runtime::at(Path::new(CRI), known);
+        let runtime = Runtime::at(Path::new(CRI), own_binaries);
         stage::until("the runtime listens", || {
             Path::new(CRI).exists().then_some(()).ok_or("no socket")
         });
@@ -195,7 +195,7 @@ fn write_old(path: &str, text: &str) {
 }
 
 #[test]
-fn attachments_that_drift_are_named_with_their_plugin() {
+fn drifted_attachment_is_reported_with_plugin() {
     on_a_host(&["c0", "c1", "c2", "c3"], |host| {
         let ports: Vec<_> = (0..4_u16)
             .map(|number| {
@@ -254,7 +254,7 @@ fn attachments_that_drift_are_named_with_their_plugin() {
 }
 
 #[test]
-fn repair_removes_leftovers_and_nothing_else() {
+fn repair_removes_only_leftovers() {
     on_a_host(&["c0", "c1"], |host| {
         for (number, id) in (0_u16..).zip(["c0", "c1", "c2", "c3", "c4"]) {
             host.attach(CACHES[usize::from(number % 2)], id, &lan("1.0.0"), 8000 + number);
@@ -310,7 +310,7 @@ fn repair_removes_leftovers_and_nothing_else() {
 }
 
 #[test]
-fn repair_without_an_answer_of_the_runtime_is_refused() {
+fn repair_without_runtime_is_refused() {
     on_a_host(&["c0"], |host| {
         host.attach(CACHES[0], "c1", &lan("1.0.0"), 8000);
         Host::lose_namespace("c1");
@@ -327,7 +327,7 @@ fn repair_without_an_answer_of_the_runtime_is_refused() {
 }
 
 #[test]
-fn configuration_without_check_says_so_and_is_no_finding() {
+fn configuration_without_check_is_no_finding() {
     on_a_host(&["c0"], |host| {
         host.attach(CACHES[1], "c0", &lan("0.3.1"), 8000);
         host.runtime.knows(&["c0", "other"]);
@@ -339,7 +339,7 @@ fn configuration_without_check_says_so_and_is_no_finding() {
 }
 
 #[test]
-fn broken_cache_file_is_reported_and_hides_no_other() {
+fn broken_cache_file_is_reported() {
     on_a_host(&["c0"], |host| {
         host.attach(CACHES[0], "c0", &lan("1.0.0"), 8000);
         fs::write("/var/lib/cni/results/lan-c9-net1", "{\"kind\":").unwrap();

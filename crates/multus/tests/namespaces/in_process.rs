@@ -118,7 +118,7 @@ impl Host {
             },
             given_up: Arc::default(),
             root: Some(ROOT.into()),
-            known: Arc::default(),
+            own_binaries: Arc::default(),
         };
         Self {
             plugins,
@@ -157,13 +157,13 @@ impl Host {
         let printed = outcome
             .as_ref()
             .map(|text| String::from_utf8_lossy(text).into_owned());
-        let told = match &printed {
+        let output = match &printed {
             Ok(text) => format!("printed {text}"),
             Err(Error { code, msg, details }) => format!("failed with {code}: {msg}; {details}"),
         };
         let state = self.state();
         self.log.push(without_chance(&format!(
-            "{verb} {plugin} {config} {told}\n{state}"
+            "{verb} {plugin} {config} {output}\n{state}"
         )));
         printed.map_or(Value::Null, |text| {
             serde_json::from_str(&text).unwrap_or_default()
@@ -364,7 +364,7 @@ fn corpus(host: &mut Host) {
 }
 
 #[test]
-fn plugins_do_and_say_the_same_as_programs() {
+fn plugins_behave_like_programs() {
     // multus#74 (the root), multus#100 (the same)
     let log = |way| {
         on_a_host(way, move |host| {
@@ -398,7 +398,7 @@ fn plugins_do_and_say_the_same_as_programs() {
 }
 
 #[test]
-fn what_is_not_this_build_is_started() {
+fn other_build_runs_as_program() {
     // multus#100 (other builds, other content)
     on_a_host(Way::Daemon, |host| {
         let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "passthru"});
@@ -439,7 +439,7 @@ fn what_is_not_this_build_is_started() {
 }
 
 #[test]
-fn a_thread_is_back_where_it_was() {
+fn thread_returns_to_its_root_and_namespace() {
     // multus#100 (the way back)
     let place = || {
         let directories = ["/", "."].map(|path| fs::metadata(path).unwrap());
@@ -462,7 +462,7 @@ fn a_thread_is_back_where_it_was() {
 }
 
 #[test]
-fn a_program_is_led_into_the_cgroup_or_runs_where_it_is() {
+fn program_moves_to_cgroup_if_possible() {
     on_a_host(Way::Programs, |host| {
         // A file takes what a cgroup would.
         let place = Path::new("/run/cgroup.procs");

@@ -19,9 +19,8 @@ use linux::link::VethSpec;
 use linux::netns::NetNs;
 use linux::route::Socket;
 use linux::routes::Route;
-use multus::attach::PodNetns as _;
-use multus::default_route::{DefaultRoute, Fate, Fates};
-use multus::netns::KernelNetns;
+use multus::default_route::{DefaultRoute, RouteAction, RouteActions};
+use multus::netns::{KernelNetns, PodNetns as _};
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -102,13 +101,13 @@ impl Pod {
     }
 }
 
-const KEEP: Fates = Fates {
-    v4: Fate::Keep,
-    v6: Fate::Keep,
+const KEEP: RouteActions = RouteActions {
+    v4: RouteAction::Keep,
+    v6: RouteAction::Keep,
 };
 
 #[test]
-fn the_requested_gateway_is_the_only_default_route_of_its_family() {
+fn requested_gateway_is_only_default_route() {
     // multus#54
     let mut pod = Pod::new();
     pod.add_default(0, "10.0.0.1");
@@ -119,8 +118,8 @@ fn the_requested_gateway_is_the_only_default_route_of_its_family() {
     netns
         .reroute(
             "eth0",
-            Fates {
-                v4: Fate::Remove,
+            RouteActions {
+                v4: RouteAction::Remove,
                 ..KEEP
             },
         )
@@ -128,8 +127,8 @@ fn the_requested_gateway_is_the_only_default_route_of_its_family() {
     netns
         .reroute(
             "net1",
-            Fates {
-                v4: Fate::Replace(gateway),
+            RouteActions {
+                v4: RouteAction::Replace(gateway),
                 ..KEEP
             },
         )
@@ -143,8 +142,8 @@ fn the_requested_gateway_is_the_only_default_route_of_its_family() {
     netns
         .reroute(
             "net1",
-            Fates {
-                v4: Fate::Replace(gateway),
+            RouteActions {
+                v4: RouteAction::Replace(gateway),
                 ..KEEP
             },
         )
@@ -156,7 +155,7 @@ fn the_requested_gateway_is_the_only_default_route_of_its_family() {
 }
 
 #[test]
-fn the_families_are_independent() {
+fn families_are_independent() {
     // multus#55
     let mut pod = Pod::new();
     pod.add_default(0, "10.0.0.1");
@@ -165,8 +164,8 @@ fn the_families_are_independent() {
     netns
         .reroute(
             "eth0",
-            Fates {
-                v6: Fate::Remove,
+            RouteActions {
+                v6: RouteAction::Remove,
                 ..KEEP
             },
         )
@@ -174,8 +173,8 @@ fn the_families_are_independent() {
     netns
         .reroute(
             "net1",
-            Fates {
-                v6: Fate::Replace("fd01::1".parse().unwrap()),
+            RouteActions {
+                v6: RouteAction::Replace("fd01::1".parse().unwrap()),
                 ..KEEP
             },
         )
@@ -187,7 +186,7 @@ fn the_families_are_independent() {
 }
 
 #[test]
-fn routes_of_other_tables_and_other_destinations_stay() {
+fn other_tables_and_destinations_are_kept() {
     let mut pod = Pod::new();
     pod.add_default(0, "10.0.0.1");
     let everything: IpNet = "0.0.0.0/0".parse().unwrap();
@@ -202,8 +201,8 @@ fn routes_of_other_tables_and_other_destinations_stay() {
     pod.netns()
         .reroute(
             "eth0",
-            Fates {
-                v4: Fate::Remove,
+            RouteActions {
+                v4: RouteAction::Remove,
                 ..KEEP
             },
         )
@@ -217,7 +216,7 @@ fn routes_of_other_tables_and_other_destinations_stay() {
 }
 
 #[test]
-fn a_default_route_that_was_taken_away_comes_back() {
+fn removed_default_route_is_restored() {
     let mut pod = Pod::new();
     pod.add_default(0, "10.0.0.1");
     pod.add_default(0, "fd00::1");
@@ -237,9 +236,9 @@ fn a_default_route_that_was_taken_away_comes_back() {
     assert!(metrics.contains(&("net1", Some(50))), "{metrics:?}");
     assert_eq!(all.len(), 3);
     let before = pod.socket.routes(Family::V4).unwrap();
-    let both = Fates {
-        v4: Fate::Remove,
-        v6: Fate::Remove,
+    let both = RouteActions {
+        v4: RouteAction::Remove,
+        v6: RouteAction::Remove,
     };
     for interface in ["eth0", "net1"] {
         netns.reroute(interface, both).unwrap();
@@ -260,7 +259,7 @@ fn a_default_route_that_was_taken_away_comes_back() {
 }
 
 #[test]
-fn interfaces_are_found_and_a_missing_namespace_is_named() {
+fn missing_namespace_is_named() {
     // multus#35, multus#36
     let pod = Pod::new();
     let mut netns = pod.netns();

@@ -435,5 +435,5 @@ async fn change_that_lost_the_default_route_with_the_api_server_is_not_tried_aga
          network changes: failed runnig probe 'ping' with after network reconfiguration"
     );
     assert!(!failure.retry, "it would cut the host off again");
-    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+    assert_eq!(host.calls(), ["rollback", "apply", "rollback"]);
 }

@@ -1,4 +1,4 @@
-//! ADD: from nothing to an attached container, or back to nothing.
+//! ADD of the link plugins, with rollback on failure.
 
 use std::os::fd::AsFd as _;
 
@@ -16,7 +16,7 @@ use linux::{
 };
 
 use super::{
-    LinkPlugin, Made, Settings, Wish,
+    CreatedLink, LinkPlugin, LinkRequest, Settings,
     parent::Found,
     steps::{self, Sandbox, Step},
 };
@@ -30,65 +30,67 @@ use crate::{
     veth::{self, Pair},
 };
 
-/// How often a name that is taken is replaced by another.
+/// Limit of attempts to find an unused name.
 const NAME_ATTEMPTS: usize = 10;
 
-/// Attaches the container. On failure only what all containers share stays.
+/// Attaches the pod. A failure leaves only resources that all pods share, such as the bridge.
 pub(super) fn add(plugin: &dyn LinkPlugin, call: &Call) -> Result<CniResult, Error> {
-    let mut wish = plugin.read(call)?;
-    let mut stage = Stage::begin_record(plugin, call, wish.as_ref())?;
-    let outcome = stage.complete(wish.as_mut());
+    let mut link_request = plugin.read(call)?;
+    let mut stage = Stage::begin_record(plugin, call, link_request.as_ref())?;
+    let outcome = stage.complete(link_request.as_mut());
     if outcome.is_err() {
         stage.roll_back();
-        wish.restore(&mut stage);
+        link_request.restore(&mut stage);
     }
     outcome
 }
 
-/// An attachment that is being made.
+/// An ADD in progress.
 pub(crate) struct Stage<'a> {
-    /// The call.
     pub(crate) call: &'a Call,
-    /// The host.
+    /// Socket in the host namespace.
     pub(crate) host: Socket,
-    /// The host's namespace.
+    /// The host namespace.
     pub(crate) home: NetNs,
-    /// The container.
+
     pub(crate) pod: Pod,
-    /// Rules of the host.
+
     pub(crate) rules: Ruleset,
     key: AttachmentId,
     journal: Journal,
-    /// The steps that were taken, in order. The addresses that IPAM has assigned are not among them.
-    taken: Vec<Step>,
+    /// The steps so far, in order, without the IPAM addresses.
+    steps: Vec<Step>,
     leased: bool,
 }
 
-/// A link to make in the container.
+/// Properties of a new link in the pod.
 pub(crate) struct NewLink<'a> {
-    /// Its kind.
     pub(crate) kind: LinkKind<'a>,
-    /// The name of the kind.
+    /// The kind's name in errors.
     pub(crate) what: &'static str,
-    /// The link below.
+    /// The parent link.
     pub(crate) parent: Option<&'a Found>,
-    /// Its address.
+
     pub(crate) mac: Option<Mac>,
-    /// Its MTU, bytes.
+    /// In bytes.
     pub(crate) mtu: Option<u32>,
 }
 
 impl<'a> Stage<'a> {
-    /// Begins the attachment's record. Steps of an ADD that was killed are taken back first, unless the
-    /// interface is there: then this is a second ADD, and the first one's work is not touched.
-    fn begin_record(plugin: &dyn LinkPlugin, call: &'a Call, wish: &dyn Wish) -> Result<Self, Error> {
+    /// Creates the attachment's record. Undoes the steps of an interrupted ADD first. If the interface exists,
+    /// this is a repeated ADD, and nothing is undone.
+    fn begin_record(
+        plugin: &dyn LinkPlugin,
+        call: &'a Call,
+        link_request: &dyn LinkRequest,
+    ) -> Result<Self, Error> {
         let home = NetNs::current().explain(|| "failed to open netns of the host".to_owned())?;
         let mut host = Socket::open().map_err(cni::error::internal)?;
         let mut pod = Pod::open(call)?;
         let (records, key) = (Records::of(plugin.name(), call), AttachmentId::of(call));
         let journal = match records.begin(&key)? {
             Some(journal) => journal,
-            None => begin_anew(plugin, call, wish, &records, &key, &mut host, &mut pod)?,
+            None => begin_anew(plugin, call, link_request, &records, &key, &mut host, &mut pod)?,
         };
         Ok(Stage {
             call,
@@ -98,36 +100,36 @@ impl<'a> Stage<'a> {
             rules: Ruleset::of(call),
             key,
             journal,
-            taken: Vec::new(),
+            steps: Vec::new(),
             leased: false,
         })
     }
 
-    /// Records a step that is about to be taken.
+    /// Records a step before it runs.
     pub(crate) fn begin(&mut self, step: Step) -> Result<(), Error> {
-        begin(&mut self.journal, &mut self.taken, step)
+        begin(&mut self.journal, &mut self.steps, step)
     }
 
-    /// Forgets all steps: none was taken.
+    /// Clears the recorded steps, none of which ran.
     pub(crate) fn forget(&mut self) -> Result<(), Error> {
-        self.taken.clear();
+        self.steps.clear();
         self.journal.clear()
     }
 
-    /// Makes a pair, both ends down, under a name that is recorded before it is used.
+    /// Creates a veth pair, both ends down. Records its name first.
     pub(crate) fn make_pair(&mut self, mac: Option<Mac>, mtu: Option<u32>) -> Result<Pair, Error> {
         for _ in 0..NAME_ATTEMPTS {
             let outer_name = veth::random_name().explain(|| MAKE_VETH.to_owned())?;
             self.begin(Step::Pair {
                 port: outer_name.clone(),
             })?;
-            let wish = veth::Wish {
+            let link_request = veth::PairSpec {
                 ifname: &self.call.request.ifname,
                 outer_name: &outer_name,
                 mac,
                 mtu,
             };
-            match veth::create(&mut self.pod, &mut self.host, &self.home, wish) {
+            match veth::create(&mut self.pod, &mut self.host, &self.home, link_request) {
                 Ok(Some(pair)) => return Ok(pair),
                 Ok(None) => self.forget()?,
                 Err(error) => {
@@ -141,8 +143,8 @@ impl<'a> Stage<'a> {
         )))
     }
 
-    /// Makes a link in the container, down. One with a parent is made under another name first: kernels before 6.15 want the
-    /// name to be free on the host as well.
+    /// Creates a link in the pod, down. A link with a parent gets a temporary name first: kernels before 6.15
+    /// require that its name is unused on the host too.
     pub(crate) fn make_link(&mut self, new: &NewLink<'_>) -> Result<Link, Error> {
         let (what, ifname) = (new.what, self.call.request.ifname.as_str());
         let create = || format!("failed to create {what}");
@@ -158,7 +160,7 @@ impl<'a> Stage<'a> {
         let made = self.create_link(new, &first_name).explain(create);
         let named = made.and_then(|()| self.name_link(&first_name, what));
         if named.is_err() {
-            // Nothing is left, and what has the interface's name is somebody else's.
+            // Nothing was created. The link with this name has another owner.
             self.forget()?;
         }
         named
@@ -180,7 +182,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Gives a new link the name of the attachment. On failure it is removed.
+    /// Renames a new link to the attachment's interface name. Deletes it on failure.
     fn name_link(&mut self, first_name: &str, what: &str) -> Result<Link, Error> {
         let ifname = self.call.request.ifname.as_str();
         let socket = &mut self.pod.socket;
@@ -195,7 +197,7 @@ impl<'a> Stage<'a> {
             ..LinkChange::default()
         };
         if let Err(error) = socket.change_link(&link, "rename link", &change) {
-            // The first error is the one that counts; a link that stays goes with the namespace.
+            // Best effort, to report the first error: a remaining link ends with the namespace.
             let _ = socket.delete_link(&link);
             return Err(error).explain(|| format!("failed to rename {what} to \"{ifname}\""));
         }
@@ -203,7 +205,6 @@ impl<'a> Stage<'a> {
         Ok(link)
     }
 
-    /// Sets the container's link up.
     pub(crate) fn set_up(&mut self, link: &Link) -> Result<(), Error> {
         self.pod
             .socket
@@ -211,7 +212,7 @@ impl<'a> Stage<'a> {
             .explain(|| format!("failed to set \"{}\" up", link.name))
     }
 
-    /// The attachment, as rules of the host are marked with it.
+    /// Calls `work` with the host's rules and the attachment that marks them.
     pub(crate) fn with_rules<T>(
         &mut self,
         change: impl FnOnce(&mut Ruleset, crate::record::Attachment<'_>) -> T,
@@ -220,9 +221,9 @@ impl<'a> Stage<'a> {
         change(&mut self.rules, owner)
     }
 
-    fn complete(&mut self, wish: &mut dyn Wish) -> Result<CniResult, Error> {
-        let Made { link, outside } = wish.make(self)?;
-        let settings = wish.settings();
+    fn complete(&mut self, link_request: &mut dyn LinkRequest) -> Result<CniResult, Error> {
+        let CreatedLink { link, outside } = link_request.make(self)?;
+        let settings = link_request.settings();
         let mut result = CniResult {
             interfaces: outside,
             ..CniResult::default()
@@ -234,11 +235,11 @@ impl<'a> Stage<'a> {
             sandbox: Some(self.pod.path.clone()),
             ..Interface::default()
         }));
-        let leased = wish.lease(self.call)?;
+        let leased = link_request.lease(self.call)?;
         self.leased = leased.is_some();
         match (&link, leased) {
             (Some(link), Some(leased)) => {
-                self.assign_addresses(wish, &settings, link, leased, &mut result)?;
+                self.assign_addresses(link_request, &settings, link, leased, &mut result)?;
             }
             (Some(link), None) if !settings.leave_down => self.set_up(link)?,
             (None, Some(mut leased)) => {
@@ -248,7 +249,7 @@ impl<'a> Stage<'a> {
             (_, None) => {}
         }
         if let Some(link) = &link {
-            wish.finish(self, link, &mut result)?;
+            link_request.finish(self, link, &mut result)?;
         }
         if let Some(dns) = settings.dns {
             result.dns = dns;
@@ -259,7 +260,7 @@ impl<'a> Stage<'a> {
                 .iter_mut()
                 .for_each(|interface| interface.mtu = None);
         }
-        // A result that the config's version cannot express is a failure while there still is a way back.
+        // Fails while a rollback is possible if the config's version cannot represent the result.
         if self.call.version < Version::V0_3_0 {
             result.to_json(self.call.version)?;
         }
@@ -268,25 +269,25 @@ impl<'a> Stage<'a> {
 
     fn assign_addresses(
         &mut self,
-        wish: &mut dyn Wish,
+        link_request: &mut dyn LinkRequest,
         settings: &Settings,
         link: &Link,
         mut leased: CniResult,
         result: &mut CniResult,
     ) -> Result<(), Error> {
         claim(&mut leased, result.interfaces.len() - 1)?;
-        wish.complete(&mut leased)?;
+        link_request.complete(&mut leased)?;
         result.ips = leased.ips;
         result.routes = leased.routes;
         result.dns = leased.dns;
         let plan = interface::plan(&link.name, result)?;
-        wish.prepare(self, link, result)?;
+        link_request.prepare(self, link, result)?;
         let call = self.call;
         self.pod.inside(|socket| {
-            wish.tune(&link.name);
+            link_request.tune(&link.name);
             interface::apply(call, socket, link, &plan)
         })?;
-        wish.route(self, link, result)?;
+        link_request.route(self, link, result)?;
         if let Some(choice) = settings.masquerade {
             let addresses: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
             self.masquerade(choice, &addresses)?;
@@ -294,36 +295,36 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Has packets that leave the container's subnets take on an address of the host.
+    /// Masquerades packets that leave the pod's subnets.
     fn masquerade(&mut self, choice: Choice, addresses: &[IpNet]) -> Result<(), Error> {
         let Self {
             call,
             rules,
             journal,
-            taken,
+            steps,
             key,
             ..
         } = self;
         masquerade::set_up(rules, choice, key.to(call.config.name()), addresses, |backend| {
             let addresses = addresses.to_vec();
-            begin(journal, taken, Step::Masquerade { backend, addresses })
+            begin(journal, steps, Step::Masquerade { backend, addresses })
         })
     }
 
-    /// Takes the steps back, as far as that is possible; the error of ADD stays the one that counts. Steps that fail stay
-    /// recorded, for DEL and GC.
+    /// Undoes the steps, best effort, because ADD reports its own error. Steps whose undo fails stay recorded for
+    /// DEL and GC.
     fn roll_back(&mut self) {
         let owner = self.key.to(self.call.config.name());
-        let give_back = |needs_link| {
+        let return_device = |needs_link| {
             if self.leased && ipam::needs_link(self.call) == needs_link {
                 return ipam::del(self.call);
             }
             Ok(())
         };
-        let given = give_back(true);
-        let undone = steps::undo(self.call, &mut self.host, &mut self.rules, owner, &self.taken);
+        let given = return_device(true);
+        let undone = steps::undo(self.call, &mut self.host, &mut self.rules, owner, &self.steps);
         let forgotten = undone.and_then(|left| {
-            give_back(false).and(given)?;
+            return_device(false).and(given)?;
             left.and_then(|()| self.journal.remove())
         });
         if let Err(error) = forgotten {
@@ -335,7 +336,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Gives the leased addresses to the interface of the result with index `container`.
+/// Assigns the leased addresses to interface `container` of the result.
 fn claim(leased: &mut CniResult, container: usize) -> Result<(), Error> {
     if leased.ips.is_empty() {
         return Err(Error::internal(NO_IPS));
@@ -346,11 +347,11 @@ fn claim(leased: &mut CniResult, container: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes back what an ADD that was killed left, and begins the record again.
+/// Undoes an interrupted ADD and recreates the record.
 fn begin_anew(
     plugin: &dyn LinkPlugin,
     call: &Call,
-    wish: &dyn Wish,
+    link_request: &dyn LinkRequest,
     records: &Records,
     key: &AttachmentId,
     host: &mut Socket,
@@ -358,19 +359,19 @@ fn begin_anew(
 ) -> Result<Journal, Error> {
     let ifname = &call.request.ifname;
     let left = records
-        .taken::<Step>(key)?
-        .map(|taken| taken.steps)
+        .read::<Step>(key)?
+        .map(|recorded| recorded.steps)
         .unwrap_or_default();
     let present = pod
         .socket
         .find_link(ifname)
         .explain(|| format!("failed to lookup \"{ifname}\""))?;
     if present.is_some() {
-        return Err(wish.occupied(ifname, &left));
+        return Err(link_request.occupied(ifname, &left));
     }
     let owner = key.to(call.config.name());
     steps::undo(call, host, &mut Ruleset::of(call), owner, &left)??;
-    // Nobody has its addresses any more, and with them it would be refused others.
+    // Releases the addresses of the interrupted ADD, because IPAM refuses a second lease.
     plugin.addressing().ask(ipam::del, call)?;
     records.remove(key)?;
     records
@@ -378,10 +379,10 @@ fn begin_anew(
         .ok_or_else(|| Error::internal(format!("another ADD of \"{ifname}\" is under way")))
 }
 
-/// Records a step that is about to be taken.
-fn begin(journal: &mut Journal, taken: &mut Vec<Step>, step: Step) -> Result<(), Error> {
+/// Records a step before it runs.
+fn begin(journal: &mut Journal, recorded: &mut Vec<Step>, step: Step) -> Result<(), Error> {
     journal.note(std::slice::from_ref(&step))?;
-    taken.push(step);
+    recorded.push(step);
     Ok(())
 }
 

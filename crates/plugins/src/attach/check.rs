@@ -1,4 +1,4 @@
-//! CHECK: everything that ADD configured is still as it left it. STATUS: ADD could be served.
+//! CHECK and STATUS of the link plugins.
 
 use cni::{Error, plugin::Call};
 use linux::{link::Link, route::Socket};
@@ -8,9 +8,9 @@ use crate::{
     check, ipam, masquerade, messages::NO_PLUGIN_NAME, pod::Pod, record::AttachmentId, ruleset::Ruleset,
 };
 
-/// An error that names the first difference.
+/// Compares the attachment with its config. The error describes the first difference.
 pub(super) fn check(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
-    let mut wish = plugin.read(call)?;
+    let mut link_request = plugin.read(call)?;
     let pod = Pod::open(call)?;
     plugin.addressing().ask(ipam::check, call)?;
     let mut here = Inspection {
@@ -20,17 +20,17 @@ pub(super) fn check(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
         pod,
         rules: Ruleset::of(call),
     };
-    wish.check_host(&mut here)?;
-    if !wish.has_link() {
+    link_request.check_host(&mut here)?;
+    if !link_request.has_link() {
         return Ok(());
     }
     let interface = check::sandbox_interface(call, &here.previous, &here.pod.path)?;
     let link = check::sandbox_link(&mut here.pod.socket, interface)?;
-    if let Some(kind) = wish.kind() {
+    if let Some(kind) = link_request.kind() {
         require_kind(&link, kind)?;
     }
-    wish.check_link(&mut here, &link)?;
-    let settings = wish.settings();
+    link_request.check_link(&mut here, &link)?;
+    let settings = link_request.settings();
     if !settings.leave_down && !link.is_up() {
         return Err(Error::internal(format!("Interface {} is down", link.name)));
     }
@@ -44,7 +44,7 @@ pub(super) fn check(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     check::routes(&mut here.pod.socket, &here.previous.routes)
 }
 
-/// An error if ADD could do nothing with the node as it is.
+/// An error if the node does not meet the requirements of ADD.
 pub(super) fn status(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     plugin.status(call)?;
     let addressing = plugin.addressing();

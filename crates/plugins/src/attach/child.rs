@@ -1,4 +1,4 @@
-//! A link in the container that stands on another one: what macvlan, ipvlan and vlan ask for (cni-plugins §9, §15).
+//! A link in the pod with a parent link: macvlan, ipvlan and vlan (cni-plugins §9, §15).
 
 use std::str::FromStr;
 
@@ -12,34 +12,34 @@ use linux::{
     link::{InvalidMode, KindState, Link, LinkKind, Mac},
 };
 
-use super::{Inspection, Made, NewLink, Parent, Settings, Stage, Wish};
+use super::{CreatedLink, Inspection, LinkRequest, NewLink, Parent, Settings, Stage};
 use crate::ipam;
 
-/// The link.
+/// A link with a parent.
 pub(crate) struct Child {
-    /// The name of its kind.
+    /// The kind's name in errors.
     pub(crate) what: &'static str,
-    /// Its kind.
+
     pub(crate) kind: LinkKind<'static>,
-    /// The state that the kernel reports of it afterwards.
+    /// The state that the kernel is expected to report.
     pub(crate) state: KindState,
-    /// The name of that state in errors of CHECK: `container macvlan mode`.
+    /// The state's name in errors of CHECK: `container macvlan mode`.
     pub(crate) state_name: &'static str,
-    /// The link below.
+
     pub(crate) parent: Parent,
-    /// Its address.
+
     pub(crate) mac: Option<Mac>,
-    /// Resolver settings of the config, which are the only ones.
+    /// The config's DNS settings, which replace those of IPAM even if empty.
     pub(crate) dns: Dns,
-    /// Neighbours are told of its addresses.
+    /// Announces the addresses to neighbours.
     pub(crate) announces: bool,
-    /// Addresses of the plugin before it in the chain, for a config without IPAM.
+    /// Addresses from `prevResult`, for a config without IPAM.
     pub(crate) inherited: Option<CniResult>,
-    /// The beginning of errors of IPAM.
+    /// Prefix of IPAM errors.
     pub(crate) ipam_failed: Option<&'static str>,
 }
 
-/// The mode of a config, which may name none. `what` is the kind of link, for the error.
+/// Parses the config's optional mode. `what` is the kind of link, for the error.
 pub(crate) fn mode<T: FromStr<Err = InvalidMode>>(what: &str, named: &str, default: T) -> Result<T, Error> {
     if named.is_empty() {
         return Ok(default);
@@ -48,7 +48,7 @@ pub(crate) fn mode<T: FromStr<Err = InvalidMode>>(what: &str, named: &str, defau
     named.parse().map_err(invalid)
 }
 
-impl Wish for Child {
+impl LinkRequest for Child {
     fn settings(&self) -> Settings {
         Settings::with_dns(&self.dns)
     }
@@ -57,7 +57,7 @@ impl Wish for Child {
         Some(self.what)
     }
 
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error> {
         let parent = self.parent.find(&mut stage.host, &mut stage.pod)?;
         let link = stage.make_link(&NewLink {
             kind: self.kind,
@@ -66,7 +66,7 @@ impl Wish for Child {
             mtu: parent.mtu,
             parent: Some(&parent),
         })?;
-        Ok(Made::inside(link))
+        Ok(CreatedLink::inside(link))
     }
 
     fn lease(&self, call: &Call) -> Result<Option<CniResult>, Error> {
@@ -87,7 +87,7 @@ impl Wish for Child {
     }
 
     fn check_host(&mut self, here: &mut Inspection<'_>) -> Result<(), Error> {
-        // Where none is named, the default route may have moved on since.
+        // Without a configured master, the default route may have changed since ADD.
         if self.parent.master.is_empty() {
             return Ok(());
         }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mode_of_a_config_is_the_default_the_named_one_or_an_error() {
+    fn mode_is_the_default_the_configured_one_or_an_error() {
         let read = |named| mode("macvlan", named, MacVlanMode::Bridge).map_err(|error| error.msg);
         assert_eq!(read(""), Ok(MacVlanMode::Bridge));
         assert_eq!(read("vepa"), Ok(MacVlanMode::Vepa));

@@ -1,4 +1,4 @@
-//! The link that a macvlan, ipvlan or VLAN stands on: `master`, `mtu` and `linkInContainer` of a config (cni-plugins §9,
+//! The parent link of a macvlan, ipvlan or VLAN: `master`, `mtu` and `linkInContainer` of a config (cni-plugins §9,
 //! §15).
 
 use cni::{Error, error::code, plugin::Call};
@@ -16,30 +16,29 @@ use crate::{
     pod::Pod,
 };
 
-/// The link below, as a config names it.
+/// The configured parent link.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Parent {
-    /// Its name; the link of the default route without one.
+    /// The link's name. Empty: the link of the default route.
     pub(crate) master: String,
-    /// It is in the container, not on the host.
+    /// The parent is in the pod's namespace instead of the host's.
     pub(crate) in_container: bool,
-    /// MTU of the link above, bytes; that of the parent when 0.
+    /// MTU of the child in bytes. 0: the parent's MTU.
     pub(crate) mtu: i64,
 }
 
-/// A parent that is there.
+/// An existing parent.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The parent.
     pub(crate) link: Link,
-    /// It is in the container.
+    /// The parent is in the pod's namespace.
     pub(crate) in_container: bool,
-    /// MTU of the link above, bytes.
+    /// MTU of the child in bytes.
     pub(crate) mtu: Option<u32>,
 }
 
 impl Parent {
-    /// Looks the parent up, and compares the MTU with its own.
+    /// Looks up the parent and validates the MTU.
     pub(crate) fn find(&self, host: &mut Socket, pod: &mut Pod) -> Result<Found, Error> {
         let socket = if self.in_container { &mut pod.socket } else { host };
         let link = if self.master.is_empty() {
@@ -71,7 +70,7 @@ impl Parent {
     }
 }
 
-/// STATUS: an error, code 50, if a parent on the host is named that is not there.
+/// STATUS: error 50 if the configured host parent does not exist.
 pub(crate) fn status(call: &Call) -> Result<(), Error> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mtu_ends_with_the_parents() {
+    fn mtu_above_the_parents_is_rejected() {
         // cni-plugins#46
         let mut link = Link::default();
         link.mtu = 1500;

@@ -1,4 +1,4 @@
-//! DEL and GC: from an attachment, or what a crash left of one, to nothing (cni-plugins §3.3, §16).
+//! DEL and GC of the link plugins, also for incomplete attachments (cni-plugins §3.3, §16).
 
 use cni::{Error, note::Level, plugin::Call};
 use linux::route::Socket;
@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{
     ipam, masquerade,
-    record::{Attachment, AttachmentId, Records, Taken, gc},
+    record::{Attachment, AttachmentId, RecordedSteps, Records, gc},
     ruleset::Ruleset,
     spoof_check,
 };
 
-/// The kinds of host rules that attachments have, as the keys of a config say. No other key of it is read.
+/// The kinds of host rules that a config requests. Reads no other keys.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Rules {
@@ -24,43 +24,43 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// For [`LinkPlugin::rules`].
+    /// Implements [`LinkPlugin::rules`].
     pub(crate) fn of(call: &Call) -> Self {
         call.config.read().unwrap_or_default()
     }
 
-    /// Adds the kinds that are on record, perhaps of an older config.
-    fn add<'a>(&mut self, taken: impl IntoIterator<Item = &'a Step>) {
-        for step in taken {
+    /// Adds the recorded kinds, which may come from an older config.
+    fn add<'a>(&mut self, recorded: impl IntoIterator<Item = &'a Step>) {
+        for step in recorded {
             self.macspoofchk |= matches!(step, Step::SpoofCheck { .. });
             self.ip_masq |= matches!(step, Step::Masquerade { .. });
         }
     }
 }
 
-/// The means of DEL and GC.
+/// Context of DEL and GC.
 struct Removal<'a> {
     call: &'a Call,
     rules: Ruleset,
-    /// The kinds of rules that the config names.
+    /// The kinds of rules that the config requests.
     wanted: Rules,
 }
 
-/// Detaches one container. Rules that cannot be removed keep no pod from going: they stay recorded, for GC.
+/// Detaches a pod. Rules that cannot be removed do not fail the DEL: they stay recorded for GC.
 pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     let key = AttachmentId::of(call);
     let owner = key.to(call.config.name());
     let records = Records::of(plugin.name(), call);
     let mut removal = Removal::new(plugin, call);
-    // A record that tells of no link is one of a call that was killed early, or one that this version cannot read.
-    let tells = |taken: &Taken<Step>| taken.steps.iter().any(Step::is_link);
-    let taken = records.taken(&key)?.filter(tells);
+    // A record without a link step comes from an interrupted call or from a later version.
+    let tells = |recorded: &RecordedSteps<Step>| recorded.steps.iter().any(Step::is_link);
+    let recorded = records.read(&key)?.filter(tells);
     let needs_link = ipam::needs_link(call);
     if needs_link {
         plugin.addressing().ask(ipam::del, call)?;
     }
-    let left = if let Some(taken) = &taken {
-        removal.undo(&mut open()?, owner, taken)?
+    let left = if let Some(recorded) = &recorded {
+        removal.undo(&mut open()?, owner, recorded)?
     } else {
         plugin.remove_unrecorded(call)?;
         removal.remove_unrecorded_rules(owner)
@@ -75,16 +75,16 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     records.remove(&key)?;
     if records.is_last(call) {
         let mut used = removal.wanted;
-        used.add(taken.iter().flat_map(|taken| &taken.steps));
+        used.add(recorded.iter().flat_map(|recorded| &recorded.steps));
         removal.remove_unused_rules(used);
     }
     plugin.sweep(call);
     Ok(())
 }
 
-/// Removes recorded attachments of this network that are not valid any more. Links without a record belong to no known
-/// attachment and are left alone. Without a list IPAM is not asked either: a plugin of others could take its absence for an
-/// empty list.
+/// Removes recorded attachments of this network that are no longer valid. Keeps links without a record, whose
+/// attachment is unknown. Without a list of valid attachments, does not call IPAM either: a third-party plugin could
+/// treat a missing list as empty.
 pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     let Some(valid) = gc::valid(call)? else {
         return Ok(());
@@ -93,9 +93,9 @@ pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     let records = Records::of(plugin.name(), call);
     let mut removal = Removal::new(plugin, call);
     let mut used = removal.wanted;
-    let collected = records.collect(call, &valid, |key, taken| {
-        used.add(&taken.steps);
-        removal.undo(&mut host, key.to(call.config.name()), taken)?
+    let collected = records.collect(call, &valid, |key, recorded| {
+        used.add(&recorded.steps);
+        removal.undo(&mut host, key.to(call.config.name()), recorded)?
     });
     let is_last = matches!(collected, Ok(true));
     let mut outcome = collected.map(drop);
@@ -105,7 +105,7 @@ pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
             call.config.name(),
             &valid,
         ));
-        // Which removed those without a user, too.
+        // This has also removed unused masquerading rules.
         used.ip_masq = false;
     }
     if is_last {
@@ -113,7 +113,7 @@ pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     }
     plugin.sweep(call);
     outcome = outcome.and(plugin.collect(call, &mut host));
-    // One attachment that cannot be removed keeps nobody else's addresses from being collected.
+    // A failed removal does not block the collection of addresses.
     outcome.and(plugin.addressing().ask(ipam::gc, call))
 }
 
@@ -126,21 +126,21 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// [`steps::undo`], and a search for the rules of steps that only a later version can read.
+    /// Calls [`steps::undo`], and searches for the rules of steps that this version cannot parse.
     fn undo(
         &mut self,
         host: &mut Socket,
         owner: Attachment<'_>,
-        taken: &Taken<Step>,
+        recorded: &RecordedSteps<Step>,
     ) -> Result<Result<(), Error>, Error> {
-        let left = steps::undo(self.call, host, &mut self.rules, owner, &taken.steps)?;
-        if taken.is_whole {
+        let left = steps::undo(self.call, host, &mut self.rules, owner, &recorded.steps)?;
+        if recorded.is_whole {
             return Ok(left);
         }
         Ok(left.and(self.remove_unrecorded_rules(owner)))
     }
 
-    /// Removes rules of an attachment, which are known by their comments.
+    /// Removes an attachment's rules, found by their comments.
     fn remove_unrecorded_rules(&mut self, owner: Attachment<'_>) -> Result<(), Error> {
         let mut left = Ok(());
         if self.wanted.macspoofchk {
@@ -152,8 +152,8 @@ impl<'a> Removal<'a> {
         left
     }
 
-    /// Removes rules and sets that attachments of the network shared. A failure does no harm. A concurrent ADD is safe: both
-    /// commit only to the ruleset that they have read, and decide anew otherwise.
+    /// Removes unused rules and sets that attachments of the network share, best effort. Safe beside a concurrent
+    /// ADD: a commit fails if the ruleset has changed since it was read, and is then planned again.
     fn remove_unused_rules(&mut self, used: Rules) {
         let mut outcome = Ok(());
         if used.macspoofchk {

@@ -1,4 +1,4 @@
-//! The steps of ADD that DEL and GC take back, as they stand in an attachment's record (cni-plugins §16).
+//! The recorded steps of ADD, and their undo for DEL and GC (cni-plugins §16).
 
 use std::path::Path;
 
@@ -18,80 +18,72 @@ use crate::{
     spoof_check, veth,
 };
 
-/// A step of ADD.
+/// A recorded step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Step {
-    /// A pair was made.
+    /// Created a veth pair.
     Pair {
-        /// Name of the host's end.
+        /// Name of the host end.
         port: String,
     },
-    /// A link was made in the container.
+    /// Created a link in the pod.
     Link {
-        /// Its kind.
         kind: String,
-        /// Its first name; afterwards it has that of the attachment.
+        /// The temporary name. The link is then renamed to the attachment's interface name.
         name: String,
-        /// Where it is.
+        /// The link's namespace.
         #[serde(rename = "in")]
         sandbox: Sandbox,
     },
-    /// A device of the host was moved into the container.
+    /// Moved a host device into the pod.
     Device {
-        /// Its name on the host.
+        /// The name on the host.
         name: String,
-        /// Where it went.
+        /// The target namespace.
         #[serde(rename = "to")]
         sandbox: Sandbox,
     },
-    /// The host's end of a pair was made a port of a bridge of Open vSwitch.
+    /// Added the host end as a port of an Open vSwitch bridge.
     OvsPort {
-        /// Its name.
+        /// The port's name.
         port: String,
-        /// Address of the database.
+        /// The database's address.
         socket: String,
-        /// `CNI_NETNS`, by which the database names the container.
+        /// `CNI_NETNS`, which identifies the pod in the database.
         netns: String,
     },
-    /// The container's frames are checked for their sender.
+    /// Added the MAC spoof check.
     SpoofCheck {
-        /// Name of the host's end.
+        /// Name of the host end.
         port: String,
-        /// The container's address.
+        /// The pod's MAC.
         #[serde(with = "as_text")]
         mac: Mac,
     },
-    /// The container's packets take on an address of the host.
+    /// Set up masquerading.
     Masquerade {
-        /// The backend that was tried.
+        /// The attempted backend.
         backend: Backend,
-        /// The container's addresses, each with its subnet.
+        /// The pod's addresses, with prefix lengths.
         addresses: Vec<IpNet>,
     },
-    /// The device node of the container's link was made, as the kernel made none.
-    Node {
-        /// Where.
-        path: String,
-        /// The number of its device.
-        major: u32,
-        /// The number of its device.
-        minor: u32,
-    },
+    /// Created the device node of the pod's link.
+    Node { path: String, major: u32, minor: u32 },
 }
 
-/// A network namespace that was given a link. Its path may be another's later.
+/// A network namespace that received a link. Its path may be reused later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sandbox {
     /// `CNI_NETNS`.
     netns: String,
-    /// The number that no other namespace has, where the kernel tells it.
+    /// The namespace's unique number, on kernels that provide it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cookie: Option<u64>,
 }
 
 impl Sandbox {
-    /// The namespace of a container.
+    /// The pod's namespace.
     pub(crate) fn of(pod: &Pod) -> Self {
         Sandbox {
             netns: pod.path.clone(),
@@ -99,8 +91,7 @@ impl Sandbox {
         }
     }
 
-    /// The namespace, if it is still to be found: at its path, or at the one of the call. Links in one that is not went
-    /// with it, or will.
+    /// Looks up the namespace by its path or the call's path. Links in a namespace without a path end with it.
     fn find(&self, call: &Call) -> Result<Option<Pod>, Error> {
         let given = call.request.netns.as_deref();
         for path in [Some(Path::new(&self.netns)), given].into_iter().flatten() {
@@ -119,7 +110,7 @@ impl Sandbox {
 }
 
 impl Step {
-    /// The host's end of the pair, in the step that makes it.
+    /// The host end of the pair, for [`Step::Pair`].
     pub(crate) fn pair(&self) -> Option<&str> {
         match self {
             Step::Pair { port } => Some(port),
@@ -127,7 +118,7 @@ impl Step {
         }
     }
 
-    /// Whether it is the step that gives the container a link.
+    /// Whether the step creates the pod's link.
     pub(super) fn is_link(&self) -> bool {
         matches!(self, Step::Pair { .. } | Step::Link { .. } | Step::Device { .. })
     }
@@ -152,7 +143,7 @@ impl Step {
                 };
                 macvtap::remove_node(path, number)
             }
-            Step::OvsPort { port, socket, netns } => ovs::take_back(owner, port, socket, netns),
+            Step::OvsPort { port, socket, netns } => ovs::remove_recorded(owner, port, socket, netns),
             Step::Pair { .. } | Step::Link { .. } | Step::Device { .. } => Ok(()),
         }
     }
@@ -168,7 +159,7 @@ impl Step {
                 None => Ok(()),
             },
             Step::Device { name, sandbox } => {
-                host_device::give_back(host, sandbox.find(call)?, owner.ifname, name)
+                host_device::return_device(host, sandbox.find(call)?, owner.ifname, name)
             }
             Step::OvsPort { .. } | Step::SpoofCheck { .. } | Step::Masquerade { .. } | Step::Node { .. } => {
                 Ok(())
@@ -177,7 +168,7 @@ impl Step {
     }
 }
 
-/// Removes a link unless it is something else by now.
+/// Deletes a link if it still has the recorded kind.
 fn delete_of_kind(call: &Call, socket: &mut Socket, name: &str, kind: &str) -> Result<(), Error> {
     let found = socket
         .find_link(name)
@@ -188,10 +179,10 @@ fn delete_of_kind(call: &Call, socket: &mut Socket, name: &str, kind: &str) -> R
     }
 }
 
-/// Takes steps back. An error if the link is still there; else the first error about rules, which harm nobody without
-/// the link. Links and rules that are gone already are fine.
+/// Undoes steps. Fails if the link could not be removed. Otherwise returns the first error about rules, which have no
+/// effect without the link. Missing links and rules are no error.
 ///
-/// A pair passes nothing any more before its rules go, so that no frame passes unchecked.
+/// Sets the pair down before its rules are removed, so that no frame passes unchecked.
 pub(super) fn undo(
     call: &Call,
     host: &mut Socket,
@@ -214,7 +205,7 @@ pub(super) fn undo(
     Ok(left)
 }
 
-/// Sets the host's end of a pair down.
+/// Sets the host end of a pair down.
 fn silence_port(host: &mut Socket, name: &str) -> Result<(), Error> {
     let silenced = match host.find_link(name) {
         Ok(Some(link)) => host.set_down(&link),
@@ -227,7 +218,12 @@ fn silence_port(host: &mut Socket, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Addresses as people write them.
+/// The error for a pod that already has the interface of a pair. `left` are the recorded steps.
+pub(crate) fn occupied_pair(ifname: &str, left: &[Step]) -> Error {
+    veth::already_exists(ifname, left.iter().find_map(Step::pair).unwrap_or_default())
+}
+
+/// Serializes addresses in their text form.
 mod as_text {
     use linux::link::Mac;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
@@ -248,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_recorded_in_words() {
+    fn steps_have_a_readable_format() {
         let steps = [
             (
                 Step::Pair { port: "veth1".into() },

@@ -1,4 +1,4 @@
-//! Keys that several plugins have.
+//! Config keys that several plugins share.
 
 use cni::{Error, plugin::Call, result::Dns};
 use linux::link::{InvalidMac, Mac};
@@ -6,14 +6,14 @@ use serde::Deserialize;
 
 use crate::names::arg;
 
-/// An object with a MAC: `runtimeConfig`, or `cni` in `args`.
+/// An object with a MAC: `runtimeConfig` or `args.cni`.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireMac {
     pub(crate) mac: String,
 }
 
-/// Resolver settings of a config, which tell an empty list from none.
+/// DNS settings of a config. Distinguishes an empty list from a missing one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireDns {
@@ -24,7 +24,7 @@ pub(crate) struct WireDns {
 }
 
 impl WireDns {
-    /// The settings, if any is given; a list counts as given also when it is empty.
+    /// The settings, if the config has any. An empty list counts.
     pub(crate) fn given(self) -> Option<Dns> {
         let any = self.nameservers.is_some()
             || self.search.is_some()
@@ -39,7 +39,7 @@ impl WireDns {
     }
 }
 
-/// The MAC that the container's link is to have: that of `runtimeConfig`, else of `CNI_ARGS`, else of the config.
+/// The requested MAC of the pod's link: from `runtimeConfig`, `CNI_ARGS` or the config, in this order.
 pub(crate) fn mac(call: &Call, runtime: &WireMac, own: &str) -> Result<Option<Mac>, Error> {
     let args = call.args()?;
     args.require_known(&[arg::MAC])?;

@@ -1,4 +1,4 @@
-//! The keys of a bandwidth config, and what they come to.
+//! The config of `bandwidth`.
 
 use cni::{Error, json, note::Level, plugin::Call};
 use linux::traffic::TokenBucket;
@@ -9,12 +9,12 @@ use crate::{
     messages::{BANDWIDTH_BURST_ALONE, BANDWIDTH_LARGE_BURST, BANDWIDTH_RATE_ALONE, BANDWIDTH_SUBNETS},
 };
 
-/// How long what waits may take to leave.
+/// Maximum queueing delay.
 const LATENCY_MILLISECONDS: u128 = 25;
-/// Keys that plugins of one release took, and nobody does any more.
+/// Obsolete keys of one upstream release.
 const SUBNETS: [&str; 2] = ["shapedSubnets", "unshapedSubnets"];
 
-/// Bits and bits a second. Beside those of every config, and as what a runtime hands over.
+/// Rates in bits per second and bursts in bits, in the config itself and in `runtimeConfig`.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Entry {
@@ -40,12 +40,12 @@ struct WireRuntime {
     bandwidth: Option<Entry>,
 }
 
-/// A bandwidth config, valid as a whole.
+/// A validated config.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
-    /// For what the container receives.
+    /// Limit for packets to the pod.
     pub(super) ingress: Option<TokenBucket>,
-    /// For what it sends.
+    /// Limit for packets from the pod.
     pub(super) egress: Option<TokenBucket>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn keys() -> &'static [&'static str] {
     json::fields_of::<Wire>()
 }
 
-/// Says so where a config has keys that nobody takes any more.
+/// Warns about obsolete keys.
 pub(super) fn warn_of_subnets(call: &Call) {
     if call
         .config
@@ -72,7 +72,6 @@ impl Config {
         Config::new(&read_config(call)?)
     }
 
-    /// Nothing is limited.
     pub(super) fn is_empty(&self) -> bool {
         *self == Config::default()
     }
@@ -90,7 +89,7 @@ impl Config {
             own.egress_rate,
             own.egress_burst,
         ];
-        // The config counts as a whole.
+        // One value in the config overrides all of `runtimeConfig`.
         let entry = if values.iter().any(Option::is_some) {
             own
         } else {
@@ -103,7 +102,7 @@ impl Config {
     }
 }
 
-/// The bucket for a rate and a burst, both in bits, in the numbers of the established plugin.
+/// Computes the token bucket for a rate and a burst, both in bits, with upstream's formula.
 fn bucket(rate: Option<u64>, burst: Option<u64>) -> Result<Option<TokenBucket>, Error> {
     let (rate, burst) = (rate.unwrap_or_default(), burst.unwrap_or_default());
     let error = match (rate, burst) {
@@ -178,7 +177,7 @@ mod tests {
 
     // cni-plugins#50
     #[test]
-    fn a_rate_needs_a_burst_that_can_be() {
+    fn rate_requires_a_valid_burst() {
         for (config, text) in [
             (r#"{"ingressRate":8}"#, "if rate is set, burst must also be set"),
             (r#"{"egressBurst":8}"#, "if burst is set, rate must also be set"),

@@ -1,4 +1,4 @@
-//! The port of a bridge that a config asks for (cni-plugins §3.2).
+//! ADD: the pod's port of the bridge (cni-plugins §3.2).
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use linux::{
 
 use super::{check, config::Config, existing_bridge, gateway, layer3, require_vlans};
 use crate::{
-    attach::{Inspection, Made, Settings, Stage, Step, Wish},
+    attach::{CreatedLink, Inspection, LinkRequest, Settings, Stage, Step, occupied_pair},
     forwarding::enable_forwarding,
     messages::Explain as _,
     names::kind,
@@ -28,18 +28,18 @@ use crate::{
     veth::{self, Pair},
 };
 
-/// How long a port may take to come up.
+/// Deadline for a port to come up.
 const PORT_UP: Duration = Duration::from_millis(2550);
 
-/// A container's port of the bridge.
+/// A pod's port of the bridge.
 pub(super) struct Port {
     pub(super) config: Config,
-    /// Known once they are there.
+    /// Set by `make`, like `pair`.
     bridge: Link,
     pair: Pair,
 }
 
-impl Wish for Port {
+impl LinkRequest for Port {
     fn settings(&self) -> Settings {
         Settings {
             dns: self.config.dns.clone(),
@@ -53,10 +53,10 @@ impl Wish for Port {
     }
 
     fn occupied(&self, ifname: &str, left: &[Step]) -> Error {
-        veth::occupied(ifname, left)
+        occupied_pair(ifname, left)
     }
 
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<CreatedLink, Error> {
         self.bridge = ensure_bridge(&mut stage.host, &self.config).map_err(|error| {
             error.prefixed(&format!("failed to create bridge \"{}\"", self.config.bridge))
         })?;
@@ -75,7 +75,7 @@ impl Wish for Port {
             mtu: Some(self.pair.inner.mtu),
             ..Interface::default()
         };
-        Ok(Made {
+        Ok(CreatedLink {
             link: Some(self.pair.inner.clone()),
             outside: vec![bridge, outer],
         })
@@ -88,7 +88,7 @@ impl Wish for Port {
 
     fn prepare(&mut self, stage: &mut Stage<'_>, link: &Link, _leased: &CniResult) -> Result<(), Error> {
         if self.config.detect_duplicates {
-            // Questions that are sent before the bridge passes them on would be lost, and a duplicate with them.
+            // Before the bridge forwards, probes for duplicate addresses would be lost.
             stage.pod.inside(|_| {
                 self.tune(&link.name);
                 Ok(())
@@ -140,7 +140,7 @@ impl Wish for Port {
         if !result.ips.is_empty() {
             announce(stage, link);
         }
-        // A bridge takes on the MAC of a port unless it has one of its own.
+        // A bridge without its own MAC changes its MAC with its ports.
         let bridge = stage.host.link_by_index(self.bridge.index);
         let bridge = bridge.explain(|| format!("failed to lookup \"{}\"", self.bridge.name))?;
         result.interfaces[0].mac = bridge.mac.map(|mac| mac.to_string());
@@ -167,7 +167,7 @@ impl Port {
         }
     }
 
-    /// Connects the host's end to the bridge.
+    /// Adds the host end to the bridge.
     fn plug_in(&self, host: &mut Socket) -> Result<(), Error> {
         let outer = self.pair.outer();
         let change = LinkChange {
@@ -181,8 +181,7 @@ impl Port {
                 outer.name, self.bridge.name
             )
         })?;
-        // A new port has both switched off, so that nothing has to be said when that is what is wanted, also
-        // not to kernels that know no isolation.
+        // Both default to off for a new port. Setting only `on` also supports kernels without isolation.
         if self.config.hairpin {
             let change = PortChange {
                 hairpin: Some(true),
@@ -205,7 +204,7 @@ impl Port {
         }
     }
 
-    /// Has frames dropped that the container sends under another address than its own.
+    /// Drops frames from the pod with a spoofed source MAC.
     fn check_senders(&self, stage: &mut Stage<'_>) -> Result<(), Error> {
         let inner = &self.pair.inner;
         let mac = inner
@@ -222,7 +221,7 @@ impl Port {
         stage.with_rules(|rules, owner| spoof_check::set_up(rules, owner, port))
     }
 
-    /// Puts a gateway's address on the bridge, or on the host's own port in the VLAN.
+    /// Assigns a gateway's address to the bridge, or to the host's port in the VLAN.
     fn become_gateway(&self, host: &mut Socket, address: IpNet, result: &mut CniResult) -> Result<(), Error> {
         let config = &self.config;
         let vlan = config
@@ -250,7 +249,7 @@ impl Port {
             .map_err(|error| error.prefixed("failed to set vlan interface for bridge with addr"))
     }
 
-    /// Waits until the bridge passes frames of the port.
+    /// Waits until the port forwards frames.
     fn wait_for_port(&self, host: &mut Socket) -> Result<Link, Error> {
         let outer = wait_operstate_up(host, self.pair.outer(), Instant::now() + PORT_UP)
             .explain(|| format!("failed to lookup \"{}\"", self.pair.outer_name))?;
@@ -264,7 +263,7 @@ impl Port {
     }
 }
 
-/// Tells the segment where the addresses are, now that the bridge passes it on.
+/// Announces the addresses, after the port forwards frames.
 fn announce(stage: &mut Stage<'_>, link: &Link) {
     if let Some(mac) = link.mac
         && let Err(error) = arp::announce(&mut stage.pod.socket, link, mac)
@@ -276,7 +275,7 @@ fn announce(stage: &mut Stage<'_>, link: &Link) {
     }
 }
 
-/// The bridge: made if it is missing; nothing but its state is changed if it is there.
+/// Returns the bridge, creating it if missing. Changes only the state of an existing bridge.
 fn ensure_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
     let name = config.bridge.as_str();
     let bridge = match existing_bridge(host, name)? {
@@ -299,7 +298,8 @@ fn ensure_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
 
 fn make_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
     let name = config.bridge.as_str();
-    // An address of its own: one that changes with every pod would be wrong in results and in the pods' caches.
+    // Its own MAC: an inherited one changes with every pod, which invalidates results and the pods' neighbour
+    // caches.
     let mac = Mac::random().explain(|| format!("could not add \"{name}\""))?;
     let vlan_filtering = config.vlans.is_some();
     let spec = BridgeSpec {
@@ -309,7 +309,7 @@ fn make_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
         vlan_filtering,
     };
     match host.create_bridge(&spec) {
-        // Another ADD was faster.
+        // A concurrent ADD created it.
         Err(error) if error.is_exists() => {}
         done => done.explain(|| format!("could not add \"{name}\""))?,
     }

@@ -1,4 +1,4 @@
-//! CHECK of a port: everything that ADD configured is still as it left it (cni-plugins §3.4).
+//! CHECK of the bridge and of the pod's port (cni-plugins §3.4).
 
 use cni::{
     Error,
@@ -14,7 +14,7 @@ use crate::{
     attach::Inspection, check, messages::Explain as _, names::kind, record::AttachmentId, spoof_check,
 };
 
-/// The bridge is as ADD left it.
+/// Compares the bridge with the config and the result of ADD.
 pub(super) fn check_bridge(host: &mut Socket, config: &Config, previous: &CniResult) -> Result<Link, Error> {
     let name = &config.bridge;
     let expected = outside(previous)
@@ -29,8 +29,8 @@ pub(super) fn check_bridge(host: &mut Socket, config: &Config, previous: &CniRes
             "Interface {name} does not have link type of bridge"
         )));
     }
-    // A bridge that is no gateway takes on MACs of its ports: there, another one says nothing. The gateway of a
-    // VLAN is not the bridge.
+    // Compares the MAC only of a gateway: the MAC of another bridge may change with its ports. The gateway of a
+    // VLAN is another link.
     let vlan = config.vlans.as_ref().and_then(|vlans| vlans.access);
     if config.is_gateway && vlan.is_none() {
         check::same_mac(&bridge, expected, "Bridge interface")?;
@@ -45,8 +45,7 @@ pub(super) fn check_bridge(host: &mut Socket, config: &Config, previous: &CniRes
     Ok(bridge)
 }
 
-/// The host's end: among the interfaces that ADD reported, the veth whose other end is the container's and
-/// that is a port of the bridge.
+/// Finds the host end: the reported veth whose peer is the pod's link and whose master is the bridge.
 fn find_outer(host: &mut Socket, previous: &CniResult, bridge: &Link, inner: &Link) -> Result<Link, Error> {
     for expected in outside(previous).filter(|interface| interface.name != bridge.name) {
         let Some(link) = host
@@ -67,7 +66,7 @@ fn find_outer(host: &mut Socket, previous: &CniResult, bridge: &Link, inner: &Li
     )))
 }
 
-/// The pair connects the container with the bridge as ADD left it, and the rules of the port are there.
+/// Compares the pair and the port's rules with the config.
 pub(super) fn check_port(
     here: &mut Inspection<'_>,
     config: &Config,
@@ -100,7 +99,7 @@ fn check_settings(host: &mut Socket, config: &Config, outer: &Link) -> Result<()
             wanted.hairpin, found.hairpin
         )));
     }
-    // A kernel that knows no isolation isolates nothing.
+    // A kernel without isolation reports none.
     if found.isolated.unwrap_or_default() != config.isolated {
         return Err(Error::internal(format!(
             "Port {name} configured isolation {} doesn't match current state: {}",
@@ -121,7 +120,7 @@ fn check_settings(host: &mut Socket, config: &Config, outer: &Link) -> Result<()
     }
 }
 
-/// The interfaces on the host.
+/// The host interfaces in a result.
 fn outside(previous: &CniResult) -> impl Iterator<Item = &Interface> {
     previous
         .interfaces

@@ -1,4 +1,4 @@
-//! The keys of a bridge config, and what they come to.
+//! The config of `bridge`.
 
 use cni::{Error, args::CniArgs, json, plugin::Call, result::Dns};
 use linux::link::Mac;
@@ -51,39 +51,39 @@ struct WireArgs {
     cni: WireMac,
 }
 
-/// A bridge config, valid as a whole.
+/// A validated config.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(super) struct Config {
     /// The bridge's name.
     pub(super) bridge: String,
-    /// The bridge gets the gateway's address.
+    /// Assigns the gateway's address to the bridge.
     pub(super) is_gateway: bool,
-    /// The container gets default routes by way of the bridge.
+    /// Adds default routes via the bridge.
     pub(super) is_default_gateway: bool,
-    /// A different address of the bridge is replaced.
+    /// Replaces conflicting addresses of the bridge.
     pub(super) force_address: bool,
-    /// MTU of the pair, and of the bridge if it is made; bytes.
+    /// MTU of the pair and of a new bridge, in bytes.
     pub(super) mtu: Option<u32>,
-    /// Frames may leave by the port they came in.
+    /// Permits frames to return through the port they came from.
     pub(super) hairpin: bool,
-    /// The bridge receives all frames.
+    /// Sets the bridge promiscuous.
     pub(super) promiscuous: bool,
-    /// The port exchanges no frames with other isolated ports.
+    /// Blocks frames to and from other isolated ports.
     pub(super) isolated: bool,
-    /// VLANs of the port; without any, nothing about VLANs is done or asked of the kernel.
+    /// VLANs of the port. `None` leaves VLANs unconfigured.
     pub(super) vlans: Option<Vlans>,
-    /// The container checks that its IPv6 addresses are unique.
+    /// Enables IPv6 duplicate address detection in the pod.
     pub(super) detect_duplicates: bool,
-    /// The container's end stays down.
+    /// Leaves the pod's link down.
     pub(super) leave_down: bool,
-    /// Frames that the container sends under another address than its own are dropped.
+    /// Drops frames from the pod with a spoofed source MAC.
     pub(super) spoof_check: bool,
-    /// Packets that leave the container's subnet take on an address of the host.
+    /// Masquerades packets that leave the pod's subnet.
     pub(super) masquerade: Option<Choice>,
-    /// Address of the container's end.
+    /// MAC of the pod's link.
     pub(super) mac: Option<Mac>,
-    /// Resolver settings that replace IPAM's.
+    /// DNS settings that replace those of IPAM.
     pub(super) dns: Option<Dns>,
 }
 
@@ -107,7 +107,7 @@ impl Config {
         let keep_default = wire.preserve_default_vlan.unwrap_or_default();
         let vlans = Vlans::new(wire.vlan, wire.vlan_trunk.as_deref(), keep_default)?;
         let mac = mac(&wire, args)?;
-        // Established plugins do not look at it where nothing is masqueraded.
+        // Like upstream, ignores the backend without masquerading.
         let backend = wire.ip_masq.then(|| Choice::named(&wire.ip_masq_backend));
         if layer3 && wire.disable_container_interface {
             return Err(Error::internal(IPAM_WITHOUT_INTERFACE));
@@ -145,7 +145,7 @@ impl Wire {
     }
 }
 
-/// The container's MAC: `runtimeConfig.mac` before `args.cni.mac` before `MAC` of `CNI_ARGS`.
+/// The pod's MAC: from `runtimeConfig.mac`, `args.cni.mac` or `MAC` in `CNI_ARGS`, in this order.
 fn mac(wire: &Wire, args: &CniArgs) -> Result<Option<Mac>, Error> {
     args.require_known(&[arg::MAC])?;
     let sources = [
@@ -253,7 +253,7 @@ mod tests {
 
     // cni-plugins#25
     #[test]
-    fn any_resolver_setting_counts_as_given() {
+    fn any_dns_setting_counts() {
         let dns = |config: &str| read(config, "", true).unwrap().dns;
         assert_eq!(dns(r#"{"dns":{}}"#), None);
         assert_eq!(dns(r#"{"dns":{"domain":"","nameservers":null}}"#), None);

@@ -1,4 +1,4 @@
-//! The bridge as the gateway of its pods: addresses and forwarding (cni-plugins §3.2 step 8).
+//! The bridge as gateway of its pods (cni-plugins §3.2 step 8).
 
 use cni::Error;
 use ipnet::IpNet;
@@ -15,7 +15,7 @@ use crate::{
     veth::{ignore_routers, random_name},
 };
 
-/// Gives the link the gateway's address, and takes others away where they exclude it and the config allows.
+/// Assigns the gateway's address to the link. Removes conflicting addresses if the config permits it.
 pub(super) fn ensure_address(
     host: &mut Socket,
     link: &Link,
@@ -41,12 +41,12 @@ pub(super) fn ensure_address(
             .explain(|| format!("could not remove IP address from \"{name}\""))?;
     }
     match host.add_address(link, gateway) {
-        // Another ADD was faster.
+        // A concurrent ADD added it.
         Err(error) if error.is_exists() => {}
         done => done.explain(|| format!("could not add IP address to \"{name}\""))?,
     }
-    // The MAC that the link had before this port came: from here on it keeps that, instead of taking on the
-    // lowest one of its ports and changing whenever pods come and go. One that lost its last port has none.
+    // Pins the MAC from before this port. Otherwise the bridge would inherit the lowest MAC of its ports and
+    // change it with every pod. A bridge that lost its last port has none.
     let failed = || format!("could not set MAC address of \"{name}\"");
     let mac = match link.mac.filter(|mac| !mac.is_zero()) {
         Some(mac) => mac,
@@ -55,8 +55,8 @@ pub(super) fn ensure_address(
     host.set_mac(link, mac).explain(failed)
 }
 
-/// The routed end of the pair that connects the host to one VLAN of the bridge. It is made if it is missing, and
-/// connected if it is not: the bridge it belonged to may be gone, or whoever made it came no further.
+/// Returns the host's port in one VLAN of the bridge. Creates a missing pair and connects an unconnected one, whose
+/// bridge was deleted or whose ADD was interrupted.
 pub(super) fn ensure_vlan_gateway(
     host: &mut Socket,
     bridge: &Link,
@@ -75,7 +75,7 @@ pub(super) fn ensure_vlan_gateway(
     }
     let connected = connect(host, bridge, vlans, link);
     if connected.is_err() && made {
-        // The first error is the one that counts.
+        // Best effort, to report the first error.
         let _ = host.delete_link_by_name(&name);
     }
     connected
@@ -86,7 +86,7 @@ fn find_vlan_gateway(host: &mut Socket, name: &str) -> Result<Option<Link>, Erro
         .explain(|| format!("failed to find host namespace interface \"{name}\""))
 }
 
-/// Makes the pair. The other value says whether it was this call that did.
+/// Creates the pair. Returns whether this call created it.
 fn make_vlan_gateway(host: &mut Socket, bridge: &Link, name: &str) -> Result<(Link, bool), Error> {
     let port_name = random_name().explain(|| MAKE_VETH.to_owned())?;
     let made = host.create_veth(&VethSpec {
@@ -97,7 +97,7 @@ fn make_vlan_gateway(host: &mut Socket, bridge: &Link, name: &str) -> Result<(Li
         peer_ns: None,
     });
     let exists = matches!(&made, Err(error) if error.is_exists());
-    // Another ADD may have been faster.
+    // A concurrent ADD may have created it.
     match find_vlan_gateway(host, name)? {
         Some(link) if exists => return Ok((link, false)),
         found => {
@@ -109,7 +109,7 @@ fn make_vlan_gateway(host: &mut Socket, bridge: &Link, name: &str) -> Result<(Li
     .ok_or_else(|| Error::internal(format!("{MAKE_VETH}: \"{name}\" has disappeared")))
 }
 
-/// Connects the gateway's other end to the bridge. The gateway is set up last: one that is up is whole.
+/// Adds the gateway's peer to the bridge. Sets the gateway up last, so that an `up` gateway is complete.
 fn connect(host: &mut Socket, bridge: &Link, vlans: &Vlans, gateway: Link) -> Result<Link, Error> {
     let name = &gateway.name;
     let failed = || format!("failed to connect \"{name}\" to bridge {}", bridge.name);
@@ -117,7 +117,7 @@ fn connect(host: &mut Socket, bridge: &Link, vlans: &Vlans, gateway: Link) -> Re
         Some(index) => Some(host.link_by_index(index).explain(failed)?),
         None => None,
     };
-    // An index of another namespace may be that of any link here.
+    // The index may belong to another namespace.
     let port = port.filter(|port| port.is_kind(kind::VETH) && port.peer == Some(gateway.index));
     let Some(port) = port.filter(|port| port.master.is_none_or(|master| master == bridge.index)) else {
         return Err(Error::internal(format!(
@@ -143,14 +143,14 @@ fn connect(host: &mut Socket, bridge: &Link, vlans: &Vlans, gateway: Link) -> Re
     host.link_by_index(gateway.index).explain(failed)
 }
 
-/// Puts a new port into its VLANs.
+/// Adds a new port to its VLANs.
 pub(super) fn set_port_vlans(
     host: &mut Socket,
     port: linux::link::LinkRef<'_>,
     bridge: &Link,
     vlans: &Vlans,
 ) -> Result<(), Error> {
-    // A new port is in the bridge's default VLAN and in no other.
+    // A new port is only in the bridge's default VLAN.
     let default = bridge
         .bridge
         .and_then(|bridge| bridge.default_vlan)

@@ -1,4 +1,4 @@
-//! Decides how the bridge plugin uses IPAM's answer (cni-plugins §3.2 steps 7 and 8).
+//! Decides how the bridge plugin uses the IPAM result (cni-plugins §3.2 steps 7 and 8).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,8 +7,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::config::Config;
 
-/// Completes IPAM's answer: the bridge is the gateway of addresses where the config says so, and default routes lead to
-/// it.
+/// Completes the IPAM result with the configured gateways and default routes.
 pub(super) fn complete(config: &Config, leased: &mut CniResult) {
     for ip in &mut leased.ips {
         if config.is_gateway && ip.gateway.is_none() {
@@ -22,8 +21,8 @@ pub(super) fn complete(config: &Config, leased: &mut CniResult) {
     }
 }
 
-/// Adds a default route unless there is one with a gateway. A plain one without gets the gateway: beside it, a
-/// second one would be the same route to the kernel, which refuses that.
+/// Adds a default route unless one with a gateway exists. Adds the gateway to an existing one, because the kernel
+/// rejects a second default route as a duplicate.
 fn route_by_default(routes: &mut Vec<Route>, dst: IpNet, gateway: Option<IpAddr>) {
     if routes.iter().any(|route| route.dst == dst && route.gw.is_some()) {
         return;
@@ -35,7 +34,7 @@ fn route_by_default(routes: &mut Vec<Route>, dst: IpNet, gateway: Option<IpAddr>
     }
 }
 
-/// The gateways' addresses on the bridge, with the prefix length of the addresses they serve: IPv4 first.
+/// The bridge's gateway addresses with the prefix lengths of the pod's addresses, IPv4 first.
 pub(super) fn gateways(leased: &CniResult) -> Vec<IpNet> {
     let mut gateways: Vec<IpNet> = leased
         .ips
@@ -46,9 +45,9 @@ pub(super) fn gateways(leased: &CniResult) -> Vec<IpNet> {
     gateways
 }
 
-/// Addresses of a bridge that cannot be there together with `wanted`. `None` if `wanted` is there already.
+/// Addresses of a bridge that conflict with `wanted`. `None` if the bridge has `wanted`.
 ///
-/// A bridge has one IPv4 address of ours; IPv6 addresses exclude each other only when their subnets overlap.
+/// A bridge has one IPv4 address of ours. IPv6 addresses conflict only if their subnets overlap.
 pub(super) fn conflicts(present: &[IpNet], wanted: &IpNet) -> Option<Vec<IpNet>> {
     if present.contains(wanted) {
         return None;
@@ -63,7 +62,7 @@ pub(super) fn conflicts(present: &[IpNet], wanted: &IpNet) -> Option<Vec<IpNet>>
     Some(overlapping.copied().collect())
 }
 
-/// The first address of a subnet after the network's own.
+/// The first host address of a subnet.
 fn first_host(net: &IpNet) -> IpAddr {
     match net.network() {
         IpAddr::V4(network) => Ipv4Addr::from(u32::from(network).wrapping_add(1)).into(),
@@ -71,7 +70,7 @@ fn first_host(net: &IpNet) -> IpAddr {
     }
 }
 
-/// The default destination of the family of `net`.
+/// The default destination for the family of `net`.
 fn everywhere(net: &IpNet) -> IpNet {
     match net {
         IpNet::V4(_) => Ipv4Net::default().into(),
@@ -196,7 +195,7 @@ mod tests {
 
     // cni-plugins#13
     #[test]
-    fn addresses_of_a_bridge_exclude_each_other_by_family() {
+    fn bridge_addresses_conflict_by_family() {
         let of = |present: &[&str], wanted: &str| conflicts(&nets(present), &wanted.parse().unwrap());
         assert_eq!(of(&["10.1.2.1/24"], "10.1.2.1/24"), None);
         assert_eq!(

@@ -1,20 +1,20 @@
-//! Defaults of this node for keys that a config does not have (cni-plugins §3.1).
+//! The node's defaults for missing config keys (cni-plugins §3.1).
 
 use std::{fs, io::ErrorKind, path::PathBuf};
 
 use cni::{Error, json, names::BRIDGE_DEFAULTS};
 use serde::Deserialize;
 
-/// The content of the node's file; without one, the defaults of the configs.
+/// The content of the node's file, or the general defaults without a file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct NodeDefaults {
-    /// A port with VLANs stays in the bridge's default VLAN as well.
+    /// Keeps a port with VLANs also in the bridge's default VLAN.
     pub(super) preserve_default_vlan: bool,
 }
 
 impl NodeDefaults {
-    /// Reads the file in the first of the plugins' folders that has one.
+    /// Reads the first file found in the plugins' folders.
     pub(super) fn read(folders: &[PathBuf]) -> Result<Self, Error> {
         for folder in folders {
             let path = folder.join(BRIDGE_DEFAULTS);
@@ -24,7 +24,7 @@ impl NodeDefaults {
             match fs::read(&path) {
                 Ok(text) => return json::from_slice(&text).map_err(|error| failed(&error)),
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-                // Another default than the node's would be another network.
+                // Falling back to other defaults could attach the pod to another network.
                 Err(error) => return Err(failed(&error)),
             }
         }

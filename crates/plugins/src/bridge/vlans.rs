@@ -8,9 +8,9 @@ use serde::Deserialize;
 
 use crate::messages::{TRUNK_ID, TRUNK_MAX, TRUNK_MAX_MISSING, TRUNK_MIN, TRUNK_MIN_MISSING, TRUNK_ORDER};
 
-/// Largest VLAN identifier; 4095 is reserved.
+/// Maximum VLAN ID. 4095 is reserved.
 const LAST: u16 = 4094;
-/// The VLAN of untagged frames of a trunk that names none.
+/// Native VLAN of a trunk without a configured one.
 const TRUNK_NATIVE: u16 = 1;
 
 /// An item of `vlanTrunk`: one VLAN, a range, or both.
@@ -24,7 +24,7 @@ pub(super) struct TrunkItem {
     id: Option<i64>,
 }
 
-/// The VLANs that a config asks for.
+/// The configured VLANs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Vlans {
     /// VLAN of untagged frames.
@@ -34,7 +34,7 @@ pub(super) struct Vlans {
 }
 
 impl Vlans {
-    /// `None` if the config says nothing about VLANs. An empty trunk says something: filtering without VLANs.
+    /// `None` without VLAN keys. An empty trunk requests filtering without VLANs.
     pub(super) fn new(
         vlan: i64,
         trunk: Option<&[TrunkItem]>,
@@ -58,18 +58,18 @@ impl Vlans {
         }))
     }
 
-    /// Whether the VLAN that a new port is given has to go.
+    /// Whether to remove a new port from the default VLAN.
     pub(super) fn replaces_default(&self) -> bool {
         !self.keep_default && (self.access.is_some() || !self.trunk.is_empty())
     }
 
-    /// The VLANs that the port gets.
+    /// The VLANs of the port.
     pub(super) fn wanted(&self) -> Vec<PortVlan> {
         let native = match self.access {
             None if self.trunk.is_empty() => return Vec::new(),
             access => access.unwrap_or(TRUNK_NATIVE),
         };
-        // The native VLAN is untagged, also when the trunk contains it.
+        // The native VLAN is untagged even if the trunk contains it.
         let tagged = self
             .trunk
             .iter()
@@ -78,7 +78,7 @@ impl Vlans {
         tagged.chain([PortVlan::access(native)]).collect()
     }
 
-    /// The VLANs of a port whose only job is to carry the gateway's frames of the access VLAN.
+    /// The VLANs of the gateway's port.
     pub(super) fn gateway_port(&self) -> Option<Vlans> {
         self.access?;
         Some(Vlans {
@@ -131,7 +131,7 @@ mod tests {
 
     // cni-plugins#20
     #[test]
-    fn bad_trunk_items_have_their_own_texts() {
+    fn invalid_trunk_items_return_distinct_errors() {
         for bad in ["0", "-1", "4095"] {
             assert_eq!(
                 message(&format!(r#"[{{"minID":{bad},"maxID":5}}]"#)),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trunk_is_sorted_without_doubles_and_has_a_native_vlan() {
+    fn trunk_is_sorted_and_deduplicated_with_native_vlan() {
         let trunk = Some(r#"[{"minID":202,"maxID":203},{"id":101,"minID":201,"maxID":202}]"#);
         let tagged = [101, 201, 202, 203].map(PortVlan::tagged);
         let plain = vlans(0, trunk).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! One question to the daemon.
+//! A request to the daemon.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -9,19 +9,19 @@ use std::{
 use super::wire::{Answer, MAX_LINE, Request};
 use crate::timed::{Timed, is_late};
 
-/// Why a question has no good answer.
+/// A failed request.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nobody listens.
+    /// The daemon does not listen.
     Unreachable(io::Error),
-    /// The connection failed before there was an answer.
+    /// The connection failed before the answer.
     Broken(io::Error),
-    /// The daemon says why it could not do it.
+    /// The daemon returned an error.
     Refused(String),
 }
 
-/// Asks the daemon at `socket`. A question that is given up at `deadline` is given up by the daemon too, because the
-/// connection ends.
+/// Sends a request to the daemon at `socket`. A timeout closes the connection, which also cancels the request in the
+/// daemon.
 pub(super) fn ask(socket: &Path, request: &Request, deadline: Instant) -> Result<Answer, Failure> {
     let stream = Timed::connect(socket, deadline).map_err(|error| Failure::Unreachable(late(error)))?;
     let answer = exchange(stream, request).map_err(|error| Failure::Broken(late(error)))?;
@@ -68,7 +68,7 @@ mod tests {
             let mut request = String::new();
             BufReader::new(&stream).read_line(&mut request).unwrap();
             stream.write_all(answer).unwrap();
-            // A daemon that says nothing keeps the connection until the client is gone.
+            // A daemon without an answer keeps the connection open.
             if answer.is_empty() {
                 let _ = stream.read(&mut [0]);
             }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_daemon_is_given_up_at_the_deadline() {
+    fn request_to_silent_daemon_times_out() {
         let failure = answered(b"").unwrap_err();
         assert!(
             matches!(&failure, Failure::Broken(error) if error.to_string() == "no answer in time"),

@@ -1,4 +1,4 @@
-//! The config of `dhcp`, and the options that it names.
+//! The config of `dhcp` with its DHCP options.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::wire::{Allocation, Attachment, Provided};
 use crate::{messages::NO_IPAM, names::DHCP_SOCKET};
 
-/// Options with names (RFC 2132, RFC 3004).
+/// Option names (RFC 2132, RFC 3004).
 const NAMED: [(&str, u8); 6] = [
     ("dhcp-client-identifier", 61),
     ("subnet-mask", 1),
@@ -17,9 +17,9 @@ const NAMED: [(&str, u8); 6] = [
     ("user-class", 77),
     ("vendor-class-identifier", 60),
 ];
-/// What is asked for unless the config says otherwise: subnet mask, routers, name servers, domain, search domains.
+/// Options requested by default: subnet mask, routers, name servers, domain, search domains.
 const REQUESTED: [u8; 5] = [1, 3, 6, 15, 119];
-/// Longest value of an option, in bytes.
+/// Maximum length of an option value, in bytes.
 const LONGEST: usize = 255;
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,12 +57,12 @@ pub(crate) fn ipam_keys() -> &'static [&'static str] {
     cni::json::fields_of::<WireIpam>()
 }
 
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+/// Validates the config of an ADD.
+pub(crate) fn validate(call: &Call) -> Result<(), Error> {
     Config::read(call).map(drop)
 }
 
-/// The daemon's socket. DEL and GC need nothing else of the config: the rest may be wrong by then.
+/// The daemon's socket. DEL and GC use nothing else of the config, which may be invalid.
 pub(super) fn socket(call: &Call) -> PathBuf {
     let configured = call.config.read::<Wire>().ok().and_then(|wire| wire.ipam);
     match configured {
@@ -71,7 +71,7 @@ pub(super) fn socket(call: &Call) -> PathBuf {
     }
 }
 
-/// What to ask the server for.
+/// The options to send and to request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Config {
     provide: Vec<Provided>,
@@ -100,7 +100,7 @@ impl Config {
         let mut provide: Vec<Provided> = Vec::new();
         for item in ipam.provide {
             let option = provided(item, args)?;
-            // The last one of a kind wins.
+            // The last value of an option wins.
             provide.retain(|earlier| earlier.code != option.code);
             provide.push(option);
         }
@@ -138,7 +138,7 @@ fn provided(item: WireProvide, args: &CniArgs) -> Result<Provided, Error> {
     Ok(Provided { code, value })
 }
 
-/// The code of an option, which is given by its name or as a number.
+/// Parses an option's name or number.
 fn code(option: &str) -> Result<u8, Error> {
     if let Some((_, code)) = NAMED.iter().find(|(name, _)| *name == option) {
         return Ok(*code);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_named() {
+    fn invalid_options_are_reported() {
         assert_eq!(
             read(r#"{"request":[{"option":"router"}]}"#, "").unwrap_err(),
             "Can not parse option \"router\": invalid digit found in string"

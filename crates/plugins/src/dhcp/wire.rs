@@ -1,6 +1,6 @@
-//! What plugin and daemon say to each other: one line of JSON each way, on a connection of its own.
+//! The protocol between plugin and daemon: one JSON line in each direction per connection.
 //!
-//! Both ends are replaced together.
+//! Both are always of the same version.
 
 use std::path::PathBuf;
 
@@ -8,24 +8,24 @@ use cni::config::ValidAttachment;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Longest line either way, in bytes. The longest honest one lists the attachments of a node.
+/// Maximum length of a line, in bytes. The longest valid line lists a node's attachments.
 pub const MAX_LINE: u64 = 1 << 20;
 
-/// What the plugin asks for.
+/// A request of the plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// The lease of an attachment; a new one if it has none. Answered by [`Answer::Lease`].
+    /// Returns or creates the lease of an attachment. Answered by [`Answer::Lease`].
     Allocate(Allocation),
-    /// To give the lease of an attachment back, if it has one.
+    /// Releases the lease of an attachment, if any.
     Release(Attachment),
-    /// To give the leases of a network's other attachments back.
+    /// Releases the leases of a network's other attachments.
     Gc(Valid),
-    /// Whether the daemon is there.
+    /// Checks that the daemon runs.
     Status,
 }
 
-/// Whose lease it is.
+/// The owner of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Attachment {
     /// The container's id.
@@ -36,31 +36,31 @@ pub struct Attachment {
     pub ifname: String,
 }
 
-/// A lease to obtain.
+/// A request for a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// Whose it is.
+    /// The lease's owner.
     pub attachment: Attachment,
-    /// Absolute path of the network namespace, as the runtime sees it.
+    /// Absolute path of the network namespace, as seen by the runtime.
     pub netns: PathBuf,
     /// Options to send.
     pub provide: Vec<Provided>,
-    /// Codes of the options to ask for.
+    /// Codes of the requested options.
     pub request: Vec<u8>,
-    /// Metric of all routes; 0 for the kernel's.
+    /// Metric of all routes. 0: the kernel's default.
     pub priority: u32,
 }
 
-/// An option that the client sends.
+/// An option to send.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provided {
-    /// Its code.
+    /// The option's code.
     pub code: u8,
-    /// Its value, 255 bytes at most.
+    /// The option's value, at most 255 bytes.
     pub value: String,
 }
 
-/// The attachments of a network that are in use.
+/// The valid attachments of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Valid {
     /// The network's name.
@@ -69,14 +69,14 @@ pub struct Valid {
     pub attachments: Vec<ValidAttachment>,
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// It is done.
+    /// Success.
     Done,
     /// A lease, as a CNI result of the latest version.
     Lease(Value),
-    /// It failed; why.
+    /// Failure with its error text.
     Failed(String),
 }

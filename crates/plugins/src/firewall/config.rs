@@ -1,4 +1,4 @@
-//! The keys of a firewall config, and what they come to.
+//! The config of `firewall`.
 
 use cni::{Error, json, plugin::Call};
 use serde::Deserialize;
@@ -19,14 +19,14 @@ struct Wire {
     ingress_policy: String,
 }
 
-/// The senders that the containers of a bridge hear.
+/// The permitted senders to pods of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// Everybody.
+    /// All senders.
     Open,
-    /// Everybody but containers of other bridges that have a policy.
+    /// All senders except pods of other bridges with a policy.
     SameBridge,
-    /// Those of its own bridge neither.
+    /// Like [`Policy::SameBridge`], without pods of the same bridge.
     Isolated,
 }
 
@@ -49,12 +49,12 @@ impl Policy {
     }
 }
 
-/// A firewall config, valid as a whole.
+/// A validated config.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Config {
-    /// The backend that it names; names that nobody knows are none.
+    /// The configured backend. Unknown names are ignored.
     pub(super) backend: Option<Backend>,
-    /// A chain for the administrator's own rules.
+    /// The chain for the administrator's own rules.
     pub(super) admin_chain: String,
     /// firewalld: the zone.
     pub(super) zone: String,
@@ -98,7 +98,7 @@ mod tests {
 
     // cni-plugins#52
     #[test]
-    fn what_is_not_given_is_as_established() {
+    fn missing_keys_have_upstreams_defaults() {
         let read = |config: &str| Config::new(json::from_str(config).unwrap());
         let config = read("{}").unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Addresses by firewalld, by its own program.
+//! Admits addresses with `firewall-cmd`.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ pub(super) fn admit(rules: &Ruleset, zone: &str, addresses: &[IpAddr]) -> Result
     Ok(())
 }
 
-/// Takes all of them back, whatever becomes of one; the first error.
+/// Removes all addresses. Returns the first error at the end.
 pub(super) fn remove(rules: &Ruleset, zone: &str, addresses: &[IpAddr]) -> Result<()> {
     let mut outcome = Ok(());
     for address in addresses {

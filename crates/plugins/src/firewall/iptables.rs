@@ -1,4 +1,4 @@
-//! Addresses and policies by the programs of iptables, as established plugins have them.
+//! Addresses and policies with the iptables programs, in upstream's format.
 
 use std::net::IpAddr;
 
@@ -35,7 +35,7 @@ fn commented(rule: &[&str], comment: &str) -> Vec<String> {
     all
 }
 
-/// The rules for an address, which accept answers to it, and all packets from it.
+/// The rules of an address, which accept replies to it and all packets from it.
 fn of_address(address: &IpAddr) -> [Vec<String>; 2] {
     let net = IpNet::from(*address).to_string();
     let answered = [
@@ -52,7 +52,7 @@ fn of_address(address: &IpAddr) -> [Vec<String>; 2] {
     ]
 }
 
-/// The rules that all addresses share, each the first of its chain.
+/// The shared rules, each the first of its chain.
 fn shared(config: &Config) -> [(&'static str, Vec<String>); 2] {
     [
         (IPTABLES_FORWARD, commented(&["-j", CNI_FORWARD], COMMENT)),
@@ -78,7 +78,7 @@ pub(super) fn admit(ruleset: &Ruleset, config: &Config, addresses: &[IpAddr]) ->
     Ok(())
 }
 
-/// The first address whose rules are not all there.
+/// The first address with missing rules.
 pub(super) fn missing(ruleset: &Ruleset, config: &Config, addresses: &[IpAddr]) -> Result<Option<IpAddr>> {
     for address in addresses {
         let tables = tables(ruleset, version(address));
@@ -96,7 +96,7 @@ pub(super) fn missing(ruleset: &Ruleset, config: &Config, addresses: &[IpAddr]) 
     Ok(None)
 }
 
-/// Removes the rules of addresses from tables of the older variant; those of the newer one are nftables'.
+/// Removes the rules of addresses from legacy tables. nftables holds those of the newer variant.
 pub(super) fn remove_legacy(ruleset: &Ruleset, addresses: &[IpAddr]) -> Result<()> {
     for address in addresses {
         let version = version(address);
@@ -110,7 +110,7 @@ pub(super) fn remove_legacy(ruleset: &Ruleset, addresses: &[IpAddr]) -> Result<(
     Ok(())
 }
 
-/// The rules of a policy: those that are to be first in their chain, then those that are to be last.
+/// The rules of a policy: those at the start of their chain, then those at the end.
 fn of_policy(policy: Policy, bridge: &str) -> [Vec<(&'static str, Vec<String>)>; 2] {
     let own = format!("{COMMENT} (ingressPolicy: {})", policy.name());
     let mut first = vec![
@@ -149,7 +149,7 @@ fn versions(addresses: &[IpAddr]) -> Vec<Version> {
     versions
 }
 
-/// Sets a policy up, which stays: as with established plugins, other containers of the bridge rely on it.
+/// Adds the rules of a policy. Like upstream's, they are permanent, because other pods of the bridge rely on them.
 pub(super) fn isolate(ruleset: &Ruleset, policy: Policy, bridge: &str, addresses: &[IpAddr]) -> Result<()> {
     for version in versions(addresses) {
         let tables = tables(ruleset, version);
@@ -188,7 +188,7 @@ mod tests {
 
     // cni-plugins#52
     #[test]
-    fn rules_are_the_established_ones() {
+    fn rules_match_upstream() {
         let shown = |words: &[String]| words.join(" ");
         let [answers, own] = of_address(&"10.1.2.3".parse().unwrap());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Addresses and policies by nftables.
+//! Addresses and policies with nftables.
 
 mod rules;
 
@@ -11,7 +11,7 @@ use linux::nft::{
     Transaction, Value, Verdict,
 };
 
-use self::rules::{Wanted, admitting, isolating, without_counters};
+use self::rules::{RequiredRule, admitting, isolating, without_counters};
 use super::config::{Config, Policy};
 use crate::{
     comment,
@@ -31,7 +31,7 @@ const TABLE: Table = Table {
     family: Family::Inet,
     name: TABLE_NAME,
 };
-/// The rules of iptables are at 0: bridges are kept apart and packets marked before, and unmarked behind.
+/// iptables has priority 0: isolation and marking run before it, unmarking after it.
 const HOOKS: [(&str, i32); 3] = [(ISOLATION, -2), (FORWARD, -1), (UNMARK, 1)];
 const IPTABLES_HOOK: Hook = hook(0);
 const ADDRESSES: [&str; 2] = [ADDRESSES_IPV4, ADDRESSES_IPV6];
@@ -55,17 +55,17 @@ fn key_of(address: &IpAddr) -> Key {
     Key::of(&[Value::Ip(*address)])
 }
 
-/// Adds rules that are missing, with all that they need. `admin` is the administrator's chain.
+/// Adds missing rules with their tables, chains and sets. `admin` is the administrator's chain.
 fn ensure(
     socket: &mut Socket,
-    wanted: Vec<Wanted>,
+    wanted: Vec<RequiredRule>,
     admin: &str,
     changes: &mut Transaction,
 ) -> linux::Result<()> {
-    let mut missing: Vec<Wanted> = Vec::new();
+    let mut missing: Vec<RequiredRule> = Vec::new();
     for rule in wanted {
         let there = socket.rules(rule.table, &rule.chain)?;
-        // A rule that both families want is made once.
+        // Both families may request the same rule.
         let is_known = missing
             .iter()
             .any(|other| other.table == rule.table && other.chain == rule.chain && other.rule == rule.rule);
@@ -124,7 +124,7 @@ fn add_table(changes: &mut Transaction) {
     }
 }
 
-/// Admits addresses. One that another attachment had becomes this one's.
+/// Admits addresses. Takes over an address of another attachment.
 pub(super) fn admit(
     socket: &mut Socket,
     config: &Config,
@@ -148,12 +148,12 @@ pub(super) fn admit(
             }
             changes.add_element(TABLE, set, &key, &comment);
         }
-        delete_established(socket, addresses, &mut changes)?;
+        delete_upstream(socket, addresses, &mut changes)?;
         Ok(changes)
     })
 }
 
-/// Removes addresses that are on record. Those that another attachment has by now stay.
+/// Removes recorded addresses. Keeps those that belong to another attachment now.
 pub(super) fn remove(
     socket: &mut Socket,
     attachment: Attachment<'_>,
@@ -173,7 +173,7 @@ pub(super) fn remove(
     })
 }
 
-/// Finds the addresses of an attachment.
+/// Searches for an attachment's addresses and removes them.
 pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>) -> linux::Result<()> {
     let hash = attachment.hash();
     socket.update(|socket| {
@@ -189,16 +189,16 @@ pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>)
     })
 }
 
-/// Removes the rules of addresses that programs of iptables made.
-pub(super) fn remove_established(socket: &mut Socket, addresses: &[IpAddr]) -> linux::Result<()> {
+/// Removes the iptables rules of addresses.
+pub(super) fn remove_upstream(socket: &mut Socket, addresses: &[IpAddr]) -> linux::Result<()> {
     socket.update(|socket| {
         let mut changes = Transaction::new();
-        delete_established(socket, addresses, &mut changes)?;
+        delete_upstream(socket, addresses, &mut changes)?;
         Ok(changes)
     })
 }
 
-fn delete_established(
+fn delete_upstream(
     socket: &mut Socket,
     addresses: &[IpAddr],
     changes: &mut Transaction,
@@ -214,7 +214,7 @@ fn delete_established(
     Ok(())
 }
 
-/// Whether a rule accepts what comes from an address, or goes to it, and looks at no other address.
+/// Whether a rule accepts packets from or to only this address.
 fn is_of(rule: &Rule, address: &IpAddr) -> bool {
     let value = match address {
         IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -241,7 +241,7 @@ fn is_of(rule: &Rule, address: &IpAddr) -> bool {
         && steps.last() == Some(&Expression::Verdict(Verdict::Accept))
 }
 
-/// The first address that is not admitted, in our way or in that of established plugins.
+/// The first address that neither our nor upstream's rules admit.
 pub(super) fn missing(
     socket: &mut Socket,
     config: &Config,
@@ -257,17 +257,17 @@ pub(super) fn missing(
             ours = ours && rule.is_in(&socket.rules(rule.table, &rule.chain)?);
         }
         let rules = socket.rules(version.table(IPTABLES_FILTER), CNI_FORWARD)?;
-        let established = rules.iter().filter(|rule| is_of(rule, address)).count();
-        // One for what it sends, one for what it is answered.
-        if !ours && established < 2 {
+        let upstream = rules.iter().filter(|rule| is_of(rule, address)).count();
+        // One rule for its packets, one for the replies.
+        if !ours && upstream < 2 {
             return Ok(Some(*address));
         }
     }
     Ok(None)
 }
 
-/// The sets that a bridge has to be in, each with its element, and those that it must not be in.
-fn places(policy: Policy, bridge: &str) -> [(&'static str, Key, bool); 3] {
+/// The bridge's element for each set, and whether the set must contain it.
+fn bridge_elements(policy: Policy, bridge: &str) -> [(&'static str, Key, bool); 3] {
     let name = Value::InterfaceName(bridge);
     let pair = || Key::of(&[name, name]);
     [
@@ -277,12 +277,12 @@ fn places(policy: Policy, bridge: &str) -> [(&'static str, Key, bool); 3] {
     ]
 }
 
-/// Keeps a bridge apart. That lasts as long as the bridge: its other containers rely on it.
+/// Isolates a bridge until the bridge is deleted, because its other pods rely on it.
 pub(super) fn isolate(socket: &mut Socket, policy: Policy, bridge: &str) -> linux::Result<()> {
     socket.update(|socket| {
         let mut changes = Transaction::new();
         ensure(socket, isolating().into(), "", &mut changes)?;
-        for (set, key, wanted) in places(policy, bridge) {
+        for (set, key, wanted) in bridge_elements(policy, bridge) {
             let is_there = socket.element(TABLE, set, &key)?.is_some();
             if wanted && !is_there {
                 changes.add_element(TABLE, set, &key, policy.name());
@@ -298,7 +298,7 @@ pub(super) fn is_isolated(socket: &mut Socket, policy: Policy, bridge: &str) -> 
             return Ok(false);
         }
     }
-    for (set, key, wanted) in places(policy, bridge) {
+    for (set, key, wanted) in bridge_elements(policy, bridge) {
         if wanted && socket.element(TABLE, set, &key)?.is_none() {
             return Ok(false);
         }
@@ -306,7 +306,7 @@ pub(super) fn is_isolated(socket: &mut Socket, policy: Policy, bridge: &str) -> 
     Ok(true)
 }
 
-/// Removes everything of the network's attachments that are not in `valid`.
+/// Removes the elements of the network's attachments that are not in `valid`.
 pub(super) fn collect(
     socket: &mut Socket,
     network: &str,
@@ -328,7 +328,7 @@ pub(super) fn collect(
     })
 }
 
-/// Forgets bridges that are gone, and removes our table if nothing is in it any more.
+/// Removes the elements of deleted bridges, and our table if it is empty.
 pub(super) fn sweep(socket: &mut Socket, is_there: impl Fn(&str) -> bool) -> linux::Result<()> {
     socket.update(|socket| {
         let mut changes = Transaction::new();

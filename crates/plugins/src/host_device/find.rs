@@ -1,4 +1,4 @@
-//! Which device a config means: by its name, its address, or its place in sysfs.
+//! Finds the configured device by its name, MAC, sysfs path or device ID.
 
 use std::{
     fs,
@@ -13,39 +13,39 @@ use linux::{
 
 use crate::messages::{Explain as _, NO_DEVICE, NO_PHYSICAL_INTERFACE};
 
-/// Where sysfs is.
+/// Mount point of sysfs.
 const SYS: &str = "/sys";
-/// Where a kernel path must lead.
+/// Required prefix of a kernel path.
 const DEVICES: &str = "/sys/devices/";
-/// Drivers that hand a device to a program of user space.
+/// Drivers that pass a device to user space.
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Begin of the names of the devices between a PCI device and its network interface.
+/// Prefix of the devices between a PCI device and its network interface.
 const VIRTIO: &str = "virtio";
 
-/// The keys of a config, of which the first one that is given counts.
+/// The config keys. The first set one decides.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     pub(super) name: String,
     pub(super) mac: String,
     pub(super) path: String,
     pub(super) pci: String,
-    /// Of the runtime; it replaces `pci`.
+    /// From the runtime, replaces `pci`.
     pub(super) id: String,
 }
 
-/// The device that a config means.
+/// The configured device.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Device {
     Name(String),
     Mac(Mac),
     Path(PathBuf),
     Pci(String),
-    /// A PCI device or one of the auxiliary bus.
+    /// A PCI or auxiliary-bus device.
     Id(String),
 }
 
 impl Device {
-    /// An error if nothing is given, or what is given cannot be.
+    /// Validates the keys.
     pub(super) fn new(wire: Wire) -> Result<Self, Error> {
         if !wire.name.is_empty() {
             return Ok(Device::Name(wire.name));
@@ -75,8 +75,8 @@ impl Device {
         Ok(Device::Pci(wire.pci))
     }
 
-    /// Whether a program of user space has the device, so that it is no link.
-    pub(super) fn is_driven_by_a_program(&self) -> bool {
+    /// Whether the device has a user-space driver and therefore no link.
+    pub(super) fn has_user_space_driver(&self) -> bool {
         let (Device::Pci(id) | Device::Id(id)) = self else {
             return false;
         };
@@ -105,7 +105,7 @@ impl Device {
         }
     }
 
-    /// The name of the network interface at the device's place in sysfs.
+    /// The name of the network interface in the device's sysfs directory.
     fn name_in(&self, sys: &Path) -> Result<String, Error> {
         let folder = match self {
             Device::Path(path) => Some(path.clone()),
@@ -130,7 +130,7 @@ impl Device {
     }
 }
 
-/// A bus with devices.
+/// A device bus.
 #[derive(Debug, Clone, Copy)]
 enum Bus {
     Pci,
@@ -138,7 +138,7 @@ enum Bus {
 }
 
 impl Bus {
-    /// The folder of a device; `None` if there is none. An identifier is one step, or it would lead elsewhere.
+    /// The folder of a device, if it exists. Rejects identifiers with path separators.
     fn folder(self, sys: &Path, id: &str) -> Option<PathBuf> {
         let bus = match self {
             Bus::Pci => "pci",
@@ -152,7 +152,7 @@ impl Bus {
     }
 }
 
-/// The first name in a folder that begins so.
+/// The first name in a folder with this prefix.
 fn first_in(folder: &Path, begin: &str) -> Option<String> {
     let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_sysfs_has_an_interface() {
+    fn sysfs_path_resolves_to_the_interface() {
         let sys = tempfile::tempdir().unwrap();
         for folder in [
             "bus/pci/devices/0000:00:03.0/net/eth7",

@@ -1,4 +1,4 @@
-//! The content of a config: ranges, requested addresses, the place of the leases (cni-plugins §6).
+//! The config of `host-local`: ranges, requested addresses, data directory (cni-plugins §6).
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::range::{Draft, RangeSet, WireRange, parse_ip};
 use crate::{
-    ipam::WireArgs,
+    config::WireArgs,
     messages::{NO_IPAM, NO_RANGES},
     names::{HOST_LOCAL_DATA, arg},
 };
@@ -40,17 +40,17 @@ struct WireIpam {
     resolv_conf: String,
 }
 
-/// A config that was checked.
+/// A validated config.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Config {
-    /// One address is assigned of each.
+    /// The range sets. Each provides one address.
     pub(super) sets: Vec<RangeSet>,
-    /// Addresses that are asked for, each once.
+    /// The distinct requested addresses.
     pub(super) requested: Vec<IpAddr>,
     pub(super) routes: Vec<Route>,
-    /// Below it the leases of each network have a directory.
+    /// Parent of the lease directories of all networks.
     pub(super) data_dir: PathBuf,
-    /// A file of resolver settings for the result.
+    /// A file with the DNS settings for the result.
     pub(super) resolv_conf: Option<PathBuf>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn ipam_keys() -> &'static [&'static str] {
 }
 
 impl Config {
-    /// Reads and checks the config of a call.
+    /// Parses and validates the config of a call.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {
         let wire: Wire = call.config.read().map_err(cni::error::internal)?;
         Self::new(wire, &call.args()?, call.version)
@@ -113,7 +113,7 @@ fn drafts(sets: &[Vec<WireRange>]) -> Result<Vec<Vec<Draft>>, Error> {
         .map_err(Error::internal)
 }
 
-/// A requested address; a prefix length may follow, which the subnet knows better.
+/// Parses a requested address. Ignores a prefix length, which the subnet defines.
 fn requested_ip(text: &str) -> Result<IpAddr, String> {
     let ip = if text.contains('/') {
         parse_cidr(text).map(|net| net.addr().to_canonical())
@@ -123,7 +123,7 @@ fn requested_ip(text: &str) -> Result<IpAddr, String> {
     ip.ok_or_else(|| format!("invalid IP address {text}"))
 }
 
-/// Checks the sets, each alone and then against one another.
+/// Validates each set, and that the sets do not overlap.
 fn range_sets(drafts: &[Vec<Draft>], version: Version) -> Result<Vec<RangeSet>, Error> {
     if drafts.is_empty() {
         return Err(Error::internal(NO_RANGES));
@@ -151,8 +151,8 @@ fn range_sets(drafts: &[Vec<Draft>], version: Version) -> Result<Vec<RangeSet>, 
     Ok(sets)
 }
 
-/// Where leases are kept, from a config of which nothing else has to be right: what made ADD fail must not
-/// keep an address from being given back.
+/// The data directory. Works with an otherwise invalid config, because DEL must succeed also with a config that made
+/// ADD fail.
 pub(super) fn data_dir(call: &Call) -> PathBuf {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_has_a_default() {
+    fn remaining_keys_have_defaults() {
         let config = read(r#"{"ipam": {"subnet": "10.1.0.0/24"}}"#, "", Version::V1_0_0).unwrap();
         assert_eq!(config.data_dir, PathBuf::from("/var/lib/cni/networks"));
         assert_eq!(
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_cannot_be_read_are_named() {
+    fn malformed_requests_are_reported() {
         let plain = r#"{"ipam": {"subnet": "10.1.0.0/24"}}"#;
         assert_eq!(
             message(plain, "IP=x"),

@@ -1,10 +1,10 @@
-//! An index of owners and their addresses, so that a call need not read every lease.
+//! An index of addresses by owner, so that a call does not read every lease.
 //!
-//! One symbolic link an owner, whose target is the owner's addresses: made and read by one system call each,
-//! and never there in half. One more, the stamp, holds the modification time that the leases' directory had
-//! when the index was complete. Everyone else who changes a lease changes that time, so the index is believed
-//! only while both are the same; whoever changes leases takes the stamp away before and puts a new one
-//! afterwards, so that one that is killed leaves an index that nobody believes.
+//! The index has one symbolic link per owner, whose target lists the owner's addresses. Creating and reading a link
+//! each take one system call and are atomic. One more link, the stamp, holds the modification time of the lease
+//! directory at which the index was complete. Every change of a lease changes that time, so the index is valid only
+//! while both match. Our plugin removes the stamp before a change and adds a new one afterwards. An interrupted call
+//! therefore leaves an invalid index.
 
 use std::{
     collections::BTreeMap,
@@ -20,32 +20,32 @@ use cni::files;
 
 use super::owner::Owner;
 
-/// Name of the stamp, which no owner can have.
+/// Name of the stamp. Not a valid owner.
 const STAMP: &str = ":stamp";
 
 /// All leases of a network, by owner.
 pub(super) type Holdings = BTreeMap<Owner, Vec<IpAddr>>;
 
-/// The index of one directory of leases. It may be lost at any time; the leases alone count.
+/// The index of one lease directory. A cache: the leases are authoritative.
 #[derive(Debug)]
 pub(super) struct Index {
     folder: PathBuf,
 }
 
 impl Index {
-    /// The index of a directory, which is known by its identity: two paths to one directory have one index, two
-    /// directories that have the same path at different times or for different processes have two.
+    /// The index of a directory, named by device and inode: different paths to one directory share an index, and
+    /// different directories at one path do not.
     pub(super) fn new(root: &Path, network: &str, directory: &Metadata) -> Self {
         let folder = root.join(format!("{network}-{:x}-{:x}", directory.dev(), directory.ino()));
         Self { folder }
     }
 
-    /// Whether everything is in it that is in the directory.
+    /// Whether the index covers all leases in the directory.
     pub(super) fn is_complete(&self, directory: &Metadata) -> bool {
         fs::read_link(self.path(STAMP)).is_ok_and(|stamp| stamp == Path::new(&stamp_of(directory)))
     }
 
-    /// The addresses of an owner; none is an answer too. An error means that the index cannot be used.
+    /// The addresses of an owner, possibly none. An error means that the index is unusable.
     pub(super) fn get(&self, owner: &Owner) -> io::Result<Vec<IpAddr>> {
         let text = match fs::read_link(self.path(&owner.to_string())) {
             Ok(text) => text,
@@ -59,7 +59,7 @@ impl Index {
             .collect()
     }
 
-    /// Says what an owner has from now on.
+    /// Sets the addresses of an owner.
     pub(super) fn put(&self, owner: &Owner, addresses: &[IpAddr]) -> io::Result<()> {
         let path = self.path(&owner.to_string());
         files::remove_if_present(&path)?;
@@ -70,12 +70,12 @@ impl Index {
         symlink(text.join(","), path)
     }
 
-    /// To be called before a lease changes.
+    /// Invalidates the index. Must precede a change of a lease.
     pub(super) fn take_stamp(&self) -> io::Result<()> {
         files::remove_if_present(&self.path(STAMP))
     }
 
-    /// Makes the index anew.
+    /// Rebuilds the index.
     pub(super) fn rebuild(&self, holdings: &Holdings) -> io::Result<()> {
         self.clear();
         files::create_private_folder(&self.folder)?;
@@ -84,26 +84,27 @@ impl Index {
                 .iter()
                 .try_for_each(|(owner, addresses)| self.put(owner, addresses))
         };
-        // Where there is no room for all of it, no room is taken.
+        // Frees the space if the index does not fit.
         fill().inspect_err(|_| self.clear())
     }
 
-    /// Says that everything is in it that is in the directory now.
+    /// Declares the index complete.
     pub(super) fn put_stamp(&self, directory: &File) -> io::Result<()> {
-        // Not the time of the last change: kernels before Linux 6.13 count in ticks of milliseconds there, and
-        // another change in the same tick would not be seen. This time is not one that a tick begins with.
+        // Sets an explicit time instead of using the last change: before Linux 6.13 file times have a
+        // granularity of milliseconds, which hides another change in the same tick. The explicit time is not
+        // a tick boundary.
         let now = SystemTime::now();
         directory.set_modified(now)?;
         let metadata = directory.metadata()?;
         if metadata.modified()? != now {
-            // The file system counts more coarsely, with the same weakness: it gets no index.
+            // The file system has coarser times, which hide changes too: no index.
             return Ok(());
         }
         symlink(stamp_of(&metadata), self.path(STAMP))
     }
 
     fn clear(&self) {
-        // Best effort: what stays in the way is an error of the one that makes the index anew.
+        // Best effort: a leftover fails the next rebuild.
         let _ = fs::remove_dir_all(&self.folder);
     }
 

@@ -1,4 +1,4 @@
-//! The owner of a lease, which is the content of its file.
+//! The owner of a lease, stored as the content of its file.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use cni::{
     env::{Request, is_identifier, validate_ifname},
 };
 
-/// Between container and interface in a lease.
+/// Separates container and interface in a lease.
 const SEPARATOR: &str = "\r\n";
 
 /// The owner of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     container_id: String,
-    /// `None` in leases by old versions of the established plugin, which have the container alone.
+    /// `None` in leases by old upstream versions, which store only the container.
     ifname: Option<String>,
 }
 
 impl Owner {
-    /// The attachment that a call is about.
+    /// The attachment of a call.
     pub(super) fn of(request: &Request) -> Self {
         Self {
             container_id: request.container_id.clone(),
@@ -27,17 +27,15 @@ impl Owner {
         }
     }
 
-    /// The container.
     pub(crate) fn container_id(&self) -> &str {
         &self.container_id
     }
 
-    /// The interface.
     pub(crate) fn ifname(&self) -> Option<&str> {
         self.ifname.as_deref()
     }
 
-    /// The same container as leases by old versions know it.
+    /// The owner as in leases by old versions.
     pub(super) fn without_interface(&self) -> Self {
         Self {
             container_id: self.container_id.clone(),
@@ -45,7 +43,7 @@ impl Owner {
         }
     }
 
-    /// Reads a lease; white space around it does not count. `None` for what no plugin wrote.
+    /// Parses a lease, ignoring surrounding white space. `None` for content that no plugin writes.
     pub(crate) fn parse(content: &str) -> Option<Self> {
         let content = content.trim();
         let (container_id, ifname) = match content.split_once(SEPARATOR) {
@@ -59,7 +57,7 @@ impl Owner {
         })
     }
 
-    /// The content of its lease.
+    /// The content of the owner's lease file.
     pub(super) fn content(&self) -> String {
         match &self.ifname {
             Some(ifname) => format!("{}{SEPARATOR}{ifname}", self.container_id),
@@ -67,8 +65,8 @@ impl Owner {
         }
     }
 
-    /// Whether a lease is one of an attachment that is in use. One without an interface is, while the
-    /// container has any.
+    /// Whether the owner is a valid attachment. An owner without interface matches every attachment of its
+    /// container.
     pub(super) fn is_one_of(&self, valid: &[ValidAttachment]) -> bool {
         valid.iter().any(|attachment| {
             attachment.container_id == self.container_id
@@ -80,7 +78,7 @@ impl Owner {
     }
 }
 
-/// A name of its own: neither part can have a colon.
+/// A unique name: neither part can contain a colon.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -105,7 +103,7 @@ mod tests {
 
     // cni-plugins#39
     #[test]
-    fn leases_are_read_as_they_were_ever_written() {
+    fn leases_of_all_formats_are_parsed() {
         for (content, expected) in [
             ("abc\r\neth0", Some(owner("abc", Some("eth0")))),
             (" abc\r\neth0\r\n\n", Some(owner("abc", Some("eth0")))),
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_lease_lives_as_long_as_its_container() {
+    fn lease_without_interface_is_valid_with_its_container() {
         let valid = [("abc", "eth0"), ("def", "net1")].map(|(container_id, ifname)| ValidAttachment {
             container_id: container_id.into(),
             ifname: ifname.into(),

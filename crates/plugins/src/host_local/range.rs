@@ -1,4 +1,4 @@
-//! Ranges of addresses: their ends, never a list of what is between them, so that one may be a /8 or a /64.
+//! Address ranges, stored as their ends so that a range may be a /8 or a /64.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use cni::net::parse_cidr;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-/// A range as configs write it.
+/// A range as in the config.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct WireRange {
@@ -20,7 +20,6 @@ pub(super) struct WireRange {
 }
 
 impl WireRange {
-    /// A range by its four keys.
     pub(super) fn new(
         range_start: String,
         range_end: String,
@@ -35,7 +34,7 @@ impl WireRange {
         }
     }
 
-    /// Reads the texts; what they say together is for [`RangeSet::new`] to judge.
+    /// Parses the values. [`RangeSet::new`] validates their combination.
     pub(super) fn read(&self) -> Result<Draft, String> {
         let address = |text: &str| match text {
             "" => Ok(None),
@@ -53,7 +52,7 @@ impl WireRange {
     }
 }
 
-/// A range that is not checked yet.
+/// A range before its validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
     start: Option<IpAddr>,
@@ -63,13 +62,13 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Whether a subnet is given, without which the old keys of a single range mean nothing.
+    /// Whether the range has a subnet. Without one, the old keys of a single range are ignored.
     pub(super) fn has_subnet(&self) -> bool {
         self.subnet.is_some()
     }
 }
 
-/// Addresses of one subnet, from the first to the last.
+/// A range of addresses in one subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Range {
     subnet: IpNet,
@@ -79,7 +78,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Checks a range and fills in what it leaves out (cni-plugins §6).
+    /// Validates a range and sets its defaults (cni-plugins §6).
     fn new(draft: &Draft) -> Result<Self, String> {
         let subnet = draft.subnet.ok_or_else(|| "IP <nil> not v4 nor v6".to_owned())?;
         if subnet.prefix_len() + 2 > subnet.max_prefix_len() {
@@ -123,22 +122,20 @@ impl Range {
         Ok(range)
     }
 
-    /// The subnet that the addresses are of.
+    /// The subnet of the addresses.
     pub(super) fn subnet(&self) -> IpNet {
         self.subnet
     }
 
-    /// Its gateway.
     pub(super) fn gateway(&self) -> IpAddr {
         self.gateway
     }
 
-    /// Its first address and its last.
+    /// The first and the last address.
     pub(super) fn ends(&self) -> (IpAddr, IpAddr) {
         (self.first, self.last)
     }
 
-    /// Whether an address is in the range.
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
         self.first <= ip && ip <= self.last
     }
@@ -147,8 +144,7 @@ impl Range {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// Addresses that nobody gets, wherever the range begins and ends: the gateway's, the network's own, and
-    /// the one that reaches everybody.
+    /// Addresses that are never leased, whatever the ends of the range: gateway, network and broadcast address.
     pub(super) fn reserved(&self) -> impl Iterator<Item = IpAddr> {
         let broadcast = matches!(self.subnet, IpNet::V4(_)).then(|| self.subnet.broadcast());
         [self.gateway, self.subnet.network()].into_iter().chain(broadcast)
@@ -161,12 +157,12 @@ impl fmt::Display for Range {
     }
 }
 
-/// Ranges of one family that an attachment gets one address of.
+/// Ranges of one family, of which an attachment gets one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RangeSet(Vec<Range>);
 
 impl RangeSet {
-    /// Checks the ranges, and that none overlaps another.
+    /// Validates the ranges, and that they do not overlap.
     pub(super) fn new(drafts: &[Draft]) -> Result<Self, String> {
         if drafts.is_empty() {
             return Err("empty range set".to_owned());
@@ -195,29 +191,28 @@ impl RangeSet {
         &self.0
     }
 
-    /// Whether the addresses are IPv4 ones.
     pub(super) fn is_ipv4(&self) -> bool {
         self.0.first().is_some_and(|range| range.first.is_ipv4())
     }
 
-    /// Whether an address is in both sets.
+    /// Whether the sets share an address.
     pub(super) fn overlaps(&self, other: &RangeSet) -> bool {
         self.0
             .iter()
             .any(|one| other.0.iter().any(|range| one.overlaps(range)))
     }
 
-    /// The range that an address is in.
+    /// The range that contains an address.
     pub(super) fn range_of(&self, ip: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(ip))
     }
 
-    /// Whether an address of the set is one of a gateway.
+    /// Whether an address is the gateway of a range.
     pub(super) fn is_gateway(&self, ip: IpAddr) -> bool {
         self.0.iter().any(|range| range.gateway == ip)
     }
 
-    /// Whether an address is one that nobody gets.
+    /// Whether an address is never leased.
     pub(super) fn is_reserved(&self, ip: IpAddr) -> bool {
         self.0
             .iter()
@@ -234,12 +229,12 @@ impl fmt::Display for RangeSet {
     }
 }
 
-/// Reads an address; one of IPv4 that is written as one of IPv6 is one of IPv4.
+/// Parses an address. An IPv4-mapped IPv6 address becomes IPv4.
 pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
 }
 
-/// The address after another, except after the last one of all.
+/// The next address. `None` after the last one of the family.
 pub(super) fn successor(ip: IpAddr) -> Option<IpAddr> {
     match ip {
         IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|ip| Ipv4Addr::from(ip).into()),
@@ -367,7 +362,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_subnet_alone_says_everything() {
+    fn subnet_alone_defines_the_range() {
         for (subnet, range, gateway) in [
             ("10.1.2.0/24", "10.1.2.1-10.1.2.254", "10.1.2.1"),
             ("10.0.0.0/8", "10.0.0.1-10.255.255.254", "10.0.0.1"),
@@ -387,7 +382,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn names_are_those_that_others_write() {
+    fn names_match_other_implementations() {
         for text in [
             "10.0.0.1",
             "2001:db8::1",
@@ -407,7 +402,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_written_makes_it_panic(subnet in "[0-9a-f:./]{0,24}", start in "[0-9a-f:.]{0,20}", end in "\\PC{0,8}", gateway in "[0-9.]{0,12}") {
+        fn arbitrary_ranges_do_not_panic(subnet in "[0-9a-f:./]{0,24}", start in "[0-9a-f:.]{0,20}", end in "\\PC{0,8}", gateway in "[0-9.]{0,12}") {
             if let Ok(set) = read(&[wire(&subnet, &start, &end, &gateway)]) {
                 let _ = Search::new(&set, parse_ip(&start)).next();
             }

@@ -1,4 +1,4 @@
-//! Resolver settings from a file in the format of `resolv.conf`.
+//! DNS settings from a `resolv.conf` file.
 
 use std::{
     io::{self, Read as _},
@@ -8,7 +8,7 @@ use std::{
 use cni::result::Dns;
 use linux::files::{Links, open_regular};
 
-/// How much of the file is read, in bytes: it may be any file of the node.
+/// Maximum number of bytes read: the config may name any file of the node.
 const LIMIT: u64 = 1 << 20;
 
 /// Reads the settings of a file.
@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path) -> io::Result<Dns> {
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Of lines that it does not know, and of those that say nothing, it says nothing.
+/// Parses the file. Ignores unknown and empty lines.
 fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines().map(str::trim) {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_lines_are_read() {
+    fn known_lines_are_parsed() {
         let text = "# nameserver 9.9.9.9\n; comment\n\nnameserver 10.0.0.1 trailing\n  nameserver\tfd00::1\r\n\
             domain example\nsearch a.example b.example\nsearch c\noptions ndots:5 rotate\nnameserver\nsortlist x\n";
         assert_eq!(

@@ -1,20 +1,20 @@
-//! Which address is next: pure, and by intervals, so that neither large ranges nor many taken addresses cost much.
+//! The search for the next address: pure, and based on intervals, so that large ranges and many leases stay cheap.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::range::{Range, RangeSet, successor};
 
-/// A search for a free address of a set, round robin: from behind the last one that was given away through
-/// all ranges and back to it.
+/// A round-robin search for a free address of a set: starts after the last leased one, through all ranges, back to
+/// it.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// First and last address of what is to be gone through, in this order.
+    /// The remaining intervals, in search order.
     stretches: Vec<(IpAddr, IpAddr)>,
     unavailable: BTreeSet<IpAddr>,
 }
 
 impl Search {
-    /// A search that begins behind `last` if that is in the set, else at the set's first address.
+    /// Starts after `last` if it is in the set, else at the first address.
     pub(super) fn new(set: &RangeSet, last: Option<IpAddr>) -> Self {
         let ranges = set.ranges();
         let position = last.and_then(|last| Some((ranges.iter().position(|r| r.contains(last))?, last)));
@@ -39,12 +39,12 @@ impl Search {
         }
     }
 
-    /// Says that addresses are taken.
+    /// Excludes addresses from the search.
     pub(super) fn exclude(&mut self, taken: impl IntoIterator<Item = IpAddr>) {
         self.unavailable.extend(taken);
     }
 
-    /// The next free address. It stays the same until it is excluded.
+    /// The next free address. Unchanged until it is excluded.
     pub(super) fn next(&self) -> Option<IpAddr> {
         self.stretches
             .iter()
@@ -52,7 +52,7 @@ impl Search {
     }
 }
 
-/// The first address from `first` to `last` that is available.
+/// The first available address from `first` to `last`.
 fn first_free(first: IpAddr, last: IpAddr, unavailable: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     let mut candidate = first;
     for used in unavailable.range(first..=last) {
@@ -92,7 +92,7 @@ mod tests {
 
     // cni-plugins#41
     #[test]
-    fn addresses_go_round() {
+    fn addresses_rotate() {
         let plain = set(&[wire("10.0.0.0/29", "", "", "")]);
         let five = ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"];
         assert_eq!(all(&plain, None), five);
@@ -113,7 +113,7 @@ mod tests {
             wire("10.1.0.0/24", "10.1.0.1", "10.1.0.3", ""),
             wire("10.0.0.0/24", "10.0.0.5", "10.0.0.5", "10.0.0.11"),
         ]);
-        // The gateway of any range is nobody's address.
+        // Gateways of all ranges are never leased.
         assert_eq!(
             all(&several, None),
             ["10.0.0.10", "10.1.0.2", "10.1.0.3", "10.0.0.5"]
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_may_be_elsewhere() {
+    fn gateway_outside_the_range_is_accepted() {
         let elsewhere = set(&[wire("10.1.2.0/30", "", "", "10.9.9.9")]);
         assert_eq!(all(&elsewhere, None), ["10.1.2.1", "10.1.2.2"]);
     }

@@ -1,5 +1,5 @@
-//! The leases of a network on disk, in the established format, so that either implementation can go on with what
-//! the other left, also by turns (cni-plugins §6).
+//! The leases of a network on disk, in upstream's format, so that both implementations can use the same files
+//! (cni-plugins §6).
 //!
 //! ```text
 //! <dataDir>/<network>/lock                 held by flock for every change
@@ -7,11 +7,11 @@
 //!                     last_reserved_ip.0   the last address of range set 0
 //! ```
 //!
-//! Nothing is flushed to disk: what a crash of the machine takes away belonged to containers that it took away as
-//! well, and a lease that it leaves is GC's.
+//! Files are not synced: a crash of the node loses leases only of containers that it also ended. GC removes remaining
+//! leases.
 //!
-//! Empty files with an address for a name may be what a crash left of a lease by the established plugin, and may as
-//! well be what a person put there to keep the address from being used: they stay.
+//! Empty files named after an address are kept. They may be leases of upstream's plugin that a crash damaged, or
+//! reservations by an administrator.
 
 use std::{
     collections::BTreeSet,
@@ -37,7 +37,7 @@ const LOCK: &str = "lock";
 const LOCK_MODE: u32 = 0o750;
 const FILE_MODE: u32 = 0o600;
 const LAST_RESERVED: &str = "last_reserved_ip";
-/// More than a lease can have, in bytes.
+/// Exceeds the maximum length of a lease, in bytes.
 const LEASE_LIMIT: u64 = 4096;
 
 /// The leases of a network, locked.
@@ -46,21 +46,21 @@ pub(super) struct Store {
     path: PathBuf,
     directory: File,
     index: Index,
-    known: Known,
-    /// The index has no stamp any more.
+    view: LeaseView,
+    /// The index is invalidated.
     changed: bool,
     _lock: File,
 }
 
-/// The knowledge of owners and their addresses.
+/// The source of owners and their addresses.
 #[derive(Debug)]
-enum Known {
-    /// The index is complete.
+enum LeaseView {
+    /// The complete index.
     Index,
-    /// Everything: all leases were read.
+    /// All leases, read from disk.
     Leases(Holdings),
-    /// Nothing for certain: the index misses something.
-    Nothing,
+    /// None: the index is incomplete.
+    Unknown,
 }
 
 impl Store {
@@ -74,7 +74,7 @@ impl Store {
         open().map_err(|error| failed("open", &path, &error))
     }
 
-    /// [`Store::open`] for leases that may not be there.
+    /// Like [`Store::open`]. `None` if the directory does not exist.
     pub(super) fn open_existing(data_dir: &Path, network: &str, index: &Path) -> Result<Option<Self>, Error> {
         let path = data_dir.join(network);
         match Self::lock(path.clone(), network, index) {
@@ -87,19 +87,19 @@ impl Store {
     fn lock(path: PathBuf, network: &str, index: &Path) -> io::Result<Self> {
         let directory = open_directory(&path)?;
         let lock = open_lock(&path)?;
-        lock::wait_for(&lock, lock::PATIENCE)?;
+        lock::wait_for(&lock, lock::TIMEOUT)?;
         let metadata = directory.metadata()?;
         let index = Index::new(index, network, &metadata);
         let mut store = Self {
             path,
             directory,
             index,
-            known: Known::Nothing,
+            view: LeaseView::Unknown,
             changed: false,
             _lock: lock,
         };
         if store.index.is_complete(&metadata) {
-            store.known = Known::Index;
+            store.view = LeaseView::Index;
         } else {
             store.scan()?;
         }
@@ -108,16 +108,16 @@ impl Store {
 
     /// The addresses of an owner.
     pub(super) fn leases_of(&mut self, owner: &Owner) -> Result<Vec<IpAddr>, Error> {
-        if let Known::Index = self.known
+        if let LeaseView::Index = self.view
             && let Ok(leases) = self.index.get(owner)
             && leases.iter().all(|ip| self.holder(*ip).as_ref() == Some(owner))
         {
             return Ok(leases);
         }
         self.read()?;
-        match &self.known {
-            Known::Leases(holdings) => Ok(holdings.get(owner).cloned().unwrap_or_default()),
-            Known::Index | Known::Nothing => Ok(Vec::new()),
+        match &self.view {
+            LeaseView::Leases(holdings) => Ok(holdings.get(owner).cloned().unwrap_or_default()),
+            LeaseView::Index | LeaseView::Unknown => Ok(Vec::new()),
         }
     }
 
@@ -126,30 +126,30 @@ impl Store {
         self.scan().map_err(|error| failed("read", &self.path, &error))
     }
 
-    /// Makes sure by the leases themselves that the index, if it is believed, has not missed any of these owners.
+    /// Cross-checks a valid index for these owners with the leases.
     pub(super) fn verify(&mut self, owners: &[Owner]) -> Result<(), Error> {
-        if let Known::Index = self.known {
+        if let LeaseView::Index = self.view {
             let holdings = self
                 .read_all()
                 .map_err(|error| failed("read", &self.path, &error))?;
             if owners.iter().any(|owner| holdings.contains_key(owner)) {
                 self.begin_change();
-                self.known = Known::Leases(holdings);
+                self.view = LeaseView::Leases(holdings);
             }
         }
         Ok(())
     }
 
-    /// Every address that has a file.
+    /// Every address with a file.
     pub(super) fn taken(&self) -> Result<BTreeSet<IpAddr>, Error> {
         addresses(&self.path).map_err(|error| failed("read", &self.path, &error))
     }
 
-    /// Gives an address away; `Ok(false)` if somebody has it.
+    /// Leases an address. `Ok(false)` if it is taken.
     pub(super) fn lease(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool, Error> {
         self.begin_change();
         let path = self.path.join(ip.to_string());
-        // Nobody who has the lock can be faster, and a look is cheaper than a file made in vain.
+        // The lock excludes a race, and the check is cheaper than a failed create.
         if fs::symlink_metadata(&path).is_ok() {
             return Ok(false);
         }
@@ -161,7 +161,7 @@ impl Store {
         Ok(created)
     }
 
-    /// Takes addresses back; fine if they are free already. One that fails does not keep the others.
+    /// Releases addresses. A free address is no error. Continues after an error.
     pub(super) fn release(&mut self, leases: &[IpAddr], owner: &Owner) -> Result<(), Error> {
         self.begin_change();
         let mut errors = Vec::new();
@@ -178,10 +178,10 @@ impl Store {
         Err(Error::internal(errors.join(";")))
     }
 
-    /// Takes back what belongs to no valid attachment. Files that no plugin wrote stay.
+    /// Releases the leases of invalid attachments. Keeps files that no plugin wrote.
     pub(super) fn collect(&mut self, valid: &[ValidAttachment]) -> Result<(), Error> {
         self.read()?;
-        let Known::Leases(holdings) = &self.known else {
+        let LeaseView::Leases(holdings) = &self.view else {
             return Ok(());
         };
         let orphans: Holdings = holdings
@@ -200,20 +200,20 @@ impl Store {
         Err(Error::internal(failures.join(";")))
     }
 
-    /// The address that was last given away of a range set, if that is known.
+    /// The last leased address of a range set, if known.
     pub(super) fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         let text = content(&self.last_reserved_path(set))?;
         parse_ip(text.trim())
     }
 
-    /// Remembers the address that was last given away of a range set. Not worth an atomic write: whatever a kill or a
-    /// full disk leaves there only means that the next search begins elsewhere.
+    /// Stores the last leased address of a range set. Not atomic: a damaged file only changes the start of the
+    /// next search.
     pub(super) fn set_last_reserved(&mut self, set: usize, ip: IpAddr) -> Result<(), Error> {
         let path = self.last_reserved_path(set);
         let text = ip.to_string();
         let write = || {
-            // Not emptied before: ext4 waits for the disk when a file that was is closed, which takes longer
-            // than all the rest.
+            // Not truncated first: closing a truncated file makes ext4 wait for the disk, which dominates the
+            // whole call.
             let mut file = open_or_create_regular(&path, FILE_MODE)?;
             file.write_all(text.as_bytes())?;
             file.set_len(text.len() as u64)
@@ -221,50 +221,50 @@ impl Store {
         write().map_err(|error| failed("write", &path, &error))
     }
 
-    /// Brings the index up to date. Without it the next call reads the leases, as it does after a kill.
+    /// Completes the index. Otherwise the next call reads the leases, as after an interrupted call.
     pub(super) fn finish(self) {
-        let complete = match &self.known {
-            Known::Leases(holdings) => self.index.rebuild(holdings).is_ok(),
-            Known::Index => self.changed,
-            Known::Nothing => false,
+        let complete = match &self.view {
+            LeaseView::Leases(holdings) => self.index.rebuild(holdings).is_ok(),
+            LeaseView::Index => self.changed,
+            LeaseView::Unknown => false,
         };
         if complete {
-            // See above.
+            // Best effort, as above.
             let _ = self.index.put_stamp(&self.directory);
         }
     }
 
-    /// Has the index disbelieved by whoever comes next, until [`Store::finish`].
+    /// Invalidates the index until [`Store::finish`].
     fn begin_change(&mut self) {
         if !self.changed {
             self.changed = true;
-            // A stamp that cannot be taken away is wrong with the first change.
+            // Best effort: the first change invalidates a remaining stamp.
             let _ = self.index.take_stamp();
         }
     }
 
-    /// Changes what is known of an owner.
+    /// Updates the addresses of an owner.
     fn update(&mut self, owner: &Owner, change: impl FnOnce(&mut Vec<IpAddr>)) {
-        match &mut self.known {
-            Known::Leases(holdings) => change(holdings.entry(owner.clone()).or_default()),
-            Known::Index => {
+        match &mut self.view {
+            LeaseView::Leases(holdings) => change(holdings.entry(owner.clone()).or_default()),
+            LeaseView::Index => {
                 let updated = self.index.get(owner).and_then(|mut leases| {
                     change(&mut leases);
                     self.index.put(owner, &leases)
                 });
                 if updated.is_err() {
-                    self.known = Known::Nothing;
+                    self.view = LeaseView::Unknown;
                 }
             }
-            Known::Nothing => {}
+            LeaseView::Unknown => {}
         }
     }
 
-    /// From here on everything is known from the leases themselves.
+    /// Reads all leases from disk.
     fn scan(&mut self) -> io::Result<()> {
-        if !matches!(self.known, Known::Leases(_)) {
+        if !matches!(self.view, LeaseView::Leases(_)) {
             self.begin_change();
-            self.known = Known::Leases(self.read_all()?);
+            self.view = LeaseView::Leases(self.read_all()?);
         }
         Ok(())
     }
@@ -279,7 +279,6 @@ impl Store {
         Ok(holdings)
     }
 
-    /// The owner of an address.
     fn holder(&self, ip: IpAddr) -> Option<Owner> {
         Owner::parse(&content(&self.path.join(ip.to_string()))?)
     }
@@ -289,7 +288,7 @@ impl Store {
     }
 }
 
-/// The content of a small file, if there is one.
+/// The content of a small file, if it exists.
 fn content(path: &Path) -> Option<String> {
     let file = open_regular(path, Links::Follow).ok()?;
     let mut content = String::new();
@@ -297,7 +296,7 @@ fn content(path: &Path) -> Option<String> {
     Some(content)
 }
 
-/// Whether leases could be written.
+/// Checks that leases can be written.
 pub(super) fn probe(data_dir: &Path, network: &str) -> io::Result<()> {
     let path = data_dir.join(network);
     create_directory(&path)?;
@@ -324,13 +323,13 @@ fn open_lock(directory: &Path) -> io::Result<File> {
         .mode(LOCK_MODE)
         .open(&path);
     match made {
-        // Another call made it meanwhile.
+        // A concurrent call created it.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_regular(&path, Links::Follow),
         made => made,
     }
 }
 
-/// The files of a directory that are named after an address.
+/// The addresses that files of a directory are named after.
 fn addresses(directory: &Path) -> io::Result<BTreeSet<IpAddr>> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(directory)? {

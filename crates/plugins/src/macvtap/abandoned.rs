@@ -1,12 +1,12 @@
-//! GC of links that the device plugin made for a device that no pod has (cni-plugins §16).
+//! GC of macvtap links whose device is allocated to no pod (cni-plugins §16).
 //!
 //! ```text
 //! links mvt… of kind macvtap ──> not of an allocated device, by kubelet's checkpoint
 //!                            ──> older than a minute, by the device node ──> deleted
 //! ```
 //!
-//! The device plugin makes a link before kubelet notes that its device is allocated, hence the minute. Without the
-//! checkpoint or the node GC deletes nothing.
+//! The device plugin creates a link before kubelet records the allocation, hence the minute. Without the checkpoint
+//! or the device node, GC deletes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,12 +38,12 @@ use crate::{
     veth,
 };
 
-/// Largest checkpoint that is read, bytes.
+/// Maximum size of the checkpoint, in bytes.
 const LIMIT: u64 = 16 * 1024 * 1024;
-/// A link that is younger may be of a device that kubelet is about to allocate.
+/// Minimum age. kubelet may be about to allocate the device of a younger link.
 const GRACE: Duration = Duration::from_mins(1);
 
-/// Deletes the links. A checkpoint that cannot be read is noted.
+/// Deletes the links. Logs an unreadable checkpoint.
 pub(super) fn collect(call: &Call, host: &mut Socket) -> Result<(), Error> {
     let allocated = match allocated_links(Path::new(CHECKPOINT)) {
         Ok(Some(allocated)) => allocated,
@@ -69,7 +69,7 @@ fn is_abandoned(link: &Link, allocated: &BTreeSet<String>, age: impl Fn(&Link) -
         && age(link).is_some_and(|age| age >= GRACE)
 }
 
-/// How long ago the kernel made the node of a link; `None` without a node.
+/// Age of a link's device node. `None` without a node.
 fn age(link: &Link) -> Option<Duration> {
     let node = fs::symlink_metadata(node::path(link.index)).ok()?;
     let made = UNIX_EPOCH + Duration::from_secs(u64::try_from(node.mtime()).ok()?);
@@ -89,7 +89,7 @@ struct Data {
     pod_device_entries: Option<Vec<Entry>>,
 }
 
-/// Devices of a container.
+/// A container's devices.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Entry {
@@ -99,7 +99,7 @@ struct Entry {
     device_ids: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
-/// The names of the links of all devices that kubelet has allocated, by its checkpoint; `None` on a node without one.
+/// The link names of all devices that kubelet has allocated, from its checkpoint. `None` without a checkpoint.
 pub fn allocated_links(checkpoint: &Path) -> io::Result<Option<BTreeSet<String>>> {
     let file = match open_regular(checkpoint, Links::Follow) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

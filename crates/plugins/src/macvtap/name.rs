@@ -1,17 +1,17 @@
-//! The name under which the device plugin makes a link, and the CNI plugin finds it (cni-plugins §11.1).
+//! The link name, shared by the device plugin and the CNI plugin (cni-plugins §11.1).
 
 use crate::names::macvtap::LINK_PREFIX;
 
-/// The low 48 bits of a hash are part of the name.
+/// Mask of the hash bits in the name.
 const BITS: u64 = 0xffff_ffff_ffff;
 
-/// The name of the link for a device of the device plugin, such as `mvtcc7b47d9091b` for `dataplaneMvp0`: 15 characters,
-/// the most that the name of a link may have.
+/// The link name for a device ID, such as `mvtcc7b47d9091b` for `dataplaneMvp0`: 15 characters, the maximum length of
+/// a link name.
 pub fn link_name(device_id: &str) -> String {
     format!("{LINK_PREFIX}{:012x}", xx_hash_64(device_id.as_bytes()) & BITS)
 }
 
-/// Whether a link has a name that [`link_name`] could have made.
+/// Whether a name has the format of [`link_name`].
 pub fn is_link_name(name: &str) -> bool {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     name.strip_prefix(LINK_PREFIX)
@@ -24,7 +24,7 @@ const PRIME_3: u64 = 0x1656_67b1_9e37_79f9;
 const PRIME_4: u64 = 0x85eb_ca77_c2b2_ae63;
 const PRIME_5: u64 = 0x27d4_eb2f_1656_67c5;
 
-/// XXH64 with seed 0, as its specification defines it.
+/// XXH64 with seed 0.
 fn xx_hash_64(bytes: &[u8]) -> u64 {
     let mut lanes = [PRIME_1.wrapping_add(PRIME_2), PRIME_2, 0, PRIME_1.wrapping_neg()];
     let (stripes, rest) = bytes.as_chunks::<32>();
@@ -75,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_name_of_a_device_is_the_established_one() {
+    fn link_name_matches_upstream() {
         // cni-plugins#66 (the name)
         assert_eq!(link_name("dataplaneMvp0"), "mvtcc7b47d9091b");
         assert_eq!(link_name("eth0Mvp99"), "mvt20074e9ae08d");
     }
 
     #[test]
-    fn hash_of_any_length_is_that_of_the_specification() {
+    fn hash_matches_the_specification() {
         for (text, hash) in [
             ("", 0xef46_db37_51d8_e999),
             ("as", 0x1c33_0fb2_d66b_e179),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_told_from_those_of_the_device_plugin() {
+    fn names_of_other_programs_are_not_link_names() {
         assert!(is_link_name(&link_name("")));
         for other in [
             "",

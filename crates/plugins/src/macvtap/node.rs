@@ -1,14 +1,14 @@
-//! The device node of a macvtap: the file by which a virtual machine exchanges the link's frames (cni-plugins §11.2).
+//! The device node of a macvtap, through which a virtual machine exchanges frames (cni-plugins §11.2).
 //!
 //! ```text
-//!  link net1, index 7 ──sysfs of its namespace──> device 246:3 ──> /dev/tap7 of the host, the path that kubelet gave out
-//!                                                                    kernel with devtmpfs: it is there, and is given away
-//!                                                                    without, or another device: it is made, and recorded
+//!  link net1, index 7 ──sysfs of its namespace──> device 246:3 ──> /dev/tap7 of the host, the path from kubelet
+//!                                                                    with devtmpfs: exists, only the owner is changed
+//!                                                                    missing or another device: created and recorded
 //! ```
 //!
-//! The kernel makes the node anew when the link changes its namespace. Where `/dev` is no devtmpfs, as on nodes that are
-//! containers, it makes none, and the one of an earlier link of the same index would lead to another pod's frames: a node
-//! is never given away before its number was compared.
+//! The kernel recreates the node when the link changes its namespace. If `/dev` is not a devtmpfs, as on nodes in
+//! containers, there is no node, or a stale one of an earlier link with this index, which would expose another pod's
+//! frames. The device number is therefore compared before the owner is changed.
 
 use std::{fs, io};
 
@@ -31,20 +31,20 @@ use crate::{
     names::macvtap::NODE_PREFIX,
 };
 
-/// User and group of a device node.
+/// Owner of a device node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) user: u32,
     pub(super) group: u32,
 }
 
-/// The path of the node of a link with this index.
+/// The node's path for a link index.
 pub(super) fn path(index: u32) -> String {
     format!("{NODE_PREFIX}{index}")
 }
 
-/// Gives the node of the container's link away, and makes it first where the kernel made none.
-pub(super) fn hand_over(stage: &mut Stage<'_>, index: u32, owner: Owner) -> Result<(), Error> {
+/// Sets the owner of the node of the pod's link. Creates the node if the kernel did not.
+pub(super) fn assign_node(stage: &mut Stage<'_>, index: u32, owner: Owner) -> Result<(), Error> {
     let (path, ifname) = (path(index), stage.call.request.ifname.as_str());
     let number = stage
         .pod
@@ -57,7 +57,7 @@ pub(super) fn hand_over(stage: &mut Stage<'_>, index: u32, owner: Owner) -> Resu
         ))
     };
     if let Some(node) = open(&path, number).map_err(failed)? {
-        return give(&node, owner).map_err(failed);
+        return set_owner(&node, owner).map_err(failed);
     }
     stage.begin(Step::Node {
         path: path.clone(),
@@ -70,7 +70,7 @@ pub(super) fn hand_over(stage: &mut Stage<'_>, index: u32, owner: Owner) -> Resu
     })
 }
 
-/// Removes a node that [`hand_over`] made, unless the path is another device's by now.
+/// Removes a node that [`assign_node`] created, unless the path now belongs to another device.
 pub(crate) fn remove(path: &str, number: DeviceNumber) -> Result<(), Error> {
     let removed = match open(path, number) {
         Ok(Some(_)) => fs::remove_file(path),
@@ -85,7 +85,7 @@ pub(crate) fn remove(path: &str, number: DeviceNumber) -> Result<(), Error> {
     }
 }
 
-/// The node at a path, if it is of this device. Follows no link.
+/// Opens the node at a path if it is of this device. Does not follow symbolic links.
 fn open(path: &str, number: DeviceNumber) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match openat(CWD, path, flags, Mode::empty()) {
@@ -99,8 +99,8 @@ fn open(path: &str, number: DeviceNumber) -> Result<Option<OwnedFd>, Errno> {
     Ok(is_device.then_some(file))
 }
 
-/// The largest number is nobody's: with it the owner stays.
-fn give(node: &OwnedFd, owner: Owner) -> Result<(), Errno> {
+/// Sets the owner. The maximum ID means no change.
+fn set_owner(node: &OwnedFd, owner: Owner) -> Result<(), Errno> {
     let valid = |id: u32| Some(id).filter(|id| *id != u32::MAX);
     let (user, group) = (
         valid(owner.user).map(Uid::from_raw),
@@ -109,7 +109,7 @@ fn give(node: &OwnedFd, owner: Owner) -> Result<(), Errno> {
     chownat(node, "", user, group, AtFlags::EMPTY_PATH)
 }
 
-/// Makes a node in place of another device's, for its owner alone.
+/// Creates a node that only its owner can access. Replaces a node of another device.
 fn make(path: &str, number: DeviceNumber, owner: Owner) -> Result<(), Errno> {
     match rustix::fs::unlink(path) {
         Err(error) if error != Errno::NOENT => return Err(error),
@@ -124,7 +124,7 @@ fn make(path: &str, number: DeviceNumber, owner: Owner) -> Result<(), Errno> {
         device,
     )?;
     match open(path, number)? {
-        Some(node) => give(&node, owner),
+        Some(node) => set_owner(&node, owner),
         None => Err(Errno::NODEV),
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     const ZERO: DeviceNumber = DeviceNumber { major: 1, minor: 5 };
 
     #[test]
-    fn node_of_another_device_is_replaced_and_not_given_away() {
+    fn node_of_another_device_is_replaced() {
         // cni-plugins#70 (owner and group)
         if !rustix::process::geteuid().is_root() {
             println!("skipped: device nodes need root");

@@ -1,4 +1,4 @@
-//! Masquerading by the programs of iptables, and the end of what they and established plugins made.
+//! Masquerading with the iptables programs, and removal of their and upstream's rules.
 
 use ipnet::IpNet;
 
@@ -32,10 +32,10 @@ fn comment(attachment: Attachment<'_>) -> String {
     )
 }
 
-/// A rule: the chain that it is in, and the rest.
+/// A rule: its chain, and its words.
 type Rule = (String, Vec<String>);
 
-/// The rules for an address, in their order (cni-plugins §2.8).
+/// The ordered rules of an address (cni-plugins §2.8).
 fn rules(attachment: Attachment<'_>, address: &IpNet) -> [Rule; 3] {
     let chain = chain(attachment);
     let comment = comment(attachment);
@@ -73,7 +73,7 @@ pub(super) fn set_up(ruleset: &Ruleset, attachment: Attachment<'_>, addresses: &
     Ok(())
 }
 
-/// The first address whose rules are not all there.
+/// The first address with missing rules.
 pub(super) fn missing(
     ruleset: &Ruleset,
     attachment: Attachment<'_>,
@@ -89,7 +89,7 @@ pub(super) fn missing(
     Ok(None)
 }
 
-/// Removes the attachment's chains and the rules that lead to them, whoever made them.
+/// Removes the attachment's chains and all jumps to them.
 pub(super) fn tear_down(ruleset: &mut Ruleset, attachment: Attachment<'_>) -> Result<()> {
     let chain = chain(attachment);
     for version in Version::ALL {
@@ -109,7 +109,7 @@ mod tests {
     };
 
     #[test]
-    fn rules_are_the_established_ones() {
+    fn rules_match_upstream() {
         assert_eq!(chain(ATTACHMENT), "CNI-2bbe0c48b91a7d1b8a6753a8");
         let shown = |address: &str| {
             rules(ATTACHMENT, &address.parse().unwrap())

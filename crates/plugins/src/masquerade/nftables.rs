@@ -1,4 +1,4 @@
-//! Masquerading by nftables.
+//! Masquerading with nftables.
 
 use std::collections::BTreeSet;
 
@@ -29,18 +29,18 @@ const HOOK: Hook = Hook {
     priority: 100,
 };
 
-/// An address with what is made for it.
-struct Place {
-    /// The set of its network and subnet.
+/// An address with its set and rule.
+struct AddressRule {
+    /// Name of the set for the network and subnet.
     set: String,
     subnet: IpNet,
     key: Key,
 }
 
-impl Place {
+impl AddressRule {
     fn of(network: &str, address: &IpNet) -> Self {
         let subnet = address.trunc();
-        Place {
+        AddressRule {
             set: set_name(network, &subnet),
             subnet,
             key: Key::of(&[Value::Ip(address.addr())]),
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// Without the characters that names of sets cannot have: distinct for distinct subnets.
+/// The set name of a subnet. Replaces invalid characters, and stays unique per subnet.
 fn set_name(network: &str, subnet: &IpNet) -> String {
     let subnet = subnet.to_string().replace(':', "_").replace('/', "-");
     format!("{}{subnet}", set_prefix(network))
@@ -73,7 +73,7 @@ fn set_prefix(network: &str) -> String {
     format!("{SET_PREFIX}{}-", network_hash(network))
 }
 
-/// Must not begin with a hash: then established plugins would take the rule for an attachment's.
+/// The comment of a subnet's rule. Must not start with a hash, which marks upstream's rules of an attachment.
 fn subnet_comment(network: &str, subnet: &IpNet) -> String {
     comment::shortened(&format!("subnet: {subnet}, net: {network}"))
 }
@@ -89,7 +89,7 @@ pub(super) fn add(socket: &mut Socket, attachment: Attachment<'_>, addresses: &[
         delete_rules(&checks, |rule| rule.comment.starts_with(&hash), &mut changes);
         let (mut made, mut added) = (Vec::new(), Vec::new());
         for address in addresses {
-            let place = Place::of(network, address);
+            let place = AddressRule::of(network, address);
             let rule = place.rule();
             if !made.contains(&place.set) && !checks.iter().any(|other| other.expressions == rule) {
                 let text = subnet_comment(network, &place.subnet);
@@ -135,7 +135,7 @@ pub(super) fn remove(
                 continue;
             }
             seen.push(address);
-            let place = Place::of(attachment.network, address);
+            let place = AddressRule::of(attachment.network, address);
             let element = socket.element(TABLE, &place.set, &place.key)?;
             if element.is_some_and(|element| element.comment.starts_with(&hash)) {
                 changes.delete_element(TABLE, &place.set, &place.key);
@@ -145,7 +145,7 @@ pub(super) fn remove(
     })
 }
 
-/// Finds what is there of the attachment, also rules of established plugins.
+/// Searches for the attachment's elements and rules, also upstream's, and removes them.
 pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>) -> linux::Result<()> {
     let prefix = set_prefix(attachment.network);
     let hash = attachment.hash();
@@ -167,7 +167,7 @@ pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>)
     })
 }
 
-/// The first address that is not masqueraded for the attachment.
+/// The first address without masquerading.
 pub(super) fn missing(
     socket: &mut Socket,
     attachment: Attachment<'_>,
@@ -181,7 +181,7 @@ pub(super) fn missing(
     }
     let checks = socket.rules(TABLE, CHECKS)?;
     for address in addresses {
-        let place = Place::of(attachment.network, address);
+        let place = AddressRule::of(attachment.network, address);
         let rule = place.rule();
         let ours = checks.iter().any(|other| other.expressions == rule)
             && socket
@@ -194,7 +194,7 @@ pub(super) fn missing(
     Ok(None)
 }
 
-/// Removes everything of the network's attachments that are not in `valid`.
+/// Removes the elements and rules of the network's attachments that are not in `valid`.
 pub(super) fn collect(
     socket: &mut Socket,
     network: &str,
@@ -219,8 +219,8 @@ pub(super) fn collect(
     })
 }
 
-/// Removes sets of the network that are empty, with their rules, and the chains where no network has a rule any more. The
-/// table stays: established plugins share it.
+/// Removes the network's empty sets with their rules, and unused chains. Keeps the table, which upstream's plugins
+/// share.
 pub(super) fn remove_unused(socket: &mut Socket, network: &str) -> linux::Result<()> {
     let prefix = set_prefix(network);
     socket.update(|socket| {
@@ -242,7 +242,7 @@ pub(super) fn remove_unused(socket: &mut Socket, network: &str) -> linux::Result
     })
 }
 
-/// Whether the table has the two chains as ADD makes them, and no others, which could lead to them.
+/// Whether the table has only the two chains of ADD. Other chains could jump to them.
 fn has_our_chains_alone(socket: &mut Socket) -> linux::Result<bool> {
     let mut chains = socket.chains(TABLE)?;
     chains.sort();
@@ -262,7 +262,7 @@ fn delete_rules(rules: &[Rule], which: impl Fn(&Rule) -> bool, changes: &mut Tra
     }
 }
 
-/// Table, chains and the way into them, where they are not as they should be.
+/// Adds or repairs the table, the chains and the rules of `postrouting`.
 fn add_base(socket: &mut Socket, changes: &mut Transaction) -> linux::Result<()> {
     let wanted = entry();
     let there = socket.rules(TABLE, POSTROUTING)?;
@@ -279,7 +279,7 @@ fn add_base(socket: &mut Socket, changes: &mut Transaction) -> linux::Result<()>
     Ok(())
 }
 
-/// The rules of `postrouting`: multicast is left alone, all else is checked.
+/// The rules of `postrouting`: skips multicast, and jumps to the checks for the rest.
 fn entry() -> [Vec<Expression>; 3] {
     let leave_alone = |group: IpNet| {
         let mut rule = protocol(&group);

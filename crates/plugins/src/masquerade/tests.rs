@@ -55,7 +55,7 @@ fn is_there(attachment: Attachment<'_>, addresses: &[&str]) -> bool {
 }
 
 /// The commands of an established plugin for an address.
-fn established(comment: &str, address: &str, subnet: &str) -> String {
+fn upstream(comment: &str, address: &str, subnet: &str) -> String {
     let version = if address.contains(':') { "ip6" } else { "ip" };
     format!(
         "table inet cni_plugins_masquerade {{
@@ -76,7 +76,7 @@ fn established(comment: &str, address: &str, subnet: &str) -> String {
 
 // cni-plugins#22
 #[test]
-fn what_is_set_up_reads_as_specified_and_goes_again() {
+fn rules_have_the_specified_form_and_are_removed() {
     alone("masquerading by nftables", || {
         assert_eq!(FIRST.hash(), "6fd94d501e58f0aa-287fc69eff0574a2");
         let addresses = ["10.1.2.3/24", "10.1.2.4/24", "10.2.16.5/20", "fd00::5/64"];
@@ -118,7 +118,7 @@ fn what_is_set_up_reads_as_specified_and_goes_again() {
 }
 
 #[test]
-fn texts_are_cut_and_freed_of_quotes_as_nft_needs_it() {
+fn comments_are_shortened_and_unquoted_for_nft() {
     alone("long names", || {
         let network = "n".repeat(200);
         let attachment = Attachment {
@@ -138,7 +138,7 @@ fn texts_are_cut_and_freed_of_quotes_as_nft_needs_it() {
 
 // cni-plugins#23
 #[test]
-fn an_address_that_was_taken_over_stays_with_the_second() {
+fn address_taken_over_stays_with_the_new_attachment() {
     alone("an address taken over", || {
         let address = ["10.1.2.3/24"];
         add(FIRST, &address);
@@ -149,7 +149,7 @@ fn an_address_that_was_taken_over_stays_with_the_second() {
         assert!(is_there(SECOND, &address));
 
         // The first may also be an established plugin's.
-        load(&established(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24"));
+        load(&upstream(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24"));
         tear_down(FIRST, None).unwrap();
         assert!(is_there(SECOND, &address));
         remove(SECOND, &address);
@@ -158,7 +158,7 @@ fn an_address_that_was_taken_over_stays_with_the_second() {
         // Or the second.
         add(FIRST, &address);
         let comment = format!("{}, net: unit-test, if: eth0, id: two", SECOND.hash());
-        load(&established(&comment, "10.1.2.3", "10.1.2.0/24"));
+        load(&upstream(&comment, "10.1.2.3", "10.1.2.0/24"));
         remove(FIRST, &address);
         tear_down(FIRST, None).unwrap();
         assert!(is_there(SECOND, &address) && ruleset().contains(&comment));
@@ -166,14 +166,14 @@ fn an_address_that_was_taken_over_stays_with_the_second() {
 }
 
 #[test]
-fn established_plugins_and_ours_live_side_by_side() {
+fn upstream_and_our_rules_coexist() {
     alone("established masquerading", || {
         for counter in ["", "counter "] {
-            let rule = established(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24")
+            let rule = upstream(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24")
                 .replace("masquerade c", &format!("{counter}masquerade c"));
             load("flush ruleset");
             load(&rule);
-            load(&established(
+            load(&upstream(
                 "6fd94d501e58f0aa-aaaaaaaaaaaaaaaa, net: unit-test",
                 "fd00::5",
                 "fd00::/64",
@@ -200,7 +200,7 @@ fn established_plugins_and_ours_live_side_by_side() {
             assert_eq!(ruleset().matches(FIRST_COMMENT).count(), 1, "{}", ruleset());
             assert!(before.contains(FIRST_COMMENT));
         }
-        // Somebody's own way in is put right.
+        // A foreign rule in `postrouting` is repaired.
         load("flush chain inet cni_plugins_masquerade postrouting");
         assert!(!is_there(SECOND, &["10.1.2.9/24"]));
         add(SECOND, &["10.1.2.9/24"]);
@@ -209,7 +209,7 @@ fn established_plugins_and_ours_live_side_by_side() {
 }
 
 #[test]
-fn garbage_collection_leaves_what_is_valid_and_what_is_not_the_networks() {
+fn gc_keeps_valid_and_other_networks_leases() {
     alone("collected masquerading", || {
         let elsewhere = Attachment {
             network: "other",
@@ -218,12 +218,12 @@ fn garbage_collection_leaves_what_is_valid_and_what_is_not_the_networks() {
         add(elsewhere, &["10.1.2.3/24"]);
         add(FIRST, &["10.1.2.3/24", "fd00::3/64"]);
         add(SECOND, &["10.1.2.4/24", "10.3.0.4/16"]);
-        load(&established(
+        load(&upstream(
             "6fd94d501e58f0aa-aaaaaaaaaaaaaaaa, net: unit-test",
             "10.1.2.7",
             "10.1.2.0/24",
         ));
-        load(&established(FIRST_COMMENT, "10.1.2.8", "10.1.2.0/24"));
+        load(&upstream(FIRST_COMMENT, "10.1.2.8", "10.1.2.0/24"));
         load("add element inet cni_plugins_masquerade masq-6fd94d501e58f0aa-10.1.2.0-24 { 10.1.2.99 }");
         // More than goes into one message.
         let many: Vec<String> = (0..1200)
@@ -254,7 +254,7 @@ fn garbage_collection_leaves_what_is_valid_and_what_is_not_the_networks() {
         assert_eq!(
             left.matches("\tset ").count(),
             1,
-            "what somebody added keeps its set: {left}"
+            "a foreign element keeps its set: {left}"
         );
         load("flush ruleset");
         collect("unit-test", &none).unwrap();
@@ -264,7 +264,7 @@ fn garbage_collection_leaves_what_is_valid_and_what_is_not_the_networks() {
 
 // cni-plugins#75
 #[test]
-fn sets_rules_and_chains_go_when_nothing_is_masqueraded() {
+fn sets_rules_and_chains_are_removed_with_the_last_address() {
     alone("unused masquerading", || {
         let remove_unused = |network: &str| super::remove_unused(&mut Ruleset::default(), network).unwrap();
         remove_unused("unit-test");
@@ -305,14 +305,14 @@ fn sets_rules_and_chains_go_when_nothing_is_masqueraded() {
 
 // cni-plugins#75
 #[test]
-fn what_others_have_in_the_table_stays_when_nothing_is_masqueraded() {
+fn foreign_rules_are_kept_without_masquerading() {
     alone("unused masquerading among others' rules", || {
         let begin_and_end = || {
             add(FIRST, &["10.1.2.3/24"]);
             remove(FIRST, &["10.1.2.3/24"]);
             super::remove_unused(&mut Ruleset::default(), "unit-test").unwrap();
         };
-        load(&established(
+        load(&upstream(
             "6fd94d501e58f0aa-aaaaaaaaaaaaaaaa, net: unit-test",
             "10.1.2.7",
             "10.1.2.0/24",
@@ -347,7 +347,7 @@ fn what_others_have_in_the_table_stays_when_nothing_is_masqueraded() {
 }
 
 #[test]
-fn parallel_calls_all_get_through() {
+fn parallel_calls_all_succeed() {
     alone("parallel masquerading", || {
         let namespace = linux::netns::NetNs::current().unwrap();
         let together = |work: fn(Attachment<'_>, &[IpNet])| {
@@ -464,7 +464,7 @@ fn source(from: &std::net::UdpSocket, to: &Container, address: &str) -> IpAddr {
 }
 
 #[test]
-fn packets_leave_with_the_nodes_address_when_they_leave_the_subnet() {
+fn packets_leaving_the_subnet_have_the_nodes_address() {
     alone("packets masqueraded by nftables", || {
         let [pod, outside, near] = node();
         add(FIRST, &["10.1.2.3/24"]);

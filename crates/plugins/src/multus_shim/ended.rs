@@ -1,16 +1,17 @@
-//! The note that an orderly end of the daemon leaves for the shim, and what the shim does about a daemon that stays away.
+//! The note that a daemon leaves for the shim when it exits, and the shim's handling of a daemon that does not come
+//! back.
 //!
 //! ```text
-//! <socket dir>/multus.sock    nobody listens any more
+//! <socket dir>/multus.sock    no listener
 //! <socket dir>/ended          {"endedAt": 4711, "configuration": "/etc/cni/net.d/00-multus.conf"}
 //! ```
 //!
-//! The daemon keeps the runtime's configuration when it ends, because it can't know whether it comes back. On a node
-//! that multus left for good nobody but the shim is there to remove it, and while it stays no pod starts. A daemon
-//! that was killed leaves no note: somebody restarts it.
+//! The daemon keeps the runtime's configuration when it exits, because it does not know whether it is restarted. On a
+//! node from which multus was removed, no pod starts while the configuration exists, and only the shim can remove it.
+//! A killed daemon leaves no note, because it is restarted.
 //!
-//! A daemon that comes back listens first, then removes the note, then writes its configuration, and puts that back
-//! whenever somebody removes it. So the two may meet at any point: the configuration is there in the end.
+//! A restarted daemon first listens, then removes the note, then writes its configuration, which it also restores
+//! after a removal. So the configuration exists in the end, whatever the order of shim and daemon.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -27,32 +28,32 @@ use serde::{Deserialize, Serialize};
 pub const CONF_FILE: &str = "00-multus.conf";
 /// The note's name in the directory of the socket.
 pub const NOTE: &str = "ended";
-/// How long after an orderly end the daemon counts as gone for good: a rolling update that pulls its image slowly must
-/// fit in. The established daemon takes its configuration away at once.
+/// How long after its exit a daemon counts as removed for good: longer than a rolling update with a slow image pull.
+/// Upstream's daemon removes its configuration at once.
 pub const GONE: Duration = Duration::from_secs(2 * 60);
-/// Longest file that is read, bytes: a note and a configuration have a few hundred.
+/// Maximum file size in bytes. A note and a configuration have a few hundred.
 const MAX_FILE: u64 = 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Note {
-    /// Seconds since the boot.
+    /// Seconds since boot.
     ended_at: u64,
-    /// The runtime's configuration as the host sees it.
+    /// Host path of the runtime's configuration.
     configuration: PathBuf,
 }
 
-/// Time since the boot, sleep included (`CLOCK_BOOTTIME`), which nobody sets.
+/// Time since boot, including suspend (`CLOCK_BOOTTIME`). Independent of clock changes.
 pub fn since_boot() -> Duration {
     let seconds = rustix::system::sysinfo().uptime;
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-/// Leaves the note: the daemon behind the socket in `dir` ended `now` and kept the file that the host sees at
+/// Writes the note: the daemon of the socket in `dir` exited `now` and kept the file at the host path
 /// `configuration`.
 ///
 /// # Errors
-/// The note can't be written; then there is none, or the one before.
+/// The note cannot be written. Then there is none, or the previous one.
 pub fn leave(dir: &Path, configuration: &Path, now: Duration) -> io::Result<()> {
     let note = Note {
         ended_at: now.as_secs(),
@@ -61,19 +62,19 @@ pub fn leave(dir: &Path, configuration: &Path, now: Duration) -> io::Result<()> 
     files::write_lazily(&dir.join(NOTE), &serde_json::to_vec(&note)?, 0o600)
 }
 
-/// Removes the note; that there is none is fine.
+/// Removes the note. A missing note is no error.
 ///
 /// # Errors
-/// It can't be removed.
+/// The note cannot be removed.
 pub fn remove(dir: &Path) -> io::Result<()> {
     files::remove_if_present(&dir.join(NOTE))
 }
 
-/// Removes the runtime's configuration if the daemon behind `socket` ended orderly and has been gone for [`GONE`].
-/// Returns which file that was, `None` if it stays.
+/// Removes the runtime's configuration if the daemon of `socket` left a note at least [`GONE`] ago. Returns the
+/// removed file, `None` if it is kept.
 ///
 /// # Errors
-/// It was to be removed and could not be.
+/// The configuration cannot be removed.
 pub(super) fn withdraw(socket: &Path, now: Duration) -> io::Result<Option<PathBuf>> {
     let path = socket.with_file_name(NOTE);
     let Some((file, note)) = read(&path) else {
@@ -87,23 +88,23 @@ pub(super) fn withdraw(socket: &Path, now: Duration) -> io::Result<Option<PathBu
     if !is_ours(&configuration) {
         return Ok(None);
     }
-    // In this order: whoever is killed in between leaves the note for the next shim.
+    // In this order: an interruption in between leaves the note for the next shim.
     fs::remove_file(&configuration)?;
     files::remove_if_present(&path)?;
     Ok(Some(configuration))
 }
 
-/// The note that is meant to be there; anything else is as good as none.
+/// The note, if it is valid.
 fn read(path: &Path) -> Option<(File, Note)> {
-    let (file, text) = read_plain(path)?;
+    let (file, text) = read_regular(path)?;
     let note: Note = serde_json::from_slice(&text).ok()?;
     let conf = &note.configuration;
     let is_known = conf.is_absolute() && conf.file_name().is_some_and(|name| name == CONF_FILE);
     is_known.then_some((file, note))
 }
 
-/// Of many shims that find the same note one deals with it, and a note that was removed or replaced since it was read
-/// is nobody's.
+/// Locks the note, so that only one of several shims handles it. `false` if the note was removed or replaced since it
+/// was read.
 fn claim(note: &File, path: &Path) -> io::Result<bool> {
     match note.try_lock() {
         Ok(()) => {}
@@ -115,25 +116,25 @@ fn claim(note: &File, path: &Path) -> io::Result<bool> {
     Ok(there.is_ok_and(|there| (there.dev(), there.ino()) == (read.dev(), read.ino())))
 }
 
-/// Whether certainly nobody listens.
+/// Whether the socket certainly has no listener.
 fn is_silent(socket: &Path) -> bool {
     UnixStream::connect(socket)
         .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused))
 }
 
-/// Whether a configuration sends the runtime to the shim.
+/// Whether a configuration calls the shim.
 fn is_ours(configuration: &Path) -> bool {
     #[derive(Deserialize)]
     struct Configuration {
         r#type: String,
     }
-    let text = read_plain(configuration).map(|(_, text)| text);
+    let text = read_regular(configuration).map(|(_, text)| text);
     let configuration = text.and_then(|text| json::from_slice::<Configuration>(&text).ok());
     configuration.is_some_and(|configuration| configuration.r#type == super::NAME)
 }
 
-/// A regular file, not one behind a link.
-fn read_plain(path: &Path) -> Option<(File, Vec<u8>)> {
+/// Reads a regular file without following a symbolic link.
+fn read_regular(path: &Path) -> Option<(File, Vec<u8>)> {
     let file = open_regular(path, Links::Refuse).ok()?;
     let mut text = Vec::new();
     (&file).take(MAX_FILE).read_to_end(&mut text).ok()?;
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_long_gone_takes_its_configuration_along() {
+    fn withdraw_after_grace_period_removes_the_configuration() {
         let node = Node::left();
         // A socket that a daemon left behind. It never listened: a child that another test just starts may still hold it.
         let left = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_young_note_changes_nothing() {
+    fn withdraw_within_grace_period_keeps_the_configuration() {
         let node = Node::left();
         assert_eq!(node.withdraw(Duration::from_secs(1119)), None);
         // One of another boot.
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_was_killed_changes_nothing() {
+    fn withdraw_without_note_keeps_the_configuration() {
         let node = Node::left();
         remove(node.0.path()).unwrap();
         remove(node.0.path()).unwrap();
@@ -228,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_came_back_keeps_its_configuration() {
+    fn withdraw_with_restarted_daemon_keeps_the_configuration() {
         let node = Node::left();
         let _daemon = UnixListener::bind(node.socket()).unwrap();
         node.stays("it listens");
     }
 
     #[test]
-    fn one_shim_deals_with_a_note_and_with_none_that_was_replaced() {
+    fn note_is_claimed_once_and_not_after_replacement() {
         let node = Node::left();
         let (other, _) = read(&node.note()).unwrap();
         assert!(claim(&other, &node.note()).unwrap());
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_stays() {
+    fn foreign_rules_are_kept() {
         let node = Node::left();
         for text in [
             "{",
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_is_none_is_ignored() {
+    fn invalid_note_is_ignored() {
         let node = Node::left();
         let whole = fs::read_to_string(node.note()).unwrap();
         let other = node.0.path().join("10-multus.conf");
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_the_kernels() {
+    fn clock_matches_the_kernel() {
         let text = fs::read_to_string("/proc/uptime").unwrap();
         let seconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
         let uptime = Duration::from_secs_f64(seconds);

@@ -1,5 +1,5 @@
-//! The least HTTP/1.1 client that the daemon's socket needs: one POST on one connection, by hand, because an HTTP
-//! library would be half of this binary and it runs once per pod event.
+//! A minimal HTTP/1.1 client for the daemon's socket: one POST per connection. An HTTP library would double the size
+//! of this binary, which runs once per pod event.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -7,44 +7,43 @@ use std::time::{Duration, Instant};
 
 use crate::timed::{Timed, is_late};
 
-/// Longest header section that is accepted, in bytes: the daemon's answers have three short lines.
+/// Maximum size of the header section, in bytes. The daemon sends three short lines.
 const MAX_HEADERS: u64 = 16 * 1024;
-/// Longest body that is accepted, in bytes: a CNI result is a few hundred.
+/// Maximum size of the body, in bytes. A CNI result has a few hundred.
 const MAX_BODY: u64 = 16 * 1024 * 1024;
 
-/// An answer of the daemon.
+/// A response of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Response {
     /// HTTP status code.
     pub(super) status: u16,
-    /// Body with any transfer coding taken off.
+    /// The decoded body.
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// Nobody listens: nothing was sent, so the request may be sent again.
+    /// No listener. Nothing was sent, so the request may be repeated.
     #[error("{0}")]
     Unreachable(#[source] io::Error),
-    /// The connection ended before the first byte of an answer.
+    /// The connection was closed before the first byte of an answer.
     #[error("connection closed before an answer: {0}")]
     Dropped(#[source] io::Error),
-    /// The daemon is there, and says nothing.
+    /// The daemon did not answer in time.
     #[error("no answer within {} s", .0.as_secs_f64())]
     Late(Duration),
-    /// An answer began and could not be read.
+    /// The answer is malformed or incomplete.
     #[error("malformed answer: {0}")]
     Malformed(#[source] io::Error),
 }
 
-/// Sends `body` as one POST to `path` over the unix socket and reads the answer. From connecting to the last byte that takes
-/// `patience` at most.
-pub(super) fn post(socket: &Path, path: &str, body: &[u8], patience: Duration) -> Result<Response, Error> {
-    let deadline = Instant::now() + patience;
+/// Sends `body` as a POST to `path` over the unix socket and reads the answer. `timeout` limits the whole exchange.
+pub(super) fn post(socket: &Path, path: &str, body: &[u8], timeout: Duration) -> Result<Response, Error> {
+    let deadline = Instant::now() + timeout;
     let mut stream = Timed::connect(socket, deadline).map_err(|error| {
         if is_late(&error) {
-            Error::Late(patience)
+            Error::Late(timeout)
         } else {
             Error::Unreachable(error)
         }
@@ -54,14 +53,14 @@ pub(super) fn post(socket: &Path, path: &str, body: &[u8], patience: Duration) -
         body.len()
     )
     .into_bytes();
-    // One write: one packet on the socket, one wake-up of the daemon.
+    // A single write wakes the daemon only once.
     request.extend_from_slice(body);
     let answer = match stream.write_all(&request) {
         Ok(()) => read_response(&mut BufReader::new(stream)),
         Err(error) => Err(Error::Dropped(error)),
     };
     answer.map_err(|error| match error {
-        Error::Dropped(cause) | Error::Malformed(cause) if is_late(&cause) => Error::Late(patience),
+        Error::Dropped(cause) | Error::Malformed(cause) if is_late(&cause) => Error::Late(timeout),
         other => other,
     })
 }
@@ -73,7 +72,7 @@ fn read_response(input: &mut impl BufRead) -> Result<Response, Error> {
     parse_response(input).map_err(Error::Malformed)
 }
 
-/// How the end of the body is found (RFC 9112 section 6.3).
+/// Message body length (RFC 9112 section 6.3).
 enum Framing {
     Chunked,
     Length(u64),
@@ -179,7 +178,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(200);
 
     #[test]
-    fn an_answer_that_trickles_is_late() {
+    fn slow_answer_times_out() {
         // cni-plugins#77
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_with_a_full_queue_is_late() {
+    fn connect_to_full_queue_times_out() {
         // cni-plugins#77
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_known_length() {
+    fn body_with_content_length_is_read() {
         let response = read("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello and more").unwrap();
         assert_eq!(
             response,
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunked_body_is_joined() {
+    fn chunked_body_is_decoded() {
         let text = "HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n";
         assert_eq!(
             read(text).unwrap(),
@@ -261,12 +260,12 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_ends_with_the_connection() {
+    fn body_without_content_length_ends_with_the_connection() {
         assert_eq!(read("HTTP/1.0 200 OK\r\n\r\nabc").unwrap().body, b"abc");
     }
 
     #[test]
-    fn no_answer_is_told_apart_from_a_broken_one() {
+    fn missing_answer_differs_from_malformed_one() {
         assert!(matches!(read(""), Err(Error::Dropped(_))));
         assert!(matches!(
             read("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc"),

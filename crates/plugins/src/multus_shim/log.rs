@@ -1,4 +1,4 @@
-//! Errors that nobody is told otherwise: DEL always succeeds (multus.md §11).
+//! Logs the errors of DEL, which always succeeds (multus.md §11).
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -18,10 +18,10 @@ struct Sinks {
     to_stderr: bool,
 }
 
-/// Writes one line to where the configuration says: nowhere by default.
+/// Writes a line to the configured log. The default is no log.
 pub(super) fn error(config: &NetworkConfig, text: &str) {
     let sinks: Sinks = config.read().unwrap_or_default();
-    // Of the levels only `panic` is above `error`.
+    // Only the level `panic` excludes errors.
     if sinks.level.eq_ignore_ascii_case("panic") {
         return;
     }
@@ -33,7 +33,7 @@ pub(super) fn error(config: &NetworkConfig, text: &str) {
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
     if !sinks.file.is_empty() {
-        // A log that can't be written must not fail a DEL.
+        // Best effort: logging must not fail a DEL.
         let _ = OpenOptions::new()
             .append(true)
             .create(true)
@@ -42,7 +42,7 @@ pub(super) fn error(config: &NetworkConfig, text: &str) {
     }
 }
 
-/// Seconds since 1970 as UTC. Days are counted from the first of March of year 0, so that leap days come last.
+/// Formats Unix time. Counts days from 1 March of year 0, so that a leap day is the last day of its year.
 fn rfc3339(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let days = days + 719_468;

@@ -10,12 +10,12 @@ const SHIM: MultusShim = MultusShim {
 };
 /// When the daemon ended, where one did.
 const ENDED: Duration = Duration::from_secs(1000);
-/// Waits for nobody, a moment after that.
+/// Without waiting, a moment after the daemon's exit.
 const YOUNG: MultusShim = MultusShim {
-    patience: Duration::ZERO,
+    restart_timeout: Duration::ZERO,
     ..SHIM
 };
-/// Waits for nobody, two minutes after that.
+/// Without waiting, two minutes after the daemon's exit.
 const OLD: MultusShim = MultusShim {
     clock: || ENDED.saturating_add(Duration::from_secs(120)),
     ..YOUNG
@@ -109,7 +109,7 @@ fn the_result_is_printed_in_the_runtimes_version() {
 }
 
 #[test]
-fn an_error_with_a_code_keeps_it() {
+fn error_with_code_keeps_its_code() {
     // multus#51 (the shim's part)
     let dir = tempfile::tempdir().unwrap();
     let answer = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\r\n\
@@ -124,7 +124,7 @@ fn an_error_with_a_code_keeps_it() {
 }
 
 #[test]
-fn other_errors_say_what_the_daemon_said() {
+fn other_errors_contain_the_daemons_answer() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(
         dir.path(),
@@ -140,7 +140,7 @@ fn other_errors_say_what_the_daemon_said() {
 }
 
 #[test]
-fn a_daemon_that_restarts_is_waited_for() {
+fn call_during_daemon_restart_is_repeated() {
     // multus#67 (the shim's part)
     let dir = tempfile::tempdir().unwrap();
     let stale = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
@@ -155,7 +155,7 @@ fn a_daemon_that_restarts_is_waited_for() {
 }
 
 #[test]
-fn patience_has_an_end() {
+fn unreachable_daemon_times_out() {
     let dir = tempfile::tempdir().unwrap();
     let error = error(&call(OLD, "ADD", dir.path(), "1.1.0"));
     unreachable(&error, dir.path(), "CmdAdd");
@@ -172,7 +172,7 @@ fn unreachable(error: &Error, dir: &Path, verb: &str) {
 }
 
 #[test]
-fn a_daemon_that_is_gone_for_good_is_not_waited_for_again() {
+fn add_with_removed_daemon_withdraws_the_configuration() {
     // multus#93 (the shim's part)
     for verb in ["ADD", "STATUS"] {
         let dir = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ fn del_always_succeeds_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let begun = Instant::now();
     assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
-    assert!(begun.elapsed() < PATIENCE / 2, "DEL waited");
+    assert!(begun.elapsed() < RESTART_TIMEOUT / 2, "DEL waited");
     let daemon = daemon(
         dir.path(),
         &["HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno"],
@@ -218,7 +218,7 @@ fn del_always_succeeds_at_once() {
 
 /// The names of the calls that were kept.
 fn kept(dir: &Path) -> Vec<String> {
-    let Ok(files) = std::fs::read_dir(missed::dir(&dir.join("cni"))) else {
+    let Ok(files) = std::fs::read_dir(kept_dels::dir(&dir.join("cni"))) else {
         return Vec::new();
     };
     files
@@ -227,7 +227,7 @@ fn kept(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_del_that_nobody_answers_is_kept() {
+fn unanswered_del_is_kept() {
     // multus#94 (the shim's part)
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ fn a_del_that_nobody_answers_is_kept() {
         assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
     }
     assert_eq!(kept(dir.path()), ["c1:eth0"], "one file for both");
-    let folder = missed::dir(&dir.path().join("cni"));
+    let folder = kept_dels::dir(&dir.path().join("cni"));
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&folder), 0o700);
     let file = folder.join("c1:eth0");
@@ -251,7 +251,7 @@ fn a_del_that_nobody_answers_is_kept() {
 }
 
 #[test]
-fn a_del_that_was_cut_off_is_kept_and_one_that_was_answered_is_not() {
+fn interrupted_del_is_kept_and_answered_one_is_not() {
     // multus#94 (the shim's part)
     for (answer, is_kept) in [
         ("", true),
@@ -285,15 +285,15 @@ fn other_verbs_are_not_kept() {
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
+fn kept_dels_are_limited() {
     let dir = tempfile::tempdir().unwrap();
-    let folder = missed::dir(&dir.path().join("cni"));
+    let folder = kept_dels::dir(&dir.path().join("cni"));
     std::fs::create_dir_all(&folder).unwrap();
-    for number in 0..missed::MAX_CALLS {
+    for number in 0..kept_dels::MAX_CALLS {
         std::fs::write(folder.join(number.to_string()), "").unwrap();
     }
     assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
-    assert_eq!(kept(dir.path()).len(), missed::MAX_CALLS);
+    assert_eq!(kept(dir.path()).len(), kept_dels::MAX_CALLS);
     assert!(!folder.join("c1:eth0").exists());
     // A file that is there already is renewed.
     std::fs::rename(folder.join("0"), folder.join("c1:eth0")).unwrap();
@@ -302,12 +302,12 @@ fn what_is_kept_is_bounded() {
 }
 
 #[test]
-fn a_daemon_that_hangs_is_not_waited_for_for_ever() {
+fn call_to_hanging_daemon_times_out() {
     // multus#95
     let limits = (SHIM.answer.as_secs(), SHIM.answer_to_del.as_secs());
     assert_eq!(limits, (240, 100));
     let dir = tempfile::tempdir().unwrap();
-    // Connections are taken by the kernel, and nobody reads.
+    // The kernel accepts connections, and no process reads.
     let _hangs = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
     let error = error(&call(HASTY, "ADD", dir.path(), "1.1.0"));
     assert_eq!(
@@ -330,7 +330,7 @@ fn called_by_hand() {
 }
 
 #[test]
-fn the_probe_tells_ready_from_not_ready() {
+fn probe_reports_readiness() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join(SOCKET);
     assert!(probe(&socket).is_err());

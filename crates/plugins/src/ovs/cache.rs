@@ -1,5 +1,5 @@
-//! The files by which the established plugins know their attachments (cni-plugins §10.4). Ours read them, so that they
-//! detach what the established plugins attached, and write them for a way back.
+//! The cache files of the upstream plugins (cni-plugins §10.4). Ours read them to detach upstream's attachments, and
+//! write them to permit a migration back.
 
 use std::{
     fs,
@@ -17,32 +17,32 @@ use crate::{
     record::AttachmentId,
 };
 
-/// Bytes of a file that are read: the longest config, and what is around it.
+/// Maximum file size in bytes: the longest config with its envelope.
 const LONGEST: u64 = 9 << 20;
 const MODE: u32 = 0o600;
 
-/// The file of one attachment.
+/// The cache file of an attachment.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheFile(String);
 
 impl CacheFile {
-    /// `suffix` tells plugins apart that are chained to one attachment.
+    /// `suffix` distinguishes the chained plugins of one attachment.
     pub(crate) fn new(container_id: &str, ifname: &str, suffix: &str) -> Self {
         CacheFile(format!("{container_id}-{ifname}{suffix}"))
     }
 
-    /// The file of a record's attachment.
+    /// The file for the attachment of a record.
     pub(crate) fn of(key: &AttachmentId, suffix: &str) -> Self {
         CacheFile::new(&key.container_id, &key.ifname, suffix)
     }
 
-    /// Its content. A file that cannot be read counts as missing, as with the established plugins.
+    /// The content. Like upstream, treats an unreadable file as missing.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Option<T> {
         let text = read(&self.path(CACHE)).or_else(|| self.read_old())?;
         json::from_slice(&text).ok()
     }
 
-    /// Anybody can write to the older place: only a file of root's in a folder of root's counts.
+    /// Reads the file in the old, world-writable location. Requires root as the owner of the file and its folder.
     fn read_old(&self) -> Option<Vec<u8>> {
         let path = self.path(OLD_CACHE);
         let is_roots =
@@ -53,7 +53,7 @@ impl CacheFile {
         None
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes the file atomically.
     pub(crate) fn write(&self, content: &impl Serialize) -> Result<(), Error> {
         let path = self.path(CACHE);
         let write = || -> io::Result<()> {
@@ -64,7 +64,7 @@ impl CacheFile {
         write().map_err(|error| Error::internal(format!("failed to write {}: {error}", path.display())))
     }
 
-    /// Removes it; one that is gone already is fine.
+    /// Removes the file. A missing file is no error.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         for path in [self.path(CACHE), self.path(OLD_CACHE)] {
             files::remove_if_present(&path)

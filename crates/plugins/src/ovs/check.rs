@@ -1,4 +1,4 @@
-//! CHECK of a port, in the words of the established plugin (cni-plugins §10.6).
+//! CHECK of a port, with upstream's error texts (cni-plugins §10.6).
 
 use cni::{Error, result::Interface};
 use linux::link::Link;
@@ -22,14 +22,14 @@ use crate::{
     record::AttachmentId,
 };
 
-/// The cache file of an attachment, as far as ours look at it.
+/// The keys of the cache file that CHECK reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(super) struct Cached {
     pub(super) netconf: Netconf,
 }
 
-/// The config of ADD, with the bridge's name.
+/// The config of ADD, with the resolved bridge name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Netconf {
@@ -47,7 +47,7 @@ struct Ipam {
     plugin: String,
 }
 
-/// The config is that of ADD, and the database has the port as ADD made it.
+/// Compares the config with that of ADD, and the port in the database with the config.
 pub(super) fn check_port(here: &mut Inspection<'_>, target: &Target) -> Result<(), Error> {
     let file = CacheFile::of(&AttachmentId::of(here.call), "");
     if let Some(cached) = file.read::<Cached>() {
@@ -111,7 +111,7 @@ fn compare(
     }
 }
 
-/// The host's end is the other end of the container's link.
+/// Checks that the host end is the peer of the pod's link.
 pub(super) fn check_pair(here: &mut Inspection<'_>, link: &Link) -> Result<(), Error> {
     let expected = outer(here)?.clone();
     let name = &expected.name;
@@ -129,7 +129,7 @@ pub(super) fn check_pair(here: &mut Inspection<'_>, link: &Link) -> Result<(), E
     check::same_mac(&outer, &expected, "Interface")
 }
 
-/// The host's end, as ADD reported it.
+/// The host end in the result of ADD.
 fn outer<'a>(here: &'a Inspection<'_>) -> Result<&'a Interface, Error> {
     let mut interfaces = here.previous.interfaces.iter();
     interfaces
@@ -138,7 +138,7 @@ fn outer<'a>(here: &'a Inspection<'_>) -> Result<&'a Interface, Error> {
 }
 
 impl Netconf {
-    /// An error if the config of a call is about something else than that of ADD.
+    /// An error if the config differs from that of ADD.
     fn require(&self, target: &Target, ipam: &str) -> Result<(), Error> {
         let cached_socket = socket(self.socket_file.clone());
         for (what, cached, given) in [
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_config_is_named() {
+    fn check_of_changed_config_names_the_difference() {
         let of = |text: &str| {
             let cached: Cached = cni::json::from_str(text).unwrap();
             cached
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_differ_are_named() {
+    fn different_rows_are_reported() {
         let bridge = json!({ "ports": ["uuid", "p"] });
         let port = json!({ "_uuid": ["uuid", "p"], "vlan_mode": "access", "tag": 5 });
         let (fine, failed) = (

@@ -1,4 +1,4 @@
-//! The keys of a config of `ovs`, and the port that they ask for (cni-plugins §10.1, §10.2).
+//! The config of `ovs`, and the port that it requests (cni-plugins §10.1, §10.2).
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ use crate::{
     },
 };
 
-/// How often the link state is looked at by the established plugin, and how long it waits in between, where the config
-/// does not say. Ours waits for the product.
+/// Upstream's default number of checks of the link state, and the interval between them. Ours uses the product as
+/// timeout.
 const RETRIES: i64 = 5;
 const INTERVAL: i64 = 600;
-/// Longest wait for the link state, whatever the config says.
+/// Maximum timeout for the link state.
 const LONGEST_WAIT: Duration = Duration::from_mins(10);
 
-/// The keys that also the flat file has.
+/// Keys that the flat file can also have.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 struct Wire {
@@ -56,7 +56,7 @@ struct WireArgs {
     cni: WireCniArgs,
 }
 
-/// Other plugins' arguments are in the same object: a value that is no text is none for this one.
+/// Arguments. The object also holds arguments of other plugins, so values other than strings are ignored.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 struct WireCniArgs {
@@ -70,11 +70,11 @@ pub(super) fn keys() -> &'static [&'static str] {
     json::fields_of::<Wire>()
 }
 
-/// A config, before the flat file was read.
+/// A config before the flat file is applied.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     wire: Wire,
-    /// Address of the container's end, if one is asked for.
+    /// Requested MAC of the pod's link.
     pub(super) mac: Option<Mac>,
     /// The port's name in OVN.
     pub(super) ovn_port: Option<String>,
@@ -82,11 +82,11 @@ pub(super) struct Config {
     pub(super) pod_uid: String,
 }
 
-/// The port that a config and the flat file ask for.
+/// The port that the config and the flat file request.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) bridge: String,
-    /// Address of the database.
+    /// The database's address.
     pub(super) socket: String,
     pub(super) vlans: Vlans,
     /// MTU of both ends, bytes.
@@ -95,12 +95,12 @@ pub(super) struct Target {
     pub(super) ofport_request: Option<u32>,
     /// Type of the interface, may be empty.
     pub(super) interface_type: String,
-    /// How long the link may take to come up.
+    /// Timeout for the link to come up.
     pub(super) link_wait: Duration,
 }
 
 impl Config {
-    /// Reads and validates a config, without a look at the node.
+    /// Parses and validates a config. Does not access the node.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {
         let config = Config::new(read_config(call)?, &call.args()?)?;
         Vlans::new(config.wire.vlan, &config.wire.trunk, &config.wire.vlan_mode)?;
@@ -136,7 +136,7 @@ impl Config {
         })
     }
 
-    /// Fills gaps from the flat file, and decides.
+    /// Applies the defaults of the flat file and resolves the target.
     pub(super) fn complete(mut self) -> Result<Target, Error> {
         if let Some(file) = flat_file::read::<Wire>(&self.wire.configuration_path)? {
             self.wire.fill(file);
@@ -164,7 +164,7 @@ impl Config {
 }
 
 impl Wire {
-    /// Takes over the values of keys that have none.
+    /// Sets missing keys from the flat file.
     fn fill(&mut self, file: Wire) {
         fill(&mut self.bridge, file.bridge, String::is_empty);
         fill(&mut self.vlan, file.vlan, Option::is_none);
@@ -186,7 +186,7 @@ fn fill<T>(own: &mut T, other: T, is_empty: impl FnOnce(&T) -> bool) {
     }
 }
 
-/// The address of the database.
+/// The database's address, with its default.
 pub(crate) fn socket(given: String) -> String {
     if given.is_empty() {
         return DEFAULT_SOCKET.to_owned();
@@ -194,12 +194,12 @@ pub(crate) fn socket(given: String) -> String {
     given
 }
 
-/// The first text that is not empty.
+/// The first non-empty text.
 fn first<'a>(texts: impl IntoIterator<Item = Option<&'a str>>) -> Option<&'a str> {
     texts.into_iter().flatten().find(|text| !text.is_empty())
 }
 
-/// The whole wait for the link state.
+/// The timeout for the link state.
 fn wait(retries: i64, interval: i64) -> Duration {
     let given = |value: i64, default: i64| if value == 0 { default } else { value };
     let all = given(retries, RETRIES).saturating_mul(given(interval, INTERVAL));
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn a_config_without_a_bridge_is_refused_unless_it_names_an_ovn_port() {
+    fn config_without_bridge_and_ovn_port_is_rejected() {
         assert_eq!(target("{}", "").unwrap_err(), "failed to get bridge name");
         assert_eq!(target("{}", "OvnPort=p").unwrap().bridge, "br-int");
         assert_eq!(target(r#"{"bridge":"br1"}"#, "OvnPort=p").unwrap().bridge, "br1");
     }
 
     #[test]
-    fn defaults_are_the_established_ones() {
+    fn defaults_match_upstream() {
         let target = target(r#"{"bridge":"br1"}"#, "").unwrap();
         assert_eq!(target.socket, "unix:/var/run/openvswitch/db.sock");
         assert_eq!(target.link_wait, Duration::from_secs(3));
@@ -274,7 +274,7 @@ mod tests {
 
     // cni-plugins#60
     #[test]
-    fn the_flat_file_fills_gaps_only() {
+    fn flat_file_sets_only_missing_keys() {
         let mut wire: Wire = json::from_str(r#"{"bridge":"br1","mtu":0,"vlan":5}"#).unwrap();
         wire.fill(
             json::from_str(r#"{"bridge":"br2","MTU":1400,"vlan":6,"socket_file":"tcp:127.0.0.1:1"}"#)
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_refused_with_its_name() {
+    fn device_id_is_rejected() {
         let refused = read(r#"{"deviceID":"0000:03:00.1"}"#, "").unwrap_err();
         assert!(refused.starts_with("deviceID 0000:03:00.1: "), "{refused}");
     }

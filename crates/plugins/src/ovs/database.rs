@@ -1,4 +1,4 @@
-//! Requests to the database of Open vSwitch (cni-plugins §10.3).
+//! Requests to the Open vSwitch database (cni-plugins §10.3).
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::names::ovs::{OWNER, column, external_id, table};
 
-/// How long the database may take to answer. It answers from memory: one that takes longer does not work.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The error of an operation `wait` whose condition does not hold.
+/// Timeout of a request. The database answers from memory, so a slow answer means a failure.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The error of a `wait` operation whose condition does not hold.
 const TIMED_OUT: &str = "timed out";
 
 /// A connection to the database.
@@ -18,26 +18,26 @@ pub(crate) struct Database(Client);
 
 impl Database {
     pub(crate) fn connect(socket: &str) -> Result<Self, Error> {
-        Database::connect_for(socket, PATIENCE)
+        Database::connect_for(socket, TIMEOUT)
     }
 
-    fn connect_for(socket: &str, patience: Duration) -> Result<Self, Error> {
+    fn connect_for(socket: &str, timeout: Duration) -> Result<Self, Error> {
         let failed = |error: &dyn std::fmt::Display| {
             Error::internal(format!(
                 "failed to connect to ovsdb socket {socket}: error: {error}"
             ))
         };
         let address: Address = socket.parse().map_err(|error| failed(&error))?;
-        let client = Client::connect(&address, patience);
+        let client = Client::connect(&address, timeout);
         client.map(Database).map_err(|error| failed(&error))
     }
 
-    /// Carries out all operations or none.
+    /// Applies all operations or none.
     pub(crate) fn transact(&mut self, operations: &[Value]) -> Result<Vec<Value>, Error> {
         self.0.transact(operations).map_err(internal)
     }
 
-    /// The same. `None` if the condition of a [`wait`] did not hold, and nothing was done.
+    /// Like [`Database::transact`]. `None` without any change if the condition of a [`wait`] did not hold.
     pub(crate) fn transact_if(&mut self, operations: &[Value]) -> Result<Option<Vec<Value>>, Error> {
         match self.0.transact(operations) {
             Err(ovsdb::Error::Transaction { error, .. }) if error == TIMED_OUT => Ok(None),
@@ -51,7 +51,7 @@ impl Database {
         Ok(replies.first().map(rows_of).unwrap_or_default())
     }
 
-    /// An error if there is no such bridge.
+    /// An error if the bridge does not exist.
     pub(crate) fn require_bridge(&mut self, name: &str) -> Result<(), Error> {
         let found = self.rows(select(table::BRIDGE, &[is(column::NAME, name)], &[column::NAME]))?;
         if found.is_empty() {
@@ -61,14 +61,14 @@ impl Database {
     }
 }
 
-/// There is no such bridge.
+/// The error for a missing bridge.
 pub(crate) fn no_bridge(name: &str) -> Error {
     Error::internal(format!("failed to find bridge {name}"))
 }
 
-/// Waits until the switch reports the link of an interface as up. The database itself waits: nothing is polled.
+/// Waits until the switch reports the interface's link up. Does not poll: the database waits.
 pub(crate) fn wait_until_up(socket: &str, interface: &str, limit: Duration) -> Result<(), Error> {
-    let mut database = Database::connect_for(socket, PATIENCE + limit)?;
+    let mut database = Database::connect_for(socket, TIMEOUT + limit)?;
     let up = wait(
         table::INTERFACE,
         &[is(column::NAME, interface)],
@@ -83,32 +83,32 @@ pub(crate) fn wait_until_up(socket: &str, interface: &str, limit: Duration) -> R
     }
 }
 
-/// A condition: the column has this value.
+/// Condition: the column has this value.
 pub(crate) fn is(column: &str, value: impl Into<Value>) -> Value {
     json!([column, "==", value.into()])
 }
 
-/// A condition: the column has these entries or elements among others.
+/// Condition: the column includes these entries or elements.
 pub(crate) fn includes(column: &str, value: impl Into<Value>) -> Value {
     json!([column, "includes", value.into()])
 }
 
-/// The condition that the plugins of this section made a row.
+/// Condition: these plugins created the row.
 pub(crate) fn is_owned() -> Value {
     includes(column::EXTERNAL_IDS, ovsdb::map([(external_id::OWNER, OWNER)]))
 }
 
-/// An operation that reads rows.
+/// Operation: reads rows.
 pub(crate) fn select(table: &str, conditions: &[Value], columns: &[&str]) -> Value {
     json!({ "op": "select", "table": table, "where": conditions, "columns": columns })
 }
 
-/// An operation that adds a row, which others of the transaction call `name`.
+/// Operation: inserts a row, which other operations reference by `name`.
 pub(crate) fn insert(table: &str, name: &str, row: impl Into<Value>) -> Value {
     json!({ "op": "insert", "table": table, "uuid-name": name, "row": row.into() })
 }
 
-/// An operation that changes a set in rows: `insert` or `delete`.
+/// Operation: inserts into or deletes from a set column.
 pub(crate) fn mutate(
     table: &str,
     conditions: &[Value],
@@ -119,8 +119,8 @@ pub(crate) fn mutate(
     json!({ "op": "mutate", "table": table, "where": conditions, "mutations": [[column, change, value.into()]] })
 }
 
-/// An operation that ends the transaction unless the rows of the conditions are exactly these, within the limit. All rows
-/// have the same columns; without rows the conditions must find none.
+/// Operation: aborts the transaction unless the selected rows become exactly these within the limit. All rows have
+/// the same columns. Without rows, the selection must be empty.
 pub(crate) fn wait(table: &str, conditions: &[Value], rows: &[Value], limit: Duration) -> Value {
     let columns: Vec<_> = match rows.first().and_then(Value::as_object) {
         Some(row) => row.keys().map(String::as_str).collect(),
@@ -139,7 +139,7 @@ pub(crate) fn rows_of(reply: &Value) -> Vec<Value> {
     rows.cloned().unwrap_or_default()
 }
 
-/// How many rows a [`mutate`] changed, by its reply.
+/// The number of changed rows in the reply to a [`mutate`].
 pub(crate) fn count_of(reply: &Value) -> u64 {
     reply.get("count").and_then(Value::as_u64).unwrap_or_default()
 }
@@ -149,12 +149,12 @@ pub(crate) fn id_of(row: &Value) -> Option<&str> {
     ovsdb::uuid_of(row.get(column::UUID)?)
 }
 
-/// The name of a row, may be empty.
+/// The name of a row, possibly empty.
 pub(crate) fn name_of(row: &Value) -> &str {
     row.get(column::NAME).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The ids that a column of a row refers to.
+/// The row IDs that a column references.
 pub(crate) fn references<'a>(row: &'a Value, column: &str) -> impl Iterator<Item = &'a str> {
     let values = row.get(column).map(ovsdb::set_of).unwrap_or_default();
     values.iter().filter_map(ovsdb::uuid_of)
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_addresses_are_named() {
+    fn unusable_addresses_are_reported() {
         let error = Database::connect("ssl:127.0.0.1:6640").err().unwrap();
         let begin = "failed to connect to ovsdb socket ssl:127.0.0.1:6640: error: ";
         assert!(error.msg.starts_with(begin), "{error}");

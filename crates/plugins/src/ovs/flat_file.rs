@@ -1,4 +1,4 @@
-//! The node's file with defaults for configs (cni-plugins §10.1).
+//! The flat file: the node's config defaults (cni-plugins §10.1).
 
 use std::{io::Read as _, path::Path};
 
@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 
 use crate::names::ovs::FLAT_FILES;
 
-/// Bytes of a file that are read.
+/// Maximum file size in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Reads the first of the files that exists: the config's own, else one of the node. `None` without any.
+/// Reads the first existing file: the configured one, else one of the node. `None` without a file.
 pub(crate) fn read<T: DeserializeOwned>(own: &str) -> Result<Option<T>, Error> {
     let own = Some(own).filter(|path| !path.is_empty());
     for path in own.into_iter().chain(FLAT_FILES) {

@@ -1,4 +1,4 @@
-//! Ports of containers in the database (cni-plugins §10.3).
+//! The pods' ports in the database (cni-plugins §10.3).
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::names::ovs::{OWNER, column, external_id, table};
 
-/// How rows that a transaction makes are called in it. Names of links may have characters that ids may not.
+/// IDs of new rows within a transaction. Link names may contain characters that IDs may not.
 const NEW_PORT: &str = "port";
 const NEW_INTERFACE: &str = "interface";
 
-/// A port to make.
+/// A new port.
 pub(super) struct New<'a> {
-    /// Its name, which is the link's.
+    /// The name of the port and its link.
     pub(super) name: &'a str,
     /// `CNI_NETNS`.
     pub(super) netns: &'a str,
@@ -37,16 +37,16 @@ pub(super) struct New<'a> {
 pub(super) struct Found {
     id: String,
     pub(super) name: String,
-    /// Path of the container's namespace, may be empty.
+    /// Path of the pod's namespace, possibly empty.
     pub(super) netns: String,
-    /// The interface in it, may be empty.
+    /// Interface in the pod, possibly empty.
     pub(super) ifname: String,
 }
 
-/// Makes a port of the bridge. On failure nothing is made.
+/// Creates a port of the bridge, or nothing on failure.
 pub(super) fn create(database: &mut Database, target: &Target, new: &New<'_>) -> Result<(), Error> {
     let replies = database.transact(&creation(target, new))?;
-    // Rows that no bridge refers to are removed at the end of the transaction.
+    // The database deletes unreferenced rows at the end of the transaction.
     match replies.last().map(count_of) {
         Some(1..) => Ok(()),
         _ => Err(no_bridge(&target.bridge)),
@@ -90,7 +90,7 @@ fn creation(target: &Target, new: &New<'_>) -> [Value; 3] {
     ]
 }
 
-/// The ports of an attachment, of any bridge. Another owner's are not among them.
+/// Our ports of an attachment, on any bridge.
 pub(super) fn find(database: &mut Database, netns: &str, ifname: &str) -> Result<Vec<Found>, Error> {
     let ids = ovsdb::map([
         (external_id::NETNS, netns),
@@ -103,13 +103,12 @@ pub(super) fn find(database: &mut Database, netns: &str, ifname: &str) -> Result
     Ok(rows.iter().filter_map(Found::of_row).collect())
 }
 
-/// Removes a port with its interface, from whichever bridge has it. A port that is gone, or has another owner by now, is
-/// left alone.
+/// Removes a port with its interface from its bridge. No-op if the port is gone or has another owner now.
 pub(super) fn remove(database: &mut Database, port: &Found) -> Result<(), Error> {
     database.transact_if(&removal(port)).map(drop)
 }
 
-/// Rows that nothing refers to any more are removed by the database.
+/// The operations of a removal. The database deletes unreferenced rows.
 fn removal(port: &Found) -> [Value; 2] {
     let id = ovsdb::uuid(&port.id);
     let is_still_ours = wait(
@@ -131,7 +130,7 @@ fn removal(port: &Found) -> [Value; 2] {
     ]
 }
 
-/// Ports of ours on a bridge, of which the switch could not open an interface.
+/// Our ports on a bridge whose interface the switch could not open.
 pub(super) fn failed(database: &mut Database, bridge: &str) -> Result<Vec<Found>, Error> {
     let has_error = json!([column::ERROR, "!=", ovsdb::set([])]);
     let interfaces = database.rows(select(table::INTERFACE, &[has_error], &[column::UUID]))?;
@@ -170,7 +169,7 @@ fn with_failed_interface(bridges: &[Value], ports: &[Value], interfaces: &[Value
     failed.filter_map(Found::of_row).collect()
 }
 
-/// The id of the port with this name, whoever owns it.
+/// The ID of the port with this name, of any owner.
 pub(crate) fn find_by_name(database: &mut Database, name: &str) -> Result<Option<String>, Error> {
     let rows = database.rows(select(table::PORT, &[is(column::NAME, name)], &[column::UUID]))?;
     Ok(rows.first().and_then(id_of).map(str::to_owned))
@@ -198,7 +197,7 @@ mod tests {
 
     // cni-plugins#53, cni-plugins#56
     #[test]
-    fn a_port_is_made_in_one_transaction() {
+    fn port_is_created_in_one_transaction() {
         let target = Target {
             bridge: "br1".into(),
             interface_type: "system".into(),

@@ -1,4 +1,4 @@
-//! Removal of ports: recorded ones, those of the established plugin, and those whose pair is gone (cni-plugins §10.5).
+//! Removal of ports: recorded ones, those of the upstream plugin, and those whose pair is gone (cni-plugins §10.5).
 
 use std::path::Path;
 
@@ -19,8 +19,13 @@ use crate::{
     veth,
 };
 
-/// Removes the port that a record tells of. A port of that name with another owner, or of another container, stays.
-pub(crate) fn take_back(owner: Attachment<'_>, name: &str, socket: &str, netns: &str) -> Result<(), Error> {
+/// Removes a recorded port. Keeps a port of this name with another owner or of another pod.
+pub(crate) fn remove_recorded(
+    owner: Attachment<'_>,
+    name: &str,
+    socket: &str,
+    netns: &str,
+) -> Result<(), Error> {
     let mut database = Database::connect(socket)?;
     for found in port::find(&mut database, netns, owner.ifname)? {
         if found.name == name {
@@ -30,9 +35,9 @@ pub(crate) fn take_back(owner: Attachment<'_>, name: &str, socket: &str, netns: 
     CacheFile::new(owner.container_id, owner.ifname, "").remove()
 }
 
-/// Detaches a container whose attachment has no record: the established plugin made it, or the node was started again.
+/// Detaches a pod without a record: the upstream plugin attached it, or the node was rebooted.
 ///
-/// A database that does not answer keeps no pod from going: without its pair the port is one that [`sweep`] finds.
+/// An unavailable database does not fail the DEL: [`sweep`] later removes a port without a pair.
 pub(super) fn unrecorded(call: &Call) -> Result<(), Error> {
     let file = CacheFile::of(&AttachmentId::of(call), "");
     let cached = file.read::<Cached>().map(|cached| cached.netconf);
@@ -45,14 +50,14 @@ pub(super) fn unrecorded(call: &Call) -> Result<(), Error> {
     };
     let removed = match (&socket, &call.request.netns) {
         (Some(socket), Some(netns)) => remove_all(socket, netns, &call.request.ifname),
-        // A config that made ADD fail has no port, and without a namespace there is no telling which it is.
+        // An invalid config made ADD fail, so there is no port. Without a namespace the port is unknown.
         _ => Ok(Vec::new()),
     };
     let ports = removed.unwrap_or_else(|error| {
         call.note(Level::Error, error);
         Vec::new()
     });
-    // A device of hardware goes back to the host with the end of the namespace.
+    // The kernel returns a hardware device to the host when the namespace ends.
     if cached.is_none_or(|netconf| netconf.device_id.is_empty()) {
         delete_pair(call, &ports)?;
     }
@@ -68,7 +73,7 @@ fn remove_all(socket: &str, netns: &Path, ifname: &str) -> Result<Vec<Found>, Er
     Ok(ports)
 }
 
-/// Deletes the pair by the end that can be found.
+/// Deletes the pair by whichever end exists.
 fn delete_pair(call: &Call, ports: &[Found]) -> Result<(), Error> {
     let ifname = &call.request.ifname;
     if let Some(mut pod) = Pod::find_remaining(call)? {
@@ -85,7 +90,7 @@ fn delete_pair(call: &Call, ports: &[Found]) -> Result<(), Error> {
     Ok(())
 }
 
-/// [`failed_ports`], as far as the database answers.
+/// Calls [`failed_ports`] if the database is available.
 pub(super) fn sweep(call: &Call, target: &Target) {
     match Database::connect(&target.socket) {
         Ok(mut database) => failed_ports(call, &mut database, &target.bridge),
@@ -93,8 +98,8 @@ pub(super) fn sweep(call: &Call, target: &Target) {
     }
 }
 
-/// Removes ports of the bridge whose pair is gone: after a reboot of the node, for one, the database still has all of them.
-/// A port that the switch cannot open for another reason stays. An error is none of the call's.
+/// Removes ports of the bridge whose pair is gone, such as all ports from before a reboot. Keeps a port that the
+/// switch cannot open for another reason. Errors do not fail the call.
 pub(super) fn failed_ports(call: &Call, database: &mut Database, bridge: &str) {
     let removed = port::failed(database, bridge).and_then(|ports| {
         for port in ports.iter().filter(|port| is_dead(port)) {
@@ -111,7 +116,7 @@ pub(super) fn failed_ports(call: &Call, database: &mut Database, bridge: &str) {
     }
 }
 
-/// Whether the container's end is gone, and with it the pair.
+/// Whether the pair is gone.
 fn is_dead(port: &Found) -> bool {
     if port.netns.is_empty() {
         return false;

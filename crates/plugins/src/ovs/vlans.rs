@@ -1,4 +1,4 @@
-//! VLANs of a port of Open vSwitch (cni-plugins §10.1).
+//! VLANs of an Open vSwitch port (cni-plugins §10.1).
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::{
     names::ovs::column,
 };
 
-/// Largest VLAN identifier that the database takes.
+/// Maximum VLAN ID in the database.
 const LAST: u32 = 4095;
 
 const ACCESS: &str = "access";
 const TRUNK: &str = "trunk";
-/// Modes in which untagged frames have a VLAN, beside those of the trunk.
+/// Trunk modes with a VLAN for untagged frames.
 const NATIVE: [&str; 2] = ["native-untagged", "native-tagged"];
 
 /// An item of `trunk`: one VLAN, a range, or both.
@@ -30,19 +30,19 @@ pub(super) struct TrunkItem {
     id: Option<u32>,
 }
 
-/// The VLANs of a port, as its row in the database says them.
+/// The VLAN columns of a port's row.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Vlans {
     /// `vlan_mode`.
     pub(super) mode: String,
     /// `tag`.
     pub(super) tag: Option<u32>,
-    /// `trunks`; an empty set is all VLANs.
+    /// `trunks`. An empty set means all VLANs.
     pub(super) trunks: BTreeSet<u32>,
 }
 
 impl Vlans {
-    /// Without a `mode`, a trunk goes before a VLAN, as in the established plugin.
+    /// Like upstream, prefers a trunk over a VLAN without a `mode`.
     pub(super) fn new(vlan: Option<u32>, trunk: &[TrunkItem], mode: &str) -> Result<Self, Error> {
         let trunks = ids(trunk)?;
         if NATIVE.contains(&mode) {
@@ -73,7 +73,7 @@ impl Vlans {
         }
     }
 
-    /// Puts the columns into a new row.
+    /// Writes the columns to a new row.
     pub(super) fn write(&self, row: &mut Map<String, Value>) {
         row.insert(column::VLAN_MODE.to_owned(), json!(self.mode));
         if let Some(tag) = self.tag {
@@ -85,7 +85,7 @@ impl Vlans {
         }
     }
 
-    /// The columns of a row. Values of another type count as absent.
+    /// Parses the columns of a row. Ignores values of other types.
     pub(super) fn of_row(row: &Value) -> Self {
         let numbers = |name: &str| {
             let values = row.get(name).map(ovsdb::set_of).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Vlans {
         }
     }
 
-    /// An error that names the first difference, in the established plugin's words.
+    /// Compares the columns. The error describes the first difference in upstream's words.
     pub(super) fn require(&self, wanted: &Self) -> Result<(), Error> {
         let tag = |tag: Option<u32>| tag.map_or_else(|| "nil".to_owned(), |tag| tag.to_string());
         let list = |ids: &BTreeSet<u32>| {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn vlans_of_a_wrong_config_are_refused_in_the_established_words() {
+    fn invalid_vlans_return_upstreams_errors() {
         for (trunk, text) in [
             (
                 json!([{ "minID": 4096, "maxID": 5000 }]),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_named() {
+    fn check_names_the_difference() {
         let row = |text: &str| Vlans::of_row(&serde_json::from_str(text).unwrap());
         let access = row(r#"{"vlan_mode":"access","tag":5,"trunks":["set",[]]}"#);
         let error = |wanted: &Vlans| access.require(wanted).unwrap_err().msg;

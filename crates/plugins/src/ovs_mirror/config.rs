@@ -1,9 +1,8 @@
-//! The keys of a mirror plugin's config (cni-plugins §10.8).
+//! The config of the mirror plugins (cni-plugins §10.8).
 
 use cni::{Error, json, plugin::Call};
 use serde::Deserialize;
 
-use super::plan::Role;
 use crate::{
     config::read_config,
     messages::{OVS_MIRROR_IDLE, OVS_NO_BRIDGE_NAME},
@@ -19,31 +18,40 @@ struct Wire {
     mirrors: Vec<Mirror>,
 }
 
-/// A mirror that a config names.
+/// A side of a mirror.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The source of the copies.
+    Producer,
+    /// The receiver of the copies.
+    Consumer,
+}
+
+/// A configured mirror.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Mirror {
     pub(super) name: String,
-    /// A producer's packets to the switch are copied.
+    /// Copies the producer's packets to the switch.
     pub(super) ingress: bool,
-    /// A producer's packets from the switch are copied.
+    /// Copies the producer's packets from the switch.
     pub(super) egress: bool,
 }
 
-/// A config, before the flat file was read.
+/// A config before the flat file is applied.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     wire: Wire,
     mirrors: Vec<Mirror>,
 }
 
-/// A config as a whole.
+/// The resolved config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) bridge: String,
-    /// Address of the database.
+    /// The database's address.
     pub(super) socket: String,
-    /// Each name once.
+    /// The mirrors, with distinct names.
     pub(super) mirrors: Vec<Mirror>,
 }
 
@@ -53,7 +61,7 @@ pub(super) fn keys() -> &'static [&'static str] {
 }
 
 impl Config {
-    /// Reads and validates a config, without a look at the node.
+    /// Parses and validates a config. Does not access the node.
     pub(super) fn read(call: &Call, role: Role) -> Result<Self, Error> {
         Config::new(read_config(call)?, role)
     }
@@ -78,7 +86,7 @@ impl Config {
         Ok(Config { wire, mirrors })
     }
 
-    /// Fills gaps from the flat file, and decides.
+    /// Applies the defaults of the flat file and resolves the target.
     pub(super) fn complete(mut self) -> Result<Target, Error> {
         if let Some(file) = flat_file::read::<Wire>(&self.wire.configuration_path)? {
             for (own, other) in [
@@ -112,7 +120,7 @@ mod tests {
 
     // cni-plugins#61
     #[test]
-    fn a_producer_copies_at_least_one_direction() {
+    fn producer_without_direction_is_rejected() {
         let idle = r#"{"mirrors":[{"name":"m"}]}"#;
         assert_eq!(
             mirrors(idle, Role::Producer).unwrap_err(),
@@ -126,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_that_is_named_twice_is_one() {
+    fn duplicate_mirrors_are_merged() {
         let twice = r#"{"mirrors":[{"name":"m","ingress":true},{"name":"m","Egress":true}]}"#;
         let both = Mirror {
             name: "m".into(),

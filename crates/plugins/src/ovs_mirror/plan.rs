@@ -1,17 +1,17 @@
-//! Changes of mirrors, as operations on the database.
+//! Plans mirror changes as database operations.
 
 use std::time::Duration;
 
 use cni::Error;
 use serde_json::{Map, Value, json};
 
-use super::config::Mirror;
+use super::config::{Mirror, Role};
 use crate::{
     names::ovs::{OWNER, column, external_id, table},
     ovs::database::{id_of, insert, is, mutate, name_of, references, wait},
 };
 
-/// The columns of a mirror that are read.
+/// The columns to read of a mirror.
 pub(super) const COLUMNS: [&str; 6] = [
     column::UUID,
     column::NAME,
@@ -21,20 +21,11 @@ pub(super) const COLUMNS: [&str; 6] = [
     column::OUTPUT,
 ];
 
-/// The columns that refer to ports.
+/// The columns that reference ports.
 const PORTS: [&str; 3] = [column::SOURCES, column::DESTINATIONS, column::OUTPUT];
 
-/// Which side of a mirror.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Its packets are copied.
-    Producer,
-    /// It gets the copies.
-    Consumer,
-}
-
 impl Role {
-    /// The columns that a mirror of a config asks for the port to be in.
+    /// The columns that must contain the port for a configured mirror.
     fn columns(self, mirror: &Mirror) -> Vec<&'static str> {
         match self {
             Role::Consumer => vec![column::OUTPUT],
@@ -48,7 +39,7 @@ impl Role {
         }
     }
 
-    /// The columns that the port of a container is taken out of.
+    /// All columns that can contain the pod's port.
     fn all_columns(self) -> &'static [&'static str] {
         match self {
             Role::Producer => &[column::SOURCES, column::DESTINATIONS],
@@ -65,7 +56,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// `None` for a row without an id.
+    /// `None` for a row without an ID.
     pub(super) fn new(row: Value) -> Option<Self> {
         let id = id_of(&row)?.to_owned();
         Some(Row { id, row })
@@ -86,7 +77,7 @@ impl Row {
         ids.is_some_and(|ids| ovsdb::map_of(ids).any(|entry| entry == (external_id::OWNER, OWNER)))
     }
 
-    /// An operation that ends the transaction if the ports of the mirror changed since it was read.
+    /// Operation: aborts the transaction if the mirror's ports have changed since it was read.
     fn is_unchanged(&self) -> Value {
         let ports: Map<_, _> = PORTS
             .iter()
@@ -100,8 +91,7 @@ impl Row {
     }
 }
 
-/// The operations of one transaction that puts the port into all of the mirrors. It ends without effect if one of the
-/// mirrors is not as it was read.
+/// The transaction that adds the port to all mirrors. It aborts if a mirror has changed since it was read.
 pub(super) fn attach(
     role: Role,
     wanted: &[Mirror],
@@ -165,7 +155,7 @@ fn creation(role: Role, mirror: &Mirror, port: &str, bridge: &str, id: &str) -> 
     ]
 }
 
-/// The operations that take the port out of the mirrors, as far as it is in them.
+/// The operations that remove the port from the mirrors that contain it.
 pub(super) fn detach(role: Role, names: &[String], port: &str) -> Vec<Value> {
     let out_of = |name: &String, column: &str| {
         let conditions = [is(column::NAME, name.as_str())];
@@ -184,7 +174,7 @@ pub(super) fn detach(role: Role, names: &[String], port: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Transactions that each remove a mirror of the bridge that these plugins made, and that has no port.
+/// Transactions that each remove one of our mirrors of the bridge without a port.
 pub(super) fn removals(bridge: &str, bridges: &[Value], rows: &[Row]) -> Vec<[Value; 2]> {
     let on_bridge = |row: &Row| {
         bridges
@@ -205,7 +195,7 @@ pub(super) fn removals(bridge: &str, bridges: &[Value], rows: &[Row]) -> Vec<[Va
     useless.map(removal).collect()
 }
 
-/// The first mirror that the port is not in as the config asks.
+/// The first mirror that lacks the port.
 pub(super) fn missing<'a>(role: Role, wanted: &'a [Mirror], port: &str, rows: &[Row]) -> Option<&'a str> {
     let is_there = |mirror: &Mirror| {
         let mut same_name = rows.iter().filter(|row| name_of(&row.row) == mirror.name);
@@ -255,7 +245,7 @@ mod tests {
 
     // cni-plugins#61
     #[test]
-    fn a_missing_mirror_is_made_and_an_existing_one_is_joined() {
+    fn missing_mirror_is_created_and_existing_one_reused() {
         let wanted = [mirror("a", true, true), mirror("b", true, false)];
         let rows = [row("b", "x", &["other"], None)];
         let operations = attach(Role::Producer, &wanted, "p", "br1", &rows).unwrap();
@@ -285,7 +275,7 @@ mod tests {
 
     // cni-plugins#61
     #[test]
-    fn a_second_consumer_is_refused() {
+    fn second_consumer_is_rejected() {
         let wanted = [mirror("m", false, false)];
         let rows = [row("m", OWNER, &[], Some("other"))];
         let error = attach(Role::Consumer, &wanted, "p", "br1", &rows).unwrap_err();
@@ -314,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn check_wants_the_port_in_every_column() {
+    fn check_requires_the_port_in_every_column() {
         let rows = [row("m", OWNER, &["p"], None)];
         let ingress = [mirror("m", true, false)];
         assert_eq!(missing(Role::Producer, &ingress, "p", &rows), None);

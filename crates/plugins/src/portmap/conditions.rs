@@ -1,4 +1,4 @@
-//! Conditions of a config, beside protocol and port: words of iptables, or of nft.
+//! Additional conditions of a config, in the syntax of iptables or nft.
 
 use cni::Error;
 use ipnet::IpNet;
@@ -9,10 +9,10 @@ use crate::{
     matches::{Side, compare, within},
 };
 
-/// Room of an interface name.
+/// Maximum size of an interface name.
 const INTERFACE_NAME: usize = 16;
 
-/// The backend that knows these words; `None` without any.
+/// The backend of this syntax. `None` without conditions.
 pub(super) fn backend_of(conditions: &[String]) -> Option<Backend> {
     let first = conditions.first()?;
     Some(if first.starts_with(['-', '!']) {
@@ -22,8 +22,8 @@ pub(super) fn backend_of(conditions: &[String]) -> Option<Backend> {
     })
 }
 
-/// The steps that words of nft come to, in rules of this family: `ip saddr`, `ip daddr`, `ip6 ...`, `iifname`, each equal or
-/// not to one address, subnet or name.
+/// Parses nft conditions for rules of this family: `ip saddr`, `ip daddr`, `ip6 ...`, `iifname`, each compared with
+/// one address, subnet or name.
 pub(super) fn parse(conditions: &[String], is_ipv4: bool) -> Result<Vec<Expression>, Error> {
     let text = conditions.join(" ");
     let refused = |word: &str| {
@@ -64,7 +64,7 @@ fn subnet(text: &str, is_ipv4: bool) -> Option<IpNet> {
 }
 
 fn came_in_by(name: &str, equal: bool) -> Option<[Expression; 2]> {
-    // A star at the end would stand for any name that begins so.
+    // A trailing star would be a wildcard.
     if name.is_empty() || name.len() >= INTERFACE_NAME || name.contains(['*', '"', '{', '@', '$']) {
         return None;
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_nft() {
+    fn conditions_match_nft() {
         let steps = parse_words(&["ip", "daddr", "!=", "192.0.2.0/24"], true).unwrap();
         let expected = within(Side::Destination, &"192.0.2.0/24".parse().unwrap(), false);
         assert_eq!(steps, expected);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_conditions_are_rejected() {
         for words in [
             "tcp dport 80",
             "ip protocol tcp",

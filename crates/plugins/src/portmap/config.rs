@@ -1,4 +1,4 @@
-//! The keys of a portmap config, and what they come to.
+//! The config of `portmap`.
 
 use std::net::IpAddr;
 
@@ -18,9 +18,9 @@ use crate::{
     messages::{PORTMAP_MARK, PORTMAP_TWO_MARKS},
 };
 
-/// The bit of packets' marks that stands for masquerading, where the config does not say.
+/// Default mark bit for masquerading.
 const MARK_BIT: i64 = 13;
-/// Digits of the hash of conditions.
+/// Number of digits in the hash of conditions.
 const HASH_LENGTH: usize = 16;
 
 #[derive(Debug, Default, Deserialize)]
@@ -52,14 +52,14 @@ struct WireMapping {
     host_ip: String,
 }
 
-/// A portmap config, valid as a whole.
+/// A validated config.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) choice: Choice,
     masquerade: Masquerade,
-    /// iptables: the bit of packets' marks that stands for masquerading.
+    /// iptables: the mark bit for masquerading.
     pub(super) mark_bit: u8,
-    /// iptables: a chain of others that marks packets.
+    /// iptables: an external chain that marks packets.
     pub(super) external_mark_chain: Option<String>,
     conditions_v4: Conditions,
     conditions_v6: Conditions,
@@ -70,7 +70,7 @@ pub(super) struct Config {
 #[derive(Debug, Default)]
 struct Conditions {
     words: Vec<String>,
-    /// Words of nft, parsed.
+    /// Parsed nft conditions.
     steps: Vec<Expression>,
 }
 
@@ -133,17 +133,17 @@ impl Config {
         }
     }
 
-    /// The conditions in words of iptables.
+    /// The conditions in iptables syntax.
     pub(super) fn words(&self, is_ipv4: bool) -> &[String] {
         &self.conditions(is_ipv4).words
     }
 
-    /// The conditions as steps of a rule of nftables.
+    /// The conditions as nftables expressions.
     pub(super) fn steps(&self, is_ipv4: bool) -> &[Expression] {
         &self.conditions(is_ipv4).steps
     }
 
-    /// The forwards to the addresses of a result: one of each family, and only those that have ports.
+    /// The forwards to the addresses of a result: one per family with ports.
     pub(super) fn forwards(&self, result: &CniResult, ifname: &str) -> Vec<Forward> {
         let mut forwards = Vec::new();
         for is_ipv4 in [true, false] {
@@ -184,7 +184,7 @@ impl Config {
     }
 }
 
-/// The backend that the config names, else the one that its keys are of.
+/// The configured backend, else the one that the keys imply.
 fn choose(wire: &Wire) -> Result<Choice, Error> {
     let mut of_iptables = Vec::new();
     let mut of_nftables = Vec::new();
@@ -263,7 +263,7 @@ mod tests {
 
     // cni-plugins#49
     #[test]
-    fn bad_configs_are_refused_in_the_established_words() {
+    fn invalid_configs_return_upstreams_errors() {
         let ports = |ports: &str| format!(r#"{{"runtimeConfig":{{"portMappings":[{ports}]}}}}"#);
         for (config, text) in [
             (

@@ -1,4 +1,4 @@
-//! Ports of the host and the containers they lead to.
+//! Forwarded ports of the host.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use linux::nft::Family;
 use serde::{Deserialize, Serialize};
 
-/// A protocol that has ports.
+/// A protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Protocol {
@@ -26,7 +26,7 @@ impl Protocol {
         Protocol::Udplite,
     ];
 
-    /// The protocol of that name, in any letter case; none is TCP.
+    /// Parses a name, case-insensitive. Empty means TCP.
     pub(super) fn named(name: &str) -> Option<Self> {
         let name = if name.is_empty() { "tcp" } else { name };
         Self::ALL
@@ -44,7 +44,7 @@ impl Protocol {
         }
     }
 
-    /// As in IP headers.
+    /// The number in IP headers.
     pub(super) fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
@@ -56,41 +56,41 @@ impl Protocol {
     }
 }
 
-/// A port of the host, and the one of the container that it leads to.
+/// A host port and its pod port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Mapping {
     pub(super) protocol: Protocol,
-    /// The host's address; any of them without one.
+    /// The host's address. `None` means any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) host_ip: Option<IpAddr>,
     pub(super) host_port: u16,
     pub(super) container_port: u16,
 }
 
-/// The packets that get the host's address on their way to the container: without it no answer would come back.
+/// The forwarded packets to masquerade. Without it, their replies would not return through the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Masquerade {
     /// Nothing.
     Nothing,
-    /// Packets of the container to itself, and of the host from 127.0.0.1.
+    /// Packets of the pod to itself, and of the host from 127.0.0.1.
     Inner,
     /// Everything.
     All,
 }
 
-/// The ports that lead to one address of a container.
+/// The ports forwarded to one address of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Forward {
-    /// The container's address, with its subnet.
+    /// The pod's address with its prefix length.
     pub(super) address: IpNet,
     pub(super) masquerade: Masquerade,
-    /// Which conditions there are beside protocol and port: a hash, or nothing.
+    /// Hash of the additional conditions, empty without any.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) conditions: String,
-    /// All of the address' family.
+    /// The mappings of the address family.
     pub(super) mappings: Vec<Mapping>,
 }
 
@@ -107,7 +107,7 @@ impl Forward {
         }
     }
 
-    /// Whether the host itself reaches the ports by 127.0.0.1.
+    /// Whether the ports are reachable from the host via 127.0.0.1.
     pub(super) fn admits_localhost(&self) -> bool {
         self.is_ipv4() && self.masquerade != Masquerade::Nothing
     }

@@ -1,4 +1,4 @@
-//! Ports by the programs of iptables, as established plugins have them (cni-plugins §13).
+//! Port forwarding with the iptables programs, in upstream's format (cni-plugins §13).
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ use crate::{
     ruleset::Ruleset,
 };
 
-/// Longest comment, and what one ends with that is cut.
+/// Maximum length of a comment, and the suffix of a shortened one.
 const COMMENT_LENGTH: usize = 253;
 const CUT: &str = "...";
-/// Most ports of one rule.
+/// Maximum number of ports per rule.
 const PORTS: usize = 15;
 
 fn chain(attachment: Attachment<'_>, prefix: &str) -> String {
@@ -46,10 +46,10 @@ fn comment(attachment: Attachment<'_>) -> String {
     comment
 }
 
-/// A rule: the chain that it is in, and the rest.
+/// A rule: its chain, and its words.
 type Rule = (String, Vec<String>);
 
-/// The rules that all containers share: those that are to be first in their chain, and the others.
+/// The shared rules: those at the start of their chain, and the others.
 struct Shared {
     first: Vec<Rule>,
     last: Vec<Rule>,
@@ -86,7 +86,7 @@ fn shared(config: &Config, forward: &Forward) -> Shared {
     rules
 }
 
-/// The rules of a container, in their order.
+/// The ordered rules of a pod.
 fn rules(config: &Config, attachment: Attachment<'_>, forward: &Forward) -> Vec<Rule> {
     let own = chain(attachment, IPTABLES_CHAIN_PREFIX);
     let mut rules = Vec::new();
@@ -173,7 +173,7 @@ pub(super) fn set_up(
 ) -> Result<()> {
     for forward in forwards {
         let version = Version::of(&forward.address);
-        // Rules of an earlier ADD would come before those of this one.
+        // Removes rules of an earlier ADD, which would take precedence.
         let own = chain(attachment, IPTABLES_CHAIN_PREFIX);
         iptables::remove_chain(ruleset, version, IPTABLES_NAT, &[IPTABLES_ALL], &own)?;
         let tables = tables(ruleset, version);
@@ -196,7 +196,7 @@ pub(super) fn set_up(
     Ok(())
 }
 
-/// The chain in which a rule is missing.
+/// The first chain with a missing rule.
 pub(super) fn missing(
     ruleset: &Ruleset,
     config: &Config,
@@ -216,7 +216,7 @@ pub(super) fn missing(
     Ok(None)
 }
 
-/// Removes the container's chains and the rules that lead to them, whoever made them.
+/// Removes the pod's chains and all jumps to them.
 pub(super) fn tear_down(ruleset: &mut Ruleset, attachment: Attachment<'_>) -> Result<()> {
     let own = chain(attachment, IPTABLES_CHAIN_PREFIX);
     let old = chain(attachment, IPTABLES_OLD_CHAIN_PREFIX);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_the_established_ones() {
+    fn rules_match_upstream() {
         let config = config(r#","conditionsV4":["!","-d","192.0.2.7"]"#);
         let entry = "CNI-HOSTPORT-DNAT -m comment --comment dnat name: \"mynet\" id: \"abc\" -m multiport";
         let own = "CNI-DN-e88f49d94512ff752ebe6";
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_set_by_whoever_the_config_says() {
+    fn marks_are_set_by_the_configured_chain() {
         let external = config(r#","externalSetMarkChain":"KUBE-MARK-MASQ""#);
         let all = shown(&rules(&external, ATTACHMENT, &forward(Masquerade::All)));
         assert!(all[0].contains("--destination-ports 8080,8081 "), "{all:?}");

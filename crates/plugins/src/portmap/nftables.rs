@@ -1,4 +1,4 @@
-//! Ports by nftables.
+//! Port forwarding with nftables.
 
 mod rules;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use linux::nft::{Element, Expression, Family, Rule, SetSpec, Socket, Table, Transaction};
 
-use self::rules::{Place, Wanted, hook, places, wanted};
+use self::rules::{RequiredElement, RequiredRule, hook, required_elements, required_rules};
 use super::{
     config::Config,
     forward::{Forward, Masquerade},
@@ -41,9 +41,9 @@ pub(super) fn add(
         for forward in forwards {
             let table = table(forward.family());
             add_base(socket, config, forward, &mut changes)?;
-            for place in places(forward) {
-                let Place { set, key, data } = &place;
-                // The last one who asks for a port has it.
+            for place in required_elements(forward) {
+                let RequiredElement { set, key, data } = &place;
+                // The last ADD for a port wins.
                 if socket.element(table, set, key)?.is_some() {
                     changes.delete_element(table, set, key);
                 }
@@ -57,7 +57,7 @@ pub(super) fn add(
     })
 }
 
-/// Table, chains, sets and rules, as far as they are missing.
+/// Adds missing tables, chains, sets and rules.
 fn add_base(
     socket: &mut Socket,
     config: &Config,
@@ -65,9 +65,9 @@ fn add_base(
     changes: &mut Transaction,
 ) -> linux::Result<()> {
     let table = table(forward.family());
-    let wanted = wanted(config, forward);
+    let required = required_rules(config, forward);
     let mut missing = Vec::new();
-    for rule in &wanted {
+    for rule in &required {
         if !has(socket, table, rule)? {
             missing.push(rule);
         }
@@ -77,7 +77,7 @@ fn add_base(
     }
     changes.add_table(table, TABLE_COMMENT);
     let mut chains = vec![HOSTPORTS, HOSTIP_HOSTPORTS];
-    for rule in &wanted {
+    for rule in &required {
         if !chains.contains(&rule.chain) {
             chains.push(rule.chain);
         }
@@ -107,12 +107,12 @@ fn add_base(
     Ok(())
 }
 
-fn has(socket: &mut Socket, table: Table, wanted: &Wanted) -> linux::Result<bool> {
-    let rules = socket.rules(table, wanted.chain)?;
-    Ok(rules.iter().any(|rule| rule.expressions == wanted.rule))
+fn has(socket: &mut Socket, table: Table, required: &RequiredRule) -> linux::Result<bool> {
+    let rules = socket.rules(table, required.chain)?;
+    Ok(rules.iter().any(|rule| rule.expressions == required.rule))
 }
 
-/// Removes elements that are on record. Those that another attachment has by now stay.
+/// Removes recorded elements. Keeps those that belong to another attachment now.
 pub(super) fn remove(
     socket: &mut Socket,
     attachment: Attachment<'_>,
@@ -121,11 +121,11 @@ pub(super) fn remove(
     let hash = attachment.hash();
     socket.update(|socket| {
         let mut changes = Transaction::new();
-        let mut seen: Vec<(Family, Place)> = Vec::new();
+        let mut seen: Vec<(Family, RequiredElement)> = Vec::new();
         for forward in forwards {
             let family = forward.family();
-            for place in places(forward) {
-                let is_known = |(of, other): &(Family, Place)| {
+            for place in required_elements(forward) {
+                let is_known = |(of, other): &(Family, RequiredElement)| {
                     *of == family && other.set == place.set && other.key == place.key
                 };
                 if seen.iter().any(is_known) {
@@ -142,7 +142,7 @@ pub(super) fn remove(
     })
 }
 
-/// Finds what is there of the attachment, and rules that established plugins made for its container.
+/// Searches for the attachment's elements and upstream's rules for its container, and removes them.
 pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>) -> linux::Result<()> {
     let hash = attachment.hash();
     socket.update(|socket| {
@@ -166,7 +166,7 @@ pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>)
     })
 }
 
-/// All elements of our sets, each with the set that it is in.
+/// All elements of our sets, each with its set.
 fn elements(socket: &mut Socket, table: Table) -> linux::Result<Vec<(String, Element)>> {
     let mut found = Vec::new();
     for set in socket.sets(table)? {
@@ -182,15 +182,14 @@ fn is_ours(set: &str) -> bool {
     [PORTS, HOSTIP_PORTS, MASQUERADED, MASQUERADED_FROM].contains(&set) || is_conditional(set)
 }
 
-/// Whether it is a map for the ports of a config with conditions.
+/// Whether a map belongs to a config with conditions.
 fn is_conditional(set: &str) -> bool {
     [PORTS, HOSTIP_PORTS]
         .iter()
         .any(|name| set.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')))
 }
 
-/// The chain in which something is missing of what leads to the container, in our way and in that of established
-/// plugins.
+/// The first chain that lacks both our and upstream's rules for the pod.
 pub(super) fn missing(
     socket: &mut Socket,
     config: &Config,
@@ -201,13 +200,13 @@ pub(super) fn missing(
     for forward in forwards {
         let table = table(forward.family());
         let mut ours = None;
-        for rule in wanted(config, forward) {
+        for rule in required_rules(config, forward) {
             if !has(socket, table, &rule)? {
                 ours = Some(rule.chain);
                 break;
             }
         }
-        for place in places(forward) {
+        for place in required_elements(forward) {
             let element = socket.element(table, &place.set, &place.key)?;
             let is_there = element
                 .is_some_and(|element| element.data == place.data && element.comment.starts_with(&hash));
@@ -220,7 +219,7 @@ pub(super) fn missing(
             }
         }
         if let Some(chain) = ours
-            && !is_established(socket, table, attachment, forward)?
+            && !has_upstream_rules(socket, table, attachment, forward)?
         {
             return Ok(Some(chain.to_owned()));
         }
@@ -228,8 +227,8 @@ pub(super) fn missing(
     Ok(None)
 }
 
-/// Whether an established plugin made as many rules as the forward takes.
-fn is_established(
+/// Whether upstream's rules for the forward are complete.
+fn has_upstream_rules(
     socket: &mut Socket,
     table: Table,
     attachment: Attachment<'_>,
@@ -251,7 +250,7 @@ fn is_established(
     )
 }
 
-/// Removes everything of the network's attachments that are not in `valid`.
+/// Removes the elements of the network's attachments that are not in `valid`.
 pub(super) fn collect(
     socket: &mut Socket,
     network: &str,
@@ -273,7 +272,7 @@ pub(super) fn collect(
     })
 }
 
-/// Removes maps for conditions that no port has any more, with their rules. All else stays, as with established plugins.
+/// Removes unused maps for conditions with their rules. Like upstream, keeps the rest.
 pub(super) fn remove_unused(socket: &mut Socket) -> linux::Result<()> {
     socket.update(|socket| {
         let mut changes = Transaction::new();

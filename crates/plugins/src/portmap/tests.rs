@@ -57,7 +57,7 @@ fn comparable() -> Vec<String> {
 
 // cni-plugins#47
 #[test]
-fn what_is_set_up_reads_as_specified() {
+fn rules_have_the_specified_form() {
     alone("ports in nftables", || {
         add(ATTACHMENT, &config(""));
         let rules = shown();
@@ -95,7 +95,7 @@ fn what_is_set_up_reads_as_specified() {
 }
 
 #[test]
-fn conditions_have_maps_of_their_own_that_go_with_their_last_port() {
+fn conditions_have_separate_maps_removed_with_the_last_port() {
     alone("ports under conditions", || {
         let plain = config("");
         add(ATTACHMENT, &plain);

@@ -1,4 +1,4 @@
-//! GC by records: takes back the recorded attachments that the runtime does not list any more (cni-plugins §16).
+//! GC based on records: undoes the recorded attachments that the runtime no longer lists (cni-plugins §16).
 //!
 //! ```text
 //! cni.dev/valid-attachments ──> valid ──> Records::collect ──> undo of the plugin ──> the record is removed
@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use cni::{Error, config::ValidAttachment, note::Level, plugin::Call};
 use serde::de::DeserializeOwned;
 
-use super::{AttachmentId, Records, Taken};
+use super::{AttachmentId, RecordedSteps, Records};
 use crate::messages::NO_VALID_ATTACHMENTS;
 
-/// The attachments that GC must leave alone, as the runtime lists them. `None`, with a note, where the config has no list:
-/// the runtime did not say what is in use, and GC removes nothing. An empty list says that nothing is in use.
+/// The runtime's list of valid attachments, which GC keeps. `None`, with a log message, if the config has no list: GC
+/// then removes nothing. An empty list means that no attachment is valid.
 pub(crate) fn valid_attachments(call: &Call) -> Result<Option<Vec<ValidAttachment>>, Error> {
     if !call.config.has_valid_attachments() {
         call.note(Level::Warn, NO_VALID_ATTACHMENTS);
@@ -23,7 +23,7 @@ pub(crate) fn valid_attachments(call: &Call) -> Result<Option<Vec<ValidAttachmen
     call.config.valid_attachments().map(Some).map_err(failed)
 }
 
-/// [`valid_attachments`], as records name them.
+/// [`valid_attachments`] in the form of records.
 pub(crate) fn valid(call: &Call) -> Result<Option<BTreeSet<AttachmentId>>, Error> {
     let id = |attachment: ValidAttachment| AttachmentId {
         container_id: attachment.container_id,
@@ -34,7 +34,7 @@ pub(crate) fn valid(call: &Call) -> Result<Option<BTreeSet<AttachmentId>>, Error
 }
 
 impl Records {
-    /// Whether the record that the call removed was the network's last one. `false`, with a note, where that is not known.
+    /// Whether the removed record was the network's last one. `false`, with a log message, if unknown.
     pub(crate) fn is_last(&self, call: &Call) -> bool {
         self.remove_if_empty().unwrap_or_else(|error| {
             call.note(Level::Warn, error);
@@ -42,22 +42,22 @@ impl Records {
         })
     }
 
-    /// Takes back recorded attachments of the network that are not valid any more, with `undo`, and removes their records.
-    /// Whether no record is left. An error of one attachment keeps no other from being taken back.
+    /// Undoes the network's recorded attachments that are no longer valid with `undo`, and removes their records.
+    /// Continues after an error. Returns whether no record is left.
     pub(crate) fn collect<S: DeserializeOwned>(
         &self,
         call: &Call,
         valid: &BTreeSet<AttachmentId>,
-        mut undo: impl FnMut(&AttachmentId, &Taken<S>) -> Result<(), Error>,
+        mut undo: impl FnMut(&AttachmentId, &RecordedSteps<S>) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let mut outcome = Ok(());
         for key in self.keys()?.iter().filter(|key| !valid.contains(key)) {
-            let collected = self.taken::<S>(key).and_then(|taken| match taken {
-                Some(taken) => {
-                    undo(key, &taken)?;
-                    self.forget_collected(call, key, taken.is_whole)
+            let collected = self.read::<S>(key).and_then(|recorded| match recorded {
+                Some(recorded) => {
+                    undo(key, &recorded)?;
+                    self.forget_collected(call, key, recorded.is_whole)
                 }
-                // There was a DEL meanwhile.
+                // A concurrent DEL removed it.
                 None => Ok(()),
             });
             outcome = outcome.and(collected);
@@ -66,7 +66,7 @@ impl Records {
         outcome.map(|()| is_last)
     }
 
-    /// Removes a record, unless a later version has to take back more.
+    /// Removes a record unless it has steps of a later version.
     fn forget_collected(&self, call: &Call, key: &AttachmentId, is_whole: bool) -> Result<(), Error> {
         if is_whole {
             return self.remove(key);

@@ -1,4 +1,4 @@
-//! The keys of an sbr config, and what they come to.
+//! The config of `sbr`.
 
 use std::net::IpAddr;
 
@@ -15,14 +15,14 @@ struct Wire {
     add_source_hints: bool,
 }
 
-/// An sbr config, valid as a whole.
+/// A validated config.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
-    /// The table of others that rules lead to; then no table is made.
+    /// An existing table for all rules. Then no table is created.
     pub(super) table: Option<u32>,
-    /// Gateways in place of those of the addresses, one a family at most.
+    /// Gateways that replace those of the addresses, at most one per family.
     pub(super) gateways: Vec<IpAddr>,
-    /// Keep subnets in the main table, with the source to use for them.
+    /// Keep subnets in the main table, with a source address.
     pub(super) source_hints: bool,
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     // cni-plugins#52
     #[test]
-    fn a_family_has_one_gateway() {
+    fn gateways_of_one_family_are_limited_to_one() {
         let config = read(r#"{"Gateways":["10.1.2.1","fd00::1"],"table":7,"addsourcehints":true}"#).unwrap();
         let expected = Config {
             table: Some(7),

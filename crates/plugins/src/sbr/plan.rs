@@ -1,4 +1,4 @@
-//! Which tables sources get, and which routes go where.
+//! Plans the tables of sources, and the moves of routes.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -11,33 +11,33 @@ use linux::{
 
 use super::config::Config;
 
-/// Where the search for a free table begins.
+/// Start of the search for an unused table.
 const FIRST_TABLE: u32 = 100;
 
 /// Routes and rules of the container.
 #[derive(Debug, Default)]
 pub(super) struct Host {
-    /// Index of the interface.
+    /// The interface's index.
     pub(super) link: u32,
     pub(super) rules: Vec<Rule>,
-    /// Of all tables and interfaces.
+    /// Routes of all tables and interfaces.
     pub(super) routes: Vec<Route>,
 }
 
-/// Changes to make.
+/// Planned changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Sources, and the tables that route them.
+    /// Sources with their tables.
     pub(super) tables: Vec<(IpAddr, u32)>,
-    /// Routes of these tables, those first that others need.
+    /// Routes of these tables, in order of dependency.
     pub(super) add: Vec<Route>,
-    /// Routes of the main table that go.
+    /// Routes to delete from the main table.
     pub(super) delete: Vec<Route>,
-    /// Routes of the main table that get a source.
+    /// Routes of the main table to get a source.
     pub(super) hint: Vec<Route>,
 }
 
-/// Decides about the addresses of the interface.
+/// Plans the changes for the interface's addresses.
 pub(super) fn plan(config: &Config, ips: &[&IpConfig], host: &Host) -> Plan {
     let mut plan = Plan::default();
     if let Some(table) = config.table {
@@ -81,7 +81,7 @@ pub(super) fn plan(config: &Config, ips: &[&IpConfig], host: &Host) -> Plan {
     plan
 }
 
-/// The routes of an address: what the interface has that concerns it, and one way out.
+/// The routes of an address: the interface's relevant routes, and one default route.
 fn routes(config: &Config, ip: &IpConfig, link: u32, own: &[Route]) -> Vec<Route> {
     let concerns = |address: Option<IpAddr>| address.is_some_and(|address| ip.address.contains(&address));
     let is_near = |route: &Route| route.source.is_none() && route.gateway.is_none();
@@ -99,7 +99,7 @@ fn routes(config: &Config, ip: &IpConfig, link: u32, own: &[Route]) -> Vec<Route
     {
         routes.push(way_out(gateway, link));
     }
-    // A gateway has to be reachable when a route by it is made.
+    // A gateway must be reachable before a route via it.
     routes.sort_by_key(|route| route.gateway.is_some());
     routes
 }
@@ -121,7 +121,7 @@ fn way_out(gateway: IpAddr, link: u32) -> Route {
     }
 }
 
-/// The first thing that CHECK misses, as an error text.
+/// The first missing rule or route, as an error text for CHECK.
 pub(super) fn missing(config: &Config, ips: &[&IpConfig], host: &Host, link: u32) -> Option<String> {
     for ip in ips {
         let source = ip.address.addr();
@@ -155,7 +155,7 @@ fn is_ipv4(net: &IpNet) -> bool {
     matches!(net, IpNet::V4(_))
 }
 
-/// Neighbours are found by such addresses, whatever a packet's source is.
+/// Whether a network is link-local. Neighbour discovery needs its routes for every source.
 fn is_link_local(net: &IpNet) -> bool {
     matches!(net, IpNet::V6(net) if net.addr().is_unicast_link_local())
 }
@@ -251,7 +251,7 @@ mod tests {
 
     // cni-plugins#52
     #[test]
-    fn a_fixed_gateway_wins_and_hints_keep_subnets() {
+    fn configured_gateway_wins_and_hints_keep_subnets() {
         let there = vec![
             route("10.1.2.0/24", None, None),
             route("0.0.0.0/0", Some("10.1.2.1"), None),
@@ -287,7 +287,7 @@ mod tests {
 
     // cni-plugins#52
     #[test]
-    fn a_given_table_gets_rules_alone() {
+    fn configured_table_gets_only_rules() {
         let config = Config {
             table: Some(7),
             ..Config::default()
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn check_names_what_is_missing() {
+    fn check_reports_missing_rules() {
         let address = ip("10.1.2.3/24", Some("10.1.2.1"));
         let find = |host: &Host| missing(&Config::default(), &[&address], host, LINK);
         let mut there = host(Vec::new());

@@ -69,7 +69,7 @@ fn one() -> String {
 }
 
 /// The rules of an established plugin for an attachment.
-fn established(reference: &str, port: &str, counter: &str) -> String {
+fn upstream(reference: &str, port: &str, counter: &str) -> String {
     format!(
         "table bridge nat {{
             chain PREROUTING {{
@@ -88,7 +88,7 @@ fn established(reference: &str, port: &str, counter: &str) -> String {
 }
 
 #[test]
-fn comments_are_the_established_ones_as_far_as_nft_reads_them_back() {
+fn comments_match_upstream_if_nft_can_parse_them() {
     assert_eq!(OWNER.comment(), "macspoofchk-c1-net1");
     let (long, longer) = ("x".repeat(120), "x".repeat(121));
     let of = |container_id| Attachment {
@@ -112,7 +112,7 @@ fn comments_are_the_established_ones_as_far_as_nft_reads_them_back() {
 
 // cni-plugins#30
 #[test]
-fn what_is_set_up_reads_as_specified_and_goes_again() {
+fn rules_have_the_specified_form_and_are_removed() {
     alone("spoof check", || {
         set_up(OWNER, PORT).unwrap();
         assert_eq!(ruleset(), one());
@@ -145,7 +145,7 @@ fn what_is_set_up_reads_as_specified_and_goes_again() {
 }
 
 #[test]
-fn nft_reads_back_what_it_prints_of_ours() {
+fn nft_parses_its_output_of_our_rules() {
     alone("spoof check restored by nft", || {
         set_up(OWNER, PORT).unwrap();
         let printed = ruleset();
@@ -161,7 +161,7 @@ fn nft_reads_back_what_it_prints_of_ours() {
 }
 
 #[test]
-fn nothing_at_all_is_gone_already() {
+fn del_without_any_resource_succeeds() {
     alone("spoof check of an empty ruleset", || {
         tear_down(OWNER, Some(PORT)).unwrap();
         tear_down(OWNER, None).unwrap();
@@ -183,7 +183,7 @@ fn nothing_at_all_is_gone_already() {
 }
 
 #[test]
-fn a_port_name_that_comes_again_belongs_to_the_new_owner() {
+fn reused_port_name_belongs_to_the_new_owner() {
     alone("spoof check of a reused port name", || {
         set_up(
             OTHER,
@@ -210,22 +210,22 @@ fn a_port_name_that_comes_again_belongs_to_the_new_owner() {
 
 // cni-plugins#33
 #[test]
-fn rules_of_an_established_plugin_are_recognised_and_removed() {
+fn upstream_rules_are_recognised_and_removed() {
     for counter in ["", "counter packets 12 bytes 3456"] {
         alone("established spoof check", move || {
             load("table bridge nat { chain mine { counter accept; }; }");
-            load(&established("c2-net1", "veth00000002", counter));
+            load(&upstream("c2-net1", "veth00000002", counter));
             let others = ruleset();
-            load(&established("c1-net1", "veth00000001", counter));
+            load(&upstream("c1-net1", "veth00000001", counter));
             check(OWNER, PORT).unwrap();
             tear_down(OWNER, None).unwrap();
             assert_eq!(ruleset(), others);
 
             // With a record too, as an ADD that is repeated has one; and an ADD replaces them.
-            load(&established("c1-net1", "veth00000001", counter));
+            load(&upstream("c1-net1", "veth00000001", counter));
             tear_down(OWNER, Some(PORT)).unwrap();
             assert_eq!(ruleset(), others);
-            load(&established("c1-net1", "veth00000001", counter));
+            load(&upstream("c1-net1", "veth00000001", counter));
             set_up(OWNER, PORT).unwrap();
             assert!(!ruleset().contains("cni-br-iface-c1"), "{}", ruleset());
             assert!(ruleset().contains("cni-br-iface-c2-net1-mac"), "{}", ruleset());
@@ -235,7 +235,7 @@ fn rules_of_an_established_plugin_are_recognised_and_removed() {
 
 // cni-plugins#75
 #[test]
-fn rule_sets_and_chain_go_when_no_port_is_guarded() {
+fn rule_sets_and_chain_are_removed_with_the_last_port() {
     alone("unused spoof check", || {
         let remove_unused = || super::remove_unused(&mut Ruleset::default()).unwrap();
         remove_unused();
@@ -258,7 +258,7 @@ fn rule_sets_and_chain_go_when_no_port_is_guarded() {
 
 // cni-plugins#75
 #[test]
-fn what_others_have_in_the_table_stays_when_no_port_is_guarded() {
+fn foreign_rules_are_kept_without_guarded_ports() {
     alone("unused spoof check among others' rules", || {
         let begin_and_end = || {
             set_up(OWNER, PORT).unwrap();
@@ -266,7 +266,7 @@ fn what_others_have_in_the_table_stays_when_no_port_is_guarded() {
             super::remove_unused(&mut Ruleset::default()).unwrap();
         };
         for foreign in [
-            established("c2-net1", "veth00000002", "counter packets 1 bytes 2"),
+            upstream("c2-net1", "veth00000002", "counter packets 1 bytes 2"),
             // Of an established plugin that is between its chains and the rule that leads to them.
             "table bridge nat {
                 chain PREROUTING { type filter hook prerouting priority -300; policy accept; }
@@ -306,7 +306,7 @@ fn what_others_have_in_the_table_stays_when_no_port_is_guarded() {
 }
 
 #[test]
-fn parallel_first_calls_make_one_rule() {
+fn parallel_first_calls_add_one_rule() {
     alone("parallel spoof checks", || {
         let namespace = linux::netns::NetNs::current().unwrap();
         let call = |number: u8, work: fn(Attachment<'_>, Port<'_>)| {
@@ -369,7 +369,7 @@ fn frames_from_another_mac_are_dropped() {
         send("own again");
         assert_eq!(receive(), "own again");
 
-        // Another port is nobody's business, and after DEL this one neither.
+        // Other ports are unchecked, and after DEL this one too.
         tear_down(OWNER, Some(port)).unwrap();
         pod.change_mac(Mac([2, 0, 0, 0, 0, 0x66]));
         send("unguarded");

@@ -1,4 +1,4 @@
-//! A device with a label of SELinux: it has that of the program that makes it.
+//! Creates a device with an SELinux label. The device inherits the label of the program that creates it.
 
 use std::{fs::OpenOptions, io::Write as _, process::Command};
 
@@ -7,12 +7,12 @@ use linux::tap::TapSpec;
 
 use crate::{names::PROGRAM_DIRECTORIES, program, ruleset::Ruleset};
 
-/// The label of the next program that this thread starts.
+/// The label of the thread's next program.
 const NEXT_LABEL: &str = "/proc/thread-self/attr/exec";
-/// The program that makes devices.
+/// The program that creates devices.
 const PROGRAM: &str = "ip";
 
-/// Makes the device by a program with this label, in the network namespace of the calling thread.
+/// Creates the device with a program that has this label, in the calling thread's network namespace.
 pub(super) fn create(ruleset: &Ruleset, spec: &TapSpec<'_>, label: &str) -> Result<(), Error> {
     let path = program::find(PROGRAM)
         .ok_or_else(|| Error::internal(format!("failed to create tap: {PROGRAM} not found")))?;
@@ -23,7 +23,7 @@ pub(super) fn create(ruleset: &Ruleset, spec: &TapSpec<'_>, label: &str) -> Resu
         .args(arguments(spec));
     set_label(label)?;
     let output = ruleset.execute(&mut command, b"");
-    // Of no importance to anybody but the next program.
+    // Best effort: only affects the thread's next program.
     let _ = set_label("");
     let output = output.map_err(|error| Error::internal(format!("failed to run {PROGRAM}: {error}")))?;
     if output.status.success() {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_is_told_all_of_the_device() {
+    fn program_gets_all_device_options() {
         let spec = TapSpec {
             name: "net1",
             multi_queue: true,

@@ -1,4 +1,4 @@
-//! The node's list of sysctls that pods may set.
+//! The node's list of permitted sysctls.
 
 use std::{collections::BTreeMap, fs, io, iter, path::Path};
 
@@ -7,8 +7,8 @@ use regex_lite::Regex;
 
 use super::sysctl::{IFNAME, ROOT};
 
-/// Checks every key against the list at `path`: one regular expression a line, found anywhere in the key.
-/// Without the file everything is allowed.
+/// Checks every key against the list at `path`: one regular expression per line, which may match anywhere in the key.
+/// Without the file all keys are permitted.
 pub(super) fn check<'a>(path: &Path, keys: impl Iterator<Item = &'a String>) -> Result<(), Error> {
     let mut keys = keys.peekable();
     if keys.peek().is_none() {
@@ -24,8 +24,8 @@ pub(super) fn check<'a>(path: &Path, keys: impl Iterator<Item = &'a String>) -> 
     }
 }
 
-/// Keeps the settings of a backup, by path, that ADD could have made under some name. Backups lie where configs say,
-/// perhaps where a pod can write.
+/// Retains the settings of a backup that the list permits under any name. A pod may be able to write to the
+/// configured backup directory.
 pub(super) fn retain(path: &Path, ifname: &str, settings: &mut BTreeMap<String, String>) {
     settings.retain(|setting, _| {
         names(setting, ifname)
@@ -34,7 +34,7 @@ pub(super) fn retain(path: &Path, ifname: &str, settings: &mut BTreeMap<String, 
     });
 }
 
-/// The names that configs may have for the setting at a path.
+/// The possible config keys for the setting at a path.
 fn names(setting: &str, ifname: &str) -> Vec<String> {
     let steps: Vec<_> = setting.strip_prefix(ROOT).unwrap_or(setting).split('/').collect();
     let general: Vec<_> = steps
@@ -81,7 +81,7 @@ mod tests {
 
     // cni-plugins#38
     #[test]
-    fn a_key_must_match_some_line() {
+    fn sysctl_without_matching_line_is_rejected() {
         allowed(LIST, "net.core.somaxconn").unwrap();
         allowed(LIST, "net.ipv4.conf.IFNAME.arp_filter").unwrap();
         assert_eq!(
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_has_all_the_names_that_configs_may_use() {
+    fn setting_has_all_possible_config_names() {
         assert_eq!(
             names("/proc/sys/net/ipv4/conf/net1.5/arp_filter", "net1.5"),
             [
@@ -116,7 +116,7 @@ mod tests {
 
     // cni-plugins#38
     #[test]
-    fn without_a_list_everything_is_allowed() {
+    fn missing_list_permits_everything() {
         check(
             Path::new("/nowhere/allowlist.conf"),
             [String::from("net.x")].iter(),

@@ -1,4 +1,4 @@
-//! The values from before ADD, in a file until DEL.
+//! A file with the values from before ADD, kept until DEL.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,18 +20,17 @@ use serde::{Deserialize, Serialize};
 use super::config::Settings;
 use crate::{pod::Pod, record::gc::valid_attachments};
 
-/// Mode of the files, and of the directory that they are in.
+/// Mode of the files and their directory.
 const MODE: u32 = 0o600;
-/// Bytes that a file may have: configs say where the directory is, and anything may lie there.
+/// Maximum file size in bytes. The configured directory may contain arbitrary files.
 const LONGEST: u64 = 1 << 20;
-/// How the files' names end, and those of files that are being written.
+/// Suffix of the files, and of temporary files.
 const EXTENSION: &str = ".json";
 const TEMPORARY: &str = ".tmp";
-/// A temporary file that is older than this was left by a call that was killed.
+/// Age at which a temporary file belongs to a killed call.
 const STALE: Duration = Duration::from_mins(10);
 
-/// The content of the file. Other implementations of this plugin skip the keys that they do not know, and write none of
-/// [`Origin`].
+/// The content of the file. Other implementations ignore unknown keys, and do not write [`Origin`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Backup {
     #[serde(flatten)]
@@ -40,7 +39,7 @@ pub(super) struct Backup {
     pub(super) origin: Origin,
 }
 
-/// Values before the change, only of what the config changes.
+/// The previous values of the settings that the config changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Values {
@@ -54,12 +53,12 @@ pub(super) struct Values {
     allmulti: Option<bool>,
     #[serde(rename = "txQLen", skip_serializing_if = "Option::is_none")]
     tx_queue_len: Option<u32>,
-    /// Values of files below `/proc/sys`, by path.
+    /// Sysctl values by path below `/proc/sys`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) sysctl: BTreeMap<String, String>,
 }
 
-/// The attachment and namespace of the values: the base of GC, because all networks share the directory.
+/// The attachment and namespace of the values. GC needs them, because all networks share the directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Origin {
@@ -74,7 +73,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Of the attachment that is being made.
+    /// The attachment of an ADD.
     pub(super) fn of(call: &Call, pod: &Pod) -> Self {
         Origin {
             network: call.config.name().to_owned(),
@@ -83,7 +82,7 @@ impl Origin {
         }
     }
 
-    /// Whether the values were those of this namespace, as far as that is known.
+    /// Whether the values belong to this namespace, as far as known.
     pub(super) fn is_of(&self, ns: &NetNs) -> bool {
         match (self.netns_cookie, ns.cookie()) {
             (Some(then), Some(now)) => then == now,
@@ -91,7 +90,7 @@ impl Origin {
         }
     }
 
-    /// Whether the namespace, and the changes with it, is gone for certain.
+    /// Whether the namespace is certainly gone.
     fn is_gone(&self) -> bool {
         if self.netns.is_empty() {
             return false;
@@ -104,7 +103,7 @@ impl Origin {
 }
 
 impl Values {
-    /// The values of `link` that `settings` will change.
+    /// The values of `link` that `settings` change.
     pub(super) fn of(settings: &Settings, link: &Link) -> Self {
         Values {
             mac: settings
@@ -112,7 +111,7 @@ impl Values {
                 .and(link.mac)
                 .map(|mac| mac.to_string())
                 .unwrap_or_default(),
-            // "false" changes something only where it was true.
+            // "false" only changes a value of "true".
             promisc: settings
                 .promisc
                 .filter(|on| *on || link.is_promiscuous())
@@ -124,13 +123,11 @@ impl Values {
         }
     }
 
-    /// There is nothing to restore.
     pub(super) fn is_empty(&self) -> bool {
         *self == Values::default()
     }
 
-    /// These values, and those of `later` that are not among them: of an ADD that is repeated, the first one knew what
-    /// was before.
+    /// Adds missing values from `later`. In a repeated ADD, the first backup has the original values.
     pub(super) fn or(self, later: Values) -> Values {
         let mut sysctl = later.sysctl;
         sysctl.extend(self.sysctl);
@@ -144,8 +141,7 @@ impl Values {
         }
     }
 
-    /// The changes that restore a link, in their order; each is made on its own, so that one that fails does
-    /// not keep the others from being made.
+    /// The ordered changes that restore a link. Separate, so that a failure does not block the others.
     pub(super) fn changes(&self) -> Vec<LinkChange<'static>> {
         let one = LinkChange::default;
         let changes = [
@@ -174,17 +170,17 @@ impl Values {
     }
 }
 
-/// The file's name for an attachment.
+/// File name for an attachment.
 fn name(container_id: &str, ifname: &str) -> String {
     format!("{container_id}_{ifname}{EXTENSION}")
 }
 
-/// The file of an attachment.
+/// Path of an attachment's file.
 pub(super) fn path(data_dir: &Path, container_id: &str, ifname: &str) -> PathBuf {
     data_dir.join(name(container_id, ifname))
 }
 
-/// Writes the file, and the directory that it is in. It need not survive the machine: the namespace does not either.
+/// Writes the file and creates its directory. Not synced, because the namespace does not survive a crash either.
 pub(super) fn write(path: &Path, backup: &Backup) -> Result<(), Error> {
     let write = || {
         if let Some(folder) = path.parent() {
@@ -195,7 +191,7 @@ pub(super) fn write(path: &Path, backup: &Backup) -> Result<(), Error> {
     write().map_err(|error| Error::internal(format!("failed to save {}: {error}", path.display())))
 }
 
-/// Indented by one space, as the established plugin writes it.
+/// Serializes with an indentation of one space, like upstream.
 fn text(backup: &Backup) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
@@ -203,7 +199,7 @@ fn text(backup: &Backup) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads the file, if there is one. The error of a file that is no backup is [`io::ErrorKind::InvalidData`].
+/// Reads the file, if it exists. A file that is no backup returns [`io::ErrorKind::InvalidData`].
 fn read(path: &Path) -> io::Result<Option<Backup>> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     let file = match open_regular(path, Links::Refuse) {
@@ -219,7 +215,7 @@ fn read(path: &Path) -> io::Result<Option<Backup>> {
         .map_err(|error| invalid(error.to_string()))
 }
 
-/// The values from before, if they are known; a file that tells nothing is removed.
+/// The previous values, if known. Removes an invalid file.
 pub(super) fn known(call: &Call, path: &Path) -> Option<Backup> {
     match read(path) {
         Ok(backup) => backup,
@@ -234,7 +230,7 @@ pub(super) fn known(call: &Call, path: &Path) -> Option<Backup> {
     }
 }
 
-/// Removes the file, if there is one.
+/// Removes the file, if it exists.
 pub(super) fn forget(call: &Call, path: &Path) {
     if let Err(error) = files::remove_if_present(path) {
         call.note(
@@ -244,8 +240,8 @@ pub(super) fn forget(call: &Call, path: &Path) {
     }
 }
 
-/// GC: removes the files of this network's attachments that are not valid and whose namespace is gone. A namespace that
-/// is there keeps its file: DEL may come yet.
+/// GC: removes the files of this network's invalid attachments whose namespace is gone. While the namespace exists, a
+/// DEL may follow.
 pub(super) fn collect(call: &Call, data_dir: &Path) -> Result<(), Error> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::internal(format!("failed to clean up {}: {error}", data_dir.display()))
@@ -280,7 +276,7 @@ pub(super) fn collect(call: &Call, data_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a file was being written by a call that died.
+/// Whether a file is a leftover of an interrupted write.
 fn is_abandoned(name: &str, entry: &fs::DirEntry) -> bool {
     let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
     name.starts_with('.')
@@ -309,7 +305,7 @@ mod tests {
 
     // cni-plugins#35
     #[test]
-    fn the_file_holds_only_what_is_changed() {
+    fn backup_contains_only_changed_settings() {
         let values = Values::of(&settings(1400), &link(1500));
         let changes = values.changes();
         let origin = Origin {
@@ -350,11 +346,11 @@ mod tests {
         let backup = read(&file).unwrap().unwrap();
         assert_eq!(backup.values.changes().len(), 2);
         assert_eq!(backup.origin, Origin::default());
-        assert!(!backup.origin.is_gone(), "nobody knows");
+        assert!(!backup.origin.is_gone(), "unknown");
     }
 
     #[test]
-    fn what_is_no_backup_is_said_to_be_none() {
+    fn invalid_backup_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = path(folder.path(), "abc", "net1");
         let huge = format!("{{\"mac\":\"{}\"}}", "x".repeat(2 << 20));
@@ -387,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn turning_off_what_is_off_is_no_change() {
+    fn disabling_disabled_modes_changes_nothing() {
         let settings = Settings {
             promisc: Some(false),
             ..Settings::default()

@@ -1,4 +1,4 @@
-//! The keys of a tuning config, and what they come to.
+//! The config of `tuning`.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
@@ -49,7 +49,7 @@ struct WireCniArgs {
     tx_queue_len: Option<u32>,
 }
 
-/// The `sysctl` object; remembers whether a key came twice.
+/// The `sysctl` object. Detects duplicate keys.
 #[derive(Debug, Default)]
 struct Sysctls {
     values: BTreeMap<String, String>,
@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for Sysctls {
     }
 }
 
-/// Changes of the link. `None` leaves a value alone.
+/// Changes of the link. `None` means unchanged.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) mac: Option<Mac>,
@@ -91,19 +91,18 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Nothing is to be changed.
     pub(super) fn is_empty(&self) -> bool {
         *self == Settings::default()
     }
 }
 
-/// A tuning config, valid as a whole.
+/// A validated config.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Config {
-    /// By the name that the config gives, which may contain `IFNAME`.
+    /// Sysctls by configured name, which may contain `IFNAME`.
     pub(super) sysctls: BTreeMap<String, String>,
     pub(super) settings: Settings,
-    /// Where backups are.
+    /// Directory of backups.
     pub(super) data_dir: PathBuf,
 }
 
@@ -160,7 +159,7 @@ impl Config {
     }
 }
 
-/// Where the backups of a call are: all that DEL has to know of a config, however broken the rest may be.
+/// The backup directory of a call. Works with an otherwise invalid config, for DEL.
 pub(super) fn data_dir(call: &Call) -> PathBuf {
     directory(&call.config.object.text("dataDir").unwrap_or_default())
 }
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_configured_is_nothing_to_do() {
+    fn empty_config_changes_nothing() {
         let config = read("{}", "").unwrap();
         assert!(config.settings.is_empty() && config.sysctls.is_empty());
         assert_eq!(config.data_dir, PathBuf::from("/run/cni/tuning"));
@@ -245,7 +244,7 @@ mod tests {
 
     // cni-plugins#38
     #[test]
-    fn a_sysctl_may_be_given_once_and_overridden() {
+    fn duplicate_sysctl_is_rejected_and_override_accepted() {
         let error = read(r#"{"sysctl":{"net.a":"1","net.a":"2"}}"#, "").unwrap_err();
         assert_eq!(
             (error.code, error.msg.as_str()),

@@ -1,4 +1,4 @@
-//! Sysctls of a config: which files they are, and writing them with a way back.
+//! Resolves the config's sysctls to files, writes and restores them.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use linux::sysctl::Key;
 
 use crate::messages::Explain;
 
-/// Stands for the interface's name in a key.
+/// Placeholder for the interface name in a key.
 pub(super) const IFNAME: &str = "IFNAME";
-/// Begin of every path.
+/// Prefix of every path.
 pub(super) const ROOT: &str = "/proc/sys/";
-/// The one part of the kernel that pods may tune.
+/// The only permitted sysctl subtree.
 const NET: &str = "net";
 
-/// A setting and the value that it is to have.
+/// A setting with its requested value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     key: Key,
     value: String,
 }
 
-/// Finds the file of every key.
+/// Resolves every key to its file.
 pub(super) fn resolve(sysctls: &BTreeMap<String, String>, ifname: &str) -> Result<Vec<Setting>, Error> {
     sysctls
         .iter()
@@ -34,8 +34,8 @@ pub(super) fn resolve(sysctls: &BTreeMap<String, String>, ifname: &str) -> Resul
         .collect()
 }
 
-/// Each `.` separates directories, then the first `IFNAME` becomes the interface, whose own dots stay. A key
-/// that climbs up is refused, although the dots would only separate directories.
+/// Converts each `.` to a directory separator, then replaces the first `IFNAME` with the interface name, whose dots
+/// are kept. Rejects keys with `..`.
 fn key(name: &str, ifname: &str) -> Result<Key, Error> {
     let invalid = || Error::internal(format!("invalid net sysctl key: \"{name}\""));
     if name.split('/').any(|step| step == "..") {
@@ -49,7 +49,7 @@ fn key(name: &str, ifname: &str) -> Result<Key, Error> {
     Key::new(&steps).map_err(|_| invalid())
 }
 
-/// The present values, by path. A setting that cannot be read (a few are write-only) cannot be restored.
+/// The current values by path. Unreadable settings (a few are write-only) cannot be restored.
 pub(super) fn read(settings: &[Setting]) -> BTreeMap<String, String> {
     settings
         .iter()
@@ -57,7 +57,7 @@ pub(super) fn read(settings: &[Setting]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Writes the settings of the namespace that the thread is in.
+/// Writes the settings in the thread's namespace.
 pub(super) fn write(settings: &[Setting]) -> Result<(), Error> {
     let all: Vec<_> = settings
         .iter()
@@ -66,7 +66,7 @@ pub(super) fn write(settings: &[Setting]) -> Result<(), Error> {
     write_all(&all, Key::write).explain(|| "failed to set sysctl".to_owned())
 }
 
-/// Writes back what was. `false` if some setting is there but refuses its old value.
+/// Restores previous values. `false` if an existing setting rejects its old value.
 pub(super) fn restore(call: &Call, before: &BTreeMap<String, String>) -> bool {
     let mut good = true;
     let keys: Vec<_> = before
@@ -86,8 +86,8 @@ pub(super) fn restore(call: &Call, before: &BTreeMap<String, String>) -> bool {
     good && written.is_ok()
 }
 
-/// The setting at a path in a backup. The directory of backups is whatever a config says: what could not have been
-/// written is not restored.
+/// The setting for a path in a backup. `None` for a path that this plugin cannot have written, because the configured
+/// directory may contain arbitrary files.
 fn written_by_us(path: &str) -> Option<Key> {
     let steps: Vec<_> = path.strip_prefix(ROOT)?.split('/').collect();
     Key::new(&steps)
@@ -95,8 +95,8 @@ fn written_by_us(path: &str) -> Option<Key> {
         .filter(|_| steps.len() > 1 && steps[0] == NET)
 }
 
-/// Some settings reset others (`ip_forward` those of every interface) that may have been written already: what is not
-/// as it was written is written once more.
+/// Writes settings, then repeats those with another value: some settings reset others (`ip_forward` those of every
+/// interface).
 fn write_all<E>(all: &[(&Key, &str)], mut write: impl FnMut(&Key, &str) -> Result<(), E>) -> Result<(), E> {
     for (key, value) in all {
         write(key, value)?;
@@ -109,12 +109,12 @@ fn write_all<E>(all: &[(&Key, &str)], mut write: impl FnMut(&Key, &str) -> Resul
     Ok(())
 }
 
-/// Whether two values are the same to the kernel, which separates numbers by tabs.
+/// Compares values like the kernel, which separates numbers by tabs.
 fn same(one: &str, other: &str) -> bool {
     one.split_whitespace().eq(other.split_whitespace())
 }
 
-/// Whether every setting has the value that it is to have.
+/// An error unless every setting has its requested value.
 pub(super) fn check(settings: &[Setting]) -> Result<(), Error> {
     for Setting { key, value } in settings {
         let found = key.read().explain(|| "failed to read sysctl".to_owned())?;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_add_may_write_is_restored() {
+    fn restore_skips_paths_that_add_cannot_write() {
         for path in [
             "/proc/sys/kernel/core_pattern",
             "/proc/sys/net/../kernel/core_pattern",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_is_no_difference() {
+    fn white_space_is_ignored() {
         assert!(same("1024\t65535", " 1024 65535\n") && !same("10", "1 0"));
     }
 }

@@ -79,7 +79,7 @@ fn the_bridge_is_the_default_gateway_of_both_families() {
 
 // cni-plugins#11, a bridge that others made
 #[test]
-fn a_bridge_without_a_mac_gets_one_of_its_own() {
+fn bridge_without_mac_gets_its_own() {
     on_a_host("bridge without MAC", |host| {
         // A bridge that follows its ports loses its MAC with the last one.
         let spec = linux::link::BridgeSpec {
@@ -106,7 +106,7 @@ fn a_bridge_without_a_mac_gets_one_of_its_own() {
 }
 
 #[test]
-fn an_ipam_default_route_without_gateway_is_not_a_second_one() {
+fn default_route_without_gateway_is_not_duplicated() {
     on_a_host("one default route", |host| {
         let pod = host.pod();
         let mut config = gateway("1.0.0", &["10.1.2.2/24"]);
@@ -122,7 +122,7 @@ fn an_ipam_default_route_without_gateway_is_not_a_second_one() {
 
 // cni-plugins#13
 #[test]
-fn another_address_of_the_bridge_is_replaced_only_by_force() {
+fn other_bridge_address_is_replaced_only_with_force_address() {
     on_a_host("forceAddress", |host| {
         let one = |host: &mut Host, address: &str, force: bool| {
             let pod = host.pod();
@@ -189,7 +189,7 @@ fn resolver_settings_of_the_config_override_those_of_ipam() {
 
 // cni-plugins#28
 #[test]
-fn a_duplicate_address_is_noticed_where_that_is_wanted() {
+fn duplicate_address_is_detected_if_configured() {
     on_a_host("duplicate address detection", |host| {
         let config = |detect: bool| with(&gateway("1.0.0", &["2001:db8::5/64"]), "enabledad", detect.into());
         let first = host.pod();
@@ -258,7 +258,7 @@ fn routes_are_installed_as_ipam_describes_them() {
 }
 
 #[test]
-fn a_route_that_cannot_be_is_described_and_undone() {
+fn invalid_route_is_described_and_undone() {
     on_a_host("bad routes", |host| {
         let pod = host.pod();
         let mut config = l3("1.0.0", &["10.1.2.2/24"]);
@@ -310,7 +310,7 @@ fn assigned_addresses_are_announced() {
 }
 
 #[test]
-fn ipv6_is_turned_on_where_the_node_turned_it_off() {
+fn ipv6_disabled_on_the_node_is_enabled_in_the_pod() {
     on_a_host("disabled IPv6", |host| {
         let pod = host.pod();
         pod.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");

@@ -77,7 +77,7 @@ fn carry(from: &NetNs, to: &NetNs, address: &str) -> Duration {
 
 // cni-plugins#50
 #[test]
-fn what_is_limited_takes_its_time() {
+fn limited_transfers_take_the_expected_time() {
     on_a_host("limited packets", |host| {
         let (pod, result) = attached(host);
         let here = NetNs::current().unwrap();
@@ -209,7 +209,7 @@ fn the_hosts_end_is_the_peer_among_others() {
 
 // cni-plugins#84
 #[test]
-fn links_of_attachments_without_an_end_are_collected() {
+fn gc_removes_links_without_del() {
     on_a_host("GC of bandwidth", |host| {
         let settings = limits(8000, 16000);
         let (pod, result) = attached(host);

@@ -10,7 +10,7 @@ fn name(interface: &Value) -> &str {
 
 // cni-plugins#10
 #[test]
-fn a_layer_2_attachment_comes_and_goes() {
+fn layer_2_attachment_is_added_and_removed() {
     on_a_host("layer 2", |host| {
         for plugin in ["bridge", "cnv-bridge"] {
             let pod = host.pod();
@@ -151,7 +151,7 @@ fn mtu_promiscuity_and_hairpin_are_set() {
 
 // cni-plugins#15
 #[test]
-fn the_mac_comes_from_the_strongest_source() {
+fn mac_comes_from_the_source_with_precedence() {
     on_a_host("MAC addresses", |host| {
         let args = json!({ "cni": { "mac": "02:00:00:00:00:0b" } });
         let runtime = json!({ "mac": "02:00:00:00:00:0c" });
@@ -250,7 +250,7 @@ fn isolated_ports_reach_only_those_that_are_not() {
 
 // cni-plugins#20
 #[test]
-fn bad_vlan_trunks_are_named() {
+fn invalid_vlan_trunks_are_reported() {
     on_a_host("VLAN trunks", |host| {
         let pod = host.pod();
         for (item, text) in [
@@ -323,7 +323,7 @@ fn vlans_work_or_the_missing_kernel_feature_is_named() {
 }
 
 #[test]
-fn an_interface_that_exists_is_not_touched() {
+fn add_with_existing_interface_keeps_it() {
     on_a_host("occupied names", |host| {
         let pod = host.pod();
         host.add(&pod, &l2("1.0.0"));
@@ -361,7 +361,7 @@ fn containers_on_one_bridge_exchange_frames_at_once() {
 }
 
 #[test]
-fn many_containers_come_and_go_at_once() {
+fn concurrent_adds_and_dels_succeed() {
     on_a_host("parallel calls", |host| {
         let pods: Vec<_> = (0..12).map(|_| host.pod()).collect();
         let configs = (2..14).map(|n| {
@@ -393,7 +393,7 @@ fn many_containers_come_and_go_at_once() {
 }
 
 #[test]
-fn ends_of_namespaces_are_no_errors() {
+fn del_during_namespace_removal_succeeds() {
     on_a_host("DEL without a namespace", |host| {
         let mut pod = host.pod();
         host.add(&pod, &l2("1.0.0"));

@@ -23,7 +23,7 @@ fn after(host: &mut Host, config: &Value, spoil: impl FnOnce(&mut Host, &Pod, &s
 
 // cni-plugins#26
 #[test]
-fn check_finds_what_was_changed() {
+fn check_detects_changes() {
     on_a_host("CHECK", |host| {
         let mut l3 = l3("1.0.0", &["10.1.2.3/24", "2001:db8::3/64"]);
         l3["ipam"]["routes"] =
@@ -88,7 +88,7 @@ fn check_finds_what_was_changed() {
 }
 
 #[test]
-fn check_looks_at_the_port_and_at_the_state_too() {
+fn check_compares_port_and_state() {
     on_a_host("CHECK of ports", |host| {
         let change = |change: PortChange| {
             move |host: &mut Host, _: &Pod, outer: &str| {
@@ -123,7 +123,7 @@ fn check_looks_at_the_port_and_at_the_state_too() {
 }
 
 #[test]
-fn check_needs_the_result_of_this_attachment() {
+fn check_with_result_of_another_attachment_fails() {
     on_a_host("CHECK without a result", |host| {
         let config = l2("1.0.0");
         let pod = host.pod();

@@ -44,9 +44,9 @@ pub(crate) fn holds_unless_killed(host: &mut Host, config: &Value) {
     // An IPv6 address is waited for until it is known to be unique.
     comes_and_goes(host, &leased(config, &["10.1.2.0/24", "fd00::/64"]));
     let leased = leased(config, &["10.1.2.0/24"]);
-    a_second_add_changes_nothing(host, &leased);
+    repeated_add_changes_nothing(host, &leased);
     a_failed_add_leaves_nothing(host, config);
-    check_finds_what_was_changed(host, &leased);
+    check_detects_changes(host, &leased);
     is_collected(host, &leased);
     // The last one: the kernel takes its time to end a namespace, and what is in it shows at what it stands on.
     goes_without_its_namespace(host, &leased);
@@ -85,7 +85,7 @@ fn comes_and_goes(host: &mut Host, config: &Value) {
     host.del(&pod, config);
 }
 
-fn a_second_add_changes_nothing(host: &mut Host, config: &Value) {
+fn repeated_add_changes_nothing(host: &mut Host, config: &Value) {
     let pod = host.pod();
     host.add(&pod, config);
     let before = host.state(&pod);
@@ -111,7 +111,7 @@ fn a_failed_add_leaves_nothing(host: &mut Host, config: &Value) {
     assert_eq!(message, "IPAM plugin returned missing IP config");
     assert_eq!(host.fake_calls(), ["ADD", "DEL"]);
     assert_eq!(host.state(&pod), before);
-    // An interface of somebody else's is left alone.
+    // An interface with another owner is kept.
     let foreign = linux::link::BridgeSpec {
         name: "net1",
         mtu: None,
@@ -125,7 +125,7 @@ fn a_failed_add_leaves_nothing(host: &mut Host, config: &Value) {
     assert_eq!(host.state(&pod), before);
 }
 
-fn check_finds_what_was_changed(host: &mut Host, config: &Value) {
+fn check_detects_changes(host: &mut Host, config: &Value) {
     let mut after = |spoil: &dyn Fn(&Pod)| {
         let pod = host.pod();
         let result = host.add(&pod, config);

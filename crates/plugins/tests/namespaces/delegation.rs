@@ -15,7 +15,7 @@ fn fake(version: &str) -> Value {
 
 // cni-plugins#8
 #[test]
-fn an_error_of_ipam_is_passed_on_and_a_later_one_gives_addresses_back() {
+fn ipam_error_is_returned_and_later_error_releases_addresses() {
     on_a_host("IPAM errors", |host| {
         let pod = host.pod();
         let record = r#"echo "$CNI_COMMAND" >> /run/fake.calls"#;
@@ -65,10 +65,10 @@ fn an_answer_without_addresses_is_an_error() {
 }
 
 #[test]
-fn a_port_that_does_not_come_up_fails_the_attachment() {
+fn port_that_stays_down_fails_the_add() {
     on_a_host("ports that stay down", |host| {
         let pod = host.pod();
-        // While addresses are assigned, the port is there and somebody sets it down.
+        // While addresses are assigned, another process sets the port down.
         let wait = ": > /run/asked; until [ -e /run/answer ]; do /bin/sleep 0.01; done";
         let answer = r#"echo '{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24"}]}'"#;
         host.script(
@@ -106,7 +106,7 @@ fn a_missing_ipam_plugin_is_named() {
 }
 
 #[test]
-fn a_plugin_is_not_asked_for_addresses_by_itself() {
+fn plugin_as_its_own_ipam_plugin_is_rejected() {
     on_a_host("bridge as IPAM", |host| {
         let pod = host.pod();
         for name in ["bridge", "cnv-bridge", "multus-shim"] {
@@ -124,7 +124,7 @@ fn a_plugin_is_not_asked_for_addresses_by_itself() {
 }
 
 #[test]
-fn addresses_are_given_back_whatever_is_left_of_the_container() {
+fn del_of_incomplete_attachment_releases_addresses() {
     on_a_host("DEL with IPAM", |host| {
         host.fake_ipam(&json!({ "cniVersion": "1.0.0", "ips": [{ "address": "10.1.2.3/16" }] }));
         let config = fake("1.0.0");
@@ -175,7 +175,7 @@ fn status_and_gc_are_those_of_ipam() {
 }
 
 #[test]
-fn static_runs_in_process_whatever_lies_in_the_path() {
+fn static_runs_in_process_despite_cni_path() {
     on_a_host("own IPAM plugins", |host| {
         fs::remove_file("/run/plugins/static").unwrap();
         host.script("static", "exit 1");

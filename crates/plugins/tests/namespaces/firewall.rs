@@ -65,7 +65,7 @@ fn reaches(from: &NetNs, to: &NetNs, address: &str) -> bool {
 
 // cni-plugins#52, firewall
 #[test]
-fn what_containers_send_passes_a_host_that_passes_nothing() {
+fn pods_packets_pass_a_host_with_drop_policy() {
     for (variant, backend) in [
         ("nft", ""),
         ("nft", "nftables"),
@@ -115,7 +115,7 @@ fn what_containers_send_passes_a_host_that_passes_nothing() {
 
 // cni-plugins#52, policies
 #[test]
-fn bridges_with_a_policy_are_kept_apart() {
+fn bridges_with_policy_are_isolated() {
     for backend in ["", "iptables"] {
         on_a_host("ingress policies", move |host| {
             install_iptables("nft");
@@ -195,7 +195,7 @@ fn established(address: &str) {
 
 // cni-plugins#86
 #[test]
-fn rules_of_the_established_plugin_are_recognised_and_removed() {
+fn upstream_rules_are_recognised_and_removed() {
     for variant in ["nft", "legacy"] {
         on_a_host("established firewall", move |host| {
             install_iptables(variant);
@@ -230,7 +230,7 @@ fn rules_of_the_established_plugin_are_recognised_and_removed() {
 
 // cni-plugins#86
 #[test]
-fn what_has_no_attachment_is_collected() {
+fn gc_removes_resources_without_attachment() {
     on_a_host("GC of firewall", |host| {
         install_iptables("nft");
         let (first, result) = attached(host, "br0", "10.1.2.3/24");
@@ -271,7 +271,7 @@ fn what_has_no_attachment_is_collected() {
 }
 
 #[test]
-fn firewalld_is_told_where_it_runs() {
+fn running_firewalld_is_used() {
     on_a_host("firewalld", |host| {
         install_iptables("nft");
         let program = "/usr/local/sbin/firewall-cmd";
@@ -310,7 +310,7 @@ fn firewalld_is_told_where_it_runs() {
         let ended = host.call("DEL", &pod, &config);
         assert_eq!(ended.success(), Value::Null);
         assert!(ended.stderr.contains("--remove-source"), "{ended:?}");
-        // Where it does not run, nobody asks it.
+        // It is not used if it does not run.
         host.add(&pod, &config);
         assert!(ruleset().contains("10.1.2.3"), "{}", ruleset());
         let named = firewall(&result, &json!({ "backend": "firewalld" }));
@@ -323,7 +323,7 @@ fn firewalld_is_told_where_it_runs() {
 }
 
 #[test]
-fn errors_and_versions_are_the_established_ones() {
+fn errors_and_versions_match_upstream() {
     on_a_host("firewall configs", |host| {
         let (pod, result) = attached(host, "br0", "10.1.2.3/24");
         let config = firewall(&result, &json!({}));

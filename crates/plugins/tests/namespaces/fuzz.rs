@@ -463,7 +463,7 @@ fn clean(host: &mut Host, pod: &Pod) {
 }
 
 #[test]
-fn whatever_comes_is_answered() {
+fn arbitrary_input_is_answered() {
     on_a_host("any input", |host| {
         let pod = host.pod();
         // Made outside: a static program may have to open a file for random numbers.

@@ -38,7 +38,7 @@ fn is_back(host: &mut Host, pod: &Pod, up: bool) {
 
 // cni-plugins#52 (host-device)
 #[test]
-fn a_device_goes_and_comes_back_under_its_name() {
+fn del_returns_the_device_under_its_old_name() {
     on_a_host("a round trip", |host| {
         let mac = eth1(host).mac.unwrap().to_string();
         let by_mac = {
@@ -77,7 +77,7 @@ fn a_device_goes_and_comes_back_under_its_name() {
 
 // cni-plugins#52 (host-device)
 #[test]
-fn a_name_that_is_taken_leaves_the_device_as_it_was() {
+fn add_with_used_name_keeps_the_device_unchanged() {
     on_a_host("occupied names", |host| {
         eth1(host);
         let pod = host.pod();
@@ -99,7 +99,7 @@ fn a_name_that_is_taken_leaves_the_device_as_it_was() {
                 .starts_with("failed to find host device: look up link \"eth9\": "),
             "{missing:?}"
         );
-        // The container's own link of the device's name is in nobody's way.
+        // The pod's own link with the device's name does not conflict.
         let pod = host.pod();
         let foreign = LinkSpec::new(
             "eth1",
@@ -133,7 +133,7 @@ fn a_failed_add_leaves_the_device_as_it_was() {
 
 // cni-plugins#82
 #[test]
-fn what_a_killed_add_moved_comes_back() {
+fn device_moved_by_killed_add_is_returned() {
     on_a_host("killed moves", |host| {
         let config = device("1.1.0");
         let empty = with(&config, "cni.dev/valid-attachments", json!([]));
@@ -185,7 +185,7 @@ fn what_a_killed_add_moved_comes_back() {
 
 // cni-plugins#82
 #[test]
-fn an_attachment_without_a_record_comes_back_by_its_alias() {
+fn del_without_record_uses_the_alias() {
     on_a_host("moves without a record", |host| {
         eth1(host);
         let pod = host.pod();
@@ -213,7 +213,7 @@ fn an_attachment_without_a_record_comes_back_by_its_alias() {
 }
 
 #[test]
-fn a_second_add_changes_nothing() {
+fn repeated_add_changes_nothing() {
     on_a_host("a second move", |host| {
         eth1(host);
         let pod = host.pod();

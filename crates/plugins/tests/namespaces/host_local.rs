@@ -100,7 +100,7 @@ fn del(host: &Host, pod: &Pod, ifname: &str, config: &Value) {
 
 // cni-plugins#39
 #[test]
-fn leases_have_the_established_form() {
+fn leases_match_upstreams_format() {
     on_a_host("form of leases", |host| {
         let pod = host.pod();
         let config = config(
@@ -157,7 +157,7 @@ fn leases_have_the_established_form() {
 
 // cni-plugins#39
 #[test]
-fn leases_by_old_versions_and_by_hand_are_known() {
+fn leases_of_old_versions_and_manual_ones_are_found() {
     on_a_host("old leases", |host| {
         let pod = host.pod();
         let config = subnet("10.1.2.0/24");
@@ -187,7 +187,7 @@ fn leases_by_old_versions_and_by_hand_are_known() {
 
 // cni-plugins#24
 #[test]
-fn an_address_of_a_failed_attachment_is_free_again() {
+fn failed_add_releases_its_address() {
     on_a_host("addresses of failed ADDs", |host| {
         // IPAM that leases an address and does not say which.
         let ipam = "/run/plugins/host-local > /run/said || { /bin/cat /run/said; exit 1; }";
@@ -228,7 +228,7 @@ fn an_address_of_a_failed_attachment_is_free_again() {
 
 // cni-plugins#11
 #[test]
-fn the_bridge_is_the_default_gateway_of_what_is_assigned() {
+fn bridge_is_the_default_gateway_of_assigned_addresses() {
     on_a_host("default gateway of host-local", |host| {
         const FORWARDING: [(&str, &str); 2] = [(".", "ipv4/ip_forward"), (":", "ipv6/conf/all/forwarding")];
         let file = |file: &str| format!("/proc/sys/net/{file}");
@@ -292,7 +292,7 @@ fn the_bridge_is_the_default_gateway_of_what_is_assigned() {
 
 // cni-plugins#27
 #[test]
-fn addresses_are_released_whatever_is_left_of_the_container() {
+fn del_of_incomplete_attachment_releases_the_lease() {
     on_a_host("DEL with host-local", |host| {
         let config = bridged(&json!({ "subnet": "10.1.2.0/24" }));
         let mut pod = host.pod();
@@ -328,7 +328,7 @@ fn subnet_in(data_dir: &str) -> Value {
 }
 
 #[test]
-fn gc_keeps_what_is_valid_and_what_is_nobodys() {
+fn gc_keeps_valid_and_foreign_resources() {
     on_a_host("GC", |host| {
         let mut pod = host.pod();
         let config = config("1.1.0", &json!({ "subnet": "10.1.2.0/24" }));
@@ -386,7 +386,7 @@ fn gc_keeps_what_is_valid_and_what_is_nobodys() {
 }
 
 #[test]
-fn status_says_whether_addresses_could_be_assigned() {
+fn status_fails_if_addresses_cannot_be_assigned() {
     on_a_host("STATUS", |host| {
         let pod = host.pod();
         let status = |config: &Value| host.call("STATUS", &pod, config);
@@ -448,7 +448,7 @@ fn resolver_settings_come_from_a_file() {
 }
 
 #[test]
-fn pipes_among_the_leases_are_refused_or_passed_over() {
+fn pipes_among_the_leases_are_rejected_or_skipped() {
     // cni-plugins#72
     on_a_host("pipes", |host| {
         let (pod, other) = (host.pod(), host.pod());

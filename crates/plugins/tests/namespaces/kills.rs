@@ -338,7 +338,7 @@ fn survives_kills(host: &mut Host, plugin: &str, scene: &Scene) {
 
 // cni-plugins#81
 #[test]
-fn every_plugin_killed_at_random_del_or_gc_restores_the_state_of_before() {
+fn randomly_killed_plugins_are_undone_by_del_or_gc() {
     for (plugin, prepare) in SUBJECTS {
         on_a_host("killed plugins", move |host| {
             let scene = prepare(host);

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::stage::on_a_host;
 
 #[test]
-fn a_kind_of_link_works_or_the_missing_kernel_feature_is_named() {
+fn unsupported_link_kind_names_the_kernel_feature() {
     on_a_host("kinds of links", |host| {
         let kind = LinkKind::Veth {
             peer_name: "eth1",

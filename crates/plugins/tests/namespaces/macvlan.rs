@@ -48,7 +48,7 @@ fn receive(socket: &UdpSocket) -> (String, String) {
 
 // cni-plugins#46, cni-plugins#81
 #[test]
-fn the_contract_of_link_plugins_holds() {
+fn link_plugins_keep_the_contract() {
     on_a_host("macvlan", |host| {
         parent(host, "eth0");
         contract::holds(host, &macvlan("1.1.0"));
@@ -181,7 +181,7 @@ fn the_mtu_is_that_of_the_master_or_less() {
 
 // cni-plugins#46
 #[test]
-fn the_mac_comes_from_the_strongest_source() {
+fn mac_comes_from_the_source_with_precedence() {
     on_a_host("MAC addresses of macvlans", |host| {
         parent(host, "eth0");
         let plain = macvlan("1.0.0");
@@ -240,7 +240,7 @@ fn the_master_may_be_in_the_container() {
 
 // cni-plugins#46
 #[test]
-fn names_of_the_host_do_not_matter_and_those_of_the_container_do() {
+fn only_names_in_the_pod_must_be_unused() {
     on_a_host("names of macvlans", |host| {
         parent(host, "eth0");
         parent(host, "net1");
@@ -285,7 +285,7 @@ fn results_have_the_shape_of_the_configs_version() {
 }
 
 #[test]
-fn check_looks_at_the_master_and_the_mode() {
+fn check_compares_master_and_mode() {
     on_a_host("CHECK of macvlans", |host| {
         parent(host, "eth0");
         let check = |host: &mut Host, pod: &Pod, config: &Value, result: &Value| {
@@ -323,7 +323,7 @@ fn check_looks_at_the_master_and_the_mode() {
         pod.with(|socket| socket.create_link(&bridge));
         let kind = check(host, &pod, &config, &result);
         assert_eq!(kind, "Error: Container interface net1 not of type macvlan");
-        // It is somebody else's by now.
+        // It has another owner now.
         host.del(&pod, &config);
         assert!(pod.link("net1").is_some());
     });

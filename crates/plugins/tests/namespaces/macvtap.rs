@@ -105,7 +105,7 @@ fn is_detached(host: &Host, pod: &Pod) {
 
 // cni-plugins#70 (auto MAC, DEL twice)
 #[test]
-fn macvtap_of_the_device_plugin_moves_to_the_pod_and_ends_with_the_attachment() {
+fn macvtap_moves_to_the_pod_and_is_deleted_with_the_attachment() {
     with_macvtap("macvtap", |host| {
         for version in VERSIONS.into_iter().filter(|version| *version >= "0.3.0") {
             let pod = host.pod();
@@ -144,7 +144,7 @@ fn macvtap_of_the_device_plugin_moves_to_the_pod_and_ends_with_the_attachment() 
 
 // cni-plugins#70 (MAC argument, mtu, promisc, owner and group)
 #[test]
-fn macvtap_has_what_the_config_and_the_arguments_say() {
+fn macvtap_has_configured_properties() {
     with_macvtap("keys of macvtap", |host| {
         let pod = host.pod();
         let device = allocate(host, DEVICE);
@@ -167,7 +167,7 @@ fn macvtap_has_what_the_config_and_the_arguments_say() {
         let (_, user, group) = node(device.index).unwrap();
         assert_eq!((user, group), (1000, 0));
         host.check(&pod, &config, &result).success();
-        // Nobody asks the IPAM plugin for a macvtap's addresses.
+        // The IPAM plugin is not called for a macvtap.
         host.del(&pod, &config);
         is_detached(host, &pod);
 
@@ -294,7 +294,7 @@ fn device_with_another_index_in_the_pod_is_refused() {
 
 // cni-plugins#70 (vanished netns)
 #[test]
-fn macvtap_goes_without_its_path_its_record_and_its_namespace() {
+fn del_without_path_record_and_namespace_deletes_macvtap() {
     with_macvtap("ends of macvtap", |host| {
         let config = macvtap("1.1.0");
         let pod = host.pod();
@@ -319,7 +319,7 @@ fn macvtap_goes_without_its_path_its_record_and_its_namespace() {
 }
 
 #[test]
-fn node_of_an_earlier_link_with_the_same_index_is_not_given_away() {
+fn stale_node_of_reused_index_keeps_its_owner() {
     with_macvtap("nodes of macvtap", |host| {
         let pod = host.pod();
         let device = allocate(host, DEVICE);
@@ -330,7 +330,7 @@ fn node_of_an_earlier_link_with_the_same_index_is_not_given_away() {
         host.add(&pod, &macvtap("1.0.0"));
         let number = pod.ns.run(|| macvtap_device(device.index)).unwrap().unwrap();
         assert_eq!(node(device.index), Some((number, 107, 107)));
-        // Somebody else's by now.
+        // It has another owner now.
         fs::remove_file(&path).unwrap();
         mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR, wrong).unwrap();
         host.del(&pod, &macvtap("1.0.0"));
@@ -339,7 +339,7 @@ fn node_of_an_earlier_link_with_the_same_index_is_not_given_away() {
 }
 
 #[test]
-fn check_finds_what_was_changed() {
+fn check_detects_changes() {
     with_macvtap("CHECK of macvtap", |host| {
         let mut config = with(&macvtap("1.0.0"), "mtu", 1400.into());
         config["promiscMode"] = true.into();
@@ -445,7 +445,7 @@ fn gc_removes_attachments_that_are_not_valid_and_old_links_without_a_pod() {
 
         assert!(collect(host, &config).contains("removed nothing"));
         assert!(lose.link("net1").is_some());
-        // Without kubelet's checkpoint nobody knows which devices are allocated.
+        // Without kubelet's checkpoint the allocated devices are unknown.
         assert_eq!(collect(host, &valid), "");
         assert!(lose.link("net1").is_none() && keep.link("net1").is_some());
         assert_eq!(left(host), [true, true, true]);
@@ -462,7 +462,7 @@ fn gc_removes_attachments_that_are_not_valid_and_old_links_without_a_pod() {
 }
 
 #[test]
-fn killed_calls_leave_nothing_that_del_does_not_take_back() {
+fn del_after_killed_add_removes_everything() {
     with_macvtap("killed calls of macvtap", |host| {
         let (pod, config) = (host.pod(), macvtap("1.0.0"));
         allocate(host, DEVICE);

@@ -120,7 +120,7 @@ fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
 
 // cni-plugins#53
 #[test]
-fn port_of_a_vlan_has_the_established_columns() {
+fn port_of_vlan_has_upstreams_columns() {
     on_a_switch("ovs access port", |host, switch| {
         let pod = host.pod();
         let mut config = with(&ovs(), "vlan", 100.into());
@@ -162,7 +162,7 @@ fn port_of_a_vlan_has_the_established_columns() {
 
 // cni-plugins#53
 #[test]
-fn trunk_has_sorted_vlans_and_goes_before_a_vlan() {
+fn trunk_is_sorted_and_precedes_vlan() {
     on_a_switch("ovs trunks", |host, switch| {
         let pod = host.pod();
         let trunk = json!([{ "id": 42 }, { "minID": 5, "maxID": 7 }]);
@@ -233,7 +233,7 @@ fn failed_add_leaves_nothing() {
 
 // cni-plugins#55
 #[test]
-fn address_decides_the_mac_and_pods_of_one_vlan_hear_each_other() {
+fn mac_is_derived_from_the_address_and_pods_of_one_vlan_connect() {
     on_a_switch("ovs packets", |host, switch| {
         let (first, second, other) = (host.pod(), host.pod(), host.pod());
         let vlan = with(&ovs(), "vlan", 100.into());
@@ -290,7 +290,7 @@ fn del_finds_the_port_without_namespace_link_cache_and_record() {
 
 // cni-plugins#57
 #[test]
-fn attachment_of_the_established_plugin_is_removed_by_its_cache_file() {
+fn upstream_attachment_is_removed_with_its_cache_file() {
     on_a_switch("an established attachment", |host, switch| {
         let pod = host.pod();
         host.add(&pod, &ovs());
@@ -310,7 +310,7 @@ fn attachment_of_the_established_plugin_is_removed_by_its_cache_file() {
 
 // cni-plugins#58
 #[test]
-fn dead_ports_of_ours_are_removed_and_others_stay() {
+fn our_dead_ports_are_removed_and_foreign_ones_kept() {
     on_a_switch("dead ports", |host, switch| {
         let (healthy, last) = (host.pod(), host.pod());
         let config = ovs();
@@ -348,7 +348,7 @@ fn dead_ports_of_ours_are_removed_and_others_stay() {
 }
 
 #[test]
-fn pod_goes_while_the_database_is_down_and_gc_removes_its_port() {
+fn del_without_database_succeeds_and_gc_removes_the_port() {
     on_a_switch("ovs without its database", |host, switch| {
         let (gone, valid) = (host.pod(), host.pod());
         let config = ovs();
@@ -415,7 +415,7 @@ fn killed_calls_leave_no_port() {
 
 // cni-plugins#60
 #[test]
-fn flat_file_fills_gaps_in_the_established_order() {
+fn flat_file_sets_missing_keys_in_upstreams_order() {
     on_a_switch("the flat file", |host, switch| {
         let pod = host.pod();
         let own =
@@ -530,7 +530,7 @@ fn consumer_sees_packets_of_the_producer() {
 
 // cni-plugins#61
 #[test]
-fn empty_mirrors_of_ours_go_and_foreign_ones_stay() {
+fn our_empty_mirrors_are_removed_and_foreign_ones_kept() {
     on_a_switch("empty mirrors", |host, switch| {
         let pod = host.pod();
         let result = host.add(&pod, &ovs());

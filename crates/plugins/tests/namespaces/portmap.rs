@@ -75,7 +75,7 @@ fn is_answered(from: &NetNs, container: &Pod, address: &str) {
     assert_eq!(&buffer, b"yes");
 }
 
-/// Whether a connection from a namespace is refused at once, as by a host on which nobody listens.
+/// Whether a connection from a namespace is refused at once, as by a host without a listener.
 fn is_refused(from: &NetNs, address: &str) -> bool {
     let address: SocketAddr = address.parse().unwrap();
     let connect = || TcpStream::connect_timeout(&address, PATIENCE);
@@ -118,7 +118,7 @@ fn ports_are_reached_from_everywhere() {
 
 // cni-plugins#48
 #[test]
-fn a_port_of_udp_is_the_last_ones() {
+fn reused_udp_port_reaches_the_last_pod() {
     on_a_host("a port that changes hands", |host| {
         let (outside, _) = attached(host, "br1", "10.7.0.2/24");
         let client = outside
@@ -152,7 +152,7 @@ fn a_port_of_udp_is_the_last_ones() {
 
 // cni-plugins#48
 #[test]
-fn calls_at_the_same_time_all_get_through() {
+fn concurrent_calls_all_succeed() {
     on_a_host("portmap at once", |host| {
         let pods: Vec<_> = (2..22)
             .map(|number| attached(host, "br0", &format!("10.1.2.{number}/24")))
@@ -176,7 +176,7 @@ fn calls_at_the_same_time_all_get_through() {
 
 // cni-plugins#47
 #[test]
-fn the_ruleset_is_as_the_config_says() {
+fn ruleset_matches_the_config() {
     on_a_host("portmap rules", |host| {
         let (pod, result) = attached(host, "br0", "10.1.2.3/24");
         let dual = with(
@@ -326,7 +326,7 @@ fn chain(id: &str) -> String {
 
 // cni-plugins#85
 #[test]
-fn rules_of_established_plugins_are_recognised_and_removed() {
+fn upstream_rules_are_recognised_and_removed() {
     on_a_host("established portmap", |host| {
         let (pod, result) = attached(host, "br0", "10.1.2.3/24");
         let (other, _) = attached(host, "br0", "10.1.2.4/24");
@@ -405,7 +405,7 @@ fn ports_without_a_record_are_found_and_those_without_an_attachment_collected() 
 }
 
 #[test]
-fn iptables_have_the_established_rules() {
+fn iptables_rules_match_upstream() {
     for variant in ["nft", "legacy"] {
         on_a_host("portmap by iptables", move |host| {
             install_iptables(variant);

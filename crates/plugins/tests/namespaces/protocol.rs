@@ -51,7 +51,7 @@ fn failure(outcome: &Outcome) -> (u64, String, Value) {
 
 // cni-plugins#1, cni-plugins#2, cni-plugins#3
 #[test]
-fn plugins_introduce_themselves_and_name_what_is_missing() {
+fn about_lines_and_missing_variables_are_reported() {
     on_a_host("introductions", |host| {
         for (called, name) in plugins() {
             let about = host.run(&called, &[], "");
@@ -89,7 +89,7 @@ fn plugins_introduce_themselves_and_name_what_is_missing() {
 }
 
 #[test]
-fn vrf_begins_with_a_later_version() {
+fn vrf_requires_a_later_version() {
     on_a_host("versions of vrf", |host| {
         let about = host.run("vrf", &[], "");
         assert!(
@@ -127,7 +127,7 @@ fn vrf_begins_with_a_later_version() {
 
 // cni-plugins#4
 #[test]
-fn names_that_cannot_be_are_refused() {
+fn invalid_names_are_rejected() {
     on_a_host("refused names", |host| {
         for (called, _) in plugins() {
             let ifname = |name: &str| {
@@ -272,7 +272,7 @@ fn results_have_the_shape_of_the_configs_version() {
 }
 
 #[test]
-fn a_name_that_is_no_plugin_is_answered_with_those_that_are() {
+fn unknown_plugin_lists_the_known_ones() {
     on_a_host("unknown names", |host| {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weft-cni"), "/run/plugins/nonsense").unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weft-cni"), "/run/plugins/weft-cni").unwrap();
@@ -290,7 +290,7 @@ fn a_name_that_is_no_plugin_is_answered_with_those_that_are() {
 }
 
 #[test]
-fn the_shim_tells_people_its_version() {
+fn shim_prints_its_version() {
     for flag in ["--version", "-v"] {
         let output = Command::new(env!("CARGO_BIN_EXE_weft-cni"))
             .arg0("/opt/cni/bin/multus-shim")
@@ -304,7 +304,7 @@ fn the_shim_tells_people_its_version() {
 }
 
 #[test]
-fn the_hosts_own_namespace_is_no_container() {
+fn host_namespace_is_rejected() {
     on_a_host("own namespace", |host| {
         let mut pod = host.pod();
         pod.path = "/proc/self/ns/net".into();
@@ -322,7 +322,7 @@ fn the_hosts_own_namespace_is_no_container() {
 }
 
 #[test]
-fn the_override_allows_the_plugins_own_namespace() {
+fn override_permits_the_host_namespace() {
     on_a_host("namespace override", |host| {
         let config = json!({ "cniVersion": "1.0.0", "name": "lo", "type": "loopback" }).to_string();
         let add = |switch: &str| {
@@ -346,7 +346,7 @@ fn the_override_allows_the_plugins_own_namespace() {
 }
 
 #[test]
-fn an_input_without_end_is_cut_off() {
+fn oversized_answer_is_rejected() {
     on_a_host("endless input", |_| {
         let outcome = Command::new("/run/plugins/bridge")
             .env_clear()
@@ -363,7 +363,7 @@ fn an_input_without_end_is_cut_off() {
 }
 
 #[test]
-fn arguments_that_are_no_text_are_no_reason_to_die() {
+fn non_utf8_arguments_are_accepted() {
     let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
     let output = Command::new(env!("CARGO_BIN_EXE_weft-cni"))
         .arg0(odd)
@@ -374,7 +374,7 @@ fn arguments_that_are_no_text_are_no_reason_to_die() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let error: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(error["code"], 999);
-    // Nobody listens.
+    // No listener.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let status = Command::new(env!("CARGO_BIN_EXE_weft-cni"))

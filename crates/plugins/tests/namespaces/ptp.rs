@@ -44,12 +44,12 @@ fn routes(all: &[Route], wanted: &[&str]) -> Vec<String> {
 
 // cni-plugins#81
 #[test]
-fn the_contract_of_link_plugins_holds() {
+fn link_plugins_keep_the_contract() {
     on_a_host("ptp", |host| contract::holds(host, &ptp()));
 }
 
 #[test]
-fn a_container_and_the_host_reach_each_other_alone() {
+fn pod_reaches_only_the_host() {
     on_a_host("ptp in both families", |host| {
         let pod = host.pod();
         let config = at(&[("10.1.2.3/24", "10.1.2.1"), ("fd00::3/64", "fd00::1")]);
@@ -132,7 +132,7 @@ fn a_container_and_the_host_reach_each_other_alone() {
 }
 
 #[test]
-fn the_mtu_the_resolver_and_masquerading_are_the_configs() {
+fn mtu_dns_and_masquerading_match_the_config() {
     on_a_host("keys of ptp", |host| {
         let pod = host.pod();
         let mut config = at(&[("10.1.2.3/24", "10.1.2.1")]);
@@ -169,7 +169,7 @@ fn an_address_without_a_gateway_is_refused() {
 }
 
 #[test]
-fn check_looks_at_the_other_end_and_at_the_hosts_routes() {
+fn check_compares_peer_and_host_routes() {
     on_a_host("CHECK of ptp", |host| {
         let config = at(&[("10.1.2.3/24", "10.1.2.1")]);
         let mut after = |spoil: &dyn Fn(&mut Host, &Pod)| {

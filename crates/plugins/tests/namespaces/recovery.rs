@@ -41,7 +41,7 @@ fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
 }
 
 #[test]
-fn killed_at_any_point_del_or_gc_restores_what_was_before() {
+fn del_or_gc_after_kill_at_any_point_restores_the_node() {
     on_a_host("killed plugins", |host| {
         let config = everything();
         // Another attachment to the network: it must be left alone, and what all share is there from the first on.
@@ -63,7 +63,7 @@ fn killed_at_any_point_del_or_gc_restores_what_was_before() {
 }
 
 #[test]
-fn an_add_after_a_killed_one_begins_anew() {
+fn add_after_killed_add_starts_over() {
     on_a_host("killed ADD", |host| {
         let (first, second) = (host.pod(), host.pod());
         let config = l2("1.0.0");
@@ -81,7 +81,7 @@ fn an_add_after_a_killed_one_begins_anew() {
 }
 
 #[test]
-fn an_add_after_a_killed_one_gets_addresses() {
+fn add_after_killed_add_gets_addresses() {
     on_a_host("killed ADD with addresses", |host| {
         let first = host.pod();
         let config = everything();
@@ -100,7 +100,7 @@ fn an_add_after_a_killed_one_gets_addresses() {
 }
 
 #[test]
-fn what_a_record_does_not_tell_is_found_without_it() {
+fn unrecorded_rules_are_found() {
     on_a_host("DEL by a record without steps", |host| {
         let (neighbour, pod) = (host.pod(), host.pod());
         let config = everything();
@@ -117,7 +117,7 @@ fn what_a_record_does_not_tell_is_found_without_it() {
 
 // cni-plugins#79
 #[test]
-fn rules_of_steps_that_a_later_version_recorded_are_found_by_their_comments() {
+fn rules_of_later_versions_are_found_by_comment() {
     on_a_host("DEL after a downgrade", |host| {
         let (neighbour, pod) = (host.pod(), host.pod());
         let config = everything();
@@ -164,7 +164,7 @@ fn gc_keeps_a_record_with_steps_of_a_later_version() {
 }
 
 #[test]
-fn a_name_that_no_file_can_have_keeps_no_container_from_going() {
+fn del_with_invalid_file_name_succeeds() {
     on_a_host("a long name", |host| {
         let pod = host.pod();
         let config = with(&everything(), "name", "n".repeat(300).into());
@@ -177,7 +177,7 @@ fn a_name_that_no_file_can_have_keeps_no_container_from_going() {
 }
 
 #[test]
-fn a_second_add_fails_and_leaves_the_first_ones_work_alone() {
+fn repeated_add_fails_and_keeps_the_attachment() {
     on_a_host("a second ADD", |host| {
         let pod = host.pod();
         let config = l2("1.0.0");
@@ -196,7 +196,7 @@ fn a_second_add_fails_and_leaves_the_first_ones_work_alone() {
 }
 
 #[test]
-fn gc_removes_what_is_not_valid_and_nothing_else() {
+fn gc_removes_only_invalid_attachments() {
     on_a_host("GC", |host| {
         let (keep, lose, foreign) = (host.pod(), host.pod(), host.pod());
         let config = l2("1.1.0");
@@ -223,7 +223,7 @@ fn gc_removes_what_is_not_valid_and_nothing_else() {
 
 // cni-plugins#74
 #[test]
-fn gc_without_a_list_removes_nothing_and_says_so() {
+fn gc_without_list_removes_nothing_and_logs_it() {
     on_a_host("GC without a list", |host| {
         let pod = host.pod();
         let config = everything();
@@ -261,7 +261,7 @@ fn gc_without_a_list_removes_nothing_and_says_so() {
 }
 
 #[test]
-fn del_finds_the_hosts_end_when_the_namespace_is_not_to_be_found() {
+fn del_without_namespace_finds_the_host_end() {
     on_a_host("DEL by the record", |host| {
         let (pod, unnamed) = (host.pod(), host.pod());
         let config = l2("1.0.0");
@@ -278,7 +278,7 @@ fn del_finds_the_hosts_end_when_the_namespace_is_not_to_be_found() {
 }
 
 #[test]
-fn what_has_no_record_is_detached_by_its_name() {
+fn attachment_without_record_is_detached_by_name() {
     on_a_host("DEL without a record", |host| {
         let pod = host.pod();
         let config = l2("1.0.0");
@@ -292,7 +292,7 @@ fn what_has_no_record_is_detached_by_its_name() {
 
 // cni-plugins#75, parallel DELs
 #[test]
-fn many_attachments_at_once_share_nothing_and_leave_nothing() {
+fn concurrent_attachments_are_independent_and_removed() {
     on_a_host("200 attachments", |host| {
         const ATTACHMENTS: u64 = 200;
         const AT_ONCE: usize = 16;

@@ -32,7 +32,7 @@ fn established_spoof_check(pod: &Pod, port: &str, mac: &str) -> String {
 
 // cni-plugins#30
 #[test]
-fn a_container_sends_from_its_own_mac_only() {
+fn pod_with_spoofed_mac_is_blocked() {
     on_a_host("spoof check", |host| {
         let (sender, receiver) = (host.pod(), host.pod());
         let config = guarded(&l3("1.0.0", &["10.1.2.3/24"]));
@@ -111,7 +111,7 @@ fn a_failed_add_leaves_no_rules_and_lost_rules_are_no_error() {
 
 // cni-plugins#33
 #[test]
-fn rules_of_the_established_plugin_go_with_their_container() {
+fn upstream_rules_are_removed_with_their_pod() {
     on_a_host("established spoof check", |host| {
         let (pod, other) = (host.pod(), host.pod());
         load(&established_spoof_check(&pod, "veth1", "02:00:00:00:00:01"));
@@ -173,7 +173,7 @@ fn addresses_are_masqueraded_from_add_to_del() {
 
 // cni-plugins#22, the other backend
 #[test]
-fn iptables_are_used_where_the_config_says_so() {
+fn configured_iptables_backend_is_used() {
     on_a_host("ipMasq by iptables", |host| {
         install_iptables("nft");
         let pod = host.pod();
@@ -193,7 +193,7 @@ fn iptables_are_used_where_the_config_says_so() {
 
 // cni-plugins#23
 #[test]
-fn an_address_that_changed_hands_stays_masqueraded() {
+fn del_keeps_masquerading_of_another_attachment() {
     on_a_host("ipMasq and reuse", |host| {
         let (first, second) = (host.pod(), host.pod());
         let config = masqueraded(&["10.1.2.3/24"]);
@@ -215,7 +215,7 @@ fn is_bare(rules: &str) -> bool {
 
 // cni-plugins#75
 #[test]
-fn the_last_attachment_of_a_network_takes_its_rules_along() {
+fn rules_are_removed_with_the_networks_last_attachment() {
     on_a_host("the last DEL", |host| {
         let of =
             |network: &str, address: &str| with(&guarded(&masqueraded(&[address])), "name", network.into());
@@ -247,7 +247,7 @@ fn the_last_attachment_of_a_network_takes_its_rules_along() {
 
 // cni-plugins#75
 #[test]
-fn rules_without_an_attachment_go_with_the_next_del_or_gc() {
+fn unused_rules_are_removed_by_the_next_del_or_gc() {
     on_a_host("rules that stay", |host| {
         let config = guarded(&masqueraded(&["10.1.2.3/24"]));
         let pod = host.pod();
@@ -270,7 +270,7 @@ fn rules_without_an_attachment_go_with_the_next_del_or_gc() {
 
 // cni-plugins#75
 #[test]
-fn an_add_beside_the_last_del_keeps_its_rules() {
+fn add_beside_the_last_del_keeps_its_rules() {
     on_a_host("ADD beside the last DEL", |host| {
         let old = guarded(&masqueraded(&["10.1.2.3/24"]));
         let new = guarded(&masqueraded(&["10.1.2.4/24"]));
@@ -294,7 +294,7 @@ fn an_add_beside_the_last_del_keeps_its_rules() {
 
 // cni-plugins#27, the rules
 #[test]
-fn rules_go_when_the_namespace_is_not_to_be_found() {
+fn del_without_namespace_removes_rules() {
     on_a_host("rules without a namespace", |host| {
         let config = guarded(&masqueraded(&["10.1.2.3/24"]));
         let other = guarded(&masqueraded(&["10.1.2.4/24"]));

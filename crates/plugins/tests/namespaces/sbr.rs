@@ -68,7 +68,7 @@ fn is_heard(pod: &Pod, heard: &UdpSocket, from: &str, word: &str) {
     assert_eq!(sender.ip().to_string(), from);
 }
 
-/// A container whose `net1` has a default gateway that nobody is, and whose `net2` has one that the host is.
+/// A pod whose `net1` has an unreachable default gateway, and whose `net2` has the host as gateway.
 fn with_two_networks(host: &mut Host) -> (Pod, Value, Value) {
     let lo = host.socket.link_by_name("lo").unwrap();
     host.socket
@@ -89,7 +89,7 @@ fn with_two_networks(host: &mut Host) -> (Pod, Value, Value) {
 
 // cni-plugins#52, sbr with several addresses; cni-plugins#83
 #[test]
-fn what_is_sent_leaves_by_the_interface_of_its_address() {
+fn packets_leave_by_the_interface_of_their_source() {
     on_a_host("sbr", |host| {
         let (pod, bridge, result) = with_two_networks(host);
         let before = routes(&pod, "net2");
@@ -140,7 +140,7 @@ fn what_is_sent_leaves_by_the_interface_of_its_address() {
 
 // cni-plugins#52, sbr with fixed gateways, hints and a table
 #[test]
-fn gateways_hints_and_a_table_are_as_the_config_says() {
+fn gateways_hints_and_table_match_the_config() {
     on_a_host("sbr settings", |host| {
         let (pod, _, result) = with_two_networks(host);
         let call =
@@ -192,7 +192,7 @@ fn gateways_hints_and_a_table_are_as_the_config_says() {
 
 // cni-plugins#83
 #[test]
-fn sources_of_an_attachment_that_is_not_valid_are_forgotten() {
+fn gc_removes_rules_of_invalid_attachments() {
     on_a_host("GC of sbr", |host| {
         let (pod, _, result) = with_two_networks(host);
         let config = sbr(&result, &json!({}));

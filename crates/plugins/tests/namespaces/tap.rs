@@ -19,13 +19,13 @@ fn tap(version: &str) -> Value {
 
 // cni-plugins#81
 #[test]
-fn the_contract_of_link_plugins_holds() {
+fn link_plugins_keep_the_contract() {
     on_a_host("tap", |host| contract::holds(host, &tap("1.1.0")));
 }
 
 // cni-plugins#52 (tap)
 #[test]
-fn a_device_has_what_the_config_says() {
+fn device_has_configured_properties() {
     on_a_host("keys of tap", |host| {
         let pod = host.pod();
         let mut config = tap("1.1.0");
@@ -76,7 +76,7 @@ fn a_device_has_what_the_config_says() {
 
 // cni-plugins#52 (tap)
 #[test]
-fn a_device_is_a_port_of_a_bridge_in_the_container() {
+fn device_is_a_port_of_the_pods_bridge() {
     on_a_host("tap in a bridge", |host| {
         let pod = host.pod();
         let config = with(&tap("1.0.0"), "bridge", "inner0".into());
@@ -105,7 +105,7 @@ fn a_device_is_a_port_of_a_bridge_in_the_container() {
 }
 
 #[test]
-fn other_devices_are_told_from_a_tap() {
+fn other_devices_are_distinguished_from_taps() {
     on_a_host("what is no tap", |host| {
         let pod = host.pod();
         let config = tap("1.0.0");
@@ -132,7 +132,7 @@ fn other_devices_are_told_from_a_tap() {
             &labelled,
             &with(&config, "selinuxContext", "a:b:c:s0".into()),
         );
-        // Without SELinux there is nobody who knows labels; a host need not have the program either.
+        // Without SELinux labels are unsupported. A host may also lack the program.
         let message = refused.message();
         assert!(
             message.starts_with("failed set socket label: ")
@@ -144,7 +144,7 @@ fn other_devices_are_told_from_a_tap() {
 }
 
 #[test]
-fn a_device_is_made_once() {
+fn repeated_add_of_device_fails() {
     on_a_host("tap devices", |host| {
         let spec = TapSpec {
             name: "tap0",

@@ -63,7 +63,7 @@ type Setting = (&'static str, Value, fn(&Link) -> Value, Value, &'static str);
 
 // cni-plugins#35
 #[test]
-fn settings_are_made_checked_and_restored() {
+fn settings_are_applied_checked_and_restored() {
     on_a_host("link settings", |host| {
         let mac = |link: &Link| json!(link.mac.unwrap().to_string());
         let settings: [Setting; 5] = [
@@ -163,7 +163,7 @@ fn settings_are_made_checked_and_restored() {
 
 // cni-plugins#36
 #[test]
-fn the_mac_comes_from_the_strongest_source_and_into_the_result() {
+fn mac_comes_from_the_source_with_precedence_and_is_reported() {
     on_a_host("MAC of tuning", |host| {
         let argument = "IgnoreUnknown=1;MAC=c2:00:00:00:00:02";
         let own = json!({ "mac": "c2:00:00:00:00:01" });
@@ -244,7 +244,7 @@ fn without_nulls(object: &Value) -> Value {
 
 // cni-plugins#37
 #[test]
-fn sysctls_are_those_of_the_interface_and_of_net_alone() {
+fn only_sysctls_below_net_are_accepted() {
     on_a_host("sysctls", |host| {
         let pod = host.pod();
         let result = host
@@ -281,7 +281,7 @@ fn sysctls_are_those_of_the_interface_and_of_net_alone() {
 
 // cni-plugins#38
 #[test]
-fn the_nodes_list_and_doubles_limit_sysctls() {
+fn node_list_and_duplicates_limit_sysctls() {
     on_a_host("allowed sysctls", |host| {
         let (pod, result) = attached(host);
         let config = |key: &str| tuning(&result, &json!({ "sysctl": { key: "1" } }));
@@ -350,7 +350,7 @@ fn a_failed_add_is_undone() {
 }
 
 #[test]
-fn an_explicit_false_turns_modes_off() {
+fn explicit_false_disables_modes() {
     on_a_host("modes turned off", |host| {
         let (pod, result) = attached(host);
         let on = LinkChange {
@@ -391,17 +391,17 @@ fn del_succeeds_when_everything_is_gone() {
         assert!(!fs::exists(&file).unwrap(), "the file goes with the namespace");
         host.del(&pod, &config);
         fs::write(&file, "nonsense").unwrap();
-        let told = host.call("DEL", &pod, &config);
-        told.success();
-        assert!(!fs::exists(&file).unwrap(), "nonsense tells nobody anything");
-        assert_eq!(told.stdout, "");
+        let deleted = host.call("DEL", &pod, &config);
+        deleted.success();
+        assert!(!fs::exists(&file).unwrap(), "an invalid file is removed");
+        assert_eq!(deleted.stdout, "");
         let note = format!(
             "level=error plugin=tuning verb=DEL container={} ifname=net1 network=test-net msg=\"cannot read {file}: ",
             pod.id
         );
         assert!(
-            told.stderr.starts_with(&note) && told.stderr.lines().count() == 1,
-            "{told:?}"
+            deleted.stderr.starts_with(&note) && deleted.stderr.lines().count() == 1,
+            "{deleted:?}"
         );
     });
 }

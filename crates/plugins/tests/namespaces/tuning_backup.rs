@@ -55,7 +55,7 @@ fn everything(mtu: u32) -> Value {
 
 // cni-plugins#35
 #[test]
-fn a_repeated_add_keeps_what_was_before_the_first() {
+fn repeated_add_keeps_the_original_values() {
     on_a_host("repeated ADD", |host| {
         let (pod, result) = attached(host);
         pod.set_sysctl(SYSCTLS[1], "1");
@@ -82,7 +82,7 @@ fn a_repeated_add_keeps_what_was_before_the_first() {
 }
 
 #[test]
-fn del_restores_only_what_the_node_allows_to_set() {
+fn del_restores_only_permitted_sysctls() {
     on_a_host("a backup in the wrong hands", |host| {
         let (pod, result) = attached(host);
         fs::create_dir_all("/etc/cni/tuning").unwrap();
@@ -108,7 +108,7 @@ fn del_restores_only_what_the_node_allows_to_set() {
 }
 
 #[test]
-fn values_of_a_namespace_that_is_gone_are_not_restored() {
+fn values_of_deleted_namespace_are_not_restored() {
     on_a_host("recycled container id", |host| {
         let (mut old, result) = attached(host);
         old.id = "again".into();
@@ -135,7 +135,7 @@ fn values_of_a_namespace_that_is_gone_are_not_restored() {
 }
 
 #[test]
-fn gc_removes_what_is_this_networks_and_gone() {
+fn gc_removes_only_this_networks_stale_backups() {
     on_a_host("GC of tuning", |host| {
         let attach = |host: &mut Host, network: &str| {
             let (pod, result) = attached(host);
@@ -195,7 +195,7 @@ fn gc_removes_what_is_this_networks_and_gone() {
 }
 
 #[test]
-fn whenever_it_is_killed_del_restores_everything() {
+fn del_after_kill_at_any_point_restores_everything() {
     on_a_host("killed at any point", |host| {
         let mut dice = Dice::new();
         let (pod, result) = attached(host);

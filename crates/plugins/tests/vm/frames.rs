@@ -28,7 +28,7 @@ fn socket(host: &mut Host, id: u16, address: &str) -> UdpSocket {
 }
 
 #[test]
-fn containers_hear_those_in_their_vlan_alone() {
+fn pods_receive_only_frames_of_their_vlan() {
     in_the_vm("frames of access ports", |host| {
         let first = socket(host, 100, "10.1.2.1/24");
         let second = socket(host, 100, "10.1.2.2/24");

@@ -39,7 +39,7 @@ fn reaches(pod: &crate::Pod, address: &str) {
 
 // cni-plugins#21
 #[test]
-fn the_gateway_of_a_vlan_is_a_port_of_its_own() {
+fn vlan_gateway_is_a_separate_port() {
     in_the_vm("VLAN gateways", |host| {
         let config = with(&gateway(100, "10.1.2.2/24"), "mtu", 1400.into());
         let pod = host.pod();
@@ -98,7 +98,7 @@ fn a_trunk_has_the_gateway_of_its_native_vlan() {
 }
 
 #[test]
-fn a_gateway_that_lost_its_bridge_is_connected_again() {
+fn gateway_without_bridge_is_reconnected() {
     in_the_vm("VLAN gateways that were cut off", |host| {
         let (_, _) = attach(host, &gateway(100, "10.1.2.2/24"));
         let link = host.link("br0.100").unwrap();
@@ -113,7 +113,7 @@ fn a_gateway_that_lost_its_bridge_is_connected_again() {
 }
 
 #[test]
-fn another_link_with_the_gateways_name_is_left_alone() {
+fn other_link_with_the_gateways_name_is_kept() {
     in_the_vm("foreign VLAN gateways", |host| {
         let spec = linux::link::BridgeSpec {
             name: "br0.100",
@@ -131,7 +131,7 @@ fn another_link_with_the_gateways_name_is_left_alone() {
 }
 
 #[test]
-fn a_pair_that_belongs_elsewhere_is_left_alone() {
+fn pair_of_another_bridge_is_kept() {
     in_the_vm("VLAN gateways of others", |host| {
         attach(host, &gateway(200, "10.1.3.2/24"));
         let spec = linux::link::VethSpec {
@@ -182,7 +182,7 @@ fn half_a_gateway_is_completed() {
 }
 
 #[test]
-fn a_node_takes_no_addresses_from_a_vlan() {
+fn host_ignores_router_advertisements_of_a_vlan() {
     in_the_vm("router advertisements", |host| {
         attach(host, &gateway(100, "10.1.2.2/24"));
         for name in ["br0.100".to_owned(), port(host, 100).name] {
@@ -218,7 +218,7 @@ fn check_lets_the_bridge_of_a_vlan_gateway_take_on_addresses_of_ports() {
 }
 
 #[test]
-fn containers_that_come_at_once_share_a_gateway() {
+fn concurrent_adds_share_a_gateway() {
     in_the_vm("parallel VLAN gateways", |host| {
         let pods: Vec<_> = (2..8)
             .map(|n| (host.pod(), gateway(100, &format!("10.1.2.{n}/24"))))

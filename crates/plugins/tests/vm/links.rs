@@ -89,7 +89,7 @@ fn a_vlan_has_its_tag_its_mtu_and_the_resolver_of_the_config() {
             mtu,
             "Error: Tuning configured MTU of net1 is 1300, current value is 1400"
         );
-        // The parent is not looked at when the container goes.
+        // DEL does not access the parent.
         host.socket.delete_link_by_name("eth0").unwrap();
         host.del(&pod, &config);
         assert!(!host.state(&pod).contains(&pod.id));
@@ -245,7 +245,7 @@ fn interfaces_come_into_a_vrf_with_their_routes_and_leave_it() {
 
 // cni-plugins#70 (auto MAC, owner and group)
 #[test]
-fn a_macvtap_has_the_device_node_that_the_kernel_made() {
+fn macvtap_has_the_kernels_device_node() {
     in_the_vm("macvtaps", |host| {
         let parent = eth0(host);
         let name = plugins::macvtap::link_name("eth0Mvp99");

@@ -35,7 +35,7 @@ fn set_default(id: u16) {
 
 // cni-plugins#18
 #[test]
-fn a_port_is_in_its_vlan_and_in_no_other() {
+fn port_with_vlan_leaves_the_default_vlan() {
     in_the_vm("access ports", |host| {
         let (pod, vlans) = attach(host, &access(100));
         assert_eq!(vlans, ["100 PVID untagged"]);
@@ -67,7 +67,7 @@ fn a_port_is_in_its_vlan_and_in_no_other() {
 }
 
 #[test]
-fn the_node_decides_about_the_default_vlan_where_the_config_does_not() {
+fn node_default_applies_without_config_key() {
     in_the_vm("the node's defaults", |host| {
         fs::write("/run/plugins/weft-bridge.json", r#"{"preserveDefaultVlan":true}"#).unwrap();
         let (_, vlans) = attach(host, &access(100));
@@ -83,13 +83,13 @@ fn the_node_decides_about_the_default_vlan_where_the_config_does_not() {
             message.starts_with("failed to read \"/run/plugins/weft-bridge.json\": "),
             "{message}"
         );
-        // Nobody else asks for it.
+        // No other pod requests it.
         attach(host, &l2("1.0.0"));
     });
 }
 
 #[test]
-fn a_port_without_vlans_is_in_the_default_one_of_a_filtering_bridge() {
+fn port_without_vlans_is_in_the_default_vlan() {
     in_the_vm("ports without VLANs", |host| {
         bridge(host, true);
         let (_, vlans) = attach(host, &l2("1.0.0"));
@@ -184,7 +184,7 @@ fn vlans_on_a_bridge_that_does_not_filter_are_refused() {
 }
 
 #[test]
-fn check_notices_vlans_that_were_changed() {
+fn check_detects_changed_vlans() {
     in_the_vm("CHECK of VLANs", |host| {
         let config = with(&trunk(json!([{ "minID": 5, "maxID": 6 }])), "vlan", 100.into());
         let mut spoilt = |spoil: fn(&mut Host, &linux::link::Link)| {

@@ -29,7 +29,7 @@ fn assert_refused(verdict: &Verdict, text: &str) {
 }
 
 #[test]
-fn what_no_pod_could_be_attached_to_is_refused() {
+fn unusable_definition_is_refused() {
     for (config, text) in [
         (
             "{}",
@@ -72,7 +72,7 @@ fn what_no_pod_could_be_attached_to_is_refused() {
 }
 
 #[test]
-fn what_is_doubtful_is_a_warning() {
+fn doubtful_definition_gets_warning() {
     for (config, warnings) in [
         ("", &[][..]),
         (
@@ -120,7 +120,7 @@ fn what_is_doubtful_is_a_warning() {
 }
 
 #[test]
-fn names_of_the_definition_and_of_its_resource() {
+fn invalid_names_get_warning() {
     let with = |name: &str, resource: &str| {
         let mut nad = nad("");
         nad["metadata"]["name"] = name.into();
@@ -144,7 +144,7 @@ fn names_of_the_definition_and_of_its_resource() {
 }
 
 #[test]
-fn what_is_stored_stays_changeable() {
+fn stored_invalid_definition_stays_changeable() {
     let (bad, good) = (nad("{}"), nad(""));
     let mut labelled = bad.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});

@@ -14,7 +14,7 @@ fn networks(value: Value) -> Result<Vec<String>, SelectionError> {
 }
 
 #[test]
-fn every_network_of_a_pod_counts() {
+fn every_network_of_pod_counts() {
     let annotations =
         json!({"k8s.v1.cni.cncf.io/networks": "a,other/b,a", "v1.multus-cni.io/default-network": "c"});
     assert_eq!(
@@ -51,7 +51,7 @@ fn first(value: Value) -> Value {
 }
 
 #[test]
-fn the_first_container_requests_what_is_needed() {
+fn first_container_gets_requests() {
     let both = |list: Value| json!({"requests": list, "limits": list});
     assert_eq!(
         patch(json!([{}, {}]), &[("x.io/a", 2), ("x.io/b", 1)]).unwrap(),
@@ -68,7 +68,7 @@ fn the_first_container_requests_what_is_needed() {
 }
 
 #[test]
-fn what_is_requested_already_is_enough_or_raised() {
+fn existing_requests_are_raised_or_kept() {
     let with = |count: Value| json!({"resources": {"limits": {"x.io/a": count}}});
     for (containers, needed) in [
         (json!([{}, with(json!("2"))]), 2),
@@ -90,7 +90,7 @@ fn what_is_requested_already_is_enough_or_raised() {
 }
 
 #[test]
-fn nothing_but_new_pods_is_looked_at() {
+fn only_created_pods_are_patched() {
     let request = |operation| Request {
         client: std::net::Ipv4Addr::LOCALHOST.into(),
         uid: "u".into(),

@@ -4,7 +4,7 @@ use super::*;
 use std::os::unix::fs::symlink;
 
 #[test]
-fn the_scratch_file_lives_from_add_to_del() {
+fn scratch_file_exists_from_add_to_del() {
     // multus#42
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b")]).unwrap();
@@ -25,7 +25,7 @@ fn the_scratch_file_lives_from_add_to_del() {
 }
 
 #[test]
-fn del_goes_on_after_errors_and_names_them_all() {
+fn del_continues_after_errors_and_returns_all() {
     // multus#47
     for (keep, left) in [(false, false), (true, true)] {
         let mut bench = Bench::with(&json!({"retryDeleteOnError": keep}))
@@ -44,7 +44,7 @@ fn del_goes_on_after_errors_and_names_them_all() {
 }
 
 #[test]
-fn a_list_without_version_gets_ours_on_del() {
+fn list_without_version_gets_own_version_on_del() {
     // multus#48
     let bench = Bench::new();
     let list = chain(&json!({"name": "list", "plugins": [{"type": "p", "x": 1}]}));
@@ -59,7 +59,7 @@ fn a_list_without_version_gets_ours_on_del() {
 }
 
 #[test]
-fn a_stripped_list_is_completed_from_the_result_cache() {
+fn stripped_list_is_completed_from_result_cache() {
     // multus#43, multus#49
     let bench = Bench::new();
     let results = bench.dir.path().join("multus/results");
@@ -104,14 +104,14 @@ fn port_mappings_survive_until_del_in_the_result_cache() {
 }
 
 #[test]
-fn a_corrupt_scratch_file_is_set_aside_and_the_result_cache_stands_in() {
+fn corrupt_scratch_file_is_replaced_by_result_cache() {
     // multus#46
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b")]).unwrap();
     fs::write(bench.scratch(), "[{\"Conf\":").unwrap();
     for _ in 0..2 {
         let stored = bench.attacher().scratch_delegates();
-        assert!(matches!(stored, Ok(Stored::Corrupt)), "{stored:?}");
+        assert!(matches!(stored, Ok(ScratchState::Corrupt)), "{stored:?}");
     }
     bench.attacher().set_scratch_aside();
     assert!(!bench.scratch().exists());
@@ -124,7 +124,7 @@ fn a_corrupt_scratch_file_is_set_aside_and_the_result_cache_stands_in() {
 }
 
 #[test]
-fn scratch_file_that_cannot_be_read_now_is_not_set_aside() {
+fn unreadable_scratch_file_is_not_set_aside() {
     // multus#122
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b")]).unwrap();
@@ -135,7 +135,7 @@ fn scratch_file_that_cannot_be_read_now_is_not_set_aside() {
     let error = bench.attacher().scratch_delegates().unwrap_err();
     assert_eq!(error.code, code::IO, "{error}");
     assert_eq!(
-        bench.attacher().bury(&bench.results()).unwrap_err().code,
+        bench.attacher().clean_up(&bench.results()).unwrap_err().code,
         code::IO
     );
     assert_eq!(bench.fake.names()[2..], [""; 0], "no plugin is called by a guess");
@@ -146,7 +146,7 @@ fn scratch_file_that_cannot_be_read_now_is_not_set_aside() {
 }
 
 #[test]
-fn nothing_that_is_stored_keeps_a_pod_from_its_end() {
+fn unusable_state_does_not_block_del() {
     // multus#46: whatever lies in the place of the files
     for (scratch, cached) in [
         (&b"\xff\xfe"[..], &b"{"[..]),
@@ -161,7 +161,10 @@ fn nothing_that_is_stored_keeps_a_pod_from_its_end() {
         bench.add(&[single("a"), single("b")]).unwrap();
         fs::write(bench.scratch(), scratch).unwrap();
         fs::write(bench.dir.path().join("multus/results/b-c1-net1"), cached).unwrap();
-        assert_eq!(bench.attacher().bury(&bench.results()), Ok(dead::Buried::Done));
+        assert_eq!(
+            bench.attacher().clean_up(&bench.results()),
+            Ok(stale::CleanUp::Done)
+        );
         // What can be read of it.
         assert_eq!(bench.fake.names()[2..], ["DEL a"], "{scratch:?}");
         assert!(!bench.scratch().exists());
@@ -180,7 +183,7 @@ fn nothing_that_is_stored_keeps_a_pod_from_its_end() {
     fs::remove_file(bench.scratch()).unwrap();
     fs::create_dir(bench.scratch()).unwrap();
     let stored = bench.attacher().scratch_delegates();
-    assert!(matches!(stored, Ok(Stored::Corrupt)), "{stored:?}");
+    assert!(matches!(stored, Ok(ScratchState::Corrupt)), "{stored:?}");
     bench.attacher().set_scratch_aside();
     bench
         .attacher()
@@ -190,11 +193,11 @@ fn nothing_that_is_stored_keeps_a_pod_from_its_end() {
 }
 
 #[test]
-fn no_file_and_an_empty_list_are_told_apart() {
+fn missing_file_and_empty_list_differ() {
     // multus#45 (nothing is called for a list of none)
     let bench = Bench::new();
     let stored = bench.attacher().scratch_delegates();
-    assert!(matches!(stored, Ok(Stored::Missing)), "{stored:?}");
+    assert!(matches!(stored, Ok(ScratchState::Missing)), "{stored:?}");
     fs::create_dir_all(bench.dir.path().join("multus")).unwrap();
     fs::write(bench.scratch(), "[]").unwrap();
     assert!(bench.stored().is_empty());

@@ -30,7 +30,7 @@ impl Bench {
 }
 
 #[test]
-fn a_plugin_is_told_about_its_device_and_the_status_too() {
+fn device_info_reaches_plugin_and_status() {
     // multus#62, multus#15 (the device)
     let mut bench = Bench::new().known_device();
     let attached = bench.add(&[single("a"), with_device("b")]).unwrap();
@@ -53,7 +53,7 @@ fn a_plugin_is_told_about_its_device_and_the_status_too() {
 }
 
 #[test]
-fn without_scratch_file_the_result_cache_knows_what_to_remove() {
+fn del_by_result_cache_removes_device_info() {
     let mut bench = Bench::new().known_device();
     bench.add(&[single("a"), with_device("b")]).unwrap();
     fs::remove_file(bench.scratch()).unwrap();
@@ -64,13 +64,13 @@ fn without_scratch_file_the_result_cache_knows_what_to_remove() {
 }
 
 #[test]
-fn a_failed_attachment_leaves_nothing_about_its_device() {
+fn failed_attachment_removes_device_info() {
     let mut bench = Bench::new().known_device().failing("ADD c");
     bench
         .add(&[single("a"), with_device("b"), with_device("c")])
         .unwrap_err();
     assert_eq!(bench.info_files(), 0);
-    // Refused before the plugin ran: the interface, and the file of its name, are somebody else's.
+    // Rejected before the plugin ran: the interface, and the file of its name, have another owner.
     let mut bench = Bench::new().known_device();
     bench.netns.taken.insert("net1");
     let file = bench.config.own.device_info.of_attachment("ns/b", "c1", "net1");
@@ -81,7 +81,7 @@ fn a_failed_attachment_leaves_nothing_about_its_device() {
 }
 
 #[test]
-fn a_useless_file_fails_nothing() {
+fn unusable_device_info_fails_nothing() {
     let mut bench = Bench::new();
     let file = bench.config.own.device_info.of_device("x.io/r", "d1");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -93,7 +93,7 @@ fn a_useless_file_fails_nothing() {
 }
 
 #[test]
-fn a_file_elsewhere_is_none_of_our_business() {
+fn file_outside_directory_is_ignored() {
     let mut bench = Bench::new();
     let elsewhere = bench.dir.path().join("precious");
     fs::write(&elsewhere, "{}").unwrap();

@@ -1,7 +1,7 @@
 //! Networks that come and go while the pod runs.
 
 use super::*;
-use crate::attach::plug::{Asked, Plugged};
+use crate::attach::plug::{NetworkId, Plugged};
 
 /// The sandbox as a call about one of its interfaces sees it.
 fn on(bench: &Bench, ifname: &str) -> Sandbox {
@@ -11,7 +11,7 @@ fn on(bench: &Bench, ifname: &str) -> Sandbox {
     }
 }
 
-/// What became of it, in a pod whose own network may have to be told.
+/// The outcome of a plug, in a pod whose own network may need an update.
 pub(super) fn outcome(
     bench: &mut Bench,
     delegate: &Delegate,
@@ -31,7 +31,7 @@ pub(super) fn plug(bench: &mut Bench, delegate: &Delegate) -> Result<CniResult, 
     Ok(plugged.expect("a pod whose network is known").result().clone())
 }
 
-pub(super) fn unplug(bench: &mut Bench, ifname: &str, asked: &Asked) -> Result<(), Error> {
+pub(super) fn unplug(bench: &mut Bench, ifname: &str, asked: &NetworkId) -> Result<(), Error> {
     let sandbox = on(bench, ifname);
     let attacher = Attacher {
         runner: &bench.fake,
@@ -41,27 +41,27 @@ pub(super) fn unplug(bench: &mut Bench, ifname: &str, asked: &Asked) -> Result<(
     attacher.unplug(asked, &mut bench.netns)
 }
 
-fn check(bench: &Bench, ifname: &str, asked: &Asked, told: Result<Delegate, Error>) -> Result<(), Error> {
+fn check(bench: &Bench, ifname: &str, asked: &NetworkId, sent: Result<Delegate, Error>) -> Result<(), Error> {
     let sandbox = on(bench, ifname);
     Attacher {
         runner: &bench.fake,
         config: &bench.config,
         sandbox: &sandbox,
     }
-    .check_plugged(asked, told)
+    .check_plugged(asked, sent)
 }
 
 /// What a caller says who knows the NAD and its configuration.
-pub(super) fn asked(name: &str) -> Asked {
-    Asked {
+pub(super) fn asked(name: &str) -> NetworkId {
+    NetworkId {
         nad: Some(format!("ns/{name}")),
         network: Some(name.into()),
     }
 }
 
 /// What the established controller says.
-fn unnamed(network: &str) -> Asked {
-    Asked {
+fn unnamed(network: &str) -> NetworkId {
+    NetworkId {
         nad: None,
         network: Some(network.into()),
     }
@@ -90,7 +90,7 @@ fn names(delegates: &[Delegate]) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_plugged_in_is_detached_with_the_pod() {
+fn plugged_network_is_detached_with_pod() {
     // multus#92
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b")]).unwrap();
@@ -107,7 +107,7 @@ fn what_is_plugged_in_is_detached_with_the_pod() {
 }
 
 #[test]
-fn what_is_unplugged_is_forgotten_and_others_keep_their_interfaces() {
+fn unplug_removes_record_and_keeps_other_interfaces() {
     // multus#78 (the daemon's part)
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b"), single("c")]).unwrap();
@@ -122,19 +122,19 @@ fn what_is_unplugged_is_forgotten_and_others_keep_their_interfaces() {
 }
 
 #[test]
-fn a_network_is_unplugged_as_it_was_plugged_in() {
+fn unplug_uses_recorded_configuration() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     // Its definition has another configuration by now, none that is of use, or is gone.
-    let nothing_usable = Asked {
+    let nothing_usable = NetworkId {
         network: None,
         ..asked("c")
     };
-    let renamed = Asked {
+    let renamed = NetworkId {
         network: Some("renamed".into()),
         ..asked("c")
     };
-    for (count, now) in [asked("c"), renamed, nothing_usable, Asked::default()]
+    for (count, now) in [asked("c"), renamed, nothing_usable, NetworkId::default()]
         .iter()
         .enumerate()
     {
@@ -146,7 +146,7 @@ fn a_network_is_unplugged_as_it_was_plugged_in() {
 }
 
 #[test]
-fn networks_whose_configurations_have_one_name_are_told_apart() {
+fn networks_with_same_configuration_name_are_distinguished() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     plug(&mut bench, &sharing("b", "b", "hot0")).unwrap();
@@ -157,7 +157,7 @@ fn networks_whose_configurations_have_one_name_are_told_apart() {
         error.to_string(),
         "interface hot0 is attached to network ns/b, not to ns/c"
     );
-    let other = Asked {
+    let other = NetworkId {
         network: Some("shared".into()),
         ..asked("c")
     };
@@ -172,7 +172,7 @@ fn networks_whose_configurations_have_one_name_are_told_apart() {
         "interface hot0 is attached to network ns/b, not to ns/c"
     );
     // The same without anything but a name: the plugins of the other one are not these.
-    let nothing_else = Asked {
+    let nothing_else = NetworkId {
         network: None,
         ..asked("c")
     };
@@ -187,7 +187,7 @@ fn networks_whose_configurations_have_one_name_are_told_apart() {
 }
 
 #[test]
-fn the_cluster_network_is_not_forgotten_for_a_plugged_one() {
+fn plug_records_cluster_network_too() {
     // The pod was attached while multus was not on the node.
     let mut bench = Bench::new();
     bench.netns.taken.insert("eth0");
@@ -208,7 +208,7 @@ fn the_cluster_network_is_not_forgotten_for_a_plugged_one() {
 }
 
 #[test]
-fn what_the_established_daemon_plugged_in_is_not_the_pods_own_network() {
+fn network_plugged_by_upstream_is_not_master() {
     // It recorded nothing but a result, in a pod that is older than both.
     let mut bench = Bench::new();
     bench.add(&[single("a"), named("b", "hot0")]).unwrap();
@@ -227,7 +227,7 @@ fn what_the_established_daemon_plugged_in_is_not_the_pods_own_network() {
 }
 
 #[test]
-fn a_sandbox_that_was_detached_gets_no_network() {
+fn detached_sandbox_gets_no_network() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     let stored = bench.stored();
@@ -239,7 +239,7 @@ fn a_sandbox_that_was_detached_gets_no_network() {
 }
 
 #[test]
-fn a_namespace_that_can_not_be_looked_at_is_no_proof_of_anything() {
+fn unreadable_namespace_is_error() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     plug(&mut bench, &named("c", "hot0")).unwrap();
@@ -254,16 +254,16 @@ fn a_namespace_that_can_not_be_looked_at_is_no_proof_of_anything() {
 }
 
 #[test]
-fn the_pods_own_interface_is_not_to_be_had() {
+fn master_interface_is_refused() {
     let is_refused = |bench: &mut Bench, ifname: &str| {
         let own = format!("interface {ifname} is the pod's own");
-        for what in [asked("a"), Asked::default()] {
+        for what in [asked("a"), NetworkId::default()] {
             assert_eq!(unplug(bench, ifname, &what).unwrap_err().to_string(), own);
         }
         assert_eq!(plug(bench, &named("c", ifname)).unwrap_err().to_string(), own);
-        let told = Ok(named("c", ifname));
+        let sent = Ok(named("c", ifname));
         assert_eq!(
-            check(bench, ifname, &asked("c"), told).unwrap_err().to_string(),
+            check(bench, ifname, &asked("c"), sent).unwrap_err().to_string(),
             own
         );
         assert_eq!(bench.fake.names(), ["ADD a"]);
@@ -285,11 +285,11 @@ fn the_pods_own_interface_is_not_to_be_had() {
     is_refused(&mut bench, "eth0");
     plug(&mut bench, &named("c", "hot0")).unwrap();
     assert_eq!(bench.stored()[0].requests.interface, None, "as ADD records it");
-    unplug(&mut bench, "eth0", &Asked::default()).unwrap_err();
+    unplug(&mut bench, "eth0", &NetworkId::default()).unwrap_err();
 }
 
 #[test]
-fn a_failing_plugin_leaves_nothing_recorded_unless_it_can_not_be_undone() {
+fn failed_plug_keeps_record_only_if_rollback_fails() {
     let mut bench = Bench::new().failing("ADD c");
     bench.add(&[single("a")]).unwrap();
     let error = plug(&mut bench, &named("c", "hot0")).unwrap_err();
@@ -313,7 +313,7 @@ fn a_failing_plugin_leaves_nothing_recorded_unless_it_can_not_be_undone() {
 }
 
 #[test]
-fn what_no_plugin_can_be_called_with_changes_nothing() {
+fn invalid_call_changes_nothing() {
     let mut bench = Bench::new().failing("ADD c").failing("DEL c");
     bench.add(&[single("a")]).unwrap();
     plug(&mut bench, &named("c", "hot0")).unwrap_err();
@@ -330,7 +330,7 @@ fn what_no_plugin_can_be_called_with_changes_nothing() {
 }
 
 #[test]
-fn an_answer_that_was_missed_is_given_again() {
+fn repeated_plug_returns_cached_result() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     let first = plug(&mut bench, &named("c", "hot0")).unwrap();
@@ -360,7 +360,7 @@ fn an_answer_that_was_missed_is_given_again() {
 }
 
 #[test]
-fn what_the_pods_own_add_attached_is_known_to_be_there() {
+fn network_of_add_counts_as_attached() {
     // Recorded with a device, a version or flags about routes that a later call does not have.
     let mut bench = Bench::new();
     let mut with_device = single("b");
@@ -393,7 +393,7 @@ fn what_the_pods_own_add_attached_is_known_to_be_there() {
 }
 
 #[test]
-fn what_was_cut_off_or_lost_its_interface_is_detached_first() {
+fn interrupted_attachment_is_detached_first() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     plug(&mut bench, &named("c", "hot0")).unwrap();
@@ -421,7 +421,7 @@ fn what_was_cut_off_or_lost_its_interface_is_detached_first() {
 }
 
 #[test]
-fn a_network_without_an_interface_keeps_its_place() {
+fn network_without_interface_counts_as_attached() {
     // Such as those of user-space switches.
     let mut bench = Bench::new();
     bench.fake.silent.insert("c");
@@ -438,7 +438,7 @@ fn a_network_without_an_interface_keeps_its_place() {
 }
 
 #[test]
-fn an_older_result_is_not_taken_for_that_of_a_new_attachment() {
+fn stale_result_is_not_used_for_new_attachment() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     plug(&mut bench, &named("c", "hot0")).unwrap();
@@ -452,10 +452,10 @@ fn an_older_result_is_not_taken_for_that_of_a_new_attachment() {
 }
 
 #[test]
-fn an_interface_of_somebody_else_is_left_alone() {
+fn foreign_interface_is_not_touched() {
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b")]).unwrap();
-    // multus#35: one of another network, and one that nobody here attached
+    // multus#35: one of another network, and one of unknown origin
     for taken in ["net1", "tun0"] {
         bench.netns.taken.insert(taken);
         plug(&mut bench, &named("c", taken)).unwrap_err();
@@ -478,7 +478,7 @@ fn an_interface_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn what_the_established_daemon_plugged_in_is_unplugged_from_its_result_cache() {
+fn network_plugged_by_upstream_is_unplugged_by_cache() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     let before = fs::read(bench.scratch()).unwrap();
@@ -491,7 +491,7 @@ fn what_the_established_daemon_plugged_in_is_unplugged_from_its_result_cache() {
 }
 
 #[test]
-fn looking_at_a_broken_record_leaves_it_to_the_pods_end() {
+fn reading_corrupt_record_keeps_it() {
     // multus#46 (a call about one network comes before the pod's DEL)
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
@@ -506,7 +506,7 @@ fn looking_at_a_broken_record_leaves_it_to_the_pods_end() {
 }
 
 #[test]
-fn check_asks_the_plugin_as_add_did() {
+fn check_calls_plugin_like_add() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     let config = json!({"cniVersion": "0.4.0", "name": "c", "type": "c", "capabilities": {"ips": true}});

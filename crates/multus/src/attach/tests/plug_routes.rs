@@ -45,13 +45,13 @@ impl Bench {
 }
 
 #[test]
-fn the_way_out_moves_and_comes_back() {
+fn default_route_moves_and_is_restored() {
     // multus#54, multus#92 (a network that is plugged in)
     let mut bench = running();
     let result = plug(&mut bench, &asking("c", "hot0", &["10.1.1.254"])).unwrap();
     let v6 = ("eth0", "fd00::1".to_owned());
     assert_eq!(bench.defaults(), [v6.clone(), ("hot0", "10.1.1.254".to_owned())]);
-    // What the status and the next CHECK are told.
+    // Input of the status and the next CHECK.
     assert_eq!(result.routes.len(), 1);
     assert_eq!(result.routes[0].gw, Some("10.1.1.254".parse().unwrap()));
     assert_eq!(bench.cached_routes("a-c1-eth0"), Value::Null);
@@ -79,7 +79,7 @@ fn the_way_out_moves_and_comes_back() {
 }
 
 #[test]
-fn what_the_pods_own_add_replaced_comes_back_too() {
+fn route_replaced_by_add_is_restored() {
     let mut bench = Bench::new();
     bench.netns.defaults = vec![
         default_over("eth0", "10.0.0.254"),
@@ -102,7 +102,7 @@ fn what_the_pods_own_add_replaced_comes_back_too() {
 }
 
 #[test]
-fn a_way_out_that_the_pod_has_by_then_is_left_alone() {
+fn other_default_route_prevents_restore() {
     let mut bench = running();
     plug(&mut bench, &asking("c", "hot0", &["10.1.1.254"])).unwrap();
     bench.netns.defaults = vec![default_over("tun0", "10.9.9.9")];
@@ -111,7 +111,7 @@ fn a_way_out_that_the_pod_has_by_then_is_left_alone() {
 }
 
 #[test]
-fn a_network_that_brings_its_own_finds_the_place_free() {
+fn route_is_removed_before_plugin_runs() {
     let mut bench = running();
     plug(&mut bench, &asking("c", "hot0", &[])).unwrap();
     // The plugin of this test installs none in the namespace.
@@ -125,7 +125,7 @@ fn a_network_that_brings_its_own_finds_the_place_free() {
 }
 
 #[test]
-fn a_failed_attachment_leaves_the_way_out_as_it_was() {
+fn failed_attachment_restores_default_route() {
     for failing in [&["ADD c"][..], &["ADD c", "DEL c"]] {
         let mut bench = running();
         bench.fake.failing.extend(failing);
@@ -149,7 +149,7 @@ fn a_failed_attachment_leaves_the_way_out_as_it_was() {
 }
 
 #[test]
-fn what_a_killed_daemon_took_away_is_given_back_first() {
+fn route_removed_by_killed_daemon_is_restored() {
     let mut bench = running();
     plug(&mut bench, &asking("c", "hot0", &["10.1.1.254"])).unwrap();
     // Killed after it made way, before there was an interface.
@@ -163,7 +163,7 @@ fn what_a_killed_daemon_took_away_is_given_back_first() {
 }
 
 #[test]
-fn one_gateway_a_family_among_all_networks() {
+fn second_gateway_among_all_networks_is_error() {
     // multus#55 (of a pod that runs)
     let mut bench = Bench::new();
     let mut first = single("b");
@@ -181,16 +181,16 @@ fn one_gateway_a_family_among_all_networks() {
     // One that claims nothing doesn't become the way out beside those that do.
     plug(&mut bench, &named("d", "hot1")).unwrap();
     let last = bench.netns.rerouted.last().unwrap();
-    let removed = Fates {
-        v4: Fate::Remove,
-        v6: Fate::Remove,
+    let removed = RouteActions {
+        v4: RouteAction::Remove,
+        v6: RouteAction::Remove,
     };
     assert_eq!(last, &("hot1".to_owned(), removed));
     assert_eq!(bench.cached_routes("d-c1-hot1"), Value::Null);
 }
 
 #[test]
-fn nobody_asks_nothing_is_looked_at() {
+fn unclaimed_routes_are_not_read() {
     // multus#56 (of a pod that runs)
     let mut bench = running();
     plug(&mut bench, &named("c", "hot0")).unwrap();

@@ -2,7 +2,7 @@ use super::*;
 use crate::cluster::{LookupError, Nad, Pod, WriteError};
 use crate::request::PodRef;
 use kube_kit::events::Kind;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
 const RESOURCE: &str = "x.io/sriov";
@@ -154,7 +154,7 @@ async fn claimed_devices_join_those_of_device_plugins() {
 }
 
 #[tokio::test]
-async fn a_claim_belongs_to_the_namespace_of_the_pod() {
+async fn claim_is_read_from_namespace_of_pod() {
     // multus#25: one name in two namespaces
     let cluster = Fake::default()
         .with_claim("ns1", "same", &json!([allocated("r", "nic", "vf0")]))
@@ -169,7 +169,7 @@ async fn a_claim_belongs_to_the_namespace_of_the_pod() {
 }
 
 #[tokio::test]
-async fn a_claim_without_devices_is_an_error() {
+async fn claim_without_devices_is_error() {
     // multus#25: no allocation
     let mut cluster = Fake::default().with_claim("ns", "empty", &json!([]));
     for (name, object) in [
@@ -196,7 +196,7 @@ async fn a_claim_without_devices_is_an_error() {
 }
 
 #[tokio::test]
-async fn extended_resources_must_be_what_they_are_mapped_to() {
+async fn extended_resource_must_match_mapping() {
     // multus#25: mappings
     let cluster = Fake::default()
         .with_claim(
@@ -240,7 +240,7 @@ async fn extended_resources_must_be_what_they_are_mapped_to() {
 }
 
 #[tokio::test]
-async fn the_newest_generation_of_a_pool_counts() {
+async fn newest_generation_of_pool_wins() {
     let slices = [
         slice(2, &json!([nic("vf0", "new")])),
         slice(1, &json!([nic("vf0", "old")])),
@@ -258,7 +258,7 @@ async fn the_newest_generation_of_a_pool_counts() {
 }
 
 #[tokio::test]
-async fn slices_come_in_pages() {
+async fn slices_are_read_in_pages() {
     let mut cluster = Fake::default().with_claim("ns", "one", &json!([allocated("r", "nic", "vf0")]));
     let first = format!("{SLICES_OF}nic&limit=50");
     let pages = [
@@ -279,7 +279,7 @@ async fn slices_come_in_pages() {
 }
 
 #[test]
-fn claims_of_a_pod() {
+fn claims_of_pod_are_parsed() {
     let of = |spec: Value, status: Value| PodClaims::of(serde_json::from_value(spec).unwrap(), &status);
     assert_eq!(of(json!({"nodeName": "n"}), json!({"phase": "Running"})), None);
     assert_eq!(of(json!({}), Value::Null), None);
@@ -298,7 +298,7 @@ fn claims_of_a_pod() {
 }
 
 #[tokio::test]
-async fn claims_that_can_not_be_had_are_missed_only_where_devices_are() {
+async fn unavailable_claims_are_error_only_without_devices() {
     let network = || {
         let config = crate::delegate::Config::parse(br#"{"type":"p","name":"n"}"#).unwrap();
         let mut network = crate::delegate::Delegate::new("ns/n".into(), config);

@@ -74,14 +74,14 @@ async fn failure(answer: Answer) -> String {
 }
 
 #[tokio::test]
-async fn the_devices_of_all_containers_of_that_pod() {
+async fn devices_of_all_containers_are_merged() {
     // multus#24 (kubelet's answer)
     assert_eq!(ask(Answer::Pods(pods())).await.unwrap(), expected());
     assert_eq!(ask(Answer::Pods(Vec::new())).await.unwrap(), Devices::default());
 }
 
 #[tokio::test]
-async fn an_answer_in_many_pieces() {
+async fn fragmented_answer_is_decoded() {
     let mut many: Vec<_> = (0..20_000)
         .map(|index| {
             pod(
@@ -98,7 +98,7 @@ async fn an_answer_in_many_pieces() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_an_error() {
+async fn invalid_answer_is_error() {
     let refused = Answer::Refusal {
         code: "13",
         message: "x".repeat(10_000),
@@ -130,13 +130,13 @@ async fn what_is_no_answer_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_kubelet_with_much_to_answer_is_asked_again() {
+async fn overloaded_kubelet_is_retried() {
     let busy = |times| Answer::Busy(Arc::new(AtomicU32::new(times)), pods());
     assert_eq!(ask(busy(3)).await.unwrap(), expected());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kubelet_that_is_away_is_waited_for_a_while() {
+async fn restarting_kubelet_is_retried() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kubelet.sock");
     // It never listens: a socket that was closed may still be held by a child that another test just starts.
@@ -145,17 +145,17 @@ async fn a_kubelet_that_is_away_is_waited_for_a_while() {
     let begun = Instant::now();
     let error = devices_of(&socket, &wanted()).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot connect: "), "{error}");
-    assert!(begun.elapsed() > PATIENCE / 2, "{:?}", begun.elapsed());
-    assert!(begun.elapsed() <= PATIENCE, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() > JOB_TIMEOUT / 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() <= JOB_TIMEOUT, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_kubelet_is_not_waited_for_for_ever() {
+async fn silent_kubelet_times_out() {
     assert_eq!(failure(Answer::Silence).await, "no answer within 10 s");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_a_call_that_was_given_up() {
+async fn cancelled_call_leaves_no_task() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kubelet.sock");
     let listener = UnixListener::bind(&socket).unwrap();

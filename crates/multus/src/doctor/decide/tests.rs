@@ -2,9 +2,9 @@ use super::super::facts::Prepared;
 use super::*;
 use std::time::Duration;
 
-fn attachment(sandbox: &str, netns: Netns, checked: Checked) -> Attachment {
-    Attachment {
-        keeper: Keeper::Multus,
+fn attachment(sandbox: &str, netns: Netns, checked: Checked) -> CachedAttachment {
+    CachedAttachment {
+        owner: CacheOwner::Multus,
         pod: PodRef {
             namespace: "ns".into(),
             name: sandbox.into(),
@@ -34,7 +34,7 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(100_000)
 }
 
-fn facts(known: &[&str], attachments: Vec<Attachment>) -> Facts {
+fn facts(known: &[&str], attachments: Vec<CachedAttachment>) -> Facts {
     Facts {
         node: "node01".into(),
         runtime: Ok(known.iter().map(|&id| id.to_owned()).collect()),
@@ -48,11 +48,11 @@ fn facts(known: &[&str], attachments: Vec<Attachment>) -> Facts {
 }
 
 fn not_asked() -> Checked {
-    Checked::NotAsked("why".into())
+    Checked::Skipped("why".into())
 }
 
 #[test]
-fn attachment_whose_check_fails_is_a_finding_for_each_plugin() {
+fn failed_check_is_finding_for_each_plugin() {
     let failed = vec![
         ("bridge".to_owned(), "no port".to_owned()),
         ("tuning".to_owned(), "mtu".to_owned()),
@@ -92,8 +92,8 @@ fn sandbox_is_gone_only_without_namespace_and_runtime() {
 }
 
 #[test]
-fn one_namespace_that_is_there_keeps_the_whole_sandbox() {
-    let other = Attachment {
+fn existing_namespace_keeps_whole_sandbox() {
+    let other = CachedAttachment {
         interface: "net2".into(),
         ..attachment("a", Netns::There, Checked::Good)
     };
@@ -102,7 +102,7 @@ fn one_namespace_that_is_there_keeps_the_whole_sandbox() {
 }
 
 #[test]
-fn runtime_that_does_not_answer_refuses_repair_and_is_noted() {
+fn silent_runtime_refuses_repair_and_is_noted() {
     let mut facts = facts(&[], vec![attachment("a", Netns::Gone, not_asked())]);
     facts.runtime = Err("no socket".into());
     let report = report(&facts);
@@ -112,7 +112,7 @@ fn runtime_that_does_not_answer_refuses_repair_and_is_noted() {
 }
 
 #[test]
-fn state_without_a_cache_is_left_over_once_it_is_old_and_others_are_known() {
+fn old_uncached_state_is_leftover_if_runtime_lists_others() {
     let old = SETTLED + Duration::from_secs(1);
     let of = |known: &[&str], age| {
         let mut facts = facts(known, vec![attachment("b", Netns::There, Checked::Good)]);
@@ -130,7 +130,7 @@ fn state_without_a_cache_is_left_over_once_it_is_old_and_others_are_known() {
 }
 
 #[test]
-fn state_of_a_network_without_attachments_is_noted_and_stays() {
+fn state_of_unattached_network_is_noted_and_kept() {
     let old = SETTLED + Duration::from_secs(1);
     let mut facts = facts(&["b"], vec![attachment("b", Netns::There, Checked::Good)]);
     facts.traces = vec![trace("a", "podman", old)];
@@ -145,7 +145,7 @@ fn state_of_a_network_without_attachments_is_noted_and_stays() {
 }
 
 #[test]
-fn state_of_a_cached_sandbox_goes_with_the_sandbox() {
+fn state_of_cached_sandbox_is_removed_with_sandbox() {
     let mut facts = facts(&["b"], vec![attachment("a", Netns::Gone, not_asked())]);
     facts.traces = vec![trace("a", "lan", SETTLED * 2)];
     let expected = Leftover::Sandbox { id: "a".into() };

@@ -64,7 +64,7 @@ async fn problems(facts: &Facts) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn all_as_it_should_be() {
+async fn healthy_pod_has_no_problems() {
     let status = json!([master(), {"name": "ns/a", "interface": "net1", "ips": ["10.1.0.1"], "mac": "02:00:00:00:00:01"}]);
     let facts = facts(networks("a"), status);
     let report = report(&facts).await;
@@ -94,15 +94,15 @@ async fn all_as_it_should_be() {
 }
 
 #[tokio::test]
-async fn what_is_named_and_not_attached_and_the_other_way_round() {
+async fn missing_and_surplus_attachments_are_reported() {
     let status = json!([master(), {"name": "ns/old", "interface": "net1"}]);
     assert_eq!(
         problems(&facts(networks("a,tune,file"), status)).await,
         [
             // A plugin that changes what others made shows in no status.
-            "net1 ns/a: it is asked for, and not attached",
-            "net3 ns/file: it is asked for, and not attached",
-            "net1 ns/old: it is attached, and not asked for",
+            "net1 ns/a: it is requested, but not attached",
+            "net3 ns/file: it is requested, but not attached",
+            "net1 ns/old: it is attached, but not requested",
         ]
     );
     let mut unknown = facts(
@@ -112,20 +112,20 @@ async fn what_is_named_and_not_attached_and_the_other_way_round() {
     unknown.config_from = Err("no".into());
     assert_eq!(
         problems(&unknown).await,
-        [" x: it is attached, and not asked for in an annotation; it may be one of multus' defaultNetworks"]
+        [" x: it is attached, but not requested in an annotation; it may be one of multus' defaultNetworks"]
     );
 }
 
 #[tokio::test]
-async fn what_was_asked_for_and_what_it_is() {
+async fn differing_attributes_are_reported() {
     let wish = json!([{"name": "a", "interface": "data", "mac": "02:00:00:00:00:01", "ips": ["10.1.0.1/24", "10.1.0.2"]}]);
     let entry = json!({"name": "ns/a", "interface": "net1", "mac": "02:00:00:00:00:02", "ips": ["10.1.0.2"]});
     assert_eq!(
         problems(&facts(networks(&wish.to_string()), json!([master(), entry]))).await,
         [
             "data ns/a: its interface is net1",
-            "data ns/a: mac 02:00:00:00:00:01 was asked for, and it has 02:00:00:00:00:02",
-            "data ns/a: address 10.1.0.1/24 was asked for, and it has 10.1.0.2",
+            "data ns/a: mac 02:00:00:00:00:01 was requested, but it has 02:00:00:00:00:02",
+            "data ns/a: address 10.1.0.1/24 was requested, but it has 10.1.0.2",
         ]
     );
     let entry = json!({"name": "ns/a", "interface": "data", "mac": "02-00-00-00-00-01", "ips": ["10.1.0.2", "10.1.0.1"]});
@@ -137,7 +137,7 @@ async fn what_was_asked_for_and_what_it_is() {
 }
 
 #[tokio::test]
-async fn devices_that_the_pod_does_not_request() {
+async fn missing_device_requests_are_reported() {
     let status =
         json!([master(), {"name": "ns/b", "interface": "net1"}, {"name": "ns/b", "interface": "net2"}]);
     let mut facts = facts(networks("b,b"), status);
@@ -164,7 +164,7 @@ async fn devices_that_the_pod_does_not_request() {
 }
 
 #[tokio::test]
-async fn networks_that_cannot_be_had() {
+async fn unresolvable_networks_are_reported() {
     let mut facts = facts(networks("other/a,missing,a@x,b@x"), json!([master()]));
     facts.config = gather::parse(r#"{"namespaceIsolation":true}"#).unwrap();
     facts
@@ -202,7 +202,7 @@ async fn networks_that_cannot_be_had() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_looked_at_is_not_called_missing() {
+async fn forbidden_definition_is_not_reported_missing() {
     let secret = Name::new("other", "secret");
     let mut facts = facts(
         networks("other/secret"),
@@ -217,7 +217,7 @@ async fn what_may_not_be_looked_at_is_not_called_missing() {
 }
 
 #[tokio::test]
-async fn default_networks_and_their_places() {
+async fn default_networks_come_first() {
     let mut facts = facts(networks("ns/a"), Value::Null);
     facts.pod.status.phase = "Pending".into();
     facts.config =
@@ -254,7 +254,7 @@ async fn default_networks_and_their_places() {
 }
 
 #[tokio::test]
-async fn pods_that_multus_has_nothing_to_do_with() {
+async fn unattached_pods_are_reported() {
     let mut facts = facts(networks("a"), Value::Null);
     assert_eq!(
         problems(&facts).await,

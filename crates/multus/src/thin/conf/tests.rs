@@ -35,7 +35,7 @@ fn everything() -> Options {
 
 // multus#75 (this one and those below: the generated file)
 #[test]
-fn a_plain_primary() {
+fn plain_primary() {
     let generated = file(
         r#"{"type": "cnitesttype", "name": "test1", "cniVersion": "0.3.1"}"#,
         &plain(),
@@ -58,7 +58,7 @@ fn a_plain_primary() {
 
 // multus#75
 #[test]
-fn a_plain_primary_as_a_list() {
+fn plain_primary_as_list() {
     let generated = file(
         r#"{"type": "cnitesttype", "name": "test1", "cniVersion": "1.0.0"}"#,
         &plain(),
@@ -229,7 +229,7 @@ fn every_option_as_a_list() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_options_are_refused() {
     let refused = |primary: &str, options: &Options| {
         generate(Path::new("/10-a.conf"), primary.as_bytes(), options)
             .unwrap_err()

@@ -80,7 +80,7 @@ impl Host {
 }
 
 #[test]
-fn flags_as_they_are_established() {
+fn flags_are_upstreams() {
     let args = parse(&[]);
     assert_eq!(args.cni_bin_dir, Path::new("/host/opt/cni/bin"));
     assert_eq!(args.cni_conf_dir, Path::new("/host/etc/cni/net.d"));
@@ -115,7 +115,7 @@ fn flags_as_they_are_established() {
 }
 
 #[tokio::test]
-async fn a_node_is_set_up_and_follows() {
+async fn node_is_installed_and_updated() {
     // multus#75 (token and CA, the primary)
     let host = Host::new();
     host.put("net.d/10-a.conflist", PRIMARY);
@@ -173,7 +173,7 @@ async fn a_node_is_set_up_and_follows() {
 }
 
 #[tokio::test]
-async fn without_cleaning_up_the_configuration_stays() {
+async fn configuration_is_kept_without_cleanup_flag() {
     let host = Host::new();
     host.put("net.d/10-a.conflist", PRIMARY);
     let running = host.start(&["--skip-config-watch", "--skip-multus-binary-copy=true"]);
@@ -201,7 +201,7 @@ async fn without_cleaning_up_the_configuration_stays() {
 }
 
 #[tokio::test]
-async fn a_provided_file_is_copied() {
+async fn provided_file_is_copied() {
     let host = Host::new();
     host.put("70-multus.conf", "{}");
     let file = host.path("70-multus.conf").display().to_string();
@@ -214,7 +214,7 @@ async fn a_provided_file_is_copied() {
 }
 
 #[tokio::test]
-async fn a_primary_that_is_put_aside_is_found_again_and_comes_back() {
+async fn renamed_primary_is_found_and_restored() {
     let host = Host::new();
     host.put(
         "net.d/20-b.conf",
@@ -281,7 +281,7 @@ async fn forced_version_changes_the_generated_file_alone() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named() {
+async fn missing_value_is_named() {
     let host = Host::new();
     for (missing, text) in [
         ("multus", "multus-bin-file is not found"),

@@ -1,4 +1,4 @@
-//! The rules that admit addresses and keep bridges apart.
+//! The rules that admit addresses and isolate bridges.
 
 use std::net::IpAddr;
 
@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-/// `struct xt_mark_mtinfo1` of iptables, with the room at its end that the kernel wants.
+/// `struct xt_mark_mtinfo1` of iptables, with the padding that the kernel requires.
 const MARK_MATCH: (&str, u32, usize) = ("mark", 1, 16);
 
-/// A rule that there has to be.
-pub(super) struct Wanted {
+/// A required rule.
+pub(super) struct RequiredRule {
     pub(super) table: Table,
     pub(super) chain: String,
     pub(super) rule: Vec<Expression>,
@@ -31,9 +31,9 @@ pub(super) struct Wanted {
     pub(super) first: bool,
 }
 
-impl Wanted {
+impl RequiredRule {
     fn of_ours(chain: &str, rule: Vec<Expression>) -> Self {
-        Wanted {
+        RequiredRule {
             table: TABLE,
             chain: chain.to_owned(),
             rule,
@@ -47,17 +47,17 @@ impl Wanted {
     }
 }
 
-/// iptables count what passes, with each rule that they make or change.
+/// A rule without the counters that iptables adds.
 pub(super) fn without_counters(rule: &Rule) -> Vec<Expression> {
     let mut rest = rule.expressions.clone();
     rest.retain(|expression| *expression != Expression::Other("counter".to_owned()));
     rest
 }
 
-/// The rules that admit addresses of a family: ours mark, those in the table of iptables accept what is marked.
-pub(super) fn admitting(config: &Config, version: Version) -> Vec<Wanted> {
+/// The rules that admit addresses of a family: ours mark packets, and those in the iptables table accept marked ones.
+pub(super) fn admitting(config: &Config, version: Version) -> Vec<RequiredRule> {
     let jump = |chain: &str| vec![Expression::Verdict(Verdict::Jump(chain.to_owned()))];
-    let in_iptables = |chain: &str, rule, comment, first| Wanted {
+    let in_iptables = |chain: &str, rule, comment, first| RequiredRule {
         table: version.table(IPTABLES_FILTER),
         chain: chain.to_owned(),
         rule,
@@ -65,16 +65,17 @@ pub(super) fn admitting(config: &Config, version: Version) -> Vec<Wanted> {
         first,
     };
     vec![
-        Wanted::of_ours(FORWARD, marking(version, Side::Source)),
-        Wanted::of_ours(FORWARD, marking(version, Side::Destination)),
-        Wanted::of_ours(UNMARK, unmarking()),
+        RequiredRule::of_ours(FORWARD, marking(version, Side::Source)),
+        RequiredRule::of_ours(FORWARD, marking(version, Side::Destination)),
+        RequiredRule::of_ours(UNMARK, unmarking()),
         in_iptables(IPTABLES_FORWARD, jump(CNI_FORWARD), COMMENT, true),
         in_iptables(CNI_FORWARD, jump(&config.admin_chain), ADMIN_COMMENT, true),
         in_iptables(CNI_FORWARD, accepting(), ADMITTED_COMMENT, false),
     ]
 }
 
-/// `ip saddr @<set> meta mark set meta mark | <bit>`, or of answers `ip daddr @<set> ct state established,related ...`.
+/// `ip saddr @<set> meta mark set meta mark | <bit>`, or for replies `ip daddr @<set> ct state established,related
+/// ...`.
 fn marking(version: Version, side: Side) -> Vec<Expression> {
     let (set, any) = match version {
         Version::V4 => (ADDRESSES_IPV4, IpAddr::from([0; 4])),
@@ -132,7 +133,7 @@ fn load_mark() -> Expression {
     }
 }
 
-/// `-m mark --mark <bit>/<bit> -j ACCEPT`, as iptables write it: they refuse to list a table that has anything else.
+/// `-m mark --mark <bit>/<bit> -j ACCEPT` in the form of iptables, which cannot list a table with other expressions.
 fn accepting() -> Vec<Expression> {
     let (name, revision, length) = MARK_MATCH;
     let mut data = [MARK.to_ne_bytes(), MARK.to_ne_bytes()].concat();
@@ -161,7 +162,7 @@ fn pair_of_interfaces() -> [Expression; 2] {
 }
 
 /// `iifname . oifname @isolated drop`, and `iifname @bridges oifname @bridges iifname . oifname != @same-bridge drop`.
-pub(super) fn isolating() -> [Wanted; 2] {
+pub(super) fn isolating() -> [RequiredRule; 2] {
     let lookup = |set: &str, contained| Expression::Lookup {
         set: set.to_owned(),
         register: Register::FIRST,
@@ -183,7 +184,7 @@ pub(super) fn isolating() -> [Wanted; 2] {
     between.extend(pair_of_interfaces());
     between.extend([lookup(SAME, false), drop]);
     [
-        Wanted::of_ours(ISOLATION, within),
-        Wanted::of_ours(ISOLATION, between),
+        RequiredRule::of_ours(ISOLATION, within),
+        RequiredRule::of_ours(ISOLATION, between),
     ]
 }

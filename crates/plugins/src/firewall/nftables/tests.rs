@@ -39,7 +39,7 @@ fn shown() -> String {
 
 // cni-plugins#52
 #[test]
-fn what_is_set_up_reads_as_specified() {
+fn rules_have_the_specified_form() {
     alone("firewall in nftables", || {
         install_iptables("nft");
         let mut socket = Socket::open().unwrap();
@@ -97,7 +97,7 @@ fn what_is_set_up_reads_as_specified() {
 }
 
 #[test]
-fn the_table_goes_when_nothing_is_in_it() {
+fn empty_table_is_removed() {
     alone("an empty firewall", || {
         let mut socket = Socket::open().unwrap();
         let (config, addresses) = (config(), addresses());
@@ -114,7 +114,7 @@ fn the_table_goes_when_nothing_is_in_it() {
 }
 
 #[test]
-fn an_address_that_changed_hands_stays() {
+fn del_keeps_an_address_of_another_attachment() {
     alone("firewall and reuse", || {
         let mut socket = Socket::open().unwrap();
         let (config, addresses) = (config(), addresses());

@@ -10,7 +10,7 @@ fn listing(program: &str) -> String {
 
 // cni-plugins#22, the other backend
 #[test]
-fn iptables_rules_are_the_established_ones_and_go_again() {
+fn iptables_rules_match_upstream_and_are_removed() {
     for (variant, shown) in [("nft", "iptables"), ("legacy", "iptables-legacy")] {
         alone("masquerading by iptables", move || {
             install_iptables(variant);
@@ -85,7 +85,7 @@ fn set_up_automatically(rules: &mut Ruleset, addresses: &[IpNet]) -> (Result<(),
 
 // cni-plugins#76
 #[test]
-fn a_kernel_without_nftables_masquerades_by_iptables() {
+fn masquerading_without_nftables_uses_iptables() {
     alone("masquerading without nftables", || {
         install_iptables("legacy");
         let before = [listing("iptables-legacy"), listing("ip6tables-legacy")];
@@ -117,7 +117,7 @@ fn a_kernel_without_nftables_masquerades_by_iptables() {
 
 // cni-plugins#76
 #[test]
-fn a_kernel_with_nftables_masquerades_by_them_alone() {
+fn masquerading_with_nftables_does_not_use_iptables() {
     alone("masquerading by the default", || {
         let addresses = nets(&["10.1.2.3/24"]);
         let (outcome, tried) = set_up_automatically(&mut Ruleset::default(), &addresses);
@@ -128,7 +128,7 @@ fn a_kernel_with_nftables_masquerades_by_them_alone() {
 }
 
 #[test]
-fn without_iptables_its_backend_says_so_and_nothing_is_there_to_remove() {
+fn missing_iptables_fails_add_and_not_del() {
     alone("no iptables", || {
         linux::process::unshare_mounts().unwrap();
         for directory in ["/usr/local", "/usr/sbin"] {

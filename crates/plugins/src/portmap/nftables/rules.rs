@@ -21,18 +21,18 @@ use crate::{
 /// Priorities -100 and 100 are nft's `dstnat` and `srcnat`.
 const DESTINATIONS: i32 = -100;
 const SOURCES: i32 = 100;
-/// Where headers of all protocols with ports have the destination's, and its length.
+/// Offset and length of the destination port in the headers of all supported protocols.
 const DESTINATION_PORT: (u32, u32) = (2, 2);
 
-/// An element that is to be in a set or map.
-pub(super) struct Place {
+/// A required element of a set or map.
+pub(super) struct RequiredElement {
     pub(super) set: String,
     pub(super) key: Key,
-    /// Where a map leads.
+    /// The value in a map.
     pub(super) data: Option<Key>,
 }
 
-/// The name of a map or set of addresses and ports under some conditions.
+/// The name of a map or set for these conditions.
 fn named(name: &str, conditions: &str) -> String {
     if conditions.is_empty() {
         name.to_owned()
@@ -41,9 +41,9 @@ fn named(name: &str, conditions: &str) -> String {
     }
 }
 
-/// The elements of a forward. Of ports that are given twice, the first counts.
-pub(super) fn places(forward: &Forward) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
+/// The elements of a forward. The first of duplicate ports wins.
+pub(super) fn required_elements(forward: &Forward) -> Vec<RequiredElement> {
+    let mut places: Vec<RequiredElement> = Vec::new();
     let container = forward.address.addr();
     for mapping in &forward.mappings {
         let mut key = vec![
@@ -55,7 +55,7 @@ pub(super) fn places(forward: &Forward) -> Vec<Place> {
             key.insert(0, Value::Ip(host));
             set = HOSTIP_PORTS;
         }
-        let place = Place {
+        let place = RequiredElement {
             set: named(set, &forward.conditions),
             key: Key::of(&key),
             data: Some(Key::of(&[
@@ -71,7 +71,7 @@ pub(super) fn places(forward: &Forward) -> Vec<Place> {
         }
     }
     let mut masquerade = |set: &str, key: &[Value<'_>]| {
-        places.push(Place {
+        places.push(RequiredElement {
             set: set.to_owned(),
             key: Key::of(key),
             data: None,
@@ -91,20 +91,20 @@ pub(super) fn places(forward: &Forward) -> Vec<Place> {
     places
 }
 
-/// A rule that there has to be, in a chain.
-pub(super) struct Wanted {
+/// A required rule of a chain.
+pub(super) struct RequiredRule {
     pub(super) chain: &'static str,
     pub(super) rule: Vec<Expression>,
     pub(super) comment: &'static str,
-    /// The map or set that it looks into, and what its keys are made of.
+    /// The map or set that the rule looks up, and the parts of its keys and values.
     pub(super) set: Option<(String, Vec<KeyPart>, Vec<KeyPart>)>,
 }
 
-/// The rules of a forward, in the order in which packets meet them.
-pub(super) fn wanted(config: &Config, forward: &Forward) -> Vec<Wanted> {
+/// The ordered rules of a forward.
+pub(super) fn required_rules(config: &Config, forward: &Forward) -> Vec<RequiredRule> {
     let is_ipv4 = forward.is_ipv4();
     let jump = |chain: &str| Expression::Verdict(Verdict::Jump(chain.to_owned()));
-    let plain = |chain, rule| Wanted {
+    let plain = |chain, rule| RequiredRule {
         chain,
         rule,
         comment: "",
@@ -132,7 +132,7 @@ pub(super) fn wanted(config: &Config, forward: &Forward) -> Vec<Wanted> {
             key.insert(0, address);
         }
         rule.extend(lead(&set, is_ipv4, by_address));
-        all.push(Wanted {
+        all.push(RequiredRule {
             chain: HOSTPORTS,
             rule,
             comment: COMMENT,
@@ -183,7 +183,7 @@ fn lead(set: &str, is_ipv4: bool, by_address: bool) -> Vec<Expression> {
 }
 
 /// `[ip saddr .] ip daddr @<set> masquerade`.
-fn masquerade(set: &'static str, is_ipv4: bool, by_source: bool) -> Wanted {
+fn masquerade(set: &'static str, is_ipv4: bool, by_source: bool) -> RequiredRule {
     let address = if is_ipv4 { KeyPart::Ipv4 } else { KeyPart::Ipv6 };
     let words = if is_ipv4 { 1 } else { 4 };
     let mut rule = Vec::new();
@@ -202,7 +202,7 @@ fn masquerade(set: &'static str, is_ipv4: bool, by_source: bool) -> Wanted {
         },
         Expression::Masquerade,
     ]);
-    Wanted {
+    RequiredRule {
         chain: MASQUERADING,
         rule,
         comment: COMMENT,

@@ -35,7 +35,7 @@ fn an_interface_gets_one_address() {
 
 // cni-plugins#41
 #[test]
-fn addresses_go_round_through_all_ranges() {
+fn addresses_rotate_through_all_ranges() {
     on_a_host("round robin", |host| {
         let mut pod = host.pod();
         let config = config(
@@ -79,7 +79,7 @@ fn addresses_go_round_through_all_ranges() {
 
 // cni-plugins#41
 #[test]
-fn addresses_can_be_asked_for() {
+fn requested_addresses_are_assigned() {
     on_a_host("requested addresses", |host| {
         let mut pod = host.pod();
         let plain = config(
@@ -145,7 +145,7 @@ fn addresses_can_be_asked_for() {
 
 // cni-plugins#42
 #[test]
-fn ranges_that_cannot_be_are_refused_before_anything_is_written() {
+fn invalid_ranges_are_rejected_before_any_write() {
     on_a_host("refused ranges", |host| {
         let pod = host.pod();
         let cases = [
@@ -195,7 +195,7 @@ fn ranges_that_cannot_be_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn large_ranges_cost_nothing() {
+fn large_ranges_are_cheap() {
     on_a_host("large ranges", |host| {
         let mut pod = host.pod();
         let config = config(
@@ -240,7 +240,7 @@ fn parallel_calls_give_distinct_addresses() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_that_leaves_nothing() {
+fn full_disk_fails_without_leftovers() {
     on_a_host("full disk", |host| {
         let mut pod = host.pod();
         let config = subnet("10.1.2.0/24");

@@ -38,7 +38,7 @@ fn shortest_duration(host: &Host, pod: &Pod, config: &Value) -> Duration {
 
 // cni-plugins#43
 #[test]
-fn whoever_is_killed_leaves_leases_that_can_be_trusted() {
+fn killed_calls_leave_consistent_leases() {
     on_a_host("kill -9", |host| {
         let mut dice = Dice::new();
         let seed = dice.seed;
@@ -48,7 +48,7 @@ fn whoever_is_killed_leaves_leases_that_can_be_trusted() {
         );
         let mut pod = host.pod();
         let shortest = shortest_duration(host, &pod, &config);
-        // Addresses of containers whose runtime was told them, until it asked for them to be released.
+        // Addresses that were returned to the runtime, until it requests their release.
         let mut live: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut used: BTreeSet<String> = BTreeSet::new();
         let mut killed = 0;
@@ -246,7 +246,7 @@ const PLACES: [&str; 16] = [
 ];
 
 #[test]
-fn no_config_makes_it_panic() {
+fn arbitrary_config_does_not_panic() {
     on_a_host("spoilt configs", |_| {
         let seed = u64::from_le_bytes(linux::random::bytes().unwrap());
         println!("seed {seed}");

@@ -31,7 +31,7 @@ fn for_them(config: &Value) -> Value {
 
 // cni-plugins#39
 #[test]
-fn either_goes_on_with_what_the_other_left() {
+fn both_implementations_share_the_leases() {
     let Some(theirs) = theirs() else { return };
     on_a_host("by turns with the established plugin", move |host| {
         symlink(theirs, "/run/plugins/theirs").unwrap();
@@ -85,7 +85,7 @@ fn either_goes_on_with_what_the_other_left() {
 
 // cni-plugins#41, cni-plugins#42
 #[test]
-fn both_say_the_same_of_what_cannot_be() {
+fn unusable_nodes_return_upstreams_errors() {
     let Some(theirs) = theirs() else { return };
     on_a_host("texts of the established plugin", move |host| {
         symlink(theirs, "/run/plugins/theirs").unwrap();

@@ -47,7 +47,7 @@ fn fill() {
 }
 
 #[test]
-fn leases_of_others_are_not_read() {
+fn add_reads_no_other_leases() {
     on_a_host("10,000 leases", |host| {
         let mut pod = host.pod();
         let config = subnet("10.0.0.0/8");
@@ -103,12 +103,12 @@ fn leases_of_others_are_not_read() {
 }
 
 #[test]
-fn leases_that_others_change_are_noticed() {
+fn leases_changed_by_other_programs_are_detected() {
     on_a_host("changes by others", |host| {
         let mut pod = host.pod();
         let config = subnet("10.1.2.0/24");
         assert_eq!(add(host, &pod, "net1", &config), ["10.1.2.2"]);
-        // Removed, and given to somebody else.
+        // Removed, and leased to another owner.
         fs::remove_file(format!("{LEASES}/10.1.2.2")).unwrap();
         assert_eq!(add(host, &pod, "net1", &config), ["10.1.2.3"]);
         write("10.1.2.3", "somebody\r\nnet1");
@@ -137,7 +137,7 @@ fn leases_that_others_change_are_noticed() {
 }
 
 #[test]
-fn without_an_index_everything_works() {
+fn calls_work_without_index() {
     for (name, options, lock) in [
         ("index on a full disk", c"nr_inodes=4", false),
         ("index on a read-only disk", c"size=1m", true),

@@ -1,7 +1,7 @@
-//! DELs that came while no daemon was there, made up for (multus.md §5.3). The shim kept them
-//! ([`plugins::multus_shim::missed`]); here each is done like any other DEL, and its file goes once it succeeded.
+//! Replays DELs that no daemon answered (multus.md §5.3). The shim keeps them in files
+//! ([`plugins::multus_shim::kept_dels`]); the daemon handles each like any other DEL, and removes its file on success.
 
-use super::del::Manner;
+use super::del::DelRetry;
 use super::gc::AT_ONCE;
 use super::{Daemon, in_file};
 use crate::cluster::ClusterView;
@@ -13,7 +13,7 @@ use cni::Error;
 use cni::files;
 use futures::StreamExt as _;
 use kube_kit::watch_dir::{Change, DirWatcher};
-use plugins::multus_shim::missed;
+use plugins::multus_shim::kept_dels;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -22,39 +22,39 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// When those are tried again that failed; doubled each time.
+/// Back-off of failed replays, doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
-/// How often the directory is read while it is not watched, and while it is.
+/// Interval of directory reads without a watch, and with one.
 const UNWATCHED_PAUSE: Duration = Duration::from_secs(5);
 const WATCHED_PAUSE: Duration = Duration::from_mins(10);
 
-/// How a call that was kept went.
+/// The outcome of a replay.
 enum Outcome {
-    /// It is done, and its file is gone.
+    /// The DEL succeeded, and its file is removed.
     Done,
-    /// It is to be tried again.
+    /// The DEL failed and is retried.
     Failed(Error),
-    /// It is none.
+    /// The file does not hold a DEL.
     Broken(String),
 }
 
-/// A call that was kept.
-struct Missed {
+/// A kept DEL.
+struct KeptDel {
     sandbox: Sandbox,
     config: Vec<u8>,
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    /// Makes up for the DELs that were missed, those of now and those to come, for ever.
-    pub async fn make_up(&self) {
-        let mut watched = Watched::new(self.missed_dir(&self.state_dir()));
+    /// Replays all kept DELs, present and future. Never returns.
+    pub(crate) async fn replay_kept_dels(&self) {
+        let mut watched = Watched::new(self.kept_dels_dir(&self.state_dir()));
         let mut failing = BTreeSet::new();
         let mut pause = FIRST_PAUSE;
         loop {
-            // First the watch, so that no file comes between it and the look.
+            // Watch first, so that no file is missed between watch and read.
             watched.renew();
-            self.make_up_for_new(&watched.dir, &mut failing).await;
+            self.replay_new(&watched.dir, &mut failing).await;
             let retry = async {
                 if failing.is_empty() {
                     futures::future::pending::<()>().await;
@@ -76,15 +76,17 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// Tries all that are kept but those that failed before.
-    async fn make_up_for_new(&self, dir: &Path, failing: &mut BTreeSet<String>) {
+    /// Replays all kept DELs except those that failed before.
+    async fn replay_new(&self, dir: &Path, failing: &mut BTreeSet<String>) {
         let names = match kept(dir) {
             Ok(names) => names,
-            Err(error) => return tracing::error!(error = %in_file(dir, &error), "missed DELs stay"),
+            Err(error) => {
+                return tracing::error!(error = %in_file(dir, &error), "cannot read the directory of kept DELs, none is replayed");
+            }
         };
         let new = names.into_iter().filter(|name| !failing.contains(name));
         let tries = new.map(|name| async move {
-            let outcome = self.make_up_for(&dir.join(&name)).await;
+            let outcome = self.replay_file(&dir.join(&name)).await;
             (name, outcome)
         });
         let outcomes: Vec<_> = futures::stream::iter(tries)
@@ -103,39 +105,39 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 Outcome::Broken(why) => set_aside(&dir.join(name), &why),
             }
         }
-        // One line, however many there are.
+        // One line for all of them.
         if let Some(error) = first {
-            tracing::warn!(%error, failing = failing.len(), tried, "missed DELs fail, and are tried again");
+            tracing::warn!(%error, failing = failing.len(), tried, "replay of kept DELs failed, retrying with back-off");
         } else if tried > 0 {
-            tracing::info!(tried, "made up for missed DELs");
+            tracing::info!(tried, "replayed kept DELs");
         }
     }
 
-    async fn make_up_for(&self, path: &Path) -> Outcome {
-        let missed = match Missed::read(path) {
-            Ok(Some(missed)) => missed,
+    async fn replay_file(&self, path: &Path) -> Outcome {
+        let kept = match KeptDel::read(path) {
+            Ok(Some(kept)) => kept,
             Ok(None) => return Outcome::Done,
             Err(why) => return Outcome::Broken(why),
         };
-        if let Err(error) = self.net_conf(&missed.config) {
+        if let Err(error) = self.net_conf(&kept.config) {
             return Outcome::Broken(error.to_string());
         }
-        let _lock = self.locks.lock(&missed.sandbox.container_id).await;
-        self.do_missed(path, &missed).await
+        let _lock = self.locks.lock(&kept.sandbox.container_id).await;
+        self.replay(path, &kept).await
     }
 
-    /// Does it, when nobody else works on the sandbox. Who did so before us may have done it as well.
-    async fn do_missed(&self, path: &Path, Missed { sandbox, config }: &Missed) -> Outcome {
+    /// Replays a DEL under the sandbox's lock. An earlier holder of the lock may have done it already.
+    async fn replay(&self, path: &Path, KeptDel { sandbox, config }: &KeptDel) -> Outcome {
         if !path.exists() {
             return Outcome::Done;
         }
-        tracing::info!("making up for a missed DEL: {sandbox}");
+        tracing::info!("replaying a kept DEL: {sandbox}");
         let mut sandbox = sandbox.clone();
-        // Meanwhile it may be gone, and the node may have booted.
-        if !self.is_there(&sandbox.netns) {
+        // The namespace may be gone since, for example after a reboot.
+        if !self.netns_exists(&sandbox.netns) {
             sandbox.netns = String::new();
         }
-        if let Err(error) = self.del(&sandbox, config, Manner::UntilDone).await {
+        if let Err(error) = self.del(&sandbox, config, DelRetry::UntilDone).await {
             return Outcome::Failed(error);
         }
         match files::remove_if_present(path) {
@@ -144,14 +146,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// What was missed of a sandbox that is now attached: nothing that is old may undo what is new.
-    pub(super) async fn make_up_for_missed(&self, sandbox: &Sandbox, config: &MultusConfig) {
-        let path = self.missed_file(sandbox, config);
+    /// Replays a kept DEL of a sandbox before its new ADD: a stale DEL must not tear down a newer attachment.
+    pub(super) async fn replay_before_add(&self, sandbox: &Sandbox, config: &MultusConfig) {
+        let path = self.kept_del_file(sandbox, config);
         if !path.exists() {
             return;
         }
-        let why = match Missed::read(&path) {
-            Ok(Some(missed)) => match self.do_missed(&path, &missed).await {
+        let why = match KeptDel::read(&path) {
+            Ok(Some(kept)) => match self.replay(&path, &kept).await {
                 Outcome::Done => return,
                 Outcome::Failed(error) => error.to_string(),
                 Outcome::Broken(why) => why,
@@ -162,33 +164,36 @@ impl<C: ClusterView + 'static> Daemon<C> {
         set_aside(&path, &why);
     }
 
-    /// A DEL that was done was not missed.
-    pub(super) fn forget_missed(&self, sandbox: &Sandbox, config: &MultusConfig) {
-        let path = self.missed_file(sandbox, config);
+    /// Removes the kept DEL of a sandbox whose DEL succeeded.
+    pub(super) fn forget_kept_del(&self, sandbox: &Sandbox, config: &MultusConfig) {
+        let path = self.kept_del_file(sandbox, config);
         if let Err(error) = files::remove_if_present(&path) {
-            tracing::warn!(error = in_file(&path, &error), "a DEL stays that was done");
+            tracing::warn!(
+                error = in_file(&path, &error),
+                "DEL succeeded, but its kept DEL cannot be removed"
+            );
         }
     }
 
-    fn missed_file(&self, sandbox: &Sandbox, config: &MultusConfig) -> PathBuf {
-        self.missed_dir(&config.cni_dir)
-            .join(missed::name(&sandbox.container_id, &sandbox.ifname))
+    fn kept_del_file(&self, sandbox: &Sandbox, config: &MultusConfig) -> PathBuf {
+        self.kept_dels_dir(&config.cni_dir)
+            .join(kept_dels::name(&sandbox.container_id, &sandbox.ifname))
     }
 
-    /// Where the shim keeps them: it runs on the host.
-    fn missed_dir(&self, cni_dir: &Path) -> PathBuf {
-        self.config.on_host(&missed::dir(cni_dir))
+    /// The directory of kept DELs, as this process sees the host.
+    fn kept_dels_dir(&self, cni_dir: &Path) -> PathBuf {
+        self.config.on_host(&kept_dels::dir(cni_dir))
     }
 
-    /// `cniDir` of the runtime's configuration, which may not be there yet.
+    /// `cniDir` of multus' own configuration, or the default while that file is missing.
     fn state_dir(&self) -> PathBuf {
         self.own_conf()
             .map_or_else(|_| self.config.cni_dir(), |conf| conf.cni_dir)
     }
 }
 
-impl Missed {
-    /// The call in a file; `None` when there is none any more, else in one line what is wrong.
+impl KeptDel {
+    /// Reads a file; `None` when it is gone. The error is one line.
     fn read(path: &Path) -> Result<Option<Self>, String> {
         let size = match fs::symlink_metadata(path) {
             Ok(about) if about.is_file() => about.len(),
@@ -196,7 +201,7 @@ impl Missed {
             Err(error) if files::is_absent(&error) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
-        if size > missed::MAX_CALL as u64 {
+        if size > kept_dels::MAX_CALL as u64 {
             return Err("too long".into());
         }
         let text = match fs::read(path) {
@@ -213,20 +218,20 @@ impl Missed {
         else {
             return Err("not a DEL".into());
         };
-        let name = missed::name(&sandbox.container_id, &sandbox.ifname);
+        let name = kept_dels::name(&sandbox.container_id, &sandbox.ifname);
         if path.file_name().is_none_or(|found| *found != *name) {
-            return Err(format!("the call of {name} under another name"));
+            return Err(format!("the file's name does not match its DEL, {name}"));
         }
         Ok(Some(Self { sandbox, config }))
     }
 }
 
-/// The directory of kept DELs: watched where the kernel allows it, else read from time to time.
+/// The directory of kept DELs, with a watch where the kernel allows one.
 struct Watched {
     dir: PathBuf,
-    /// The watch, and the directory that it is about. As long as it is open, no other one has its inode.
+    /// The watch and its directory. While the directory is open, no other one gets its inode.
     watch: Option<(DirWatcher, File)>,
-    is_failure_told: bool,
+    is_failure_logged: bool,
 }
 
 impl Watched {
@@ -234,11 +239,11 @@ impl Watched {
         Self {
             dir,
             watch: None,
-            is_failure_told: false,
+            is_failure_logged: false,
         }
     }
 
-    /// Watches the directory that is at the path now, unless that is watched already.
+    /// Watches the directory that is at the path now, unless it is already watched.
     fn renew(&mut self) {
         let now = identity(&self.dir);
         let is_same = |(_, watched): &(DirWatcher, File)| {
@@ -250,7 +255,7 @@ impl Watched {
         }
         self.watch = match watch(&self.dir) {
             Ok(watch) => {
-                self.is_failure_told = false;
+                self.is_failure_logged = false;
                 Some(watch)
             }
             Err(error) => {
@@ -260,12 +265,12 @@ impl Watched {
         };
     }
 
-    /// Waits until there may be another file than before.
+    /// Waits until there may be a new file.
     async fn changed(&mut self) {
         let Some((watcher, _)) = &mut self.watch else {
             return sleep(UNWATCHED_PAUSE).await;
         };
-        // The watch of a directory that was removed or renamed says nothing any more.
+        // The watch of a removed or renamed directory reports nothing.
         if let Ok(Err(error)) = timeout(WATCHED_PAUSE, changed(watcher)).await {
             self.fails(&error);
             self.watch = None;
@@ -274,9 +279,9 @@ impl Watched {
     }
 
     fn fails(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.is_failure_told, true) {
+        if !std::mem::replace(&mut self.is_failure_logged, true) {
             let error = in_file(&self.dir, error);
-            tracing::error!(%error, "cannot watch the directory of missed DELs, reading it every {UNWATCHED_PAUSE:?}");
+            tracing::error!(%error, "cannot watch the directory of kept DELs, reading it every {UNWATCHED_PAUSE:?}");
         }
     }
 }
@@ -289,7 +294,7 @@ fn watch(dir: &Path) -> io::Result<(DirWatcher, File)> {
     Ok((watcher, opened))
 }
 
-/// Waits until a file is there that was not, or events are lost.
+/// Waits for a new file, or for lost events.
 async fn changed(watcher: &mut DirWatcher) -> io::Result<()> {
     loop {
         let changes = watcher.next().await?;
@@ -320,13 +325,13 @@ fn kept(dir: &Path) -> io::Result<Vec<String>> {
     names.collect()
 }
 
-/// Keeps a file for people to look at that is no call.
+/// Sets a file aside that does not hold a DEL.
 fn set_aside(path: &Path, why: &str) {
-    tracing::error!(file = %path.display(), why, "a missed DEL can't be made up for, set aside");
+    tracing::error!(file = %path.display(), why, "cannot replay a kept DEL, setting it aside");
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!(".{name}{}", names::BROKEN));
     if let Err(error) = fs::rename(path, aside) {
-        tracing::error!(error = in_file(path, &error), "cannot set it aside");
+        tracing::error!(error = in_file(path, &error), "cannot set the kept DEL aside");
     }
 }
 
@@ -335,7 +340,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn directory_that_was_replaced_is_watched_again() {
+    async fn replaced_directory_is_watched_again() {
         // multus#120
         let node = tempfile::tempdir().unwrap();
         let mut watched = Watched::new(node.path().join("missed"));

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-/// A node whose daemon runs and tells its figures at that port.
+/// A node whose daemon serves metrics at that port.
 pub(crate) fn measured() -> (Node, u16) {
     let mut node = Node::new();
     let port = free_port();
@@ -17,7 +17,7 @@ pub(crate) fn measured() -> (Node, u16) {
 /// Waits until a call has reached the daemon, which has not answered it.
 pub(crate) fn arrived(node: &Node, port: u16, handler: &str, verb: &str) {
     let line = format!(r#"multus_server_requests_in_flight{{handler="{handler}",verb="{verb}"}} 1"#);
-    node.wait(&line, || figures(port).lines().any(|found| found == line));
+    node.wait(&line, || metrics(port).lines().any(|found| found == line));
 }
 
 fn free_port() -> u16 {
@@ -28,7 +28,7 @@ fn free_port() -> u16 {
         .port()
 }
 
-fn figures(port: u16) -> String {
+fn metrics(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
@@ -60,7 +60,7 @@ fn calls_and_networks_are_measured() {
     node.succeed("ADD", &sandbox);
     node.fail("ADD", &node.sandbox("c2", "second", Some(&second)));
 
-    let text = figures(port);
+    let text = metrics(port);
     let count = |verb: &str, result: &str, times: u8| {
         format!(
             r#"multus_server_request_duration_seconds_count{{handler="/cni",verb="{verb}",result="{result}"}} {times}"#
@@ -105,7 +105,7 @@ fn calls_and_networks_are_measured() {
     }
 
     node.succeed("DEL", &sandbox);
-    let text = figures(port);
+    let text = metrics(port);
     assert_lines(
         &text,
         &[

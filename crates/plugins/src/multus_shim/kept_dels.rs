@@ -1,12 +1,12 @@
-//! DELs that no daemon answered, kept for the next one (multus.md §7.1).
+//! Unanswered DELs, kept for the next daemon (multus.md §7.1).
 //!
 //! ```text
-//! <cniDir>/.missed/<containerID>:<interface>    what would have been posted to /cni, with the variables that matter
+//! <cniDir>/.missed/<containerID>:<interface>    the request body for /cni, with the relevant variables
 //! ```
 //!
-//! A DEL succeeds whatever happens, and the runtime does not repeat it: what it was to release (addresses, devices)
-//! would be lost. The directory lies with the daemon's other state, so it survives a boot as the leases of addresses
-//! do. The daemon reads it on the host, below its `chrootDir`.
+//! A DEL always succeeds, so the runtime does not repeat it, and the addresses and devices would not be released. The
+//! directory is part of the daemon's state and survives a reboot, as the leases do. The daemon reads it below its
+//! `chrootDir`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,32 +21,32 @@ use cni::plugin::Call;
 
 use super::Request;
 
-/// The directory's name in `cniDir`. Container IDs don't begin with a dot.
+/// The directory's name in `cniDir`. Container IDs do not start with a dot.
 pub const DIR: &str = ".missed";
 /// Default of `cniDir`.
 pub const CNI_DIR: &str = "/var/lib/cni/multus";
-/// Most calls that are kept; many times the pods of a node.
+/// Limit of kept calls: many times the pods of a node.
 pub const MAX_CALLS: usize = 2048;
-/// Longest call that is kept or read, bytes: a configuration with what the runtime filled in has a few thousand.
+/// Maximum size of a kept call in bytes. A configuration with the runtime's values has a few thousand.
 pub const MAX_CALL: usize = 256 * 1024;
 const MODE: u32 = 0o600;
-/// The variables of a call that the daemon reads.
+/// The `CNI_*` variables that the daemon reads.
 const VARIABLES: [&str; 5] = [CNI_COMMAND, CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME, CNI_ARGS];
 
-/// The directory below `cniDir`.
+/// The directory of kept DELs below `cniDir`.
 pub fn dir(cni_dir: &Path) -> PathBuf {
     cni_dir.join(DIR)
 }
 
-/// The file of an interface of a sandbox, so that a repeated DEL is kept once. Neither of the two names may hold a colon.
+/// The file name for a sandbox's interface: a repeated DEL is kept once. Neither part can contain a colon.
 pub fn name(container_id: &str, ifname: &str) -> String {
     format!("{container_id}:{ifname}")
 }
 
-/// Keeps a DEL, on disk when this returns.
+/// Writes a DEL to disk, synced.
 ///
 /// # Errors
-/// It can't be written, is too long, or too many are kept already.
+/// The file cannot be written, the call is too long, or the limit is reached.
 pub(super) fn keep(call: &Call, cni_dir: &Path) -> io::Result<PathBuf> {
     let request = &call.request;
     let env: BTreeMap<_, _> = call

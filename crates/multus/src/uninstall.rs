@@ -1,12 +1,12 @@
-//! The end of a daemon: whether multus was removed from the cluster or leaves the node, and what is left for the shim,
-//! should the daemon never come back (multus.md §7.6).
+//! Decides at the daemon's end whether multus is uninstalled from the cluster or the node, and leaves a note for the
+//! shim in case no daemon returns (multus.md §7.6).
 
 use crate::cluster::{Access, Cluster, ClusterView as _, LookupError, ReadError};
 use crate::daemon_config::DaemonConfig;
 use crate::names;
 use crate::own_pod::OwnPod;
 use crate::placement::{DaemonSet, Node};
-use crate::socket::{Place, identity};
+use crate::socket::{SocketOwnership, identity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_kit::client::chain;
 use kube_kit::object::{DAEMON_SET, NODE};
@@ -20,40 +20,39 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long the API server may take to say that we have no access any more: only then multus was removed.
+/// Timeout of the request that tests this process' access.
 const REFUSAL_WAIT: Duration = Duration::from_secs(2);
-/// How long the watch may take to say that our pod ends, or has ended, and how often it is looked at. Whose pod is
-/// deleted by force has two seconds in all.
+/// How long to wait for the watch to report the deletion of the own pod, and the poll interval. A force-deleted pod
+/// has two seconds before SIGKILL.
 const END_WAIT: Duration = Duration::from_millis(1500);
 const END_PAUSE: Duration = Duration::from_millis(20);
-/// How long the API server may take to say whether our DaemonSet still wants a pod on this node: less than the pod's
-/// grace period of 10 s.
+/// Timeout of the requests whether the own DaemonSet still wants a pod on this node: less than the pod's grace period
+/// of 10 s.
 const PLACEMENT_WAIT: Duration = Duration::from_secs(7);
-/// How long after the first look a second one confirms that it does not.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
-/// Where nodes have their CNI configurations.
+/// Delay before a second check confirms that it does not.
+const CONFIRM_DELAY: Duration = Duration::from_secs(1);
+/// Usual directories of CNI configurations on nodes.
 const USUAL_DIRS: [&str; 2] = [names::CNI_CONFIG_DIR, "/etc/kubernetes/cni/net.d"];
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// Whether multus was removed from the cluster, and not only this daemon from its node: the API server refuses us once
-/// the objects are gone that gave us access, and they go before the daemon. `own` is our pod where we are known by its
-/// token.
-pub(crate) async fn is_removed(cluster: &Cluster, own: Option<&OwnPod>) -> bool {
+/// Whether multus was uninstalled from the cluster: the objects that grant access are removed before the daemon, so
+/// the API server then refuses this process. `own` is the own pod, if the process authenticates by that pod's token.
+pub(crate) async fn is_uninstalled(cluster: &Cluster, own: Option<&OwnPod>) -> bool {
     match cluster.access(REFUSAL_WAIT).await {
         Access::Kept => false,
         Access::Forbidden => true,
-        // The end of a certificate says nothing about multus.
+        // An expired certificate is no sign of an uninstallation.
         Access::Unknown => match own {
-            Some(own) => ends_in_order(cluster, own).await,
+            Some(own) => is_deleted_gracefully(cluster, own).await,
             None => false,
         },
     }
 }
 
-/// Whether our pod was deleted and is still there. A token ends with its account, and with its pod: whoever deletes a pod
-/// by force takes the token from a daemon that is only replaced. A pod that is deleted in order stays until its
-/// containers have ended, so that the end of its token is that of the account. The watch goes on without a token.
-async fn ends_in_order(cluster: &Cluster, own: &OwnPod) -> bool {
+/// Whether the own pod is being deleted gracefully. A token becomes invalid with its service account or with its pod.
+/// A force-deleted pod is gone at once, so its daemon may only be replaced; a gracefully deleted pod exists until its
+/// containers end, so its token's end means that the account was deleted. The watch continues without a valid token.
+async fn is_deleted_gracefully(cluster: &Cluster, own: &OwnPod) -> bool {
     let pods = cluster.pods();
     let deadline = Instant::now() + END_WAIT;
     loop {
@@ -65,14 +64,14 @@ async fn ends_in_order(cluster: &Cluster, own: &OwnPod) -> bool {
     }
 }
 
-/// Our pod, as far as it says who manages it.
+/// The fields of the own pod that name its controller.
 #[derive(Debug, Deserialize)]
 struct ManagedPod {
     metadata: ObjectMeta,
 }
 
 impl ManagedPod {
-    /// The name of the DaemonSet that manages it, if it is the pod with this UID.
+    /// The name of the DaemonSet that controls it, if it has this UID.
     fn daemon_set(&self, uid: &str) -> Option<&str> {
         let owners = self.metadata.owner_references.iter().flatten();
         let mut controllers = owners.filter(|owner| owner.controller == Some(true));
@@ -81,26 +80,26 @@ impl ManagedPod {
     }
 }
 
-/// Whether no other daemon comes to this node: our DaemonSet is deleted, or does not want a pod here any more. A rolling
-/// update is neither. No whenever the API server does not say so in time.
-pub(crate) async fn is_unwanted(cluster: &Cluster, node: Option<&str>, own: Option<&OwnPod>) -> bool {
+/// Whether no other daemon will come to this node: the own DaemonSet is deleted, or no longer wants a pod here. Not
+/// so for a rolling update, and whenever the API server does not answer in time.
+pub(crate) async fn is_leaving_node(cluster: &Cluster, node: Option<&str>, own: Option<&OwnPod>) -> bool {
     let (Some(node), Some(own)) = (node, own) else {
         return false;
     };
-    match timeout(PLACEMENT_WAIT, has_no_place(cluster, node, own)).await {
+    match timeout(PLACEMENT_WAIT, is_unscheduled(cluster, node, own)).await {
         Ok(Ok(unwanted)) => unwanted,
         Ok(Err(error)) => {
-            tracing::info!(%error, "cannot read whether the DaemonSet still wants a pod on this node");
+            tracing::info!(%error, "cannot determine whether the DaemonSet still wants a pod on this node");
             false
         }
         Err(_) => {
-            tracing::info!("no answer in time whether the DaemonSet still wants a pod on this node");
+            tracing::info!("cannot determine in time whether the DaemonSet still wants a pod on this node");
             false
         }
     }
 }
 
-async fn has_no_place(cluster: &Cluster, node: &str, own: &OwnPod) -> Result<bool, LookupError> {
+async fn is_unscheduled(cluster: &Cluster, node: &str, own: &OwnPod) -> Result<bool, LookupError> {
     let pod: ManagedPod = parse(&cluster.read(&pod::path(&own.name)?).await?)?;
     let Some(name) = pod.daemon_set(&own.uid) else {
         return Ok(false);
@@ -110,12 +109,12 @@ async fn has_no_place(cluster: &Cluster, node: &str, own: &OwnPod) -> Result<boo
     if !wants_none(cluster, &daemon_set, &node).await? {
         return Ok(false);
     }
-    // A DaemonSet may be deleted to be created again.
-    sleep(SECOND_LOOK).await;
+    // A DaemonSet may be deleted and created again.
+    sleep(CONFIRM_DELAY).await;
     wants_none(cluster, &daemon_set, &node).await
 }
 
-/// Whether the DaemonSet at a path of the API server is gone, or wants no pod on the node at the other path.
+/// Whether the DaemonSet (an API path) is gone, or wants no pod on the node (an API path).
 async fn wants_none(cluster: &Cluster, daemon_set: &str, node: &str) -> Result<bool, LookupError> {
     let (daemon_set, node) = tokio::join!(cluster.read(daemon_set), cluster.read(node));
     let daemon_set: DaemonSet = match daemon_set {
@@ -131,38 +130,38 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, LookupError> {
     serde_json::from_str(text).map_err(|error| LookupError(error.to_string()))
 }
 
-/// Leaves the note that the daemon of this place ends orderly and keeps `00-multus.conf`, if it is there.
-pub(crate) fn leave_note(config: &DaemonConfig, place: &Place) {
-    // A daemon that took our place in the meantime keeps the file.
-    if !config.conf_file().exists() || !place.is_ours() {
+/// Writes the note that this daemon ended in order and kept `00-multus.conf`, if the file exists.
+pub(crate) fn leave_note(config: &DaemonConfig, ownership: &SocketOwnership) {
+    // If another daemon took over, the file is its own.
+    if !config.conf_file().exists() || !ownership.is_ours() {
         return;
     }
     let Some(dir) = host_dir(config) else {
         tracing::warn!(
             dir = %config.cni_config_dir.display(),
-            "not known where the host has this directory: 00-multus.conf stays if multus leaves this node"
+            "cannot find this directory on the host: 00-multus.conf will not be removed if multus is uninstalled from this node"
         );
         return;
     };
     let file = dir.join(names::CONF_FILE);
     if let Err(error) = ended::leave(&config.socket_dir, &file, ended::since_boot()) {
-        tracing::error!(%error, "cannot note the end: 00-multus.conf stays if multus leaves this node");
+        tracing::error!(%error, "cannot write the end note: 00-multus.conf will not be removed if multus is uninstalled from this node");
     }
 }
 
 /// Removes the note of an earlier daemon.
 pub(crate) fn remove_note(config: &DaemonConfig) {
     if let Err(error) = ended::remove(&config.socket_dir) {
-        tracing::error!(error = %chain(&error), "cannot remove the note of an earlier daemon");
+        tracing::error!(error = %chain(&error), "cannot remove the end note of an earlier daemon");
     }
 }
 
-/// `cniConfigDir` as the host sees it: of the paths that it may have the one that is the same directory.
+/// The host's path of `cniConfigDir`: the candidate that is the same directory.
 fn host_dir(config: &DaemonConfig) -> Option<PathBuf> {
     let root = config.chroot_dir.as_deref().unwrap_or(Path::new("/"));
     let dir = fs::canonicalize(&config.cni_config_dir).ok()?;
     let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
-    // Without a container it is simply there.
+    // Without a container, the path is the same.
     let candidates = [mounted_dir(&mounts, &dir), Some(dir.as_path())];
     let candidates = USUAL_DIRS
         .iter()
@@ -180,14 +179,14 @@ fn same_dir<'a>(root: &Path, dir: &Path, mut candidates: impl Iterator<Item = &'
     found.map(Path::to_owned)
 }
 
-/// Which directory of its file system is mounted at `dir`: often its path on the host (`proc_pid_mountinfo(5)`, fields
-/// 4 and 5). Names with blanks are written otherwise there and not found.
+/// The directory of its file system that is mounted at `dir`, often its path on the host (`proc_pid_mountinfo(5)`,
+/// fields 4 and 5). Names with spaces are escaped there and not found.
 fn mounted_dir<'a>(mounts: &'a str, dir: &Path) -> Option<&'a Path> {
     let mut mounted = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(3);
         Some((fields.next()?, fields.next()?))
     });
-    // The last one hides those before it.
+    // The last mount hides earlier ones.
     let root = mounted.rfind(|(_, point)| Path::new(point) == dir);
     root.map(|(root, _)| Path::new(root))
 }
@@ -204,7 +203,7 @@ mod tests {
         short\n";
 
     #[test]
-    fn the_daemon_set_of_a_pod_is_its_controller() {
+    fn daemon_set_is_controller_of_pod() {
         // multus#114
         let name = |owners: serde_json::Value, uid: &str| {
             let pod = json!({"metadata": {"uid": "u", "ownerReferences": owners}});
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_where() {
+    fn mounted_directory_is_found() {
         let dir = |path: &str| mounted_dir(MOUNTINFO, Path::new(path)).map(Path::to_owned);
         assert_eq!(dir("/host/etc/cni/net.d"), Some("/opt/cni/net.d".into()));
         assert_eq!(dir("/"), Some("/".into()));
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_path_is_the_one_that_is_the_same_directory() {
+    fn host_path_is_same_directory() {
         let host = tempfile::tempdir().unwrap();
         let (usual, other) = (
             host.path().join("etc/cni/net.d"),

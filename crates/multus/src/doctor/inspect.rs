@@ -1,6 +1,6 @@
-//! Reads a node's state and calls CHECK. Everything here blocks, and sees the node's files at their own paths.
+//! Reads a node's state and calls CHECK. Blocks; must run in the host's root.
 
-use super::facts::{Attachment, Checked, Keeper, Netns, Prepared};
+use super::facts::{CacheOwner, CachedAttachment, Checked, Netns, Prepared};
 use crate::in_process::Plugins;
 use crate::names;
 use crate::records::{self, Records};
@@ -19,18 +19,18 @@ use std::time::{Duration, Instant};
 
 /// The container runtime's cache folder (the CNI library's `cacheDir`).
 pub(super) const RUNTIME_CACHE: &str = "/var/lib/cni";
-/// Limit of attachments that are looked at: bounds the memory that years of leftovers take.
+/// Limit of attachments: bounds the memory that years of leftovers take.
 const MAX_ATTACHMENTS: usize = 8192;
-/// How long all CHECKs may take together.
+/// Time limit of all CHECKs together.
 const CHECKS: Duration = Duration::from_mins(3);
-/// How long a DEL has that was under way at the first CHECK.
+/// Delay before failed CHECKs are repeated: a DEL may have been running at the first one.
 const PAUSE: Duration = Duration::from_millis(500);
-const NO_TIME: &str = "the checks before it took too long";
+const NO_TIME: &str = "the time limit of all checks was reached";
 
-/// The node's state can't be read.
+/// The node's state cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A cache.
+    /// A result cache.
     #[error(transparent)]
     Cache(#[from] CacheError),
     /// The scratch files of multus.
@@ -41,66 +41,66 @@ pub enum Error {
     Traces(#[from] traces::Error),
 }
 
-/// What the node's files say.
+/// The state in the node's files.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) attachments: Vec<Attachment>,
+pub(super) struct Observed {
+    pub(super) attachments: Vec<CachedAttachment>,
     pub(super) prepared: Vec<Prepared>,
     pub(super) traces: Vec<Trace>,
     pub(super) broken: Vec<String>,
     pub(super) notes: Vec<String>,
 }
 
-/// Reads all state. `checks` says whether CHECK is called for each attachment.
-pub(super) fn look(plugins: &Plugins, cni_dir: &Path, checks: bool) -> Result<Seen, Error> {
-    let mut seen = Seen::default();
+/// Reads all state, and with `checks` calls CHECK for each attachment.
+pub(super) fn inspect(plugins: &Plugins, cni_dir: &Path, checks: bool) -> Result<Observed, Error> {
+    let mut observed = Observed::default();
     let mut failed = Vec::new();
     let deadline = Instant::now() + CHECKS;
-    'caches: for (keeper, dir) in caches(cni_dir) {
+    'caches: for (owner, dir) in caches(cni_dir) {
         let cache = Cache::new(&dir);
         for entry in cache.each()? {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error @ CacheError::Broken { .. }) => {
-                    seen.broken.push(error.to_string());
+                    observed.broken.push(error.to_string());
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
-            if seen.attachments.len() >= MAX_ATTACHMENTS {
-                seen.notes.push(format!(
-                    "only the first {MAX_ATTACHMENTS} attachments were looked at"
+            if observed.attachments.len() >= MAX_ATTACHMENTS {
+                observed.notes.push(format!(
+                    "only the first {MAX_ATTACHMENTS} attachments were checked"
                 ));
                 break 'caches;
             }
-            let Some(mut attachment) = attachment(keeper, &entry) else {
+            let Some(mut attachment) = attachment(owner, &entry) else {
                 continue;
             };
             if checks && attachment.netns == Netns::There {
                 attachment.checked = checked(plugins, &cache, &entry, deadline);
                 if matches!(attachment.checked, Checked::Failed(_)) {
-                    failed.push((seen.attachments.len(), dir.clone(), entry));
+                    failed.push((observed.attachments.len(), dir.clone(), entry));
                 }
             }
-            seen.attachments.push(attachment);
+            observed.attachments.push(attachment);
         }
     }
-    check_again(plugins, failed, &mut seen.attachments, deadline);
-    seen.prepared = prepared(cni_dir)?;
-    seen.traces = traces::read()?;
-    Ok(seen)
+    check_again(plugins, failed, &mut observed.attachments, deadline);
+    observed.prepared = prepared(cni_dir)?;
+    observed.traces = traces::read()?;
+    Ok(observed)
 }
 
-fn caches(cni_dir: &Path) -> [(Keeper, PathBuf); 2] {
+fn caches(cni_dir: &Path) -> [(CacheOwner, PathBuf); 2] {
     [
-        (Keeper::Runtime, RUNTIME_CACHE.into()),
-        (Keeper::Multus, cni_dir.to_owned()),
+        (CacheOwner::Runtime, RUNTIME_CACHE.into()),
+        (CacheOwner::Multus, cni_dir.to_owned()),
     ]
 }
 
-/// An attachment in a cache; `None` for that of multus itself, whose networks are in the other cache, and for the loopback
-/// interface, which nothing can take from a pod.
-fn attachment(keeper: Keeper, entry: &Entry) -> Option<Attachment> {
+/// The attachment of a cache entry. `None` for multus itself, whose networks are in the other cache, and for the
+/// loopback interface.
+fn attachment(owner: CacheOwner, entry: &Entry) -> Option<CachedAttachment> {
     let network = NetworkList::parse_any(&entry.config).ok();
     let plugins: Vec<String> = network
         .iter()
@@ -109,11 +109,11 @@ fn attachment(keeper: Keeper, entry: &Entry) -> Option<Attachment> {
         .collect();
     let netns = netns(&entry.netns);
     let is_skipped = |plugin: &String| [names::SHIM, names::THIN, LOOPBACK].contains(&plugin.as_str());
-    // One that is left over has to be detached, so it counts.
+    // A leftover has to be detached, so it counts.
     if !plugins.is_empty() && plugins.iter().all(is_skipped) && netns != Netns::Gone {
         return None;
     }
-    Some(Attachment::of(keeper, entry, plugins, netns))
+    Some(CachedAttachment::of(owner, entry, plugins, netns))
 }
 
 pub(super) fn netns(path: &str) -> Netns {
@@ -124,7 +124,7 @@ pub(super) fn netns(path: &str) -> Netns {
     }
 }
 
-/// Sandboxes of which multus saved the networks and cached no result.
+/// Sandboxes with a scratch file but no cached result.
 fn prepared(cni_dir: &Path) -> Result<Vec<Prepared>, records::Error> {
     let Records { sandboxes, .. } = Records::read(cni_dir, &BTreeSet::new())?;
     let unfinished = sandboxes
@@ -139,16 +139,16 @@ fn prepared(cni_dir: &Path) -> Result<Vec<Prepared>, records::Error> {
     Ok(unfinished.collect())
 }
 
-/// Calls CHECK of every plugin, also behind one that fails.
+/// Calls CHECK of every plugin, including those after a failed one.
 fn checked(plugins: &Plugins, cache: &Cache, entry: &Entry, deadline: Instant) -> Checked {
     let network = match NetworkList::parse_any(&entry.config) {
         Ok(network) => network,
-        Err(error) => return Checked::NotAsked(format!("its cached configuration is unusable: {error}")),
+        Err(error) => return Checked::Skipped(format!("its cached configuration is unusable: {error}")),
     };
-    if let Some(reason) = not_asked(&network, deadline) {
-        return Checked::NotAsked(reason);
+    if let Some(reason) = skip_reason(&network, deadline) {
+        return Checked::Skipped(reason);
     }
-    let runner = Noting {
+    let runner = CollectingRunner {
         plugins,
         failed: RefCell::default(),
     };
@@ -167,7 +167,7 @@ fn checked(plugins: &Plugins, cache: &Cache, entry: &Entry, deadline: Instant) -
     Checked::Failed(failed)
 }
 
-/// The attachment of a cache entry, as plugins are called about it.
+/// The attachment of a cache entry, for plugin calls.
 pub(super) fn of(entry: &Entry) -> chain::Attachment {
     chain::Attachment {
         container_id: entry.container_id.clone(),
@@ -178,7 +178,7 @@ pub(super) fn of(entry: &Entry) -> chain::Attachment {
     }
 }
 
-fn not_asked(network: &NetworkList, deadline: Instant) -> Option<String> {
+fn skip_reason(network: &NetworkList, deadline: Instant) -> Option<String> {
     let has_check = network.version().is_some_and(cni::Version::has_check);
     if !has_check {
         let version = match network.version_text.as_str() {
@@ -190,27 +190,27 @@ fn not_asked(network: &NetworkList, deadline: Instant) -> Option<String> {
         ));
     }
     if network.disable_check {
-        return Some("its configuration says disableCheck".to_owned());
+        return Some("its configuration sets disableCheck".to_owned());
     }
     (Instant::now() >= deadline).then(|| NO_TIME.to_owned())
 }
 
-/// Repeats the CHECKs that failed, once: a pod that was being detached is gone by then.
+/// Repeats the failed CHECKs once: a pod whose DEL was running is gone by then.
 fn check_again(
     plugins: &Plugins,
     failed: Vec<(usize, PathBuf, Entry)>,
-    attachments: &mut Vec<Attachment>,
+    attachments: &mut Vec<CachedAttachment>,
     deadline: Instant,
 ) {
     if failed.is_empty() {
         return;
     }
     sleep(PAUSE);
-    // From the end, so that places of those before stay.
+    // In reverse, so that removals do not shift the remaining indices.
     for (place, dir, entry) in failed.into_iter().rev() {
         let cache = Cache::new(&dir);
-        let is_there = cache.load(entry.key()).is_ok_and(|entry| entry.is_some());
-        if !is_there || netns(&entry.netns) != Netns::There {
+        let exists = cache.load(entry.key()).is_ok_and(|entry| entry.is_some());
+        if !exists || netns(&entry.netns) != Netns::There {
             attachments.remove(place);
             continue;
         }
@@ -222,13 +222,13 @@ fn check_again(
     }
 }
 
-/// Notes which plugins fail, and lets the chain go on.
-struct Noting<'a> {
+/// Collects errors of plugins, and lets the chain continue.
+struct CollectingRunner<'a> {
     plugins: &'a Plugins,
     failed: RefCell<Vec<(String, String)>>,
 }
 
-impl Runner for Noting<'_> {
+impl Runner for CollectingRunner<'_> {
     fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, cni::Error> {
         if let Err(error) = self.plugins.run(plugin, variables, config) {
             self.failed
