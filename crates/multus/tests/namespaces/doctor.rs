@@ -318,7 +318,7 @@ fn repair_without_runtime_is_refused() {
         let report = repair();
         let refused = report.repair.unwrap().refused.unwrap();
         assert!(
-            refused.contains("the container runtime does not tell"),
+            refused.contains("the sandboxes of the container runtime are unknown"),
             "{refused}"
         );
         assert_eq!(names("/var/lib/cni/results"), ["lan-c1-net1"]);

@@ -103,5 +103,5 @@ fn node_with_a_port_off_its_bridge_is_reported_through_kubectl() {
     let unknown = plugin.run(&["node99"]);
     let error = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(error.contains("there is no node node99"), "{error}");
+    assert!(error.contains("node node99 does not exist"), "{error}");
 }

@@ -77,13 +77,12 @@ impl Record {
 
     /// Ends it, and returns what was recorded.
     pub fn end(&mut self) -> Vec<Event> {
-        // The watches end from here on.
-        lock(&self.notes).ended = true;
         self.stop();
         std::mem::take(&mut lock(&self.notes).events)
     }
 
     fn stop(&mut self) {
+        lock(&self.notes).ended = true;
         for watch in &mut self.watches {
             let _ = watch.kill();
             let _ = watch.wait();
