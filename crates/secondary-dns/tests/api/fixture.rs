@@ -53,6 +53,13 @@ impl Stage {
         ))
     }
 
+    /// It knows instances, and no other test gets it: it may be given further definitions and rights.
+    pub(crate) fn unshared() -> Self {
+        let stage = Self::without_kubevirt();
+        stage.define_kubevirt();
+        stage
+    }
+
     /// It knows none until [`define_kubevirt`].
     pub(crate) fn without_kubevirt() -> Self {
         let server = Server::bare();

@@ -50,7 +50,7 @@ fn instances_have_names_as_long_as_they_exist() {
 fn claimed_address_is_answered_until_the_guest_reports_its_own() {
     // secondary-dns#69
     const EARLY: [(&str, &str); 1] = [("KSD_EARLY_ADDRESSES", "claims")];
-    let stage = Stage::start();
+    let stage = Stage::unshared();
     // Claims that nobody serves hold nothing up.
     let dns = stage.dns(&EARLY, None);
     dns.wait_ready();
@@ -81,7 +81,7 @@ fn claimed_address_is_answered_until_the_guest_reports_its_own() {
 fn address_of_the_pod_is_answered_until_the_guest_reports_its_own() {
     // secondary-dns#70
     const EARLY: [(&str, &str); 1] = [("KSD_EARLY_ADDRESSES", "claims,network-status")];
-    let stage = Stage::start();
+    let stage = Stage::unshared();
     stage.run("vmi1", &[]);
     stage.launch("launcher-1", "vmi1", "10.85.0.1");
     // Pods that the account may not read hold nothing up.
