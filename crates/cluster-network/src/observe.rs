@@ -119,7 +119,7 @@ pub fn host_mtu(config_map: &Value) -> Result<u32, String> {
     mtu.ok_or_else(|| format!("format error: ConfigMap {} says {text:?}", names::MTU))
 }
 
-/// What is wrong with the ConfigMap of the prober, where there is one.
+/// The mistake in the ConfigMap of the prober, if the ConfigMap exists.
 pub fn wrong_host_mtu(cache: &Cache, namespace: &str) -> Option<String> {
     let map = present(cache, &object::CONFIG_MAP.object(Some(namespace), names::MTU))?;
     host_mtu(&map).err()

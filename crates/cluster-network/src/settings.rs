@@ -36,7 +36,7 @@ pub struct Settings {
 pub struct Ovn {
     /// Its image.
     pub image: Option<String>,
-    /// Milliseconds between probes of northd's connections; its own default where there is none.
+    /// Milliseconds between probes of northd's connections; unset for its own default.
     pub northd_probe_interval: Option<String>,
     /// Milliseconds between probes of connections to southbound databases.
     pub controller_inactivity_probe: String,

@@ -32,7 +32,7 @@ const USERS: &str = "user-ipsec-machine-config";
 /// First version whose machines can be configured.
 const FIRST_VERSION: &str = "4.15.0";
 
-/// `ConfigMaps` that tune OVN-Kubernetes (§7.1); empty where there is none.
+/// `ConfigMaps` that tune OVN-Kubernetes (§7.1); empty if none exists.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ConfigMaps {
     /// `ovs-flows-config`.

@@ -1,4 +1,4 @@
-//! Applies a plan: the record, then the objects in their order. Then it prunes what is no longer rendered.
+//! Applies a plan: the record, then the objects in their order. Then it prunes objects that the plan no longer renders.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl Reconciler {
         }
         let mut spec = json!(plan.filled);
         if let Some(fields) = spec.as_object_mut() {
-            // Both stay whose they are (§3.2).
+            // Their other field managers keep both (§3.2).
             fields.shift_remove("migration");
             if !stored.spec.disable_network_diagnostics {
                 fields.shift_remove("disableNetworkDiagnostics");

@@ -51,7 +51,7 @@ fn next_operator_leads_when_the_leader_ends_or_dies() {
     led_by(&stage, "one");
     drop(one);
     led_by(&stage, "two");
-    // As one that is killed, it leaves the Lease behind.
+    // Like a killed operator, it leaves the Lease behind.
     drop(two);
     assert_eq!(stage.there(LEASE)["spec"]["holderIdentity"], "two");
     let _three = candidate(&stage, "three", true);
