@@ -160,7 +160,10 @@ impl ApiServer {
         let (stop, stopped) = channel();
         let (started, start) = channel();
         let files = dir.clone();
-        let keeper = std::thread::spawn(move || keep(&files, &etcd, client, &api, &started, &stopped));
+        let client_of_server = kubectl.clone();
+        let keeper = std::thread::spawn(move || {
+            keep(&files, &etcd, client, &api, &client_of_server, &started, &stopped);
+        });
         let server = Self {
             dir,
             url,
@@ -172,12 +175,6 @@ impl ApiServer {
             Err(Error::Missing(
                 "the thread that keeps the API server ended".to_owned(),
             ))
-        })?;
-        wait::until("the API server", PATIENCE, || {
-            server.kubectl.run(["get", "--raw", "/readyz"]).map_err(|error| {
-                let log = fs::read_to_string(server.dir.join("kube-apiserver.log")).unwrap_or_default();
-                format!("{error}{}", run::tail(&log))
-            })
         })?;
         // The namespace comes a moment after readiness, and most tests want it.
         server.kubectl.wait_for(
@@ -271,12 +268,13 @@ fn keep(
     etcd: &[String],
     port: u16,
     api: &[String],
+    kubectl: &Kubectl,
     started: &Sender<Result<()>>,
     stopped: &Receiver<()>,
 ) {
     let mut children = Vec::new();
-    let begin = |children: &mut Vec<Child>| -> Result<()> {
-        children.push(spawn(dir, "etcd", etcd)?);
+    let begin = |children: &mut Vec<(&'static str, Child)>| -> Result<()> {
+        children.push(("etcd", spawn(dir, "etcd", etcd)?));
         wait::until("etcd", PATIENCE, || {
             if answers(port) {
                 Ok(())
@@ -284,16 +282,40 @@ fn keep(
                 Err(format!("port {port} does not answer"))
             }
         })?;
-        children.push(spawn(dir, "kube-apiserver", api)?);
-        Ok(())
+        children.push(("kube-apiserver", spawn(dir, "kube-apiserver", api)?));
+        wait::until("the API server", PATIENCE, || {
+            let ready = kubectl.run(["get", "--raw", "/readyz"]);
+            // Another server may have taken one of the ports first. If its etcd answers, two API servers share one
+            // store, and each test sees the objects of the other.
+            if let Some(ended) = ended(dir, children) {
+                return Ok(Err(ended));
+            }
+            ready
+                .map(|_| Ok(()))
+                .map_err(|error| format!("{error}{}", tail_of_log(dir, "kube-apiserver")))
+        })?
     };
     let _ = started.send(begin(&mut children));
     // Ends by an error when the sender is dropped.
     let _ = stopped.recv();
-    for child in children.iter_mut().rev() {
+    for (_, child) in children.iter_mut().rev() {
         let _ = child.kill();
         let _ = child.wait();
     }
+}
+
+/// The first of these programs that has ended.
+fn ended(dir: &Path, children: &mut [(&'static str, Child)]) -> Option<Error> {
+    children
+        .iter_mut()
+        .find_map(|(name, child)| match child.try_wait() {
+            Ok(None) => None,
+            _ => Some(Error::Missing(format!("{name} ended:{}", tail_of_log(dir, name)))),
+        })
+}
+
+fn tail_of_log(dir: &Path, name: &str) -> String {
+    run::tail(&fs::read_to_string(dir.join(format!("{name}.log"))).unwrap_or_default())
 }
 
 fn spawn(dir: &Path, name: &str, argv: &[String]) -> Result<Child> {
