@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: figures, never a judgement.
+//! `cargo xtask bench`: measurements without a verdict.
 
 mod attach;
 mod audit;
@@ -13,7 +13,7 @@ mod nmstate;
 mod operator;
 mod pods;
 
-/// What to measure.
+/// The measurements.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

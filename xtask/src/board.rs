@@ -1,5 +1,4 @@
-//! What a person sees of several things that go on at the same time: a line for each step, and now and then where each
-//! of them is.
+//! Progress of concurrent operations: a line for each step, and periodically the latest detail of each operation.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -8,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use cluster::Progress;
 
-/// How often the newest details are shown on a terminal, and elsewhere.
+/// Intervals of the latest details, on a terminal and elsewhere.
 const REDRAW: Duration = Duration::from_millis(200);
 const REMINDER: Duration = Duration::from_secs(20);
-/// Columns that a line of details takes at most.
+/// Maximum width of a line of details, columns.
 const WIDTH: usize = 100;
 
-/// The board that all lanes write on.
+/// The board of all lanes.
 #[derive(Debug, Clone)]
 pub(crate) struct Board(Arc<Mutex<State>>);
 
@@ -22,16 +21,16 @@ pub(crate) struct Board(Arc<Mutex<State>>);
 struct State {
     began: Instant,
     terminal: bool,
-    /// When details were shown last.
+    /// Time of the last line of details.
     shown: Instant,
-    /// Whether a line of details stands on the terminal.
+    /// True if the terminal shows a line of details.
     drawn: bool,
-    /// The newest detail of each lane that is at work.
+    /// The latest detail of each active lane.
     details: BTreeMap<&'static str, String>,
 }
 
 impl Board {
-    /// Starts the clock.
+    /// Returns a board whose clock starts now.
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         Self(Arc::new(Mutex::new(State {
@@ -43,7 +42,7 @@ impl Board {
         })))
     }
 
-    /// A place on the board.
+    /// A lane of the board.
     pub(crate) fn lane(&self, name: &'static str) -> Lane {
         Lane {
             board: self.clone(),
@@ -51,15 +50,15 @@ impl Board {
         }
     }
 
-    /// Prints results in one piece, however many lanes print.
+    /// Prints results as a block, even if several lanes print.
     pub(crate) fn print(&self, text: &str) {
         let mut state = self.state();
         state.clear();
-        // A reader that has gone does not stop the tests.
+        // A closed standard output does not stop the tests.
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
 
-    /// Time since the clock was started.
+    /// Returns the time since the start of the clock.
     pub(crate) fn elapsed(&self) -> Duration {
         self.state().began.elapsed()
     }
@@ -100,7 +99,7 @@ impl State {
     }
 }
 
-/// All details in one line.
+/// Returns all details in one line.
 fn details(lanes: &BTreeMap<&'static str, String>) -> String {
     let room = WIDTH / lanes.len().max(1);
     let shown: Vec<String> = lanes
@@ -113,7 +112,7 @@ fn details(lanes: &BTreeMap<&'static str, String>) -> String {
     shown.join(" · ")
 }
 
-/// One of the things that go on.
+/// The lane of an operation.
 #[derive(Debug)]
 pub(crate) struct Lane {
     board: Board,
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn details_of_all_lanes_fit_in_a_line() {
+    fn details_of_all_lanes_fit_into_a_line() {
         let long = "x".repeat(200);
         let lanes = BTreeMap::from([("build", "137 of 368 crates".to_owned()), ("e2e", long)]);
         let line = details(&lanes);
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_has_ended_is_not_shown() {
+    fn finished_lane_is_not_shown() {
         let board = Board::new();
         let mut lane = board.lane("build");
         lane.tick("137 of 368 crates");

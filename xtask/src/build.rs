@@ -1,12 +1,13 @@
-//! The one development build of everything: daemons, plugins, tests, and what the tests' image holds.
+//! The development build of all programs: daemons, plugins, tests, and the programs of the tests' image.
 //!
 //! ```text
-//! cargo build --workspace … ── JSON messages ──> Inventory: programs, as they come
-//!                          └── lints and errors ──> shown in the end
+//! cargo build --workspace … ── JSON messages ──> Inventory: programs, as they are built
+//!                          └── lints and errors ──> printed at the end
 //! ```
 //!
-//! Features are unified over what one command selects, so all commands select the workspace with its tests. Clippy is
-//! the compiler of our own crates: it reports lints while it compiles, so that lints need no build of their own.
+//! Cargo unifies the features of all packages that a command selects, so all commands select the workspace with its
+//! tests. Clippy compiles the crates of the workspace: it reports lints during the build, so that lints need no second
+//! build.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -21,8 +22,8 @@ use serde_json::Value;
 
 use crate::{image, paths};
 
-/// What all development builds select. The tests of `e2e` are few; with tests among what is built, features of
-/// dependencies are those of a build with all tests.
+/// The selection of all development builds. `e2e` has few tests; their presence gives dependencies the same features as
+/// a build with all tests.
 const SELECTION: [&str; 2] = ["build", "--workspace"];
 const PRODUCT: [&str; 6] = [
     "--bin",
@@ -42,61 +43,61 @@ const STAND_INS: [&str; 6] = [
 ];
 const PROGRAMS: [&str; 3] = ["--bins", "--test", "e2e"];
 const EVERYTHING: [&str; 1] = ["--all-targets"];
-/// How often the person who waits is shown a sign of life.
+/// Interval of progress reports.
 const POLL: Duration = Duration::from_millis(200);
 
-/// How much to build.
+/// The extent of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// The programs of an image.
     Product,
-    /// What plays the parts of KubeVirt that are not there.
+    /// The stand-ins for missing parts of KubeVirt.
     StandIns,
-    /// Those that measure and test, too.
+    /// Also measuring and testing programs.
     Programs,
-    /// All tests, too.
+    /// Also all tests.
     Everything,
 }
 
-/// A program that was built.
+/// A built program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Program {
-    /// Its package.
+    /// The package.
     pub(crate) package: String,
-    /// Name of the target: `weft`, or `unit` of the test program `tests/unit`.
+    /// Name of the target: `weft`, or `unit` for the test program `tests/unit`.
     pub(crate) target: String,
-    /// What it is made of.
+    /// The kind of target.
     pub(crate) kind: Kind,
     /// The file.
     pub(crate) file: PathBuf,
-    /// Folder of the package.
+    /// Directory of the package.
     pub(crate) dir: PathBuf,
 }
 
-/// What a program is made of.
+/// The kind of a program's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A program of the product or of its tests.
+    /// A program of the product or its tests.
     Binary,
-    /// The tests in a library or in a program.
+    /// The unit tests of a library or a program.
     UnitTests,
-    /// Tests in files of their own.
+    /// Integration tests.
     IntegrationTests,
 }
 
-/// The programs of a build that goes on or has ended.
+/// The programs of a running or finished build.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inventory(Arc<(Mutex<Found>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Found {
     programs: Vec<Program>,
-    /// Set at the end: whether it was built.
+    /// The result, once the build ended.
     ended: Option<bool>,
 }
 
 impl Inventory {
-    /// Waits for the programs that are wanted, or for the end of the build.
+    /// Waits until the requested programs are built, or the build ends.
     pub(crate) fn wait<T>(&self, mut wanted: impl FnMut(&[Program]) -> Option<T>) -> Option<T> {
         let (found, changed) = &*self.0;
         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,14 +112,14 @@ impl Inventory {
         }
     }
 
-    /// Waits for a binary.
+    /// Waits for a program.
     pub(crate) fn binary(&self, name: &str) -> anyhow::Result<PathBuf> {
         let is_it = |program: &&Program| program.kind == Kind::Binary && program.target == name;
         self.wait(|programs| Some(programs.iter().find(is_it)?.file.clone()))
             .with_context(|| format!("{name} was not built"))
     }
 
-    /// Waits for the end of the build and returns all programs; none where it failed.
+    /// Waits for the end of the build and returns all programs. Empty if the build failed.
     pub(crate) fn all(&self) -> Option<Vec<Program>> {
         self.wait(|_| None::<()>);
         let found = self.found();
@@ -142,17 +143,18 @@ impl Inventory {
     }
 }
 
-/// What came of a build.
+/// The result of a build.
 #[derive(Debug, Default)]
 pub(crate) struct Built {
-    /// What compiler and Clippy say about our crates, each once.
+    /// Remarks of compiler and Clippy about the workspace's crates, each once.
     pub(crate) remarks: BTreeSet<String>,
-    /// Crates that were compiled, and that there are.
+    /// Number of compiled crates, and of all crates.
     pub(crate) compiled: usize,
     pub(crate) crates: usize,
 }
 
-/// Builds, and tells of each program as soon as it is there. Remarks are no failure: whoever builds decides.
+/// Builds programs, and reports each as soon as it is built. Remarks are not an error here: the caller decides about
+/// them.
 pub(crate) fn build(
     extent: Extent,
     inventory: &Inventory,
@@ -163,7 +165,7 @@ pub(crate) fn build(
     built
 }
 
-/// Builds what the extent names and returns the inventory.
+/// Builds the programs of an extent and returns the inventory.
 pub(crate) fn programs(extent: Extent, progress: &mut dyn Progress) -> anyhow::Result<Inventory> {
     progress.step("building the programs");
     let inventory = Inventory::default();
@@ -181,7 +183,7 @@ fn command(extent: Extent) -> Command {
     });
     cargo.args(["--keep-going", "--message-format", "json"]);
     cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
-    // It counts for terminals only, unless it is told to.
+    // By default, Cargo prints its count only to terminals.
     cargo.envs([
         ("CARGO_TERM_PROGRESS_WHEN", "always"),
         ("CARGO_TERM_PROGRESS_WIDTH", "120"),
@@ -205,7 +207,7 @@ fn try_build(extent: Extent, inventory: &Inventory, progress: &mut dyn Progress)
     }
     let built = reader
         .join()
-        .map_err(|_| anyhow::anyhow!("what cargo says could not be read"))??;
+        .map_err(|_| anyhow::anyhow!("cannot read the messages of cargo"))??;
     let status = child.wait().context("cannot wait for cargo")?;
     if !status.success() {
         let remarks: String = built.remarks.into_iter().collect();
@@ -219,12 +221,12 @@ fn try_build(extent: Extent, inventory: &Inventory, progress: &mut dyn Progress)
     Ok(built)
 }
 
-/// Reads cargo's messages: one JSON object a line.
+/// Parses Cargo's messages: one JSON object per line.
 fn read(messages: impl BufRead, inventory: &Inventory) -> anyhow::Result<Built> {
     let mut built = Built::default();
     for line in messages.lines() {
-        let line = line.context("cannot read what cargo says")?;
-        let message: Value = serde_json::from_str(&line).context("cannot read what cargo says")?;
+        let line = line.context("cannot read the messages of cargo")?;
+        let message: Value = serde_json::from_str(&line).context("cannot parse a message of cargo")?;
         match message["reason"].as_str() {
             Some("compiler-artifact") => {
                 built.crates += 1;
@@ -235,7 +237,7 @@ fn read(messages: impl BufRead, inventory: &Inventory) -> anyhow::Result<Built> 
             }
             Some("compiler-message") => {
                 let rendered = message["message"]["rendered"].as_str().unwrap_or_default();
-                // Cargo repeats in the end how many there were.
+                // Cargo repeats the number of remarks at the end.
                 if message["message"]["spans"]
                     .as_array()
                     .is_some_and(|spans| !spans.is_empty())
@@ -269,7 +271,7 @@ fn program(artifact: &Value) -> Option<Program> {
     })
 }
 
-/// The name in `path+file:///w/crates/nmstate#weft-nmstate@0.1.0`, or in `…/crates/api#0.1.0`.
+/// Returns the name in `path+file:///w/crates/nmstate#weft-nmstate@0.1.0`, or in `…/crates/api#0.1.0`.
 fn package(id: &str) -> &str {
     let (path, version) = id.rsplit_once('#').unwrap_or((id, ""));
     match version.split_once('@') {
@@ -278,7 +280,7 @@ fn package(id: &str) -> &str {
     }
 }
 
-/// What cargo says, without the crates that it works on.
+/// Returns Cargo's text without the list of current crates.
 fn outcome(said: &str) -> String {
     let is_progress = |line: &str| {
         ["Building ", "Compiling "]
@@ -290,7 +292,7 @@ fn outcome(said: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Cargo's own count, `Building [===>   ] 137/368: serde, …`, in words.
+/// Returns Cargo's count, `Building [===>   ] 137/368: serde, …`, as text.
 fn counted(line: &str) -> String {
     let count = line.split_once("] ").and_then(|(_, rest)| rest.split_once(": "));
     match count.and_then(|(count, crates)| Some((count.split_once('/')?, crates))) {
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_apart_by_what_cargo_says() {
+    fn programs_are_identified_by_the_messages_of_cargo() {
         let kind = |kind: &str, name: &str| json!({ "kind": [kind], "name": name });
         let messages = [
             artifact("registry+x#serde@1.0.0", &kind("lib", "serde"), false, None),
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_a_failed_build_lacks() {
+    fn wait_for_a_program_ends_when_the_build_fails() {
         let inventory = Inventory::default();
         inventory.end(false);
         assert!(inventory.binary("weft").is_err());
@@ -377,14 +379,14 @@ mod tests {
     }
 
     #[test]
-    fn the_count_of_cargo_is_told_in_words() {
+    fn count_of_cargo_is_printed_as_text() {
         let line = "    Building [====>      ] 137/368: serde, kube(bin)";
         assert_eq!(counted(line), "137 of 368 crates: serde, kube(bin)");
         assert_eq!(counted("   Compiling serde v1.0.0"), "   Compiling serde v1.0.0");
     }
 
     #[test]
-    fn a_failed_build_tells_its_outcome_without_its_progress() {
+    fn failed_build_prints_its_errors_without_the_progress() {
         let said = "   Compiling serde v1.0.0\r    Building [=>  ] 1/9: serde\r\nerror: could not compile `multus`\n\
                     warning: build failed\n   Compiling kube v5.0.0\n";
         assert_eq!(
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn all_builds_select_the_same_features() {
+    fn builds_select_the_same_features() {
         for extent in [
             Extent::Product,
             Extent::StandIns,

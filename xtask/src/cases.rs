@@ -1,10 +1,10 @@
-//! `cargo xtask cases`: which of the contract's numbered cases are proven by a test.
+//! `cargo xtask cases`: the numbered cases of the contract, and which of them tests prove.
 //!
 //! ```text
-//! docs/behaviour/SPEC.md       `## N. Conformance cases` ── items `7. …`       what there is to prove
-//! *.rs                         comments `// SPEC#7`, `// SPEC#9-11`             what a test claims to prove: they stand
-//!                                                                             in a test function, or directly above it
-//! docs/behaviour/not-provable.md   items `- SPEC#12: reason`                    what no test here can prove
+//! docs/behaviour/SPEC.md       `## N. Conformance cases` ── items `7. …`       the cases
+//! *.rs                         comments `// SPEC#7`, `// SPEC#9-11`             the claims of tests: inside of a
+//!                                                                             test function, or directly above it
+//! docs/behaviour/not-provable.md   items `- SPEC#12: reason`                    cases that no test here can prove
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +15,10 @@ use anyhow::{Context, bail};
 
 use crate::paths;
 
-/// What to show.
+/// Arguments of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// List the cases of this spec that nothing proves
+    /// List the unproven cases of this spec
     #[arg(long, value_name = "SPEC")]
     missing: Option<String>,
 }
@@ -29,7 +29,7 @@ const NOT_PROVABLE: &str = "not-provable.md";
 /// Case numbers with their first lines.
 type Cases = BTreeMap<u32, String>;
 
-/// A mention of cases, `first` to `last`.
+/// A citation of the cases `first` to `last`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mention {
     spec: String,
@@ -37,7 +37,7 @@ struct Mention {
     last: u32,
 }
 
-/// Reads the items of the section "Conformance cases".
+/// Parses the items of the section "Conformance cases".
 fn cases(spec: &str) -> Cases {
     let mut found = Cases::new();
     let mut inside = false;
@@ -87,14 +87,14 @@ fn number(text: &str) -> Option<(u32, &str)> {
     Some((text[..end].parse().ok()?, &text[end..]))
 }
 
-/// The part of a line of Rust that is a plain comment: what a test claims. Documentation explains instead.
+/// Returns the plain comment of a line of Rust, which may contain claims. Documentation contains none.
 fn claim(line: &str) -> Option<&str> {
     let at = line.find("//")?;
     let comment = &line[at + 2..];
     (!comment.starts_with(['/', '!'])).then_some(comment)
 }
 
-/// Reads `- spec#12: reason`.
+/// Parses `- spec#12: reason`.
 fn excuses(text: &str, specs: &BTreeSet<String>) -> anyhow::Result<Vec<Mention>> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -113,7 +113,7 @@ fn excuses(text: &str, specs: &BTreeSet<String>) -> anyhow::Result<Vec<Mention>>
     Ok(found)
 }
 
-/// What is known about one spec.
+/// The cases of a spec.
 #[derive(Debug, Default)]
 struct Tally {
     cases: Cases,
@@ -156,24 +156,24 @@ fn record(
     }
 }
 
-/// A function and the tests among them.
+/// A function, perhaps a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Function<'a> {
     name: &'a str,
     is_test: bool,
-    /// Lines, from the first one of what stands directly above it to its last one.
+    /// The lines from the comments and attributes above it to its last one.
     first: usize,
     last: usize,
 }
 
-/// Attributes that make a test of a function.
+/// Attributes of tests.
 const TEST_ATTRIBUTES: [&str; 3] = ["#[test]", "#[rstest", "#[tokio::test"];
 
-/// What a function may be the first one of.
+/// Prefixes of the first line of a function.
 const BLOCKS: [&str; 5] = ["mod ", "impl", "trait ", "pub trait ", "proptest!"];
 
-/// Finds the functions in a source that rustfmt has formatted: the last line of each is a brace as far to the right as
-/// its first one.
+/// Finds the functions in a source formatted by rustfmt: the last line of each is a brace with the indentation of its
+/// first line.
 fn functions(source: &str) -> Vec<Function<'_>> {
     let lines: Vec<&str> = source.lines().collect();
     let mut found = Vec::new();
@@ -185,9 +185,9 @@ fn functions(source: &str) -> Vec<Function<'_>> {
         let ends = |line: &&str| line.strip_prefix(indent) == Some("}");
         let length = lines[at..].iter().position(ends);
         let last = length.map_or(at, |length| at + length);
-        // A function without a body of its own lines, as in a trait, ends where it begins.
+        // A function without a separate body, as in a trait, ends on its first line.
         let last = if line.ends_with(['}', ';']) { at } else { last };
-        // Attributes may have many lines; none of them is blank.
+        // Attributes may have many lines, but no blank ones.
         let above = lines[..at].iter().rev().take_while(|line| {
             let line = line.trim_start();
             !line.is_empty()
@@ -211,7 +211,7 @@ fn functions(source: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// The name in `pub(crate) async fn name(…`.
+/// Returns the name in `pub(crate) async fn name(…`.
 fn function_name(line: &str) -> Option<&str> {
     let mut rest = line;
     for word in [
@@ -234,23 +234,23 @@ fn function_name(line: &str) -> Option<&str> {
 pub(crate) struct Citation {
     /// `SPEC#7`
     pub(crate) case: String,
-    /// Folder of the package below the root: `crates/operator`.
+    /// Directory of the package below the root: `crates/operator`.
     pub(crate) package: String,
     /// The test function.
     pub(crate) test: String,
 }
 
-/// All claims of tests. Fails when one names a case that does not exist, or stands outside of a test.
+/// Returns all claims of tests. Fails if a claim names a missing case, or is outside of a test.
 pub(crate) fn citations() -> anyhow::Result<Vec<Citation>> {
     tally().map(|(_, citations)| citations)
 }
 
-/// Fails when a citation names a case that does not exist, or stands outside of a test.
+/// Fails if a citation names a missing case, or is outside of a test.
 pub(crate) fn check() -> anyhow::Result<()> {
     citations().map(drop)
 }
 
-/// Reads the specs, the list of what cannot be proven, and the claims of all tests.
+/// Reads the specs, the list of unprovable cases, and the claims of all tests.
 fn tally() -> anyhow::Result<(BTreeMap<String, Tally>, Vec<Citation>)> {
     let root = paths::root();
     let mut tallies = BTreeMap::new();
@@ -327,7 +327,7 @@ fn tally() -> anyhow::Result<(BTreeMap<String, Tally>, Vec<Citation>)> {
         }
     }
     if !errors.is_empty() {
-        bail!("citations that are wrong:\n  {}", errors.join("\n  "));
+        bail!("invalid citations:\n  {}", errors.join("\n  "));
     }
     Ok((tallies, citations))
 }
@@ -379,7 +379,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
     fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// All files below `dir` with the extension, sorted.
+/// Returns all files below `dir` with the extension, sorted.
 fn files(dir: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_owned()];
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_the_items_of_their_section_alone() {
+    fn cases_are_items_of_their_section_alone() {
         let spec = "## 3. Rules\n1. not a case\n## 16. Conformance cases\nGroup\n1. Given x.\n   more of it\n2. Given y.\n\
                     ## 17. Known weaknesses\n3. not a case\n";
         let expected = [(1, "Given x.".to_owned()), (2, "Given y.".to_owned())];
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_citation_belongs_to_the_test_that_it_stands_in_or_above() {
+    fn citation_belongs_to_the_test_around_or_below_it() {
         let source = "\
 fn helper() {
     // operator#1
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_proven_needs_a_reason() {
+    fn unprovable_case_needs_a_reason() {
         let text = "# Not provable\n\nSome words.\n\n- operator#3-4: needs OpenShift\n";
         assert_eq!(excuses(text, &specs()).unwrap(), [mention("operator", 3, 4)]);
         assert!(excuses("- operator#3:\n", &specs()).is_err());
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_citation_of_a_case_that_does_not_exist_is_an_error() {
+    fn citation_of_a_missing_case_is_an_error() {
         let tally = Tally {
             cases: cases("## 1. Conformance cases\n1. a\n2. b\n"),
             ..Tally::default()
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_fits_a_terminal() {
+    fn table_fits_a_terminal() {
         let tally = Tally {
             cases: cases("## 1. Conformance cases\n1. a\n2. b\n3. c\n"),
             proven: [1].into(),

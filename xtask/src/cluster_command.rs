@@ -1,4 +1,4 @@
-//! `cargo xtask cluster …`: the face of `testing/cluster`.
+//! `cargo xtask cluster …`: the command line of `testing/cluster`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use cluster::{Cluster, Options, Progress, Steps};
 
 use crate::kubevirt_parts;
 
-/// What to do with the cluster of `WEFT_CLUSTER` (default `weft`) in `WEFT_HOME`.
+/// Commands for the cluster `WEFT_CLUSTER` (default `weft`) in `WEFT_HOME`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,16 +20,16 @@ pub(crate) struct Args {
 enum Command {
     /// Start the cluster, or the parts of it that do not run
     Up {
-        /// Run KubeVirt's control plane on it, too; guests are played
+        /// Also run KubeVirt's control plane, with simulated guests
         #[arg(long, conflicts_with = "without_network")]
         kubevirt: bool,
-        /// Leave out the network of pods, so that the nodes wait for one that you bring
+        /// Omit the pod network, so that you can install one
         #[arg(long)]
         without_network: bool,
     },
-    /// Remove the cluster and everything in it; caches stay
+    /// Remove the cluster and everything in it; keep the caches
     Down,
-    /// Show the cluster's programs and nodes; fails when the cluster is not up
+    /// Show the cluster's programs and nodes; fail if the cluster is not up
     Status,
     /// Print the path of the cluster's kubeconfig
     Kubeconfig,
@@ -46,15 +46,15 @@ enum Command {
         #[arg(last = true)]
         command: Vec<OsString>,
     },
-    /// Run the kubectl that belongs to the cluster
+    /// Run the cluster's version of kubectl
     Kubectl {
         /// Arguments of kubectl
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Print a program's output, or list the files
+    /// Print the output of a program, or list the log files
     Logs {
-        /// A part of the file's name, such as node01-kubelet, apiserver or audit
+        /// Part of the file name, such as node01-kubelet, apiserver or audit
         component: Option<String>,
     },
 }
@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             cluster.down(&mut Steps::new())?;
             let remains = cluster.remains();
             if !remains.is_empty() {
-                bail!("some of the cluster is left:\n  {}", remains.join("\n  "));
+                bail!("leftovers of the cluster:\n  {}", remains.join("\n  "));
             }
             Ok(())
         }
@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             } else {
                 command
             };
-            // Only returns if it fails; otherwise the exit status is the command's.
+            // exec only returns after an error. Otherwise the exit status is the command's.
             let error = cluster.node_command(&node, command)?.exec();
             Err(error).context("cannot run nsenter")
         }
@@ -111,7 +111,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Brings the cluster up and says how to use it.
+/// Starts the cluster and prints how to use it.
 pub(crate) fn up(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     cluster.up(steps).with_context(|| {
         format!(
@@ -126,10 +126,10 @@ pub(crate) fn up(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings up the cluster, with KubeVirt on it.
+/// Starts the cluster with KubeVirt.
 fn up_with_kubevirt(cluster: &Cluster) -> anyhow::Result<()> {
     let mut steps = Steps::new();
-    steps.step("building what KubeVirt needs, and bringing in what the cluster needs");
+    steps.step("building KubeVirt, and downloading programs of the cluster");
     let (programs, stand_ins) = kubevirt_parts::build(cluster)?;
     up(cluster, &mut steps)?;
     kubevirt::up(cluster, &programs, &stand_ins, &mut steps)?;
@@ -153,7 +153,7 @@ fn status(cluster: &Cluster) -> anyhow::Result<()> {
         );
     }
     if components.iter().all(|component| !component.runs) {
-        bail!("the cluster is down; `cargo xtask cluster up` brings it up");
+        bail!("the cluster is down; `cargo xtask cluster up` starts it");
     }
     println!(
         "\n{}",
@@ -179,7 +179,7 @@ fn logs(cluster: &Cluster, component: Option<&str>) -> anyhow::Result<()> {
     };
     let mut chosen = files.iter().filter(named).peekable();
     if chosen.peek().is_none() {
-        bail!("no log is called {component}; `cargo xtask cluster logs` lists them");
+        bail!("no log has {component} in its name; `cargo xtask cluster logs` lists the logs");
     }
     for file in chosen {
         let mut file =

@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: Kubernetes' own tests of networking on a cluster of this repository.
+//! `cargo xtask conformance`: Kubernetes' tests of networking, on a cluster of this repository.
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -6,33 +6,34 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use cluster::{Cluster, Home, Options, Progress, Steps, is_ready, run};
-use conformance::{FOCUS, LeftOut, Parts, Wanted};
+use conformance::{Excluded, FOCUS, Parts, Wanted};
 
 use crate::board::Board;
 use crate::install::wait_for;
 use crate::{build, explain, image, manifests};
 
-/// Name of the cluster where `WEFT_CLUSTER` names none: with our network for pods, and with the one of Debian's plugins.
+/// Default names of the cluster, if `WEFT_CLUSTER` is not set: with Weft's pod network, and with that of Debian's
+/// plugins.
 const CLUSTER: &str = "conformance";
 const PLAIN_CLUSTER: &str = "conformance-plain";
-/// What brings the pods' network, below the folder of manifests.
+/// The manifest of the pod network, in the directory of manifests.
 const NETWORK: &str = "pod-network/pod-network.yaml";
-/// Where its pods are.
+/// The namespace of its pods.
 const NAMESPACE: &str = "kube-system";
 
-/// Which specs to run, and what becomes of the cluster.
+/// Arguments of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run the specs whose names this regular expression of Go matches, but those that are left out; may be repeated
+    /// Run the specs whose names match this Go regular expression, except excluded ones; can be repeated
     #[arg(long, value_name = "REGEX")]
     focus: Vec<String>,
-    /// How many specs run at the same time; twice the number of processors by default
+    /// Number of concurrent specs; twice the number of processors by default
     #[arg(long, value_name = "NUMBER")]
     processes: Option<NonZero<usize>>,
-    /// Connect the pods by Debian's plugins instead of by Weft: what fails there too is no defect of Weft
+    /// Connect the pods by Debian's plugins instead of Weft: specs that fail there too are no defects of Weft
     #[arg(long)]
     plain: bool,
-    /// Keep the cluster, and run on it again the next time
+    /// Keep the cluster, and reuse it in the next run
     #[arg(long)]
     keep: bool,
 }
@@ -42,10 +43,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let home = Home::from_env()?;
     let cluster = cluster(args)?;
     let wanted = wanted(args)?;
-    steps.step("building what is tested and Kubernetes' tests, and bringing in what the cluster needs");
+    steps.step("building Weft and Kubernetes' tests, and downloading programs of the cluster");
     let (built, parts) = prepare(&cluster, &home, args.plain)?;
     if !args.keep {
-        // One that an interrupted run left is not what a run begins with.
+        // A run does not start with the cluster of an interrupted run.
         cluster.claim(&mut steps)?;
         cluster.down(&mut steps)?;
         cluster.claim(&mut steps)?;
@@ -100,12 +101,12 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         } else {
             args.focus.clone()
         },
-        left_out: LeftOut::all()?,
+        excluded: Excluded::all()?,
         processes: args.processes.map_or_else(|| processors.get() * 2, NonZero::get),
     })
 }
 
-/// Builds the image, where it is tested, beside all that others have written: both take minutes the first time.
+/// Builds the tested image and Kubernetes' programs concurrently: both take minutes the first time.
 fn prepare(cluster: &Cluster, home: &Home, plain: bool) -> anyhow::Result<(Option<image::Built>, Parts)> {
     let board = Board::new();
     thread::scope(|scope| {
@@ -130,7 +131,7 @@ fn prepare(cluster: &Cluster, home: &Home, plain: bool) -> anyhow::Result<(Optio
     })
 }
 
-/// Brings the cluster up, and, with an image, the network of its pods.
+/// Starts the cluster, and installs the pod network of an image.
 fn up(cluster: &Cluster, built: Option<&image::Built>, steps: &mut Steps) -> anyhow::Result<()> {
     cluster.up(steps)?;
     let Some(built) = built else {
@@ -138,7 +139,7 @@ fn up(cluster: &Cluster, built: Option<&image::Built>, steps: &mut Steps) -> any
     };
     steps.step(&format!("loading {} into the nodes", built.reference));
     cluster.load(&built.archive)?;
-    steps.step(&format!("installing the network of pods: deploy/{NETWORK}"));
+    steps.step(&format!("installing the pod network: deploy/{NETWORK}"));
     let kubectl = cluster.kubectl();
     kubectl.apply_file(&manifests::default_dir().join(NETWORK))?;
     wait_for(&kubectl, steps, &["nodes"], "nodes to be ready", |list| {

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: from a fresh clone to pods that talk over a secondary network, or to virtual machines that do.
+//! `cargo xtask demo`: from a fresh clone to connected pods on a secondary network, or to connected virtual machines.
 
 mod network;
 mod vms;
@@ -15,14 +15,14 @@ use crate::board::Board;
 use crate::install::{self, BRIDGE, NAMESPACE, apply, example, wait_for};
 use crate::{build, explain, image, manifests};
 
-/// What the demo is to do.
+/// Arguments of the demo.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Show virtual machines: one moves to another node while the other pings it by name. The first time, building
-    /// KubeVirt's control plane takes ten minutes more
+    /// Show virtual machines: one migrates to another node while the other pings it by name. The first time, the build
+    /// of KubeVirt's control plane takes ten more minutes
     #[arg(long, conflicts_with_all = ["down", "network"])]
     vms: bool,
-    /// Show a cluster that begins without any network, and gets all of it from Weft
+    /// Show a cluster whose whole network is Weft's
     #[arg(long, conflicts_with = "down")]
     network: bool,
     /// Remove the demo's cluster and everything in it
@@ -30,8 +30,8 @@ pub(crate) struct Args {
     down: bool,
 }
 
-/// How long anything may take; generous, because machines differ by a factor of ten.
-const PATIENCE: Duration = Duration::from_mins(5);
+/// Generous, because machines differ by a factor of ten.
+const TIMEOUT: Duration = Duration::from_mins(5);
 const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let cluster = Cluster::from_env()?;
     if args.down {
         cluster.down(&mut steps)?;
-        steps.step("done; the caches stay for the next time, in WEFT_HOME (default: ~/.cache/weft)");
+        steps.step("done; the caches are kept in WEFT_HOME (default: ~/.cache/weft)");
         return Ok(());
     }
     let show = match args {
@@ -94,7 +94,8 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     ];
     let answers = kubectl.run(ping)?;
     let neighbours = kubectl.run(["exec", "alpha", "--", "cat", "/proc/net/arp"])?;
-    let neighbour = neighbour(&neighbours, &beta.address).context("the ping left no neighbour entry")?;
+    let neighbour =
+        neighbour(&neighbours, &beta.address).context("the neighbour table has no entry after the ping")?;
     ensure!(alpha.node != beta.node, "both pods are on {}", alpha.node);
     ensure!(
         alpha.address != beta.address,
@@ -121,9 +122,9 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the image beside all that the cluster lacks: both take minutes when it is the first time.
+/// Builds the image and the missing programs of the cluster concurrently: both take minutes the first time.
 fn prepare(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<image::Built> {
-    steps.step("building Weft, and bringing in what the cluster needs");
+    steps.step("building Weft, and downloading programs of the cluster");
     let board = Board::new();
     thread::scope(|scope| {
         let cluster = scope.spawn(|| cluster.prepare(&mut board.lane("cluster")));
@@ -139,7 +140,7 @@ fn prepare(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<image::Built>
     })
 }
 
-/// A pod's place on the secondary network, by what its status annotation says.
+/// A pod's attachment to the secondary network, from its status annotation.
 #[derive(Debug, PartialEq, Eq)]
 struct Attachment {
     pod: String,
@@ -183,7 +184,7 @@ fn attached(kubectl: &Kubectl, steps: &mut Steps, name: &str) -> anyhow::Result<
     )
 }
 
-/// The MAC of an address, from the lines of /proc/net/arp.
+/// Returns the MAC of an address, from the lines of /proc/net/arp.
 fn neighbour(table: &str, address: &str) -> Option<String> {
     let line = table
         .lines()
@@ -221,7 +222,7 @@ fn story(alpha: &Attachment, beta: &Attachment, answers: &str, neighbour: &str) 
     text
 }
 
-/// Commands to go on with, for a shell that has the cluster's client.
+/// Returns the next commands for the user, with the cluster's client.
 fn commands(cluster: &Cluster, commands: &[&str]) -> String {
     let client = cluster
         .kubectl()
@@ -250,7 +251,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_neighbour_is_read_from_the_kernel_table() {
+    fn neighbour_is_parsed_from_the_kernels_table() {
         let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
                      192.168.66.2     0x1         0x2         0a:58:c0:a8:42:02     *        net1\n";
         assert_eq!(
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_is_read_from_the_status_annotation() {
+    fn attachment_is_parsed_from_the_status_annotation() {
         let status = json!([{ "name": "cluster", "interface": "eth0", "ips": ["10.244.1.2"] },
             { "name": "default/br1", "interface": "net1", "ips": ["192.168.66.1"], "mac": "0a:00:00:00:00:01" }]);
         let pod = json!({

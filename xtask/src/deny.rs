@@ -1,7 +1,7 @@
 //! `cargo xtask deny`: the rules of `deny.toml` for dependencies, checked by cargo-deny.
 //!
-//! Licences, bans and sources depend on the tree alone. Advisories depend on the day: a test of the same commit would fail
-//! tomorrow, so that `cargo xtask test` leaves them out.
+//! Licences, bans and sources depend on the tree alone. Advisories depend on the date: the same commit could fail
+//! tomorrow, so `cargo xtask test` does not check them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,28 +18,28 @@ const VERSION: &str = "0.20.2";
 /// The checks that depend on the tree alone.
 const CHECKS: [&str; 3] = ["licenses", "bans", "sources"];
 const ADVISORIES: &str = "advisories";
-/// Where `deny.toml` says that advisories are, and where they come from.
+/// The variable in `deny.toml` for the directory of advisories, and their origin.
 const VARIABLE: &str = "WEFT_ADVISORIES";
 const DATABASE: &str = "https://github.com/RustSec/advisory-db";
-/// Seconds that the database may take to come.
-const PATIENCE: &str = "30";
+/// Timeout of the download of the database, seconds.
+const TIMEOUT: &str = "30";
 
-/// The advisories to check against.
+/// Arguments of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Look advisories up in this clone of <https://github.com/RustSec/advisory-db>, instead of fetching it
+    /// Use this clone of <https://github.com/RustSec/advisory-db>, instead of a download
     #[arg(long, value_name = "PATH")]
     advisories: Option<PathBuf>,
 }
 
-/// Checks everything that can be checked, and shows it.
+/// Runs and prints all checks.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { advisories } = args;
     let mut steps = Steps::new();
     let tool = Tool::ensure(&mut steps)?;
     steps.step("checking licences, bans and sources");
     let mut failed = !shown(&mut tool.check(&CHECKS))?;
-    steps.step("bringing in advisories");
+    steps.step("downloading advisories");
     let database = Database::new(&tool, advisories.as_deref())?;
     match database.bring(&tool) {
         Ok(()) => {
@@ -53,17 +53,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ),
     }
     if failed {
-        bail!("the dependencies do not keep the rules of deny.toml");
+        bail!("the dependencies violate the rules of deny.toml");
     }
     Ok(())
 }
 
-/// The checks that need nothing but the tree.
+/// Runs the checks that need only the tree.
 pub(crate) fn check(progress: &mut dyn Progress) -> anyhow::Result<()> {
     let tool = Tool::ensure(progress)?;
     progress.step("checking licences, bans and sources of dependencies");
     let mut command = tool.check(&CHECKS);
-    // The way to a package takes more lines than a failure shows.
+    // The dependency path of a package has more lines than a failure prints.
     run::output(command.arg("--hide-inclusion-graph"))?;
     Ok(())
 }
@@ -86,7 +86,7 @@ struct Tool {
 }
 
 impl Tool {
-    /// Builds it where it is not there yet.
+    /// Builds it, unless it exists.
     fn ensure(progress: &mut dyn Progress) -> anyhow::Result<Self> {
         let home = Home::from_env()?;
         let dir = home.dir(&format!("{NAME}/v{VERSION}"))?;
@@ -105,7 +105,7 @@ impl Tool {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(paths::root());
-        // Packages of other machines are neither needed nor downloaded.
+        // Packages of other platforms are neither needed nor downloaded.
         command.args(["--locked", "--target", &paths::triple()]);
         command
     }
@@ -119,13 +119,13 @@ impl Tool {
     fn checks_of(&self, database: &Database) -> Command {
         let mut command = self.command();
         database.name_to(&mut command);
-        // The database is not to be fetched once more.
+        // The database must not be downloaded again.
         command.args(["--offline", "check", ADVISORIES]);
         command
     }
 }
 
-/// Installs the program into a folder. It runs for seconds, so that time to optimise it would never come back.
+/// Installs the program into a directory. It runs for seconds, so that optimisation would cost more time than it saves.
 fn installation(dir: &Path) -> Command {
     let mut cargo = paths::cargo_behind();
     cargo.args(["install", "--locked", "--debug", "--version", VERSION]);
@@ -140,7 +140,7 @@ fn installation(dir: &Path) -> Command {
 /// A copy of the database of advisories.
 struct Database {
     dir: PathBuf,
-    /// The clone that it is copied from, instead of its home.
+    /// The clone that is its source, instead of the repository.
     from: Option<PathBuf>,
 }
 
@@ -154,7 +154,7 @@ impl Database {
             .canonicalize()
             .with_context(|| format!("cannot find {}", named.display()))?;
         let dir = tool.home.dir("advisories-named")?;
-        // Of another clone, maybe.
+        // The copy may have another source.
         fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
         Ok(Self {
             dir,
@@ -162,15 +162,15 @@ impl Database {
         })
     }
 
-    /// Fetches it, by git.
+    /// Updates it with git.
     fn bring(&self, tool: &Tool) -> anyhow::Result<()> {
         fs::create_dir_all(&self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
         let mut fetch = tool.command();
         fetch.args(["fetch", "db"]);
-        // Networks that swallow packets let git wait for minutes.
+        // Without limits, git waits for minutes on networks that drop packets.
         let mut command = Command::new("timeout");
         command
-            .arg(PATIENCE)
+            .arg(TIMEOUT)
             .arg(fetch.get_program())
             .args(fetch.get_args());
         command.current_dir(paths::root());
@@ -200,14 +200,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rules_name_the_variable_and_the_database() {
+    fn rules_name_the_variable_and_the_database() {
         let rules = fs::read_to_string(paths::root().join("deny.toml")).unwrap();
         assert!(rules.contains(&format!("${{{VARIABLE}:-")), "{rules}");
         assert!(rules.contains(&format!("\"{DATABASE}\"")), "{rules}");
     }
 
     #[test]
-    fn the_tool_is_installed_in_its_version_and_as_its_own_lock_says() {
+    fn tool_is_installed_in_its_version_with_its_lock_file() {
         let line = run::shown(&installation(Path::new("/cache")));
         assert!(
             line.ends_with(" install --locked --debug --version 0.20.2 --root /cache cargo-deny"),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_clone_takes_the_place_of_the_database() {
+    fn named_clone_replaces_the_database() {
         let named = Database {
             dir: "/copy".into(),
             from: Some("/clone".into()),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_its_last_line() {
+    fn failure_is_reported_by_its_last_line() {
         assert_eq!(
             last_line("`git clone` failed:\n\n  no such host\n\n"),
             "no such host"

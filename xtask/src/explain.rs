@@ -1,9 +1,9 @@
-//! What explains that something on the cluster does not work: objects, events, logs.
+//! Evidence about problems of a cluster: objects, events, logs.
 
 use cluster::{Cluster, Kubectl, run};
 use serde_json::Value;
 
-/// Everything worth reading about a cluster and some of its namespaces.
+/// Collects the evidence of a cluster and some of its namespaces.
 pub(crate) fn cluster(cluster: &Cluster, namespaces: &[&str]) -> String {
     let mut text = "\n".to_owned();
     let dead: Vec<_> = cluster
@@ -75,7 +75,7 @@ pub(crate) fn cluster(cluster: &Cluster, namespaces: &[&str]) -> String {
     text
 }
 
-/// Containers that are not ready: pod and container.
+/// Returns the containers that are not ready: pod and container.
 fn unready(kubectl: &Kubectl, namespace: &str) -> Vec<(String, String)> {
     let list = kubectl
         .json(["get", "pods", "--namespace", namespace])

@@ -1,4 +1,4 @@
-//! `cargo xtask image`: the one container image, FROM scratch, without a container engine.
+//! `cargo xtask image`: the container image, FROM scratch, without a container engine.
 
 mod linked;
 mod notices;
@@ -21,15 +21,15 @@ use self::place::Place;
 use crate::build::Inventory;
 use crate::paths;
 
-/// Name of the image; its tag is the digest of its content, so that a rebuild is a new image and pods roll.
+/// Name of the image. Its tag is the digest of its content, so that a rebuild is a new image and pods roll out again.
 const NAME: &str = "localhost/weft";
-/// The folder of images among builds.
+/// Directory of images in the target directory.
 const FOLDER: &str = "image";
 
-/// How to build it.
+/// Arguments of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Build the programs once more in other folders, and fail where their bytes differ
+    /// Build the programs again in other directories, and fail if their bytes differ
     #[arg(long)]
     twice: bool,
 }
@@ -37,30 +37,30 @@ pub(crate) struct Args {
 /// A program of the image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Program {
-    /// The package that it is built from.
+    /// The package of the program.
     package: &'static str,
-    /// The name that Cargo gives it.
+    /// Cargo's name.
     pub(crate) name: &'static str,
-    /// Its place in the image.
+    /// Path in the image.
     path: &'static str,
-    /// The C library under it.
+    /// The C library.
     library: Library,
-    /// What it is compiled with beyond the release profile and `.cargo/config.toml`.
+    /// Compiler options beyond the release profile and `.cargo/config.toml`.
     flags: &'static [&'static str],
 }
 
 /// A C library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Library {
-    /// Its allocator gives memory back to the kernel.
+    /// Its allocator returns memory to the kernel.
     Glibc,
     /// It starts a process without detecting the processor's features. Each `cpuid` of that detection takes 20
-    /// microseconds where a hypervisor traps it.
+    /// microseconds if a hypervisor traps it.
     Musl,
 }
 
 impl Library {
-    /// The target of Cargo that links it.
+    /// Returns Cargo's target.
     fn triple(self) -> String {
         match self {
             Self::Glibc => paths::triple(),
@@ -69,8 +69,8 @@ impl Library {
     }
 }
 
-/// All plugins. This program starts for every pod event and lives for milliseconds: fewer instructions count, not fewer
-/// bytes alone. Without unwinding it is smaller.
+/// All plugins. This program starts for every pod event and lives for milliseconds: fewer instructions matter, not only
+/// fewer bytes. It is smaller without unwinding.
 pub(crate) const CNI: Program = Program {
     package: "plugins",
     name: "weft-cni",
@@ -89,7 +89,7 @@ pub(crate) const WEFT: Program = Program {
 /// All programs.
 const PROGRAMS: [Program; 2] = [WEFT, CNI];
 
-/// Names under which established images keep their programs, and which of ours answers to them.
+/// Names of programs in upstream's images, and the program of Weft for each.
 const LINKS: &[(&str, &str)] = &[
     ("/cluster-network-addons-operator", "/weft"),
     ("/manifest-templator", "/weft"),
@@ -98,13 +98,13 @@ const LINKS: &[(&str, &str)] = &[
     ("/weft-nmstate", "/weft"),
     ("/usr/local/bin/manager", "/weft"),
     ("/usr/bin/nmstatectl", "/weft"),
-    // What established handlers' probes call, and no more than that.
+    // For the probes of upstream's handlers, and only for these.
     ("/usr/bin/bash", "/weft"),
     ("/usr/bin/cat", "/weft"),
     ("/dynamic-networks-controller", "/weft"),
     // The OVS marker.
     ("/marker", "/weft"),
-    // What probes of the established dynamic networks controller call, and no more than that.
+    // For the probes of upstream's dynamic networks controller, and only for these.
     ("/usr/bin/curl", "/weft"),
     ("/usr/src/multus-cni/bin/multus", "/weft"),
     ("/usr/src/multus-cni/bin/multus-daemon", "/weft"),
@@ -114,7 +114,7 @@ const LINKS: &[(&str, &str)] = &[
     ("/usr/src/multus-cni/bin/cert-approver", "/weft"),
     ("/usr/src/multus-cni/bin/multus-shim", "/weft-cni"),
     ("/usr/src/multus-cni/bin/passthru", "/weft-cni"),
-    // The same at the root, as images of thin mode have them.
+    // The same in the root directory, as in images of thin mode.
     ("/install_multus", "/weft"),
     ("/thin_entrypoint", "/weft"),
     ("/kubeconfig_generator", "/weft"),
@@ -129,24 +129,24 @@ const LINKS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What was built.
+/// A built image.
 #[derive(Debug)]
 pub(crate) struct Built {
     /// `localhost/weft:0123456789ab`
     pub(crate) reference: String,
     /// The docker archive.
     pub(crate) archive: PathBuf,
-    /// Bytes of the archive, which is not compressed.
+    /// Size of the uncompressed archive, bytes.
     pub(crate) bytes: u64,
-    /// Bytes of each program, and of each paper that travels with them.
+    /// Sizes of the programs and documents, bytes.
     pub(crate) parts: Vec<(&'static str, u64)>,
-    /// The program of all daemons, and that of all plugins, that it holds.
+    /// The program of all daemons, and the program of all plugins.
     pub(crate) weft: PathBuf,
     pub(crate) cni: PathBuf,
 }
 
 impl Built {
-    /// The sizes in words, one line each.
+    /// Returns the sizes as text, one line each.
     pub(crate) fn sizes(&self) -> String {
         let mut text = format!(
             "{:10} {:>10}  {}\n",
@@ -166,12 +166,12 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{}.{:02} MiB", hundredths / 100, hundredths % 100)
 }
 
-/// A program as it ships, once it is compiled.
+/// A compiled release program.
 pub(crate) fn built(program: Program) -> anyhow::Result<PathBuf> {
     Ok(Place::usual()?.built(program))
 }
 
-/// The image of programs, given as (path, content), and of their papers.
+/// Returns the image of programs, given as (path, content), with their documents.
 fn layout(programs: Vec<(&str, Vec<u8>)>, papers: &[Paper]) -> Image {
     let mut image = Image::new()
         .dir("/tmp", 0o1777)
@@ -195,12 +195,12 @@ fn layout(programs: Vec<(&str, Vec<u8>)>, papers: &[Paper]) -> Image {
         .fold(image, |image, (path, target)| image.link(path, target))
 }
 
-/// Builds programs as the image holds them: static and optimised.
+/// Builds static, optimised programs.
 pub(crate) fn compile(programs: &[Program], steps: &mut dyn Progress) -> anyhow::Result<()> {
     Place::usual()?.compile(programs, steps)
 }
 
-/// Builds the programs as they ship and assembles the image.
+/// Builds the release programs and assembles the image.
 pub(crate) fn build(steps: &mut dyn Progress) -> anyhow::Result<Built> {
     let place = Place::usual()?;
     place.compile(&PROGRAMS, steps)?;
@@ -213,8 +213,8 @@ pub(crate) fn build(steps: &mut dyn Progress) -> anyhow::Result<Built> {
     )
 }
 
-/// Assembles an image of the development build: for tests and for a first look, because what ships takes minutes more.
-/// Nobody distributes it, so that it does without the papers.
+/// Assembles an image of the development build, for tests and experiments, because the release build takes minutes. It
+/// is not distributed, and therefore has no documents.
 pub(crate) fn development(inventory: &Inventory, steps: &mut dyn Progress) -> anyhow::Result<Built> {
     let dir = paths::target().join(FOLDER).join("development");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -223,7 +223,7 @@ pub(crate) fn development(inventory: &Inventory, steps: &mut dyn Progress) -> an
     for program in PROGRAMS {
         let unstripped = inventory.binary(program.name)?;
         let file = dir.join(program.name);
-        // Where there is no strip, the image is twice as large.
+        // Without strip, the image is twice as large.
         let strip = run::output(Command::new("strip").arg("-o").arg(&file).arg(&unstripped));
         programs.push((program, if strip.is_ok() { file } else { unstripped }));
     }
@@ -268,7 +268,7 @@ fn assemble(
     })
 }
 
-/// Builds and prints: the name alone on standard output, the sizes beside the steps.
+/// Builds and prints: the name alone on standard output, and the sizes on standard error.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { twice } = args;
     let mut steps = Steps::new();
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_image_holds_the_programs_and_the_names_of_established_images() {
+    fn image_has_the_programs_and_the_names_of_upstreams_images() {
         let notices = Paper {
             name: "notices",
             path: "/usr/share/doc/weft/NOTICES.txt.gz".to_owned(),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_rounded_down_to_hundredths() {
+    fn size_is_rounded_down_to_hundredths() {
         assert_eq!(mebibytes(1024 * 1024 * 3 / 2), "1.50 MiB");
         assert_eq!(mebibytes(15 * 1024 * 1024 - 1), "14.99 MiB");
     }

@@ -1,4 +1,4 @@
-//! Installs the product on the cluster of this repository, as its README says.
+//! Installs the product on the cluster of this repository, as its README describes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use serde_json::Value;
 
 use crate::{image, manifests, paths};
 
-/// Namespace of the operator and of all that it deploys.
+/// Namespace of the operator and its components.
 pub(crate) const NAMESPACE: &str = "cluster-network-addons";
 /// Bridge over the spare NIC of every node.
 pub(crate) const BRIDGE: &str = "br1";
 const OPERATOR: &str = "cluster-network-addons-operator";
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// The example with multus and Linux bridges, the one with all that virtual machines use, and the one with every component.
+/// The examples with multus and Linux bridges, with the components for virtual machines, and with every component.
 pub(crate) const CONFIG: &str = "network-addons-config.yaml";
 pub(crate) const CONFIG_OF_ALL: &str = "network-addons-config-all.yaml";
 pub(crate) const CONFIG_FOR_MACHINES: &str = "network-addons-config-vms.yaml";
 
-/// A file below `examples/`.
+/// Returns a file in `examples/`.
 pub(crate) fn example(name: &str) -> PathBuf {
     paths::root().join("examples").join(name)
 }
 
-/// Loads the image, applies the manifests that were generated for it and an example of a `NetworkAddonsConfig`, and waits until all of it
-/// runs, in that image and no other. Nothing happens to what is so already.
+/// Loads the image, applies the manifests for it and an example of a `NetworkAddonsConfig`, and waits until all
+/// components run this image alone. Skips steps that are already done.
 pub(crate) fn install(
     cluster: &Cluster,
     built: &image::Built,
@@ -46,8 +46,8 @@ pub(crate) fn install(
     })?;
 
     steps.step(&format!("creating a NetworkAddonsConfig: examples/{config}"));
-    // The definition of the kind may have been served for a moment only.
-    wait::until("the kind NetworkAddonsConfig to be known", PATIENCE, || {
+    // The API server may just have started to serve the kind.
+    wait::until("the kind NetworkAddonsConfig to be served", TIMEOUT, || {
         steps.tick("waiting for the API server to know NetworkAddonsConfig");
         apply(&kubectl, &[example(config)]).map_err(|error| format!("{error:#}"))
     })?;
@@ -79,9 +79,9 @@ pub(crate) fn bridges(cluster: &Cluster, steps: &mut dyn Progress) -> anyhow::Re
     Ok(())
 }
 
-/// Applies files in their order.
+/// Applies files in order.
 pub(crate) fn apply(kubectl: &Kubectl, files: &[PathBuf]) -> anyhow::Result<()> {
-    // Fields that another process writes too must not be refused for that.
+    // A conflict with another field manager must not be an error.
     let mut command = kubectl.command(["apply", "--server-side", "--force-conflicts"]);
     for file in files {
         command.arg("--filename").arg(file);
@@ -90,7 +90,7 @@ pub(crate) fn apply(kubectl: &Kubectl, files: &[PathBuf]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Waits until `condition` is satisfied with the object that `args` name, showing what it complains about.
+/// Waits until `condition` accepts the object that `args` name, and shows its latest error.
 pub(crate) fn wait_for<T>(
     kubectl: &Kubectl,
     steps: &mut dyn Progress,
@@ -98,7 +98,7 @@ pub(crate) fn wait_for<T>(
     what: &str,
     mut condition: impl FnMut(&Value) -> Result<T, String>,
 ) -> anyhow::Result<T> {
-    let done = kubectl.wait_for(args, what, PATIENCE, |object| {
+    let done = kubectl.wait_for(args, what, TIMEOUT, |object| {
         let outcome = condition(object);
         if let Err(complaint) = &outcome {
             steps.tick(complaint);
@@ -108,7 +108,7 @@ pub(crate) fn wait_for<T>(
     Ok(done?)
 }
 
-/// Whether a Deployment's newest form, with the given image, is what runs, and nothing else.
+/// Returns an error unless a Deployment runs only its newest version, with the given image.
 fn rolled_out(deployment: &Value, image: &str) -> Result<(), String> {
     let now = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
         .as_str()
@@ -133,7 +133,7 @@ fn rolled_out(deployment: &Value, image: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a `NetworkAddonsConfig` is Available, and neither Progressing nor Degraded.
+/// Returns an error unless a `NetworkAddonsConfig` is Available, and neither Progressing nor Degraded.
 pub(crate) fn available(config: &Value) -> Result<(), String> {
     let conditions = config["status"]["conditions"]
         .as_array()
@@ -161,7 +161,7 @@ pub(crate) fn available(config: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether each DaemonSet of a list runs its newest form on every node, with the given image alone.
+/// Returns an error unless each DaemonSet of a list runs only its newest version on every node, with the given image.
 fn on_all_nodes(list: &Value, image: &str) -> Result<(), String> {
     let sets = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     if sets.is_empty() {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn available_means_available_and_neither_progressing_nor_degraded() {
+    fn config_is_available_if_neither_progressing_nor_degraded() {
         let good = [
             ("Degraded", "False"),
             ("Progressing", "False"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_has_rolled_out_when_only_its_newest_form_runs() {
+    fn deployment_is_rolled_out_if_only_its_newest_version_runs() {
         let deployment = |replicas: u64| {
             json!({
                 "metadata": { "generation": 3 },
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_counts_only_with_the_image_asked_for_on_every_node() {
+    fn daemon_set_is_rolled_out_if_every_node_runs_the_given_image() {
         let set = |image: &str, available: u64| {
             json!({ "items": [{
                 "metadata": { "name": "multus", "generation": 2 },

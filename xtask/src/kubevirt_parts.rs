@@ -1,4 +1,4 @@
-//! What KubeVirt on a cluster is made of: its own programs, built by Go, and ours, built by Cargo.
+//! The parts of KubeVirt on a cluster: its programs, built by Go, and the stand-ins, built by Cargo.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use kubevirt::{HANDLER_STAND_IN, LAUNCHER_STAND_IN, Programs, StandIns};
 use crate::board::Board;
 use crate::build::{self, Extent, Inventory};
 
-/// Builds all of it beside what the cluster lacks: the first time all of it takes minutes.
+/// Builds all parts and the missing programs of the cluster concurrently: the first time, this takes minutes.
 pub(crate) fn build(cluster: &Cluster) -> anyhow::Result<(Programs, StandIns)> {
     let home = Home::from_env()?;
     let board = Board::new();
@@ -26,7 +26,7 @@ pub(crate) fn build(cluster: &Cluster) -> anyhow::Result<(Programs, StandIns)> {
     })
 }
 
-/// Waits for our programs of a build.
+/// Waits for the stand-ins of a build.
 pub(crate) fn stand_ins(inventory: &Inventory) -> anyhow::Result<StandIns> {
     Ok(StandIns {
         handler: inventory.binary(HANDLER_STAND_IN)?,
@@ -34,7 +34,7 @@ pub(crate) fn stand_ins(inventory: &Inventory) -> anyhow::Result<StandIns> {
     })
 }
 
-/// KubeVirt's programs, or why this machine cannot have them.
+/// Returns KubeVirt's programs, or the reason why this machine cannot have them.
 pub(crate) fn programs(progress: &mut dyn Progress) -> anyhow::Result<Result<Programs, String>> {
     match Programs::ensure(&Home::from_env()?, progress) {
         Err(kubevirt::Error::Cluster(cluster::Error::Missing(why))) => Ok(Err(why)),

@@ -40,7 +40,7 @@ enum Command {
     Manifests(manifests::Args),
     /// Run all checks and tests, or some tiers of them
     Test(test::Args),
-    /// Run Kubernetes' own tests of networking on a cluster of their own
+    /// Run Kubernetes' tests of networking on a separate cluster
     Conformance(conformance::Args),
     /// Check licences, sources and known vulnerabilities of dependencies
     Deny(deny::Args),
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
-            // The failed step comes last, near the prompt; a backtrace would tell a newcomer nothing.
+            // The failed step is printed last, near the prompt. A backtrace would not help newcomers.
             for cause in error.chain().skip(1).collect::<Vec<_>>().iter().rev() {
                 eprintln!("{cause}\n");
             }

@@ -1,4 +1,4 @@
-//! `cargo xtask manifests`: what one applies to install the operator, and everything else that a release has.
+//! `cargo xtask manifests`: the manifests that install the operator, and the other files of a release.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,31 @@ use cluster::{Steps, run};
 
 use crate::{build, image, paths};
 
-/// What is applied, in this order; the file of an example configuration is written beside them.
+/// The applied files, in order. An example configuration is written beside them.
 pub(crate) const INSTALL: [&str; 3] = [
     "namespace.yaml",
     "network-addons-config.crd.yaml",
     "operator.yaml",
 ];
 
-/// Which manifests to write, and where.
+/// Arguments of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The image to install
     #[arg(long, value_name = "REF")]
     image: String,
-    /// Version of the release [default: that of this repository]
+    /// Version of the release [default: the version of this repository]
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
     /// Version that this release replaces, for OLM
     #[arg(long, value_name = "VERSION")]
     version_replaces: Option<String>,
-    /// Where to write them [default: target/manifests]
+    /// Directory of the manifests [default: target/manifests]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Where manifests are written unless told otherwise.
+/// Default directory of the manifests.
 pub(crate) fn default_dir() -> PathBuf {
     paths::target().join("manifests")
 }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the manifests that install an image, by the image's own program.
+/// Writes the manifests that install an image, with the image's program.
 pub(crate) fn write(built: &image::Built) -> anyhow::Result<()> {
     generate(&built.weft, &built.reference, &default_dir(), &[])
 }

@@ -1,33 +1,33 @@
-//! Places in this repository, and the tools that build it.
+//! Paths in this repository, and the tools that build it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Root of the repository that this program was built from.
+/// Returns the root of the repository that this program was built from.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Where Cargo builds.
+/// Returns Cargo's target directory.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
-/// The target that Cargo is told to build for (`.cargo/config.toml`): this machine, but named.
+/// Cargo's explicit target (`.cargo/config.toml`), which is this machine.
 pub(crate) fn triple() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Cargo itself: that of this run, if there is one. A `Cargo.lock` that is not up to date is an error.
+/// Returns a command for Cargo: that of this run, if there is one. An outdated `Cargo.lock` is an error.
 pub(crate) fn cargo() -> Command {
     let mut command = prepared(Command::new(program()));
     command.arg("--locked");
     command
 }
 
-/// The same Cargo, which gives way to whatever else runs; all arguments are still to come.
+/// Returns the same command with lower priority. The caller adds all arguments.
 pub(crate) fn cargo_behind() -> Command {
     let mut command = prepared(Command::new("nice"));
     command.arg(program());
@@ -40,7 +40,7 @@ fn program() -> OsString {
 
 fn prepared(mut command: Command) -> Command {
     command.current_dir(root());
-    // Set by the Cargo that runs this program, and wrong for every other package.
+    // Set by the Cargo that runs this program, and wrong for other packages.
     for (name, _) in std::env::vars_os() {
         if name
             .to_str()

@@ -1,16 +1,16 @@
-//! `cargo xtask test`: everything that must hold.
+//! `cargo xtask test`: all checks and tests.
 //!
 //! ```text
-//! programs of others ──────────────┐  (Kubernetes, packages: only what is missing)
+//! foreign programs ────────────────┐  (Kubernetes, packages: only missing ones)
 //! one build ──> test programs ──┬──┴─> unit, namespaces, api
-//!           ├─> image ──────────┼────> e2e, on two clusters; kubevirt, on one, when these are gone
+//!           ├─> image ──────────┼────> e2e, on two clusters; then kubevirt, on one
 //!           └───────────────────┴────> vm
 //! ```
 //!
-//! An interrupted run ends everything that it started ([`supervisor`]).
+//! An interrupted run ends all its processes ([`supervisor`]).
 //!
-//! Tiers run side by side: tests on clusters wait most of the time, and the others give way to them. Licences and sources
-//! of dependencies are checked beside them.
+//! Tiers run concurrently: tests on clusters wait most of the time, and the other tiers have lower priority. Licences
+//! and sources of dependencies are checked at the same time.
 
 mod changed;
 mod checks;
@@ -42,7 +42,7 @@ use crate::board::Board;
 use crate::build::{Kind, Program};
 use crate::cases;
 
-/// What to test.
+/// Arguments of the command.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(after_help = EXAMPLES)]
@@ -50,28 +50,28 @@ pub(crate) struct Args {
     /// Tiers to run; all but kubevirt by default
     #[arg(value_enum)]
     tiers: Vec<Tier>,
-    /// Run only tests whose name `PACKAGE::PROGRAM::TEST` contains this, such as `operator::api`; may be repeated
+    /// Run only tests whose name `PACKAGE::PROGRAM::TEST` contains this, such as `operator::api`; can be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Run only tests that the changes since this revision can affect; without a revision, the uncommitted changes
+    /// Run only tests that the changes since this revision can affect. Without a revision: uncommitted changes
     #[arg(long, value_name = "REVISION", num_args = 0..=1, default_missing_value = "HEAD")]
     changed: Option<String>,
-    /// Run the tests this many times, or until one fails; the counts at the end are those of the last time
+    /// Run the tests this many times, or until one fails. The counts at the end are those of the last time
     #[arg(long, value_name = "TIMES", default_value = "1")]
     repeat: NonZero<u32>,
     /// Keep all processors busy while the tests run
     #[arg(long)]
     load: bool,
-    /// Keep the clusters of the tiers e2e and kubevirt; a cluster on which a test failed is kept anyway
+    /// Keep the clusters of the tiers e2e and kubevirt. A cluster with a failed test is always kept
     #[arg(long)]
     keep: bool,
     /// Run the release build's image on the clusters, instead of the development build's
     #[arg(long)]
     shipped: bool,
-    /// Fail when a test is skipped and no other test proves the cases that it cites
+    /// Fail if a test is skipped and no other test proves the cases that it cites
     #[arg(long)]
     no_skips: bool,
-    /// Run the tests in this process: the supervisor started it
+    /// Run the tests in this process, which the supervisor started
     #[arg(long, hide = true)]
     supervised: bool,
 }
@@ -86,12 +86,12 @@ Examples:
   cargo xtask test --only a_vlan --repeat 50 --load
                                                 hunt a test that fails now and then";
 
-/// Kinds of tests by what they need, least powerful first.
+/// Kinds of tests by their requirements, least powerful first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Tier {
-    /// Pure tests, formatting, lints and citations; needs nothing
+    /// Pure tests, formatting, lints and citations; no requirements
     Unit,
-    /// Plugins and netlink against the kernel, in network namespaces of their own; needs root
+    /// Plugins and netlink on the real kernel, in separate network namespaces; needs root
     Namespaces,
     /// Components against a real API server; builds Kubernetes' programs the first time
     Api,
@@ -99,8 +99,8 @@ pub(crate) enum Tier {
     Vm,
     /// The whole product on two-node clusters; needs root
     E2e,
-    /// On demand: virtual machines of KubeVirt's control plane on a cluster with the product; builds KubeVirt the first
-    /// time; needs root
+    /// On demand: virtual machines with KubeVirt's control plane on a cluster with the product; builds KubeVirt the
+    /// first time; needs root
     Kubevirt,
 }
 
@@ -113,12 +113,12 @@ impl Tier {
         Self::E2e,
         Self::Kubevirt,
     ];
-    /// Those that run where none is named. Building KubeVirt would take a new machine ten minutes more.
+    /// The default tiers. The build of KubeVirt would take ten more minutes on a new machine.
     const USUAL: [Self; 5] = [Self::Unit, Self::Namespaces, Self::Api, Self::Vm, Self::E2e];
-    /// Those that need clusters, in the order in which they have the machine.
+    /// The tiers on clusters, in the order of their runs.
     const ON_CLUSTERS: [Self; 2] = [Self::E2e, Self::Kubevirt];
 
-    /// Name of its test programs: `tests/NAME/main.rs` or `tests/NAME.rs` in a crate.
+    /// Returns the name of the tier's test programs: `tests/NAME/main.rs` or `tests/NAME.rs` in a crate.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Unit => "unit",
@@ -134,7 +134,7 @@ impl Tier {
         matches!(self, Self::Namespaces | Self::E2e | Self::Kubevirt)
     }
 
-    /// The tier of a test program.
+    /// Returns the tier of a test program.
     fn of(program: &Program) -> Option<Self> {
         match program.kind {
             Kind::Binary => None,
@@ -146,7 +146,7 @@ impl Tier {
         }
     }
 
-    /// How many of its tests run at a time. Tests against an API server, or in networks, wait most of the time.
+    /// Returns the number of concurrent tests. Tests with an API server or networks wait most of the time.
     fn threads(self) -> usize {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         match self {
@@ -156,7 +156,7 @@ impl Tier {
         }
     }
 
-    /// What its programs run on side by side. Against API servers some wait while others work.
+    /// Returns the number of concurrent programs. Some tests with API servers wait while others work.
     const fn lanes(self) -> &'static [&'static str] {
         match self {
             Self::Unit => &["unit"],
@@ -169,7 +169,7 @@ impl Tier {
     }
 }
 
-/// Which tests are to run.
+/// The selection of tests.
 #[derive(Debug, Default)]
 struct Selection {
     only: Vec<String>,
@@ -177,12 +177,12 @@ struct Selection {
 }
 
 impl Selection {
-    /// Whether there may be tests that are not to run.
+    /// Returns true if some tests may be deselected.
     fn is_part(&self) -> bool {
         !self.only.is_empty() || self.affected.is_some()
     }
 
-    /// Whether any test of a program may be meant.
+    /// Returns true if a test of a program may be selected.
     fn takes_some_of(&self, program: &Program) -> bool {
         self.affected
             .as_ref()
@@ -264,7 +264,7 @@ fn run_here(args: &Args) -> ExitCode {
         &ended
             .left_out
             .iter()
-            .map(|why| format!("\nleft out: {why}\n"))
+            .map(|cause| format!("\nskipped: {cause}\n"))
             .collect::<String>(),
     );
     board.print(&report::table(
@@ -274,7 +274,7 @@ fn run_here(args: &Args) -> ExitCode {
         Ticks::now(),
     ));
     board.print(&format!("\n{totals}\n"));
-    // A failure is not an error of this program: the counts stay the last line.
+    // Failed tests are not an error of this program: the counts stay the last line.
     if totals.failed > 0 {
         ExitCode::FAILURE
     } else {
@@ -282,9 +282,9 @@ fn run_here(args: &Args) -> ExitCode {
     }
 }
 
-/// Cases that tests cite which were skipped, and none that passed; a line each.
+/// Returns the cited cases of skipped tests that no passed test cites, one per line.
 fn unproven(entries: &[Entry]) -> anyhow::Result<String> {
-    let citations = cases::citations().context("cannot tell what skipped tests cite")?;
+    let citations = cases::citations().context("cannot read the citations of skipped tests")?;
     let of = |wanted: Outcome| {
         let tests = entries.iter().flat_map(|entry| &entry.outcomes);
         let tests = tests.filter(move |(_, outcome)| *outcome == wanted);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn test_programs_belong_to_the_tier_of_their_name_and_else_to_unit() {
+    fn test_program_belongs_to_the_tier_of_its_name_or_to_unit() {
         let tier = |target: &str, kind| Tier::of(&program("plugins", target, kind));
         assert_eq!(tier("namespaces", Kind::IntegrationTests), Some(Tier::Namespaces));
         assert_eq!(tier("kubevirt", Kind::IntegrationTests), Some(Tier::Kubevirt));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_chosen_by_a_part_of_their_name() {
+    fn tests_are_selected_by_a_part_of_their_name() {
         let selection = Selection {
             only: vec!["operator::api".to_owned()],
             affected: None,

@@ -1,5 +1,5 @@
-//! The network of a cluster (cluster-network §2, §3): what the installer chose, how the operator brings it about, and
-//! what the operator says about it.
+//! The network of a cluster (cluster-network §2, §3): the configuration of the installer, the configuration of the
+//! operator, and the operator's status.
 //!
 //! ```text
 //! Network.config.openshift.io   ── pools, type ──> Network.operator.openshift.io ──> cluster network operator
@@ -19,16 +19,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub const CONFIG_GROUP: &str = "config.openshift.io";
 /// Group of the operator configuration.
 pub const OPERATOR_GROUP: &str = "operator.openshift.io";
-/// The one object of both kinds that the operator acts upon.
+/// Name of the single object of both kinds that the operator reads.
 pub const SINGLETON: &str = "cluster";
 
-/// Addresses of pods, and how much of them a node gets.
+/// A range of pod addresses, and the size of each node's part.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterNetworkEntry {
-    /// The block, such as 10.128.0.0/14.
+    /// The range, such as 10.128.0.0/14.
     pub cidr: String,
-    /// Length of the prefix of a node's part. A network that does not divide the block leaves it out.
+    /// Prefix length of a node's range. Not set for networks that do not divide the range.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "schemas::uint32")]
     pub host_prefix: u32,
@@ -38,10 +38,10 @@ pub struct ClusterNetworkEntry {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct MtuMigration {
-    /// MTU of the default network of pods.
+    /// MTU of the default pod network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<MtuMigrationValues>,
-    /// MTU of the interfaces of nodes.
+    /// MTU of the nodes' interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<MtuMigrationValues>,
 }
@@ -60,17 +60,17 @@ pub struct MtuMigrationValues {
     pub to: Option<u32>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Reads `null` as nothing, as Go does.
+/// Reads `null` as the default value, like Go.
 fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     input: D,
 ) -> Result<T, D::Error> {

@@ -1,4 +1,5 @@
-//! `PodNetworkConnectivityCheck`: whether a pod reaches an endpoint, and since when it does not (cluster-network §13.3).
+//! `PodNetworkConnectivityCheck`: a check of the connection from a pod to an endpoint, with its outages
+//! (cluster-network §13.3).
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, schema};
 
-/// Which pod connects to which endpoint.
+/// The source pod and the endpoint.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "controlplane.operator.openshift.io",
@@ -25,7 +26,7 @@ use crate::{Error, schema};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodNetworkConnectivityCheckSpec {
-    /// Name of the pod that connects; it is in the namespace of the check.
+    /// Name of the pod that connects, in the namespace of the check.
     #[serde(default)]
     #[schemars(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"))]
     pub source_pod: String,
@@ -33,7 +34,7 @@ pub struct PodNetworkConnectivityCheckSpec {
     #[serde(default)]
     #[schemars(regex(pattern = r"^\S+:\d*$"))]
     pub target_endpoint: String,
-    /// Secret with the certificate that the pod shows to the endpoint: its keys are `tls.crt` and `tls.key`.
+    /// Secret with the client certificate for the endpoint, with the keys `tls.crt` and `tls.key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_client_cert: Option<SecretReference>,
 }
@@ -41,12 +42,12 @@ pub struct PodNetworkConnectivityCheckSpec {
 /// A Secret in the namespace of the check.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct SecretReference {
-    /// Its name.
+    /// Name of the Secret.
     #[serde(default)]
     pub name: String,
 }
 
-/// Results of the check; every list begins with its newest entry.
+/// Results of the check. Each list starts with its newest entry.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct PodNetworkConnectivityCheckStatus {
@@ -59,72 +60,72 @@ pub struct PodNetworkConnectivityCheckStatus {
     /// Latest outages, at most 20.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<Outage>,
-    /// The condition `Reachable`: whether the latest connection succeeded.
+    /// The condition `Reachable`: the result of the latest connection.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// What one step of one check came to.
+/// The result of one step of a check.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct LogEntry {
-    /// When the step began.
+    /// Start of the step.
     pub time: Option<Time>,
-    /// Whether it succeeded.
+    /// True if the step succeeded.
     #[serde(default)]
     pub success: bool,
-    /// Which step it was and how it ended, as one word.
+    /// The step and its result, in one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The same in words.
+    /// The step and its result, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How long it took, as Go writes durations.
+    /// Duration of the step, in Go's format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<String>,
 }
 
-/// A time in which the endpoint was out of reach.
+/// A period in which the endpoint was unreachable.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outage {
-    /// When the first failure happened.
+    /// Time of the first failure.
     pub start: Option<Time>,
-    /// When the first success after it happened; none as long as the outage lasts.
+    /// Time of the first success afterwards. Not set while the outage lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<Time>,
-    /// The first failure, and failures with another message than the one before; at most 5.
+    /// The first failure, and failures with a different message than the failure before. At most 5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub start_logs: Vec<LogEntry>,
-    /// The latest failures, and the success that ended the outage; at most 5.
+    /// The latest failures, and the success that ended the outage. At most 5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub end_logs: Vec<LogEntry>,
-    /// What happened, in words.
+    /// Description of the outage.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// One aspect of the check.
+/// A condition of the check.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Which aspect it is: `Reachable`.
+    /// Type of the condition: `Reachable`.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, as one word.
+    /// Reason of the status, in one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, in words.
+    /// Reason of the status, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Since when the status is what it is.
+    /// Time of the last change of the status.
     pub last_transition_time: Option<Time>,
 }
 
-/// Properties that may be `null`: the established programs write unset times so.
+/// Properties that may be `null`: upstream's programs write `null` for unset times.
 const NULLABLE: [&str; 5] = ["time", "latency", "start", "end", "lastTransitionTime"];
-/// Properties that must be there although they may be `null`, or empty in what is read.
+/// Required properties, including properties that may be `null` and properties that readers may omit.
 const REQUIRED: [(&str, &[&str]); 6] = [
     ("/spec", &["sourcePod", "targetEndpoint"]),
     ("/spec/properties/tlsClientCert", &["name"]),
@@ -137,15 +138,15 @@ const REQUIRED: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// The definition of the resource, as the cluster network operator deploys it.
+/// Returns the definition of the resource, as deployed by the cluster network operator.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
     let texts = [
-        "Which pod connects to which endpoint.",
-        "Results of the check; every list begins with its newest entry.",
+        "The source pod and the endpoint.",
+        "Results of the check. Each list starts with its newest entry.",
     ];
     let mut crd = schema::finish(PodNetworkConnectivityCheck::crd(), &NULLABLE, &texts)?;
     schema::require(&mut crd, &REQUIRED)?;

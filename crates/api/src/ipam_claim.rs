@@ -1,4 +1,4 @@
-//! `IPAMClaim`: addresses that stay with a virtual machine while its pods come and go (kubevirt-ipam §4.1).
+//! `IPAMClaim`: the persistent addresses of a virtual machine, across its pods (kubevirt-ipam §4.1).
 
 mod name;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, schema};
 
-/// For which network addresses are claimed.
+/// The network of the claimed addresses.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "k8s.cni.cncf.io",
@@ -28,47 +28,47 @@ use crate::{Error, schema};
     doc = "A claim for addresses that outlive the pod they were given to."
 )]
 pub struct IPAMClaimSpec {
-    /// Name of the network, as its CNI configuration says it.
+    /// Name of the network in its CNI configuration.
     pub network: String,
-    /// Interface of the pod; written as an empty text, and never left out.
+    /// Interface of the pod. Always present, perhaps as an empty text.
     pub interface: String,
 }
 
-/// What was given, by the CNI plugin of the network.
+/// The assigned addresses, written by the CNI plugin of the network.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPAMClaimStatus {
-    /// Addresses with the length of their prefix.
+    /// Addresses with their prefix lengths.
     pub ips: Vec<String>,
-    /// The pod that has them now.
+    /// The pod that currently uses the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_pod: Option<OwnerPod>,
-    /// How the claim is going.
+    /// Conditions of the claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// The pod that has the addresses of a claim.
+/// The pod that uses the addresses of a claim.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct OwnerPod {
-    /// Its name.
+    /// Name of the pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
 
-/// The definition of the resource, as the operator deploys it with the KubeVirt IPAM controller (operands §8).
+/// Returns the definition of the resource, as the operator deploys it with the KubeVirt IPAM controller (operands §8).
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
     let texts = [
-        "For which network addresses are claimed.",
-        "What was given, by the CNI plugin of the network.",
+        "The network of the claimed addresses.",
+        "The assigned addresses, written by the CNI plugin of the network.",
     ];
     let mut crd = schema::finish(IPAMClaim::crd(), &[], &texts)?;
     crd.spec.names.list_kind = Some("IPAMClaimList".to_owned());
-    // Read by nobody, and there since the first version.
+    // An unused member, present since the first version of the definition.
     let annotation = ("controller-gen.kubebuilder.io/version", "v0.13.0");
     crd.metadata.annotations = Some([annotation].map(|(key, value)| (key.into(), value.into())).into());
     Ok(crd)

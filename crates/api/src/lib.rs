@@ -1,4 +1,4 @@
-//! Every wire format that a user of Weft writes or reads: custom resources, labels, annotations.
+//! All wire formats of Weft's users: custom resources, labels, annotations.
 //!
 //! ```text
 //! user ── NetworkAddonsConfig ──> operator        (network_addons)
@@ -11,8 +11,8 @@
 //! operator ── PodNetworkConnectivityCheck ──> check-endpoints (connectivity_check)
 //! ```
 //!
-//! Types and schemas only: nothing here does I/O. The custom resource definitions are generated
-//! from the types, checked in under `deploy/crds/`, and a test fails when the files are stale.
+//! The crate contains types and schemas, and does no I/O. The custom resource definitions in `deploy/crds/` are
+//! generated from the types, and a test fails if the files are stale.
 
 pub mod cluster_network;
 pub mod connectivity_check;

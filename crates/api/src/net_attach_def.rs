@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, schema};
 
-/// What a network is made of.
+/// The configuration of the network.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "k8s.cni.cncf.io",
@@ -23,16 +23,16 @@ use crate::{Error, schema};
 )]
 #[serde(default)]
 pub struct NetworkAttachmentDefinitionSpec {
-    /// CNI configuration of the network as JSON text: one plugin, or a list of plugins. When it is
-    /// empty, the configuration is looked up by name among the files of the node.
+    /// CNI configuration of the network as JSON text: a plugin or a list of plugins. If empty, the node's configuration
+    /// files are searched for the name of the network.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub config: String,
 }
 
-/// The definition of the resource, as the operator deploys it with multus (operands §1.2).
+/// Returns the definition of the resource, as the operator deploys it with multus (operands §1.2).
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
     schema::finish(

@@ -1,8 +1,7 @@
-//! `NetworkAddonsConfig`: which network add-ons a cluster has, and how they are set up (operator §1).
+//! `NetworkAddonsConfig`: the network add-ons of a cluster and their settings (operator §1).
 //!
-//! Strings that the schema restricts to a set (the TLS profile's) stay strings here: a resource that
-//! was stored under an older schema may hold values that are no longer in it, and it must still be
-//! readable, so that its status can say what is wrong.
+//! Strings with an enumeration in the schema (of the TLS profile) are strings here too: a resource that was stored
+//! under an older schema must be readable, so that its status can report invalid values.
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -14,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, names, placement::Placement, schema};
 
-/// Ciphers that a custom TLS profile may name: OpenSSL's names, and the names of TLS 1.3 (operator §1.1).
+/// Ciphers of custom TLS profiles: OpenSSL's names, and the names of TLS 1.3 (operator §1.1).
 pub const CIPHERS: [&str; 21] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -39,13 +38,13 @@ pub const CIPHERS: [&str; 21] = [
     "DES-CBC3-SHA",
 ];
 
-/// TLS versions that a custom profile may name as its lowest.
+/// Minimum TLS versions of custom profiles.
 pub const TLS_VERSIONS: [&str; 4] = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
 
 /// Kinds of a TLS profile.
 pub const TLS_PROFILE_TYPES: [&str; 4] = ["Old", "Intermediate", "Modern", "Custom"];
 
-/// Properties of the schema that accept `null`; all others do not.
+/// Properties of the schema that accept `null`.
 const NULLABLE: [&str; 7] = [
     "tlsSecurityProfile",
     "old",
@@ -56,7 +55,7 @@ const NULLABLE: [&str; 7] = [
     "lastTransitionTime",
 ];
 
-/// What to deploy. A component is deployed when its field is present, and removed when the field goes.
+/// The add-ons to deploy. A component is deployed if its field is present, and removed when the field is removed.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "networkaddonsoperator.network.kubevirt.io",
@@ -67,75 +66,73 @@ const NULLABLE: [&str; 7] = [
     shortname = "nac",
     status = "NetworkAddonsConfigStatus",
     derive = "PartialEq",
-    printcolumn = r#"{"name": "Available", "type": "string", "description": "Whether all components are available.", "jsonPath": ".status.conditions[?(@.type=='Available')].status"}"#,
-    printcolumn = r#"{"name": "Progressing", "type": "string", "description": "Whether something is being rolled out.", "jsonPath": ".status.conditions[?(@.type=='Progressing')].status"}"#,
-    printcolumn = r#"{"name": "Degraded", "type": "string", "description": "Whether something is wrong.", "jsonPath": ".status.conditions[?(@.type=='Degraded')].status"}"#,
-    printcolumn = r#"{"name": "Version", "type": "string", "description": "Version of the operator whose components were last seen to be available.", "jsonPath": ".status.observedVersion"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "description": "Since when the configuration exists.", "jsonPath": ".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name": "Reason", "type": "string", "description": "Why something is wrong, in one word.", "jsonPath": ".status.conditions[?(@.type=='Degraded')].reason", "priority": 1}"#,
-    doc = "Chooses the network add-ons of a cluster. The operator acts upon the object named `cluster` only."
+    printcolumn = r#"{"name": "Available", "type": "string", "description": "True if all components are available.", "jsonPath": ".status.conditions[?(@.type=='Available')].status"}"#,
+    printcolumn = r#"{"name": "Progressing", "type": "string", "description": "True during a rollout.", "jsonPath": ".status.conditions[?(@.type=='Progressing')].status"}"#,
+    printcolumn = r#"{"name": "Degraded", "type": "string", "description": "True if a component failed.", "jsonPath": ".status.conditions[?(@.type=='Degraded')].status"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "description": "Operator version of the last available components.", "jsonPath": ".status.observedVersion"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "description": "Age of the configuration.", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "description": "Reason of a failure, in one word.", "jsonPath": ".status.conditions[?(@.type=='Degraded')].reason", "priority": 1}"#,
+    doc = "Chooses the network add-ons of a cluster. The operator reads only the object named `cluster`."
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkAddonsConfigSpec {
-    /// Attaches pods to more networks than the cluster's own.
+    /// Multus, which attaches pods to additional networks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multus: Option<Multus>,
-    /// Attaches running pods to networks and detaches them. Needs multus.
+    /// Attachment and detachment of networks of running pods. Requires multus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multus_dynamic_networks: Option<MultusDynamicNetworks>,
-    /// CNI plugins for Linux bridges and interface tuning, and node resources named after bridges.
+    /// CNI plugins for Linux bridges and interface tuning, and node resources for bridges.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux_bridge: Option<LinuxBridge>,
-    /// CNI plugin for Open vSwitch bridges, and node resources named after them.
+    /// CNI plugin for Open vSwitch bridges, and node resources for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ovs: Option<Ovs>,
-    /// Gives virtual machines and pods MAC addresses from a pool, without collisions.
+    /// MAC pool, which assigns unique MAC addresses to virtual machines and pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_mac_pool: Option<KubeMacPool>,
-    /// When the images of the components are pulled: Always, Never or `IfNotPresent`, which is the
-    /// default. It cannot be changed once components are deployed.
+    /// Pull policy of the components' images: Always, Never or `IfNotPresent`, which is the default. The field is
+    /// immutable once components are deployed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub image_pull_policy: String,
-    /// Configures the network interfaces of nodes by policies.
+    /// Configuration of the nodes' network interfaces by policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nmstate: Option<NMState>,
-    /// Serves the addresses of virtual machines on secondary networks by DNS.
+    /// DNS server for the addresses of virtual machines on secondary networks.
     #[serde(rename = "kubeSecondaryDNS", skip_serializing_if = "Option::is_none")]
     pub kube_secondary_dns: Option<KubeSecondaryDNS>,
     /// Device plugin and CNI plugin for macvtap interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macvtap: Option<Macvtap>,
-    /// Keeps the IP addresses of virtual machines on secondary networks over restarts and migrations.
+    /// Persistent IP addresses of virtual machines on secondary networks, across restarts and migrations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubevirt_ipam_controller: Option<KubevirtIpamController>,
-    /// How often the certificates that components sign themselves are renewed. All four intervals
-    /// have to be given.
+    /// Renewal intervals of self-signed certificates. All four intervals are required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_sign_configuration: Option<SelfSignConfiguration>,
-    /// Where the components run.
+    /// Placement of the components.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement_configuration: Option<PlacementConfiguration>,
-    /// Directories of CNI on the nodes, where they are not those that the operator finds out by itself.
-    /// Each is an absolute path of letters, digits and `.`, `_`, `+`, `-`, without `..`.
+    /// CNI directories of the nodes, if they differ from the directories that the operator detects. Each directory is
+    /// an absolute path of letters, digits and `.`, `_`, `+`, `-`, without `..`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cni_directories: Option<CniDirectories>,
-    /// TLS versions and ciphers that the servers of the components accept. Without it they accept
-    /// what the Modern profile does.
+    /// TLS versions and ciphers of the components' servers. The default is the Modern profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_security_profile: Option<TlsSecurityProfile>,
 }
 
-/// Attaches pods to more networks than the cluster's own. It has no settings.
+/// Multus, which attaches pods to additional networks. It has no settings.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct Multus {}
 
-/// Attaches running pods to networks and detaches them.
+/// Attachment and detachment of networks of running pods.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct MultusDynamicNetworks {
     /// Socket of the container runtime on the nodes: /run/crio/crio.sock, /run/containerd/containerd.sock,
-    /// /run/k3s/containerd/containerd.sock or /var/snap/microk8s/common/run/containerd.sock. Without it, it is
-    /// the one that was used before, else the one of the runtime of the operator's own node.
+    /// /run/k3s/containerd/containerd.sock or /var/snap/microk8s/common/run/containerd.sock. The default is the
+    /// previously deployed socket, or else the socket of the runtime on the operator's node.
     #[serde(rename = "hostCRISocketPath", skip_serializing_if = "String::is_empty")]
     pub host_cri_socket_path: String,
 }
@@ -144,13 +141,13 @@ pub struct MultusDynamicNetworks {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LinuxBridge {
-    /// Whether a port in VLANs also stays in the default VLAN of its bridge when its network does not say
-    /// `preserveDefaultVlan` itself. False by default; true is how plugins up to 1.5 behaved. It has no
+    /// If true, a port with VLANs also stays in the default VLAN of its bridge, unless its network sets
+    /// `preserveDefaultVlan`. The default is false; plugins up to version 1.5 behaved as with true. The field has no
     /// effect on plugins of another image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preserve_default_vlan: Option<bool>,
-    /// Whether pods may get their addresses by DHCP: installs the IPAM plugin `dhcp`, and runs its daemon on
-    /// each node. False by default. It has no effect on plugins of another image.
+    /// If true, pods can get addresses by DHCP: the operator installs the IPAM plugin `dhcp` and runs its daemon on
+    /// each node. The default is false. The field has no effect on plugins of another image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<bool>,
 }
@@ -159,12 +156,11 @@ pub struct LinuxBridge {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct Ovs {}
 
-/// Gives virtual machines and pods MAC addresses from a pool.
+/// MAC pool, which assigns unique MAC addresses to virtual machines and pods.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeMacPool {
-    /// First address of the pool. Both ends or none are given; without them a random range is
-    /// chosen once and kept.
+    /// First address of the pool. Set both ends or none; the default is a random range that is chosen once and kept.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub range_start: String,
     /// Last address of the pool.
@@ -172,47 +168,46 @@ pub struct KubeMacPool {
     pub range_end: String,
 }
 
-/// Configures the network interfaces of nodes by policies. It has no settings.
+/// Configuration of the nodes' network interfaces by policies. It has no settings.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct NMState {}
 
-/// Serves the addresses of virtual machines on secondary networks by DNS.
+/// DNS server for the addresses of virtual machines on secondary networks.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct KubeSecondaryDNS {
-    /// Domain that is put behind the names that are served.
+    /// Domain of the served names.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// Address under which the name server is reached from outside of the cluster.
+    /// Address of the name server for clients outside of the cluster.
     #[serde(rename = "nameServerIP", skip_serializing_if = "String::is_empty")]
     pub name_server_ip: String,
-    /// A Service named secondary-dns in front of the name server, on port 53 over UDP and TCP. Without it there is none,
-    /// and the administrator makes one.
+    /// Service `secondary-dns` for the name server, on port 53 over UDP and TCP. Without the field, the administrator
+    /// creates a Service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<KubeSecondaryDNSService>,
 }
 
-/// A Service in front of the name server.
+/// A Service for the name server.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeSecondaryDNSService {
-    /// How the name server is reached: only from within the cluster, which is the default, by a port of every node, or by
-    /// an address of its own.
+    /// Type of the Service: `ClusterIP`, which is the default, `NodePort` or `LoadBalancer`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<KubeSecondaryDNSServiceType>,
-    /// Port of the nodes, over UDP and TCP. The cluster chooses one where it is left out.
+    /// Port on the nodes, over UDP and TCP. The cluster chooses the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i32>,
 }
 
-/// How a name server is reached.
+/// The type of a Service.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum KubeSecondaryDNSServiceType {
-    /// From within the cluster.
+    /// A virtual address inside of the cluster.
     ClusterIP,
-    /// By a port of every node.
+    /// A port of each node.
     NodePort,
-    /// By an address of its own.
+    /// An external address.
     LoadBalancer,
 }
 
@@ -220,16 +215,16 @@ pub enum KubeSecondaryDNSServiceType {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Macvtap {
-    /// Name of the ConfigMap that tells the device plugin which interfaces to offer.
+    /// Name of the ConfigMap with the interfaces that the device plugin offers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub device_plugin_config: String,
 }
 
-/// Keeps the IP addresses of virtual machines on secondary networks.
+/// Persistent IP addresses of virtual machines on secondary networks.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct KubevirtIpamController {
-    /// Namespace of the NetworkAttachmentDefinition that stands for the cluster's own network.
+    /// Namespace of the NetworkAttachmentDefinition of the default network.
     #[serde(
         rename = "defaultNetworkNADNamespace",
         skip_serializing_if = "String::is_empty"
@@ -237,38 +232,38 @@ pub struct KubevirtIpamController {
     pub default_network_nad_namespace: String,
 }
 
-/// How often self-signed certificates are renewed. Intervals are written like `48h0m0s`.
+/// Renewal intervals of self-signed certificates, in the format `48h0m0s`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SelfSignConfiguration {
-    /// For how long a certificate authority is used.
+    /// Lifetime of a certificate authority.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ca_rotate_interval: String,
-    /// For how long before its end a certificate authority overlaps with the next one.
+    /// Overlap of a certificate authority with its successor.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ca_overlap_interval: String,
-    /// For how long a server certificate is used.
+    /// Lifetime of a serving certificate.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cert_rotate_interval: String,
-    /// For how long before its end a server certificate overlaps with the next one.
+    /// Overlap of a serving certificate with its successor.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cert_overlap_interval: String,
 }
 
-/// Where the components run.
+/// Placement of the components.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct PlacementConfiguration {
-    /// Placement of what runs once for the cluster. By default control plane nodes are preferred.
+    /// Placement of components that run once in the cluster. The default prefers control plane nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infra: Option<Placement>,
-    /// Placement of what runs on every node with workloads. By default these are all Linux nodes,
-    /// cordoned ones included.
+    /// Placement of components that run on each node with workloads. The default is all Linux nodes, including cordoned
+    /// nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads: Option<Placement>,
 }
 
-/// Directories of CNI on the nodes.
+/// CNI directories of the nodes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct CniDirectories {
@@ -280,11 +275,11 @@ pub struct CniDirectories {
     pub conf: Option<String>,
 }
 
-/// TLS versions and ciphers that servers accept, in the form of OpenShift's API.
+/// TLS versions and ciphers of servers, in the format of OpenShift's API.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct TlsSecurityProfile {
-    /// Which profile is used: Old, Intermediate, Modern or Custom.
+    /// Type of the profile: Old, Intermediate, Modern or Custom.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "tls_profile_type")]
     pub kind: String,
@@ -297,24 +292,24 @@ pub struct TlsSecurityProfile {
     /// The Modern profile, TLS 1.3. It has no settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modern: Option<NoSettings>,
-    /// A profile of one's own. Once given it is used whatever the type says.
+    /// A custom profile. If set, it applies with every type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub custom: Option<CustomTlsProfile>,
 }
 
-/// Stands for a profile without settings.
+/// A profile without settings.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct NoSettings {}
 
-/// A TLS profile of one's own.
+/// A custom TLS profile.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct CustomTlsProfile {
-    /// Ciphers that are accepted, by OpenSSL's names.
+    /// Accepted ciphers, by OpenSSL's names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "ciphers")]
     pub ciphers: Vec<String>,
-    /// The lowest TLS version that is accepted.
+    /// Minimum accepted TLS version.
     #[serde(rename = "minTLSVersion", skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "tls_version")]
     pub min_tls_version: String,
@@ -334,44 +329,44 @@ fn ciphers(_: &mut SchemaGenerator) -> Schema {
     } })
 }
 
-/// What is deployed, and how it is going (operator §1.2).
+/// The state of the deployment (operator §1.2).
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkAddonsConfigStatus {
-    /// Version of the operator that runs.
+    /// Version of the running operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub operator_version: String,
-    /// Version of the operator whose components were last seen to be available.
+    /// Operator version of the last available components.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub observed_version: String,
-    /// Version that the operator is bringing the components to.
+    /// Version of the rollout in progress.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub target_version: String,
-    /// State of the deployment: Available, Progressing and Degraded, and for each component whether it alone is
-    /// available, such as `MultusAvailable`.
+    /// State of the deployment: the conditions Available, Progressing and Degraded, and for each component a condition
+    /// such as `MultusAvailable`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Containers of the deployed components, with the images that they are to run.
+    /// Containers of the deployed components, with their desired images.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Container>,
 }
 
-/// One aspect of the state of the deployment.
+/// A condition of the deployment.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Aspect: Available, Progressing or Degraded.
+    /// Type of the condition, such as Available, Progressing or Degraded.
     #[serde(rename = "type")]
     pub kind: String,
     /// True, False or Unknown.
     pub status: String,
-    /// Why, in one word.
+    /// Reason of the status, in one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, for people.
+    /// Reason of the status, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Not written any more.
+    /// No longer written.
     #[serde(default)]
     pub last_heartbeat_time: Option<Time>,
     /// When the status of the condition last changed.
@@ -383,9 +378,9 @@ pub struct Condition {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Container {
-    /// Kind of the object that the container belongs to: DaemonSet or Deployment.
+    /// Kind of the container's object: DaemonSet or Deployment.
     pub parent_kind: String,
-    /// Name of the object that the container belongs to.
+    /// Name of the container's object.
     pub parent_name: String,
     /// Name of the container.
     pub name: String,
@@ -393,19 +388,19 @@ pub struct Container {
     pub image: String,
 }
 
-/// The definition of the resource in both versions, with one and the same schema.
+/// Returns the definition of the resource. Both versions have the same schema.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
     let texts = [
         "Chooses and configures the add-ons.",
-        "What is deployed, and how it is going.",
+        "The state of the deployment.",
     ];
     let mut crd = schema::finish(NetworkAddonsConfig::crd(), &NULLABLE, &texts)?;
-    // Written even though it is the default: it lets an API server clear a `true` that a definition
-    // of the first generation left behind.
+    // The default is written explicitly: it makes an API server clear a leftover `true` of a first-generation
+    // definition.
     crd.spec.preserve_unknown_fields = Some(false);
     let old: Vec<_> = crd
         .spec

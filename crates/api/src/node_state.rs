@@ -1,20 +1,19 @@
-//! Node network state (nmstate §2): how it is deployed, what nodes' networks are, and what they are to be.
+//! Node network state (nmstate §2): the deployment of its components, reports of the nodes' networks, and policies.
 //!
 //! ```text
-//! NMState ──> what is deployed
-//! node's network ──> NodeNetworkState (status; in the original design also a wish, in spec)
+//! NMState ──> deployment
+//! node's network ──> NodeNetworkState (status; in the original design also a desired state, in spec)
 //! NodeNetworkConfigurationPolicy ──> NodeNetworkConfigurationEnactment, one a node
 //! ```
 //!
-//! Documents of the nmstate library are held as JSON: what is in them is the library's business. Every version of a
-//! kind has the same schema, with the fields of all of them: what is stored in one version loses nothing in another
-//! (nmstate §3.2-1).
+//! Documents of the nmstate library are held as JSON, because only the library interprets them. All versions of a kind
+//! have the same schema with the union of their fields: no version loses fields of another (nmstate §3.2-1).
 
 mod definition;
 mod enactment;
+mod nmstate;
 mod policy;
 mod report;
-mod wish;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -24,46 +23,46 @@ pub use enactment::{
     CapturedState, DocumentMetaInfo, NodeNetworkConfigurationEnactment,
     NodeNetworkConfigurationEnactmentStatus, crd as enactment_crd,
 };
+pub use nmstate::{
+    DnsProbe, HandlerConfiguration, MetricsConfiguration, NMState, NMStateSpec, NMStateStatus,
+    ProbeConfiguration, SelfSignConfiguration, crd,
+};
 pub use policy::{
     NodeNetworkConfigurationPolicy, NodeNetworkConfigurationPolicySpec, NodeNetworkConfigurationPolicyStatus,
     crd as policy_crd,
 };
 pub use report::{NodeNetworkState, NodeNetworkStateSpec, NodeNetworkStateStatus, crd as network_state_crd};
-pub use wish::{
-    DnsProbe, HandlerConfiguration, MetricsConfiguration, NMState, NMStateSpec, NMStateStatus,
-    ProbeConfiguration, SelfSignConfiguration, crd,
-};
 
 /// Group of all kinds.
 pub const GROUP: &str = "nmstate.io";
 
-/// Whether something is so.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub enum Status {
-    /// It is.
+    /// The condition applies.
     True,
-    /// It is not.
+    /// The condition does not apply.
     False,
-    /// Nobody knows yet.
+    /// The state is not known yet.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// One aspect of an object's state (nmstate §2.1).
+/// A condition of an object (nmstate §2.1).
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Which aspect.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub kind: String,
     /// True, False or Unknown.
     #[schemars(with = "String")]
     pub status: Status,
-    /// Why, in one word.
+    /// Reason of the status, in one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, for people.
+    /// Reason of the status, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// When the condition was last set.
@@ -72,22 +71,22 @@ pub struct Condition {
     /// When the status of the condition last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// Generation of the object that the condition is about.
+    /// Generation of the object that the condition refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// A document of the nmstate library; a definition says nothing about what is in it.
+/// A document of the nmstate library, with an open schema.
 fn document(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// A document of the nmstate library that may also be `null`: nothing is requested.
+/// A document of the nmstate library, or `null` for no request.
 fn nullable_document(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// Any JSON.
+/// Arbitrary JSON.
 fn anything(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }

@@ -1,4 +1,5 @@
-//! `OperatorPKI`: a certificate that the cluster network operator keeps valid, and its authority (cluster-network §17.4).
+//! `OperatorPKI`: a certificate with its certificate authority, renewed by the cluster network operator
+//! (cluster-network §17.4).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, schema};
 
-/// Which certificate is wanted.
+/// The requested certificate.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "network.operator.openshift.io",
@@ -26,11 +27,11 @@ pub struct OperatorPKISpec {
     pub target_cert: TargetCert,
 }
 
-/// A certificate of a server that is also a client.
+/// A certificate for server and client.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetCert {
-    /// Its common name.
+    /// Common name of the certificate.
     #[serde(default)]
     #[schemars(schema_with = "name")]
     pub common_name: String,
@@ -40,10 +41,10 @@ fn name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "minLength": 1 })
 }
 
-/// The definition of the resource, as the cluster network operator deploys it.
+/// Returns the definition of the resource, as deployed by the cluster network operator.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
     let mut crd = schema::finish(OperatorPKI::crd(), &[], &["Which certificate is wanted."])?;

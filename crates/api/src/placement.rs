@@ -1,46 +1,46 @@
-//! Where the operator's workloads may run: the part of a pod's scheduling fields that the custom
-//! resource accepts (operator §1.1). What is not listed here, the API server prunes.
+//! Placement of the operator's workloads: the scheduling fields of pods that the custom resource accepts (operator
+//! §1.1). The API server prunes other fields.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Scheduling constraints of a group of workloads. They replace the defaults entirely, so that an
-/// empty object means no constraints.
+/// Scheduling constraints of a group of workloads. They replace all defaults, so that an empty object means no
+/// constraints.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Placement {
-    /// Labels that a node must have for the pods to be scheduled there.
+    /// Required labels of nodes.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Rules that attract the pods to nodes and other pods or keep them away.
+    /// Rules that attract the pods to nodes and other pods, or separate them.
     pub affinity: Affinity,
-    /// Taints that the pods tolerate.
+    /// Tolerations of the pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
 }
 
-/// Rules that attract pods to nodes and other pods or keep them away.
+/// Rules that attract pods to nodes and other pods, or separate them.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
-    /// Rules about the labels of nodes.
+    /// Rules for node labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_affinity: Option<NodeAffinity>,
-    /// Rules that put pods beside other pods.
+    /// Rules that place pods near other pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_affinity: Option<PodAffinity>,
-    /// Rules that keep pods apart from other pods.
+    /// Rules that separate pods from other pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_anti_affinity: Option<PodAffinity>,
 }
 
-/// Rules about the labels of nodes.
+/// Rules for node labels.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
-    /// Wishes, by weight; the scheduler prefers the node with the highest sum.
+    /// Weighted preferences. The scheduler prefers the node with the highest sum.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub preferred_during_scheduling_ignored_during_execution: Vec<PreferredSchedulingTerm>,
     /// Requirements that a node must meet.
@@ -48,16 +48,16 @@ pub struct NodeAffinity {
     pub required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
 }
 
-/// A wish about the labels of a node.
+/// A preference for nodes by their labels.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct PreferredSchedulingTerm {
-    /// Nodes that are preferred.
+    /// The preferred nodes.
     pub preference: NodeSelectorTerm,
-    /// Weight of the wish, from 1 to 100.
+    /// Weight of the preference, from 1 to 100.
     pub weight: i32,
 }
 
-/// Alternatives, one of which a node must meet.
+/// Alternatives. A node must match at least one of them.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSelector {
@@ -65,74 +65,74 @@ pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// Requirements that all must hold; an empty term matches no node.
+/// Requirements that must all match. An empty term matches no node.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
-    /// Requirements on the labels of a node.
+    /// Requirements for the labels of a node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Requirement>,
-    /// Requirements on the fields of a node.
+    /// Requirements for the fields of a node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_fields: Vec<Requirement>,
 }
 
-/// One requirement on a key.
+/// A requirement for a key.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct Requirement {
-    /// Key that the requirement is about.
+    /// The key.
     pub key: String,
-    /// How key and values relate: In, `NotIn`, Exists, `DoesNotExist`, and for nodes also Gt and Lt.
+    /// Operator: In, `NotIn`, Exists, `DoesNotExist`, and for nodes also Gt and Lt.
     pub operator: String,
-    /// Values, according to the operator.
+    /// Values of the operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// Rules about pods that run in the same topology domain.
+/// Rules for pods in the same topology domain.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinity {
-    /// Wishes, by weight; the scheduler prefers the node with the highest sum.
+    /// Weighted preferences. The scheduler prefers the node with the highest sum.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub preferred_during_scheduling_ignored_during_execution: Vec<WeightedPodAffinityTerm>,
-    /// Requirements that all must hold.
+    /// Requirements that must all match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_during_scheduling_ignored_during_execution: Vec<PodAffinityTerm>,
 }
 
-/// A wish about pods in the same topology domain.
+/// A preference for pods in the same topology domain.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WeightedPodAffinityTerm {
-    /// Pods that the wish is about.
+    /// The preferred pods.
     pub pod_affinity_term: PodAffinityTerm,
-    /// Weight of the wish, from 1 to 100.
+    /// Weight of the preference, from 1 to 100.
     pub weight: i32,
 }
 
-/// Pods, and the domain in which being beside them counts.
+/// Pods, and their topology domain.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodAffinityTerm {
     /// Labels of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Namespaces of the pods; none means the namespace of the pod itself.
+    /// Namespaces of the pods. By default, the namespace of the pod itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// Node label whose equal values make up one domain.
+    /// Node label whose value identifies the topology domain.
     pub topology_key: String,
 }
 
-/// A choice of pods by their labels; all requirements must hold.
+/// A selection of pods by labels. All requirements must match.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Requirements on labels.
+    /// Requirements for labels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Requirement>,
-    /// Labels and the values that they must have.
+    /// Required labels with their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
 }
@@ -141,16 +141,16 @@ pub struct LabelSelector {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
-    /// Effect of the taint: `NoSchedule`, `PreferNoSchedule` or `NoExecute`; empty means all.
+    /// Effect of the taint: `NoSchedule`, `PreferNoSchedule` or `NoExecute`. Empty matches all effects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub effect: String,
-    /// Key of the taint; empty means all.
+    /// Key of the taint. Empty matches all keys.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// How the key relates to the value: Equal, which is the default, or Exists.
+    /// Operator of key and value: Equal, which is the default, or Exists.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub operator: String,
-    /// For how many seconds a `NoExecute` taint is tolerated; without it, for ever.
+    /// Seconds for which a `NoExecute` taint is tolerated. By default, without limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
     /// Value of the taint.

@@ -1,23 +1,22 @@
-//! What every generated schema goes through, so that a definition says exactly what its specification
-//! says: schemars and kube mark each optional field as nullable and each defaulted one with its
-//! default, neither of which these APIs have.
+//! Corrections of every generated schema, so that the definition matches its specification: schemars and kube mark
+//! optional fields as nullable and write defaults, and these APIs have neither.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Map, Value, json};
 
-/// Why a definition could not be generated.
+/// The generation of a definition failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The schema does not have the shape that the type allows.
+    /// The schema does not fit into Kubernetes' types.
     #[error("the generated schema of {name} does not fit into a CustomResourceDefinition")]
     Shape {
         /// Name of the definition.
         name: String,
-        /// What serde says.
+        /// The error of serde.
         #[source]
         source: serde_json::Error,
     },
-    /// A schema lacks a part that something is to be added to.
+    /// The schema lacks a part to which members are added.
     #[error("the generated schema of {name} has no {path}")]
     NoNode {
         /// Name of the definition.
@@ -31,10 +30,10 @@ const API_VERSION: &str = "Version of the schema of this object. Servers convert
                            stored one and reject others.";
 const KIND: &str = "Kind of this object. It cannot be changed.";
 
-/// Turns a derived definition into the one that is shipped.
+/// Converts a derived definition into the shipped definition.
 ///
-/// `nullable` names the properties that accept `null`; `texts` are the descriptions of `spec` and
-/// `status`, in this order.
+/// `nullable` names the properties that accept `null`. `texts` are the descriptions of `spec` and `status`, in this
+/// order.
 pub(crate) fn finish(
     crd: CustomResourceDefinition,
     nullable: &[&str],
@@ -71,7 +70,7 @@ pub(crate) fn finish(
                     json!({ "type": "string", "description": API_VERSION }),
                 );
                 properties.insert("kind".into(), json!({ "type": "string", "description": KIND }));
-                // Nothing else may be said about metadata; the API server describes it.
+                // The API server describes metadata, and accepts no description here.
                 properties.insert("metadata".into(), json!({ "type": "object" }));
                 for (key, text) in ["spec", "status"].into_iter().zip(texts) {
                     if let Some(Value::Object(node)) = properties.get_mut(key) {
@@ -85,8 +84,8 @@ pub(crate) fn finish(
     serde_json::from_value(value).map_err(shape)
 }
 
-/// Sets which properties of a node must be there; a node is named by its JSON pointer below the properties of the root.
-/// What reads objects is more forgiving than what is accepted, so that the types do not say it.
+/// Sets the required properties of nodes. A node is named by its JSON pointer below the properties of the root. The
+/// types do not declare these, because readers accept objects without them.
 pub(crate) fn require(crd: &mut CustomResourceDefinition, required: &[(&str, &[&str])]) -> Result<(), Error> {
     let name = crd.metadata.name.clone().unwrap_or_default();
     let shape = |source| Error::Shape {
@@ -107,12 +106,12 @@ pub(crate) fn require(crd: &mut CustomResourceDefinition, required: &[(&str, &[&
     Ok(())
 }
 
-/// Drops members that say nothing, as the API server would: empty lists and objects.
+/// Removes empty lists and objects, like the API server.
 fn drop_empty(members: &mut Map<String, Value>) {
     members.retain(|_, member| *member != json!([]) && *member != json!({}));
 }
 
-/// A text without the line breaks of a source file, which `kubectl explain` would show; paragraphs stay.
+/// Joins the lines of each paragraph, because `kubectl explain` prints line breaks of source files.
 fn flowing(text: &str) -> String {
     let paragraphs: Vec<_> = text
         .split("\n\n")
@@ -121,7 +120,7 @@ fn flowing(text: &str) -> String {
     paragraphs.join("\n\n")
 }
 
-/// Walks the nodes of a schema; `property` maps inside of it are not mistaken for nodes.
+/// Visits the nodes of a schema. `property` maps are not nodes.
 fn trim(node: &mut Map<String, Value>, may_be_null: bool, nullable: &[&str]) {
     node.shift_remove("default");
     if !may_be_null {
@@ -143,7 +142,7 @@ fn trim(node: &mut Map<String, Value>, may_be_null: bool, nullable: &[&str]) {
     ] {
         if let Some(Value::Object(inner)) = node.get_mut(key) {
             trim(inner, false, nullable);
-            // Types describe their fields, and a scalar in a list is none.
+            // Types have descriptions of their fields, but not of scalars in lists.
             inner.entry("description").or_insert_with(|| json!(text));
         }
     }

@@ -1,4 +1,4 @@
-//! `weft network check`: what the checks of the cluster tell, node by node.
+//! `weft network check`: prints the results of the cluster's checks, node by node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::names::{INTERVAL, NAMESPACE, REACHABLE, SOURCE, TO};
 #[cfg(test)]
 mod tests;
 
-/// Exit code when something is out of reach, or not known to be in reach.
+/// Exit code if an endpoint is unreachable or has no recent result.
 const FAILURE: u8 = 1;
-/// Checks that are read at once.
+/// Checks in one page of the list.
 const PAGE: u32 = 500;
-/// A result that is older tells nothing about now.
+/// Older results count as none.
 const STALE: Duration = Duration::from_secs(INTERVAL.as_secs() * 5);
 
 const EXAMPLES: &str = "\
@@ -30,38 +30,38 @@ Examples:
   weft network check --node node1
   weft network check --failures --context production
 
-Exit code: 0 all endpoints are reachable, 1 some are not, or are not checked, 2 it
-cannot be told.";
+Exit code: 0 all endpoints are reachable, 1 some are not, or have no result, 2
+unknown or failed.";
 
 /// Arguments of `weft network check`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checks that start from this node [default: all]
+    /// Show only checks from this node [default: all]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// Show only endpoints that are not reachable
+    /// Show only endpoints that are not known to be reachable
     #[arg(long)]
     failures: bool,
     #[command(flatten)]
     cluster: Flags,
 }
 
-/// Why the question can't be answered. The texts say what to do.
+/// The command cannot answer. Each text contains the remedy.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
     Connection(#[from] connection::Error),
     #[error(
-        "there are no checks in this cluster\nThe cluster network operator makes them unless network diagnostics are \
+        "this cluster has no connectivity checks\nThe cluster network operator creates them unless network diagnostics are \
          disabled."
     )]
     NoChecks,
-    #[error("no check starts from node {0}\nChecks start from: {1}")]
+    #[error("node {0} has no connectivity checks\nNodes with checks: {1}")]
     NoNode(String, String),
 }
 
-/// Answers the question, and prints nothing.
+/// Reads the checks and returns the text to print.
 pub fn answer(args: &Args) -> Answer {
     connection::answer(async {
         let client = connection::connect(&args.cluster).await?;
@@ -84,16 +84,16 @@ pub fn answer(args: &Args) -> Answer {
     })
 }
 
-/// How one endpoint is.
+/// The state of an endpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum State {
     Reachable { latency: String },
-    Unreachable { since: Option<String>, why: String },
+    Unreachable { since: Option<String>, cause: String },
     Stale { since: String },
     Unchecked,
 }
 
-/// Node of a check, as its name has it.
+/// Returns the node of a check, from the name of the check.
 fn node(check: &Check) -> &str {
     let name = check.metadata.name.as_deref().unwrap_or_default();
     let source = name.rsplit_once(TO).map_or(name, |(source, _)| source);
@@ -128,7 +128,7 @@ fn state(check: &Check, now: Timestamp) -> State {
     let outage = status.outages.first().filter(|outage| outage.end.is_none());
     State::Unreachable {
         since: outage.and_then(|outage| Some(outage.start.as_ref()?.0.to_string())),
-        why: reachable.message.clone(),
+        cause: reachable.message.clone(),
     }
 }
 
@@ -190,8 +190,8 @@ fn table(rows: &[(&Check, State)], failures: bool) -> String {
         .map(|(target, endpoint, state)| {
             let (mark, remark) = match state {
                 State::Reachable { latency } => ("ok  ", latency.clone()),
-                State::Unreachable { since: Some(since), why } => ("FAIL", format!("since {since}: {why}")),
-                State::Unreachable { since: None, why } => ("FAIL", why.clone()),
+                State::Unreachable { since: Some(since), cause } => ("FAIL", format!("since {since}: {cause}")),
+                State::Unreachable { since: None, cause } => ("FAIL", cause.clone()),
                 State::Stale { since } => (
                     "?   ",
                     format!(

@@ -1,5 +1,5 @@
-//! One check of an endpoint: its name is resolved, a connection is made, and a handshake follows whose failure does not
-//! matter; without it, servers that speak TLS would log an error for each check (cluster-network §13.4).
+//! One check of an endpoint: resolve its host name, connect, and make a TLS handshake. A failed handshake does not
+//! matter, but without it TLS servers would log an error for each check (cluster-network §13.4).
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,25 +21,25 @@ use crate::messages;
 use crate::names::{TIMEOUT, entry};
 use crate::outage::{Outcome, Step};
 
-/// Certificate and key that a client shows, as PEM.
+/// Client certificate and key, as PEM.
 #[derive(Clone, Copy, Debug)]
-pub struct Identity<'a> {
-    /// The certificate, and those of authorities between it and the root.
+pub(crate) struct Identity<'a> {
+    /// The certificate and its intermediate authorities.
     pub certificate: &'a [u8],
-    /// Its key.
     pub key: &'a [u8],
 }
 
-/// What a check is about.
+/// The endpoint of a check.
 #[derive(Clone, Copy, Debug)]
-pub struct Endpoint<'a> {
-    /// What users know the endpoint as.
+pub(crate) struct Endpoint<'a> {
+    /// The target's name in messages.
     pub target: &'a str,
-    /// Host and port.
+    /// Host and port, separated by a colon.
     pub address: &'a str,
 }
 
-/// Host and port of an address; the host of an IPv6 address is without brackets. Nothing where there is no port.
+/// Splits an address into host and port. Removes the brackets of an IPv6 address. Returns `None` if the port is
+/// missing.
 fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host
@@ -50,12 +50,12 @@ fn split(address: &str) -> Option<(&str, u16)> {
 }
 
 /// Checks an endpoint.
-pub async fn check(endpoint: Endpoint<'_>, identity: Option<Identity<'_>>) -> Outcome {
+pub(crate) async fn check(endpoint: Endpoint<'_>, identity: Option<Identity<'_>>) -> Outcome {
     let Endpoint { target, address } = endpoint;
-    let (at, begun) = (Timestamp::now(), Instant::now());
+    let (at, start) = (Timestamp::now(), Instant::now());
     let Some((host, port)) = split(address) else {
         let text = messages::not_connected(target, address, format_args!("address {address}: missing port"));
-        return failed(None, at, begun, entry::TCP_CONNECT_ERROR, text);
+        return failed(None, at, start, entry::TCP_CONNECT_ERROR, text);
     };
     let literal = host.parse().ok().map(|ip| SocketAddr::new(ip, port));
     let mut resolved = None;
@@ -68,17 +68,17 @@ pub async fn check(endpoint: Endpoint<'_>, identity: Option<Identity<'_>>) -> Ou
                     success: true,
                     reason: entry::DNS_RESOLVE,
                     message: messages::resolved(target, host),
-                    latency: begun.elapsed(),
+                    latency: start.elapsed(),
                 });
                 addresses
             }
             Err(error) => {
                 let text = messages::not_resolved(target, host, format_args!("lookup {host}: {error}"));
-                return failed(None, at, begun, entry::DNS_ERROR, text);
+                return failed(None, at, start, entry::DNS_ERROR, text);
             }
         },
     };
-    let (at, begun) = (Timestamp::now(), Instant::now());
+    let (at, start) = (Timestamp::now(), Instant::now());
     match connect(&addresses).await {
         Ok(stream) => {
             let last = Step {
@@ -86,18 +86,18 @@ pub async fn check(endpoint: Endpoint<'_>, identity: Option<Identity<'_>>) -> Ou
                 success: true,
                 reason: entry::TCP_CONNECT,
                 message: messages::connected(target, address),
-                latency: begun.elapsed(),
+                latency: start.elapsed(),
             };
             match timeout(TIMEOUT, handshake(stream, host, identity)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(address, %error, "TLS error ignored"),
-                Err(_) => tracing::debug!(address, "TLS handshake takes too long, given up"),
+                Err(_) => tracing::debug!(address, "TLS handshake timed out"),
             }
             Outcome { resolved, last }
         }
         Err((tried, error)) => {
             let text = messages::not_connected(target, address, format_args!("dial tcp {tried}: {error}"));
-            failed(resolved, at, begun, entry::TCP_CONNECT_ERROR, text)
+            failed(resolved, at, start, entry::TCP_CONNECT_ERROR, text)
         }
     }
 }
@@ -105,7 +105,7 @@ pub async fn check(endpoint: Endpoint<'_>, identity: Option<Identity<'_>>) -> Ou
 fn failed(
     resolved: Option<Step>,
     at: Timestamp,
-    begun: Instant,
+    start: Instant,
     reason: &'static str,
     message: String,
 ) -> Outcome {
@@ -114,7 +114,7 @@ fn failed(
         success: false,
         reason,
         message,
-        latency: begun.elapsed(),
+        latency: start.elapsed(),
     };
     Outcome { resolved, last }
 }
@@ -133,13 +133,13 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-/// Tries the addresses one after the other, each with its share of the time. Tells why the first one failed.
+/// Tries the addresses one after the other, each for its share of the time. Returns the first failure if all fail.
 async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, (SocketAddr, String)> {
     let end = Instant::now() + TIMEOUT;
     let mut first = None;
     for (at, address) in addresses.iter().enumerate() {
-        let left = u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
-        let share = end.saturating_duration_since(Instant::now()) / left;
+        let remaining = u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
+        let share = end.saturating_duration_since(Instant::now()) / remaining;
         let error = match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => of_connect(&error),
@@ -150,7 +150,7 @@ async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, (SocketAddr, Str
     Err(first.unwrap_or_else(|| (SocketAddr::from(([0, 0, 0, 0], 0)), "no such host".to_owned())))
 }
 
-/// As Go's programs say why there is no connection.
+/// Words the cause of a failed connection like Go's programs.
 fn of_connect(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
@@ -164,7 +164,7 @@ fn of_lookup(error: &io::Error) -> String {
     plain(text.strip_prefix(OF_THE_LIBRARY).unwrap_or(&text))
 }
 
-/// Without the number of the error, and in small letters.
+/// Removes the number of the error, and changes the text to lower case.
 fn plain(text: &str) -> String {
     let text = text.split_once(" (os error").map_or(text, |(text, _)| text);
     text.to_lowercase()
@@ -174,7 +174,7 @@ async fn handshake(stream: TcpStream, host: &str, identity: Option<Identity<'_>>
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let config = config(identity).map_err(io::Error::other)?;
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-    // The server is told that this was all.
+    // Notifies the server of the end of the connection.
     stream.shutdown().await
 }
 
@@ -183,21 +183,21 @@ fn config(identity: Option<Identity<'_>>) -> Result<ClientConfig, rustls::Error>
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)));
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyServer(provider)));
     let Some(Identity { certificate, key }) = identity else {
         return Ok(builder.with_no_client_auth());
     };
     let certificates = CertificateDer::pem_slice_iter(certificate).filter_map(Result::ok);
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| rustls::Error::General(format!("no key of a client: {error}")))?;
+        .map_err(|error| rustls::Error::General(format!("invalid client key: {error}")))?;
     builder.with_client_auth_cert(certificates.collect(), key)
 }
 
-/// Trusts whoever answers: what is checked is the connection, and nothing is told to the other end.
+/// Accepts every server certificate: the check concerns the connection alone, and sends no data.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyServer(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -262,13 +262,13 @@ mod tests {
             format!("t: tcp connection to {address} succeeded")
         );
         assert_eq!((outcome.success(), outcome.last.reason), (true, "TCPConnect"));
-        assert_eq!(outcome.resolved, None, "an address has no name to resolve");
+        assert_eq!(outcome.resolved, None, "an IP address needs no resolution");
         let hello = answers.await.expect("answered");
-        assert_eq!(hello[0], 22, "a handshake is begun: {hello:?}");
+        assert_eq!(hello[0], 22, "the start of a TLS handshake: {hello:?}");
     }
 
     #[tokio::test]
-    async fn refused_connection_is_told_as_go_does() {
+    async fn refused_connection_is_worded_like_go() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn name_that_nobody_knows_is_a_dns_error() {
+    async fn unknown_host_name_is_a_dns_error() {
         let outcome = check(endpoint("no..such..host:80"), None).await;
         assert!(!outcome.success() && outcome.is_unresolved(), "{outcome:?}");
         let start = "t: failure looking up host no..such..host: lookup no..such..host: ";
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn address_without_a_port_is_an_error_and_no_panic() {
+    async fn address_without_a_port_is_an_error() {
         for address in ["h:", ":", "h", "h:99999"] {
             let outcome = check(endpoint(address), None).await;
             assert_eq!(outcome.last.reason, "TCPConnectError", "{address}");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_of_a_client_is_shown() {
+    fn client_certificate_is_presented() {
         let signed = self_signed();
         let identity = Identity {
             certificate: signed.0.as_bytes(),

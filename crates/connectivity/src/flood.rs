@@ -1,27 +1,27 @@
-//! Keeps a network in trouble from flooding the API server with events (cluster-network §13.4).
+//! Limits the events of a failing network, to protect the API server (cluster-network §13.4).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many events are too many within so long.
+/// Limits: maximum numbers of events within a period.
 const LIMITS: [(usize, Duration); 2] = [(30, Duration::from_secs(30)), (600, Duration::from_mins(10))];
-/// How long events are withheld then.
-pub const WITHHELD: Duration = Duration::from_mins(30);
+/// The time for which events are withheld after a limit was exceeded.
+pub(crate) const WITHHELD: Duration = Duration::from_mins(30);
 
-/// Which events were published lately, and how many were withheld.
+/// Times of recently published events, and counts of withheld events.
 #[derive(Debug, Default)]
-pub struct Flood {
-    /// Times of the latest events, as many as the highest limit.
+pub(crate) struct Flood {
+    /// Times of the latest events, up to the highest limit.
     published: VecDeque<Instant>,
-    /// Until when events are withheld, and how many of each reason were.
+    /// End of the withholding, and counts of withheld events by reason.
     withheld: Option<(Instant, BTreeMap<&'static str, u64>)>,
 }
 
 impl Flood {
-    /// Whether an event of this reason may be published now.
-    pub fn allows(&mut self, reason: &'static str, now: Instant) -> bool {
+    /// Returns true if an event of this reason may be published now.
+    pub(crate) fn allows(&mut self, reason: &'static str, now: Instant) -> bool {
         if self.withheld.is_none() && self.is_too_many(now) {
             self.withheld = Some((now + WITHHELD, BTreeMap::new()));
         }
@@ -37,7 +37,7 @@ impl Flood {
         true
     }
 
-    /// Whether one more event now exceeds a limit.
+    /// Returns true if one more event now exceeds a limit.
     fn is_too_many(&self, now: Instant) -> bool {
         LIMITS.iter().any(|(count, within)| {
             let lately = self.published.iter().rev().take(*count);
@@ -45,8 +45,8 @@ impl Flood {
         })
     }
 
-    /// How many events of each reason were withheld, once that is over.
-    pub fn summary(&mut self, now: Instant) -> BTreeMap<&'static str, u64> {
+    /// Returns the counts of withheld events by reason, once after the withholding ends.
+    pub(crate) fn summary(&mut self, now: Instant) -> BTreeMap<&'static str, u64> {
         match &self.withheld {
             Some((until, _)) if *until <= now => {
                 self.published.clear();
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn more_than_thirty_in_half_a_minute_are_withheld_and_counted() {
+    async fn events_above_thirty_in_half_a_minute_are_withheld_and_counted() {
         let mut flood = Flood::default();
         for _ in 0..30 {
             assert!(flood.allows("A", Instant::now()));
@@ -73,27 +73,27 @@ mod tests {
         }
         tokio::time::advance(Duration::from_secs(29 * 60)).await;
         assert!(!flood.allows("B", Instant::now()));
-        assert!(flood.summary(Instant::now()).is_empty(), "not over yet");
+        assert!(flood.summary(Instant::now()).is_empty(), "withholding continues");
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(
             flood.summary(Instant::now()),
             BTreeMap::from([("A", 2), ("B", 2)])
         );
-        assert!(flood.summary(Instant::now()).is_empty(), "told once");
+        assert!(flood.summary(Instant::now()).is_empty(), "summary returned once");
         assert!(flood.allows("A", Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn more_than_six_hundred_in_ten_minutes_are_withheld() {
+    async fn events_above_six_hundred_in_ten_minutes_are_withheld() {
         let mut flood = Flood::default();
-        // Thirty in half a minute are not too many.
+        // Thirty events in half a minute are within the limits.
         for _ in 0..20 {
             for _ in 0..30 {
                 assert!(flood.allows("A", Instant::now()));
             }
             tokio::time::advance(Duration::from_millis(30_001)).await;
         }
-        // The first thirty are older than ten minutes now: there is room for as many.
+        // The first thirty events are now older than ten minutes, so thirty more are within the limits.
         for _ in 0..30 {
             assert!(flood.allows("A", Instant::now()));
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_steady_trickle_passes() {
+    async fn events_below_the_limits_are_published() {
         let mut flood = Flood::default();
         for _ in 0..2000 {
             assert!(flood.allows("A", Instant::now()));

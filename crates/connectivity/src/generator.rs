@@ -1,10 +1,10 @@
-//! Which checks there are: one from each source to each target (cluster-network §13.2).
+//! The set of checks: one check from each source to each target (cluster-network §13.2).
 //!
 //! ```text
 //! services, endpoints, URLs ── targets ──┐
-//!                                        ├─> wanted ──┐
+//!                                        ├─> desired ─┐
 //! pods of network-check-source ──────────┘            ├─> plan: apply, delete ──> controller
-//!                          checks that exist ─────────┘
+//!                   observed checks ─────────────────┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,133 +15,127 @@ use serde_json::{Value, json};
 use crate::names::{MANAGED_BY, MANAGER, NAMESPACE, SOURCE, TARGET, TO};
 
 pub mod controller;
-pub mod facts;
+mod facts;
 #[cfg(test)]
 mod tests;
 
-/// A pod that checks start from.
+/// A pod that connects to endpoints.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Source {
-    /// Its name.
+pub(crate) struct Source {
     pub pod: String,
-    /// Its node.
     pub node: String,
-    /// Uid of the node.
     pub node_uid: String,
 }
 
-/// Addresses of a service.
+/// The cluster IPs of a service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Service {
-    /// Of both families, if it has both; the first one is that of its first family.
+pub(crate) struct Service {
+    /// One or two addresses. The first address has the primary family of the service.
     pub addresses: Vec<IpAddr>,
 }
 
-/// What is behind a service.
+/// An endpoint of a service.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Endpoint {
-    /// Its address.
+pub(crate) struct Endpoint {
     pub address: IpAddr,
-    /// Its port.
     pub port: u16,
-    /// The node that it is on, if it is on one.
+    /// The node of the endpoint, if it has one.
     pub node: Option<String>,
 }
 
-/// A service and what is behind it.
+/// A service with its endpoints.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Backed {
-    /// Nothing as long as there is no such service.
+pub(crate) struct Backed {
+    /// `None` if the service does not exist.
     pub service: Option<Service>,
-    /// What is behind it and ready.
+    /// The ready endpoints.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// What there is to be checked.
+/// The state of the cluster that determines the targets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// `default/kubernetes`.
     pub kubernetes: Backed,
     /// `openshift-kube-apiserver/apiserver`.
     pub kube_apiserver: Backed,
     /// `openshift-apiserver/api`.
     pub openshift_apiserver: Backed,
-    /// URL of the API server for those outside of the cluster.
+    /// URL of the API server for clients outside of the cluster.
     pub external: Option<String>,
-    /// URL of the API server for those inside.
+    /// URL of the API server for clients in the cluster.
     pub internal: Option<String>,
     /// Service and pods of `network-check-target`.
     pub target: Backed,
-    /// Whether the control plane is hosted by another cluster.
+    /// True if another cluster hosts the control plane.
     pub hosted: bool,
 }
 
-/// Something that a source connects to.
+/// An address that sources connect to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Target {
-    /// The part of a check's name that stands for it.
+pub(crate) struct Target {
+    /// The target's part of the names of checks.
     pub name: String,
     /// Host and port.
     pub endpoint: String,
 }
 
-/// A check as it should be.
+/// The desired state of a check.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Generated {
-    /// Its name.
+pub(crate) struct Generated {
     pub name: String,
-    /// The pod that connects.
+    /// The source pod.
     pub source_pod: String,
-    /// What it connects to.
+    /// Host and port of the target.
     pub endpoint: String,
-    /// Name of the node that the check belongs to.
+    /// Name of the node that owns the check.
     pub node: String,
-    /// Uid of that node.
     pub node_uid: String,
 }
 
-/// What is known of a check that exists.
+/// The observed state of a check.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Existing {
-    /// Whether it has our label: others are never deleted.
+pub(crate) struct Existing {
+    /// True if the check has the label of this controller. Other checks are never deleted.
     pub labelled: bool,
-    /// The pod that connects.
+    /// The source pod.
     pub source_pod: String,
-    /// What it connects to.
+    /// Host and port of the target.
     pub endpoint: String,
-    /// Uids of its owners.
+    /// UIDs of the owners.
     pub owners: Vec<String>,
 }
 
-/// What to write, so that the checks that exist are those that should.
+/// The writes that lead to the desired checks.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Plan {
-    /// These are missing, or differ.
+pub(crate) struct Plan {
+    /// Checks that are missing or differ.
     pub apply: Vec<Generated>,
-    /// These are no longer generated.
+    /// Names of checks that are no longer desired.
     pub delete: Vec<String>,
 }
 
-/// Name of a node as a part of the name of a check: its first label. Dots and colons of an address become dashes.
-pub fn label(node: &str) -> String {
+/// Returns a node's part of the names of checks: the first label of its name. In an IP address, dots and colons become
+/// dashes.
+pub(crate) fn label(node: &str) -> String {
     if node.parse::<IpAddr>().is_ok() {
         return node.replace(['.', ':'], "-");
     }
     node.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// Host and port, IPv6 addresses in brackets.
+/// Joins host and port, with brackets around an IPv6 address.
 fn joined(address: IpAddr, port: u16) -> String {
     std::net::SocketAddr::new(address, port).to_string()
 }
 
-/// Port of API servers behind their services.
+/// Port of the services of API servers.
 const HTTPS: u16 = 443;
-/// Port of the service of targets.
+/// Port of the service `network-check-target`.
 const HTTP: u16 = 80;
 
-/// All targets, each name once.
-pub fn targets(facts: &Facts) -> Vec<Target> {
+/// Returns all targets. Each name occurs once.
+pub(crate) fn targets(facts: &Facts) -> Vec<Target> {
     let Facts {
         kubernetes,
         kube_apiserver,
@@ -162,7 +156,7 @@ pub fn targets(facts: &Facts) -> Vec<Target> {
     if !hosted {
         targets.extend(backed("kubernetes-apiserver", kube_apiserver));
         if kube_apiserver.service.is_none() {
-            // Not OpenShift: the same servers under the name that every cluster has.
+            // Not OpenShift: the service `default/kubernetes` has the same API servers.
             targets.extend(endpoints("kubernetes-apiserver-endpoint", kubernetes));
         }
         targets.extend(backed("openshift-apiserver", openshift_apiserver));
@@ -183,7 +177,7 @@ pub fn targets(facts: &Facts) -> Vec<Target> {
     targets
 }
 
-/// A service of API servers, and each of them.
+/// Returns the targets of a service of API servers: the service and its endpoints.
 fn backed(name: &str, backed: &Backed) -> Vec<Target> {
     let service = backed
         .service
@@ -199,7 +193,8 @@ fn backed(name: &str, backed: &Backed) -> Vec<Target> {
         .collect()
 }
 
-/// What is behind a service: one target for each node, in the first family of the service if there are both.
+/// Returns the targets of a service's endpoints: one target for each node, preferably in the primary family of the
+/// service.
 fn endpoints(name: &str, backed: &Backed) -> Vec<Target> {
     let first = backed
         .service
@@ -222,7 +217,7 @@ fn endpoints(name: &str, backed: &Backed) -> Vec<Target> {
         .collect()
 }
 
-/// Host and port of a URL.
+/// Returns host and port of a URL.
 fn of_url(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -237,13 +232,14 @@ fn of_url(url: &str) -> Option<String> {
     Some(format!("{authority}:{port}"))
 }
 
-/// A check from each source to each target, by name.
-pub fn checks(sources: &[Source], targets: &[Target]) -> BTreeMap<String, Generated> {
+/// Returns a check from each source to each target, by name.
+pub(crate) fn checks(sources: &[Source], targets: &[Target]) -> BTreeMap<String, Generated> {
     let mut checks = BTreeMap::new();
     for source in sources {
         for target in targets {
             let name = format!("{SOURCE}-{}{TO}{}", label(&source.node), target.name);
-            // Two pods on one node, while one replaces the other: the first by name is as good as the other.
+            // Two pods share a node while one replaces the other. Both give the same results, so the first by name is
+            // used.
             checks.entry(name.clone()).or_insert_with(|| Generated {
                 name,
                 source_pod: source.pod.clone(),
@@ -256,8 +252,8 @@ pub fn checks(sources: &[Source], targets: &[Target]) -> BTreeMap<String, Genera
     checks
 }
 
-/// What differs. Nothing is written where nothing does.
-pub fn plan(wanted: &BTreeMap<String, Generated>, existing: &BTreeMap<String, Existing>) -> Plan {
+/// Compares the desired and the observed checks. The plan is empty if nothing differs.
+pub(crate) fn plan(wanted: &BTreeMap<String, Generated>, existing: &BTreeMap<String, Existing>) -> Plan {
     let differs = |check: &&Generated| {
         existing.get(&check.name).is_none_or(|known| {
             !known.labelled
@@ -278,8 +274,7 @@ pub fn plan(wanted: &BTreeMap<String, Generated>, existing: &BTreeMap<String, Ex
 }
 
 impl Generated {
-    /// The object that is applied.
-    pub fn object(&self) -> Value {
+    pub(crate) fn object(&self) -> Value {
         json!({
             "apiVersion": "controlplane.operator.openshift.io/v1alpha1",
             "kind": "PodNetworkConnectivityCheck",
@@ -296,9 +291,8 @@ impl Generated {
     }
 }
 
-/// Whether checks can tell anything, as the condition `NetworkDiagnosticsAvailable` of the cluster's configuration says
-/// it: status, reason and message.
-pub fn availability(sources: &[Source], facts: &Facts) -> (&'static str, &'static str, &'static str) {
+/// Returns status, reason and message of the condition `NetworkDiagnosticsAvailable`.
+pub(crate) fn availability(sources: &[Source], facts: &Facts) -> (&'static str, &'static str, &'static str) {
     if sources.is_empty() {
         ("False", "NoSources", "No source pods available")
     } else if facts.target.endpoints.is_empty() {

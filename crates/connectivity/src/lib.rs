@@ -1,4 +1,4 @@
-//! Whether pods of the cluster reach what they need to (`docs/behaviour/cluster-network.md` §13).
+//! Checks that pods of the cluster reach the API servers and each other (`docs/behaviour/cluster-network.md` §13).
 //!
 //! ```text
 //! pods, services, nodes ──> generator: checks ──> PodNetworkConnectivityChecks ──> weft network check
@@ -7,19 +7,19 @@
 //!     weft check-target <── TCP, TLS ── weft check-endpoints: dial, outage ──> events, metrics
 //! ```
 //!
-//! * [`source`] is the program that connects and tells what came of it (`weft check-endpoints`),
-//! * [`target`] the one that is connected to (`weft check-target`),
-//! * [`generator`] a controller of the cluster network operator: it says which pod connects to what,
+//! * [`source`] connects to endpoints and reports the results (`weft check-endpoints`),
+//! * [`target`] answers the connections (`weft check-target`),
+//! * [`generator`] is a controller of the cluster network operator: it creates the checks,
 //! * [`cli`] prints the results, node by node.
 
 pub mod cli;
-pub mod dial;
-pub mod flood;
+mod dial;
+mod flood;
 pub mod generator;
-pub mod messages;
+mod messages;
 pub mod metrics;
-pub mod names;
-pub mod outage;
-pub mod pending;
+mod names;
+mod outage;
+mod pending;
 pub mod source;
 pub mod target;

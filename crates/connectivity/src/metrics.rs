@@ -1,4 +1,4 @@
-//! What Prometheus is told about checks (cluster-network §13.4).
+//! Metrics of the checks (cluster-network §13.4).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ const DNS_LATENCY: &str = "pod_network_connectivity_check_dns_resolve_latency_ga
 
 const SUCCESS: &str = "success";
 const FAILURE: &str = "failure";
-/// The step was not made.
+/// The check skipped the step.
 const NONE: &str = "";
 
 /// A check and its endpoint.
@@ -33,24 +33,24 @@ struct Key {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Figures {
-    /// Checks by how their steps ended: connection, and resolution of the name.
+struct Values {
+    /// Numbers of checks by the results of their steps: connection, and resolution of the host name.
     counts: BTreeMap<(&'static str, &'static str), u64>,
     tcp: Option<Duration>,
     dns: Option<Duration>,
 }
 
-/// Figures of all checks. Clones share them.
+/// Metrics of all checks. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// Requests to the API server.
     pub requests: Requests,
-    checks: Arc<Mutex<BTreeMap<Key, Figures>>>,
+    checks: Arc<Mutex<BTreeMap<Key, Values>>>,
     component: Arc<str>,
 }
 
 impl Metrics {
-    /// None yet; `component` is the namespace of the checks.
+    /// Returns metrics without checks. `component` is the namespace of the checks.
     pub fn new(component: &str) -> Self {
         Self {
             requests: Requests::default(),
@@ -60,7 +60,7 @@ impl Metrics {
     }
 
     /// Counts a result.
-    pub fn count(&self, check: &str, endpoint: &str, outcome: &Outcome) {
+    pub(crate) fn count(&self, check: &str, endpoint: &str, outcome: &Outcome) {
         let key = Key {
             check: check.to_owned(),
             endpoint: endpoint.to_owned(),
@@ -73,23 +73,23 @@ impl Metrics {
             (Some(_), false) => (FAILURE, SUCCESS),
         };
         let mut checks = lock(&self.checks);
-        let figures = checks.entry(key).or_default();
-        *figures.counts.entry((tcp, dns)).or_default() += 1;
+        let values = checks.entry(key).or_default();
+        *values.counts.entry((tcp, dns)).or_default() += 1;
         if outcome.is_unresolved() {
-            figures.dns = Some(outcome.last.latency);
+            values.dns = Some(outcome.last.latency);
         } else {
-            figures.tcp = Some(outcome.last.latency);
-            figures.dns = outcome.resolved.as_ref().map(|step| step.latency);
+            values.tcp = Some(outcome.last.latency);
+            values.dns = outcome.resolved.as_ref().map(|step| step.latency);
         }
     }
 
-    /// Forgets a check that is gone, or that leads elsewhere now.
-    pub fn forget(&self, check: &str) {
+    /// Removes the metrics of a check that was deleted or has another endpoint now.
+    pub(crate) fn forget(&self, check: &str) {
         lock(&self.checks).retain(|key, _| key.check != check);
     }
 
-    /// Serves them.
-    pub fn router(&self) -> Router {
+    /// Serves the metrics.
+    pub(crate) fn router(&self) -> Router {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.clone()));
         self.requests.register(&mut registry);
@@ -102,11 +102,11 @@ impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let checks = lock(&self.checks);
         let component = &*self.component;
-        // The established name is no counter's for OpenMetrics, which wants `_total` at its end.
-        let help = "Count of connectivity checks by how they ended";
+        // Upstream's name is no name of a counter in OpenMetrics, which requires the suffix `_total`.
+        let help = "Connectivity checks by their results";
         let mut count = encoder.encode_descriptor(COUNT, help, None, MetricType::Unknown)?;
-        for (key, figures) in &*checks {
-            for ((tcp, dns), value) in &figures.counts {
+        for (key, values) in &*checks {
+            for ((tcp, dns), value) in &values.counts {
                 let labels = [
                     ("component", component),
                     ("checkName", &key.check),
@@ -117,23 +117,23 @@ impl Collector for Metrics {
                 count.encode_family(&labels)?.encode_gauge(value)?;
             }
         }
-        let connect: fn(&Figures) -> Option<Duration> = |figures| figures.tcp;
-        let resolve: fn(&Figures) -> Option<Duration> = |figures| figures.dns;
+        let connect: fn(&Values) -> Option<Duration> = |values| values.tcp;
+        let resolve: fn(&Values) -> Option<Duration> = |values| values.dns;
         for (name, help, latency) in [
             (
                 TCP_LATENCY,
-                "Time in nanoseconds that the latest connection took",
+                "Duration of the latest connection in nanoseconds",
                 connect,
             ),
             (
                 DNS_LATENCY,
-                "Time in nanoseconds that the latest resolution of the name took",
+                "Duration of the latest resolution of the host name in nanoseconds",
                 resolve,
             ),
         ] {
             let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (key, figures) in &*checks {
-                let Some(took) = latency(figures) else { continue };
+            for (key, values) in &*checks {
+                let Some(took) = latency(values) else { continue };
                 let labels = [
                     ("component", component),
                     ("checkName", &key.check),
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::outage::tests::{failure, success};
 
-    fn told(metrics: &Metrics) -> String {
+    fn encoded(metrics: &Metrics) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(metrics.clone()));
         let mut text = String::new();
@@ -161,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_the_established_names() {
+    fn metrics_have_the_names_of_upstream() {
         let metrics = Metrics::new("ns");
         metrics.count("a-to-b", "h:80", &success(1));
         metrics.count("a-to-b", "h:80", &success(2));
         metrics.count("a-to-b", "h:80", &failure(3));
-        let text = told(&metrics);
+        let text = encoded(&metrics);
         let labels = r#"component="ns",checkName="a-to-b",targetEndpoint="h:80""#;
         for line in [
             format!(
@@ -180,6 +180,6 @@ mod tests {
             assert!(text.lines().any(|it| it == line), "{line}\n{text}");
         }
         metrics.forget("a-to-b");
-        assert!(!told(&metrics).contains("a-to-b"));
+        assert!(!encoded(&metrics).contains("a-to-b"));
     }
 }

@@ -1,15 +1,15 @@
-//! What becomes of a check's status by one more result: lists of the latest entries, outages, and the condition
-//! (cluster-network §13.3, §13.4).
+//! Adds a result to the status of a check: to the lists of results, the outages, and the condition (cluster-network
+//! §13.3, §13.4).
 //!
 //! ```text
-//!             failure: an outage begins            failure: goes on
+//!             failure: an outage starts            failure: continues
 //!           ┌───────────────────────────┐        ┌──────────────────┐
 //! reachable ┤                           ├─> outage                  │
 //!           └───────────────────────────┘        └──────────────────┘
-//!             success: it ends
+//!             success: the outage ends
 //! ```
 //!
-//! The last step of a result decides: a host whose name is resolved, and that refuses connections, is out of reach.
+//! The last step of a result decides: a host with a resolved name that refuses connections is unreachable.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -27,49 +27,45 @@ use crate::names::{REACHABLE, entry, reason};
 pub(crate) mod tests;
 
 /// Entries of a list of successes or failures.
-pub const ENTRIES: usize = 10;
-/// Outages that are kept.
-pub const OUTAGES: usize = 20;
-/// Entries in each of the two lists of an outage.
-pub const OUTAGE_ENTRIES: usize = 5;
+pub(crate) const ENTRIES: usize = 10;
+/// Entries of the list of outages.
+pub(crate) const OUTAGES: usize = 20;
+/// Entries in each of the two logs of an outage.
+pub(crate) const OUTAGE_ENTRIES: usize = 5;
 
 /// One step of a check.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Step {
-    /// When it began.
+pub(crate) struct Step {
+    /// Start of the step.
     pub at: Timestamp,
-    /// Whether it succeeded.
     pub success: bool,
-    /// Which step it was and how it ended.
+    /// The step and its result, as a reason of entries.
     pub reason: &'static str,
-    /// The same in words.
+    /// The step and its result, as text.
     pub message: String,
-    /// How long it took.
     pub latency: Duration,
 }
 
 /// The result of one check of an endpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Outcome {
-    /// The host's name was resolved; there is no such step for an address.
+pub(crate) struct Outcome {
+    /// The resolution of the host name. `None` if it failed, or if the host is an IP address.
     pub resolved: Option<Step>,
-    /// The last step, which decides.
+    /// The last step, which decides about success.
     pub last: Step,
 }
 
-/// An outage began or ended.
+/// The start or the end of an outage.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Edge {
-    /// It began with this failure.
-    Began {
-        /// Message of the failure.
+pub(crate) enum Edge {
+    Started {
+        /// Message of the failed step.
         failure: String,
     },
-    /// It ended with this success.
     Ended {
-        /// How long the outage lasted.
+        /// Duration of the outage.
         after: GoDuration,
-        /// Message of the success.
+        /// Message of the successful step.
         success: String,
     },
 }
@@ -87,31 +83,31 @@ impl Step {
 }
 
 impl Outcome {
-    /// When the check began.
-    pub fn at(&self) -> Timestamp {
+    /// Start of the check.
+    pub(crate) fn at(&self) -> Timestamp {
         self.resolved.as_ref().map_or(self.last.at, |step| step.at)
     }
 
-    /// Whether the endpoint was reached.
-    pub fn success(&self) -> bool {
+    /// Returns true if the endpoint was reached.
+    pub(crate) fn success(&self) -> bool {
         self.last.success
     }
 
-    /// Whether the host's name is known not to be resolved.
-    pub fn is_unresolved(&self) -> bool {
+    /// Returns true if the host name was not resolved.
+    pub(crate) fn is_unresolved(&self) -> bool {
         self.last.reason == entry::DNS_ERROR
     }
 
-    /// Which result is the earlier one.
-    pub fn order(&self, other: &Self) -> Ordering {
+    /// Compares the start times of two results.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
         self.at().cmp(&other.at())
     }
 }
 
-/// Takes one more result into a status, the latest so far. Tells when an outage began or ended by it.
+/// Adds the latest result to a status. Returns the start or the end of an outage, if the result causes one.
 ///
-/// The order of calls counts, and not the clock: a clock that is set back must not hide an outage.
-pub fn record(status: &mut Status, outcome: &Outcome) -> Option<Edge> {
+/// The order of the calls decides, not the clock: an outage is recorded even if the clock is set back.
+pub(crate) fn record(status: &mut Status, outcome: &Outcome) -> Option<Edge> {
     if let Some(resolved) = &outcome.resolved {
         log(status, resolved);
     }
@@ -120,16 +116,16 @@ pub fn record(status: &mut Status, outcome: &Outcome) -> Option<Edge> {
     let edge = match (open, outcome.success()) {
         (None, true) => None,
         (None, false) => {
-            status.outages.insert(0, begin(&outcome.last));
+            status.outages.insert(0, start_outage(&outcome.last));
             status.outages.truncate(OUTAGES);
             let failure = outcome.last.message.clone();
-            Some(Edge::Began { failure })
+            Some(Edge::Started { failure })
         }
         (Some(outage), false) => {
-            go_on(outage, outcome.last.entry());
+            continue_outage(outage, outcome.last.entry());
             None
         }
-        (Some(outage), true) => Some(end(outage, &outcome.last)),
+        (Some(outage), true) => Some(end_outage(outage, &outcome.last)),
     };
     set_reachable(status, &outcome.last);
     edge
@@ -145,7 +141,7 @@ fn log(status: &mut Status, step: &Step) {
     list.truncate(ENTRIES);
 }
 
-fn begin(failure: &Step) -> Outage {
+fn start_outage(failure: &Step) -> Outage {
     let entry = failure.entry();
     Outage {
         start: Some(Time(failure.at)),
@@ -156,7 +152,7 @@ fn begin(failure: &Step) -> Outage {
     }
 }
 
-fn go_on(outage: &mut Outage, failure: LogEntry) {
+fn continue_outage(outage: &mut Outage, failure: LogEntry) {
     let before = outage.start_logs.first().map(|entry| &entry.message);
     if outage.start_logs.len() < OUTAGE_ENTRIES && before != Some(&failure.message) {
         outage.start_logs.insert(0, failure.clone());
@@ -165,12 +161,12 @@ fn go_on(outage: &mut Outage, failure: LogEntry) {
     outage.end_logs.truncate(OUTAGE_ENTRIES);
 }
 
-fn end(outage: &mut Outage, success: &Step) -> Edge {
+fn end_outage(outage: &mut Outage, success: &Step) -> Edge {
     let lasted = outage
         .start
         .as_ref()
         .map(|start| success.at.duration_since(start.0));
-    // A clock that was set back makes it less than nothing.
+    // The duration is negative if the clock was set back.
     let lasted = lasted.and_then(|lasted| Duration::try_from(lasted).ok());
     let after = GoDuration::from(lasted.unwrap_or_default());
     outage.end = Some(Time(success.at));

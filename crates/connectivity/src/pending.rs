@@ -1,21 +1,21 @@
-//! Results of a check that are not in its status yet, because the API server is slow or away.
+//! Results of a check that are not written yet, because the API server is slow or unreachable.
 
 use std::collections::VecDeque;
 
 use crate::outage::Outcome;
 
-/// Results that are kept: 48 minutes of them, and far more outages than that, for results inside of an outage, or between
-/// two of them, go first.
-pub const LIMIT: usize = 48;
+/// Maximum number of stored results: 48 minutes. The first results to be dropped are those inside of an outage or
+/// between two outages, so that far more than 48 minutes of outages fit.
+pub(crate) const LIMIT: usize = 48;
 
 /// Results in the order of their time.
 #[derive(Clone, Debug, Default)]
-pub struct Pending(VecDeque<Outcome>);
+pub(crate) struct Pending(VecDeque<Outcome>);
 
 impl Pending {
-    /// Adds a result at its place. Where there are too many, one is dropped that tells the least: the oldest one whose
-    /// neighbours ended alike. If there is none, it is the oldest one of all.
-    pub fn push(&mut self, outcome: Outcome) {
+    /// Inserts a result in the order of time. If there are too many results, drops the oldest result that has
+    /// neighbours of the same kind, or else the oldest result.
+    pub(crate) fn push(&mut self, outcome: Outcome) {
         let place = self.0.partition_point(|known| known.order(&outcome).is_le());
         self.0.insert(place, outcome);
         if self.0.len() > LIMIT {
@@ -30,23 +30,21 @@ impl Pending {
             .unwrap_or_default()
     }
 
-    /// All of them, for a status; they stay here until they are [done](Self::done).
-    pub fn all(&self) -> Vec<Outcome> {
+    /// Returns all results. They stay stored until [`done`](Self::done).
+    pub(crate) fn all(&self) -> Vec<Outcome> {
         self.0.iter().cloned().collect()
     }
 
-    /// These results are in the status now.
-    pub fn done(&mut self, written: &[Outcome]) {
+    /// Removes results that were written.
+    pub(crate) fn done(&mut self, written: &[Outcome]) {
         self.0.retain(|outcome| !written.contains(outcome));
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -65,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_the_order_of_their_time() {
+    fn results_are_ordered_by_time() {
         // cluster-network#70
         let mut pending = Pending::default();
         for second in [3, 1, 2] {
@@ -75,11 +73,11 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_outages_are_kept_longest() {
+    fn starts_and_ends_of_outages_are_dropped_last() {
         let mut pending = Pending::default();
         let limit = i64::try_from(LIMIT).expect("a number");
         for second in 0..limit * 4 {
-            // One outage early on, two results long.
+            // One early outage of two results.
             pending.push(if (3..5).contains(&second) {
                 failure(second)
             } else {
@@ -90,11 +88,11 @@ mod tests {
         let all = pending.all();
         assert_eq!(all.iter().filter(|outcome| !outcome.success()).count(), 2);
         assert_eq!(all.last().map(|last| last.at().as_second()), Some(limit * 4 - 1));
-        assert_eq!(times(&pending)[0], 0, "since when it was reachable");
+        assert_eq!(times(&pending)[0], 0, "the start of reachability");
     }
 
     #[test]
-    fn without_anything_alike_the_oldest_goes() {
+    fn oldest_result_is_dropped_if_all_neighbours_differ() {
         let mut pending = Pending::default();
         let limit = i64::try_from(LIMIT).expect("a number");
         for second in 0..=limit {
@@ -108,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_while_others_were_written_stays() {
+    fn result_added_during_a_write_stays() {
         let mut pending = Pending::default();
         pending.push(success(1));
         let written = pending.all();

@@ -1,14 +1,14 @@
-//! `weft check-endpoints`: connects to the endpoints of the checks whose source is its own pod, once a minute, and writes
-//! what came of it into their statuses (cluster-network §13.4).
+//! `weft check-endpoints`: connects once a minute to the endpoints of the checks whose source is its own pod, and
+//! writes the results into their statuses (cluster-network §13.4).
 //!
 //! ```text
 //! checks ──> one prober each ── result ──> Pending ──> writers ──> status of the check
 //!                                             ▲           │
-//!                                             └── again ──┴──> events on the node of the pod
+//!                                             └── retry ──┴──> events on the node of the pod
 //! ```
 //!
-//! Each result is written at once. While the API server is away, results wait; an outage is never among those that are
-//! dropped for want of room.
+//! The writers write each result at once. While the API server is unreachable, results are pending. If pending results
+//! are dropped for lack of space, each outage keeps at least one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::env;
@@ -35,51 +35,51 @@ mod write;
 use probe::{Prober, Wanted};
 use write::Writer;
 
-/// How long the last results may take to be written when the end is wished for: less than a pod's grace period.
+/// Deadline for the last results after SIGTERM, shorter than the grace period of a pod.
 const GRACE: Duration = Duration::from_secs(10);
-/// How many statuses are written at a time.
+/// Number of concurrent writers.
 const WRITERS: usize = 4;
-/// How often it is looked whether withheld events are to be summed up.
+/// Interval between tests whether a summary of withheld events is due.
 const SUMMARY: Duration = Duration::from_mins(1);
 
 /// Flags of the program.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = ENVIRONMENT)]
 pub struct Args {
-    /// Where metrics and probes are served, over TLS
+    /// Address of metrics and probes, which are served over TLS
     #[arg(long, value_name = "ADDRESS", default_value = ":17698")]
     listen: String,
-    /// Lowest version of TLS by its name in Go [default: that of TLS 1.2]
+    /// Lowest version of TLS, by its Go name [default: `VersionTLS12`]
     #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
     tls_min_version: String,
-    /// Ciphers below TLS 1.3 by their names in Go, with commas between [default: all that are sound]
+    /// Cipher suites below TLS 1.3, by their Go names, separated by commas [default: all secure suites]
     #[arg(long, value_name = "CIPHERS", value_delimiter = ',')]
     tls_cipher_suites: Vec<String>,
-    /// Kubeconfig file, outside a pod
+    /// Kubeconfig file, for use outside of a pod
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }
 
 const ENVIRONMENT: &str = "\
-POD_NAME and POD_NAMESPACE name the pod of the program: it makes the checks of
-that namespace that have the pod as their source.";
+POD_NAME and POD_NAMESPACE name the pod of the program. The program runs the
+checks of that namespace that have the pod as their source.";
 
-/// Which checks are made, and how often.
+/// Settings of the program.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The pod of the program.
+    /// Name of the program's own pod.
     pub pod: String,
-    /// Its namespace, and that of the checks.
+    /// The namespace of the pod and of the checks.
     pub namespace: String,
-    /// How often an endpoint is checked.
+    /// Interval between two checks of an endpoint.
     pub interval: Duration,
 }
 
-/// Makes checks until SIGTERM or SIGINT.
+/// Runs checks until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When the environment does not name the pod, the address can't be listened on, or there is no way to the cluster. A
-/// failing API server is no error: it is tried again.
+/// If the environment does not name the pod, the listen address is in use, or the configuration of the client is
+/// missing. A failing API server is no error: the program retries.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         listen,
@@ -91,7 +91,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let bind: Bind = listen
         .parse()
-        .with_context(|| format!("--listen {listen:?} is no address"))?;
+        .with_context(|| format!("--listen {listen:?} is not an address"))?;
     let settings = Settings {
         pod: variable(names::POD_NAME)?,
         namespace: variable(names::POD_NAMESPACE)?,
@@ -101,7 +101,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let requests = &metrics.requests;
     let client = client::counted_client_from(names::CHECK_ENDPOINTS, kubeconfig.as_deref(), requests).await?;
     let ready = Readiness::new();
-    let figures = auth::guarded(metrics.router(), client.clone(), "/metrics");
+    let metrics_router = auth::guarded(metrics.router(), client.clone(), "/metrics");
     let certified = Certified {
         certificates: Some(names::SERVING_CERTIFICATE.into()),
         names: vec![names::SOURCE.to_owned()],
@@ -110,7 +110,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         authorities: None,
         limits: Limits::default(),
     };
-    let router = figures.merge(serve::probes(ready.clone()));
+    let router = metrics_router.merge(serve::probes(ready.clone()));
     let server = certified.serve(&bind, router, &Readiness::new()).await?;
     let server = server.ok_or(NoServer::Nowhere)?;
     tracing::info!(address = %server.address(), pod = settings.pod, "checking endpoints");
@@ -126,7 +126,7 @@ fn variable(name: &str) -> anyhow::Result<String> {
         .with_context(|| format!("the environment variable {name} is not set"))
 }
 
-/// Makes checks until the end is wished for; then writes what is not written yet.
+/// Runs checks until shutdown, and then writes the pending results.
 pub async fn check(
     client: Client,
     settings: Settings,
@@ -159,28 +159,31 @@ pub async fn check(
                 Some(Change::Deleted(name)) => probers.stop(&prober, &name),
                 Some(Change::Synced) => ready.set(true),
                 Some(Change::Invalid(..)) => {}
-                // The watch never ends by itself.
+                // The watch ends only with the process.
                 None => break,
             },
         }
     }
     drop(probers);
-    // A write that is under way is finished: cut off, it would be made again, and its results be there twice.
+    // Running writes may finish: a repeated write would record the results twice.
     let finish = async {
         while writers.join_next().await.is_some() {}
         writer.flush().await;
     };
     if tokio::time::timeout(GRACE, finish).await.is_err() {
-        tracing::warn!(results = writer.waiting(), "results could not be written in time");
+        tracing::warn!(
+            results = writer.waiting(),
+            "cannot write all results before the deadline"
+        );
     }
 }
 
-/// What runs for each check; a task ends when it is dropped.
+/// The tasks of the checks. A task ends when it is dropped.
 #[derive(Default)]
 struct Probers(HashMap<String, (Wanted, JoinSet<()>)>);
 
 impl Probers {
-    /// Probes an endpoint from now on, if it is not probed already.
+    /// Starts to probe an endpoint, unless it is probed already.
     fn start(&mut self, prober: &Arc<Prober>, name: String, wanted: Wanted) {
         if self.0.get(&name).is_some_and(|(known, _)| *known == wanted) {
             return;

@@ -1,4 +1,4 @@
-//! `weft check-target`: what checks lead to. It says who asked, and what was reached (cluster-network §1).
+//! `weft check-target`: answers connections of checks with the addresses of both ends (cluster-network §1).
 
 use std::env;
 
@@ -11,19 +11,19 @@ use kube_kit::shutdown::Shutdown;
 use crate::messages;
 use crate::names::{NODE_NAME, TARGET_PORT};
 
-/// There are no flags.
+/// Arguments of `weft check-target`: none.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = ENVIRONMENT)]
 pub struct Args {}
 
 const ENVIRONMENT: &str = "\
-Answers HTTP requests at port 8080. K8S_NODE_NAME is the name of the node that
-it tells.";
+Answers HTTP requests on port 8080. The answer contains the value of
+K8S_NODE_NAME as the name of the node.";
 
 /// Answers until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When the port can't be listened on.
+/// If the port is in use.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {} = args;
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
@@ -35,8 +35,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers whatever is asked.
-pub fn router(node: &str) -> Router {
+/// Answers every request.
+fn router(node: &str) -> Router {
     let node: std::sync::Arc<str> = node.into();
     Router::new().fallback(move |request: Request| async move {
         let extensions = request.extensions();

@@ -25,7 +25,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of `address`.
+    /// Returns the family of `address`.
     pub fn of(address: &IpAddr) -> Self {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
@@ -44,13 +44,13 @@ impl Family {
 pub struct Address {
     /// Index of the interface.
     pub link: u32,
-    /// Address with the length of its prefix.
+    /// Address with its prefix length.
     pub net: IpNet,
-    /// IPv6: whether it is unique is still being found out; it cannot be used yet.
+    /// IPv6: duplicate address detection is running, and the address cannot be used yet.
     pub tentative: bool,
-    /// IPv6: somebody else has it; it cannot be used.
+    /// IPv6: another station has the address, and the address cannot be used.
     pub duplicate: bool,
-    /// Reaches further than the link or the host.
+    /// The scope exceeds the link and the host.
     pub global: bool,
 }
 
@@ -68,7 +68,7 @@ impl Address {
                 _ => {}
             }
         }
-        // On point-to-point links "address" is the other side; without "local" it is ours.
+        // On point-to-point links, `IFA_ADDRESS` is the address of the peer. Without `IFA_LOCAL` it is the link's own.
         let Some(ip) = local.or(address) else {
             return Ok(None);
         };
@@ -84,7 +84,7 @@ impl Address {
 }
 
 impl Socket {
-    /// Gives the link an address. An error that [`is_exists`](crate::Error::is_exists) if it has it.
+    /// Adds an address to the link. If the link has the address, the error [`is_exists`](crate::Error::is_exists).
     pub fn add_address<'a>(&mut self, link: impl Into<LinkRef<'a>>, net: IpNet) -> Result<()> {
         let link = link.into();
         let object = format!("{net} on {}", link.name);
@@ -104,8 +104,9 @@ impl Socket {
         )
     }
 
-    /// Gives the link an address that nobody else has: IPv6 does not look for others that have it, so that it can be used at
-    /// once. An error that [`is_exists`](crate::Error::is_exists) if the link has it.
+    /// Adds an address without IPv6 duplicate address detection, so that the address can be used at once. The caller
+    /// must know that no other station has the address. If the link has the address, the error
+    /// [`is_exists`](crate::Error::is_exists).
     pub fn add_own_address<'a>(&mut self, link: impl Into<LinkRef<'a>>, net: IpNet) -> Result<()> {
         let link = link.into();
         let object = format!("{net} on {}", link.name);
@@ -120,17 +121,17 @@ impl Socket {
         )
     }
 
-    /// All addresses of all links.
+    /// Lists all addresses of all links.
     pub fn all_addresses(&mut self) -> Result<Vec<Address>> {
         let request = Request::new("list addresses", "");
-        let mut question = AddressMessage::default();
-        question.header.family = Family::raw(None);
-        self.dump(request, &RouteNetlinkMessage::GetAddress(question), |bytes| {
+        let mut query = AddressMessage::default();
+        query.header.family = Family::raw(None);
+        self.dump(request, &RouteNetlinkMessage::GetAddress(query), |bytes| {
             Address::read(request, bytes)
         })
     }
 
-    /// Takes an address off the link.
+    /// Removes an address from the link.
     pub fn delete_address<'a>(&mut self, link: impl Into<LinkRef<'a>>, net: IpNet) -> Result<()> {
         let link = link.into();
         let object = format!("{net} on {}", link.name);
@@ -142,18 +143,18 @@ impl Socket {
         )
     }
 
-    /// The addresses of a link; of one family or of both.
+    /// Lists the addresses of a link, of one family or of both.
     pub fn addresses<'a>(
         &mut self,
         link: impl Into<LinkRef<'a>>,
         family: Option<Family>,
     ) -> Result<Vec<Address>> {
         let link = link.into();
-        let mut question = AddressMessage::default();
-        question.header.family = Family::raw(family);
-        question.header.index = link.index;
+        let mut query = AddressMessage::default();
+        query.header.family = Family::raw(family);
+        query.header.index = link.index;
         let request = Request::new("list addresses of", link.name);
-        self.dump(request, &RouteNetlinkMessage::GetAddress(question), |bytes| {
+        self.dump(request, &RouteNetlinkMessage::GetAddress(query), |bytes| {
             // Kernels before 4.20 do not filter by interface.
             Ok(Address::read(request, bytes)?.filter(|address| address.link == link.index))
         })

@@ -1,7 +1,7 @@
-//! Telling the neighbours where an address is: gratuitous ARP and unsolicited neighbour advertisement.
+//! Announcements of addresses: gratuitous ARP and unsolicited neighbour advertisements.
 //!
-//! The kernel sends both itself. A packet socket would do too, but closing one waits for an RCU grace
-//! period: 8 to 16 ms, many times the rest of an attachment.
+//! The kernel sends both. A packet socket could send them too, but its close waits for an RCU grace period of 8 to 16
+//! ms, many times the rest of an attachment.
 
 use crate::{
     Result,
@@ -10,18 +10,18 @@ use crate::{
     sysctl::Key,
 };
 
-/// Lets the kernel announce addresses of `interface` from now on. To be called inside its namespace.
+/// Makes the kernel announce the addresses of `interface` from now on. Call this inside the interface's namespace.
 pub fn enable(interface: &str) -> Result<()> {
     Key::ipv4(interface, "arp_notify")?.write("1")?;
     match Key::ipv6(interface, "ndisc_notify")?.write("1") {
         Err(error) if !error.is_not_found() => Err(error),
-        // Without IPv6 there is nothing to announce.
+        // Without IPv6, no neighbour advertisements are needed.
         _ => Ok(()),
     }
 }
 
-/// Announces the addresses that the link has, once, on a link that is up and has been [enabled](enable).
-/// `mac` is the link's own: writing it again is what makes the kernel speak.
+/// Announces the addresses of the link once. The link must be up and [enabled](enable). `mac` is the link's own
+/// address: the kernel announces when the address is written again.
 pub fn announce<'a>(socket: &mut Socket, link: impl Into<LinkRef<'a>>, mac: Mac) -> Result<()> {
     socket.set_mac(link, mac)
 }

@@ -1,14 +1,14 @@
-//! Errors: the failed operation, its object, and the feature that the kernel is missing.
+//! Errors: the failed operation, its object, and the missing feature of the kernel.
 
 use std::fmt;
 
-/// The kernel's own error number.
+/// The kernel's error number.
 pub use rustix::io::Errno;
 
-/// The result of everything that talks to the kernel.
+/// The result of operations of the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A kernel feature that some request needs; named in errors when the kernel says that it cannot do it.
+/// A kernel feature that a request needs. An error names the feature if the kernel reports it as unsupported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// Linux bridges.
@@ -38,7 +38,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// The kernel's configuration symbol, and the first version where that says more.
+    /// Returns the kernel's configuration symbol, or the first version that has the feature.
     pub fn symbol(self) -> &'static str {
         match self {
             Feature::Bridge => "CONFIG_BRIDGE",
@@ -63,9 +63,9 @@ impl fmt::Display for Feature {
     }
 }
 
-/// A failed operation: what was done, on which object, the kernel's number and words.
+/// A failed operation: the operation, its object, the kernel's error number and message.
 ///
-/// Shown as `create veth "net1": file exists: <what the kernel adds>`.
+/// Printed as `create veth "net1": file exists: <the kernel's message>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     doing: &'static str,
@@ -76,11 +76,11 @@ pub struct Error {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cause {
-    /// The kernel refused, perhaps with a sentence of its own (extended acknowledgement).
-    Kernel { errno: Errno, words: Option<String> },
-    /// The kernel's answer cannot be read.
+    /// The kernel refused, perhaps with a message (extended acknowledgement).
+    Kernel { errno: Errno, message: Option<String> },
+    /// The kernel's answer is malformed.
     Answer(String),
-    /// The request would not be valid.
+    /// The request is invalid.
     Request(String),
 }
 
@@ -89,7 +89,7 @@ impl Error {
         Error {
             doing,
             object: object.into(),
-            cause: Cause::Kernel { errno, words: None },
+            cause: Cause::Kernel { errno, message: None },
             missing: None,
         }
     }
@@ -101,32 +101,32 @@ impl Error {
         }
     }
 
-    pub(crate) fn answer(doing: &'static str, object: impl Into<String>, what: impl fmt::Display) -> Self {
+    pub(crate) fn answer(doing: &'static str, object: impl Into<String>, cause: impl fmt::Display) -> Self {
         Error {
             doing,
             object: object.into(),
-            cause: Cause::Answer(what.to_string()),
+            cause: Cause::Answer(cause.to_string()),
             missing: None,
         }
     }
 
-    pub(crate) fn request(doing: &'static str, object: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(crate) fn request(doing: &'static str, object: impl Into<String>, cause: impl Into<String>) -> Self {
         Error {
             doing,
             object: object.into(),
-            cause: Cause::Request(what.into()),
+            cause: Cause::Request(cause.into()),
             missing: None,
         }
     }
 
-    pub(crate) fn with_words(mut self, said: Option<String>) -> Self {
-        if let Cause::Kernel { words, .. } = &mut self.cause {
-            *words = said;
+    pub(crate) fn with_message(mut self, text: Option<String>) -> Self {
+        if let Cause::Kernel { message, .. } = &mut self.cause {
+            *message = text;
         }
         self
     }
 
-    /// Names `feature` as missing, if the number is one that kernels use to say so.
+    /// Names `feature` as missing, if the error number means that something is unsupported.
     pub(crate) fn needing(mut self, feature: Option<Feature>) -> Self {
         if matches!(
             self.errno(),
@@ -137,7 +137,7 @@ impl Error {
         self
     }
 
-    /// Names `feature` as missing, if the number is `errno`, which says so for this request.
+    /// Names `feature` as missing, if the error number is `errno`, which means that for this request.
     pub(crate) fn lacking(mut self, errno: Errno, feature: Option<Feature>) -> Self {
         if self.errno() == Some(errno) {
             self.missing = feature;
@@ -145,7 +145,7 @@ impl Error {
         self
     }
 
-    /// The kernel's error number, if it was the kernel that refused.
+    /// Returns the kernel's error number, if the kernel refused.
     pub fn errno(&self) -> Option<Errno> {
         match self.cause {
             Cause::Kernel { errno, .. } => Some(errno),
@@ -153,12 +153,12 @@ impl Error {
         }
     }
 
-    /// The kernel feature that is probably missing.
+    /// Returns the kernel feature that is probably missing.
     pub fn missing_feature(&self) -> Option<Feature> {
         self.missing
     }
 
-    /// The kernel can do no such thing, so that nothing of the kind exists.
+    /// The kernel lacks the feature, so that no object of this kind exists.
     pub fn is_unsupported(&self) -> bool {
         self.missing.is_some()
     }
@@ -171,7 +171,7 @@ impl Error {
         )
     }
 
-    /// Something else still refers to the object.
+    /// Another object refers to the object.
     pub fn is_in_use(&self) -> bool {
         self.errno() == Some(Errno::BUSY)
     }
@@ -190,20 +190,20 @@ impl fmt::Display for Error {
             write!(f, "{} \"{}\": ", self.doing, self.object)?;
         }
         match &self.cause {
-            Cause::Kernel { errno, words: None } => f.write_str(&text(*errno)),
+            Cause::Kernel { errno, message: None } => f.write_str(&text(*errno)),
             Cause::Kernel {
                 errno,
-                words: Some(words),
-            } => write!(f, "{}: {words}", text(*errno)),
-            Cause::Answer(what) => write!(f, "unreadable answer of the kernel: {what}"),
-            Cause::Request(what) => f.write_str(what),
+                message: Some(message),
+            } => write!(f, "{}: {message}", text(*errno)),
+            Cause::Answer(cause) => write!(f, "malformed answer of the kernel: {cause}"),
+            Cause::Request(cause) => f.write_str(cause),
         }
     }
 }
 
 impl std::error::Error for Error {}
 
-/// The C library's sentence for `errno`, in lower case and without Rust's suffix: `file exists`.
+/// Returns the C library's text for `errno`, in lower case and without Rust's suffix: `file exists`.
 pub(crate) fn text(errno: Errno) -> String {
     let full = std::io::Error::from(errno).to_string();
     let sentence = full.split(" (os error").next().unwrap_or(&full);
@@ -219,10 +219,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_operation_object_number_and_the_kernels_words() {
+    fn error_names_operation_object_number_and_the_kernels_message() {
         let error = Error::kernel("create veth", "net1", Errno::EXIST);
         assert_eq!(error.to_string(), "create veth \"net1\": file exists");
-        let error = error.with_words(Some("Device exists".into()));
+        let error = error.with_message(Some("Device exists".into()));
         assert_eq!(
             error.to_string(),
             "create veth \"net1\": file exists: Device exists"
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_feature_is_named_only_when_the_kernel_says_so() {
+    fn missing_feature_is_named_only_if_the_kernel_reports_it() {
         let feature = Some(Feature::BridgeVlanFiltering);
         let lacking = Error::kernel("create bridge", "br0", Errno::OPNOTSUPP).needing(feature);
         assert_eq!(lacking.missing_feature(), feature);

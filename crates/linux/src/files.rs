@@ -1,4 +1,4 @@
-//! Files that appear with their content, or not at all; and files under paths that others chose.
+//! Files that appear with their whole content or not at all, and files under paths that other users chose.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,11 +11,11 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 
 use crate::{Errno, Error, Result};
 
-/// Creates a file that nobody ever sees without its content, also when this process is killed. `Ok(false)`
-/// when there is one of this name, which stays as it is.
+/// Creates a file that readers see only with its content, even if this process is killed. Returns `Ok(false)` if the
+/// file exists, and does not change it then.
 ///
-/// On file systems without unnamed files the name is there first: only a kill between two system calls leaves
-/// an empty file then. Nothing is flushed to disk.
+/// File systems without unnamed files have the name first: a kill between two system calls leaves an empty file there.
+/// Nothing is flushed to disk.
 pub fn create_whole(path: &Path, content: &[u8], mode: u32) -> Result<bool> {
     let outcome = match link_unnamed(path, content, mode) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => create_named(path, content, mode),
@@ -28,26 +28,26 @@ pub fn create_whole(path: &Path, content: &[u8], mode: u32) -> Result<bool> {
     }
 }
 
-/// Whether the last part of a path may be a symbolic link.
+/// Handling of a symbolic link as the last part of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// It is followed.
+    /// The link is followed.
     Follow,
-    /// It is no regular file.
+    /// The link is refused.
     Refuse,
 }
 
-/// Opens a regular file for reading, under a path that another user chose. The open of a pipe would wait for a writer, and
-/// the read of a terminal for input: both are refused at once.
+/// Opens a regular file for reading, under a path that another user chose. Refuses pipes and terminals at once, because
+/// an open or read could block.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] where it is something else, and the kernel's.
+/// [`io::ErrorKind::InvalidInput`] if the path is no regular file, and the kernel's errors.
 pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     if links == Links::Refuse {
         flags |= OFlags::NOFOLLOW;
     }
-    let irregular = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what);
+    let irregular = |cause: &str| io::Error::new(io::ErrorKind::InvalidInput, cause);
     let file = match open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::LOOP) if links == Links::Refuse => return Err(irregular("a symbolic link")),
@@ -59,11 +59,11 @@ pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
     Err(irregular("not a regular file"))
 }
 
-/// Opens a regular file for writing without truncating it, or creates it, in a directory that another user may own. Follows
-/// no link and waits for no pipe.
+/// Opens a regular file for writing without truncation, or creates it, in a directory that another user may own.
+/// Follows no link, and never blocks on a pipe.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] where it is something else, and the kernel's.
+/// [`io::ErrorKind::InvalidInput`] if the path is no regular file, and the kernel's errors.
 pub fn open_or_create_regular(path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
@@ -80,17 +80,17 @@ pub fn open_or_create_regular(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Opens a directory under a path that another user chose. Refuses anything else at once.
+/// Opens a directory under a path that another user chose. Refuses other files at once.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotADirectory`] where it is something else, and the kernel's.
+/// [`io::ErrorKind::NotADirectory`] if the path is no directory, and the kernel's errors.
 pub fn open_directory(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(File::from(open(path, flags, Mode::empty())?))
 }
 
-/// Whether a file could be created in `folder` and written; leaves nothing. Where there are no unnamed files it
-/// cannot be told and is no error.
+/// Checks that files in `folder` can be created and written, and leaves no file. Returns `Ok` too if the file system
+/// has no unnamed files, because nothing can be checked then.
 pub fn probe(folder: &Path) -> Result<()> {
     match unnamed(folder, b"?", 0o600) {
         Err(error) => match Errno::from_io_error(&error) {
@@ -101,7 +101,7 @@ pub fn probe(folder: &Path) -> Result<()> {
     }
 }
 
-/// Fills a file that has no name.
+/// Creates a file without a name and writes its content.
 fn unnamed(folder: &Path, content: &[u8], mode: u32) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let mut file = File::from(open(folder, flags, Mode::from_raw_mode(mode))?);
@@ -109,7 +109,7 @@ fn unnamed(folder: &Path, content: &[u8], mode: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Fills a file that has no name yet and gives it one.
+/// Creates a file without a name, writes its content, and links it to `path`.
 fn link_unnamed(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let file = unnamed(path.parent().ok_or(Errno::INVAL)?, content, mode)?;
     let unnamed = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
@@ -124,7 +124,7 @@ fn create_named(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         .mode(mode)
         .open(path)?;
     file.write_all(content).inspect_err(|_| {
-        // The write's own error says more than a failed clean-up would.
+        // The error of the write is more useful than an error of the clean-up.
         let _ = fs::remove_file(path);
     })
 }
@@ -135,11 +135,11 @@ mod tests {
 
     use super::*;
 
-    /// A way to create a file.
+    /// A function that creates a file.
     type Create = fn(&Path, &[u8], u32) -> io::Result<()>;
 
     #[test]
-    fn only_a_regular_file_is_opened_and_nothing_makes_it_wait() {
+    fn open_of_a_file_that_is_not_regular_fails_at_once() {
         // multus#108
         let folder = std::env::temp_dir().join(format!("weft-regular-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_created_once_with_its_content() {
+    fn file_is_created_once_with_its_content() {
         let folder = std::env::temp_dir().join(format!("weft-files-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         for (name, create) in [("a", link_unnamed as Create), ("b", create_named)] {

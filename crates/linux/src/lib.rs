@@ -1,24 +1,24 @@
-//! The kernel as Weft sees it: synchronous, one netlink socket per network namespace, typed errors.
+//! The Linux kernel's interfaces: synchronous, with one netlink socket for each network namespace, and typed errors.
 //!
 //! ```text
-//!  netns::NetNs ──run──> route::Socket::open      one per namespace, stays there after the thread left
+//!  netns::NetNs ──run──> route::Socket::open      one per namespace, stays there when the thread leaves
 //!                            │
 //!          link · port · vlan · address · routes · rules · traffic · neighbour  requests and answers on that socket
 //!                            │
 //!  nft::Socket::open ──> update, commit                          packet rules, one transaction at a time
 //!
-//!          monitor::LinkMonitor, AddressMonitor, HostMonitor      events: nothing here polls by time
+//!          monitor::LinkMonitor, AddressMonitor, HostMonitor      events, so that nothing is polled
 //!          nft::Monitor
 //!
-//!  packet: IPv4 packets of a link that has no address yet
-//!  tap: links whose other end is a program, made in the namespace that the thread is in
-//!  sysctl, arp: files below /proc/sys, of the namespace that the thread is in
-//!  process: what has to happen between fork and exec
-//!  memory: what a process has and does not need
-//!  files: ones that appear whole
+//!  packet: IPv4 packets of a link without an address
+//!  tap: links whose other end is a program, created in the namespace of the thread
+//!  sysctl, arp: files in /proc/sys, of the namespace of the thread
+//!  process: work between fork and exec
+//!  memory: memory of the process that it does not need
+//!  files: files that appear with their whole content
 //! ```
 //!
-//! Nothing here knows CNI or Kubernetes. It is the only crate of the workspace that may say `unsafe`.
+//! The crate depends on neither CNI nor Kubernetes. Only this crate of the workspace may use `unsafe`.
 
 pub mod address;
 pub mod arp;

@@ -1,4 +1,4 @@
-//! Network interfaces: what they look like, how they are made, changed and removed.
+//! Network interfaces: observation, creation, change and removal.
 
 mod create;
 mod edit;
@@ -23,10 +23,10 @@ pub use edit::{LinkChange, LinkRef, delete_link_and_leave};
 pub use kind::{InvalidMode, IpVlanMode, IpVlanSharing, KindState, LinkKind, MacVlanMode, Vxlan};
 pub use mac::{InvalidMac, Mac};
 
-/// Length of `struct ifinfomsg`, after which the attributes of a link begin.
+/// Length of `struct ifinfomsg`, which precedes the attributes of a link.
 const LINK_HEADER: usize = 16;
 
-/// Driver kinds whose data is read.
+/// Driver kinds that have data with settings.
 mod names {
     pub(super) const BRIDGE: &str = "bridge";
     pub(super) const IPVLAN: &str = "ipvlan";
@@ -38,8 +38,8 @@ mod names {
     pub(super) const VXLAN: &str = "vxlan";
 }
 
-/// Attribute numbers of `<linux/if_link.h>` that are read here. Reading by number instead of decoding whole
-/// messages keeps a foreign interface with an attribute that nobody foresaw from hiding all the others.
+/// Attribute numbers of `<linux/if_link.h>`. The attributes are read by number: decoding of whole messages would fail
+/// for foreign interfaces with unknown attributes, and hide all other interfaces.
 mod attribute {
     pub(super) const ADDRESS: u16 = 1;
     pub(super) const NAME: u16 = 3;
@@ -67,17 +67,17 @@ mod attribute {
     pub(super) const PORT_ISOLATED: u16 = 33;
 }
 
-/// The operational state of an interface (RFC 2863), in the words that CNI plugins print.
+/// The operational state of an interface (RFC 2863), with the texts of CNI plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OperState {
-    /// The driver does not say.
+    /// The driver does not report a state.
     #[default]
     Unknown,
-    /// Some component is missing.
+    /// A component is missing.
     NotPresent,
     /// Down.
     Down,
-    /// Down because the interface below is.
+    /// The lower interface is down.
     LowerLayerDown,
     /// In a test mode.
     Testing,
@@ -115,25 +115,25 @@ impl fmt::Display for OperState {
     }
 }
 
-/// Settings of a bridge, as the kernel reports them.
+/// Settings of a bridge, as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BridgeState {
-    /// VLAN filtering is on.
+    /// VLAN filtering is enabled.
     pub vlan_filtering: bool,
-    /// The VLAN that a new port is given; 0 means none. `None` if the kernel has no VLAN filtering.
+    /// The VLAN of new ports; 0 for none. `None` if the kernel has no VLAN filtering.
     pub default_vlan: Option<u16>,
 }
 
-/// Settings of a port of a bridge, as the kernel reports them.
+/// Settings of a port of a bridge, as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortState {
-    /// Frames may leave by the port they came in.
+    /// Frames may leave through the port that received them.
     pub hairpin: bool,
-    /// No frames are passed to other isolated ports. `None` if the kernel has no port isolation.
+    /// No frames pass to other isolated ports. `None` if the kernel has no port isolation.
     pub isolated: Option<bool>,
 }
 
-/// A network interface, as the kernel describes it.
+/// A network interface, as reported by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
     /// Interface index, unique in the namespace.
@@ -142,61 +142,61 @@ pub struct Link {
     pub name: String,
     /// Driver kind: `bridge`, `veth`, ...; `None` for hardware and for `lo`.
     pub kind: Option<String>,
-    /// Ethernet address; `None` for interfaces that have none or one of another length.
+    /// Ethernet address; `None` for interfaces without an address, or with an address of another length.
     pub mac: Option<Mac>,
     /// Maximum transmission unit, bytes.
     pub mtu: u32,
     /// Operational state.
     pub operstate: OperState,
-    /// Index of the bridge, bond, ... that this is a port of.
+    /// Index of the bridge or bond of this port.
     pub master: Option<u32>,
-    /// Index of the other end (veth) or of the interface below, perhaps in another namespace.
+    /// Index of the other end (veth) or of the lower interface, which may be in another namespace.
     pub peer: Option<u32>,
     /// Length of the transmit queue, packets.
     pub tx_queue_len: u32,
     /// Number of transmit and receive queues.
     pub queues: (u32, u32),
-    /// How many users want promiscuous mode.
+    /// Number of users of promiscuous mode.
     pub promiscuity: u32,
-    /// A text that people and programs keep at the link (`IFLA_IFALIAS`).
+    /// A text of users and programs (`IFLA_IFALIAS`).
     pub alias: Option<String>,
-    /// Settings of its kind.
+    /// Settings of the link's kind.
     pub kind_state: KindState,
-    /// Present on bridges.
+    /// Settings of a bridge; `None` for other links.
     pub bridge: Option<BridgeState>,
-    /// Present on ports of bridges.
+    /// Settings of a bridge port; `None` for other links.
     pub port: Option<PortState>,
     flags: u32,
     allmulti: Option<u32>,
 }
 
 impl Link {
-    /// Administratively up.
+    /// The link is administratively up.
     pub fn is_up(&self) -> bool {
         self.has(LinkFlags::Up)
     }
 
-    /// Told to receive all frames (`IFF_PROMISC`); a port of a bridge is promiscuous without this flag.
+    /// The link is set to receive all frames (`IFF_PROMISC`). Ports of bridges are promiscuous without this flag.
     pub fn is_promiscuous(&self) -> bool {
         self.has(LinkFlags::Promisc)
     }
 
-    /// Told to receive all multicast frames (`IFF_ALLMULTI`).
+    /// The link is set to receive all multicast frames (`IFF_ALLMULTI`).
     pub fn is_all_multicast(&self) -> bool {
         self.has(LinkFlags::Allmulti)
     }
 
-    /// Is `lo`.
+    /// The link is `lo`.
     pub fn is_loopback(&self) -> bool {
         self.has(LinkFlags::Loopback)
     }
 
-    /// Is of driver kind `kind`.
+    /// The link has the driver kind `kind`.
     pub fn is_kind(&self, kind: &str) -> bool {
         self.kind.as_deref() == Some(kind)
     }
 
-    /// How many users want all multicast frames; `None` before Linux 6.1.
+    /// Number of users of all-multicast mode; `None` before Linux 6.1.
     pub fn all_multicast_users(&self) -> Option<u32> {
         self.allmulti
     }
@@ -205,7 +205,7 @@ impl Link {
         self.flags & flag.bits() != 0
     }
 
-    /// Reads the body of an `RTM_NEWLINK` or `RTM_DELLINK`.
+    /// Reads the payload of an `RTM_NEWLINK` or `RTM_DELLINK`.
     pub(crate) fn read(request: Request<'_>, bytes: &[u8]) -> Result<Link> {
         let header = LinkHeader::parse(bytes).map_err(|e| request.unreadable(e))?;
         let mut link = Link {
@@ -261,7 +261,7 @@ impl Link {
             }
             _ => {}
         });
-        // A bridge without data is one all the same.
+        // A bridge may be reported without data.
         if self.is_kind(names::BRIDGE) {
             self.bridge.get_or_insert_default();
         }
@@ -276,9 +276,9 @@ fn flag(value: &[u8]) -> bool {
     value.first().is_some_and(|byte| *byte != 0)
 }
 
-/// Reading.
+/// Queries.
 impl Socket {
-    /// The link called `name`; an error that [`is_not_found`](crate::Error::is_not_found) without one.
+    /// Returns the link called `name`. If the link is missing, the error [`is_not_found`](crate::Error::is_not_found).
     pub fn link_by_name(&mut self, name: &str) -> Result<Link> {
         let request = Request::new("look up link", name);
         let mut message = query();
@@ -288,7 +288,7 @@ impl Socket {
         })
     }
 
-    /// The link called `name`, if there is one.
+    /// Returns the link called `name`, or `None`.
     pub fn find_link(&mut self, name: &str) -> Result<Option<Link>> {
         match self.link_by_name(name) {
             Ok(link) => Ok(Some(link)),
@@ -297,7 +297,7 @@ impl Socket {
         }
     }
 
-    /// The link with this index.
+    /// Returns the link with this index.
     pub fn link_by_index(&mut self, index: u32) -> Result<Link> {
         let object = index.to_string();
         let request = Request::new("look up link", &object);
@@ -308,7 +308,7 @@ impl Socket {
         })
     }
 
-    /// All links of the namespace.
+    /// Lists all links of the namespace.
     pub fn links(&mut self) -> Result<Vec<Link>> {
         let request = Request::new("list links", "");
         self.dump(request, &RouteNetlinkMessage::GetLink(query()), |bytes| {
@@ -317,7 +317,7 @@ impl Socket {
     }
 }
 
-/// A question for links, without the counters that make up most of an answer.
+/// A query for links without counters, which would be most of an answer.
 fn query() -> LinkMessage {
     let mut message = LinkMessage::default();
     message

@@ -1,4 +1,4 @@
-//! Memory that a process has and does not need.
+//! Releases memory that the process does not need.
 
 use std::fs;
 use std::io;
@@ -6,54 +6,54 @@ use std::ops::Range;
 
 use rustix::mm::{Advice, madvise};
 
-/// The kernel's figures for each mapping of this process.
+/// The kernel's statistics of each mapping of this process.
 const MAPPINGS: &str = "/proc/self/smaps";
 
-/// Lets all threads share one heap, from now on. The C library gives threads heaps of their own otherwise, which they
-/// leave behind half empty; where little is allocated at once that costs more than waiting for each other. Of the C
-/// libraries only glibc does that.
+/// Makes all threads share one heap from now on. By default glibc gives threads their own heaps, which remain half
+/// empty. For programs that allocate little at once, that costs more than lock contention. Other C libraries have one
+/// heap.
 pub fn share_one_heap() {
     #[allow(unsafe_code, reason = "the C library's allocator has no safe interface")]
-    // SAFETY: it takes two numbers, and a lock of its own.
+    // SAFETY: the call takes two numbers, and locks by itself.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
-/// Gives back to the kernel what was freed, and the pages of the program that were read for a work which may not come
-/// again: those that are needed after all are in the page cache.
+/// Returns freed memory to the kernel, and drops pages of the program that were read for completed work: pages that are
+/// needed again are in the page cache.
 ///
 /// # Errors
-/// When the kernel does not say what this process has mapped.
+/// If the mappings of this process cannot be read.
 pub fn give_back() -> io::Result<()> {
     #[allow(unsafe_code, reason = "the C library's allocator has no safe interface")]
-    // SAFETY: it takes a number, and a lock of its own.
+    // SAFETY: the call takes a number, and locks by itself.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
     }
     let own_code = (give_back as *const ()).addr();
     for Range { start, end } in unwritten(&fs::read_to_string(MAPPINGS)?, own_code) {
-        #[allow(unsafe_code, reason = "the kernel is told about memory by its address")]
-        // SAFETY: the mapping is private, read-only, and none of its pages was ever written, nor is one in swap that was:
-        // whoever reads it, now or later, gets the same bytes from the file again. The file is this program's own, this
-        // code among it: the mapping can't be unmapped or become another one while the program runs.
-        let told = unsafe {
+        #[allow(unsafe_code, reason = "madvise takes memory by its address")]
+        // SAFETY: the mapping is private and read-only, and none of its pages was ever written, including pages in
+        // swap: later reads return the same bytes from the file. The file is this program, including this function: the
+        // mapping cannot be unmapped or replaced while the program runs.
+        let advised = unsafe {
             madvise(
                 std::ptr::without_provenance_mut(start),
                 end - start,
                 Advice::LinuxDontNeed,
             )
         };
-        // A mapping that is gone, or locked, has nothing to give.
-        let _ = told;
+        // A removed or locked mapping has nothing to release.
+        let _ = advised;
     }
     Ok(())
 }
 
-/// The private, read-only mappings of the file that is mapped at `address`, if none of their pages was ever written. Pages
-/// that were written before the mapping was protected (addresses that were relocated) are anonymous ones or in swap.
+/// Returns the private, read-only mappings of the file that is mapped at `address` whose pages were never written.
+/// Pages that were written before the mapping was protected (relocated addresses) are anonymous or in swap.
 fn unwritten(smaps: &str, address: usize) -> Vec<Range<usize>> {
     let mut found: Vec<Mapping<'_>> = Vec::new();
     let mut current: Option<Mapping<'_>> = None;
@@ -61,7 +61,7 @@ fn unwritten(smaps: &str, address: usize) -> Vec<Range<usize>> {
     for line in smaps.lines() {
         match line.split_once(' ') {
             Some(("Anonymous:", size)) => current = current.filter(|_| is_none(size)),
-            // It comes after the other.
+            // The kernel prints this line after `Anonymous`.
             Some(("Swap:", size)) => found.extend(current.take().filter(|_| is_none(size))),
             Some((range, rest)) if !range.ends_with(':') => {
                 current = Mapping::read(range, rest);
@@ -82,7 +82,7 @@ fn is_none(size: &str) -> bool {
     size.trim() == "0 kB"
 }
 
-/// A private mapping of a file that can't be written.
+/// A private, read-only mapping of a file.
 struct Mapping<'a> {
     range: Range<usize>,
     /// Device and inode.
@@ -90,7 +90,7 @@ struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
-    /// Reads `55d0-55d4 r-xp 00001000 08:01 1234 /path`.
+    /// Parses `55d0-55d4 r-xp 00001000 08:01 1234 /path`.
     fn read(range: &str, rest: &'a str) -> Option<Self> {
         let mut fields = rest.split_whitespace();
         let is_private = matches!(fields.next(), Some("r-xp" | "r--p"));
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_programs_file_has_too_is_given_back() {
+    fn only_unwritten_mappings_of_the_program_are_released() {
         let mapping = |about: &str, anonymous: u8, swap: u8| {
             format!("{about}\nRss: 64 kB\nAnonymous: {anonymous} kB\nSwap: {swap} kB\nVmFlags: rd mr mw me\n")
         };
@@ -126,7 +126,7 @@ mod tests {
             ),
             mapping("00920000-00930000 rw-p 00510000 fe:00 11            /weft", 0, 0),
             mapping("00a00000-00b00000 rw-p 00000000 00:00 0             [heap]", 0, 0),
-            // Others may be unmapped at any moment, and their addresses used for something else.
+            // Other mappings may be unmapped at any moment, and their addresses reused.
             mapping(
                 "7f000000-7f100000 r-xp 00000000 fe:00 13            /library",
                 0,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_the_program_go_and_come_back() {
+    fn pages_of_the_program_are_released_and_read_again() {
         let resident = || -> u64 {
             let status = fs::read_to_string("/proc/self/status").unwrap();
             let line = status.lines().find_map(|line| line.strip_prefix("RssFile:"));
@@ -158,7 +158,7 @@ mod tests {
         };
         share_one_heap();
         let before = resident();
-        // Other tests run meanwhile and read some of them again.
+        // Concurrent tests read some of the pages again.
         give_back().unwrap();
         let after = resident();
         assert!(after < before, "{before} kB, then {after} kB");

@@ -1,4 +1,4 @@
-//! Events of the kernel, so that nothing has to be polled by time.
+//! Events of the kernel, so that nothing has to be polled.
 
 mod filter;
 
@@ -36,7 +36,7 @@ const ROUTES: [u16; 2] = [24, 25];
 /// One datagram holds one event, and an event describes one object.
 const RECEIVE_BUFFER: usize = 32 * 1024;
 
-/// A socket that the kernel sends events of one kind to.
+/// A socket that receives events of some kinds.
 #[derive(Debug)]
 struct Subscription {
     raw: RawSocket,
@@ -44,13 +44,13 @@ struct Subscription {
     doing: &'static str,
 }
 
-/// The outcome of reading a subscription.
+/// The result of reading a subscription.
 enum Received {
     /// One datagram is in the buffer.
     Datagram,
-    /// Nothing is waiting.
+    /// No datagram is pending.
     Nothing,
-    /// The kernel dropped events because nobody read them in time.
+    /// The kernel dropped events because they were not read in time.
     Lost,
 }
 
@@ -80,14 +80,14 @@ impl Subscription {
         }
     }
 
-    /// Waits for an event; `false` if `deadline` came first.
+    /// Waits for an event. Returns `false` if `deadline` passed first.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
         loop {
             let timeout = match deadline.map(remaining) {
                 None => None,
                 Some(None) => return Ok(false),
                 // A duration of less than three weeks always fits.
-                Some(Some(left)) => left.try_into().ok(),
+                Some(Some(remaining)) => remaining.try_into().ok(),
             };
             let mut fds = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
             match poll(&mut fds, timeout.as_ref()) {
@@ -118,14 +118,14 @@ impl AsFd for Subscription {
 pub enum LinkEvent {
     /// The link is new or has changed.
     Changed(Box<Link>),
-    /// The link is gone from the namespace. (A port that leaves its bridge is [`LinkEvent::Changed`].)
+    /// The link left the namespace. (A port that leaves its bridge is [`LinkEvent::Changed`].)
     Gone(Box<Link>),
-    /// Events were lost: read all links again.
+    /// Events were lost: list all links again.
     Lost,
 }
 
-/// Changes of the interfaces of the namespace in which it was opened: a blocking iterator that never ends by
-/// itself, or, for event loops, a descriptor to wait on and [`LinkMonitor::pending`].
+/// Changes of the interfaces in the namespace of its creation: a blocking iterator without an end, or, for event loops,
+/// a descriptor to wait on and [`LinkMonitor::pending`].
 #[derive(Debug)]
 pub struct LinkMonitor {
     subscription: Subscription,
@@ -133,17 +133,17 @@ pub struct LinkMonitor {
 }
 
 impl LinkMonitor {
-    /// Starts listening. List the links after that, so that no change is missed in between.
+    /// Subscribes. List the links afterwards, so that no change is missed.
     pub fn open() -> Result<Self> {
-        let subscription = Subscription::open("listen to link events", &[LINK_GROUP])?;
+        let subscription = Subscription::open("subscribe to link events", &[LINK_GROUP])?;
         Ok(LinkMonitor {
             subscription,
             waiting: VecDeque::new(),
         })
     }
 
-    /// Starts listening for changes of links of one kind, such as `bridge`: no other event wakes the process. An event that
-    /// leaves the kind out is dropped too.
+    /// Subscribes to changes of links of one kind, such as `bridge`: no other event wakes the process. Events without
+    /// the kind are dropped too.
     pub fn open_for_kind(kind: &str) -> Result<Self> {
         let monitor = Self::open()?;
         filter::attach(&monitor, kind)
@@ -151,7 +151,7 @@ impl LinkMonitor {
         Ok(monitor)
     }
 
-    /// The next event that is there already, without waiting. Call until `None` before waiting for the
+    /// Returns the next pending event, without waiting. Call this until it returns `None`, and then wait for the
     /// descriptor again.
     pub fn pending(&mut self) -> Result<Option<LinkEvent>> {
         loop {
@@ -166,7 +166,7 @@ impl LinkMonitor {
         }
     }
 
-    /// The next event; `None` if none comes before `deadline`. Without a deadline it waits for ever.
+    /// Returns the next event, or `None` if `deadline` passed first. Without a deadline, waits without a limit.
     pub fn next_before(&mut self, deadline: Option<Instant>) -> Result<Option<LinkEvent>> {
         loop {
             if let Some(event) = self.pending()? {
@@ -200,11 +200,11 @@ impl AsRawFd for LinkMonitor {
 }
 
 fn read_links(datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<()> {
-    let request = Request::new("listen to link events", "");
+    let request = Request::new("subscribe to link events", "");
     walk(request, datagram, |message| {
         match message.message_type() {
-            // Bridges send events about their ports in a family of their own; in those a deletion means that
-            // the port left, not that the link is gone.
+            // Bridges report their ports in their own address family. There, a deletion means that the port left the
+            // bridge, and not that the link is gone.
             _ if message.payload().first() != Some(&0) => {}
             NEW_LINK => {
                 events.push_back(LinkEvent::Changed(Box::new(Link::read(
@@ -221,7 +221,7 @@ fn read_links(datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<()> {
     })
 }
 
-/// Shows each message of a datagram to `read`.
+/// Calls `read` with each message of a datagram.
 fn walk<'a>(
     request: Request<'_>,
     mut datagram: &'a [u8],
@@ -238,21 +238,21 @@ fn walk<'a>(
     Ok(())
 }
 
-/// A change of a host's links, addresses or routes, of whatever kind: what came, changed or went.
+/// A change of a link, an address or a route: creation, change or removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostEvent {
     /// A link.
     Link(Box<Link>),
     /// An address.
     Address(Address),
-    /// A unicast route; of several next hops the first.
+    /// A unicast route. Of several next hops, the first.
     Route(Route),
     /// Events were lost: everything may have changed.
     Lost,
 }
 
-/// Changes of the links, addresses and routes of the namespace in which it was opened, for an event loop: a descriptor to
-/// wait on, and [`HostMonitor::pending`].
+/// Changes of the links, addresses and routes in the namespace of its creation, for event loops: a descriptor to wait
+/// on, and [`HostMonitor::pending`].
 #[derive(Debug)]
 pub struct HostMonitor {
     subscription: Subscription,
@@ -260,7 +260,7 @@ pub struct HostMonitor {
 }
 
 impl HostMonitor {
-    /// Starts listening. List everything after that, so that no change is missed in between.
+    /// Subscribes. List all objects afterwards, so that no change is missed.
     pub fn open() -> Result<Self> {
         let groups = [
             LINK_GROUP,
@@ -275,7 +275,8 @@ impl HostMonitor {
         })
     }
 
-    /// The next event that is there already, without waiting. Call until `None` before waiting for the descriptor again.
+    /// Returns the next pending event, without waiting. Call this until it returns `None`, and then wait for the
+    /// descriptor again.
     pub fn pending(&mut self) -> Result<Option<HostEvent>> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -302,14 +303,14 @@ impl AsRawFd for HostMonitor {
     }
 }
 
-const HOST_EVENTS: &str = "listen to events of links, addresses and routes";
+const HOST_EVENTS: &str = "subscribe to events of links, addresses and routes";
 
 fn read_host(datagram: &[u8], events: &mut VecDeque<HostEvent>) -> Result<()> {
     let request = Request::new(HOST_EVENTS, "");
     walk(request, datagram, |message| {
         let body = message.payload();
         match message.message_type() {
-            // Bridges tell of their ports in a family of their own.
+            // Bridges report their ports in their own address family.
             NEW_LINK | DELETE_LINK if body.first() == Some(&0) => {
                 events.push_back(HostEvent::Link(Box::new(Link::read(request, body)?)));
             }
@@ -325,10 +326,10 @@ fn read_host(datagram: &[u8], events: &mut VecDeque<HostEvent>) -> Result<()> {
     })
 }
 
-/// Waits until the link is operationally up, and returns it as it is then; after `deadline` it is returned in
-/// whatever state it has. To be called in the namespace of `socket`.
+/// Waits until the link is operationally up, and returns it. After `deadline`, returns it in its current state. Call
+/// this in the namespace of `socket`.
 ///
-/// Looks once before it listens: in the common case the state is there already.
+/// Reads the state once before it subscribes: usually the link is already up.
 pub fn wait_operstate_up<'a>(
     socket: &mut Socket,
     link: impl Into<LinkRef<'a>>,
@@ -345,7 +346,7 @@ pub fn wait_operstate_up<'a>(
         if current.operstate == OperState::Up {
             return Ok(current);
         }
-        // Any event is a reason to look again: one about this link, or that events were lost.
+        // An event of this link, or a loss of events, needs another read.
         loop {
             match monitor.next_before(Some(deadline))? {
                 None => return socket.link_by_index(index),
@@ -356,39 +357,39 @@ pub fn wait_operstate_up<'a>(
     }
 }
 
-/// Changes of IPv6 addresses of the namespace in which it was opened.
+/// Changes of IPv6 addresses in the namespace of its creation.
 #[derive(Debug)]
 pub struct AddressMonitor(Subscription);
 
 impl AddressMonitor {
-    /// Starts listening. List the addresses after that, so that no change is missed in between.
+    /// Subscribes. List the addresses afterwards, so that no change is missed.
     pub fn open() -> Result<Self> {
-        Subscription::open("listen to address events", &[IPV6_ADDRESS_GROUP]).map(AddressMonitor)
+        Subscription::open("subscribe to address events", &[IPV6_ADDRESS_GROUP]).map(AddressMonitor)
     }
 
-    /// Waits until some address changed; `false` if `deadline` came first.
+    /// Waits until an address changes. Returns `false` if `deadline` passed first.
     pub fn wait(&mut self, deadline: Instant) -> Result<bool> {
         if !self.0.wait(Some(deadline))? {
             return Ok(false);
         }
-        // The caller reads the changes from the kernel afterwards; here it is enough to empty the queue.
+        // The caller lists the addresses afterwards, so the events themselves are dropped.
         while !matches!(self.0.receive()?, Received::Nothing) {}
         Ok(true)
     }
 }
 
-/// How the search for duplicates of a link's IPv6 addresses ended.
+/// The result of duplicate address detection on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     /// All addresses can be used.
     Usable,
-    /// Somebody else on the link has this address.
+    /// Another station on the link has this address.
     Duplicate(std::net::IpAddr),
-    /// Still not known at the deadline.
+    /// The detection was not finished at the deadline.
     Tentative,
 }
 
-/// Waits until no IPv6 address of the link is tentative. To be called inside the namespace of `socket`.
+/// Waits until no IPv6 address of the link is tentative. Call this in the namespace of `socket`.
 pub fn wait_addresses_settled<'a>(
     socket: &mut Socket,
     link: impl Into<LinkRef<'a>>,
@@ -405,7 +406,7 @@ pub fn wait_addresses_settled<'a>(
             return Ok(Settled::Usable);
         }
         match &mut monitor {
-            // The first look is without a listener; from the second on nothing is missed.
+            // The first read precedes the subscription. From the second read on, no change is missed.
             None => monitor = Some(AddressMonitor::open()?),
             Some(monitor) => {
                 if !monitor.wait(deadline)? {

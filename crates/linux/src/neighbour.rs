@@ -1,5 +1,4 @@
-//! The neighbour table: which Ethernet address an IP address has on a link; and which host an Ethernet address is at, for
-//! a VXLAN.
+//! The neighbour table: Ethernet addresses of IP addresses on a link, and for a VXLAN the hosts of Ethernet addresses.
 
 use std::net::IpAddr;
 
@@ -19,15 +18,15 @@ use crate::{
 /// A neighbour on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its address.
+    /// IP address.
     pub ip: IpAddr,
-    /// Its Ethernet address, if known.
+    /// Ethernet address, if resolved.
     pub mac: Option<Mac>,
-    /// Set by hand, for good.
+    /// The entry is permanent.
     pub permanent: bool,
 }
 
-/// The host that frames to an Ethernet address are sent to by a VXLAN.
+/// The host that owns an Ethernet address behind a VXLAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Forwarding {
     /// The Ethernet address.
@@ -37,7 +36,7 @@ pub struct Forwarding {
 }
 
 impl Socket {
-    /// Has a VXLAN send the frames to an Ethernet address to this host, in place of another one.
+    /// Sets the host of an Ethernet address in a VXLAN, in place of another host.
     pub fn set_forwarding<'a>(&mut self, link: impl Into<LinkRef<'a>>, entry: Forwarding) -> Result<()> {
         let link = link.into();
         let object = format!("{} on {}", entry.mac, link.name);
@@ -51,7 +50,7 @@ impl Socket {
         )
     }
 
-    /// Has a VXLAN forget a host.
+    /// Removes the host of an Ethernet address from a VXLAN.
     pub fn delete_forwarding<'a>(&mut self, link: impl Into<LinkRef<'a>>, entry: Forwarding) -> Result<()> {
         let link = link.into();
         let object = format!("{} on {}", entry.mac, link.name);
@@ -59,7 +58,7 @@ impl Socket {
         self.execute(Request::new("remove forwarding of", &object), message, 0)
     }
 
-    /// The hosts that a VXLAN knows.
+    /// Lists the hosts of a VXLAN.
     pub fn forwardings<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<Vec<Forwarding>> {
         let link = link.into();
         let request = Request::new("list forwarding of", link.name);
@@ -77,7 +76,7 @@ impl Socket {
         })
     }
 
-    /// Enters a neighbour for good, in place of what the kernel knew.
+    /// Sets a permanent neighbour, in place of another entry.
     pub fn set_neighbour<'a>(&mut self, link: impl Into<LinkRef<'a>>, ip: IpAddr, mac: Mac) -> Result<()> {
         let link = link.into();
         let object = format!("{ip} on {}", link.name);
@@ -94,7 +93,7 @@ impl Socket {
         )
     }
 
-    /// Forgets a neighbour.
+    /// Removes a neighbour.
     pub fn delete_neighbour<'a>(&mut self, link: impl Into<LinkRef<'a>>, ip: IpAddr) -> Result<()> {
         let link = link.into();
         let object = format!("{ip} on {}", link.name);
@@ -106,7 +105,7 @@ impl Socket {
         )
     }
 
-    /// The neighbours of a link.
+    /// Lists the neighbours of a link.
     pub fn neighbours<'a>(&mut self, link: impl Into<LinkRef<'a>>, family: Family) -> Result<Vec<Neighbour>> {
         let link = link.into();
         let request = Request::new("list neighbours of", link.name);
@@ -129,7 +128,7 @@ fn read(message: &NeighbourMessage) -> Option<Neighbour> {
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => ip = Some((*v4).into()),
             NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => ip = Some((*v6).into()),
-            // In what a VXLAN tells, which is no family of addresses.
+            // Entries of a VXLAN have no address family.
             NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => ip = address(bytes),
             NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.as_slice().try_into().ok().map(Mac),
             _ => {}

@@ -1,4 +1,4 @@
-//! Network namespaces: opening them as CNI does, and visiting them with a way back.
+//! Network namespaces: opening them as CNI does, and running code inside with a guaranteed return.
 
 use std::{
     fs::File,
@@ -18,27 +18,27 @@ use crate::{
     thread::{self, Own},
 };
 
-/// Magic numbers of the file systems that namespace files live on.
+/// Magic numbers of the file systems of namespace files.
 const NSFS: u32 = 0x6e73_6673;
 const PROCFS: u32 = 0x9fa0;
 /// The namespace of the calling thread, not of the process.
 const THREAD_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// Why a path is no open network namespace (cni-plugins §2.1).
+/// The path is not an open network namespace (cni-plugins §2.1).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The path cannot be looked at: mostly because it does not exist.
+    /// The path cannot be read, usually because it does not exist.
     #[error("failed to Statfs \"{}\": {}", path.display(), text(*errno))]
     Statfs {
-        /// The path.
+        /// The given path.
         path: PathBuf,
-        /// Why not.
+        /// The kernel's error number.
         errno: Errno,
     },
-    /// Something is there, but on a file system that has no namespaces.
+    /// The path exists, but its file system has no namespaces.
     #[error("unknown FS magic on \"{}\": {magic:x}", path.display())]
     NotNamespace {
-        /// The path.
+        /// The given path.
         path: PathBuf,
         /// Magic number of its file system.
         magic: u32,
@@ -46,7 +46,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// There is no namespace at the path any more, whatever may have taken its place.
+    /// The namespace at the path is gone, even if another file took its place.
     pub fn is_gone(&self) -> bool {
         match self {
             OpenError::Statfs { errno, .. } => matches!(*errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH),
@@ -55,15 +55,15 @@ impl OpenError {
     }
 }
 
-/// An open network namespace, which lives at least as long as this.
+/// An open network namespace. It lives at least as long as this value.
 #[derive(Debug)]
 pub struct NetNs {
     file: OwnedFd,
 }
 
 impl NetNs {
-    /// Opens the namespace at `path` (a bind mount, or a file below `/proc/<pid>/ns`). Others may have chosen the path, and
-    /// the open of a pipe waits: the file system is checked before the open, and once more afterwards.
+    /// Opens the namespace at `path` (a bind mount, or a file in `/proc/<pid>/ns`). Another user may have chosen the
+    /// path, and the open of a pipe could block: the file system is checked before the open, and again afterwards.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let failed = |errno| OpenError::Statfs {
             path: path.to_owned(),
@@ -76,14 +76,14 @@ impl NetNs {
         Ok(NetNs { file })
     }
 
-    /// The namespace that the calling thread is in.
+    /// Returns the namespace of the calling thread.
     pub fn current() -> Result<Self> {
         let file = File::open(THREAD_NAMESPACE)
             .map_err(|e| Error::io("open network namespace", THREAD_NAMESPACE, &e))?;
         Ok(NetNs { file: file.into() })
     }
 
-    /// A new namespace that nothing but the returned value keeps alive: for tests.
+    /// Creates a namespace that lives only as long as the returned value, for tests.
     pub fn create_anonymous() -> Result<Self> {
         let thread = std::thread::Builder::new()
             .name("new-netns".into())
@@ -97,7 +97,7 @@ impl NetNs {
             .unwrap_or_else(|_| Err(Error::kernel("create network namespace", "", Errno::IO)))
     }
 
-    /// Whether both are the same namespace.
+    /// Both are the same namespace.
     pub fn same_as(&self, other: &NetNs) -> bool {
         match (fstat(&self.file), fstat(&other.file)) {
             (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
@@ -105,12 +105,12 @@ impl NetNs {
         }
     }
 
-    /// A number that no other namespace has had or will have until the machine starts anew; numbers of namespace
-    /// files and paths are used again. `None` before Linux 5.14.
+    /// A number that the kernel assigns to no other namespace until the next boot. Inode numbers and paths are reused.
+    /// `None` before Linux 5.14.
     pub fn cookie(&self) -> Option<u64> {
         let socket = self
             .run(|| {
-                // A program that another thread starts now must not keep the namespace alive.
+                // Close-on-exec: a program that another thread starts now must not keep the namespace alive.
                 let flags = SocketFlags::CLOEXEC;
                 net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
             })
@@ -118,7 +118,7 @@ impl NetNs {
             .ok()?;
         let mut cookie = 0_u64;
         let mut length = libc::socklen_t::try_from(size_of_val(&cookie)).ok()?;
-        #[allow(unsafe_code, reason = "no crate that we use knows this option")]
+        #[allow(unsafe_code, reason = "no crate of the workspace has this option")]
         // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to `cookie`, which has that many.
         let done = unsafe {
             libc::getsockopt(
@@ -132,13 +132,13 @@ impl NetNs {
         (done == 0).then_some(cookie)
     }
 
-    /// Runs `visit` on this thread inside the namespace and returns to where the thread was, also when
-    /// `visit` panics. A thread that cannot return must not go on as if it had: then the process ends, or
-    /// the thread alone if it [is spared](thread::spare_this_thread).
+    /// Runs `visit` on this thread inside the namespace, and returns the thread to its namespace, even if `visit`
+    /// panics. A thread that cannot return must not continue: the process ends, or only the thread if it [is
+    /// spared](thread::spare_this_thread).
     pub fn run<T>(&self, visit: impl FnOnce() -> T) -> Result<T> {
-        let home = NetNs::current()?;
+        let own = NetNs::current()?;
         enter(self)?;
-        let _way_back = WayBack(home);
+        let _return = ReturnToNamespace(own);
         Ok(visit())
     }
 }
@@ -149,9 +149,9 @@ impl AsFd for NetNs {
     }
 }
 
-/// An error if a file system has no namespaces.
+/// Fails if the file system has no namespaces.
 fn require_namespace(path: &Path, kind: &StatFs) -> Result<(), OpenError> {
-    // The field's type differs between platforms; the numbers fit 32 bits.
+    // The type of the field differs between platforms. The magic numbers fit into 32 bits.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -168,12 +168,12 @@ fn require_namespace(path: &Path, kind: &StatFs) -> Result<(), OpenError> {
 }
 
 /// Returns the thread to its namespace when dropped.
-struct WayBack(NetNs);
+struct ReturnToNamespace(NetNs);
 
-impl Drop for WayBack {
+impl Drop for ReturnToNamespace {
     fn drop(&mut self) {
         if let Err(error) = enter(&self.0) {
-            thread::give_up("network namespace", &error);
+            thread::end_lost_thread("network namespace", &error);
         }
     }
 }
@@ -183,7 +183,7 @@ fn enter(namespace: &NetNs) -> Result<()> {
         .map_err(|errno| Error::kernel("enter network namespace", "", errno))
 }
 
-/// Puts the calling thread, for good, into a network namespace of its own.
+/// Moves the calling thread permanently into a new network namespace.
 pub fn unshare_network() -> Result<()> {
     thread::unshare(Own::Network).map_err(|errno| Error::kernel("create network namespace", "", errno))
 }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_path_and_a_plain_file_are_told_apart() {
+    fn missing_path_and_plain_file_have_different_errors() {
         let missing = NetNs::open(Path::new("/nowhere/at/all")).unwrap_err();
         assert_eq!(
             missing.to_string(),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_or_socket_in_the_place_of_a_namespace_is_not_opened() {
+    fn pipe_or_socket_in_place_of_a_namespace_is_not_opened() {
         // cni-plugins#78
         let folder = std::env::temp_dir().join(format!("weft-netns-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_equals_itself() {
+    fn namespace_equals_itself() {
         let a = NetNs::current().unwrap();
         let b = NetNs::open(Path::new("/proc/thread-self/ns/net")).unwrap();
         assert!(a.same_as(&b));

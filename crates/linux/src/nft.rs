@@ -1,12 +1,12 @@
 //! `nf_tables`, the kernel's packet rules, over its own netlink.
 //!
 //! ```text
-//!  Socket::update(decide) ──┬─> generation, rules, elements, ...       reads: O(what is asked for)
-//!                           └─> Transaction ──> all or nothing, and only if nobody changed the ruleset since
+//!  Socket::update(decide) ──┬─> generation, rules, elements, ...       reads: O(size of the answers)
+//!                           └─> Transaction ──> all or nothing, and only if the ruleset has not changed since
 //! ```
 //!
-//! Comments and types are written as libnftnl writes them, so that `nft list ruleset` prints everything in its own
-//! words and reads it back.
+//! Comments and types are written in the format of libnftnl, so that `nft list ruleset` prints all objects in its own
+//! syntax and can read it back.
 
 mod connections;
 mod expression;
@@ -43,15 +43,15 @@ pub use set::{Element, Key, KeyPart, SetSpec, Value};
 pub use transaction::{Hook, HookPoint, Transaction};
 pub use userdata::COMMENT_LENGTH;
 
-/// Names of chains and sets have fewer bytes than this.
+/// Names of chains and sets are shorter than this, bytes.
 const NAME_LENGTH: usize = 256;
-/// Bytes that fit a socket's buffer on all kernels.
+/// Size that fits a socket's buffer on all kernels, bytes.
 const USUAL_TRANSACTION: usize = 64 * 1024;
-/// How often a decision is taken anew because the ruleset changed meanwhile. As somebody else's change got through
-/// each time, only a crowd of that size can exhaust it.
+/// Maximum number of attempts of an update while the ruleset changes concurrently. Each failed attempt means that
+/// another program's change succeeded.
 const UPDATE_ATTEMPTS: usize = 1000;
 
-/// Which packets a table sees.
+/// The packets that a table handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// IPv4 and IPv6.
@@ -60,7 +60,7 @@ pub enum Family {
     Ipv4,
     /// IPv6.
     Ipv6,
-    /// Ethernet frames that bridges pass on.
+    /// Ethernet frames that bridges forward.
     Bridge,
 }
 
@@ -95,9 +95,9 @@ impl fmt::Display for Family {
 /// A table, by its family and name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table {
-    /// Which packets it sees.
+    /// The packets that the table handles.
     pub family: Family,
-    /// Its name within the family.
+    /// The name within the family.
     pub name: &'static str,
 }
 
@@ -127,11 +127,11 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket in the current network namespace of this thread.
+    /// Opens a socket in the network namespace of this thread.
     pub fn open() -> Result<Self> {
         let request = Request::new("open nftables socket", "").needs(Feature::Nftables);
         let raw = RawSocket::new(NETLINK_NETFILTER).map_err(|e| request.io(&e))?;
-        // Comforts that older kernels lack: words in errors, short errors.
+        // Options that older kernels lack: messages in errors, and short errors.
         let _ = raw.set_ext_ack(true);
         let _ = raw.set_cap_ack(true);
         Ok(Socket {
@@ -143,25 +143,25 @@ impl Socket {
         })
     }
 
-    /// The traffic of this socket so far.
+    /// Returns the traffic of this socket so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// Makes the changes of a transaction, all or none. The error is that of its first change that fails.
+    /// Applies a transaction, completely or not at all. The error is that of the first failed change.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<()> {
         self.commit_at(transaction, None)
     }
 
-    /// Makes the changes that `decide` decides on, from what it reads, with the certainty that what it read is
-    /// still so: it is asked again whenever somebody changed the ruleset in between.
+    /// Applies the transaction that `decide` returns, provided that the ruleset did not change after `decide` read it.
+    /// Calls `decide` again after a concurrent change.
     pub fn update(&mut self, mut decide: impl FnMut(&mut Self) -> Result<Transaction>) -> Result<()> {
         let mut attempt = 1;
         loop {
             let generation = self.generation()?;
             let transaction = decide(self)?;
             let outcome = if transaction.is_empty() {
-                // Only what was read in one piece proves that there is nothing to do.
+                // An empty transaction counts only if all reads come from one state of the ruleset.
                 match self.generation()? {
                     now if now == generation => Ok(()),
                     _ => Err(Request::new("read the ruleset", "").refused(Errno::RESTART)),
@@ -178,7 +178,7 @@ impl Socket {
         }
     }
 
-    /// The number that every change of the ruleset raises.
+    /// Returns the generation of the ruleset, which increases with every change.
     fn generation(&mut self) -> Result<u32> {
         let request = Request::new("read the ruleset's generation", "").needs(Feature::Nftables);
         let found = self
@@ -190,10 +190,10 @@ impl Socket {
                 |_| {},
                 |payload| field(fields(payload), GENERATION).and_then(number),
             )
-            // How the kernel refuses whatever is asked of a part that it does not have.
+            // The kernel's refusal of requests to a missing subsystem.
             .map_err(|error| error.lacking(Errno::INVAL, request.needs))?;
         let generation = found.answers.into_iter().flatten().next();
-        generation.ok_or_else(|| request.unreadable("no number in it"))
+        generation.ok_or_else(|| request.unreadable("no generation in the answer"))
     }
 
     fn commit_at(&mut self, transaction: &Transaction, generation: Option<u32>) -> Result<()> {
@@ -236,9 +236,9 @@ impl Socket {
         }
     }
 
-    /// One question about a table and its answers, each shown to `read` from `struct nfgenmsg` on. Interrupted
-    /// dumps are repeated (cni-plugins §2.2).
-    fn ask<T>(
+    /// Sends one query about a table, and calls `read` with each answer after `struct nfgenmsg`. Repeats interrupted
+    /// dumps (cni-plugins §2.2).
+    fn query<T>(
         &mut self,
         request: Request<'_>,
         kind: u16,
@@ -279,7 +279,7 @@ impl Socket {
             self.receive(request)?;
             let mut outcome = None;
             walk(&self.receive, |answer| {
-                // Remains of an earlier, abandoned conversation have another number.
+                // Leftovers of an earlier, abandoned exchange have another sequence number.
                 if outcome.is_some() || answer.sequence_number() != self.sequence {
                     return;
                 }
@@ -304,7 +304,7 @@ impl Socket {
 
     fn send(&mut self, request: Request<'_>) -> Result<()> {
         if self.send.len() > USUAL_TRANSACTION {
-            self.make_room();
+            self.enlarge_buffer();
         }
         let kernel = SocketAddr::new(0, 0);
         retry(|| self.raw.send_to(&self.send, &kernel, 0)).map_err(|e| request.io(&e))?;
@@ -312,19 +312,19 @@ impl Socket {
         Ok(())
     }
 
-    /// The kernel takes a transaction as one datagram, which must fit the socket's buffer.
-    fn make_room(&self) {
+    /// Enlarges the socket's buffer: the kernel takes a transaction as one datagram, which must fit.
+    fn enlarge_buffer(&self) {
         #[allow(
             unsafe_code,
             reason = "the netlink socket offers its descriptor in the raw form only"
         )]
         // SAFETY: the descriptor is open for as long as the socket, which `self` owns, exists.
         let socket = unsafe { BorrowedFd::borrow_raw(self.raw.as_raw_fd()) };
-        // Without the right to it sending fails, and says so.
+        // Without the capability, sending fails and reports the cause.
         let _ = set_socket_send_buffer_size_force(socket, self.send.len());
     }
 
-    /// The kernel answers before sending returns: an answer that is not there yet will never come.
+    /// The kernel answers before sending returns: a missing answer will never arrive.
     fn receive(&mut self, request: Request<'_>) -> Result<()> {
         let at_once = RecvFlags::DONTWAIT.bits().cast_signed();
         self.receive.clear();
@@ -334,13 +334,13 @@ impl Socket {
     }
 }
 
-/// The answers to a question.
+/// The answers to a query.
 struct Found<T> {
     answers: Vec<T>,
     interrupted: bool,
 }
 
-/// Shows each message of a datagram to `read`.
+/// Calls `read` with each message of a datagram.
 fn walk<'a>(datagram: &'a [u8], mut read: impl FnMut(NetlinkBuffer<&'a [u8]>)) -> Result<(), String> {
     let mut rest = datagram;
     while !rest.is_empty() {
@@ -429,7 +429,7 @@ mod tests {
         bytes
     }
 
-    /// Everything that decodes, on one datagram.
+    /// Decodes all rules and elements in a datagram.
     fn decode(datagram: &[u8]) -> (Vec<Rule>, Vec<Element>) {
         let (mut rules, mut elements) = (Vec::new(), Vec::new());
         let _ = walk(datagram, |message| {
@@ -445,8 +445,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
-        // As the kernel lists it: with a handle.
+    fn written_rules_and_elements_are_read_back() {
+        // The kernel lists the rule with a handle.
         let mut bytes = Vec::new();
         wire::append(
             &mut bytes,

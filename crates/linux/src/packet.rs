@@ -1,4 +1,4 @@
-//! IPv4 packets of one link, also while the link has no address.
+//! IPv4 packets of one link, even if the link has no address.
 
 use std::{
     io,
@@ -7,19 +7,19 @@ use std::{
 
 use crate::{Errno, Error, Result, link::Mac};
 
-/// `ETH_P_IP` as the kernel wants it in addresses of sockets: in network byte order.
+/// `ETH_P_IP` in network byte order, as socket addresses contain it.
 const IPV4: u16 = 0x0800_u16.to_be();
 /// `AF_PACKET`.
 const FAMILY: u16 = 17;
 const UDP: u32 = 17;
-/// Mask of a fragment's place. Only the first fragment has ports.
+/// Mask of a fragment's offset. Only the first fragment has ports.
 const FRAGMENT_OFFSET: u32 = 0x1fff;
-/// Bytes of a packet that the kernel hands over.
+/// Maximum number of bytes of a packet that the kernel passes.
 const WHOLE: u32 = 0x4_0000;
 
-/// A packet socket of one link. It receives the UDP packets over IPv4 for one port, whatever their address.
+/// A packet socket of one link. It receives UDP packets over IPv4 for one port, with any address.
 ///
-/// It belongs to the network namespace in which it was opened, and keeps that namespace alive.
+/// The socket belongs to the network namespace in which it was opened, and keeps that namespace alive.
 #[derive(Debug)]
 pub struct PacketSocket {
     file: OwnedFd,
@@ -27,28 +27,28 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens the socket in the calling thread's network namespace. Reads never wait.
+    /// Opens the socket in the calling thread's network namespace. Reads never block.
     pub fn open(link: u32, port: u16) -> Result<Self> {
         let failed = |errno| Error::kernel("open packet socket of link", link.to_string(), errno);
         let link = libc::c_int::try_from(link).map_err(|_| failed(Errno::INVAL))?;
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        #[allow(unsafe_code, reason = "no crate that we use opens packet sockets")]
-        // SAFETY: the call takes numbers. Protocol 0 receives nothing, so that no packet gets past the filter.
+        #[allow(unsafe_code, reason = "no crate of the workspace opens packet sockets")]
+        // SAFETY: the call takes numbers. Protocol 0 receives nothing, so that no packet bypasses the filter.
         let file = unsafe { owned(libc::socket(libc::AF_PACKET, kind, 0)) }.map_err(failed)?;
         filter(&file, port).map_err(failed)?;
         let address = address(link, Mac([0; 6]));
-        #[allow(unsafe_code, reason = "no crate that we use binds packet sockets")]
-        // SAFETY: the descriptor is open, and the address lives through the call with the length that is passed.
+        #[allow(unsafe_code, reason = "no crate of the workspace binds packet sockets")]
+        // SAFETY: the descriptor is open, and the address outlives the call and has the given length.
         let bound = unsafe { libc::bind(file.as_raw_fd(), (&raw const address).cast(), length(&address)) };
         done(bound).map_err(failed)?;
         Ok(PacketSocket { file, link })
     }
 
-    /// Sends an IPv4 packet to a station of the link.
+    /// Sends an IPv4 packet to a station on the link.
     pub fn send(&self, packet: &[u8], to: Mac) -> Result<()> {
         let address = address(self.link, to);
-        #[allow(unsafe_code, reason = "no crate that we use sends to addresses of links")]
-        // SAFETY: the descriptor is open; packet and address live through the call with the lengths that are passed.
+        #[allow(unsafe_code, reason = "no crate of the workspace sends to addresses of links")]
+        // SAFETY: the descriptor is open; packet and address outlive the call and have the given lengths.
         let sent = unsafe {
             libc::sendto(
                 self.file.as_raw_fd(),
@@ -65,15 +65,15 @@ impl PacketSocket {
         Err(Error::kernel("send packet to", to.to_string(), last()))
     }
 
-    /// Receives an IPv4 packet with the station that it came from. A longer packet than `buffer` is cut off.
+    /// Receives an IPv4 packet, and returns its length and source station. A packet longer than `buffer` is truncated.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] while there is none, and the kernel's.
+    /// [`io::ErrorKind::WouldBlock`] if no packet is pending, and the kernel's errors.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Mac)> {
         let mut address = address(0, Mac([0; 6]));
         let mut size = length(&address);
-        #[allow(unsafe_code, reason = "no crate that we use reads addresses of links")]
-        // SAFETY: the descriptor is open; the kernel writes at most the lengths that are passed to buffer and address.
+        #[allow(unsafe_code, reason = "no crate of the workspace reads addresses of links")]
+        // SAFETY: the descriptor is open; the kernel writes at most the given lengths to buffer and address.
         let received = unsafe {
             libc::recvfrom(
                 self.file.as_raw_fd(),
@@ -120,15 +120,15 @@ fn length<T>(value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(size_of_val(value)).unwrap_or_default()
 }
 
-/// Has the kernel drop all packets but those of UDP for `port`, before they are copied.
+/// Makes the kernel drop all packets except UDP packets for `port`, before it copies them.
 fn filter(file: &OwnedFd, port: u16) -> Result<(), Errno> {
     let mut program = program(port);
     let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).unwrap_or_default(),
         filter: program.as_mut_ptr(),
     };
-    #[allow(unsafe_code, reason = "no crate that we use attaches filters")]
-    // SAFETY: the descriptor is open; the kernel copies the program, which lives through the call with the length in it.
+    #[allow(unsafe_code, reason = "no crate of the workspace attaches filters")]
+    // SAFETY: the descriptor is open; the kernel copies the program, which outlives the call and has the given length.
     let attached = unsafe {
         libc::setsockopt(
             file.as_raw_fd(),
@@ -141,7 +141,7 @@ fn filter(file: &OwnedFd, port: u16) -> Result<(), Errno> {
     done(attached)
 }
 
-/// The filter in the kernel's classic language; packets begin with their IPv4 header.
+/// The filter as classic BPF. Packets start with their IPv4 header.
 fn program(port: u16) -> [libc::sock_filter; 9] {
     let step = |code: u32, jt, jf, k| libc::sock_filter {
         code: u16::try_from(code).unwrap_or_default(),
@@ -157,7 +157,7 @@ fn program(port: u16) -> [libc::sock_filter; 9] {
         jump(libc::BPF_JEQ, UDP, 0, 6),
         load(libc::BPF_H, libc::BPF_ABS, 6),
         jump(libc::BPF_JSET, FRAGMENT_OFFSET, 4, 0),
-        // The length of the header, which comes before the ports.
+        // The length of the IPv4 header, which precedes the ports.
         step(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, 0),
         load(libc::BPF_H, libc::BPF_IND, 2),
         jump(libc::BPF_JEQ, u32::from(port), 0, 1),
@@ -166,12 +166,12 @@ fn program(port: u16) -> [libc::sock_filter; 9] {
     ]
 }
 
-#[allow(unsafe_code, reason = "a descriptor that was just made belongs to nobody yet")]
+#[allow(unsafe_code, reason = "a new descriptor has no owner yet")]
 /// # Safety
-/// `fd` is negative, or open and owned by nobody.
+/// `fd` is negative, or open and without an owner.
 unsafe fn owned(fd: RawFd) -> Result<OwnedFd, Errno> {
     done(fd)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -12,22 +12,22 @@ use crate::{
     route::{Request, Socket},
 };
 
-/// `IFLA_BRPORT_MODE`: frames may leave by the port they came in.
+/// `IFLA_BRPORT_MODE`: frames may leave through the port that received them.
 const HAIRPIN: u16 = 4;
 /// `IFLA_BRPORT_ISOLATED`: no frames to other isolated ports.
 const ISOLATED: u16 = 33;
 
-/// Changes of a port of a bridge. `None` leaves a value alone.
+/// Changes of a bridge port. `None` keeps a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortChange {
-    /// Frames may leave by the port they came in.
+    /// Frames may leave through the port that received them.
     pub hairpin: Option<bool>,
-    /// No frames are passed to other isolated ports.
+    /// No frames pass to other isolated ports.
     pub isolated: Option<bool>,
 }
 
 impl Socket {
-    /// Sets flags of a port in one message; the link must be a port of a bridge.
+    /// Sets flags of a port in one message. The link must be a port of a bridge.
     pub fn change_port<'a>(
         &mut self,
         link: impl Into<LinkRef<'a>>,

@@ -1,4 +1,4 @@
-//! Work of a child between fork and exec, or of a thread in place of a child.
+//! Work of a child between fork and exec, and of threads that replace a child.
 
 use std::{
     fs::{File, OpenOptions},
@@ -20,12 +20,12 @@ use crate::{
     thread::{self, Own},
 };
 
-/// The open door of a cgroup: its `cgroup.procs`.
+/// The open `cgroup.procs` of a cgroup.
 #[derive(Debug)]
 pub struct Door(File);
 
 impl Door {
-    /// Opens it.
+    /// Opens the file.
     pub fn open(processes: &Path) -> Result<Self> {
         OpenOptions::new()
             .write(true)
@@ -34,11 +34,11 @@ impl Door {
             .map_err(|e| Error::io("open cgroup", processes.display().to_string(), &e))
     }
 
-    /// Makes `command` run in the cgroup, or where it would have run when the kernel refuses.
+    /// Makes `command` run in the cgroup, or in the cgroup of this process if the kernel refuses.
     pub fn lead(self: &Arc<Self>, command: &mut Command) {
         let door = Arc::clone(self);
         let hook = move || {
-            // Zero is the process that writes it.
+            // Zero stands for the writing process.
             let _ = rustix::io::write(&door.0, b"0");
             Ok(())
         };
@@ -54,17 +54,18 @@ impl Door {
     }
 }
 
-/// Runs `visit` on this thread with `root` as its root and working directory, and returns to those that the thread had,
-/// also when `visit` panics. Other threads keep theirs; threads and processes that `visit` starts keep `root`. A thread
-/// that can't return ends, or the process with it, as with [`NetNs::run`](crate::netns::NetNs::run).
+/// Runs `visit` on this thread with `root` as its root and working directory. Restores both directories of the thread,
+/// even if `visit` panics. Other threads keep their directories; threads and processes that `visit` starts keep `root`.
+/// If the directories cannot be restored, the thread or the process ends, as with
+/// [`NetNs::run`](crate::netns::NetNs::run).
 pub fn with_root<T>(root: &Path, visit: impl FnOnce() -> T) -> Result<T> {
     let failed = |errno| Error::kernel(ROOT, root.display().to_string(), errno);
     let before = place("/").map_err(failed)?;
     let directory = place(".").map_err(failed)?;
     thread::unshare(Own::Directories).map_err(failed)?;
     chroot(root).map_err(failed)?;
-    // Made only now: before unshare, going back would move the directories of all threads.
-    let _way_back = WayBack {
+    // Created after unshare: before it, the return would change the directories of all threads.
+    let _restore = RestoreDirectories {
         root: before,
         directory,
     };
@@ -74,7 +75,7 @@ pub fn with_root<T>(root: &Path, visit: impl FnOnce() -> T) -> Result<T> {
 
 const ROOT: &str = "change root directory";
 
-/// A directory, to come back to.
+/// Opens a directory for a later return.
 fn place(path: &str) -> rustix::io::Result<OwnedFd> {
     openat(
         CWD,
@@ -84,13 +85,13 @@ fn place(path: &str) -> rustix::io::Result<OwnedFd> {
     )
 }
 
-/// Returns the thread to its directories when dropped.
-struct WayBack {
+/// Restores the directories of the thread when dropped.
+struct RestoreDirectories {
     root: OwnedFd,
     directory: OwnedFd,
 }
 
-impl Drop for WayBack {
+impl Drop for RestoreDirectories {
     fn drop(&mut self) {
         // Threads that were started meanwhile share root and directory until then.
         let done = thread::unshare(Own::Directories)
@@ -98,13 +99,13 @@ impl Drop for WayBack {
             .and_then(|()| chroot("."))
             .and_then(|()| fchdir(&self.directory));
         if let Err(errno) = done {
-            thread::give_up("root directory", &Error::kernel(ROOT, "", errno));
+            thread::end_lost_thread("root directory", &Error::kernel(ROOT, "", errno));
         }
     }
 }
 
-/// Puts the calling thread, for good, into a mount namespace of its own, in which mounts are not passed on to
-/// others: for tests and benchmarks.
+/// Moves the calling thread permanently into a new mount namespace that does not propagate mounts: for tests and
+/// benchmarks.
 pub fn unshare_mounts() -> Result<()> {
     const DOING: &str = "create mount namespace";
     thread::unshare(Own::Mounts)
@@ -112,12 +113,12 @@ pub fn unshare_mounts() -> Result<()> {
         .map_err(|errno| Error::kernel(DOING, "", errno))
 }
 
-/// The first socket that a service manager passes, by its convention.
+/// The first passed socket, by the convention of service managers.
 const FIRST_PASSED: RawFd = 3;
 
-/// Takes the sockets that a service manager such as systemd opened for this process, as `LISTEN_PID` and `LISTEN_FDS` tell.
+/// Takes the sockets that a service manager such as systemd opened for this process (`LISTEN_PID` and `LISTEN_FDS`).
 ///
-/// To be called once, before the process opens files of its own.
+/// Call this once, before the process opens files.
 pub fn take_passed_sockets() -> Vec<OwnedFd> {
     let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
     if number("LISTEN_PID") != Some(std::process::id()) {
@@ -126,13 +127,10 @@ pub fn take_passed_sockets() -> Vec<OwnedFd> {
     let passed = RawFd::try_from(number("LISTEN_FDS").unwrap_or_default()).unwrap_or_default();
     (FIRST_PASSED..FIRST_PASSED.saturating_add(passed))
         .filter_map(|fd| {
-            // A descriptor that is not open is none.
+            // A descriptor that is not open is no socket.
             let is_open = std::fs::exists(format!("/proc/self/fd/{fd}")).unwrap_or_default();
-            #[allow(
-                unsafe_code,
-                reason = "descriptors that come with a process belong to nobody yet"
-            )]
-            // SAFETY: the descriptor is open, and whoever started this process passed it to nobody else in it.
+            #[allow(unsafe_code, reason = "inherited descriptors have no owner yet")]
+            // SAFETY: the descriptor is open, and no other part of this process owns it.
             is_open.then(|| unsafe { OwnedFd::from_raw_fd(fd) })
         })
         .collect()

@@ -1,4 +1,4 @@
-//! The route netlink socket: one conversation at a time, errors with the kernel's own words.
+//! The route netlink socket: one exchange at a time, and errors with the kernel's messages.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::{Errno, Error, Feature, Result};
 
-/// A dump that the kernel marks as interrupted is asked for again, this many times in all.
+/// Total number of attempts of a dump that the kernel marks as interrupted.
 pub(crate) const DUMP_ATTEMPTS: usize = 5;
-/// Largest datagram the kernel sends for what we ask (32 KiB pages of a dump), with room to spare.
+/// Buffer for the largest datagram of the kernel (dumps use pages of 32 KiB), with a reserve.
 pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
-/// `NLMSGERR_ATTR_MSG`: the kernel's sentence in an extended acknowledgement.
+/// `NLMSGERR_ATTR_MSG`: the kernel's message in an extended acknowledgement.
 const EXTENDED_ACK_MESSAGE: u16 = 1;
-/// Length of the header of the refused request, repeated in an error.
+/// Length of the header of the refused request, which an error repeats.
 const NETLINK_HEADER: usize = 16;
 /// Length of the header of an attribute.
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// A request in words, for its error.
+/// The description of a request, for its error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) doing: &'static str,
@@ -49,8 +49,8 @@ impl<'a> Request<'a> {
         Error::kernel(self.doing, self.object, errno).needing(self.needs)
     }
 
-    pub(crate) fn unreadable(&self, what: impl std::fmt::Display) -> Error {
-        Error::answer(self.doing, self.object, what)
+    pub(crate) fn unreadable(&self, cause: impl std::fmt::Display) -> Error {
+        Error::answer(self.doing, self.object, cause)
     }
 
     pub(crate) fn io(&self, error: &std::io::Error) -> Error {
@@ -58,8 +58,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A route netlink socket. It belongs to the network namespace in which it was opened, wherever the thread
-/// goes later: open one per namespace and keep it.
+/// A route netlink socket. It stays in the network namespace in which it was opened, even if the thread enters another
+/// namespace: open one for each namespace and keep it.
 #[derive(Debug)]
 pub struct Socket {
     raw: RawSocket,
@@ -69,11 +69,11 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket in the current network namespace of this thread.
+    /// Opens a socket in the network namespace of this thread.
     pub fn open() -> Result<Self> {
         let request = Request::new("open netlink socket", "");
         let raw = RawSocket::new(NETLINK_ROUTE).map_err(|e| request.io(&e))?;
-        // All three are comforts that older kernels lack: words in errors, short errors, exact dump filters.
+        // Options that older kernels lack: messages in errors, short errors, exact dump filters.
         let _ = raw.set_ext_ack(true);
         let _ = raw.set_cap_ack(true);
         let _ = raw.set_netlink_get_strict_chk(true);
@@ -96,7 +96,7 @@ impl Socket {
             .map(drop)
     }
 
-    /// Asks for one object; `read` gets its bytes without the netlink header.
+    /// Requests one object. `read` receives its bytes without the netlink header.
     pub(crate) fn get<T>(
         &mut self,
         request: Request<'_>,
@@ -108,13 +108,13 @@ impl Socket {
             found = Some(read(bytes)?);
             Ok(())
         })?;
-        found.ok_or_else(|| request.unreadable("no object in it"))
+        found.ok_or_else(|| request.unreadable("no object in the answer"))
     }
 
-    /// Asks for all objects that `message` matches; `read` returns `None` for those that are not wanted.
+    /// Requests all objects that match `message`. `read` returns `None` for objects to skip.
     ///
-    /// A dump that was interrupted by a change is repeated, five times at most; then the last one counts
-    /// (cni-plugins §2.2).
+    /// A dump that was interrupted by a change is repeated, at most five times. Then the last dump counts (cni-plugins
+    /// §2.2).
     pub(crate) fn dump<T>(
         &mut self,
         request: Request<'_>,
@@ -136,7 +136,7 @@ impl Socket {
         }
     }
 
-    /// One request and all of its answers. Returns whether a dump was interrupted.
+    /// Exchanges one request and all of its answers. Returns true if a dump was interrupted.
     fn converse(
         &mut self,
         request: Request<'_>,
@@ -144,7 +144,7 @@ impl Socket {
         flags: u16,
         mut read: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<bool> {
-        // The kernel would take what stands before it for the name.
+        // The kernel would use the part before the zero byte as the name.
         if request.object.contains('\0') {
             return Err(Error::request(
                 request.doing,
@@ -171,7 +171,7 @@ impl Socket {
             while !rest.is_empty() {
                 let answer = NetlinkBuffer::new_checked(rest).map_err(|e| request.unreadable(e))?;
                 let length = (answer.length() as usize).next_multiple_of(4).min(rest.len());
-                // Remains of an earlier, abandoned conversation have another number.
+                // Leftovers of an earlier, abandoned exchange have another sequence number.
                 if answer.sequence_number() == self.sequence {
                     interrupted |= answer.flags() & NLM_F_DUMP_INTR != 0;
                     match answer.message_type() {
@@ -195,17 +195,17 @@ impl Socket {
     }
 }
 
-/// Reads an `NLMSG_ERROR`: number zero is the acknowledgement.
+/// Reads an `NLMSG_ERROR`. Number zero is the acknowledgement.
 pub(crate) fn acknowledged(request: Request<'_>, flags: u16, payload: &[u8]) -> Result<()> {
     let error = ErrorBuffer::new_checked(payload).map_err(|e| request.unreadable(e))?;
     let Some(code) = error.code() else { return Ok(()) };
-    let words = (flags & NLM_F_ACK_TLVS != 0)
-        .then(|| error.payload().get(NETLINK_HEADER..).and_then(kernels_words))
+    let message = (flags & NLM_F_ACK_TLVS != 0)
+        .then(|| error.payload().get(NETLINK_HEADER..).and_then(kernels_message))
         .flatten();
-    Err(request.refused(errno(code.get())).with_words(words))
+    Err(request.refused(errno(code.get())).with_message(message))
 }
 
-/// Reads an `NLMSG_DONE`, which carries an error when a dump stopped early.
+/// Reads an `NLMSG_DONE`, which contains an error if a dump stopped early.
 pub(crate) fn finished(request: Request<'_>, payload: &[u8]) -> Result<()> {
     let Ok(done) = DoneBuffer::new_checked(payload) else {
         return Ok(());
@@ -213,13 +213,13 @@ pub(crate) fn finished(request: Request<'_>, payload: &[u8]) -> Result<()> {
     match done.code() {
         code if code < 0 => {
             let error = request.refused(errno(code));
-            Err(error.with_words(kernels_words(done.extended_ack())))
+            Err(error.with_message(kernels_message(done.extended_ack())))
         }
         _ => Ok(()),
     }
 }
 
-/// The number in an answer, which is negative; a number that no kernel uses is an input/output error.
+/// Returns the error number of an answer, which is negative. An invalid number becomes an input/output error.
 fn errno(code: i32) -> Errno {
     match code.saturating_neg() {
         number @ 1..4096 => Errno::from_raw_os_error(number),
@@ -227,17 +227,17 @@ fn errno(code: i32) -> Errno {
     }
 }
 
-fn kernels_words(bytes: &[u8]) -> Option<String> {
-    let mut words = None;
+fn kernels_message(bytes: &[u8]) -> Option<String> {
+    let mut message = None;
     attributes(bytes, |kind, value| {
         if kind == EXTENDED_ACK_MESSAGE {
-            words = parse_string(value).ok();
+            message = parse_string(value).ok();
         }
     });
-    words
+    message
 }
 
-/// Shows each attribute in `bytes` to `read`; stops at the first that is cut off.
+/// Calls `read` with each attribute in `bytes`. Stops at the first truncated attribute.
 pub(crate) fn attributes<'a>(bytes: &'a [u8], mut read: impl FnMut(u16, &'a [u8])) {
     for attribute in NlasIterator::new(bytes).map_while(Result::ok) {
         let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
@@ -256,7 +256,7 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io:
     }
 }
 
-/// How long something may still take, for `poll`; `None` once `deadline` has passed.
+/// Returns the remaining time for `poll`, or `None` once `deadline` has passed.
 pub(crate) fn remaining(deadline: std::time::Instant) -> Option<Duration> {
     deadline
         .checked_duration_since(std::time::Instant::now())

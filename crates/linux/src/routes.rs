@@ -23,7 +23,7 @@ use crate::{
 
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
-/// The table that the kernel keeps for the host's own addresses.
+/// The kernel's table for the host's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 
 /// A unicast route.
@@ -33,13 +33,13 @@ pub struct Route {
     pub dst: IpNet,
     /// Next hop.
     pub gateway: Option<IpAddr>,
-    /// Index of the interface that it leads out of.
+    /// Index of the output interface.
     pub link: Option<u32>,
-    /// Metric, lower wins. IPv6 knows no 0: the kernel makes it 1024.
+    /// Metric; lower values win. IPv6 has no metric 0: the kernel replaces it with 1024.
     pub priority: Option<u32>,
-    /// Routing table; the main one without.
+    /// Routing table; by default the main table.
     pub table: Option<u32>,
-    /// Scope as the kernel numbers it: 0 everywhere, 253 link, 254 host.
+    /// Scope, by the kernel's numbers: 0 universe, 253 link, 254 host.
     pub scope: Option<u8>,
     /// MTU of the path, bytes.
     pub mtu: Option<u32>,
@@ -47,14 +47,14 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// Who made it (`rtm_protocol`): 2 is the kernel, 3, which new routes have without one, whoever set the host up.
+    /// The origin (`rtm_protocol`): 2 for the kernel, 3 for administrators, which is the default of new routes.
     pub protocol: Option<u8>,
-    /// The gateway is taken for a neighbour on the link, whatever addresses the link has.
+    /// The gateway is treated as a neighbour on the link, even if no subnet of the link contains it.
     pub onlink: bool,
 }
 
 impl Route {
-    /// A route to `dst` and nothing else about it.
+    /// Returns a route to `dst` without other properties.
     pub fn to(dst: IpNet) -> Self {
         Route {
             dst,
@@ -105,7 +105,7 @@ impl Route {
         message
     }
 
-    /// Reads the body of an `RTM_NEWROUTE`: one route for each next hop; none for what is no unicast route.
+    /// Reads the payload of an `RTM_NEWROUTE`: one route for each next hop; empty for routes that are not unicast.
     pub(crate) fn read(request: Request<'_>, bytes: &[u8]) -> Result<Vec<Route>> {
         let message = RouteMessage::parse(bytes).map_err(|e| request.unreadable(e))?;
         if message.header.kind != RouteType::Unicast {
@@ -193,8 +193,8 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 impl Socket {
-    /// Adds a route beside those that are there: several next hops for one destination accumulate. An error
-    /// that [`is_exists`](crate::Error::is_exists) if the very same route is there.
+    /// Adds a route beside existing ones: several next hops of one destination accumulate. If the identical route
+    /// exists, the error [`is_exists`](crate::Error::is_exists).
     pub fn add_route(&mut self, route: &Route) -> Result<()> {
         let object = route.to_string();
         let request = Request::new("add route", &object);
@@ -205,8 +205,8 @@ impl Socket {
         )
     }
 
-    /// Adds a route to a destination that has none with the same priority and table. An error that
-    /// [`is_exists`](crate::Error::is_exists) if it has one, whoever made it.
+    /// Adds a route to a destination that has no route with the same priority and table. If it has one of any origin,
+    /// the error [`is_exists`](crate::Error::is_exists).
     pub fn add_only_route(&mut self, route: &Route) -> Result<()> {
         let object = route.to_string();
         self.execute(
@@ -216,7 +216,7 @@ impl Socket {
         )
     }
 
-    /// Adds a route in the place of one with the same destination, priority and table.
+    /// Adds a route in place of a route with the same destination, priority and table.
     pub fn replace_route(&mut self, route: &Route) -> Result<()> {
         let object = route.to_string();
         self.execute(
@@ -226,7 +226,7 @@ impl Socket {
         )
     }
 
-    /// The index of the link by which packets to an address leave; `None` where nothing leads there.
+    /// Returns the index of the output link of packets to an address; `None` without a route.
     pub fn link_towards(&mut self, address: IpAddr) -> Result<Option<u32>> {
         let object = address.to_string();
         let request = Request::new("look up route", &object);
@@ -252,13 +252,13 @@ impl Socket {
         }
     }
 
-    /// Removes the first route that matches what `route` says, of whatever it says nothing about.
+    /// Removes the first route that matches all properties that `route` sets.
     pub fn delete_route(&mut self, route: &Route) -> Result<()> {
         let object = route.to_string();
         let mut message = route.message();
-        // Scope "nowhere" is the kernel's way to say that any scope will do.
+        // The scope "nowhere" matches every scope.
         message.header.scope = route.scope.map_or(RouteScope::NoWhere, RouteScope::from);
-        // As it is for the protocol, where none is given.
+        // The protocol 0 matches every protocol.
         if route.protocol.is_none() {
             message.header.protocol = RouteProtocol::Unspec;
         }
@@ -269,7 +269,7 @@ impl Socket {
         )
     }
 
-    /// All unicast routes of one family, in all tables, one entry for each next hop.
+    /// Lists all unicast routes of one family in all tables, with one entry for each next hop.
     pub fn routes(&mut self, family: Family) -> Result<Vec<Route>> {
         let request = Request::new("list routes", "");
         let mut question = RouteMessage::default();

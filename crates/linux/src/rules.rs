@@ -1,4 +1,4 @@
-//! Rules that choose the routing table for a packet.
+//! Rules that select the routing table of a packet.
 
 use std::net::IpAddr;
 
@@ -15,30 +15,30 @@ use crate::{
     route::{Request, Socket, attributes},
 };
 
-/// Length of `struct fib_rule_hdr`, after which the attributes of a rule begin.
+/// Length of `struct fib_rule_hdr`, which precedes the attributes of a rule.
 const RULE_HEADER: usize = 12;
-/// Where it has the length of the source's prefix, and the table if its number fits a byte.
+/// Offsets of the source's prefix length, and of the table if its number fits into a byte.
 const SOURCE_LENGTH: usize = 2;
 const TABLE: usize = 4;
 
-/// Attribute numbers of `<linux/fib_rules.h>`. They are read by number: a foreign rule with an unknown attribute
+/// Attribute numbers of `<linux/fib_rules.h>`. Attributes are read by number: a foreign rule with an unknown attribute
 /// must not hide all the others.
 mod attribute {
     pub(super) const SOURCE: u16 = 2;
     pub(super) const TABLE: u16 = 15;
 }
 
-/// A rule, as far as it is about sources and tables.
+/// A rule, reduced to source and table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// The source of the packets; any without one.
+    /// The source of the packets; `None` for all packets.
     pub source: Option<IpNet>,
-    /// The table that routes them; 0 where the rule names none.
+    /// The table that routes the packets; 0 if the rule names none.
     pub table: u32,
 }
 
 impl Rule {
-    /// Packets from this one address are routed by the table.
+    /// Returns a rule that routes packets from this address by the table.
     pub fn from_address(address: IpAddr, table: u32) -> Self {
         Rule {
             source: Some(IpNet::from(address)),
@@ -77,7 +77,7 @@ impl Rule {
         Some(rule)
     }
 
-    fn words(&self) -> String {
+    fn description(&self) -> String {
         match &self.source {
             Some(source) => format!("from {source} table {}", self.table),
             None => format!("table {}", self.table),
@@ -93,9 +93,9 @@ fn address(value: &[u8]) -> Option<IpAddr> {
 }
 
 impl Socket {
-    /// Adds a rule before those that are there. An error that [`is_exists`](crate::Error::is_exists) if it is there.
+    /// Adds a rule before the existing ones. If the rule exists, the error [`is_exists`](crate::Error::is_exists).
     pub fn add_rule(&mut self, family: Family, rule: &Rule) -> Result<()> {
-        let object = rule.words();
+        let object = rule.description();
         self.execute(
             Request::new("add rule", &object),
             RouteNetlinkMessage::NewRule(rule.message(family)),
@@ -103,9 +103,9 @@ impl Socket {
         )
     }
 
-    /// Removes the first such rule.
+    /// Removes the first matching rule.
     pub fn delete_rule(&mut self, family: Family, rule: &Rule) -> Result<()> {
-        let object = rule.words();
+        let object = rule.description();
         self.execute(
             Request::new("remove rule", &object),
             RouteNetlinkMessage::DelRule(rule.message(family)),
@@ -113,7 +113,7 @@ impl Socket {
         )
     }
 
-    /// All rules of a family, in their order.
+    /// Lists all rules of a family, in order.
     pub fn rules(&mut self, family: Family) -> Result<Vec<Rule>> {
         let mut question = RuleMessage::default();
         question.header.family = Family::raw(Some(family));
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_read_in_either_form_of_its_table() {
+    fn rule_is_read_in_both_forms_of_its_table() {
         let mut bytes = vec![2, 0, 32, 0, 100, 0, 0, 1, 0, 0, 0, 0];
         let short = Rule {
             source: None,

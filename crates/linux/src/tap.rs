@@ -1,4 +1,4 @@
-//! TAP devices and macvtaps: links whose other end is a program's file.
+//! TAP devices and macvtaps: links whose other end is the file of a program.
 
 use std::{
     ffi::c_int,
@@ -15,7 +15,7 @@ use rustix::{
 
 use crate::{Errno, Error, Feature, Result};
 
-/// The device that makes them.
+/// The device that creates them.
 const DEVICE: &str = "/dev/net/tun";
 
 /// Requests of `<linux/if_tun.h>`.
@@ -24,18 +24,18 @@ const SET_PERSISTENT: Opcode = opcode::write::<c_int>(b'T', 203);
 const SET_OWNER: Opcode = opcode::write::<c_int>(b'T', 204);
 const SET_GROUP: Opcode = opcode::write::<c_int>(b'T', 206);
 
-/// Flags of `<linux/if_tun.h>`: Ethernet frames, without the header that names their protocol, with the header that
-/// virtual machines want, and an error where there is such a device already.
+/// Flags of `<linux/if_tun.h>`: Ethernet frames, without the header that names their protocol, with the header for
+/// virtual machines, and an error if the device exists.
 const TAP: u16 = 0x0002;
 const NO_PROTOCOL: u16 = 0x1000;
 const VNET_HEADER: u16 = 0x4000;
 const EXCLUSIVE: u16 = 0x8000;
 const MULTI_QUEUE: u16 = 0x0100;
 
-/// Bytes of a name, with a zero behind it.
+/// Length of a name with its zero byte, bytes.
 const NAME: usize = 16;
 
-/// `struct ifreq`, with the flags as the only member of its union that is used.
+/// `struct ifreq`, with the flags as the only used member of its union.
 #[repr(C)]
 struct Interface {
     name: [u8; NAME],
@@ -43,21 +43,21 @@ struct Interface {
     rest: [u8; 22],
 }
 
-/// A device to make.
+/// A new device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapSpec<'a> {
-    /// Its name.
+    /// Name, 15 bytes at most.
     pub name: &'a str,
-    /// Several programs, or threads of one, may open it.
+    /// Several programs or threads may open the device.
     pub multi_queue: bool,
-    /// The user that may open it; only root without one.
+    /// The user that may open the device; by default only root.
     pub owner: Option<u32>,
-    /// The group that may open it.
+    /// The group that may open the device.
     pub group: Option<u32>,
 }
 
-/// Makes a TAP device that stays, down, in the network namespace of the calling thread. An error that
-/// [`is_unsupported`](Error::is_unsupported) if the kernel has none.
+/// Creates a persistent TAP device, down, in the network namespace of the calling thread. If the kernel has no TAP
+/// devices, the error [`is_unsupported`](Error::is_unsupported).
 pub fn create_tap(spec: &TapSpec<'_>) -> Result<()> {
     let failed = |errno: Errno| Error::kernel("create tap", spec.name, errno);
     let bytes = spec.name.as_bytes();
@@ -84,9 +84,9 @@ pub fn create_tap(spec: &TapSpec<'_>) -> Result<()> {
                 .lacking(Errno::NODEV, lacking)
         })?;
     let fd = file.as_fd();
-    #[allow(unsafe_code, reason = "there is no safe way to make a device of this kind")]
-    // SAFETY: the requests are those of the device, each with the argument that it takes: the first one reads, and writes,
-    // the 40 bytes of an `ifreq`, of which `Setter` hands over its own copy; the others take a number.
+    #[allow(unsafe_code, reason = "no safe interface creates devices of this kind")]
+    // SAFETY: the requests are those of the device, each with its type of argument: the first request reads and writes
+    // the 40 bytes of an `ifreq`, of which `Setter` passes its own copy; the others take a number.
     unsafe {
         ioctl(fd, Setter::<SET_INTERFACE, Interface>::new(interface)).map_err(failed)?;
         if let Some(owner) = spec.owner {
@@ -103,16 +103,16 @@ pub fn create_tap(spec: &TapSpec<'_>) -> Result<()> {
 /// The number of a character device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceNumber {
-    /// The driver's.
+    /// Number of the driver.
     pub major: u32,
-    /// The device's own.
+    /// Number of the device.
     pub minor: u32,
 }
 
-/// The character device of the macvtap with this index in the network namespace of the calling thread. The kernel gives
-/// the macvtap another one each time that it changes its namespace.
+/// Returns the character device of the macvtap with this index in the network namespace of the calling thread. The
+/// kernel assigns another device each time the macvtap changes its namespace.
 ///
-/// A mounted sysfs shows the namespace that it was mounted in, so this mounts one that no path leads to (Linux 5.2).
+/// A mounted sysfs shows the namespace of its mount, so this mounts a new sysfs without a path (Linux 5.2).
 pub fn macvtap_device(index: u32) -> Result<DeviceNumber> {
     let name = format!("tap{index}");
     let failed = |errno: Errno| Error::kernel("look up device of macvtap", name.as_str(), errno);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_numbers_are_read_as_sysfs_prints_them() {
+    fn device_number_is_parsed_from_sysfs() {
         let number = |major, minor| Some(DeviceNumber { major, minor });
         assert_eq!(device_number("246:1\n"), number(246, 1));
         for text in ["", "246", "246:", ":1", "246:x", "-1:1"] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_those_of_the_kernels_header() {
+    fn requests_have_the_numbers_of_the_kernels_header() {
         assert_eq!(size_of::<Interface>(), size_of::<libc::ifreq>());
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         assert_eq!(
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_link_can_have_are_refused() {
+    fn invalid_name_is_refused() {
         for name in ["sixteen-letters-", "a\0b"] {
             let spec = TapSpec {
                 name,

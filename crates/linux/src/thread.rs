@@ -1,4 +1,4 @@
-//! Threads that go elsewhere for a while: into another network namespace, under another root directory.
+//! Threads that temporarily enter another network namespace or root directory.
 
 use std::cell::Cell;
 
@@ -11,35 +11,35 @@ thread_local! {
     static LOST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that the calling thread ends when it panics, and that nothing but its work ends with it. For threads that
-/// [look whether they are lost](is_lost) wherever they catch a panic.
+/// Declares that a panic may end the calling thread alone, because only the thread's own work depends on it. Such
+/// threads must [check whether they are lost](is_lost) wherever they catch a panic.
 pub fn spare_this_thread() {
     SPARED.set(true);
 }
 
-/// Whether the calling thread could not return from where it was. It must not go on: whoever catches a panic on a thread
-/// that is [spared](spare_this_thread) lets this one through.
+/// Returns true if the calling thread could not return to its namespace or directories. The thread must not continue:
+/// code that catches panics of a [spared](spare_this_thread) thread must resume this panic.
 pub fn is_lost() -> bool {
     LOST.get()
 }
 
-/// The panic of a thread that can't return.
-const NO_WAY_BACK: &str = "no way back to where this thread was";
+/// The panic of a thread that cannot return.
+const CANNOT_RETURN: &str = "this thread cannot return to its namespace or directories";
 
-/// For a thread that can't return, which must not go on as if it had: the process ends, or the thread alone if it [is
+/// Ends a thread that cannot return and must not continue: ends the process, or only the thread if it [is
 /// spared](spare_this_thread).
-pub(crate) fn give_up(wanted: &str, error: &Error) {
-    eprintln!("cannot return to the {wanted} of this thread, giving up: {error}");
+pub(crate) fn end_lost_thread(context: &str, error: &Error) {
+    eprintln!("cannot return to the {context} of this thread, which ends: {error}");
     if !SPARED.get() {
         std::process::abort();
     }
     LOST.set(true);
     if !std::thread::panicking() {
-        std::panic::resume_unwind(Box::new(NO_WAY_BACK));
+        std::panic::resume_unwind(Box::new(CANNOT_RETURN));
     }
 }
 
-/// A thing that threads share and a thread can have of its own.
+/// A context that threads share by default.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Own {
     /// Root and working directory.
@@ -50,16 +50,16 @@ pub(crate) enum Own {
     Network,
 }
 
-/// Gives the calling thread something of its own that it shared with others, for good.
-pub(crate) fn unshare(what: Own) -> Result<(), Errno> {
-    let flags = match what {
+/// Gives the calling thread its own copy of a shared context, permanently.
+pub(crate) fn unshare(context: Own) -> Result<(), Errno> {
+    let flags = match context {
         Own::Directories => UnshareFlags::FS,
         Own::Mounts => UnshareFlags::NEWNS,
         Own::Network => UnshareFlags::NEWNET,
     };
     #[allow(
         unsafe_code,
-        reason = "only CLONE_FILES makes unshare unsafe, and there is no variant for it"
+        reason = "only CLONE_FILES makes unshare unsafe, and has no separate function"
     )]
     // SAFETY: the table of file descriptors stays as it is.
     unsafe {

@@ -1,4 +1,4 @@
-//! Traffic control: how fast a link sends, and another link for what one receives.
+//! Traffic control: the sending rate of a link, and the redirection of its received packets.
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, parse_i32, parse_u32};
 use netlink_packet_route::{
@@ -17,7 +17,7 @@ use crate::{
     route::{Request, Socket, attributes},
 };
 
-/// Length of `struct tcmsg`, and where it has the link and the place of a discipline.
+/// Length of `struct tcmsg`, and the offsets of the link and the parent of a discipline.
 const HEADER: usize = 20;
 const LINK: usize = 4;
 const PARENT: usize = 12;
@@ -52,24 +52,24 @@ const PARAMETERS: usize = 36;
 const RATE: usize = 8;
 const LIMIT: usize = 24;
 const BUFFER: usize = 28;
-/// `struct tc_mirred`: where it has the other link.
+/// `struct tc_mirred`: offset of the other link.
 const MIRROR_LINK: usize = 24;
 
-/// A bucket of tokens: it fills at a rate, and a packet takes as many as it has bytes.
+/// A token bucket: it fills at a rate, and a packet takes a token for each byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Bytes a second.
     pub rate: u64,
     /// Limit of the queue, bytes.
     pub limit: u32,
-    /// How long the bucket takes to fill, in ticks of 64 nanoseconds.
+    /// Time to fill the bucket, in ticks of 64 nanoseconds.
     pub buffer: u32,
 }
 
 impl TokenBucket {
-    /// Ticks in a microsecond, a rational number.
+    /// Ticks in a microsecond, as numerator and denominator.
     pub const TICKS: (u64, u64) = (1000, 64);
-    /// The longest time, ticks: what the kernel keeps in 32 bits of nanoseconds.
+    /// The longest time, in ticks: the kernel stores nanoseconds in 32 bits.
     pub const LONGEST: u32 = u32::MAX >> 6;
 
     fn options(&self) -> Vec<TcOption> {
@@ -119,7 +119,7 @@ fn message(link: LinkRef<'_>, handle: TcHandle, parent: TcHandle, kind: &str) ->
     message
 }
 
-/// An answer about one link: its place, kind and options.
+/// An answer about one link: parent, kind and options.
 struct Found<'a> {
     parent: TcHandle,
     kind: String,
@@ -147,7 +147,7 @@ fn read(bytes: &[u8], link: u32) -> Option<Found<'_>> {
     Some(found)
 }
 
-/// The value of the attribute that this path leads to.
+/// Returns the value of the attribute at this path.
 fn inside<'a>(mut bytes: &'a [u8], path: &[u16]) -> Option<&'a [u8]> {
     for wanted in path {
         let mut found = None;
@@ -162,8 +162,8 @@ fn inside<'a>(mut bytes: &'a [u8], path: &[u16]) -> Option<&'a [u8]> {
 }
 
 impl Socket {
-    /// Makes a link of the kind that others redirect to what they receive: what it is given it sends to itself, at a
-    /// rate of its own. It is up.
+    /// Creates an IFB link, up. Other links can redirect their received packets to it, and it transmits them at its own
+    /// rate.
     pub fn create_ifb(&mut self, name: &str, mtu: u32) -> Result<()> {
         let mut message = LinkMessage::default();
         message.header.flags = LinkFlags::Up;
@@ -181,7 +181,7 @@ impl Socket {
         )
     }
 
-    /// Has the link send at the rate of a bucket, in place of whatever it had.
+    /// Limits the sending rate of the link with a token bucket, in place of another discipline.
     pub fn shape<'a>(&mut self, link: impl Into<LinkRef<'a>>, bucket: &TokenBucket) -> Result<()> {
         let link = link.into();
         let mut message = message(link, BUCKET_HANDLE, ROOT, BUCKET);
@@ -192,11 +192,11 @@ impl Socket {
             RouteNetlinkMessage::NewQueueDiscipline(message),
             NLM_F_CREATE | NLM_F_REPLACE,
         )
-        // How the kernel says that it does not know a kind.
+        // The kernel's error for an unknown kind.
         .map_err(|error| error.lacking(Errno::NOENT, needs))
     }
 
-    /// The bucket that the link sends by; `None` if it has something else.
+    /// Returns the token bucket of the link; `None` if the link has another discipline.
     pub fn bucket<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<Option<TokenBucket>> {
         let link = link.into();
         let mut question = TcMessage::with_index(link.index.cast_signed());
@@ -214,13 +214,13 @@ impl Socket {
         Ok(found.into_iter().next())
     }
 
-    /// Has all that the link receives be sent by the link with index `to`.
+    /// Redirects all received packets of the link to the link with index `to`.
     pub fn redirect_received<'a>(&mut self, link: impl Into<LinkRef<'a>>, to: u32) -> Result<()> {
         let link = link.into();
         let ingress = message(link, INGRESS_HANDLE, TcHandle::INGRESS, INGRESS);
         let needs = |symbol| Some(Feature::Driver(symbol));
         self.execute(
-            Request::new("catch what is received by link", link.name),
+            Request::new("add ingress discipline to link", link.name),
             RouteNetlinkMessage::NewQueueDiscipline(ingress),
             NLM_F_CREATE | NLM_F_EXCL,
         )
@@ -235,7 +235,7 @@ impl Socket {
             TcActionAttribute::Kind(TcActionMirror::KIND.to_owned()),
             TcActionAttribute::Options(vec![TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror))]),
         ];
-        // One key that compares nothing.
+        // One key that matches every packet.
         let mut selector = TcU32Selector::default();
         selector.flags = TcU32SelectorFlags::Terminal;
         selector.nkeys = 1;
@@ -247,14 +247,14 @@ impl Socket {
             TcOption::U32(TcFilterU32Option::Action(vec![action])),
         ]));
         self.execute(
-            Request::new("redirect what is received by link", link.name),
+            Request::new("redirect packets received by link", link.name),
             RouteNetlinkMessage::NewTrafficFilter(filter),
             NLM_F_CREATE | NLM_F_EXCL,
         )
         .map_err(|error| error.lacking(Errno::NOENT, needs("CONFIG_NET_CLS_U32 or CONFIG_NET_ACT_MIRRED")))
     }
 
-    /// Whether anything filters the frames that the link receives.
+    /// Returns true if received frames of the link pass any filter.
     pub fn has_filters<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<bool> {
         let link = link.into();
         let mut question = TcMessage::with_index(link.index.cast_signed());
@@ -267,7 +267,7 @@ impl Socket {
         Ok(!found.is_empty())
     }
 
-    /// The index of the link that sends what this one receives; 0 if that link is gone.
+    /// Returns the index of the link that receives this link's redirected packets; 0 if that link is gone.
     pub fn redirected_to<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<Option<u32>> {
         let link = link.into();
         let mut question = TcMessage::with_index(link.index.cast_signed());
@@ -292,13 +292,13 @@ impl Socket {
         Ok(found.into_iter().next())
     }
 
-    /// Ends the link's bucket: it sends as it likes. Without one nothing happens.
+    /// Removes the link's token bucket, if it has one.
     pub fn unshape<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<()> {
         let link = link.into();
         self.delete_discipline(link, message(link, BUCKET_HANDLE, ROOT, BUCKET))
     }
 
-    /// Leaves to the link what it receives. Nothing happens where that was so.
+    /// Removes the redirection of the link's received packets, if it has one.
     pub fn keep_received<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<()> {
         let link = link.into();
         self.delete_discipline(link, message(link, INGRESS_HANDLE, TcHandle::INGRESS, INGRESS))
@@ -307,7 +307,7 @@ impl Socket {
     fn delete_discipline(&mut self, link: LinkRef<'_>, message: TcMessage) -> Result<()> {
         let request = Request::new("delete queueing discipline of link", link.name);
         match self.execute(request, RouteNetlinkMessage::DelQueueDiscipline(message), 0) {
-            // There is none, or one of another kind.
+            // The link has no discipline, or another kind.
             Err(error) if error.is_not_found() || error.errno() == Some(Errno::INVAL) => Ok(()),
             ended => ended,
         }
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_is_read_as_it_is_written() {
+    fn bucket_is_read_as_written() {
         for rate in [1, 125_000, u64::from(u32::MAX), 10_000_000_000] {
             let bucket = TokenBucket {
                 rate,

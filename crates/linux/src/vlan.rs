@@ -22,14 +22,14 @@ use crate::{
 pub struct PortVlan {
     /// VLAN identifier, 1 to 4094.
     pub id: u16,
-    /// Untagged frames that come in belong to this VLAN (PVID).
+    /// Received untagged frames belong to this VLAN (PVID).
     pub pvid: bool,
     /// Frames of this VLAN leave untagged.
     pub untagged: bool,
 }
 
 impl PortVlan {
-    /// A VLAN whose frames carry a tag.
+    /// Returns a VLAN with tagged frames.
     pub fn tagged(id: u16) -> Self {
         PortVlan {
             id,
@@ -38,7 +38,7 @@ impl PortVlan {
         }
     }
 
-    /// The VLAN of untagged frames.
+    /// Returns the VLAN of untagged frames.
     pub fn access(id: u16) -> Self {
         PortVlan {
             id,
@@ -56,7 +56,7 @@ impl PortVlan {
 }
 
 impl Socket {
-    /// Adds VLANs to a port of a bridge, all in one message.
+    /// Adds VLANs to a bridge port in one message.
     pub fn add_port_vlans<'a>(&mut self, port: impl Into<LinkRef<'a>>, vlans: &[PortVlan]) -> Result<()> {
         let port = port.into();
         let request = Request::new("add VLAN to port", port.name).needs(Feature::BridgeVlanFiltering);
@@ -67,7 +67,7 @@ impl Socket {
         self.execute(request, RouteNetlinkMessage::SetLink(message(port, infos)), 0)
     }
 
-    /// Takes VLANs off a port of a bridge, all in one message.
+    /// Removes VLANs from a bridge port in one message.
     pub fn delete_port_vlans<'a>(&mut self, port: impl Into<LinkRef<'a>>, ids: &[u16]) -> Result<()> {
         let port = port.into();
         let request = Request::new("remove VLAN from port", port.name).needs(Feature::BridgeVlanFiltering);
@@ -78,7 +78,8 @@ impl Socket {
         self.execute(request, RouteNetlinkMessage::DelLink(message(port, infos)), 0)
     }
 
-    /// The VLANs of one port. The kernel lists those of all bridges for it: not for the attach path.
+    /// Lists the VLANs of one port. The kernel lists the ports of all bridges for it, so this is too slow for the
+    /// attach path.
     pub fn port_vlans<'a>(&mut self, port: impl Into<LinkRef<'a>>) -> Result<BTreeSet<PortVlan>> {
         let port = port.into();
         let request = Request::new("list VLANs of port", port.name).needs(Feature::BridgeVlanFiltering);
@@ -99,7 +100,7 @@ impl Socket {
     }
 }
 
-/// The VLANs in an answer, where those that follow each other and are alike come as the first and the last one.
+/// Returns the VLANs of an answer. The kernel reports consecutive VLANs with equal flags as the first and the last.
 fn vlans(link: &LinkMessage) -> Vec<PortVlan> {
     let mut found = Vec::new();
     let mut first = None;
@@ -129,7 +130,7 @@ fn message(port: LinkRef<'_>, infos: impl Iterator<Item = BridgeVlanInfo>) -> Li
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
     message.header.index = port.index;
-    // "Controller": the bridge that the port belongs to carries it out, not the port's own driver.
+    // "Controller": the bridge of the port applies the request, not the driver of the port.
     let mut entries = vec![AfSpecBridge::Flags(BridgeFlag::Controller)];
     entries.extend(infos.map(AfSpecBridge::VlanInfo));
     message.attributes.push(LinkAttribute::AfSpecBridge(entries));
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_each_of_their_vlans() {
+    fn range_is_read_as_single_vlans() {
         let info = |vid, flags| BridgeVlanInfo { flags, vid };
         let port = LinkRef {
             index: 7,

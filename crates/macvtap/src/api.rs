@@ -1,30 +1,29 @@
-//! Messages of kubelet's device plugin API `v1beta1`. Only fields that are read or written are declared, with kubelet's
-//! numbers.
+//! Messages of kubelet's device plugin API `v1beta1`, with kubelet's field numbers. Unused fields are not declared.
 
 use prost::Message;
 
-/// Version that a plugin registers with.
+/// The API version of the registration.
 pub const VERSION: &str = "v1beta1";
-/// State of a device that pods can have.
+/// Health of devices that pods can use.
 pub const HEALTHY: &str = "Healthy";
 /// Method of kubelet.
 pub const REGISTER: &str = "/v1beta1.Registration/Register";
 
 /// Methods of a plugin.
 pub mod method {
-    /// Takes nothing, answers with [`Options`](super::Options).
+    /// Takes an empty message, and answers with [`Options`](super::Options).
     pub const OPTIONS: &str = "/v1beta1.DevicePlugin/GetDevicePluginOptions";
-    /// Takes nothing, answers with one [`Devices`](super::Devices) after the other.
+    /// Takes an empty message, and answers with a stream of [`Devices`](super::Devices).
     pub const LIST_AND_WATCH: &str = "/v1beta1.DevicePlugin/ListAndWatch";
     /// Takes an [`AllocateRequest`](super::AllocateRequest), answers with an [`Allocated`](super::Allocated).
     pub const ALLOCATE: &str = "/v1beta1.DevicePlugin/Allocate";
-    /// Answers with no preference.
+    /// Answers without a preference.
     pub const PREFERRED_ALLOCATION: &str = "/v1beta1.DevicePlugin/GetPreferredAllocation";
     /// Does nothing.
     pub const PRE_START_CONTAINER: &str = "/v1beta1.DevicePlugin/PreStartContainer";
 }
 
-/// `DevicePluginOptions`: no other calls are wanted.
+/// `DevicePluginOptions`: no optional calls.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Options {}
 
@@ -37,10 +36,10 @@ pub struct RegisterRequest {
     /// File name of the plugin's socket, in kubelet's directory.
     #[prost(string, tag = "2")]
     pub endpoint: String,
-    /// Name that pods request.
+    /// The resource name in pods.
     #[prost(string, tag = "3")]
     pub resource_name: String,
-    /// Calls that the plugin wants.
+    /// Optional calls of the plugin.
     #[prost(message, optional, tag = "4")]
     pub options: Option<Options>,
 }
@@ -48,7 +47,7 @@ pub struct RegisterRequest {
 /// `ListAndWatchResponse`: all devices.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Devices {
-    /// Each of them.
+    /// The devices.
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<Device>,
 }
@@ -59,7 +58,7 @@ pub struct Device {
     /// Identifier, unique in the resource.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// [`HEALTHY`] or not.
+    /// [`HEALTHY`] or another state.
     #[prost(string, tag = "2")]
     pub health: String,
 }
@@ -67,7 +66,7 @@ pub struct Device {
 /// `AllocateRequest`
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct AllocateRequest {
-    /// One for each container.
+    /// One request for each container.
     #[prost(message, repeated, tag = "1")]
     pub containers: Vec<ContainerRequest>,
 }
@@ -75,7 +74,7 @@ pub struct AllocateRequest {
 /// `ContainerAllocateRequest`
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ContainerRequest {
-    /// The devices that kubelet chose.
+    /// The devices that kubelet selected.
     #[prost(string, repeated, tag = "1")]
     pub ids: Vec<String>,
 }
@@ -83,7 +82,7 @@ pub struct ContainerRequest {
 /// `AllocateResponse`
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Allocated {
-    /// One for each container, in the order of the request.
+    /// One answer for each container, in the order of the request.
     #[prost(message, repeated, tag = "1")]
     pub containers: Vec<ContainerDevices>,
 }
@@ -91,7 +90,7 @@ pub struct Allocated {
 /// `ContainerAllocateResponse`
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ContainerDevices {
-    /// What the container is given.
+    /// The devices of the container.
     #[prost(message, repeated, tag = "3")]
     pub devices: Vec<DeviceSpec>,
 }
@@ -105,7 +104,7 @@ pub struct DeviceSpec {
     /// Path on the node.
     #[prost(string, tag = "2")]
     pub host_path: String,
-    /// Of `r`, `w` and `m`.
+    /// A combination of `r`, `w` and `m`.
     #[prost(string, tag = "3")]
     pub permissions: String,
 }
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_have_the_numbers_of_kubelets_api() {
+    fn messages_have_the_field_numbers_of_kubelet() {
         let request = RegisterRequest {
             version: "v".into(),
             endpoint: "e".into(),

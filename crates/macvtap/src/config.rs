@@ -1,4 +1,4 @@
-//! The configuration `DP_MACVTAP_CONF` (cni-plugins.md §11.1). It is part of the environment, so it is read once.
+//! The configuration in `DP_MACVTAP_CONF` (cni-plugins.md §11.1). It is an environment variable, so it is read once.
 
 use crate::names::{CAPACITY, CONFIG, MOST_CAPACITY};
 use crate::resource::{Resource, is_valid_name, mode};
@@ -8,16 +8,16 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 
-/// Why there is no configuration.
+/// The configuration is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The variable is missing.
     #[error("{CONFIG} environment variable must be set")]
     Missing,
-    /// It is no list of resources.
+    /// The value is not a list of resources.
     #[error("Error reading config: {0}")]
     Invalid(#[from] json::Error),
-    /// It is no text.
+    /// The value is not text.
     #[error("Error reading config: {CONFIG} is not UTF-8 text")]
     NoText,
 }
@@ -25,9 +25,9 @@ pub enum Error {
 /// The resources that a node offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Config {
-    /// One for each suitable link that the node has.
+    /// One resource for each suitable link of the node.
     SuitableLinks,
-    /// These, by name, whatever links there are.
+    /// Resources by name, independent of the node's links.
     Listed(BTreeMap<String, Resource>),
 }
 
@@ -41,10 +41,10 @@ struct Entry {
 }
 
 impl Config {
-    /// Reads the value of the variable. A resource whose name kubelet would refuse is left out, with a line in the log.
+    /// Parses the value of the variable. Skips resources with names that kubelet would refuse, with a log line.
     ///
     /// # Errors
-    /// When the variable is missing or no JSON array of objects with fields of the right types.
+    /// If the variable is missing, or not a JSON array of objects with fields of the right types.
     pub fn parse(value: Option<&OsStr>) -> Result<Self, Error> {
         let text = value.ok_or(Error::Missing)?.to_str().ok_or(Error::NoText)?;
         let entries: Option<Vec<Entry>> = json::from_str(text)?;
@@ -58,7 +58,8 @@ impl Config {
         Ok(Self::Listed(listed.collect()))
     }
 
-    /// The resources to offer while the node has these links: for [`Config::SuitableLinks`] the suitable ones.
+    /// Returns the resources to offer on a node with these links. For [`Config::SuitableLinks`], one for each suitable
+    /// link.
     pub(crate) fn resources(&self, links: &BTreeSet<String>) -> BTreeMap<String, Resource> {
         match self {
             Self::Listed(listed) => listed.clone(),
@@ -75,7 +76,7 @@ fn is_valid(entry: &Entry) -> bool {
     if !valid {
         tracing::error!(
             name = entry.name,
-            "{CONFIG} has a resource that is not offered: its name must be 1 to 63 letters, digits, '-', '_' or '.', \
+            "{CONFIG} has a resource with an invalid name, skipped: the name must be 1 to 63 letters, digits, '-', '_' or '.', \
              with a letter or digit at both ends"
         );
     }
@@ -85,7 +86,7 @@ fn is_valid(entry: &Entry) -> bool {
 fn listed(entry: Entry) -> Resource {
     let mode = mode(&entry.mode);
     if let Err(error) = &mode {
-        tracing::error!(name = entry.name, %error, "every pod that requests the resource will be refused");
+        tracing::error!(name = entry.name, %error, "invalid mode: allocations of the resource will fail");
     }
     Resource {
         capacity: capacity(&entry),
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_list_mode_and_capacity_are_honoured() {
+    fn parse_list_reads_mode_and_capacity() {
         // cni-plugins#68 (mode and capacity), cni-plugins#67 (capacity 0)
         let listed = resources(
             r#"[{"name": "a", "lowerDevice": "eth1", "mode": "vepa", "capacity": 5},

@@ -1,11 +1,12 @@
-//! Makes the macvtap of a device, and its node where the kernel makes none (cni-plugins.md §11.1).
+//! Creates the macvtap of a device, and the device node if the kernel creates none (cni-plugins.md §11.1).
 //!
 //! ```text
 //! device dataplaneMvp0 ──> link mvtcc7b47d9091b on the lower device, index 7 ──> /dev/tap7 ──> container
 //! ```
 //!
-//! The kernel makes the node where the node's `/dev` is a devtmpfs. Nodes that are containers have none. There the node
-//! of an earlier link with the same index would lead to the frames of another pod: the number of each node is compared.
+//! The kernel creates the device node if `/dev` is a devtmpfs. Nodes that are containers have no devtmpfs: there, a
+//! leftover device node of an earlier link with the same index would lead to the frames of another pod, so the device
+//! number of each node is compared.
 
 use crate::names::NODE_PREFIX;
 use crate::resource::{Resource, UnknownMode};
@@ -20,7 +21,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Why a device has no macvtap.
+/// The macvtap of a device cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
@@ -29,12 +30,12 @@ pub(crate) enum Error {
     LowerDevice { name: String, source: linux::Error },
     #[error("failed to create macvtap: {0}")]
     Link(#[from] linux::Error),
-    #[error("failed to create macvtap: cannot make its device {}: {source}", path.display())]
+    #[error("failed to create macvtap: cannot create its device {}: {source}", path.display())]
     Node { path: PathBuf, source: io::Error },
 }
 
-/// Makes the macvtap of a device anew, in the network namespace of the calling thread, and returns the name of its node
-/// below `/dev`. Nothing stays behind when it fails.
+/// Creates the macvtap of a device, in place of an earlier one, in the network namespace of the calling thread. Returns
+/// the name of the device node in `/dev`. A failure leaves nothing behind.
 pub(crate) fn make(id: &str, resource: &Resource, device_dir: &Path) -> Result<String, Error> {
     let mode = resource.mode.clone()?;
     let mut socket = Socket::open()?;
@@ -79,7 +80,7 @@ fn complete(socket: &mut Socket, name: &str, lower: &Link, device_dir: &Path) ->
     }
 }
 
-/// Makes a node, for root alone, unless it is there. One of another device is replaced.
+/// Creates a device node for root, unless it exists. Replaces the node of another device.
 fn provide(path: &Path, number: DeviceNumber) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if is_device(&found, number) => return Ok(()),
@@ -102,12 +103,12 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    /// Of `/dev/null` and `/dev/zero`.
+    /// The device numbers of `/dev/null` and `/dev/zero`.
     const NULL: DeviceNumber = DeviceNumber { major: 1, minor: 3 };
     const ZERO: DeviceNumber = DeviceNumber { major: 1, minor: 5 };
 
     #[test]
-    fn provide_node_of_another_device_is_replaced() {
+    fn provide_replaces_the_node_of_another_device() {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: device nodes need root");
             return;

@@ -1,8 +1,8 @@
-//! Keeps one plugin per resource while kubelet runs.
+//! Runs one plugin for each resource while kubelet runs.
 //!
 //! ```text
 //! link events ───────────────┐
-//!                            ├─ plan ──> stop, start plugins; tell them of their lower device
+//!                            ├─ plan ──> stop and start plugins, update the presence of lower devices
 //! inotify: kubelet.sock ─────┘
 //!          a plugin's socket ──> that plugin listens again
 //! ```
@@ -10,21 +10,21 @@
 use crate::config::Config;
 use crate::links::Links;
 use crate::names::{DOMAIN, KUBELET_SOCKET};
-use crate::plugin::{Places, Plugin, hint, pause};
+use crate::plugin::{Directories, Plugin, hint, pause};
 use crate::resource::Resource;
 use crate::socket::Identity;
 use kube_kit::watch_dir::{Change, DirWatcher, Event};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which plugins to stop and to start.
+/// The plugins to stop and the plugins to start.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     stop: Vec<String>,
     start: Vec<Resource>,
 }
 
-/// Compares the running plugins with the resources to offer. Resources of one name do not differ: the configuration is
-/// read once.
+/// Compares the running plugins with the resources to offer. Resources with equal names are equal, because the
+/// configuration is read once.
 fn plan<'a>(running: impl Iterator<Item = &'a String>, wanted: BTreeMap<String, Resource>) -> Plan {
     let running: BTreeSet<&String> = running.collect();
     let stop = running.iter().filter(|name| !wanted.contains_key(**name));
@@ -36,7 +36,7 @@ fn plan<'a>(running: impl Iterator<Item = &'a String>, wanted: BTreeMap<String, 
     }
 }
 
-/// Whether an event in kubelet's directory is about kubelet's socket or about one of ours.
+/// Returns true if an event in kubelet's directory concerns kubelet's socket or a socket of a plugin.
 fn concerns_us(event: &Event) -> bool {
     let name = event
         .path
@@ -49,84 +49,85 @@ fn concerns_us(event: &Event) -> bool {
 /// The running plugins.
 pub(crate) struct Keeper {
     config: Config,
-    places: Places,
+    directories: Directories,
     links: Links,
-    /// Kubelet's socket, while there is one.
+    /// Kubelet's socket, if it exists.
     kubelet: Option<Identity>,
     plugins: BTreeMap<String, Plugin>,
 }
 
 impl Keeper {
-    pub(crate) fn new(config: Config, places: Places, links: Links) -> Self {
+    pub(crate) fn new(config: Config, directories: Directories, links: Links) -> Self {
         Self {
             config,
-            places,
+            directories,
             links,
             kubelet: None,
             plugins: BTreeMap::new(),
         }
     }
 
-    /// Follows links and kubelet, for ever.
+    /// Follows links and kubelet without end.
     ///
     /// # Errors
-    /// Only when the kernel refuses events.
+    /// If the kernel ends a subscription.
     pub(crate) async fn run(&mut self) -> anyhow::Result<()> {
         let mut directory = self.watch().await?;
-        if !self.meet_kubelet().await {
+        if !self.check_kubelet().await {
             self.log_wait();
         }
         loop {
             tokio::select! {
                 changed = self.links.changed() => {
                     changed?;
-                    self.carry_out().await;
+                    self.apply().await;
                 }
                 events = directory.next() => {
                     if events?.iter().any(concerns_us) {
-                        // First kubelet: one that starts deletes the sockets of all plugins.
-                        self.meet_kubelet().await;
-                        self.plugins.values().for_each(Plugin::look);
+                        // Kubelet comes first: a starting kubelet deletes the sockets of all plugins.
+                        self.check_kubelet().await;
+                        self.plugins.values().for_each(Plugin::check_socket);
                     }
                 }
             }
         }
     }
 
-    /// Watches kubelet's directory, as soon as it is there.
+    /// Watches kubelet's directory, as soon as it exists.
     async fn watch(&self) -> anyhow::Result<DirWatcher> {
         let mut watcher = DirWatcher::new()?;
         let mut failures = 0;
-        while let Err(error) = watcher.add(&self.places.kubelet_dir) {
+        while let Err(error) = watcher.add(&self.directories.kubelet_dir) {
             let hint = hint(&error);
-            let path = self.places.kubelet_dir.display();
+            let path = self.directories.kubelet_dir.display();
             tracing::error!(%path, %error, "cannot watch kubelet's directory, retrying with back-off{hint}");
             pause(&mut failures).await;
         }
         Ok(watcher)
     }
 
-    /// Looks for kubelet. A new one is told of all resources; without one there are no plugins. Whether there is one.
-    async fn meet_kubelet(&mut self) -> bool {
-        let found = Identity::of(&self.places.kubelet_dir.join(KUBELET_SOCKET)).ok();
+    /// Checks for kubelet. Registers all resources at a new kubelet, and stops all plugins without one. Returns true if
+    /// kubelet runs.
+    async fn check_kubelet(&mut self) -> bool {
+        let found = Identity::of(&self.directories.kubelet_dir.join(KUBELET_SOCKET)).ok();
         if found != self.kubelet {
-            let left = self.kubelet.take();
-            self.carry_out().await;
-            if left.is_some() && found.is_none() {
+            let previous = self.kubelet.take();
+            self.apply().await;
+            if previous.is_some() && found.is_none() {
                 self.log_wait();
             }
             self.kubelet = found;
-            self.carry_out().await;
+            self.apply().await;
         }
         self.kubelet.is_some()
     }
 
     fn log_wait(&self) {
-        let socket = self.places.kubelet_dir.join(KUBELET_SOCKET);
+        let socket = self.directories.kubelet_dir.join(KUBELET_SOCKET);
         tracing::info!(socket = %socket.display(), "waiting for kubelet");
     }
 
-    async fn carry_out(&mut self) {
+    async fn apply(&mut self) {
         let links = self.links.names();
         let wanted = match self.kubelet {
             Some(_) => self.config.resources(&links),
@@ -145,11 +146,11 @@ impl Keeper {
             let present = links.contains(&resource.lower_device);
             let name = resource.name.clone();
             self.plugins
-                .insert(name, Plugin::start(resource, present, &self.places));
+                .insert(name, Plugin::start(resource, present, &self.directories));
         }
     }
 
-    /// Ends all plugins. Their socket files are gone afterwards.
+    /// Stops all plugins and removes their sockets.
     pub(crate) async fn stop(self) {
         for plugin in self.plugins.into_values() {
             plugin.stop().await;
@@ -175,9 +176,9 @@ mod tests {
             .collect()
     }
 
-    fn planned(running: &[&str], wish: &[&str]) -> (Vec<String>, Vec<String>) {
+    fn planned(running: &[&str], wanted: &[&str]) -> (Vec<String>, Vec<String>) {
         let running: Vec<String> = running.iter().map(|name| (*name).to_owned()).collect();
-        let Plan { stop, start } = plan(running.iter(), wanted(wish));
+        let Plan { stop, start } = plan(running.iter(), wanted(wanted));
         (stop, start.into_iter().map(|resource| resource.name).collect())
     }
 

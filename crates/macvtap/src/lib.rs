@@ -1,15 +1,16 @@
-//! `weft macvtap-device-plugin`: offers macvtaps on the node's links as devices, so that pods request them and kubelet
-//! hands out their files (cni-plugins.md §11.1).
+//! `weft macvtap-device-plugin`: offers macvtaps on the node's links as devices of kubelet, which pods request
+//! (cni-plugins.md §11.1).
 //!
 //! ```text
 //! DP_MACVTAP_CONF ──> resources ──┐
-//! link events ──> lower devices ──┼─ keeper ──> one plugin per resource, on a socket of its own
+//! link events ──> lower devices ──┼─ keeper ──> one plugin per resource, on its own socket
 //! inotify ──> kubelet.sock ───────┘                │ register, ListAndWatch          ↑ Allocate
 //!                                                  └──────────> kubelet ─────────────┘
 //! Allocate ──> link mvt… on the lower device ──> /dev/tapN ──> container
 //! ```
 //!
-//! The CNI plugin `macvtap` moves the link into the pod. Macvtaps that no pod got are deleted at the start.
+//! The CNI plugin `macvtap` moves the link into the pod. At its start, the device plugin deletes leftover macvtaps that
+//! no pod uses.
 
 pub mod api;
 mod config;
@@ -24,7 +25,7 @@ mod socket;
 mod sweep;
 
 pub use config::{Config, Error as InvalidConfig};
-pub use plugin::Places;
+pub use plugin::Directories;
 pub use resource::{Resource, UnknownMode};
 
 use anyhow::Context;
@@ -36,17 +37,17 @@ use program::glog;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Offer macvtaps on the links of this node to pods, as devices of kubelet
+/// Offer macvtaps on the links of this node as devices of kubelet
 ///
 /// The environment variable DP_MACVTAP_CONF names the resources:
 ///
 ///   [{"name": "dataplane", "lowerDevice": "eth1", "mode": "bridge", "capacity": 50}]
 ///
-/// With an empty list, each network card and bond becomes a resource of its name.
+/// With an empty list, each network card and each bond becomes a resource with its name.
 /// Pods request macvtap.network.kubevirt.io/<name>.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(verbatim_doc_comment)]
-#[allow(clippy::doc_markdown, reason = "the text is shown as it is")]
+#[allow(clippy::doc_markdown, reason = "clap prints the text verbatim")]
 pub struct Args {
     /// Directory of kubelet's socket kubelet.sock
     #[arg(long, value_name = "DIR", default_value = names::KUBELET_DIR)]
@@ -61,11 +62,11 @@ pub struct Args {
     pub log_flags: glog::Flags,
 }
 
-/// Serves until SIGTERM, SIGINT or SIGQUIT. The sockets are gone afterwards.
+/// Serves until SIGTERM, SIGINT or SIGQUIT, and then removes the sockets.
 ///
 /// # Errors
-/// When the configuration is missing or broken, or the kernel refuses events. A missing kubelet is no error: the plugin
-/// waits for it.
+/// If the configuration is missing or invalid, or the kernel refuses a subscription. A missing kubelet is no error: the
+/// plugin waits.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         kubelet_dir,
@@ -73,7 +74,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         log_flags: _,
     } = args;
     let config = Config::parse(std::env::var_os(names::CONFIG).as_deref())?;
-    let places = Places {
+    let directories = Directories {
         kubelet_dir,
         device_dir,
     };
@@ -84,17 +85,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         quit.recv().await;
         flag.trigger();
     });
-    serve(config, places, &shutdown).await
+    serve(config, directories, &shutdown).await
 }
 
-/// Serves the resources of a configuration on the links of the calling thread's network namespace until `shutdown`.
+/// Serves the resources of a configuration on the links in the network namespace of the calling thread, until
+/// `shutdown`.
 ///
 /// # Errors
-/// When the kernel refuses events.
-pub async fn serve(config: Config, places: Places, shutdown: &Shutdown) -> anyhow::Result<()> {
+/// If the kernel refuses a subscription.
+pub async fn serve(config: Config, directories: Directories, shutdown: &Shutdown) -> anyhow::Result<()> {
     let links = Links::open(&config)?;
-    sweep::sweep(&places.kubelet_dir);
-    let mut keeper = Keeper::new(config, places, links);
+    sweep::sweep(&directories.kubelet_dir);
+    let mut keeper = Keeper::new(config, directories, links);
     let outcome = tokio::select! {
         outcome = keeper.run() => outcome,
         () = shutdown.wait() => Ok(()),

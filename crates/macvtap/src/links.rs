@@ -1,4 +1,4 @@
-//! The links of the node that resources stand on, kept by the kernel's events.
+//! The lower devices on the node, updated by kernel events.
 
 use crate::config::Config;
 use crate::names::BOND;
@@ -9,7 +9,7 @@ use linux::route::Socket;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::io::unix::AsyncFd;
 
-/// The links that matter, of the network namespace in which it was opened.
+/// The relevant links in the network namespace of its creation.
 pub(crate) struct Links {
     monitor: AsyncFd<LinkMonitor>,
     socket: Socket,
@@ -17,19 +17,19 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Begins to listen in the calling thread's network namespace, and lists the links that are there.
+    /// Subscribes in the calling thread's network namespace, and lists the existing links.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub(crate) fn open(config: &Config) -> anyhow::Result<Self> {
-        // Listening begins before listing, so that no change is missed in between.
+        // The subscription precedes the list, so that no change is missed.
         let monitor = LinkMonitor::open()?;
         let mut socket = Socket::open()?;
         let mut known = Known::new(Concern::of(config));
         known.list(socket.links()?);
         #[allow(
             deprecated,
-            reason = "its successor asks for a promise in unsafe code that holds here: the monitor never replaces its socket"
+            reason = "its successor needs unsafe code to assert what holds here: the monitor never replaces its socket"
         )]
         let monitor = AsyncFd::new(monitor).context("cannot wait for link events")?;
         Ok(Self {
@@ -39,12 +39,12 @@ impl Links {
         })
     }
 
-    /// Names of the links as of the last event.
+    /// Returns the names of the relevant links.
     pub(crate) fn names(&self) -> BTreeSet<String> {
         self.known.links.values().cloned().collect()
     }
 
-    /// Waits until a link that matters came, went or was renamed. Cancel-safe.
+    /// Waits until a relevant link is created, removed or renamed. Cancel-safe.
     pub(crate) async fn changed(&mut self) -> anyhow::Result<()> {
         loop {
             let mut ready = self.monitor.readable_mut().await?;
@@ -69,10 +69,10 @@ impl Links {
     }
 }
 
-/// Which links matter.
+/// The relevant links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Concern {
-    /// Those of these names.
+    /// Links with these names.
     Named(BTreeSet<String>),
     /// Hardware and bonds.
     Suitable,
@@ -99,18 +99,18 @@ impl Concern {
     }
 }
 
-/// What an event means, in the order of its weight.
+/// The effect of an event, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// No link that matters is concerned.
+    /// The event concerns no relevant link.
     Nothing,
-    /// The known links are others now.
+    /// The relevant links changed.
     Changed,
-    /// The links have to be listed.
+    /// The links must be listed again.
     Unclear,
 }
 
-/// Names of the links that matter, by interface index: a renamed link keeps its index.
+/// Names of the relevant links by interface index: a renamed link keeps its index.
 #[derive(Debug)]
 struct Known {
     concern: Concern,
@@ -152,7 +152,7 @@ impl Known {
                 None => Outcome::Nothing,
             };
         }
-        // Some events leave the kind out, and a new link without one looks like hardware.
+        // Some events lack the kind, and a new link without a kind looks like hardware.
         if known.is_none() && self.concern == Concern::Suitable && link.kind.is_none() {
             return Outcome::Unclear;
         }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn follow_named_links_come_go_and_are_renamed() {
+    fn follow_reports_created_removed_and_renamed_links() {
         let wanted = ["eth1", "eth2"].map(str::to_owned);
         let mut known = Known::new(Concern::Named(wanted.into()));
         assert_eq!(known.follow(changed(5, "eth1", None)), Outcome::Changed);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn follow_new_link_without_kind_is_looked_up() {
+    fn follow_lists_links_for_a_new_link_without_kind() {
         let mut known = Known::new(Concern::Suitable);
         assert_eq!(known.follow(changed(5, "eth0", None)), Outcome::Unclear);
         assert!(names(&known).is_empty());

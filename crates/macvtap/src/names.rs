@@ -1,32 +1,32 @@
-//! Literals that kubelet, users and the CNI plugin know (cni-plugins.md §11).
+//! Literals for kubelet, users and the CNI plugin (cni-plugins.md §11).
 
 /// Variable with the configuration.
 pub(crate) const CONFIG: &str = "DP_MACVTAP_CONF";
-/// Directory of kubelet's socket, of the plugins' sockets and of kubelet's checkpoint.
+/// Directory of kubelet's socket, the plugins' sockets and kubelet's checkpoint.
 pub(crate) const KUBELET_DIR: &str = "/var/lib/kubelet/device-plugins";
-/// The node's devices, as a process in the node's PID namespace sees them.
+/// The node's devices, for a process in the node's PID namespace.
 pub(crate) const DEVICE_DIR: &str = "/proc/1/root/dev";
-/// Directory of the devices in the paths that kubelet is told.
+/// Directory of devices in paths for kubelet.
 pub(crate) const DEVICES: &str = "/dev";
 
-/// Kubelet's socket, below its directory.
+/// Kubelet's socket, in its directory.
 pub(crate) const KUBELET_SOCKET: &str = "kubelet.sock";
-/// Kubelet's own notes, below its directory.
+/// Kubelet's checkpoint, in its directory.
 pub(crate) const CHECKPOINT: &str = "kubelet_internal_checkpoint";
 
 /// Domain of the resources.
 pub(crate) const DOMAIN: &str = "macvtap.network.kubevirt.io";
-/// Stands between the name of a resource and the number of a device.
+/// Separator of the resource name and the number of a device.
 pub(crate) const DEVICE_INFIX: &str = "Mvp";
-/// Begin of the name of a device node. The index of the link follows.
+/// Prefix of the name of a device node, before the index of the link.
 pub(crate) const NODE_PREFIX: &str = "tap";
 
-/// Kind of a link whose node is a device.
+/// Kind of links with a device node.
 pub(crate) const MACVTAP: &str = "macvtap";
-/// Kind of the links that are suitable besides hardware.
+/// Kind of suitable links besides hardware.
 pub(crate) const BOND: &str = "bond";
 
-/// Devices of a resource whose configuration asks for none.
+/// Default number of devices of a resource.
 pub(crate) const CAPACITY: u32 = 100;
-/// Most devices of a resource: kubelet reads no message of more than 4 MiB.
+/// Maximum number of devices of a resource: kubelet reads no message of more than 4 MiB.
 pub(crate) const MOST_CAPACITY: u32 = 10_000;

@@ -1,7 +1,7 @@
-//! One plugin in kubelet's eyes: a socket on which a resource is served, and its registration.
+//! A plugin in the sense of kubelet: a socket that serves a resource, and its registration.
 //!
 //! ```text
-//! listen ──> register at kubelet ──> answer calls ──> socket file deleted ──> listen again
+//! listen ──> register at kubelet ──> answer calls ──> socket deleted ──> listen again
 //!    ↑____ back-off ____|_____ back-off
 //! ```
 
@@ -21,21 +21,21 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// How long kubelet may take to answer: it calls the plugin back before it does.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Timeout of a registration. Kubelet calls the plugin back before it answers.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest back-off.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
 
-/// Where files are.
+/// Directories on the node.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct Directories {
     /// Directory of kubelet's socket and of the plugins' sockets.
     pub kubelet_dir: PathBuf,
     /// The node's `/dev`.
     pub device_dir: PathBuf,
 }
 
-/// A plugin at work.
+/// A running plugin.
 #[derive(Debug)]
 pub(crate) struct Plugin {
     resource: Arc<Resource>,
@@ -45,8 +45,8 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Starts a plugin, which serves until it is stopped. `present` says whether its lower device is there.
-    pub(crate) fn start(resource: Resource, present: bool, places: &Places) -> Self {
+    /// Starts a plugin, which serves until it is stopped. `present` is true if its lower device exists.
+    pub(crate) fn start(resource: Resource, present: bool, directories: &Directories) -> Self {
         let resource = Arc::new(resource);
         let (present, seen) = watch::channel(present);
         let look = Arc::new(Notify::new());
@@ -54,9 +54,9 @@ impl Plugin {
             service: Service {
                 resource: resource.clone(),
                 present: seen,
-                device_dir: places.device_dir.clone(),
+                device_dir: directories.device_dir.clone(),
             },
-            kubelet_dir: places.kubelet_dir.clone(),
+            kubelet_dir: directories.kubelet_dir.clone(),
             look: look.clone(),
         };
         Self {
@@ -67,34 +67,34 @@ impl Plugin {
         }
     }
 
-    /// The link that its macvtaps stand on.
+    /// Returns the name of the lower device.
     pub(crate) fn lower_device(&self) -> &str {
         &self.resource.lower_device
     }
 
-    /// Tells kubelet whether the lower device is there, if that changed.
+    /// Reports to kubelet whether the lower device exists, if that changed.
     pub(crate) fn set_present(&self, present: bool) {
         self.present
             .send_if_modified(|known| std::mem::replace(known, present) != present);
     }
 
-    /// Has the plugin look whether its socket file is still there.
-    pub(crate) fn look(&self) {
+    /// Makes the plugin check its socket.
+    pub(crate) fn check_socket(&self) {
         self.look.notify_one();
     }
 
-    /// Ends the plugin. Its socket file is gone afterwards.
+    /// Stops the plugin and removes its socket.
     pub(crate) async fn stop(self) {
         self.task.abort();
         if let Err(error) = self.task.await
             && error.is_panic()
         {
-            tracing::error!(resource = self.resource.full_name(), %error, "the plugin failed");
+            tracing::error!(resource = self.resource.full_name(), %error, "the device plugin of the resource failed");
         }
     }
 }
 
-/// What a plugin's task needs.
+/// The state of a plugin's task.
 struct Work {
     service: Service,
     kubelet_dir: PathBuf,
@@ -110,7 +110,7 @@ impl Work {
                 Ok((file, listener)) => {
                     failures = 0;
                     self.serve(&file, listener).await;
-                    tracing::warn!(path = %path.display(), "the socket is gone; listening again");
+                    tracing::warn!(path = %path.display(), "the socket was deleted, listening again");
                 }
                 Err(error) => {
                     let hint = hint(&error);
@@ -121,7 +121,7 @@ impl Work {
         }
     }
 
-    /// Serves until the socket file is gone.
+    /// Serves until the socket is deleted.
     async fn serve(&self, file: &SocketFile, listener: UnixListener) {
         let service = self.service.clone();
         let answers = server::serve(listener, move |call| service.clone().answer(call));
@@ -163,16 +163,16 @@ impl Work {
 }
 
 async fn register(kubelet: &Path, request: RegisterRequest) -> Result<(), grpc::Error> {
-    grpc::unary(kubelet, REGISTER, request, PATIENCE).await
+    grpc::unary(kubelet, REGISTER, request, TIMEOUT).await
 }
 
-/// Waits before the next attempt: 5 ms after the first failure, doubling up to [`LONGEST_PAUSE`].
+/// Waits before the next attempt: 5 ms after the first failure, and then twice as long, up to [`LONGEST_BACK_OFF`].
 pub(crate) async fn pause(failures: &mut u32) {
     *failures = failures.saturating_add(1);
-    sleep(backoff(*failures).min(LONGEST_PAUSE)).await;
+    sleep(backoff(*failures).min(LONGEST_BACK_OFF)).await;
 }
 
-/// What to do about a directory that cannot be used.
+/// Returns the remedy for a directory that cannot be used.
 pub(crate) fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => {

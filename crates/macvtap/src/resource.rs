@@ -1,12 +1,12 @@
-//! A resource: what kubelet is offered on one lower device.
+//! A resource: devices on one lower device.
 
 use crate::names::{DEVICE_INFIX, DOMAIN};
 use linux::link::MacVlanMode;
 
-/// Longest name of an extended resource behind its domain, bytes.
+/// Maximum length of the name of an extended resource after its domain, bytes.
 const LONGEST_NAME: usize = 63;
 
-/// The configuration names a mode that macvtaps of pods do not have.
+/// The configuration has an unsupported mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown macvtap mode: \"{0}\"")]
 pub struct UnknownMode(pub String);
@@ -14,33 +14,33 @@ pub struct UnknownMode(pub String);
 /// One resource of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// Its name behind the domain.
+    /// The name after the domain.
     pub name: String,
-    /// Name of the link that its macvtaps stand on.
+    /// Name of the lower device of its macvtaps.
     pub lower_device: String,
-    /// Mode of its macvtaps. A resource with an unknown mode is offered, and refused to each pod.
+    /// Mode of its macvtaps. A resource with an unsupported mode is offered, but its allocations fail.
     pub mode: Result<MacVlanMode, UnknownMode>,
-    /// Number of its devices.
+    /// Number of devices.
     pub capacity: u32,
 }
 
 impl Resource {
-    /// The name that pods request.
+    /// The resource name in pods.
     pub(crate) fn full_name(&self) -> String {
         format!("{DOMAIN}/{}", self.name)
     }
 
-    /// File name of the socket on which it is served.
+    /// File name of the plugin's socket.
     pub(crate) fn socket_name(&self) -> String {
         format!("{DOMAIN}_{}", self.name)
     }
 
-    /// The identifiers of all devices, in the order of their numbers.
+    /// The identifiers of all devices, in numeric order.
     pub(crate) fn devices(&self) -> impl Iterator<Item = String> {
         (0..self.capacity).map(|number| format!("{}{DEVICE_INFIX}{number}", self.name))
     }
 
-    /// Whether a device is one of [`Resource::devices`].
+    /// Returns true if the device is one of [`Resource::devices`].
     pub(crate) fn has_device(&self, id: &str) -> bool {
         let number = id
             .strip_prefix(self.name.as_str())
@@ -50,7 +50,7 @@ impl Resource {
     }
 }
 
-/// Reads the mode of a configuration. An empty one is `bridge`.
+/// Parses a mode. An empty text means `bridge`.
 pub(crate) fn mode(text: &str) -> Result<MacVlanMode, UnknownMode> {
     match text {
         "" | "bridge" => Ok(MacVlanMode::Bridge),
@@ -60,7 +60,7 @@ pub(crate) fn mode(text: &str) -> Result<MacVlanMode, UnknownMode> {
     }
 }
 
-/// Whether kubelet accepts a name behind the domain. Such a name is also safe as a part of a file name.
+/// Returns true if kubelet accepts the name after the domain. Such a name is also safe in a file name.
 pub(crate) fn is_valid_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     let [Some(first), Some(last)] = [bytes.first(), bytes.last()] else {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_resource_socket_and_devices_are_the_established_ones() {
+    fn names_of_resource_socket_and_devices_match_upstream() {
         let resource = resource(2);
         assert_eq!(resource.full_name(), "macvtap.network.kubevirt.io/dataplane");
         assert_eq!(resource.socket_name(), "macvtap.network.kubevirt.io_dataplane");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn has_device_other_identifiers_are_refused() {
+    fn has_device_refuses_other_identifiers() {
         let resource = resource(11);
         assert!(resource.devices().all(|id| resource.has_device(&id)));
         for other in [
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_passthru_is_unknown() {
+    fn mode_passthru_is_refused() {
         for (text, expected) in [
             ("", MacVlanMode::Bridge),
             ("bridge", MacVlanMode::Bridge),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn is_valid_name_accepts_what_kubelet_accepts() {
+    fn is_valid_name_accepts_names_that_kubelet_accepts() {
         for name in ["a", "eth0", "bond0.7", "a-b_c", &"a".repeat(63)] {
             assert!(is_valid_name(name), "{name}");
         }

@@ -1,4 +1,4 @@
-//! The calls of kubelet for one resource.
+//! Kubelet's calls for one resource.
 
 use crate::api::{
     AllocateRequest, Allocated, ContainerDevices, Device, DeviceSpec, Devices, HEALTHY, Options, method,
@@ -14,16 +14,16 @@ use tokio::sync::watch;
 
 /// Permissions of a container on its device.
 const PERMISSIONS: &str = "rw";
-/// Most devices that one call may ask for: more than a container can use.
+/// Maximum number of devices of one call, more than a container can use.
 const MOST_ALLOCATED: usize = 1000;
 
-/// What the calls for a resource share.
+/// The shared state of the calls for a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub(crate) resource: Arc<Resource>,
-    /// Whether the lower device is there.
+    /// True if the lower device exists.
     pub(crate) present: watch::Receiver<bool>,
-    /// Where the node's devices are.
+    /// Directory of the node's devices.
     pub(crate) device_dir: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl Service {
             method::OPTIONS => server::unary(call, |()| async { Ok(Options {}) }).await,
             method::LIST_AND_WATCH => server::streaming::<(), _, _>(call, self.devices()).await,
             method::ALLOCATE => server::unary(call, move |request| self.clone().allocate(request)).await,
-            // Kubelet calls neither: the options do not ask for it.
+            // Kubelet never calls these, because the options do not request them.
             method::PREFERRED_ALLOCATION | method::PRE_START_CONTAINER => {
                 server::unary(call, |()| async { Ok(()) }).await
             }
@@ -42,7 +42,7 @@ impl Service {
         }
     }
 
-    /// All devices while the lower device is there, none otherwise: at once, and at each change.
+    /// Streams all devices while the lower device exists, and none otherwise: at once, and at each change.
     fn devices(&self) -> impl Stream<Item = Devices> + Send + 'static {
         let resource = self.resource.clone();
         let state = (self.present.clone(), None);
@@ -62,7 +62,7 @@ impl Service {
 
     async fn allocate(self, request: AllocateRequest) -> Result<Allocated, Status> {
         self.check(&request)?;
-        // The kernel takes its time to delete a link.
+        // The kernel takes milliseconds to delete a link.
         let made = tokio::task::spawn_blocking(move || {
             let containers = request.containers.into_iter();
             containers
@@ -88,7 +88,7 @@ impl Service {
         }
     }
 
-    /// Makes the macvtaps of one container.
+    /// Creates the macvtaps of one container.
     fn make(&self, ids: &[String]) -> Result<ContainerDevices, Status> {
         let specs = ids.iter().map(|id| {
             let made = device::make(id, &self.resource, &self.device_dir);

@@ -1,4 +1,4 @@
-//! Socket files: a plugin's own, which goes with the plugin, and a means to notice a new one.
+//! Socket files: a plugin's own socket, which is removed with the plugin, and the identity of other sockets.
 
 use std::fs;
 use std::io;
@@ -6,17 +6,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 
-/// Tells a file from a later one at the same path.
+/// Distinguishes a file from a later file at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
-    /// Seconds and nanoseconds. File systems use inode numbers again.
+    /// Creation time in seconds and nanoseconds. File systems reuse inode numbers.
     modified: (i64, i64),
 }
 
 impl Identity {
-    /// Of the file at a path.
+    /// Returns the identity of the file at a path.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let found = fs::symlink_metadata(path)?;
         Ok(Self {
@@ -27,7 +27,7 @@ impl Identity {
     }
 }
 
-/// A socket file that is ours. Dropping it removes the file, unless another one has its path by now.
+/// The plugin's socket. A drop removes the file, unless another file has its path.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens at a path, in place of what was there.
+    /// Listens at a path, and replaces an existing file.
     pub(crate) fn bind(path: &Path) -> io::Result<(Self, UnixListener)> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -49,7 +49,7 @@ impl SocketFile {
         Ok((file, listener))
     }
 
-    /// Whether clients still reach us by the path.
+    /// Returns true if clients can reach this socket by the path.
     pub(crate) fn is_there(&self) -> bool {
         Identity::of(&self.path).is_ok_and(|found| found == self.identity)
     }

@@ -1,4 +1,4 @@
-//! Where a database server listens, in the notation of Open vSwitch.
+//! The address of a database server, in the notation of Open vSwitch.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
-/// A text that is no usable address.
+/// The text is not a usable address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAddress {
-    /// There is no path.
+    /// The path is missing.
     #[error("the OVSDB address \"{0}\" has no path; use unix:<path>, or tcp:<ip>:<port>")]
     NoPath(String),
-    /// The part after `tcp:` is no address.
+    /// The part after `tcp:` is not an address.
     #[error("the OVSDB address \"{0}\" is not tcp:<ip>:<port>")]
     Tcp(String),
     /// TLS is not supported.
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_supported_form_is_read_and_shown() {
+    fn supported_form_is_parsed_and_printed() {
         for (text, shown) in [
             ("unix:/run/db.sock", "unix:/run/db.sock"),
             ("/run/db.sock", "unix:/run/db.sock"),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_addresses_are_refused_with_their_text() {
+    fn unusable_address_is_refused_and_named() {
         for text in [
             "",
             "unix:",

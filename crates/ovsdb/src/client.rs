@@ -11,7 +11,7 @@ use crate::splitter::{LONGEST_MESSAGE, Splitter};
 use crate::stream::Stream;
 use crate::{Address, Error};
 
-/// The only database that Open vSwitch itself has.
+/// The database of Open vSwitch.
 const DATABASE: &str = "Open_vSwitch";
 
 const TRANSACT: &str = "transact";
@@ -19,10 +19,10 @@ const MONITOR: &str = "monitor";
 const UPDATE: &str = "update";
 const ECHO: &str = "echo";
 
-/// Bytes that are read at once.
+/// Size of a read, bytes.
 const CHUNK: usize = 16 << 10;
 
-/// A message of either direction. Requests and notifications have a method, replies a result or an error.
+/// A message of either direction. Requests and notifications have a method; replies have a result or an error.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Message {
@@ -33,7 +33,7 @@ struct Message {
     error: Value,
 }
 
-/// What to do with a message while nothing but a reply is waited for.
+/// The handling of a message while the client waits for a reply.
 enum Handled {
     Reply(Box<Message>),
     Update(Value),
@@ -44,42 +44,42 @@ enum Handled {
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    /// How long a request may take.
-    patience: Duration,
+    /// Timeout of a request.
+    timeout: Duration,
     splitter: Splitter,
-    /// Changes that arrived while a reply was waited for, with their lengths in bytes.
+    /// Changes that arrived before a reply, with their lengths in bytes.
     updates: VecDeque<(usize, Value)>,
     /// Number of the last request.
     request: u64,
 }
 
 impl Client {
-    /// Connects to the server. `patience` limits connecting, and every request after that.
+    /// Connects to the server. `timeout` limits the connection, and every later request.
     ///
     /// # Errors
-    /// [`Error::Connect`] with the kernel's reason.
-    pub fn connect(address: &Address, patience: Duration) -> Result<Self, Error> {
-        let stream = Stream::connect(address, patience).map_err(|cause| Error::Connect {
+    /// [`Error::Connect`] with the kernel's error.
+    pub fn connect(address: &Address, timeout: Duration) -> Result<Self, Error> {
+        let stream = Stream::connect(address, timeout).map_err(|cause| Error::Connect {
             address: address.clone(),
             cause,
         })?;
-        Ok(Self::of(stream, patience))
+        Ok(Self::of(stream, timeout))
     }
 
-    fn of(stream: Stream, patience: Duration) -> Self {
+    fn of(stream: Stream, timeout: Duration) -> Self {
         Self {
             stream,
-            patience,
+            timeout,
             splitter: Splitter::default(),
             updates: VecDeque::new(),
             request: 0,
         }
     }
 
-    /// Carries out all operations or none (RFC 7047 section 4.1.3). Returns the reply to each, in order.
+    /// Applies all operations or none (RFC 7047 section 4.1.3). Returns the reply to each operation, in order.
     ///
     /// # Errors
-    /// [`Error::Transaction`] when the server refuses an operation, [`Error::TooFewReplies`], or a failed connection.
+    /// [`Error::Transaction`] if the server refuses an operation, [`Error::TooFewReplies`], or a failed connection.
     pub fn transact(&mut self, operations: &[Value]) -> Result<Vec<Value>, Error> {
         let database = [Value::from(DATABASE)];
         let params = database.iter().chain(operations).cloned().collect();
@@ -87,18 +87,18 @@ impl Client {
         replies(reply, operations.len())
     }
 
-    /// Begins to follow the columns of tables (RFC 7047 section 4.1.5), such as `{"Bridge": {"columns": ["name"]}}`. Returns
-    /// the rows that exist: `{table: {uuid: {"new": row}}}`. A connection has one monitor at most.
+    /// Subscribes to changes of the columns of tables (RFC 7047 section 4.1.5), such as `{"Bridge": {"columns":
+    /// ["name"]}}`. Returns the existing rows: `{table: {uuid: {"new": row}}}`. A connection has at most one monitor.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's words, or a failed connection.
+    /// [`Error::Refused`] with the server's error, or a failed connection.
     pub fn monitor(&mut self, tables: Value) -> Result<Value, Error> {
         let params = Value::from(vec![DATABASE.into(), MONITOR.into(), tables]);
         let reply = self.request(MONITOR, &params)?;
         accepted(MONITOR, reply)
     }
 
-    /// Asks the server for a sign of life.
+    /// Checks that the server answers.
     ///
     /// # Errors
     /// A failed connection.
@@ -107,11 +107,12 @@ impl Client {
         accepted(ECHO, reply).map(drop)
     }
 
-    /// The next change of what [`Self::monitor`] follows: `{table: {uuid: {"old": columns, "new": row}}}`, without `old` for
-    /// a new row, and without `new` for one that was deleted. `None` when nothing changed within `timeout`.
+    /// Returns the next change of the rows of [`Self::monitor`]: `{table: {uuid: {"old": columns, "new": row}}}`,
+    /// without `old` for a new row, and without `new` for a deleted row. Returns `None` if nothing changed within
+    /// `timeout`.
     ///
-    /// The descriptor of the client is readable when the server sent something. Before waiting for that, take all changes
-    /// out with a timeout of zero: some may have arrived together with an earlier message.
+    /// The descriptor of the client becomes readable when the server sends a message. Before waiting for the
+    /// descriptor, read all changes with a timeout of zero: some may have arrived together with an earlier message.
     ///
     /// # Errors
     /// A failed connection.
@@ -132,16 +133,16 @@ impl Client {
 
     /// Sends a request and waits for its reply.
     fn request(&mut self, method: &'static str, params: &Value) -> Result<Message, Error> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         self.request += 1;
         let id = Value::from(self.request);
         self.send(&json!({"method": method, "params": params, "id": id}), deadline)?;
         loop {
             let Some((message, length)) = self.receive(Some(deadline))? else {
-                return Err(Error::Late(self.patience));
+                return Err(Error::Late(self.timeout));
             };
             match self.handle(message)? {
-                // A reply to an earlier request, which nobody waits for any more, is dropped.
+                // A reply to an earlier request that timed out is dropped.
                 Handled::Reply(reply) if reply.id == id => return Ok(*reply),
                 Handled::Update(update) => self.keep(update, length)?,
                 Handled::Reply(_) | Handled::Nothing => {}
@@ -149,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Keeps a change for later. What nobody fetches is limited to the length of one message.
+    /// Stores a change. The length of stored changes is limited to the length of one message.
     fn keep(&mut self, update: Value, length: usize) -> Result<(), Error> {
         let kept: usize = self.updates.iter().map(|(length, _)| length).sum();
         if kept + length > LONGEST_MESSAGE {
@@ -161,12 +162,12 @@ impl Client {
         Ok(())
     }
 
-    /// Answers the server's keep-alive requests, and sorts everything else.
+    /// Answers the server's keep-alive requests, and sorts the other messages.
     fn handle(&mut self, mut message: Message) -> Result<Handled, Error> {
         match message.method.as_deref() {
             None => Ok(Handled::Reply(Box::new(message))),
             Some(ECHO) => {
-                let deadline = Instant::now() + self.patience;
+                let deadline = Instant::now() + self.timeout;
                 let reply = json!({"id": message.id, "result": message.params, "error": null});
                 self.send(&reply, deadline)?;
                 Ok(Handled::Nothing)
@@ -175,7 +176,7 @@ impl Client {
                 Some(update) => Ok(Handled::Update(update.take())),
                 None => Err(Error::Malformed("an update without changes".to_owned())),
             },
-            // Other notifications are for clients that ask for locks.
+            // Other notifications concern clients with locks.
             Some(_) => Ok(Handled::Nothing),
         }
     }
@@ -183,12 +184,12 @@ impl Client {
     fn send(&mut self, message: &Value, deadline: Instant) -> Result<(), Error> {
         match self.stream.send(message.to_string().as_bytes(), deadline) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Late(self.patience)),
+            Ok(false) => Err(Error::Late(self.timeout)),
             Err(error) => Err(Error::Connection(error)),
         }
     }
 
-    /// The next message and its length in bytes; `None` when the deadline came first.
+    /// Returns the next message and its length in bytes, or `None` if the deadline passed first.
     fn receive(&mut self, deadline: Option<Instant>) -> Result<Option<(Message, usize)>, Error> {
         let mut chunk = [0; CHUNK];
         loop {
@@ -213,12 +214,12 @@ impl AsFd for Client {
     }
 }
 
-/// The result of a request that is no transaction.
+/// Returns the result of a request other than a transaction.
 fn accepted(method: &'static str, reply: Message) -> Result<Value, Error> {
     if reply.error.is_null() {
         return Ok(reply.result);
     }
-    let (error, details) = words(&reply.error).unwrap_or_else(|| (reply.error.to_string(), String::new()));
+    let (error, details) = error_of(&reply.error).unwrap_or_else(|| (reply.error.to_string(), String::new()));
     let error = if details.is_empty() {
         error
     } else {
@@ -227,18 +228,19 @@ fn accepted(method: &'static str, reply: Message) -> Result<Value, Error> {
     Err(Error::Refused { method, error })
 }
 
-/// The replies to the operations of a transaction. The server adds one more when the whole of it fails.
+/// Returns the replies to the operations of a transaction. The server adds another reply if the whole transaction
+/// fails.
 fn replies(reply: Message, operations: usize) -> Result<Vec<Value>, Error> {
     let failed = |(error, details)| Error::Transaction { error, details };
     if !reply.error.is_null() {
         let text = || (reply.error.to_string(), String::new());
-        return Err(failed(words(&reply.error).unwrap_or_else(text)));
+        return Err(failed(error_of(&reply.error).unwrap_or_else(text)));
     }
     let Value::Array(mut replies) = reply.result else {
         return Err(Error::TooFewReplies);
     };
-    if let Some(words) = replies.iter().find_map(words) {
-        return Err(failed(words));
+    if let Some(error) = replies.iter().find_map(error_of) {
+        return Err(failed(error));
     }
     if replies.len() < operations {
         return Err(Error::TooFewReplies);
@@ -247,8 +249,8 @@ fn replies(reply: Message, operations: usize) -> Result<Vec<Value>, Error> {
     Ok(replies)
 }
 
-/// Error and details, where a value says that something failed (RFC 7047 section 3.1, `<error>`).
-fn words(value: &Value) -> Option<(String, String)> {
+/// Returns error and details, if the value reports an error (RFC 7047 section 3.1, `<error>`).
+fn error_of(value: &Value) -> Option<(String, String)> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if value.is_string() {
         return Some((text(value), String::new()));

@@ -1,14 +1,14 @@
-//! Splits a stream of JSON objects, which nothing separates.
+//! Splits a stream of JSON objects without delimiters.
 
 use std::mem;
 
-/// Longest message that is accepted, bytes. A table of a thousand interfaces with all columns has less than two million.
+/// Maximum length of a message, bytes. A table of a thousand interfaces with all columns has fewer than two million.
 pub(crate) const LONGEST_MESSAGE: usize = 16 << 20;
 
-/// Deepest nesting that is accepted: an update of a map in a row has ten levels, and the JSON parser gives up at 128.
+/// Maximum nesting: an update of a map in a row has ten levels, and the JSON parser fails at 128.
 const DEEPEST: usize = 64;
 
-/// Bytes that arrived, and how far they were looked at.
+/// Received bytes, and the state of the scan.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     buffer: Vec<u8>,
@@ -23,7 +23,7 @@ impl Splitter {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes the next message out; `None` until it is complete. The error says what is wrong with the stream.
+    /// Returns the next message, or `None` until it is complete. The error describes the defect of the stream.
     pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
         while let Some(&byte) = self.buffer.get(self.scanned) {
             if self.scanned == LONGEST_MESSAGE {
@@ -39,7 +39,7 @@ impl Splitter {
         Ok(None)
     }
 
-    /// Takes one byte in. Whether it is the last one of a message.
+    /// Scans one byte. Returns true if it is the last byte of a message.
     fn ends_with(&mut self, byte: u8) -> Result<bool, String> {
         if self.in_string {
             self.in_string = self.escaped || byte != b'"';
@@ -54,7 +54,7 @@ impl Splitter {
             b' ' | b'\t' | b'\r' | b'\n' => {}
             _ if self.depth == 0 => {
                 return Err(format!(
-                    "it begins with {:?} instead of an object",
+                    "it starts with {:?} instead of an object",
                     char::from(byte)
                 ));
             }
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes out when the text arrives in these pieces.
+    /// Splits a text that arrives in these pieces.
     fn split<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Value>, String> {
         let mut splitter = Splitter::default();
         let mut messages = Vec::new();
@@ -92,28 +92,28 @@ mod tests {
     }
 
     #[test]
-    fn brackets_and_quotes_in_texts_do_not_count() {
+    fn brackets_and_quotes_in_strings_do_not_count() {
         let messages = [json!({"a": "}]\\\"{["}), json!({}), json!({"b": [{"c": []}]})];
         let text: String = messages.iter().map(|message| format!(" {message}\n")).collect();
         assert_eq!(split([text.as_bytes()]).as_deref(), Ok(&messages[..]));
     }
 
     #[test]
-    fn anything_but_an_object_is_refused() {
+    fn value_other_than_an_object_is_refused() {
         for text in ["[]", "1", "}", "\"a\"", "{}x", "\0"] {
-            assert!(error(text).starts_with("it begins with "), "{text}");
+            assert!(error(text).starts_with("it starts with "), "{text}");
         }
     }
 
     #[test]
-    fn the_depth_is_limited() {
+    fn nesting_is_limited() {
         let nested = |depth| format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(split([nested(DEEPEST - 1).as_bytes()]).map(|it| it.len()), Ok(1));
         assert_eq!(error(&nested(DEEPEST)), "it is nested more than 64 levels deep");
     }
 
     #[test]
-    fn the_length_is_limited() {
+    fn length_is_limited() {
         let longest = format!("{{\"a\":\"{}\"}}", "x".repeat(LONGEST_MESSAGE - 8));
         assert_eq!(longest.len(), LONGEST_MESSAGE);
         assert_eq!(split([longest.as_bytes()]).map(|it| it.len()), Ok(1));
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_split_at_any_byte_come_out_whole(
+        fn messages_split_at_any_byte_are_joined(
             values in prop::collection::vec(any_value(), 0..4),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         ) {
@@ -153,7 +153,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_waited_for(bytes: Vec<u8>) {
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
             let mut splitter = Splitter::default();
             splitter.push(&bytes);
             while let Ok(Some(message)) = splitter.next() {

@@ -19,15 +19,15 @@ use crate::Address;
 pub(crate) struct Stream(pub(crate) OwnedFd);
 
 impl Stream {
-    pub(crate) fn connect(address: &Address, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn connect(address: &Address, timeout: Duration) -> io::Result<Self> {
         match address {
-            Address::Unix(path) => connect_unix(path, patience),
-            Address::Tcp(address) => Ok(TcpStream::connect_timeout(address, patience)?.into()),
+            Address::Unix(path) => connect_unix(path, timeout),
+            Address::Tcp(address) => Ok(TcpStream::connect_timeout(address, timeout)?.into()),
         }
         .map(Self)
     }
 
-    /// Reads what has arrived. `None` when the deadline came first, and `Some(0)` at the end of the stream.
+    /// Reads received bytes. Returns `None` if the deadline passed first, and `Some(0)` at the end of the stream.
     pub(crate) fn receive(&self, buffer: &mut [u8], deadline: Option<Instant>) -> io::Result<Option<usize>> {
         loop {
             match retry_on_intr(|| recv(&self.0, &mut *buffer, RecvFlags::DONTWAIT)) {
@@ -41,7 +41,7 @@ impl Stream {
         }
     }
 
-    /// Writes all of it. `false` when the deadline came first.
+    /// Writes all bytes. Returns `false` if the deadline passed first.
     pub(crate) fn send(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<bool> {
         while !bytes.is_empty() {
             match retry_on_intr(|| send(&self.0, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
@@ -54,14 +54,14 @@ impl Stream {
         Ok(true)
     }
 
-    /// Waits until the socket is ready; `false` when the deadline came first.
+    /// Waits until the socket is ready. Returns `false` if the deadline passed first.
     fn wait(&self, flags: PollFlags, deadline: Option<Instant>) -> io::Result<bool> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(false);
             }
-            // Waits without a limit if the limit does not fit: that is hundreds of years away.
+            // Waits without a limit if the deadline is too far away, which means hundreds of years.
             let left = left.and_then(|left| Timespec::try_from(left).ok());
             match poll(&mut [PollFd::new(&self.0, flags)], left.as_ref()) {
                 Ok(0) | Err(Errno::INTR) => {}
@@ -72,8 +72,8 @@ impl Stream {
     }
 }
 
-/// Connects to a unix socket. The kernel makes a client wait while the queue of the listener is full.
-fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
+/// Connects to a unix socket. The kernel blocks a client while the backlog of the listener is full.
+fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -81,8 +81,8 @@ fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    // It limits connecting too.
-    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    // The send timeout also limits connect.
+    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
     match retry_on_intr(|| rustix::net::connect(&socket, &address)) {
         Err(Errno::AGAIN) => Err(io::ErrorKind::TimedOut.into()),
         outcome => Ok(outcome.map(|()| socket)?),

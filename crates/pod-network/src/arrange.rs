@@ -1,4 +1,4 @@
-//! One look at the host, and the changes that it leads to.
+//! Observes the host once and applies the difference to the desired state.
 
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -11,41 +11,41 @@ use crate::{
     node::Node,
 };
 
-/// What was done, and what could not be.
+/// The changes of the host, and the changes that failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arranged {
-    /// Changes of the host, in words. None if everything was as it has to be.
+    /// Applied changes, as text. Empty if the host already had the desired state.
     pub changes: Vec<String>,
-    /// What the kernel refused.
+    /// Changes that the kernel refused.
     pub failures: Vec<linux::Error>,
-    /// What is wrong with other nodes, or stands in the way of their routes.
+    /// Defects of other nodes, and routes of others that conflict with routes to them.
     pub problems: BTreeSet<String>,
-    /// Which nodes have no address yet: mostly for moments.
+    /// Nodes that have no address yet, which usually lasts for moments.
     pub waiting: BTreeSet<String>,
-    /// Ranges of other nodes that are reached.
+    /// Pod ranges of other nodes that have a route.
     pub ranges: BTreeSet<IpNet>,
-    /// Links that this depends on, by index.
+    /// Links that the result depends on, by index.
     pub links: BTreeSet<u32>,
-    /// Other nodes by the way they are reached.
+    /// Numbers of other nodes, direct and through the tunnel.
     pub peers: Peers,
-    /// MTU of new pods, bytes; unknown where no link leads to others.
+    /// MTU of new pods, bytes; `None` if no link leads to other nodes.
     pub mtu: Option<u32>,
 }
 
-/// Makes routes, tunnel and packet rules of the host what these nodes need, and writes nothing where they are. A step that
-/// fails does not keep the others from being taken.
+/// Applies the routes, the tunnel and the packet rules that these nodes need. Nothing is written if nothing differs. A
+/// change that fails does not stop the other changes.
 ///
 /// # Errors
-/// When the kernel does not say what is there.
+/// If the kernel cannot list links, addresses or routes.
 pub fn arrange(
     kernel: &mut Kernel,
     own: &Node,
     nodes: &[Node],
     choices: &Choices,
 ) -> linux::Result<Arranged> {
-    let view = kernel.look()?;
+    let view = kernel.observe()?;
     let desired = desired(nodes, own, &view.host, choices);
-    let (steps, obstacles) = difference(&desired, &view.seen);
+    let (steps, obstacles) = difference(&desired, &view.observed);
     let all = desired.problems.iter().chain(&obstacles);
     let (waiting, problems): (Vec<_>, Vec<_>) =
         all.partition(|problem| matches!(problem, Problem::NoAddressYet { .. }));

@@ -1,4 +1,5 @@
-//! The network's configuration for container runtimes, and others beside it.
+//! The configuration of the network for container runtimes, and the configurations of other networks in the same
+//! directory.
 
 use std::{
     fs, io,
@@ -12,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::names::{BANDWIDTH, CNI_VERSION, CONF_EXTENSIONS, DELEGATING, HOST_LOCAL, PORTMAP, PTP};
 
-/// Anyone may read it, as its neighbours in the directory.
+/// All users may read the file, like the other files in the directory.
 const MODE: u32 = 0o644;
-/// A file that is longer is no configuration.
+/// Longer files are not read, bytes.
 const LONGEST: u64 = 1024 * 1024;
 
-/// The text for pods of these ranges.
+/// Renders the configuration for pods in these ranges.
 pub(crate) fn render(network: &str, ranges: &[IpNet], mtu: Option<u32>) -> String {
     let default = |range: &IpNet| {
         let all = if range.addr().is_ipv4() {
@@ -48,10 +49,10 @@ pub(crate) fn render(network: &str, ranges: &[IpNet], mtu: Option<u32>) -> Strin
     format!("{list:#}\n")
 }
 
-/// Writes the file, and nothing where it is so already. Whether it was written.
+/// Writes the file if its content differs. Returns true if the file was written.
 ///
 /// # Errors
-/// The file system's.
+/// If the directory cannot be created or the file cannot be written.
 pub(crate) fn ensure(path: &Path, text: &str) -> io::Result<bool> {
     match fs::read(path) {
         Ok(found) if found == text.as_bytes() => return Ok(false),
@@ -64,8 +65,8 @@ pub(crate) fn ensure(path: &Path, text: &str) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Another network's configuration that runtimes would take instead of ours, because its name sorts before. One that
-/// delegates to the next, as multus', is none.
+/// Returns the configuration of another network that runtimes use instead of ours, because its file name sorts before
+/// ours. A configuration that delegates to the next one, such as multus', does not count.
 pub(crate) fn other_before(ours: &Path) -> Option<PathBuf> {
     let (folder, name) = (ours.parent()?, ours.file_name()?);
     let mut before: Vec<_> = fs::read_dir(folder)
@@ -82,7 +83,7 @@ fn is_read(path: &Path) -> bool {
     extension.is_some_and(|extension| CONF_EXTENSIONS.contains(&extension))
 }
 
-/// Whether a file is a network that stands for itself. One that can't be read is skipped by runtimes too.
+/// Returns true if a file configures a network by itself. Runtimes skip unreadable files too.
 fn is_network(path: &Path) -> bool {
     #[derive(Deserialize)]
     #[serde(default)]
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_families_have_ranges_and_default_routes() {
+    fn render_both_families_has_ranges_and_default_routes() {
         let ranges = ["10.1.0.0/24", "fd00:1::/64"].map(|range| range.parse().unwrap());
         let text = render("weft", &ranges, Some(1450));
         let list: Value = serde_json::from_str(&text).unwrap();
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plugin_of_it_is_one_of_ours_and_accepts_the_configuration() {
+    fn render_uses_only_plugins_of_weft() {
         let ranges = ["10.1.0.0/24", "fd00:1::/64"].map(|range| range.parse().unwrap());
         let list: Value = serde_json::from_str(&render("weft", &ranges, Some(1450))).unwrap();
         for plugin in list["plugins"].as_array().unwrap() {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_written_whole_and_only_when_it_differs() {
+    fn ensure_writes_the_whole_file_only_if_it_differs() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("net.d/10-weft.conflist");
         assert!(ensure(&path, "one\n").unwrap());
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn another_network_counts_when_the_runtime_would_take_it() {
+    fn other_before_returns_the_network_that_the_runtime_uses() {
         let folder = tempfile::tempdir().unwrap();
         let ours = folder.path().join("10-weft.conflist");
         let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();

@@ -1,4 +1,4 @@
-//! The daemon: looks, decides, changes, and waits for the next reason to look.
+//! The daemon: observes the host, applies the difference, and waits for the next event.
 
 use std::{
     collections::BTreeSet,
@@ -30,90 +30,90 @@ use crate::{
     node::Node,
 };
 
-/// Pauses after failures, and after repairs that are not the last: doubled from the first up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Bounds of the back-off after failures and repairs: each delay is twice the delay before.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// What the daemon needs to know.
+/// The daemon's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The node that it runs on.
+    /// The node of this daemon.
     pub node: String,
-    /// The configuration that it writes for container runtimes.
+    /// The file that it writes for container runtimes.
     pub conflist: PathBuf,
-    /// The network's name in it.
+    /// The name of the network in that file.
     pub network: String,
-    /// What the administrator decided about the network.
+    /// Settings of the administrator.
     pub choices: Choices,
 }
 
-/// What the daemon holds of the host: opened in its network namespace.
+/// The daemon's sockets to the kernel, opened in the network namespace of the host.
 #[derive(Debug)]
-pub struct OnHost {
+pub struct HostSockets {
     kernel: Kernel,
     monitors: Monitors,
 }
 
-impl OnHost {
-    /// Opens everything in the calling thread's network namespace.
+impl HostSockets {
+    /// Opens the sockets in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The kernel's.
+    /// If the kernel refuses a socket.
     pub fn open() -> linux::Result<Self> {
         Ok(Self {
-            // Listening begins before looking, so that no change is missed in between.
+            // The subscription to events precedes the first observation, so that the daemon misses no change.
             monitors: Monitors::open()?,
             kernel: Kernel::open()?,
         })
     }
 }
 
-/// Keeps the node's pod network, for ever.
+/// Keeps the node's pod network in the desired state, and returns only with an error.
 ///
 /// # Errors
-/// Only when the kernel refuses its events, or the directory of configurations can't be watched.
+/// If the kernel ends the subscription to events, or the directory of configurations cannot be watched.
 pub async fn keep(
     settings: Settings,
     client: Client,
-    on_host: OnHost,
+    sockets: HostSockets,
     readiness: Readiness,
     metrics: Metrics,
 ) -> anyhow::Result<()> {
     let folder = settings.conflist.parent().unwrap_or(Path::new("/")).to_owned();
     let mut files = Files::watch(&folder).with_context(|| format!("cannot watch {}", folder.display()))?;
-    let mut host = HostEvents::try_from(on_host.monitors)?;
+    let mut host = HostEvents::try_from(sockets.monitors)?;
     let mut nodes = Nodes::watch(client.clone());
     let mut daemon = Daemon {
         recorder: Recorder::on_host(client, COMPONENT, &settings.node),
-        kernel: on_host.kernel,
+        kernel: sockets.kernel,
         readiness,
         metrics,
-        said: BTreeSet::new(),
+        reported: BTreeSet::new(),
         waiting: BTreeSet::new(),
         interest: Interest::default(),
-        stands: false,
+        applied_once: false,
         settings,
     };
     nodes.changed().await;
-    let mut pause = Pause::default();
+    let mut back_off = BackOff::default();
     let mut cause = Cause::Nodes;
     loop {
         let own = Name::new("", daemon.settings.node.as_str());
-        let outcome = daemon.turn(nodes.store().get(&own), &nodes.store().values(), cause);
-        let (again, quiet) = match outcome {
+        let outcome = daemon.reconcile(nodes.store().get(&own), &nodes.store().values(), cause);
+        let (retry_at, ignore_host_until) = match outcome {
             Outcome::Done => (None, None),
-            // Somebody may undo it at once, and again and again.
-            Outcome::Repaired => (None, Some(pause.next())),
-            Outcome::Failed => (Some(pause.next()), None),
+            // Another program may revert each repair at once: the back-off bounds the load.
+            Outcome::Repaired => (None, Some(back_off.next())),
+            Outcome::Failed => (Some(back_off.next()), None),
         };
         let retry = async {
-            match again {
+            match retry_at {
                 Some(at) => sleep_until(at).await,
                 None => pending().await,
             }
         };
         let on_host = async {
-            if let Some(until) = quiet {
+            if let Some(until) = ignore_host_until {
                 sleep_until(until).await;
             }
             tokio::select! {
@@ -134,46 +134,46 @@ pub async fn keep(
     }
 }
 
-/// Why the daemon looks.
+/// The reason for a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// Nodes are different.
+    /// A Node changed.
     Nodes,
-    /// The host may be different.
+    /// The host may have changed.
     Host,
-    /// Something failed before.
+    /// The reconciliation before failed.
     Retry,
 }
 
-/// How a turn ended.
+/// The result of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// Everything is as it has to be, as far as it can.
+    /// The host has the desired state, except for reported problems.
     Done,
-    /// The same, after somebody else's change was undone.
+    /// The host has the desired state, after drift was repaired.
     Repaired,
-    /// Something is to be tried again.
+    /// A change failed and is retried.
     Failed,
 }
 
-/// Pauses that grow while reasons for them follow each other.
+/// A back-off: the delay doubles while failures or repairs follow each other.
 #[derive(Debug, Default)]
-struct Pause {
+struct BackOff {
     length: Duration,
     ended: Option<Instant>,
 }
 
-impl Pause {
-    /// The end of the next pause.
+impl BackOff {
+    /// Returns the end of the next delay.
     fn next(&mut self) -> Instant {
         let now = Instant::now();
         let soon = self
             .ended
-            .is_some_and(|ended| now.duration_since(ended) < LONGEST_PAUSE);
+            .is_some_and(|ended| now.duration_since(ended) < LONGEST_DELAY);
         self.length = if soon {
-            (self.length * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE)
+            (self.length * 2).clamp(FIRST_DELAY, LONGEST_DELAY)
         } else {
-            FIRST_PAUSE
+            FIRST_DELAY
         };
         let end = now + self.length;
         self.ended = Some(end);
@@ -187,16 +187,17 @@ struct Daemon {
     recorder: Recorder,
     readiness: Readiness,
     metrics: Metrics,
-    /// What was said already and still holds.
-    said: BTreeSet<Notice>,
-    /// Nodes without an address, as the log was told.
+    /// Reported notices that still apply.
+    reported: BTreeSet<Notice>,
+    /// Nodes without an address that the log already names.
     waiting: BTreeSet<String>,
     interest: Interest,
-    /// Routes and packet rules stood once: from then on the configuration is kept, whatever fails.
-    stands: bool,
+    /// Routes and packet rules were applied completely at least once. From then on the configuration is kept, even if a
+    /// change fails.
+    applied_once: bool,
 }
 
-/// Something that people have to know, on the log and on the Node.
+/// A warning for users, in the log and in an event on the Node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Notice {
     reason: &'static str,
@@ -213,8 +214,8 @@ impl Notice {
 }
 
 impl Daemon {
-    /// Looks, decides and changes.
-    fn turn(&mut self, own: Option<Node>, nodes: &[Node], cause: Cause) -> Outcome {
+    /// Observes the host and applies the desired state.
+    fn reconcile(&mut self, own: Option<Node>, nodes: &[Node], cause: Cause) -> Outcome {
         let name = &self.settings.node;
         let missing = match &own {
             None => Some(messages::no_node(name)),
@@ -222,10 +223,10 @@ impl Daemon {
             Some(_) => None,
         };
         let (Some(own), None) = (own, &missing) else {
-            // What is there stays: a Node that is registered anew gets its pods' ranges back, or other ones, soon.
+            // The host keeps its state: a Node that registers again soon gets ranges again, the same or others.
             self.readiness.set(false);
             let notices = missing.map(|text| Notice::new(reason::NO_POD_RANGE, text));
-            self.say(notices.into_iter().collect());
+            self.report(notices.into_iter().collect());
             return Outcome::Done;
         };
         match self.arrange(&own, nodes, cause) {
@@ -240,7 +241,7 @@ impl Daemon {
     fn arrange(&mut self, own: &Node, nodes: &[Node], cause: Cause) -> Result<Outcome, Error> {
         let arranged = arrange(&mut self.kernel, own, nodes, &self.settings.choices)?;
         let because = if cause == Cause::Host {
-            ", because somebody changed the host"
+            ", because another program changed the host"
         } else {
             ""
         };
@@ -261,12 +262,12 @@ impl Daemon {
             ranges: arranged.ranges.clone(),
         };
         if let Err(error) = self.kernel.forward(&own.ranges) {
-            // Not ours to set in a container without privileges: the plugins do it when the first pod comes.
-            tracing::debug!(%error, "cannot switch forwarding on");
+            // A container without privileges may not write the setting. The plugins write it when the first pod starts.
+            tracing::debug!(%error, "cannot enable forwarding");
         }
-        self.stands |= failures.is_empty();
+        self.applied_once |= failures.is_empty();
         let mut written = false;
-        if self.stands {
+        if self.applied_once {
             let text = conflist::render(&self.settings.network, &own.ranges, arranged.mtu);
             written = conflist::ensure(&self.settings.conflist, &text).map_err(|source| Error::Conflist {
                 path: self.settings.conflist.clone(),
@@ -294,12 +295,12 @@ impl Daemon {
             .collect();
         let other = conflist::other_before(&self.settings.conflist);
         self.readiness
-            .set(self.stands && failures.is_empty() && other.is_none());
+            .set(self.applied_once && failures.is_empty() && other.is_none());
         notices.extend(other.map(|other| {
             let text = messages::other_network(&other, &self.settings.conflist);
             Notice::new(reason::OTHER_NETWORK, text)
         }));
-        self.say(notices);
+        self.report(notices);
 
         let repairs = arranged.changes.len() + usize::from(written);
         Ok(match cause {
@@ -317,16 +318,16 @@ impl Daemon {
         tracing::error!("{error}");
     }
 
-    /// Says what was not said before, on the log and in an event of the Node.
-    fn say(&mut self, notices: BTreeSet<Notice>) {
-        for Notice { reason, text } in notices.difference(&self.said) {
+    /// Reports new notices, in the log and in an event on the Node.
+    fn report(&mut self, notices: BTreeSet<Notice>) {
+        for Notice { reason, text } in notices.difference(&self.reported) {
             tracing::warn!("{text}");
             let (recorder, node, text) = (self.recorder.clone(), self.settings.node.clone(), text.clone());
             let reason = *reason;
             tokio::spawn(async move {
                 let regarding = ObjectReference {
                     kind: Some("Node".to_owned()),
-                    // As kubelet's events, which `kubectl describe node` looks for.
+                    // Kubelet's events carry this UID, and `kubectl describe node` selects by it.
                     uid: Some(node.clone()),
                     name: Some(node),
                     ..ObjectReference::default()
@@ -334,17 +335,15 @@ impl Daemon {
                 recorder.publish(&regarding, Kind::Warning, reason, &text).await;
             });
         }
-        self.said = notices;
+        self.reported = notices;
     }
 }
 
-/// Why a turn failed.
+/// A reconciliation failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] linux::Error),
-    /// The file system refused.
     #[error("cannot write {}: {source}", path.display())]
     Conflist { path: PathBuf, source: io::Error },
 }
@@ -354,21 +353,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_while_failures_follow_each_other() {
-        let mut pause = Pause::default();
+    async fn back_off_doubles_while_failures_follow_each_other() {
+        let mut back_off = BackOff::default();
         let mut lengths = Vec::new();
         for _ in 0..10 {
-            let begin = Instant::now();
-            sleep_until(pause.next()).await;
-            lengths.push(begin.elapsed().as_millis());
+            let start = Instant::now();
+            sleep_until(back_off.next()).await;
+            lengths.push(start.elapsed().as_millis());
         }
         assert_eq!(
             lengths,
             [100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000]
         );
-        tokio::time::advance(LONGEST_PAUSE).await;
-        let begin = Instant::now();
-        sleep_until(pause.next()).await;
-        assert_eq!(begin.elapsed().as_millis(), 100);
+        tokio::time::advance(LONGEST_DELAY).await;
+        let start = Instant::now();
+        sleep_until(back_off.next()).await;
+        assert_eq!(start.elapsed().as_millis(), 100);
     }
 }

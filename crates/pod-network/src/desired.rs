@@ -1,7 +1,7 @@
-//! What a node's network has to be like: pure.
+//! The desired state of a node's network, computed without I/O.
 //!
 //! ```text
-//! nodes ──> ranges that nobody else has ──┐
+//! nodes ──> ranges without a conflict ────┐
 //! own node, host's links ─────────────────┴─> for each: next hop on the segment, or through the tunnel
 //!                                                 ├─> routes
 //!                                                 ├─> tunnel: Ethernet addresses and hosts
@@ -23,16 +23,16 @@ use crate::{
     node::Node,
 };
 
-/// What the administrator decided.
+/// Settings of the administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choices {
     /// Identifier of the VXLAN, 24 bits.
     pub vxlan_id: u32,
     /// Its UDP port.
     pub vxlan_port: u16,
-    /// The ranges of all pods; where none is given, those of the nodes.
+    /// The ranges of all pods. If empty, the ranges of the nodes apply.
     pub cluster: Vec<IpNet>,
-    /// MTU of pods, bytes; probed without one.
+    /// MTU of pods, bytes. If `None`, the daemon computes it from the links.
     pub mtu: Option<u32>,
 }
 
@@ -46,13 +46,12 @@ pub(crate) struct Host {
 /// A link of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HostLink {
-    /// Its index.
     pub index: u32,
-    /// Its MTU, bytes.
+    /// Bytes.
     pub mtu: u32,
-    /// Its addresses, each with the length of its subnet's prefix.
+    /// Addresses, each with the prefix length of its subnet.
     pub addresses: Vec<IpNet>,
-    /// A default route leads out of it.
+    /// True if a default route uses this link.
     pub is_default: bool,
 }
 
@@ -67,69 +66,65 @@ impl HostLink {
     }
 }
 
-/// How packets for a range leave.
+/// The next hop of a pod range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hop {
     /// Through a node on the same segment.
     Direct {
-        /// Its address.
         gateway: IpAddr,
-        /// The link to the segment, by its index.
+        /// Index of the link to the segment.
         link: u32,
     },
     /// Through the tunnel.
     Tunnel {
-        /// The address that the node at its other end has in it.
+        /// The address of the other node in the tunnel.
         gateway: IpAddr,
     },
 }
 
-/// The tunnel's device, and whom it knows.
+/// The VXLAN device with its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tunnel {
-    /// Its settings.
     pub vxlan: Vxlan,
-    /// Its Ethernet address.
     pub mac: Mac,
-    /// Its MTU, bytes.
+    /// Bytes.
     pub mtu: u32,
-    /// Its addresses: what the host itself sends to pods has them.
+    /// Addresses of the device. Packets from the host itself to pods have them as their source.
     pub addresses: BTreeSet<IpNet>,
-    /// Ethernet addresses of the other ends, by their addresses in it.
+    /// Ethernet addresses of the other nodes, by their addresses in the tunnel.
     pub neighbours: BTreeMap<IpAddr, Mac>,
-    /// Addresses of the nodes that have these Ethernet addresses.
+    /// Addresses of the nodes that own these Ethernet addresses.
     pub hosts: BTreeMap<Mac, IpAddr>,
 }
 
-/// Whose packets get the node's address.
+/// Masquerading: packets to the outside get the node's address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Masquerade {
-    /// The node's pods.
+    /// Ranges of the node's pods.
     pub pods: BTreeSet<IpNet>,
-    /// Destinations that see the pods' own addresses.
+    /// Destinations that are not masqueraded.
     pub inside: BTreeSet<IpNet>,
 }
 
-/// What has to be so.
+/// The desired state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Desired {
-    /// Ways to the ranges of other nodes.
+    /// Routes to the ranges of other nodes.
     pub routes: BTreeMap<IpNet, Hop>,
-    /// Present if some node is reached through it.
+    /// `None` if no node needs the tunnel.
     pub tunnel: Option<Tunnel>,
     /// Masquerading.
     pub masquerade: Masquerade,
-    /// MTU of new pods, bytes; unknown where no link leads to others.
+    /// MTU of new pods, bytes; `None` if no link leads to other nodes.
     pub mtu: Option<u32>,
-    /// Links that it depends on.
+    /// Links that the state depends on.
     pub links: BTreeSet<u32>,
-    /// What is wrong with other nodes. Nothing of it keeps the rest from working.
+    /// Defects of other nodes. They do not affect the rest.
     pub problems: BTreeSet<Problem>,
-    /// How many other nodes are reached on the segment, and how many through the tunnel.
     pub peers: Peers,
 }
 
-/// Other nodes by the way they are reached. One may be among both, with ranges of either family.
+/// Numbers of other nodes, direct and through the tunnel. A node with ranges of both families may count in both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Peers {
     /// On the segment.
@@ -138,7 +133,7 @@ pub struct Peers {
     pub tunnel: usize,
 }
 
-/// Decides. `nodes` may or may not have `own` among them.
+/// Computes the desired state. `nodes` may contain `own`.
 pub(crate) fn desired<'a>(
     nodes: impl IntoIterator<Item = &'a Node>,
     own: &Node,
@@ -153,12 +148,12 @@ pub(crate) fn desired<'a>(
     if choices.cluster.is_empty() {
         inside.extend(accepted.keys());
     }
-    let mut ways = Ways::default();
+    let mut paths = Paths::default();
     for (range, node) in accepted.into_iter().filter(|(_, node)| node.name != own.name) {
-        if ways.direct(range, node, &near) {
+        if paths.direct(range, node, &near) {
             let addresses = node.addresses.iter().copied();
             inside.extend(addresses.filter(|it| near.link_to(it).is_some()).map(IpNet::from));
-        } else if let Err(problem) = ways.through_tunnel(range, node, near.underlay) {
+        } else if let Err(problem) = paths.through_tunnel(range, node, near.underlay) {
             problems.insert(problem);
         }
     }
@@ -169,12 +164,12 @@ pub(crate) fn desired<'a>(
     let leading = host.links.iter().filter(|link| links.contains(&link.index));
     let least = leading.map(|link| link.mtu).min();
     let peers = Peers {
-        direct: ways.direct.len(),
-        tunnel: ways.tunneled.len(),
+        direct: paths.direct.len(),
+        tunnel: paths.tunneled.len(),
     };
-    let underlay = near.underlay.filter(|_| !ways.neighbours.is_empty());
+    let underlay = near.underlay.filter(|_| !paths.neighbours.is_empty());
     let less = underlay.as_ref().map_or(0, overhead);
-    let routes = std::mem::take(&mut ways.routes);
+    let routes = std::mem::take(&mut paths.routes);
     Desired {
         tunnel: underlay.map(|underlay| Tunnel {
             vxlan: Vxlan {
@@ -194,8 +189,8 @@ pub(crate) fn desired<'a>(
                 .iter()
                 .map(|range| IpNet::from(range.network()))
                 .collect(),
-            neighbours: ways.neighbours,
-            hosts: ways.hosts,
+            neighbours: paths.neighbours,
+            hosts: paths.hosts,
         }),
         mtu: choices.mtu.or(least.map(|mtu| mtu.saturating_sub(less))),
         masquerade: Masquerade {
@@ -209,11 +204,12 @@ pub(crate) fn desired<'a>(
     }
 }
 
-/// Where this node is.
+/// The place of this node in the cluster's network.
 struct Segment<'a> {
-    /// Links with addresses that other nodes know it by. Links to elsewhere may have subnets that other sites use too.
+    /// Links with the addresses by which other nodes reach this node. Subnets of other links may exist at other sites
+    /// too.
     uplinks: Vec<&'a HostLink>,
-    /// Its end of tunnels.
+    /// This node's endpoint of tunnels.
     underlay: Option<IpAddr>,
 }
 
@@ -226,7 +222,7 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// The link to a node of the same segment.
+    /// Returns the index of the link to a node on the same segment.
     fn link_to(&self, address: &IpAddr) -> Option<u32> {
         let link = self.uplinks.iter().find(|link| link.reaches(address))?;
         Some(link.index)
@@ -238,9 +234,9 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Ways to other nodes.
+/// Routes and entries for the other nodes.
 #[derive(Default)]
-struct Ways<'a> {
+struct Paths<'a> {
     routes: BTreeMap<IpNet, Hop>,
     neighbours: BTreeMap<IpAddr, Mac>,
     hosts: BTreeMap<Mac, IpAddr>,
@@ -248,8 +244,8 @@ struct Ways<'a> {
     tunneled: BTreeSet<&'a str>,
 }
 
-impl<'a> Ways<'a> {
-    /// Adds a way on the segment, if there is one.
+impl<'a> Paths<'a> {
+    /// Adds a direct route. Returns false if the node is on another segment.
     fn direct(&mut self, range: IpNet, node: &'a Node, near: &Segment<'_>) -> bool {
         let address = node.address_like(&range.network());
         let Some((gateway, link)) = address.and_then(|address| Some((address, near.link_to(&address)?)))
@@ -277,7 +273,7 @@ impl<'a> Ways<'a> {
             }
         })?;
         let mac = mac(&far);
-        // Addresses with one digest.
+        // Two addresses may have the same digest.
         if *self.hosts.entry(mac).or_insert(far) != far {
             return Err(Problem::SameMac {
                 node: node.name.clone(),
@@ -292,8 +288,7 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// The address that tunnels of this node end at. All nodes must agree on its family, so IPv4 goes first wherever there is
-/// some.
+/// Returns the endpoint of this node's tunnels. All nodes must use the same family, so IPv4 is preferred.
 fn underlay(own: &Node) -> Option<IpAddr> {
     let first = |is_ipv4| own.addresses.iter().copied().find(|it| it.is_ipv4() == is_ipv4);
     first(true).or_else(|| first(false))
@@ -307,10 +302,10 @@ fn overhead(underlay: &IpAddr) -> u32 {
     }
 }
 
-/// The Ethernet address in the tunnel of the node with this address: everybody computes it, nobody has to publish it. Of
-/// IPv4 addresses it has all bits, of IPv6 ones a digest.
+/// Computes the Ethernet address in the tunnel of the node with this address, so that nodes need not publish it. It
+/// contains all bits of an IPv4 address, or a digest of an IPv6 address.
 pub fn mac(address: &IpAddr) -> Mac {
-    // Locally administered, for one receiver.
+    // Locally administered, unicast.
     const FIRST: u8 = 0x0a;
     match address {
         IpAddr::V4(address) => {
@@ -331,8 +326,8 @@ pub fn mac(address: &IpAddr) -> Mac {
     }
 }
 
-/// The ranges that are routed, with their nodes. Kubelets write Nodes: one that claims what another has, or an address of a
-/// node, or what is no pod's, must not get others' packets.
+/// Returns the routed ranges with their nodes. Kubelets write Nodes: a node that claims the range of another node, the
+/// address of a node, or a range outside of the cluster's must not receive the packets of others.
 fn accept<'a>(
     peers: &BTreeSet<&'a Node>,
     own: &'a Node,
@@ -348,7 +343,7 @@ fn accept<'a>(
     };
     for range in &own.ranges {
         accepted.insert(*range, own);
-        // The others refuse it.
+        // Other nodes refuse this range.
         if is_outside(range) {
             problems.insert(Problem::Outside {
                 node: own.name.clone(),
@@ -396,8 +391,8 @@ fn accept<'a>(
     accepted
 }
 
-/// Who has a range that overlaps this one. Those that are accepted do not overlap: the one before it and the one after it
-/// are the only candidates.
+/// Returns the node of an overlapping range. Accepted ranges do not overlap each other: only the neighbours in the
+/// order can overlap.
 fn overlapping<'a>(accepted: &BTreeMap<IpNet, &'a Node>, range: &IpNet) -> Option<&'a Node> {
     let before = accepted.range(..=range).next_back();
     let after = accepted.range(range..).next();

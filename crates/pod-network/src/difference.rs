@@ -1,4 +1,4 @@
-//! What has to be changed on the host: pure.
+//! The changes from the observed to the desired state of the host, computed without I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,44 +19,39 @@ use crate::{
     names::{ROUTE_PROTOCOL, TUNNEL},
 };
 
-/// What is there.
+/// The observed state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     /// All unicast routes of the main table, one for each next hop.
     pub routes: Vec<Route>,
     /// The link with the tunnel's name.
-    pub tunnel: Option<SeenTunnel>,
+    pub tunnel: Option<ObservedTunnel>,
 }
 
-/// The tunnel as it is.
+/// The observed tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenTunnel {
-    /// Its index.
+pub(crate) struct ObservedTunnel {
     pub index: u32,
-    /// Its settings; none if it is a link of another kind.
+    /// `None` if the link is not a VXLAN.
     pub vxlan: Option<Vxlan>,
-    /// Its Ethernet address.
     pub mac: Option<Mac>,
     /// Its MTU, bytes.
     pub mtu: u32,
-    /// It is up.
     pub is_up: bool,
-    /// Its addresses that reach further than the link.
+    /// Addresses with more than link scope.
     pub addresses: BTreeSet<IpNet>,
-    /// Neighbours that were entered for good.
+    /// Permanent neighbours.
     pub neighbours: BTreeMap<IpAddr, Mac>,
-    /// Hosts by Ethernet address. There may be several for one.
+    /// Nodes by Ethernet address. One Ethernet address may have several.
     pub hosts: BTreeSet<(Mac, IpAddr)>,
 }
 
-/// One step. They are taken in order, and each leaves a state that the next look finds its way from.
+/// A change. Changes are applied in order, and a later observation can continue from each intermediate state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Remove a route of ours.
     DeleteRoute(Route),
-    /// Remove the tunnel, and with it what belongs to it.
+    /// Removes the tunnel with its addresses, routes and entries.
     DeleteTunnel,
-    /// Make the tunnel.
     CreateTunnel {
         /// Its settings.
         vxlan: Vxlan,
@@ -65,26 +60,19 @@ pub(crate) enum Change {
         /// Its MTU, bytes.
         mtu: u32,
     },
-    /// Give the tunnel this MTU and set it up.
     SetTunnel {
         /// Bytes.
         mtu: u32,
     },
-    /// Give the tunnel an address.
     AddAddress(IpNet),
-    /// Take an address off it.
     DeleteAddress(IpNet),
-    /// Tell the tunnel where an Ethernet address is.
+    /// Sets the node that owns an Ethernet address.
     SetHost(Forwarding),
-    /// Have the tunnel forget that.
     DeleteHost(Forwarding),
-    /// Tell the tunnel which Ethernet address an address has.
+    /// Sets the Ethernet address of an address in the tunnel.
     SetNeighbour(IpAddr, Mac),
-    /// Have the tunnel forget that.
     DeleteNeighbour(IpAddr),
-    /// Add a route.
     AddRoute(IpNet, Hop),
-    /// Lead a route of ours another way.
     ReplaceRoute(IpNet, Hop),
 }
 
@@ -118,46 +106,49 @@ impl fmt::Display for Hop {
     }
 }
 
-/// The steps from what is seen to what is desired, and what stands in their way.
-pub(crate) fn difference(desired: &Desired, seen: &Seen) -> (Vec<Change>, BTreeSet<Problem>) {
+/// Computes the changes from the observed to the desired state, and the problems that prevent some of them.
+pub(crate) fn difference(desired: &Desired, observed: &Observed) -> (Vec<Change>, BTreeSet<Problem>) {
     let mut changes = Vec::new();
-    let fits = |tunnel: &Tunnel, there: &SeenTunnel| {
-        there.vxlan == Some(tunnel.vxlan) && there.mac == Some(tunnel.mac)
+    let fits = |tunnel: &Tunnel, existing: &ObservedTunnel| {
+        existing.vxlan == Some(tunnel.vxlan) && existing.mac == Some(tunnel.mac)
     };
-    // One that has to be made anew takes its routes along.
-    let kept = match (&desired.tunnel, &seen.tunnel) {
-        (Some(tunnel), Some(there)) if fits(tunnel, there) => Some(there),
+    // A tunnel that is created again loses its routes.
+    let kept = match (&desired.tunnel, &observed.tunnel) {
+        (Some(tunnel), Some(existing)) if fits(tunnel, existing) => Some(existing),
         _ => None,
     };
 
-    // A link of another kind is not ours: making the tunnel fails, and says so, and nothing else is done to it.
-    let is_obstructed = seen.tunnel.as_ref().is_some_and(|there| there.vxlan.is_none());
+    // A link of another kind is not ours: the creation of the tunnel fails and reports it, and the link stays as it is.
+    let is_obstructed = observed
+        .tunnel
+        .as_ref()
+        .is_some_and(|existing| existing.vxlan.is_none());
 
     let is_ours = |route: &&Route| route.protocol == Some(ROUTE_PROTOCOL);
     let lost = |route: &&Route| {
-        let of_old = seen.tunnel.as_ref().filter(|_| kept.is_none());
+        let of_old = observed.tunnel.as_ref().filter(|_| kept.is_none());
         of_old.is_some_and(|old| route.link == Some(old.index))
     };
     let mut ours: BTreeMap<IpNet, Vec<&Route>> = BTreeMap::new();
-    for route in seen.routes.iter().filter(is_ours) {
+    for route in observed.routes.iter().filter(is_ours) {
         ours.entry(route.dst).or_default().push(route);
     }
     for (range, routes) in &ours {
-        // What goes away comes first, so that a tunnel without routes can go too.
+        // Removals come first, so that a tunnel without routes can be removed too.
         if !desired.routes.contains_key(range) {
             changes.extend(routes.iter().map(|route| Change::DeleteRoute(**route)));
         }
     }
 
-    match (&desired.tunnel, &seen.tunnel, kept) {
-        (Some(tunnel), _, Some(there)) => retune(tunnel, there, &mut changes),
-        (Some(tunnel), there, None) => {
-            if there.is_some() && !is_obstructed {
+    match (&desired.tunnel, &observed.tunnel, kept) {
+        (Some(tunnel), _, Some(existing)) => retune(tunnel, existing, &mut changes),
+        (Some(tunnel), existing, None) => {
+            if existing.is_some() && !is_obstructed {
                 changes.push(Change::DeleteTunnel);
             }
             let Tunnel { vxlan, mac, mtu, .. } = *tunnel;
             changes.push(Change::CreateTunnel { vxlan, mac, mtu });
-            let fresh = SeenTunnel {
+            let fresh = ObservedTunnel {
                 index: 0,
                 vxlan: Some(vxlan),
                 mac: Some(mac),
@@ -171,7 +162,7 @@ pub(crate) fn difference(desired: &Desired, seen: &Seen) -> (Vec<Change>, BTreeS
                 retune(tunnel, &fresh, &mut changes);
             }
         }
-        (None, Some(there), _) if there.vxlan.is_some() => changes.push(Change::DeleteTunnel),
+        (None, Some(existing), _) if existing.vxlan.is_some() => changes.push(Change::DeleteTunnel),
         (None, _, _) => {}
     }
 
@@ -180,19 +171,19 @@ pub(crate) fn difference(desired: &Desired, seen: &Seen) -> (Vec<Change>, BTreeS
         if is_obstructed && matches!(hop, Hop::Tunnel { .. }) {
             continue;
         }
-        let there = ours.get(range).map(Vec::as_slice).unwrap_or_default();
-        let there: Vec<_> = there.iter().copied().filter(|route| !lost(route)).collect();
+        let existing = ours.get(range).map(Vec::as_slice).unwrap_or_default();
+        let existing: Vec<_> = existing.iter().copied().filter(|route| !lost(route)).collect();
         let tunnel = kept.map(|tunnel| tunnel.index);
         let (right, wrong): (Vec<&Route>, Vec<&Route>) =
-            there.into_iter().partition(|route| leads(route, hop, tunnel));
+            existing.into_iter().partition(|route| leads(route, hop, tunnel));
         match (right.as_slice(), wrong.as_slice()) {
             ([_, ..], wrong) => changes.extend(wrong.iter().map(|route| Change::DeleteRoute(**route))),
-            // One takes the place of the first: there is a way all the time.
+            // The new route replaces the first one, so that a route exists all the time.
             ([], [_, rest @ ..]) => {
                 changes.extend(rest.iter().map(|route| Change::DeleteRoute(**route)));
                 changes.push(Change::ReplaceRoute(*range, *hop));
             }
-            ([], []) if seen.routes.iter().any(|route| is_foreign(route, range)) => {
+            ([], []) if observed.routes.iter().any(|route| is_foreign(route, range)) => {
                 problems.insert(Problem::ForeignRoute { range: *range });
             }
             ([], []) => changes.push(Change::AddRoute(*range, *hop)),
@@ -201,7 +192,7 @@ pub(crate) fn difference(desired: &Desired, seen: &Seen) -> (Vec<Change>, BTreeS
     (changes, problems)
 }
 
-/// Somebody else's route that ours would take the place of: IPv6 routes have a metric of 1024 where none is given.
+/// Returns true for a route of another owner that ours would replace. IPv6 routes without a metric get 1024.
 fn is_foreign(route: &Route, range: &IpNet) -> bool {
     let priority = route.priority.unwrap_or_default();
     route.dst == *range
@@ -224,19 +215,19 @@ fn leads(route: &Route, hop: &Hop, tunnel: Option<u32>) -> bool {
     route.gateway == Some(*gateway) && link.is_some() && route.link == link
 }
 
-/// Brings the tunnel to know whom it has to know, and no others.
-fn retune(tunnel: &Tunnel, there: &SeenTunnel, changes: &mut Vec<Change>) {
-    for net in there.addresses.difference(&tunnel.addresses) {
+/// Adds the missing addresses and entries of the tunnel, and removes the others.
+fn retune(tunnel: &Tunnel, existing: &ObservedTunnel, changes: &mut Vec<Change>) {
+    for net in existing.addresses.difference(&tunnel.addresses) {
         changes.push(Change::DeleteAddress(*net));
     }
-    // Setting it down has taken neighbours and routes along, so it goes up first.
-    if !there.is_up || there.mtu != tunnel.mtu {
+    // A link that was set down has lost its neighbours and routes, so the link is set up first.
+    if !existing.is_up || existing.mtu != tunnel.mtu {
         changes.push(Change::SetTunnel { mtu: tunnel.mtu });
     }
-    for net in tunnel.addresses.difference(&there.addresses) {
+    for net in tunnel.addresses.difference(&existing.addresses) {
         changes.push(Change::AddAddress(*net));
     }
-    for (mac, host) in &there.hosts {
+    for (mac, host) in &existing.hosts {
         if tunnel.hosts.get(mac) != Some(host) {
             changes.push(Change::DeleteHost(Forwarding {
                 mac: *mac,
@@ -245,20 +236,20 @@ fn retune(tunnel: &Tunnel, there: &SeenTunnel, changes: &mut Vec<Change>) {
         }
     }
     for (mac, host) in &tunnel.hosts {
-        if !there.hosts.contains(&(*mac, *host)) {
+        if !existing.hosts.contains(&(*mac, *host)) {
             changes.push(Change::SetHost(Forwarding {
                 mac: *mac,
                 host: *host,
             }));
         }
     }
-    for ip in there.neighbours.keys() {
+    for ip in existing.neighbours.keys() {
         if !tunnel.neighbours.contains_key(ip) {
             changes.push(Change::DeleteNeighbour(*ip));
         }
     }
     for (ip, mac) in &tunnel.neighbours {
-        if there.neighbours.get(ip) != Some(mac) {
+        if existing.neighbours.get(ip) != Some(mac) {
             changes.push(Change::SetNeighbour(*ip, *mac));
         }
     }

@@ -1,4 +1,4 @@
-//! What wakes the daemon: Nodes, the kernel, files, and time.
+//! Events that wake the daemon: from Nodes, the kernel, and the directory of configurations.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,10 +24,10 @@ use tokio::io::unix::AsyncFd;
 
 use crate::{
     names::{ROUTE_PROTOCOL, TABLE, TUNNEL},
-    node::{Node, Told},
+    node::{Node, NodeObject},
 };
 
-/// All Nodes, and which of their changes matter: kubelets report every few minutes, mostly nothing that is read here.
+/// All Nodes, with a filter: kubelets report every few minutes, and usually change no field that the daemon reads.
 pub(crate) struct Nodes {
     watch: Watch<Name, Node>,
     digests: BTreeMap<Name, u64>,
@@ -36,7 +36,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) fn watch(client: Client) -> Self {
-        let api: Api<DeserializeGuard<Told>> = Api::all_with(client, &object::NODE.api_resource());
+        let api: Api<DeserializeGuard<NodeObject>> = Api::all_with(client, &object::NODE.api_resource());
         Self {
             watch: watch::start_named(api, &Options::all(), Node::of),
             digests: BTreeMap::new(),
@@ -48,11 +48,11 @@ impl Nodes {
         self.watch.store()
     }
 
-    /// Waits until something that matters is different. Nothing is lost when the wait is given up.
+    /// Waits until a relevant field of a Node changes. Cancellation loses no change.
     pub(crate) async fn changed(&mut self) {
         loop {
             let Some(change) = self.watch.next().await else {
-                // Only the end of the process ends the watch.
+                // The watch ends only with the process.
                 return pending().await;
             };
             match change {
@@ -77,7 +77,7 @@ impl Nodes {
                 Change::Invalid(..) => continue,
                 Change::Synced => self.synced = true,
             }
-            // The first list tells every Node; the end of it is soon enough.
+            // The first list reports every Node, so one return at its end is enough.
             if self.synced {
                 return;
             }
@@ -85,17 +85,17 @@ impl Nodes {
     }
 }
 
-/// What of the host the daemon's decisions depend on.
+/// The parts of the host that the daemon's state depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Interest {
     /// Links by index.
     pub(crate) links: BTreeSet<u32>,
-    /// Ranges that routes lead to.
+    /// Ranges that have a route.
     pub(crate) ranges: BTreeSet<IpNet>,
 }
 
 impl Interest {
-    /// Whether an event is a reason to look at the host. Those of pods, which come and go all the time, are none.
+    /// Returns true if an event needs a new observation of the host. Events of pods, which start and end often, do not.
     fn is_touched_by(&self, event: &HostEvent) -> bool {
         match event {
             HostEvent::Link(link) => link.name == TUNNEL || self.links.contains(&link.index),
@@ -104,26 +104,26 @@ impl Interest {
                 is_subnet || self.links.contains(&address.link)
             }
             HostEvent::Route(route) => {
-                route.table.is_none_or(|table| table == MAIN_TABLE) && self.is_way(route)
+                route.table.is_none_or(|table| table == MAIN_TABLE) && self.is_relevant(route)
             }
             HostEvent::Lost => true,
         }
     }
 
-    fn is_way(&self, route: &Route) -> bool {
+    fn is_relevant(&self, route: &Route) -> bool {
         route.protocol == Some(ROUTE_PROTOCOL)
             || route.dst.prefix_len() == 0
             || self.ranges.contains(&route.dst)
     }
 }
 
-/// The kernel's events, for an event loop.
+/// Events of the kernel, for the async runtime.
 pub(crate) struct HostEvents {
     host: AsyncFd<HostMonitor>,
     rules: AsyncFd<nft::Monitor>,
 }
 
-/// Monitors, opened in the namespace that they are for.
+/// Subscriptions to events of the kernel, opened in one network namespace.
 #[derive(Debug)]
 pub(crate) struct Monitors {
     host: HostMonitor,
@@ -131,10 +131,10 @@ pub(crate) struct Monitors {
 }
 
 impl Monitors {
-    /// Begins to listen in the calling thread's network namespace.
+    /// Subscribes in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The kernel's.
+    /// If the kernel refuses a socket.
     pub(crate) fn open() -> linux::Result<Self> {
         Ok(Self {
             host: HostMonitor::open()?,
@@ -148,7 +148,7 @@ impl TryFrom<Monitors> for HostEvents {
 
     #[allow(
         deprecated,
-        reason = "its successor asks for a promise in unsafe code that holds here: monitors never replace their sockets"
+        reason = "its successor needs unsafe code to assert what holds here: monitors never replace their sockets"
     )]
     fn try_from(monitors: Monitors) -> io::Result<Self> {
         Ok(Self {
@@ -159,8 +159,8 @@ impl TryFrom<Monitors> for HostEvents {
 }
 
 impl HostEvents {
-    /// Waits until something that the daemon depends on is different. Nothing is lost when the wait is given up: events are
-    /// a reason to look, and no more.
+    /// Waits until a part of the host changes that the daemon depends on. Cancellation loses no change: an event only
+    /// causes an observation.
     pub(crate) async fn changed(&mut self, interest: &Interest) -> anyhow::Result<()> {
         loop {
             let touched = tokio::select! {
@@ -198,7 +198,7 @@ impl Files {
         Ok(Self(watcher))
     }
 
-    /// Waits until some file is different.
+    /// Waits until a file in the directory changes.
     pub(crate) async fn changed(&mut self) -> io::Result<()> {
         self.0.next().await.map(drop)
     }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_come_and_go_are_no_reason_to_look() {
+    fn interest_ignores_events_of_pods() {
         let interest = Interest {
             links: [2].into(),
             ranges: ["10.1.1.0/24".parse().unwrap()].into(),

@@ -1,4 +1,4 @@
-//! The edge to the kernel: looks at the host, and carries changes out.
+//! The edge to the kernel: observes the host, and applies changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ use linux::{
 
 use crate::{
     desired::{Hop, Host, HostLink, Masquerade},
-    difference::{Change, Seen, SeenTunnel},
+    difference::{Change, Observed, ObservedTunnel},
     masquerade,
     names::{ROUTE_PROTOCOL, TUNNEL},
 };
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// Sockets to the kernel. They belong to the namespace in which they were opened.
+/// Sockets to the kernel. They belong to the network namespace in which they were opened.
 #[derive(Debug)]
 pub struct Kernel {
     namespace: NetNs,
@@ -30,20 +30,20 @@ pub struct Kernel {
     rules: nft::Socket,
 }
 
-/// What a look at the host has found.
+/// An observation of the host.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct View {
+pub(crate) struct Observation {
     /// Links that may lead to other nodes.
     pub host: Host,
     /// Routes and tunnel.
-    pub seen: Seen,
+    pub observed: Observed,
 }
 
 impl Kernel {
     /// Opens the sockets in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The kernel's, such as one without nftables.
+    /// If the kernel refuses a socket, for instance without nftables.
     pub fn open() -> linux::Result<Self> {
         Ok(Self {
             namespace: NetNs::current()?,
@@ -52,11 +52,11 @@ impl Kernel {
         })
     }
 
-    /// Looks at links, addresses and routes.
+    /// Observes links, addresses, routes and the tunnel.
     ///
     /// # Errors
-    /// The kernel's.
-    pub(crate) fn look(&mut self) -> linux::Result<View> {
+    /// If the kernel cannot list them.
+    pub(crate) fn observe(&mut self) -> linux::Result<Observation> {
         let links = self.routing.links()?;
         let addresses = self.routing.all_addresses()?;
         let mut routes = Vec::new();
@@ -68,13 +68,13 @@ impl Kernel {
             Some(link) => Some(self.tunnel(link, &addresses)?),
             None => None,
         };
-        Ok(View {
+        Ok(Observation {
             host: host(&links, &addresses, &routes),
-            seen: Seen { routes, tunnel },
+            observed: Observed { routes, tunnel },
         })
     }
 
-    fn tunnel(&mut self, link: &Link, addresses: &[Address]) -> linux::Result<SeenTunnel> {
+    fn tunnel(&mut self, link: &Link, addresses: &[Address]) -> linux::Result<ObservedTunnel> {
         let vxlan = match link.kind_state {
             KindState::Vxlan(vxlan) => Some(vxlan),
             _ => None,
@@ -90,7 +90,7 @@ impl Kernel {
             hosts.extend(known.into_iter().map(|entry| (entry.mac, entry.host)));
         }
         let own = addresses.iter().filter(|it| it.link == link.index && it.global);
-        Ok(SeenTunnel {
+        Ok(ObservedTunnel {
             index: link.index,
             vxlan,
             mac: link.mac,
@@ -102,10 +102,10 @@ impl Kernel {
         })
     }
 
-    /// Takes one step.
+    /// Applies a change. An addition that exists and a removal that is missing count as applied.
     ///
     /// # Errors
-    /// The kernel's. What is already as it shall be, because somebody was faster, is none.
+    /// If the kernel refuses the change.
     pub(crate) fn apply(&mut self, change: &Change) -> linux::Result<()> {
         let done = self.attempt(change);
         match (change, done) {
@@ -179,20 +179,20 @@ impl Kernel {
         }
     }
 
-    /// Makes the packet rules what they have to be. Whether something had to be written.
+    /// Applies the packet rules. Returns true if they were written.
     ///
     /// # Errors
-    /// The kernel's.
+    /// If the kernel refuses them.
     pub(crate) fn masquerade(&mut self, wanted: &Masquerade) -> linux::Result<bool> {
         masquerade::ensure(&mut self.rules, wanted)
     }
 
-    /// Lets the host pass packets of the families of these ranges on.
+    /// Enables forwarding for the families of these ranges.
     ///
     /// # Errors
-    /// The kernel's: in a container without privileges the settings can't be written.
+    /// If a setting cannot be read or written: a container without privileges cannot write it.
     pub(crate) fn forward(&self, ranges: &[IpNet]) -> linux::Result<()> {
-        // Entering a namespace takes a right that reading its settings does not.
+        // Entering a namespace needs a capability that reading its settings does not.
         if NetNs::current()?.same_as(&self.namespace) {
             forward(ranges)
         } else {
@@ -200,15 +200,16 @@ impl Kernel {
         }
     }
 
-    /// Removes routes, tunnel and packet rules of ours. What fails does not keep the rest from going.
+    /// Removes the daemon's routes, tunnel and packet rules. A failed removal does not stop the others. Returns the
+    /// failures.
     pub fn clear(&mut self) -> Vec<linux::Error> {
         let mut errors = Vec::new();
-        match self.look() {
+        match self.observe() {
             Ok(view) => {
                 let ours = |route: &&Route| route.protocol == Some(ROUTE_PROTOCOL);
-                let routes = view.seen.routes.iter().filter(ours).copied();
+                let routes = view.observed.routes.iter().filter(ours).copied();
                 let mut changes: Vec<_> = routes.map(Change::DeleteRoute).collect();
-                let is_ours = view.seen.tunnel.is_some_and(|tunnel| tunnel.vxlan.is_some());
+                let is_ours = view.observed.tunnel.is_some_and(|tunnel| tunnel.vxlan.is_some());
                 changes.extend(is_ours.then_some(Change::DeleteTunnel));
                 errors.extend(changes.iter().filter_map(|change| self.apply(change).err()));
             }

@@ -7,8 +7,8 @@
 //! events of all of them ─────┘
 //! ```
 //!
-//! Nothing is kept beside the host and the Nodes: a daemon that is killed finds its place by looking, and one that is not
-//! there keeps no packet from passing.
+//! The daemon stores no state besides the host and the Nodes: a restarted daemon observes the host again. Packets pass
+//! while the daemon is down.
 
 mod arrange;
 mod conflist;
@@ -37,24 +37,25 @@ use kube_kit::{
 use prometheus_client::registry::Registry;
 
 pub use arrange::{Arranged, arrange};
-pub use daemon::{OnHost, Settings, keep};
+pub use daemon::{HostSockets, Settings, keep};
 pub use desired::{Choices, Peers, mac};
 pub use kernel::Kernel;
 pub use metrics::Metrics;
 pub use node::Node;
 pub use settings::InvalidSettings;
 
-/// Give the pods of this node their network, and ways to the pods of all other nodes
+/// Connect the pods of this node to the pods of all other nodes
 ///
-/// Routes lead to nodes of the same segment directly, and through a VXLAN to others. What leaves the cluster has the node's
-/// address. The configuration for the container runtime is written once all that stands, which makes the node Ready.
-/// Killing or restarting the daemon drops no packet. There are no network policies.
+/// Routes lead directly to nodes on the same segment, and through a VXLAN to other nodes. Packets that leave the
+/// cluster get the address of the node. The daemon writes the configuration for the container runtime after routes,
+/// tunnel and packet rules, and the configuration makes the node Ready. A killed or restarted daemon drops no packet.
+/// Network policies are not implemented.
 ///
 /// The nodes need spec.podCIDRs (kube-controller-manager --allocate-node-cidrs --cluster-cidr=...), and the plugins
 /// cnv-ptp, cnv-portmap and cnv-bandwidth (weft install-plugins).
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {
-    /// Name of the node that this runs on
+    /// Name of this node
     #[arg(long, value_name = "NAME", required_unless_present = "remove")]
     pub node_name: Option<String>,
 
@@ -62,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = names::CONF_DIR)]
     pub cni_conf_dir: PathBuf,
 
-    /// File to write there. The runtime takes the first by name
+    /// Name of the file in that directory. The runtime uses the first file by name
     #[arg(long, value_name = "FILE", default_value = names::CONF_NAME)]
     pub cni_conf_name: String,
 
@@ -70,13 +71,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = names::NETWORK_NAME)]
     pub network_name: String,
 
-    /// Range of all pods' addresses, for each family: nodes with other ranges get no route, and what goes there is not
-    /// masqueraded. Without it the ranges of the nodes count
+    /// Range of the addresses of all pods, once for each family. Nodes with other ranges get no route, and packets to
+    /// the range are not masqueraded. Without the flag, the ranges of the nodes apply
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub cluster_cidr: Vec<IpNet>,
 
-    /// MTU of pods in bytes; without it that of the links to the other nodes and to the default gateway, less what the
-    /// VXLAN takes if some node is reached through it
+    /// MTU of pods in bytes. Without the flag, the least MTU of the links to the other nodes and to the default
+    /// gateway, minus the overhead of the VXLAN if a node needs it
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
 
@@ -88,29 +89,30 @@ pub struct Args {
     #[arg(long, value_name = "PORT", default_value_t = names::VXLAN_PORT)]
     pub vxlan_port: u16,
 
-    /// Where to serve GET /healthz, /readyz and /metrics
+    /// Address that serves GET /healthz, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = names::LISTEN)]
     pub listen: SocketAddr,
 
-    /// Kubeconfig file, outside a pod
+    /// Kubeconfig file, for use outside of a pod
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Take everything off this node that the daemon has put there, and end
+    /// Remove the daemon's routes, tunnel, packet rules and configuration from this node, and exit
     #[arg(long)]
     pub remove: bool,
 
-    /// With --remove: stay until SIGTERM instead of ending, for a `DaemonSet`
+    /// With --remove: wait for SIGTERM before the exit, for use in a `DaemonSet`
     #[arg(long, requires = "remove")]
     pub stay: bool,
 }
 
-/// Keeps the node's pod network until SIGTERM. Everything stays when it ends.
+/// Keeps the node's pod network in the desired state until SIGTERM. Routes, tunnel, packet rules and configuration stay
+/// when the daemon ends.
 ///
 /// # Errors
-/// When a flag is invalid, the address can't be listened on, there is no way to the cluster, or the kernel refuses its
-/// events or has no nftables. A failing API server is no error: it is tried again. With `--remove`, when something could
-/// not be removed.
+/// If a flag is invalid, the listen address is in use, the configuration of the client is missing, or the kernel
+/// refuses a subscription or lacks nftables. A failing API server is no error: the daemon retries. With `--remove`, if
+/// a removal failed.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let (listen, kubeconfig, stay) = (args.listen, args.kubeconfig.clone(), args.stay);
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
@@ -128,28 +130,31 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let router = serve::probes(readiness.clone()).merge(serve::metrics(Arc::new(registry)));
     let server = Server::start(listen, router).await?;
     let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
-    let on_host = OnHost::open()?;
+    let sockets = HostSockets::open()?;
     let outcome = tokio::select! {
-        outcome = keep(settings, client, on_host, readiness, metrics) => outcome,
+        outcome = keep(settings, client, sockets, readiness, metrics) => outcome,
         () = shutdown.wait() => Ok(()),
     };
     server.stop().await;
     outcome
 }
 
-/// Removes the configuration, routes, tunnel and packet rules.
+/// Removes the configuration, the routes, the tunnel and the packet rules.
 ///
 /// # Errors
-/// What could not be removed; the rest is gone all the same.
+/// If a removal failed. All other removals are still applied.
 pub fn remove(conflist: &std::path::Path) -> anyhow::Result<()> {
-    // First, so that no more pods come.
+    // The configuration goes first, so that no more pods get this network.
     let file = cni::files::remove_if_present(conflist);
     let errors = Kernel::open()?.clear();
     for error in &errors {
         tracing::error!("{error}");
     }
     file.with_context(|| format!("cannot remove {}", conflist.display()))?;
-    anyhow::ensure!(errors.is_empty(), "not everything could be removed");
+    anyhow::ensure!(
+        errors.is_empty(),
+        "cannot remove all of the pod network, see the errors above"
+    );
     tracing::info!("removed the pod network from this node");
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! What leaves the cluster has the address of the node.
+//! Packets that leave the cluster get the address of the node.
 //!
 //! ```text
-//! postrouting ── from the node's pods? ──> from_pods ── multicast, or to an address inside? leave it
+//! postrouting ── from the node's pods? ──> from_pods ── multicast, or to an address inside? unchanged
 //!                                                  └── masquerade
 //! ```
 //!
-//! Addresses inside are in sets, one for each length of prefix, so that a packet costs one look-up for each length and not
-//! one for each node. Only the first packet of a connection comes here.
+//! The inside addresses are in sets, one for each prefix length: a packet costs one lookup for each prefix length
+//! instead of one for each node. Only the first packet of a connection takes these rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,12 +34,12 @@ const HOOK: Hook = Hook {
 const MULTICAST_IPV4: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4));
 const MULTICAST_IPV6: IpNet = IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8));
 
-/// The table in full.
+/// The desired table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wanted {
     postrouting: Vec<Vec<Expression>>,
     from_pods: Vec<Vec<Expression>>,
-    /// Sets by name: whether their addresses are IPv4, and which.
+    /// Sets by name: true for IPv4, and the addresses.
     sets: BTreeMap<String, (bool, BTreeSet<IpAddr>)>,
 }
 
@@ -112,10 +112,10 @@ fn mask(net: &IpNet) -> Vec<u8> {
     }
 }
 
-/// Makes the table what it has to be, and writes nothing where it is. Whether something had to be written.
+/// Applies the table, and writes nothing if it does not differ. Returns true if the table was written.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel refuses the table or cannot list it.
 pub(crate) fn ensure(socket: &mut Socket, masquerade: &Masquerade) -> linux::Result<bool> {
     let wanted = wanted(masquerade);
     let mut changed = false;
@@ -131,19 +131,19 @@ pub(crate) fn ensure(socket: &mut Socket, masquerade: &Masquerade) -> linux::Res
     Ok(changed)
 }
 
-/// Removes the table, if it is there.
+/// Removes the table, if it exists.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel refuses the removal.
 pub(crate) fn remove(socket: &mut Socket) -> linux::Result<()> {
     let mut transaction = Transaction::new();
-    // So that removing it never fails.
+    // The table exists from here on, so that its removal never fails.
     transaction.add_table(TABLE, "");
     transaction.delete_table(TABLE);
     socket.commit(&transaction)
 }
 
-/// Whether chains, rules and sets are there: all but the sets' elements.
+/// Returns true if chains, rules and sets are as desired. The elements of the sets may differ.
 fn is_in_place(socket: &mut Socket, wanted: &Wanted) -> linux::Result<bool> {
     let same = |rules: Vec<Rule>, wanted: &[Vec<Expression>]| {
         rules.iter().map(|rule| &rule.expressions).eq(wanted.iter())
@@ -158,7 +158,7 @@ fn is_in_place(socket: &mut Socket, wanted: &Wanted) -> linux::Result<bool> {
         && same(socket.rules(TABLE, FROM_PODS)?, &wanted.from_pods))
 }
 
-/// Adds and removes elements.
+/// Adds missing elements and removes others.
 fn adapt(socket: &mut Socket, wanted: &Wanted) -> linux::Result<Transaction> {
     let mut transaction = Transaction::new();
     for (name, (_, addresses)) in &wanted.sets {
@@ -175,7 +175,7 @@ fn adapt(socket: &mut Socket, wanted: &Wanted) -> linux::Result<Transaction> {
     Ok(transaction)
 }
 
-/// The whole table anew, in place of what is there.
+/// Replaces the whole table.
 fn replace(wanted: &Wanted) -> Transaction {
     let mut transaction = Transaction::new();
     transaction.add_table(TABLE, "");

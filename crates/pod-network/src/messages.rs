@@ -1,21 +1,21 @@
-//! Texts that users see.
+//! Texts for users.
 
 use std::{fmt, net::IpAddr, path::Path};
 
 use ipnet::IpNet;
 use linux::link::Mac;
 
-/// Something about another node that keeps its pods from being reached.
+/// A defect of another node that makes its pods unreachable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Problem {
-    /// It has no address to send packets to.
+    /// The node has no address of a family that this node can use.
     NoAddress {
         /// The node.
         node: String,
         /// The range that has no route.
         range: IpNet,
     },
-    /// It has no address at all, as one that was just registered.
+    /// The node has no address, for instance because it just registered.
     NoAddressYet {
         /// The node.
         node: String,
@@ -28,10 +28,10 @@ pub(crate) enum Problem {
         node: String,
         /// The range.
         range: IpNet,
-        /// The node that has it.
+        /// The node that keeps the range.
         by: String,
     },
-    /// A node's own address is in the range.
+    /// The range contains the address of a node.
     HasNode {
         /// The node.
         node: String,
@@ -40,7 +40,7 @@ pub(crate) enum Problem {
         /// The address in it.
         address: IpAddr,
     },
-    /// The range is no part of the cluster's.
+    /// The range is outside of the cluster's ranges.
     Outside {
         /// The node.
         node: String,
@@ -58,10 +58,10 @@ pub(crate) enum Problem {
     Unreadable {
         /// The node.
         node: String,
-        /// As it is written.
+        /// The malformed text, verbatim.
         text: String,
     },
-    /// Somebody else's route leads to the range.
+    /// A route of another owner leads to the range.
     ForeignRoute {
         /// The range.
         range: IpNet,
@@ -73,11 +73,11 @@ impl fmt::Display for Problem {
         match self {
             Problem::NoAddress { node, range } => write!(
                 f,
-                "pods of node {node} in {range} can't be reached: the node has no InternalIP that this node can send to"
+                "pods of node {node} in {range} are unreachable: no InternalIP of the node has a family of this node"
             ),
             Problem::NoAddressYet { node, range } => write!(
                 f,
-                "pods of node {node} in {range} can't be reached yet: the node has no InternalIP"
+                "pods of node {node} in {range} are unreachable: the node has no InternalIP yet"
             ),
             Problem::Taken { node, range, by } => write!(
                 f,
@@ -98,34 +98,34 @@ impl fmt::Display for Problem {
             Problem::Unreadable { node, text } => {
                 write!(
                     f,
-                    "node {node}: \"{text}\" is no pod range or address, left aside"
+                    "node {node}: \"{text}\" is not a pod range or an address, ignored"
                 )
             }
             Problem::ForeignRoute { range } => write!(
                 f,
-                "somebody else's route leads to the pod range {range}: it stays, and ours is not added"
+                "another program's route leads to the pod range {range}: no route of Weft for it"
             ),
         }
     }
 }
 
-/// The own node has no range.
+/// The node of this daemon has no pod range.
 pub(crate) fn no_pod_range(node: &str) -> String {
     format!(
-        "node {node} has no spec.podCIDRs: pods get no network before it has. Run kube-controller-manager with \
+        "node {node} has no spec.podCIDRs: its pods get no network. Run kube-controller-manager with \
          --allocate-node-cidrs and --cluster-cidr, or set the range on the Node"
     )
 }
 
-/// The API server has no such node.
+/// The API server has no Node with this name.
 pub(crate) fn no_node(node: &str) -> String {
-    format!("there is no node {node}: waiting for it to be registered")
+    format!("node {node} is not registered: its pods get no network")
 }
 
-/// The runtime would take another network's configuration.
+/// Runtimes use the configuration of another network.
 pub(crate) fn other_network(foreign: &Path, ours: &Path) -> String {
     format!(
-        "pods on this node get the network of {}, which sorts before {}: remove it, or rename one of them",
+        "pods on this node get the network of {}, which sorts before {}: remove it, or rename one of the files",
         foreign.display(),
         ours.display()
     )

@@ -1,4 +1,4 @@
-//! Figures of the daemon.
+//! Metrics of the daemon.
 
 use kube_kit::metrics::Process;
 use prometheus_client::{
@@ -10,14 +10,14 @@ use prometheus_client::{
 use crate::desired::Peers;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Way {
+struct PathLabels {
     way: &'static str,
 }
 
-/// Figures. Clones share them.
+/// Metrics of the daemon. Clones share their values.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    peers: Family<Way, Gauge>,
+    peers: Family<PathLabels, Gauge>,
     routes: Gauge,
     problems: Gauge,
     mtu: Gauge,
@@ -26,11 +26,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Adds them to a registry, with those of the process.
+    /// Registers the metrics, and those of the process.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "weft_pod_network_peers",
-            "Other nodes, by the way their pods are reached: direct on the same segment, or vxlan",
+            "Other nodes, by the path to their pods: direct on the same segment, or vxlan",
             self.peers.clone(),
         );
         registry.register(
@@ -40,22 +40,18 @@ impl Metrics {
         );
         registry.register(
             "weft_pod_network_problems",
-            "Pod ranges of other nodes that are not reached, or not by a route of this daemon; the log names them",
+            "Pod ranges of other nodes without a route of this daemon; the log names them",
             self.problems.clone(),
         );
-        registry.register(
-            "weft_pod_network_mtu_bytes",
-            "MTU that new pods get",
-            self.mtu.clone(),
-        );
+        registry.register("weft_pod_network_mtu_bytes", "MTU of new pods", self.mtu.clone());
         registry.register(
             "weft_pod_network_repairs",
-            "Changes that put right what somebody else had changed on the host",
+            "Changes that reverted drift of the host",
             self.repairs.clone(),
         );
         registry.register(
             "weft_pod_network_errors",
-            "Changes that the kernel or the file system refused",
+            "Changes refused by the kernel or the file system",
             self.errors.clone(),
         );
         Process.register(registry);
@@ -64,7 +60,7 @@ impl Metrics {
     pub(crate) fn reached(&self, peers: Peers, routes: usize, problems: usize, mtu: Option<u32>) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for (way, count) in [("direct", peers.direct), ("vxlan", peers.tunnel)] {
-            self.peers.get_or_create(&Way { way }).set(number(count));
+            self.peers.get_or_create(&PathLabels { way }).set(number(count));
         }
         self.routes.set(number(routes));
         self.problems.set(number(problems));

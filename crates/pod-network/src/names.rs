@@ -1,14 +1,15 @@
-//! Literals.
+//! Literals of the component.
 
 use linux::nft::{Family, Table};
 
-/// User agent, and the component of events.
+/// User agent, and source component of events.
 pub const COMPONENT: &str = "weft-pod-network";
 
-/// The device that carries packets to nodes on other segments.
+/// The VXLAN device. It carries packets to nodes on other segments.
 pub const TUNNEL: &str = "weft.vxlan";
 
-/// The number that our routes carry (`rtm_protocol`). None of <linux/rtnetlink.h>, and free in iproute2's `rt_protos`.
+/// The protocol number of the daemon's routes (`rtm_protocol`). <linux/rtnetlink.h> does not assign the number, and
+/// iproute2's `rt_protos` does not use it.
 pub const ROUTE_PROTOCOL: u8 = 87;
 
 /// The table of packet rules.
@@ -17,12 +18,12 @@ pub const TABLE: Table = Table {
     name: "weft_pod_network",
 };
 pub(crate) const TABLE_COMMENT: &str =
-    "weft pod-network: what leaves the cluster has the address of the node";
-/// The chain that sees what leaves the node, and the one for what comes from its pods.
+    "weft pod-network: packets that leave the cluster get the address of the node";
+/// The chain for packets that leave the node, and the chain for those of the node's pods.
 pub(crate) const POSTROUTING: &str = "postrouting";
 pub(crate) const FROM_PODS: &str = "from_pods";
 
-/// The type of addresses in a Node's status by which nodes reach each other.
+/// The type of the addresses in a Node's status that nodes use among themselves.
 pub(crate) const INTERNAL_IP: &str = "InternalIP";
 
 /// Defaults of flags.
@@ -33,23 +34,23 @@ pub(crate) const VXLAN_ID: u32 = 7765;
 pub(crate) const VXLAN_PORT: u16 = 4789;
 pub(crate) const LISTEN: &str = "127.0.0.1:9807";
 
-/// What a VXLAN adds to a packet, bytes: an Ethernet header, a VXLAN header, a UDP header, and an IP header.
+/// Bytes that a VXLAN adds to a packet: an Ethernet header, a VXLAN header, a UDP header, and an IP header.
 pub(crate) const OVERHEAD_IPV4: u32 = 14 + 8 + 8 + 20;
 pub(crate) const OVERHEAD_IPV6: u32 = 14 + 8 + 8 + 40;
 /// The MTU of Ethernet.
 pub(crate) const USUAL_MTU: u32 = 1500;
-/// The least MTU that IPv6 works with (RFC 8200), and the most that a link of Linux has.
+/// The least MTU of IPv6 (RFC 8200), and the greatest MTU of a Linux link.
 pub(crate) const LEAST_MTU: u32 = 1280;
 pub(crate) const MOST_MTU: u32 = 65_535;
 
-/// The version of the CNI specification that all runtimes in use know.
+/// The version of the CNI specification that all current runtimes support.
 pub(crate) const CNI_VERSION: &str = "1.0.0";
-/// Plugins of the conflist, by the names that the installer gives ours where the platform has its own.
+/// Plugins of the conflist. The installer gives Weft's plugins these names beside plugins of the platform.
 pub(crate) const PTP: &str = "cnv-ptp";
 pub(crate) const PORTMAP: &str = "cnv-portmap";
 pub(crate) const BANDWIDTH: &str = "cnv-bandwidth";
 pub(crate) const HOST_LOCAL: &str = "host-local";
-/// Types of a conflist that delegates to the one after it.
+/// Types of conflists that delegate to the next conflist.
 pub(crate) const DELEGATING: [&str; 2] = ["multus", "multus-shim"];
 /// File extensions that runtimes read.
 pub(crate) const CONF_EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];

@@ -1,4 +1,4 @@
-//! Nodes of the cluster, as far as their network is concerned.
+//! Nodes of the cluster, reduced to their network.
 
 use std::net::IpAddr;
 
@@ -8,23 +8,23 @@ use serde::Deserialize;
 
 use crate::names::INTERNAL_IP;
 
-/// A node. Nodes compare by age: of two that claim the same range the older has it.
+/// A node. Nodes are ordered by age: if two nodes claim the same range, the older node keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Node {
-    /// When it was registered, seconds since 1970.
+    /// Creation time of the Node, seconds since 1970.
     pub created: i64,
-    /// Its name.
+    /// Name of the Node.
     pub name: String,
-    /// The ranges of its pods' addresses (`spec.podCIDRs`).
+    /// The ranges of the addresses of its pods (`spec.podCIDRs`).
     pub ranges: Vec<IpNet>,
-    /// Its own addresses, of type `InternalIP`.
+    /// The addresses of type `InternalIP`.
     pub addresses: Vec<IpAddr>,
-    /// Ranges and addresses that can't be read, as they are written.
+    /// Malformed ranges and addresses, verbatim.
     pub unreadable: Vec<String>,
 }
 
-/// A Node as the API server tells it, without what nobody here reads.
-pub(crate) type Told = Object<Spec, Status>;
+/// A Node of the API, reduced to the fields that the daemon reads.
+pub(crate) type NodeObject = Object<Spec, Status>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -49,15 +49,14 @@ struct Address {
 }
 
 impl Node {
-    /// What matters of a Node.
-    pub(crate) fn of(told: Told) -> Self {
-        let created = told.metadata.creation_timestamp;
+    pub(crate) fn of(object: NodeObject) -> Self {
+        let created = object.metadata.creation_timestamp;
         let mut node = Node {
             created: created.map(|at| at.0.as_second()).unwrap_or_default(),
-            name: told.metadata.name.unwrap_or_default(),
+            name: object.metadata.name.unwrap_or_default(),
             ..Node::default()
         };
-        let Spec { pod_cidr, pod_cidrs } = told.spec;
+        let Spec { pod_cidr, pod_cidrs } = object.spec;
         let ranges = pod_cidrs.filter(|ranges| !ranges.is_empty());
         for text in ranges.unwrap_or_else(|| pod_cidr.into_iter().collect()) {
             match text.parse::<IpNet>() {
@@ -65,7 +64,7 @@ impl Node {
                 Err(_) => node.unreadable.push(text),
             }
         }
-        let addresses = told.status.and_then(|status| status.addresses);
+        let addresses = object.status.and_then(|status| status.addresses);
         for Address { r#type, address } in addresses.into_iter().flatten() {
             if r#type != INTERNAL_IP {
                 continue;
@@ -78,7 +77,7 @@ impl Node {
         node
     }
 
-    /// Its address of the family that `like` is of.
+    /// Returns the address that has the family of `like`.
     pub(crate) fn address_like(&self, like: &IpAddr) -> Option<IpAddr> {
         let addresses = self.addresses.iter();
         addresses
@@ -94,15 +93,15 @@ mod tests {
     use super::*;
 
     fn node(spec: &Value, status: &Value) -> Node {
-        let told = json!({
+        let object = json!({
             "apiVersion": "v1", "kind": "Node", "spec": spec, "status": status,
             "metadata": { "name": "n1", "creationTimestamp": "2026-01-02T03:04:05Z" },
         });
-        Node::of(serde_json::from_value(told).unwrap())
+        Node::of(serde_json::from_value(object).unwrap())
     }
 
     #[test]
-    fn ranges_and_internal_addresses_are_read() {
+    fn node_has_ranges_and_internal_addresses() {
         let node = node(
             &json!({ "podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00:1::/64"], "taints": [] }),
             &json!({ "addresses": [
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_from_before_dual_stack_has_its_one_range() {
+    fn node_without_pod_cidrs_has_the_range_of_pod_cidr() {
         assert_eq!(
             node(&json!({ "podCIDR": "10.1.0.0/24" }), &json!({})).ranges,
             ["10.1.0.0/24".parse().unwrap()]
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_kept_apart() {
+    fn malformed_ranges_and_addresses_are_kept_as_text() {
         let node = node(
             &json!({ "podCIDRs": ["10.1.0.0/33", "10.2.0.7/24"] }),
             &json!({ "addresses": [{ "type": "InternalIP", "address": "n1.example" }] }),

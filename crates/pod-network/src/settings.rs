@@ -1,4 +1,4 @@
-//! Flags, checked.
+//! Validation of the flags.
 
 use std::path::Path;
 
@@ -11,25 +11,25 @@ use crate::{
     names::{CONF_EXTENSIONS, LEAST_MTU, MOST_MTU},
 };
 
-/// A flag that makes no sense.
+/// A flag has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidSettings {
-    /// Without a node there is no range.
+    /// The ranges of a node are found by its name.
     #[error("--node-name must be set")]
     NodeName,
-    /// Runtimes would not read it.
+    /// Runtimes read other names as another format, or not at all.
     #[error("--cni-conf-name must be a file name that ends with .conflist, got \"{0}\"")]
     ConfName(String),
-    /// Runtimes refuse it.
+    /// Runtimes refuse other names.
     #[error("--network-name must not be empty, and has letters, digits, '.', '-' and '_' only, got \"{0}\"")]
     NetworkName(String),
-    /// IPv6 does not work below, and no link has more.
+    /// IPv6 needs the lower bound, and no link exceeds the upper bound.
     #[error("--mtu must be between {LEAST_MTU} and {MOST_MTU}, got {0}")]
     Mtu(u32),
-    /// It has 24 bits.
+    /// A VXLAN identifier has 24 bits.
     #[error("--vxlan-id must be between 1 and 16777215, got {0}")]
     VxlanId(u32),
-    /// No such port.
+    /// UDP has no port 0.
     #[error("--vxlan-port must not be 0")]
     VxlanPort,
 }
@@ -84,7 +84,7 @@ impl TryFrom<Args> for Settings {
     }
 }
 
-/// One component of a path, read as a list of plugins.
+/// True for a single component of a path that runtimes read as a list of plugins.
 fn is_conflist(name: &str) -> bool {
     let path = Path::new(name);
     let [_, list, _] = CONF_EXTENSIONS;
@@ -92,7 +92,7 @@ fn is_conflist(name: &str) -> bool {
         && path.file_name().is_some_and(|file| file == name)
 }
 
-/// As the CNI specification has it for names of networks.
+/// True for names of networks that the CNI specification allows.
 fn is_network_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_plain)
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_fit_a_cluster_that_has_nothing_else() {
+    fn settings_without_flags_have_the_defaults() {
         let settings = settings(&[]).unwrap();
         assert_eq!(settings.conflist, Path::new("/etc/cni/net.d/10-weft.conflist"));
         assert_eq!(settings.network, "weft");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_both_families_are_given_at_once_or_apart() {
+    fn cluster_cidr_takes_a_list_or_repeated_flags() {
         let expected = ["10.244.0.0/16", "fd00::/48"].map(|range| range.parse().unwrap());
         for flags in [
             &["--cluster-cidr=10.244.0.0/16,fd00::/48"][..],
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_name() {
+    fn invalid_flag_is_refused_by_name() {
         for (flag, text) in [
             ("--node-name=", "--node-name must be set"),
             (

@@ -1,12 +1,12 @@
-//! Arguments as they come, in the form that clap understands.
+//! Conversion of upstream's command lines into clap's form.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use program::argv::go_flags;
 
-/// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
-/// probes of the established deployment execute.
+/// Names of upstream's programs, and the command of each. `curl` accepts a single command line: that of the probes in
+/// upstream's deployment.
 const NAMES: [(&str, &str); 21] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
@@ -31,9 +31,9 @@ const NAMES: [(&str, &str); 21] = [
     ("cluster-network-check-target", "check-target"),
 ];
 
-/// Three established programs have this name. Flags that the KubeVirt IPAM controller alone has, and that its Deployment always
-/// sets, tell it; variables that the Deployment of secondary DNS always sets, or an argument of the server beside it, tell that
-/// one (secondary-dns §2).
+/// Three upstream programs have this name. Flags that only the KubeVirt IPAM controller has, and that its Deployment
+/// always sets, identify it. Variables that the Deployment of secondary DNS always sets, or an argument of its name
+/// server, identify secondary DNS (secondary-dns §2).
 const MANAGER: &str = "manager";
 const MAC_POOL: &str = "kubemacpool";
 const IPAM: &str = "kubevirt-ipam";
@@ -49,7 +49,7 @@ const SECONDARY_DNS: &str = "secondary-dns";
 const VARIABLES_OF_SECONDARY_DNS: [&str; 2] = ["NAME_SERVER_IP", "KSD_MODE"];
 const COREFILE: &str = "--conf";
 
-/// The command of a program that is called `manager`, by its arguments in the form that clap understands.
+/// Returns the command of a program with the name `manager`, from its arguments in clap's form.
 fn manager(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> &'static str {
     let has = |flags: &[&str]| {
         let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
@@ -69,12 +69,12 @@ fn manager(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> &'static st
     }
 }
 
-/// The established plugin that is also a daemon, when its first argument says so.
+/// The upstream plugin that is a daemon if its first argument is `daemon`.
 const DHCP: &str = "dhcp";
 const DHCP_ROLE: &str = "daemon";
 
-/// Puts the command that the program's name means before the arguments, and turns Go-style flags into those of clap.
-/// Also returns that name if it means a command. `is_set` tells of variables.
+/// Inserts the command of the program's name before the arguments, and converts Go-style flags into clap's form. Also
+/// returns the name, if it stands for a command. `is_set` returns true for variables that are set.
 pub(crate) fn rewrite(
     mut argv: impl Iterator<Item = OsString>,
     is_set: impl Fn(&str) -> bool,
@@ -100,8 +100,7 @@ pub(crate) fn rewrite(
     (forgiving(rewritten), command.map(|_| name))
 }
 
-/// Commands that ignore flags that they do not know: builds pass them the flags of other generators too (operator.md
-/// §13.3).
+/// Commands that ignore unknown flags: builds pass the flags of other generators to them too (operator.md §13.3).
 const FORGIVING: [&str; 2] = ["manifest-templator", "csv-generator"];
 
 fn forgiving(mut argv: Vec<OsString>) -> Vec<OsString> {
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn go_style_flags_become_long_ones() {
+    fn go_style_flags_become_long_flags() {
         for (given, expected) in [
             (vec!["-node-name", "n"], vec!["--node-name", "n"]),
             (vec!["-node-name=n"], vec!["--node-name=n"]),
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_of_the_secondary_dns_is_told_from_that_of_the_mac_pool() {
+    fn manager_of_secondary_dns_differs_from_that_of_the_mac_pool() {
         // secondary-dns §2
         let command = |variable: &str, arguments: &[&str]| {
             let argv = ["/manager"].iter().chain(arguments).map(OsString::from);
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_network_operator_has_commands_of_its_own() {
+    fn cluster_network_operator_keeps_its_subcommands() {
         assert_eq!(
             rewritten(&[
                 "/usr/bin/cluster-network-operator",
@@ -200,7 +199,7 @@ mod tests {
 
     #[allow(clippy::too_many_lines, reason = "some lines for each name")]
     #[test]
-    fn established_names_mean_their_command() {
+    fn names_of_upstream_run_their_command() {
         assert_eq!(
             rewritten(&["/usr/bin/bridge-marker", "-node-name", "n"])[1..],
             ["bridge-marker", "--node-name", "n"]

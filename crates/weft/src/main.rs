@@ -1,15 +1,15 @@
-//! `weft`: every long-running component of Weft and its command line in one binary.
+//! `weft`: all long-running components of Weft and its command line in one binary.
 //!
 //! ```text
-//! argv[0] ─┬─> names of the node state's programs ──> weft_nmstate::main(argv)
-//!          ├─> argv: upstream names, Go-style flags ──> clap ──> one component's run(args)
+//! argv[0] ─┬─> names of the node state programs ──> weft_nmstate::main(argv)
+//!          ├─> argv: upstream names, Go-style flags ──> clap ──> run(args) of one component
 //! flags ───┘
 //! ```
 
 mod argv;
 mod network;
 mod nmstate;
-mod people;
+mod user_commands;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use tokio::sync::oneshot;
 
-/// What `weft --help` says first; lines are short, because they are shown as they are.
+/// Introduction of `weft --help`. The lines are short, because clap prints them verbatim.
 const ABOUT: &str = "\
 Additional networks for Kubernetes
 
@@ -31,24 +31,24 @@ and that operator. Install it by its manifests:
 
   weft manifests --image REF | kubectl apply -f -
 
-and ask for components in a NetworkAddonsConfig named `cluster`; then
+and choose components in a NetworkAddonsConfig named `cluster`. Then
 
   weft status
 
-says how they are (`kubectl weft status` does when the program is also there
-under the name kubectl-weft). The commands below it are what the containers of
-those components run. Each also answers to the name of the program that it
-replaces (multus-daemon, install_multus, bridge-marker, ...), and understands
-Go-style flags (-node-name X).";
+shows their state (or `kubectl weft status`, if the program is also installed
+under the name kubectl-weft). Containers of the components run the other
+commands. Each of these also runs under the name of the program that it replaces
+(multus-daemon, install_multus, bridge-marker, ...), and accepts Go-style flags
+(-node-name X).";
 
 const AFTER: &str = "\
-WEFT_LOG says what is logged: error, warn, info (the default), debug, trace, or
-more exactly for single modules: info,kube=debug.";
+WEFT_LOG sets the log level: error, warn, info (the default), debug or trace. It
+can also set the level of single modules: info,kube=debug.";
 
-/// Commands that end as Go's programs do when a flag is wrong (kubemacpool §2.1, kubevirt-ipam §3, secondary-dns §2), and the
-/// code that they end with.
-const AS_GO: [&str; 3] = ["kubemacpool", "kubevirt-ipam", "secondary-dns"];
-const WRONG_FLAG: u8 = 2;
+/// Commands that exit like Go's programs after an invalid flag (kubemacpool §2.1, kubevirt-ipam §3, secondary-dns §2),
+/// and their exit code.
+const LIKE_GO: [&str; 3] = ["kubemacpool", "kubevirt-ipam", "secondary-dns"];
+const INVALID_FLAG: u8 = 2;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -68,15 +68,15 @@ struct Cli {
 enum Command {
     /// Print or write the manifests that install the operator
     Manifests(operator::manifests::Args),
-    /// Fill in a manifest template of a parent operator; flags that are not known are ignored
+    /// Fill in a manifest template of a parent operator. Unknown flags are ignored
     ManifestTemplator(operator::manifests::templator::Args),
-    /// Print what OLM installs the operator by; flags that are not known are ignored
+    /// Print the manifests that OLM needs to install the operator. Unknown flags are ignored
     CsvGenerator(operator::manifests::templator::Args),
     #[command(flatten)]
-    ForPeople(people::Command),
-    /// Deploy the components that the NetworkAddonsConfig asks for
+    ForUsers(user_commands::Command),
+    /// Deploy the components of the NetworkAddonsConfig
     Operator(operator::Args),
-    /// Attach the pods of this node to more networks than the cluster's
+    /// Attach the pods of this node to additional networks
     MultusDaemon(multus::Args),
     #[command(hide = true)]
     Multus(multus::thin::Args),
@@ -84,7 +84,7 @@ enum Command {
     KubeconfigGenerator(multus::certificate::generator::Args),
     CertApprover(multus::certificate::approver::Args),
     DynamicNetworks(dynamic_networks::Args),
-    /// Say what is wrong with networks when they are defined, and request their resources for pods
+    /// Validate the definitions of networks, and request the resources of networks for pods
     NadWebhook(multus::admission::Args),
     #[command(hide = true)]
     Curl(dynamic_networks::curl::Args),
@@ -95,16 +95,16 @@ enum Command {
     DhcpDaemon(dhcp::Args),
     PodNetwork(pod_network::Args),
     MacvtapDevicePlugin(macvtap::Args),
-    /// Give virtual machines and pods MAC addresses that nobody else has
+    /// Assign unique MAC addresses to virtual machines and pods
     Kubemacpool(kubemacpool::Args),
-    /// Let virtual machines keep their addresses
+    /// Keep the IP addresses of virtual machines
     KubevirtIpam(kubevirt_ipam::Args),
-    /// Answer for the names of virtual machines on secondary networks
+    /// Answer DNS queries for virtual machines on secondary networks
     SecondaryDns(secondary_dns::Args),
     ClusterNetworkOperator(cluster_network::Args),
-    /// Check whether the endpoints that checks name can be reached from this pod
+    /// Check whether this pod reaches the endpoints of the connectivity checks
     CheckEndpoints(connectivity::source::Args),
-    /// Answer those who check whether this pod can be reached
+    /// Answer connectivity checks of this pod
     CheckTarget(connectivity::target::Args),
 }
 
@@ -114,25 +114,25 @@ fn main() -> ExitCode {
     if program.is_some_and(weft_nmstate::is_meant) {
         return weft_nmstate::main(argv);
     }
-    if people::is_plugin(&argv) {
+    if user_commands::is_plugin(&argv) {
         logging::start(Format::Text, logging::QUIET);
-        return people::plugin(argv);
+        return user_commands::plugin(argv);
     }
-    let for_people = people::is_meant(&argv);
-    let (arguments, own_name) = if for_people {
+    let for_users = user_commands::is_meant(&argv);
+    let (arguments, own_name) = if for_users {
         (argv, None)
     } else {
         argv::rewrite(argv.into_iter(), |name| std::env::var_os(name).is_some())
     };
     let is_go = arguments
         .get(1)
-        .is_some_and(|command| AS_GO.iter().any(|it| command == it));
+        .is_some_and(|command| LIKE_GO.iter().any(|it| command == it));
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) if for_people => return people::refuse(&error),
+        Err(error) if for_users => return user_commands::refuse(&error),
         Err(error) if is_go && error.use_stderr() => {
             refuse(&error, None);
-            return ExitCode::from(WRONG_FLAG);
+            return ExitCode::from(INVALID_FLAG);
         }
         Err(error) => return refuse(&error, own_name.as_ref()),
     };
@@ -145,12 +145,12 @@ fn main() -> ExitCode {
     }
 }
 
-#[allow(clippy::too_many_lines, reason = "some lines for each program")]
+#[allow(clippy::too_many_lines, reason = "several lines for each program")]
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = match command {
-        Command::ForPeople(command) => {
+        Command::ForUsers(command) => {
             logging::start(Format::Text, logging::QUIET);
-            return Ok(people::run(command));
+            return Ok(user_commands::run(command));
         }
         Command::Operator(args) => {
             logging::start(Format::Zap(args.zap.lines()), args.log_level());
@@ -167,7 +167,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(multus::thin::entrypoint::run(args))?
         }
-        // Its configuration says where it logs to.
+        // The configuration of multus-daemon determines its log.
         Command::MultusDaemon(args) => process::run(multus::run(args))?,
         Command::KubeconfigGenerator(args) => {
             logging::start(Format::Text, logging::DEFAULT);
@@ -255,13 +255,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Runs blocking work on a thread of its own, and leaves it at SIGTERM or SIGINT: the first process of a container is
-/// not ended by a signal that it does not ask for. Only for work that may stop anywhere.
+/// Runs blocking work on a separate thread, and returns at SIGTERM or SIGINT: without a handler, signals do not end the
+/// first process of a container. The work must be interruptible at any point.
 async fn until_signal(work: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals()?;
     let (done, outcome) = oneshot::channel();
     std::thread::spawn(move || {
-        // Nobody waits any more when a signal came first.
+        // After a signal, the receiver is gone.
         let _ = done.send(work());
     });
     tokio::select! {
@@ -270,14 +270,14 @@ async fn until_signal(work: impl FnOnce() -> anyhow::Result<()> + Send + 'static
     }
 }
 
-/// Shows help or what is wrong with the arguments.
+/// Prints help, or the error in the arguments.
 fn refuse(error: &clap::Error, own_name: Option<&OsString>) -> ExitCode {
-    // Nothing can be done when even that can't be shown.
+    // A failure to print cannot be reported.
     let _ = error.print();
     let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    // The program of that name fails when it is asked for help (multus.md §8.2).
-    let established = own_name.is_some_and(|name| name == "install_multus");
-    if help && !established {
+    // The upstream program exits with a failure after help (multus.md §8.2).
+    let fails_after_help = own_name.is_some_and(|name| name == "install_multus");
+    if help && !fails_after_help {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -287,7 +287,7 @@ fn refuse(error: &clap::Error, own_name: Option<&OsString>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_runtime_that_the_operator_permits_is_asked_for_its_sandboxes() {
+    fn sockets_of_the_operator_are_sockets_of_multus() {
         let asked = multus::CRI_SOCKETS;
         for socket in operator::components::CRI_SOCKETS {
             assert!(asked.contains(&socket), "{socket}");

@@ -1,11 +1,11 @@
-//! `weft network`: the network of the cluster, for people.
+//! `weft network`: questions about the network of the cluster.
 
 use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Subcommand};
 use program::terminal;
 
-/// Looks at the network of the cluster.
+/// Show the network of the cluster
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -15,17 +15,17 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Question {
-    /// Print what installs the operator that gives a cluster its network
+    /// Print the manifests that install the cluster network operator
     Manifests(cluster_network::cli::ManifestsArgs),
-    /// Show what a configuration would change, and what of it is unsafe
+    /// Show the changes of a configuration, and which of them are unsafe
     Plan(cluster_network::cli::PlanArgs),
-    /// Show how the network is, and what is wrong with it
+    /// Show the state and the problems of the network
     Status(cluster_network::cli::StatusArgs),
-    /// Show which endpoints the nodes reach, and which they do not
+    /// Show which endpoints the nodes reach
     Check(connectivity::cli::Args),
 }
 
-/// Prints the answer, and tells by the exit code how it went.
+/// Prints the answer, and returns its exit code.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let answer = match &args.question {
         Question::Manifests(args) => cluster_network::cli::manifests(args),

@@ -1,11 +1,11 @@
-//! `weft nmstate …`: what people ask about the networks of nodes.
+//! `weft nmstate …`: questions about the networks of nodes.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-/// Looks at the networks of nodes.
+/// Show the networks of nodes
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -15,19 +15,19 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Question {
-    /// Show what a policy would change on each node, and change nothing
+    /// Show the changes of a policy on each node, without applying them
     #[command(disable_help_flag = true)]
     Preview(Rest),
 }
 
-/// Arguments that the command reads itself.
+/// Arguments that the command parses itself.
 #[derive(Clone, Debug, ClapArgs)]
 struct Rest {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-/// Answers, and tells by the exit code how it went.
+/// Prints the answer, and returns its exit code.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let Question::Preview(rest) = &args.question;
     weft_nmstate::preview::run(&rest.arguments)

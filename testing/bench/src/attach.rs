@@ -1,4 +1,4 @@
-//! Measures the way of a pod through multus against calling its plugin directly: `cargo xtask bench attach`.
+//! Measures attachments through multus beside direct calls of the plugin: `cargo xtask bench attach`.
 //!
 //! ```text
 //!   this process ──ADD, DEL──> plugin                                       directly
@@ -8,11 +8,11 @@
 //!        └────────── an API server <──────────┘
 //! ```
 //!
-//! By default the API server is a stand-in that answers at once. With a real one, the times include its own.
+//! By default, the API server is a stand-in that answers at once. With a real one, the times include its own.
 //!
-//! The daemon is the image's, chrooted as in its container; what it writes for a crash of the machine lies on a real
-//! file system. The plugin that does nothing shows what shim and daemon cost by themselves: `passthru`, once as a part
-//! of the daemon and once, under its other name and with the mark of another build, as a program.
+//! The daemon is the image's, chrooted like in its container. Its persistent files are on a real file system. A plugin
+//! that does nothing shows the cost of shim and daemon: `passthru`, once inside the daemon and once, under its other
+//! name and with the mark of another build, as a separate program.
 
 mod api;
 mod daemon;
@@ -42,33 +42,33 @@ use crate::contest::wait_for_any_phase;
 use crate::stage::{Container, Stage};
 use crate::statistics::{Sample, Summary, summary};
 
-/// Where everything in memory is.
+/// Directory of everything in memory.
 const DIR: &str = "/run/bench";
-/// How many call at once.
+/// Numbers of concurrent callers.
 const CONCURRENCY: [usize; 3] = [1, 4, 16];
-/// Attachments after which memory is measured again, and by how many.
+/// Number of attachments after which memory is measured again, and of their callers.
 const MANY: usize = 2000;
 const CROWD: usize = 4;
-/// Attachments that the first one after a rest is compared with.
+/// Number of attachments for comparison with the first one after a rest.
 const USUAL: usize = 20;
-/// Until a daemon that has nothing to do has nothing to do, and has given back what it does not need.
+/// Time until an idle daemon has returned its memory.
 const REST: Duration = Duration::from_secs(25);
-/// Calls of the shim whose memory is looked at.
+/// Number of measured calls of the shim.
 const LOOKS: u32 = 20;
-/// Before the number of the build in the mark of `weft-cni`.
+/// Prefix of the build's number in the mark of `weft-cni`.
 const MARK: &[u8] = b"\x07weft-cni, build ";
-/// Rounds after which the kernel is given the time to remove their namespaces.
+/// Number of rounds after which the kernel gets time to remove their namespaces.
 const BATCH: usize = 50;
 
-/// What is measured.
+/// A case.
 struct Case {
     name: &'static str,
     network: Value,
-    /// Whether its pods have a second network.
+    /// True if its pods have a second network.
     second: bool,
 }
 
-/// All of them.
+/// All cases.
 fn cases(theirs: bool, state: &Path) -> Vec<Case> {
     let of = |kind: &str, keys: Value| {
         let mut network = json!({ "cniVersion": "1.0.0", "name": "bench", "type": kind });
@@ -108,20 +108,20 @@ fn cases(theirs: bool, state: &Path) -> Vec<Case> {
     cases
 }
 
-/// What is measured beside the cases: the memory of a daemon.
+/// Name of the measurement of a daemon's memory.
 const MEMORY: &str = "memory";
 
-/// The programs that are measured, and those that they are compared with.
+/// Programs of the measurement.
 pub(crate) struct Programs<'a> {
     /// The program of all daemons.
     pub(crate) weft: &'a Path,
     /// The program of all plugins.
     pub(crate) plugins: &'a Path,
-    /// Directory of the established plugins.
+    /// Directory of Debian's plugins.
     pub(crate) theirs: &'a Path,
 }
 
-/// Measures the cases whose names begin so, all by default, and prints them.
+/// Measures and prints the cases whose names start with these. Default: all.
 pub(crate) fn measure(
     programs: &Programs<'_>,
     names: &[String],
@@ -144,10 +144,10 @@ pub(crate) fn measure(
         .iter()
         .find(|name| !known.iter().any(|case| case.starts_with(name.as_str())))
     {
-        anyhow::bail!("no case is called \"{unknown}\"; there are: {}", known.join("; "));
+        anyhow::bail!("unknown case \"{unknown}\"; cases: {}", known.join("; "));
     }
     let mut stage = Stage::enter()?;
-    // What is mounted later is seen below the root too.
+    // Later mounts appear below the root too.
     mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
         .context("cannot share mounts")?;
     let dir = Path::new(DIR);
@@ -220,7 +220,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Our plugins under their names, and under their other names as if of another build.
+/// Creates Weft's plugins under their names, and under their other names with the mark of another build.
 fn install(program: &Path, bin: &Path) -> anyhow::Result<()> {
     let mut content = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
     let place = |name: &str, content: &[u8]| -> anyhow::Result<()> {
@@ -247,20 +247,20 @@ struct Arena {
     place: Place,
     api: Api,
     pairs: usize,
-    /// Attachments so far.
+    /// Number of attachments so far.
     used: AtomicUsize,
 }
 
-/// Who is called.
+/// The called program.
 #[derive(Clone, Copy)]
 struct Contestant<'a> {
     plugin: &'a str,
     config: &'a str,
-    /// Whether the pod has a second network.
+    /// True if the pod has a second network.
     second: bool,
 }
 
-/// What pairs of calls took.
+/// Durations of pairs of calls.
 #[derive(Default)]
 struct Times {
     add: Vec<Sample>,
@@ -294,7 +294,7 @@ impl Arena {
         })
     }
 
-    /// An id that nobody had before.
+    /// Returns a new container ID.
     fn id(&self) -> String {
         let number = self.used.fetch_add(1, Ordering::Relaxed);
         container_id(0, u32::try_from(number).unwrap_or_default())
@@ -337,7 +337,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Pairs of one and the other in turn, by nobody else disturbed.
+    /// Measures alternating pairs of both, by one caller.
     fn in_turn(&self, who: [Contestant<'_>; 2], stage: &mut Stage) -> anyhow::Result<([Times; 2], [f64; 2])> {
         let mut times = [Times::default(), Times::default()];
         let mut used = Vec::new();
@@ -351,7 +351,7 @@ impl Arena {
                     let sample = self
                         .call(who[place], verb, &containers[place], &ids[place])
                         .map_err(anyhow::Error::msg)?;
-                    // The first one warms caches up.
+                    // The first pair fills caches.
                     if round > 0 {
                         match verb {
                             Verb::Add => times[place].add.push(sample),
@@ -378,7 +378,7 @@ impl Arena {
         Ok((times, rates))
     }
 
-    /// Pairs by so many callers at once, first of the one, then of the other.
+    /// Measures pairs by several concurrent callers, first of one and then of the other.
     fn at_once(
         &self,
         who: [Contestant<'_>; 2],
@@ -399,7 +399,7 @@ impl Arena {
         Ok((times, rates))
     }
 
-    /// So many pairs, by one caller a container.
+    /// Measures a number of pairs, by one caller per container.
     fn crowd(&self, who: Contestant<'_>, containers: &[Container], pairs: usize) -> anyhow::Result<Times> {
         let (left, times) = (AtomicUsize::new(pairs), Mutex::new(Times::default()));
         let caller = |container: &Container| -> Result<(), String> {
@@ -435,7 +435,7 @@ impl Arena {
             .map_err(|_| anyhow::anyhow!("a caller panicked"))
     }
 
-    /// Peak of the shim's memory, with a daemon that looks at it before it answers.
+    /// Returns the peak memory of the shim, with a daemon that reads it before its answer.
     fn shim(&self, stage: &mut Stage) -> anyhow::Result<String> {
         let sockets = Path::new(DIR).join("looking");
         fs::create_dir_all(&sockets).context("no directory for a socket")?;
@@ -486,8 +486,8 @@ impl Arena {
         Ok(format!("shim: {peak} KiB of memory at its peak"))
     }
 
-    /// The daemon's memory, before and after many attachments, its time on processors for each, and what the first one
-    /// after a rest takes, which finds the daemon's program out of its memory.
+    /// Returns the daemon's memory before and after many attachments, its processor time per attachment, and the
+    /// duration of the first attachment after a rest, when pages of the daemon's program are not resident.
     fn memory(&self, stage: &mut Stage, steps: &mut Steps) -> anyhow::Result<String> {
         steps.step("memory of the daemon");
         let cases = cases(false, &self.place.state);

@@ -1,4 +1,4 @@
-//! One call of a plugin, as a runtime makes it, and what it cost.
+//! A call of a plugin, as by a runtime, and its cost.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -15,13 +15,13 @@ use crate::statistics::Sample;
 /// A set of plugins.
 #[derive(Debug)]
 pub(crate) struct Plugins {
-    /// The directory that they are in.
+    /// The directory of the plugins.
     pub(crate) dir: PathBuf,
-    /// What the programs that they may start need.
+    /// Variables for programs that the plugins start.
     pub(crate) environment: Vec<(&'static str, OsString)>,
 }
 
-/// What to do with an attachment.
+/// The CNI command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Add,
@@ -37,7 +37,7 @@ impl Verb {
     }
 }
 
-/// Which plugin to call for what.
+/// The parameters of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub(crate) verb: Verb,
@@ -50,18 +50,19 @@ pub(crate) struct Call<'a> {
     pub(crate) config: &'a str,
 }
 
-/// `CNI_ARGS` where nobody looks at them.
+/// `CNI_ARGS` of plugins that ignore them.
 pub(crate) const ARGS: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=pod";
 
 impl Plugins {
-    /// Calls a plugin in the namespace of `host`, else as [`Plugins::call_here`].
+    /// Calls a plugin in the namespace of `host`, or else like [`Plugins::call_here`].
     pub(crate) fn call(&self, host: &Host, call: &Call<'_>) -> Result<Sample, String> {
         host.ns
             .run(|| self.call_here(call))
             .map_err(|error| error.to_string())?
     }
 
-    /// Calls a plugin in the namespace of this thread. The clock runs from before the process is started until its
+    /// Calls a plugin in the namespace of this thread. The measured time starts before the process, and ends when its
+    /// output and status are read. The error is the plugin's.
     /// output is read and its end is known. An error is what the plugin said.
     pub(crate) fn call_here(&self, call: &Call<'_>) -> Result<Sample, String> {
         let mut command = Command::new(self.dir.join(call.plugin));
@@ -87,18 +88,17 @@ impl Plugins {
     }
 }
 
-/// Without a hook between fork and exec the standard library uses `posix_spawn`, which copies no page tables.
+/// Without a hook between fork and exec, the standard library uses `posix_spawn`, which copies no page tables.
 fn run(command: &mut Command, stdin: &str) -> std::io::Result<Output> {
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
-        // A plugin that does not read says why by its exit status.
+        // A plugin that does not read its input explains itself by its exit status.
         let _ = pipe.write_all(stdin.as_bytes());
     }
     child.wait_with_output()
 }
 
-/// Does `work` and says what it cost: waiting, and the time on processors of this process or of children that ended
-/// meanwhile.
+/// Runs `work` and returns its cost: duration, and processor time of this process or of children that ended meanwhile.
 pub(crate) fn measured<T>(who: UsageWho, work: impl FnOnce() -> T) -> (T, Sample) {
     let before = cpu(who);
     let began = Instant::now();
@@ -119,7 +119,7 @@ fn cpu(who: UsageWho) -> Duration {
     Duration::from_micros(microseconds.unsigned_abs())
 }
 
-/// What a plugin that failed said: the message of its error object, else whatever it printed.
+/// Returns the error of a failed plugin: the message of its error object, or else its output.
 fn complaint(output: &Output) -> String {
     let said = serde_json::from_slice::<Value>(&output.stdout)
         .ok()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_is_the_error_object_or_all_output() {
+    fn error_of_a_plugin_is_its_error_object_or_its_output() {
         assert_eq!(
             failed(r#"{"code":999,"msg":"no","details":"really"}"#, "noise"),
             "no: really"
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_work_is_time_waited_and_time_worked() {
+    fn cost_of_work_has_duration_and_processor_time() {
         let ((), sample) = measured(UsageWho::RUSAGE_SELF, || {
             std::hint::black_box((0..1_000_000_u64).map(std::hint::black_box).sum::<u64>());
         });

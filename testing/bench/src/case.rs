@@ -1,4 +1,4 @@
-//! What is measured, and the configs that it takes: pure values.
+//! The measured cases and their configurations, as pure values.
 
 use std::path::Path;
 
@@ -6,100 +6,100 @@ use serde_json::{Value, json};
 
 /// Version of all configs: the newest that Debian's plugins speak.
 const VERSION: &str = "1.0.0";
-/// Name of the network, and so of the directory that host-local keeps its addresses in.
+/// Name of the network, and of host-local's directory.
 pub(crate) const NETWORK: &str = "bench";
 /// Name of the bridge.
 pub(crate) const BRIDGE: &str = "br0";
 /// The interface in the container.
 pub(crate) const IFNAME: &str = "net1";
-/// The host's end of the pair that a container is attached by.
+/// The host's end of a container's veth pair.
 pub(crate) const OUTER: &str = "veth0";
-/// The link of a host that macvlans and ipvlans stand on.
+/// The parent of macvlans and ipvlans on a host.
 pub(crate) const PARENT: &str = "eth0";
-/// The address of a container that gets none of a range.
+/// The address of containers without a range.
 const ADDRESS: &str = "10.63.0.2/16";
-/// Bits per second, and bits at once.
+/// Bits per second, and burst in bits.
 const RATE: u64 = 8_000_000;
-/// Mappings of each container that is there before.
+/// Number of port mappings of each existing container.
 const MAPPINGS: u32 = 10;
-/// First port of the host that is mapped.
+/// First mapped port of the host.
 const FIRST_PORT: u32 = 20_000;
-/// First two bytes of the addresses that host-local gives.
+/// First two bytes of host-local's addresses.
 const SUBNET: [u8; 2] = [10, 64];
 
-/// One thing to measure: a line of [`CASES`].
+/// A case: an entry of [`CASES`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
-    /// What it is called on the command line and above its table.
+    /// Name on the command line and in the title of its table.
     pub(crate) name: &'static str,
-    /// The plugin that is called.
+    /// The measured plugin.
     pub(crate) plugin: &'static str,
-    /// What its config has beside the version, the network and the plugin.
+    /// Configuration besides the version, the network and the plugin.
     keys: fn(&Place<'_>) -> Value,
-    /// What each host has before.
+    /// Initial state of each host.
     pub(crate) host: Before,
-    /// What each container has before.
+    /// Initial state of each container.
     pub(crate) container: Interface,
-    /// What the kernel alone does of it.
+    /// The part of the work that bare netlink does.
     pub(crate) floor: Floor,
 }
 
-/// What a config depends on.
+/// Parameters of a configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// Path of the container's namespace.
     pub(crate) sandbox: &'a Path,
-    /// Where addresses are kept.
+    /// Directory of addresses.
     pub(crate) data: &'a Path,
-    /// 0 for the container that is measured, else the number of one that is there before.
+    /// 0 for the measured container, or else the number of an existing one.
     pub(crate) number: u32,
 }
 
-/// What a host has before the containers that are measured.
+/// Initial state of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// A bridge, as all have.
+    /// A bridge, as on all hosts.
     Bridge,
-    /// So many ports with the MAC spoof check.
+    /// A number of ports with MAC spoof check.
     GuardedPorts(u32),
-    /// So many addresses that are taken.
+    /// A number of taken addresses.
     Leases(u16),
-    /// So many containers that the plugin has attached.
+    /// A number of containers that the plugin attached.
     Containers(u32),
 }
 
-/// What a container has before.
+/// Initial state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interface {
-    /// Nothing: the plugin makes its interface.
+    /// None: the plugin creates the interface.
     None,
-    /// An interface, whose other end is in the container as well.
+    /// An interface whose other end is in the container too.
     Own,
-    /// An interface, whose other end is [`OUTER`] of the host.
+    /// An interface whose other end is [`OUTER`] of the host.
     Attached,
 }
 
-/// What bare netlink does, to compare a plugin with.
+/// The work of bare netlink, for comparison with a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Floor {
-    /// There is nothing to compare with.
+    /// No comparison.
     None,
-    /// A pair, up.
+    /// A veth pair, up.
     Pair,
-    /// A pair, up, with the host's end as a port of the bridge.
+    /// A veth pair, up, with the host's end as a port of the bridge.
     Port,
     /// A link on the host's [`PARENT`], up.
     Child(Kind),
 }
 
-/// Kinds of links that stand on another one.
+/// Kinds of links with a parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     MacVlan,
     IpVlan,
 }
 
-/// A case that needs nothing special.
+/// A case without special requirements.
 const PLAIN: Case = Case {
     name: "",
     plugin: "bridge",
@@ -108,13 +108,13 @@ const PLAIN: Case = Case {
     container: Interface::None,
     floor: Floor::Port,
 };
-/// A case of a plugin that is called after another one, of whose interface it only needs to know.
+/// A case of a chained plugin, which only needs the name of the interface.
 const CHAINED: Case = Case {
     floor: Floor::None,
     ..PLAIN
 };
 
-/// All of them, in the order in which they are measured.
+/// All cases, in the order of their measurement.
 pub(crate) const CASES: [Case; 16] = [
     Case {
         name: "bridge",
@@ -210,7 +210,7 @@ const fn child(name: &'static str, kind: Kind) -> Case {
     }
 }
 
-/// One mapping, beside so many containers with [`MAPPINGS`] each.
+/// One mapping, beside a number of containers with [`MAPPINGS`] each.
 const fn mapped(name: &'static str, containers: u32) -> Case {
     Case {
         name,
@@ -221,7 +221,8 @@ const fn mapped(name: &'static str, containers: u32) -> Case {
     }
 }
 
-/// The cases called so; a name without `@…` means all sizes. All cases for no names, an error for an unknown one.
+/// Returns the cases with these names. A name without `@…` selects all sizes. No names select all cases. An unknown
+/// name is an error.
 pub(crate) fn chosen(names: &[String]) -> Result<Vec<Case>, String> {
     let is = |case: &Case, name: &str| {
         case.name == name || case.name.split_once('@').is_some_and(|(stem, _)| stem == name)
@@ -235,7 +236,7 @@ pub(crate) fn chosen(names: &[String]) -> Result<Vec<Case>, String> {
 }
 
 impl Case {
-    /// Standard input of a call.
+    /// Returns the standard input of a call.
     pub(crate) fn config(&self, place: &Place<'_>) -> Value {
         let mut config = json!({ "cniVersion": VERSION, "name": NETWORK, "type": self.plugin });
         if let Value::Object(keys) = (self.keys)(place) {
@@ -253,7 +254,7 @@ fn range(place: &Place<'_>) -> Value {
     json!({ "type": "host-local", "dataDir": place.data, "ranges": [[{ "subnet": subnet }]] })
 }
 
-/// The result of the plugin before.
+/// Returns the result of the previous plugin.
 fn previous(place: &Place<'_>, address: Option<&str>) -> Value {
     let addresses: Vec<_> = address
         .iter()
@@ -269,7 +270,7 @@ fn previous(place: &Place<'_>, address: Option<&str>) -> Value {
     })
 }
 
-/// Ports of the host that lead to a container: one for the container that is measured, else [`MAPPINGS`].
+/// Returns the ports of the host that lead to a container: one for the measured container, or else [`MAPPINGS`].
 fn mappings(place: &Place<'_>) -> Value {
     let count = if place.number == 0 { 1 } else { MAPPINGS };
     let first = FIRST_PORT + place.number * MAPPINGS;
@@ -281,15 +282,15 @@ fn mappings(place: &Place<'_>) -> Value {
     json!({ "runtimeConfig": { "portMappings": ports }, "prevResult": previous(place, Some(&address)) })
 }
 
-/// Container ID number `number` of some kind: 64 digits, as runtimes make them.
+/// Returns the container ID number `number` of a kind: 64 digits, as from runtimes.
 pub(crate) fn container_id(kind: u8, number: u32) -> String {
     format!("{kind:02x}{number:062x}")
 }
 
-/// Files in host-local's directory after it gave out so many addresses: name and content (cni-plugins §6).
+/// Returns host-local's files for a number of addresses: name and content (cni-plugins §6).
 pub(crate) fn leases(used: u16) -> Vec<(String, String)> {
     let [a, b] = SUBNET;
-    // The first is the gateway's.
+    // The first address belongs to the gateway.
     let address = |number: u16| {
         let [c, d] = (number + 2).to_be_bytes();
         format!("{a}.{b}.{c}.{d}")
@@ -305,7 +306,7 @@ pub(crate) fn leases(used: u16) -> Vec<(String, String)> {
     files
 }
 
-/// A port that has the MAC spoof check.
+/// A port with MAC spoof check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Port {
     /// The host's end of the pair.
@@ -317,7 +318,7 @@ pub(crate) struct Port {
     pub(crate) ifname: String,
 }
 
-/// What `nft -f` takes to lay down the established spoof check of these ports (cni-plugins §4).
+/// Returns the input of `nft -f` for upstream's spoof check of these ports (cni-plugins §4).
 pub(crate) fn spoof_rules(ports: &[Port]) -> String {
     let mut jumps = String::new();
     let mut chains = String::new();
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn names_choose_cases_and_a_stem_chooses_all_sizes() {
+    fn name_selects_a_case_and_a_stem_selects_all_sizes() {
         assert_eq!(chosen(&[]).unwrap().len(), CASES.len());
         let named = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn every_config_names_its_plugin_and_asks_for_what_the_case_measures() {
+    fn config_names_its_plugin_and_the_measured_feature() {
         assert_eq!(
             config("bridge"),
             json!({ "cniVersion": "1.0.0", "name": "bench", "type": "bridge", "bridge": "br0" })
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_all_containers_are_different_and_a_thousand() {
+    fn ports_of_all_containers_are_a_thousand_different_ones() {
         let ports = |number| -> Vec<u64> {
             let config = config_of("portmap@1000", number);
             let mappings = config["runtimeConfig"]["portMappings"].as_array().unwrap();
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn spoof_rules_have_the_established_names_and_comments() {
+    fn spoof_rules_have_the_names_and_comments_of_upstream() {
         let port = Port {
             name: "veth1".to_owned(),
             mac: "02:00:00:00:00:07".to_owned(),

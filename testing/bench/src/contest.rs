@@ -1,4 +1,4 @@
-//! One case: ours, theirs and the bare kernel in turn.
+//! A case: Weft's plugin, Debian's plugin and the bare kernel in turn.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ use crate::stage::{Container, Host, Stage};
 use crate::statistics::{Sample, summary};
 use crate::table::{Costs, Outcome};
 
-/// In which order the three take their turns, pair after pair: ours and theirs swap every time, and everybody
-/// follows everybody else equally often.
+/// The order of the three in each pair: Weft's and Debian's plugin swap every time, and each follows each other equally
+/// often.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-/// Pairs after which the kernel is given the time to remove their namespaces.
+/// Number of pairs after which the kernel gets time to remove their namespaces.
 const BATCH: u32 = 50;
-/// Two ticks of the slowest clock that kernels are built with, of 100 Hz; a whole number of those of all others.
+/// Two ticks of the slowest kernel clock, of 100 Hz, which is a whole number of ticks of all other clocks.
 const PHASE: Duration = Duration::from_millis(20);
-/// First byte of the container IDs of ports that are there before.
+/// First byte of the container IDs of existing ports.
 const CROWD: u8 = 1;
 
-/// What all cases share.
+/// Common parts of all cases.
 pub(crate) struct Arena {
     pub(crate) ours: Plugins,
     pub(crate) theirs: Plugins,
-    /// The program that lays down theirs of the ports that are there before.
+    /// The program that creates upstream's rules of existing ports.
     pub(crate) nft: PathBuf,
     /// A directory on a real file system.
     pub(crate) scratch: PathBuf,
@@ -40,14 +40,14 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Measures one case. What fails for a contestant is in the outcome; an error is the stage's.
+    /// Measures a case. The outcome contains failures of contestants. Errors are failures of the environment.
     pub(crate) fn measure(
         &self,
         case: Case,
         stage: &mut Stage,
         progress: &mut dyn Progress,
     ) -> anyhow::Result<Outcome> {
-        progress.step(&format!("{}: setting the stage", case.name));
+        progress.step(&format!("{}: preparing", case.name));
         let scratch = self.scratch.join(case.name);
         let mut contestants = [
             Contestant::new(case, Kind::Plugins(&self.ours), scratch.join("ours"))?,
@@ -58,7 +58,7 @@ impl Arena {
 
         progress.step(&format!("{}: {} pairs", case.name, self.pairs));
         let mut finished = Vec::new();
-        // Round 0 warms caches up.
+        // Round 0 fills caches.
         for round in 0..=self.pairs {
             let mut containers = [
                 container(case, stage)?,
@@ -95,7 +95,7 @@ impl Arena {
         })
     }
 
-    /// Why a case cannot be measured on this kernel.
+    /// Returns the reason why this kernel cannot run a case.
     pub(crate) fn lacking(case: Case, stage: &mut Stage) -> anyhow::Result<Option<String>> {
         let Floor::Child(kind) = case.floor else {
             return Ok(None);
@@ -115,7 +115,7 @@ impl Arena {
         Ok(lacking)
     }
 
-    /// Gives every host what it has before. Returns the containers of it.
+    /// Prepares the initial state of every host. Returns its containers.
     fn fill(
         &self,
         case: Case,
@@ -151,7 +151,7 @@ impl Arena {
     }
 }
 
-/// A container as the case finds it.
+/// Creates the initial state of a container.
 fn container(case: Case, stage: &mut Stage) -> anyhow::Result<Container> {
     let mut container = stage.container()?;
     if case.container == Interface::Own {
@@ -166,12 +166,12 @@ fn container(case: Case, stage: &mut Stage) -> anyhow::Result<Container> {
     Ok(container)
 }
 
-/// Who does the work.
+/// A contestant.
 #[derive(Clone, Copy)]
 enum Kind<'a> {
-    /// A set of plugins, called as a runtime calls them.
+    /// Plugins, called like by a runtime.
     Plugins(&'a Plugins),
-    /// The kernel, asked for the pair alone by this process.
+    /// The kernel: this process creates only the link.
     Floor,
 }
 
@@ -179,11 +179,11 @@ struct Contestant<'a> {
     case: Case,
     kind: Kind<'a>,
     host: Host,
-    /// Where addresses are kept.
+    /// Directory of addresses.
     data: PathBuf,
     add: Vec<Sample>,
     del: Vec<Sample>,
-    /// Why it does not take part any more.
+    /// The failure that ended its participation.
     failure: Option<String>,
 }
 
@@ -208,7 +208,7 @@ impl<'a> Contestant<'a> {
         })
     }
 
-    /// One ADD or DEL, unless an earlier one failed.
+    /// Runs an ADD or DEL, unless an earlier one failed.
     fn take_turn(&mut self, verb: Verb, container: &mut Container, counts: bool) {
         if self.failure.is_some() {
             return;
@@ -267,7 +267,7 @@ impl<'a> Contestant<'a> {
         done.map(|()| sample).map_err(|error| error.to_string())
     }
 
-    /// Attaches a container that the plugin expects to be attached.
+    /// Attaches a container, as the plugin requires.
     fn connect(&mut self, container: &mut Container) -> linux::Result<()> {
         if self.case.container == Interface::Attached {
             self.host.attach(container, IFNAME, OUTER)?;
@@ -275,7 +275,7 @@ impl<'a> Contestant<'a> {
         Ok(())
     }
 
-    /// Makes room on the host for the next one.
+    /// Prepares the host for the next container.
     fn disconnect(&self, container: &mut Container) -> linux::Result<()> {
         if self.case.container == Interface::Attached {
             container.socket.delete_link_by_name(IFNAME)?;
@@ -283,7 +283,7 @@ impl<'a> Contestant<'a> {
         Ok(())
     }
 
-    /// Attaches so many interfaces of one container by bare netlink.
+    /// Attaches a number of interfaces of a container by bare netlink.
     fn crowd(
         &mut self,
         ports: u32,
@@ -308,7 +308,7 @@ impl<'a> Contestant<'a> {
         Ok((container, crowd))
     }
 
-    /// The same by the plugin, so that it finds what it leaves behind itself.
+    /// The same by the plugin, so that it finds its own state.
     fn crowd_by_plugin(
         &mut self,
         ports: u32,
@@ -341,9 +341,9 @@ impl<'a> Contestant<'a> {
     }
 }
 
-/// Pauses for a random part of a few ticks of the kernel's clock. Removing a link waits for grace periods, which end
-/// on ticks: without this, whoever comes next would always begin on one, and a millisecond of its own work would
-/// count as none or as a whole tick.
+/// Waits for a random part of a few ticks of the kernel's clock. The removal of a link waits for grace periods, which
+/// end on ticks: without this wait, the next contestant would always start on a tick, and a millisecond of its work
+/// would count as zero or as a whole tick.
 pub(crate) fn wait_for_any_phase() {
     let random = linux::random::bytes().map_or(0, u16::from_ne_bytes);
     std::thread::sleep(PHASE * u32::from(random) / (u32::from(u16::MAX) + 1));
@@ -353,8 +353,8 @@ fn crowd_ifname(number: u32) -> String {
     format!("net{number}")
 }
 
-/// A container whose interfaces say nothing: a thousand that greet each other as IPv6 asks them to would keep the
-/// machine busy with nothing else.
+/// Creates a container whose interfaces send no IPv6 discovery. A thousand interfaces would keep the machine busy with
+/// it.
 fn quiet_container(stage: &mut Stage) -> anyhow::Result<Container> {
     let container = stage.container()?;
     let setting = Path::new("/proc/sys/net/ipv6/conf/default/disable_ipv6");
@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_and_theirs_swap_every_pair_and_everybody_follows_everybody() {
+    fn contestants_swap_every_pair_and_each_follows_each() {
         let place = |order: &[usize; 3], who| order.iter().position(|place| *place == who).unwrap();
         let ours_first: Vec<bool> = ORDERS
             .iter()

@@ -1,14 +1,14 @@
-//! Measures `weft-cni` against Debian's CNI plugins and the bare kernel: `cargo xtask bench cni`.
+//! Measures `weft-cni` beside Debian's CNI plugins and the bare kernel: `cargo xtask bench cni`.
 //!
 //! ```text
-//!   this process (namespaces of its own)
-//!      ├── host "ours"     <── weft-cni, one process a call
-//!      ├── host "theirs"   <── Debian's plugin, one process a call        each attaches containers of its own,
+//!   this process (separate namespaces)
+//!      ├── host "ours"     <── weft-cni, one process per call
+//!      ├── host "theirs"   <── Debian's plugin, one process per call      each attaches its own containers,
 //!      └── host "floor"    <── bare netlink from this process             in turn
 //! ```
 //!
-//! Built without optimisation, to be there at once: on the clock are the start of a process, which the C library
-//! makes, one write, reads and a wait, the same for both, and a few netlink requests for the kernel's floor, whose
+//! Built without optimisation, for fast builds: the measured parts of this program are the start of a process by the C
+//! library, a write, reads and a wait, equal for both, and a few netlink requests for the kernel's floor, whose
 //! encoding takes microseconds.
 
 mod attach;
@@ -33,7 +33,7 @@ use crate::call::Plugins;
 use crate::contest::Arena;
 use crate::stage::{Scratch, Stage};
 
-/// Plugins that ours are called as, directly or by each other.
+/// Plugins that are called, directly or by other plugins.
 const PLUGINS: [&str; 10] = [
     "bandwidth",
     "bridge",
@@ -46,29 +46,29 @@ const PLUGINS: [&str; 10] = [
     "static",
     "tuning",
 ];
-/// Package of the established plugins.
+/// Package of Debian's plugins.
 const PACKAGE: &str = "containernetworking-plugins";
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// The plugins to measure: a `weft-cni`
+    /// The measured plugins: a `weft-cni`
     #[arg(long)]
     ours: PathBuf,
-    /// Directory of the plugins to measure against, Debian's by default: with links to another `weft-cni` in it,
-    /// two builds are compared. Copy both programs first: how a file lies in the page cache makes 5 % of a start.
-    /// No package is brought in then: plugins find `nft` and `iptables` by PATH
+    /// Directory of the plugins for comparison, by default Debian's. With links to another `weft-cni`, two builds are
+    /// compared: copy both programs first, because the layout of a file in the page cache changes a start by 5 %. No
+    /// package is downloaded then, and plugins find `nft` and `iptables` by PATH
     #[arg(long, value_name = "DIR")]
     theirs: Option<PathBuf>,
-    /// Pairs of attachments a case, one by each
+    /// Pairs of attachments per case, one by each plugin
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Measure the way through multus instead, with this `weft`: `cargo xtask bench attach`
+    /// Measure attachments through multus instead, with this `weft`: `cargo xtask bench attach`
     #[arg(long, value_name = "WEFT")]
     attach: Option<PathBuf>,
     /// Use a real API server with `--attach`, instead of a stand-in that answers at once
     #[arg(long, requires = "attach")]
     api_server: bool,
-    /// Cases to measure, all by default; of multus' those whose names begin so
+    /// Cases to measure. Default: all. With `--attach`, cases whose names start with these
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
 }
@@ -136,13 +136,13 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Directory of the plugins to measure against.
+/// Returns the directory of the plugins for comparison.
 fn established(args: &Args, packages: Option<&Packages>) -> PathBuf {
     let of_package = packages.map(|packages| packages.file("usr/lib/cni"));
     args.theirs.clone().or(of_package).unwrap_or_default()
 }
 
-/// A directory where `program` has the names of the plugins.
+/// Returns a directory in which `program` has the names of the plugins.
 fn links(program: &Path, scratch: &Path) -> anyhow::Result<PathBuf> {
     let program = program
         .canonicalize()
@@ -155,7 +155,7 @@ fn links(program: &Path, scratch: &Path) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// What plugins need to run `nft` and `iptables`, wherever these are. Both sides get it.
+/// Returns the variables with which plugins run `nft` and `iptables`. Both sides get them.
 fn environment(packages: Option<&Packages>) -> Vec<(&'static str, OsString)> {
     let system = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
     let own = packages
@@ -168,7 +168,7 @@ fn environment(packages: Option<&Packages>) -> Vec<(&'static str, OsString)> {
     environment
 }
 
-/// What the figures depend on.
+/// Returns the environment that results depend on.
 fn facts(args: &Args, packages: Option<&Packages>) -> anyhow::Result<String> {
     let kernel = rustix::system::uname();
     let cores = std::thread::available_parallelism().context("cannot count processors")?;
@@ -194,7 +194,7 @@ fn facts(args: &Args, packages: Option<&Packages>) -> anyhow::Result<String> {
     ))
 }
 
-/// Version of the established plugins' package, which they do not know themselves.
+/// Returns the version of the package of Debian's plugins, which do not print it.
 fn version(packages: &Packages) -> Option<String> {
     let changelog = packages.file(&format!("usr/share/doc/{PACKAGE}/changelog.Debian.gz"));
     let text = run::output(

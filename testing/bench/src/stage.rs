@@ -1,4 +1,4 @@
-//! Hosts and containers: namespaces that end with this process, and one real directory that does too.
+//! Hosts and containers: namespaces that end with this process, and a directory that does too.
 
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -18,14 +18,14 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 use crate::case::{BRIDGE, Kind, PARENT, container_id};
 
-/// Where containers' namespaces are.
+/// Directory of the containers' namespaces.
 const NAMESPACES: &str = "/run/netns";
-/// Name of both ends of the pair that shows when a namespace is gone.
+/// Name of both ends of the veth pair whose removal proves the end of a namespace.
 const SENTINEL: &str = "sentinel";
-/// How long the kernel may take to remove namespaces: it works through them behind everything else.
+/// Timeout of the kernel's removal of namespaces, which has a low priority.
 const GONE: Duration = Duration::from_mins(2);
 
-/// A directory on a real file system that is removed however this process ends.
+/// A directory on a real file system that is removed at the end of this process, even after a kill.
 pub(crate) struct Scratch {
     path: PathBuf,
     reaper: Child,
@@ -35,7 +35,7 @@ impl Scratch {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("cni-bench-{}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        // Standard input ends with this process, also by kill -9; a terminal's ctrl-C goes to the shell as well.
+        // Standard input ends with this process, even after kill -9. A terminal's ctrl-C reaches the shell too.
         let reaper = Command::new("sh")
             .args(["-c", "trap '' INT TERM HUP; read -r line; rm -rf -- \"$1\"", "sh"])
             .arg(&path)
@@ -57,19 +57,19 @@ impl Drop for Scratch {
     }
 }
 
-/// What this process sees instead of the machine: no network, and an empty `/run`.
+/// The isolated environment of this process: no network, and an empty `/run`.
 pub(crate) struct Stage {
     socket: Socket,
     containers: u32,
 }
 
 impl Stage {
-    /// Puts this process there for good. To be called on the only thread.
+    /// Moves this process permanently into the environment. Must be called while the process has only one thread.
     pub(crate) fn enter() -> anyhow::Result<Self> {
         unshare_network()?;
         linux::process::unshare_mounts()?;
         for dir in ["/run", "/var/lib/cni"] {
-            // A directory that is missing must not be created: it would be the machine's.
+            // A missing directory must not be created, because it would be the machine's.
             if Path::new(dir).is_dir() {
                 mount("tmpfs", dir, "tmpfs", MountFlags::empty(), None)
                     .with_context(|| format!("cannot mount a tmpfs on {dir}"))?;
@@ -83,7 +83,7 @@ impl Stage {
         })
     }
 
-    /// A fresh container.
+    /// Creates a container.
     pub(crate) fn container(&mut self) -> anyhow::Result<Container> {
         self.containers += 1;
         let ns = NetNs::create_anonymous()?;
@@ -100,8 +100,8 @@ impl Stage {
         })
     }
 
-    /// Removes containers and hosts and waits until the kernel has done so: what it does for that behind their
-    /// backs would count against whoever is measured next.
+    /// Removes containers and hosts and waits for the kernel, whose work in the background would affect the next
+    /// measurement.
     pub(crate) fn remove(&mut self, containers: Vec<Container>, hosts: Vec<Host>) -> anyhow::Result<()> {
         let one = containers
             .first()
@@ -116,7 +116,7 @@ impl Stage {
             peer_ns: Some(ns.as_fd()),
         })?;
         drop((containers, hosts));
-        wait::until("the namespaces are gone", GONE, || {
+        wait::until("the removal of the namespaces", GONE, || {
             match self.socket.find_link(SENTINEL) {
                 Ok(None) => Ok(()),
                 Ok(Some(_)) => Err("the pair that leads there still is".to_owned()),
@@ -151,7 +151,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A fresh one, with a bridge, and a link that others can stand on.
+    /// Creates a host with a bridge, and a link that can be a parent.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let ns = NetNs::create_anonymous()?;
         let mut socket = ns.run(Socket::open)??;
@@ -186,8 +186,8 @@ impl Host {
         })
     }
 
-    /// What every plugin has to do to attach a container to a bridge, and nothing else: the pair, the bridge, both ends
-    /// up. Returns the host's end.
+    /// Does the minimal work to attach a container to a bridge: the veth pair, the port, both ends up. Returns the
+    /// host's end.
     pub(crate) fn attach(
         &mut self,
         container: &mut Container,
@@ -207,7 +207,7 @@ impl Host {
         self.make_pair(container, ifname, name, None).map(drop)
     }
 
-    /// What every plugin has to do to give a container a link that stands on another one.
+    /// Does the minimal work to give a container a link with a parent.
     pub(crate) fn make_child(
         &mut self,
         container: &mut Container,

@@ -1,30 +1,30 @@
-//! What is said about many measurements of one thing.
+//! Statistics of many measurements.
 
 use std::time::Duration;
 
-/// What one call cost.
+/// The cost of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Time that the caller waited.
+    /// Duration for the caller.
     pub(crate) wall: Duration,
-    /// Time on processors, in user and kernel mode.
+    /// Processor time, in user and kernel mode.
     pub(crate) cpu: Duration,
 }
 
-/// What many calls cost.
+/// The cost of many calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Shortest wait.
+    /// Minimum duration.
     pub(crate) min: Duration,
-    /// Half of the waits were shorter.
+    /// Median of the durations.
     pub(crate) median: Duration,
-    /// Nineteen of twenty waits were shorter.
+    /// 95th percentile of the durations.
     pub(crate) p95: Duration,
-    /// Median of the time on processors.
+    /// Median of the processor times.
     pub(crate) cpu: Duration,
 }
 
-/// Sums up; all zero for no samples.
+/// Returns the statistics of samples. All zero without samples.
 pub(crate) fn summary(samples: &[Sample]) -> Summary {
     let sorted = |time: fn(&Sample) -> Duration| {
         let mut times: Vec<Duration> = samples.iter().map(time).collect();
@@ -40,7 +40,7 @@ pub(crate) fn summary(samples: &[Sample]) -> Summary {
     }
 }
 
-/// The smallest of `sorted` that at least `percent` of them do not exceed.
+/// Returns the smallest of `sorted` that at least `percent` of them do not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn order_does_not_matter_and_ranks_are_exact() {
+    fn percentiles_are_exact_in_any_order() {
         let summary = summary(&samples((1..=100).rev()));
         assert_eq!(summary.min, Duration::from_millis(1));
         assert_eq!(summary.median, Duration::from_millis(50));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_and_none_are_summed_up_too() {
+    fn statistics_of_few_and_of_no_samples_are_defined() {
         let one = summary(&samples([7]));
         assert_eq!((one.min, one.median, one.p95), (one.min, one.min, one.min));
         assert_eq!(summary(&samples([3, 1, 2])).median, Duration::from_millis(2));

@@ -1,12 +1,12 @@
-//! The table of one case, for a terminal of 100 columns.
+//! The table of a case, for a terminal of 100 columns.
 
 use std::time::Duration;
 
 use crate::statistics::Summary;
 
-/// Columns of a terminal that everything has to fit in.
+/// Maximum width, columns.
 const WIDTH: usize = 100;
-/// What stands where there is no figure.
+/// Placeholder of a missing value.
 const NONE: &str = "-";
 
 /// Costs of both verbs.
@@ -16,16 +16,16 @@ pub(crate) struct Costs {
     pub(crate) del: Summary,
 }
 
-/// What a case came to. A contestant that failed has the reason instead of costs.
+/// The results of a case. A failed contestant has the reason instead of costs.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) ours: Result<Costs, String>,
     pub(crate) theirs: Result<Costs, String>,
-    /// `None` where there is nothing bare to compare with.
+    /// `None` without a comparison to the kernel.
     pub(crate) floor: Option<Result<Costs, String>>,
 }
 
-/// The case's name, a line a verb, and a line a contestant that failed.
+/// Returns the case's name, a line per verb, and a line per failed contestant.
 pub(crate) fn table(case: &str, outcome: &Outcome) -> String {
     let three = ["ours", "theirs", "floor"];
     let heads = [&three[..], &three, &three, &three[..2]]
@@ -79,7 +79,7 @@ fn line(verb: &str, [ours, theirs, floor]: [Option<Summary>; 3]) -> String {
             figure(ratio) + "x"
         },
     );
-    // Nothing shortens the wait for the kernel at DEL: what counts is the distance to it.
+    // DEL always waits for the kernel: the difference to it matters.
     if let Some((ours, floor)) = ours.zip(floor).filter(|_| verb == "DEL") {
         let above = signed_milliseconds(ours.median, floor.median);
         return text + &format!("{ratio:>8}{above:>9}\n");
@@ -91,7 +91,7 @@ fn milliseconds(time: Option<Duration>) -> String {
     time.map_or_else(|| NONE.to_owned(), |time| figure(time.as_secs_f64() * 1e3))
 }
 
-/// Two digits after the point as long as that fits.
+/// Two decimals, as long as they fit.
 fn figure(value: f64) -> String {
     let digits = match value {
         ..100.0 => 2,
@@ -105,7 +105,7 @@ fn signed_milliseconds(one: Duration, other: Duration) -> String {
     format!("{:+.2}", (one.as_secs_f64() - other.as_secs_f64()) * 1e3)
 }
 
-/// The text in lines that fit, white space folded.
+/// Returns the text in lines that fit, with folded white space.
 fn wrapped(text: &str) -> String {
     let mut lines = String::new();
     let mut width = 0;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_all_figures_the_ratio_and_for_del_the_distance_to_the_floor() {
+    fn line_has_all_values_the_ratio_and_for_del_the_distance_to_the_floor() {
         let outcome = Outcome {
             ours: Ok(costs(2)),
             theirs: Ok(costs(12345)),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contestant_that_failed_has_dashes_and_its_reason() {
+    fn failed_contestant_has_dashes_and_its_reason() {
         let outcome = Outcome {
             ours: Err("macspoofchk\n is not  there ".repeat(20)),
             theirs: Ok(costs(150)),

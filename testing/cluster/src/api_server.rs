@@ -1,4 +1,4 @@
-//! etcd and an API server alone, for tests that need no nodes.
+//! An etcd and an API server, for tests without nodes.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -22,27 +22,27 @@ use crate::progress::Quiet;
 use crate::run;
 use crate::wait;
 
-const PATIENCE: Duration = Duration::from_mins(2);
-/// Times that a start is tried: another process may take a port between its choice and its use.
+const TIMEOUT: Duration = Duration::from_mins(2);
+/// Number of attempts of a start: another process may take a port between its choice and its use.
 const ATTEMPTS: usize = 3;
 /// Kubeconfig of the garbage collector.
 const COLLECTOR: &str = "collector.kubeconfig";
 
-/// A running API server with an empty etcd. Dropping it, or the end of this process in any way, stops both.
+/// A running API server with an empty etcd. A drop, or the end of this process, stops both.
 ///
-/// Needs no root. Authorisation is RBAC; the user of the kubeconfig may do everything.
+/// It needs no root. Authorisation is RBAC. The user of the kubeconfig has all permissions.
 #[derive(Debug)]
 pub struct ApiServer {
     dir: PathBuf,
     url: String,
     kubectl: Kubectl,
-    /// Closed to stop the processes.
+    /// A close of the channel stops the processes.
     stop: Option<Sender<()>>,
     keeper: Option<JoinHandle<()>>,
 }
 
 impl ApiServer {
-    /// Starts one of its own, and waits until it is ready.
+    /// Starts a server, and waits until it is ready.
     pub fn start() -> Result<Self> {
         let home = Home::from_env()?;
         let programs = Programs::ensure(&home, &Program::API, &mut Quiet)?;
@@ -57,7 +57,7 @@ impl ApiServer {
         Err(last)
     }
 
-    /// The one that all tests of this process share, started by the first that asks.
+    /// Returns the server that all tests of this process share. The first caller starts it.
     pub fn shared() -> Result<&'static Self> {
         static SHARED: OnceLock<std::result::Result<ApiServer, String>> = OnceLock::new();
         SHARED
@@ -66,8 +66,8 @@ impl ApiServer {
             .map_err(|error| Error::Missing(error.clone()))
     }
 
-    /// One that the calling thread has for itself until it ends, as the thread that had it before left it: for tests
-    /// that use what is the same for a whole cluster.
+    /// Returns a server for the calling thread alone until the thread ends. It has the state that the previous thread
+    /// left. For tests of objects that exist once in a cluster.
     pub fn own() -> Result<&'static Self> {
         thread_local!(static LEASE: OnceCell<Lease> = const { OnceCell::new() });
         LEASE.with(|lease| {
@@ -87,17 +87,17 @@ impl ApiServer {
         &self.url
     }
 
-    /// File that names the server and an administrator.
+    /// The kubeconfig of an administrator.
     pub fn kubeconfig(&self) -> &Path {
         self.kubectl.kubeconfig()
     }
 
-    /// Certificate and key of the authority by which it knows clients, for tests that play the signer.
+    /// Certificate and key of the certificate authority for clients, for tests that sign certificates.
     pub fn authority(&self) -> [PathBuf; 2] {
         ["ca.crt", "ca.key"].map(|name| self.dir.join("pki").join(name))
     }
 
-    /// The record of all requests, one JSON object a line.
+    /// The audit log of all requests, one JSON object per line.
     pub fn audit_log(&self) -> PathBuf {
         self.dir.join("audit.log")
     }
@@ -107,8 +107,8 @@ impl ApiServer {
         &self.kubectl
     }
 
-    /// Starts the garbage collector, which works until the returned value is dropped: what belongs to an owner that is
-    /// gone is deleted, of everybody who shares this server. The thread that calls must live as long.
+    /// Starts the garbage collector, which runs until the returned value is dropped. It deletes objects of missing
+    /// owners, of all users of this server. The calling thread must outlive the value.
     pub fn collect_garbage(&self) -> Result<GarbageCollector> {
         let programs = Programs::ensure(&Home::from_env()?, &[Program::ControllerManager], &mut Quiet)?;
         let program = programs.path(Program::ControllerManager).display().to_string();
@@ -150,10 +150,10 @@ impl ApiServer {
         api.extend([
             format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".to_owned(),
-            // Endpoints may not hold a loopback address; nothing ever goes to this one.
+            // Endpoints may not contain a loopback address. No connection uses this address.
             "--advertise-address=192.0.2.1".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
-            // Nobody makes service accounts here: pods of tests do without.
+            // No controller creates service accounts, and pods of tests need none.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
         ]);
         let kubectl = Kubectl::new(&programs.path(Program::Kubectl), &kubeconfig);
@@ -171,16 +171,14 @@ impl ApiServer {
             stop: Some(stop),
             keeper: Some(keeper),
         };
-        start.recv().unwrap_or_else(|_| {
-            Err(Error::Missing(
-                "the thread that keeps the API server ended".to_owned(),
-            ))
-        })?;
-        // The namespace comes a moment after readiness, and most tests want it.
+        start
+            .recv()
+            .unwrap_or_else(|_| Err(Error::Missing("the thread of the API server ended".to_owned())))?;
+        // The namespace appears shortly after readiness, and most tests need it.
         server.kubectl.wait_for(
             &["namespace", "default"],
             "the default namespace",
-            PATIENCE,
+            TIMEOUT,
             |_| Ok(()),
         )?;
         Ok(server)
@@ -208,14 +206,14 @@ impl Drop for ApiServer {
     }
 }
 
-/// Servers of threads that run at the same time: each costs a good part of a processor, and seconds of one to start.
-const PLACES: usize = 3;
+/// Maximum number of concurrent servers of threads: each takes a large part of a processor, and seconds to start.
+const MOST_SERVERS: usize = 3;
 
-/// Servers that threads have for themselves, one after the other.
+/// Servers that threads use alone, one thread after the other.
 struct Pool {
-    /// Servers that no thread has.
+    /// Servers without a thread.
     free: Vec<&'static ApiServer>,
-    /// Servers that were started.
+    /// Number of started servers.
     started: usize,
 }
 
@@ -230,9 +228,9 @@ impl Pool {
         POOL.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a server that is free; `None` is the right to start one.
+    /// Waits for a free server. `None` permits the caller to start one.
     fn take() -> Option<&'static ApiServer> {
-        let full = |pool: &mut Self| pool.free.is_empty() && pool.started >= PLACES;
+        let full = |pool: &mut Self| pool.free.is_empty() && pool.started >= MOST_SERVERS;
         let mut pool = RETURNED
             .wait_while(Self::lock(), full)
             .unwrap_or_else(PoisonError::into_inner);
@@ -249,7 +247,7 @@ impl Pool {
     }
 }
 
-/// A thread's server, for others to use when the thread ends.
+/// A thread's server, which other threads can use when the thread ends.
 struct Lease(&'static ApiServer);
 
 impl Drop for Lease {
@@ -259,10 +257,10 @@ impl Drop for Lease {
     }
 }
 
-/// Starts both processes and holds them until told to stop.
+/// Starts both processes and runs them until the channel closes.
 ///
-/// The kernel kills them when the thread that started them ends, so that thread must live as long as they
-/// shall: this one, which a test's own thread is not.
+/// The kernel kills them when the thread that started them ends, so they need a thread that lives as long. The thread
+/// of a test does not.
 fn keep(
     dir: &Path,
     etcd: &[String],
@@ -275,7 +273,7 @@ fn keep(
     let mut children = Vec::new();
     let begin = |children: &mut Vec<(&'static str, Child)>| -> Result<()> {
         children.push(("etcd", spawn(dir, "etcd", etcd)?));
-        wait::until("etcd", PATIENCE, || {
+        wait::until("etcd", TIMEOUT, || {
             if answers(port) {
                 Ok(())
             } else {
@@ -283,10 +281,10 @@ fn keep(
             }
         })?;
         children.push(("kube-apiserver", spawn(dir, "kube-apiserver", api)?));
-        wait::until("the API server", PATIENCE, || {
+        wait::until("the API server", TIMEOUT, || {
             let ready = kubectl.run(["get", "--raw", "/readyz"]);
-            // Another server may have taken one of the ports first. If its etcd answers, two API servers share one
-            // store, and each test sees the objects of the other.
+            // Another server may have taken one of the ports first. If its etcd answers, two API servers would share
+            // one store, and each test would see the objects of the other.
             if let Some(ended) = ended(dir, children) {
                 return Ok(Err(ended));
             }
@@ -296,7 +294,7 @@ fn keep(
         })?
     };
     let _ = started.send(begin(&mut children));
-    // Ends by an error when the sender is dropped.
+    // The receiver returns an error when the sender is dropped.
     let _ = stopped.recv();
     for (_, child) in children.iter_mut().rev() {
         let _ = child.kill();
@@ -304,7 +302,7 @@ fn keep(
     }
 }
 
-/// The first of these programs that has ended.
+/// Returns the error of the first program that ended.
 fn ended(dir: &Path, children: &mut [(&'static str, Child)]) -> Option<Error> {
     children
         .iter_mut()
@@ -328,7 +326,7 @@ fn spawn(dir: &Path, name: &str, argv: &[String]) -> Result<Child> {
     command.spawn().at("start", Path::new(name))
 }
 
-/// Three ports that are free at the moment.
+/// Returns three free ports.
 fn free_ports() -> Result<[u16; 3]> {
     let any = || TcpListener::bind(("127.0.0.1", 0)).at("find a free port on", Path::new("127.0.0.1"));
     let port = |listener: &TcpListener| {
@@ -337,12 +335,12 @@ fn free_ports() -> Result<[u16; 3]> {
             .map(|addr| addr.port())
             .at("read", Path::new("a socket's address"))
     };
-    // All are held at the same time, or the same one would be chosen again.
+    // All three are held at the same time, so that they differ.
     let listeners = [any()?, any()?, any()?];
     Ok([port(&listeners[0])?, port(&listeners[1])?, port(&listeners[2])?])
 }
 
-/// Removes what servers left whose process was killed.
+/// Removes the files of servers whose process was killed.
 fn clear_dead(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -1,7 +1,7 @@
-//! Control groups of one cluster, on version 1, version 2 and both together.
+//! Control groups of a cluster, on version 1, version 2 and both together.
 //!
-//! Every process of a cluster is in a group below `weft-ID` of every hierarchy, put there before it does
-//! anything: whatever else is lost, this finds all of them.
+//! Every process of a cluster is in a group `weft-ID` of every hierarchy. It enters the group before it does anything
+//! else, so that all processes can be found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use crate::error::{At, Error, Result};
 
-/// One mounted hierarchy.
+/// A mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     mount: PathBuf,
-    /// Mount options that choose the hierarchy on version 1; `None` is version 2.
+    /// Mount options that select the hierarchy on version 1. `None` for version 2.
     options: Option<String>,
 }
 
-/// Reads the hierarchies from the lines of `/proc/self/mountinfo`.
+/// Parses the hierarchies from the lines of `/proc/self/mountinfo`.
 fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     let mut found = Vec::new();
     for line in mountinfo.lines() {
@@ -63,7 +63,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// The groups called `name` of all hierarchies of this machine; nothing is created.
+    /// Returns the groups `name` of all hierarchies of this machine, without creating them.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let path = Path::new("/proc/self/mountinfo");
         let hierarchies = hierarchies(&fs::read_to_string(path).at("read", path)?);
@@ -84,7 +84,7 @@ impl Groups {
             .map(|hierarchy| hierarchy.mount.join(&self.name))
     }
 
-    /// Creates the groups of a space and returns the files that take its first process, one a hierarchy.
+    /// Creates the groups of a space. Returns the files that move its first process into them, one per hierarchy.
     pub(crate) fn create(&self, space: &str) -> Result<Vec<PathBuf>> {
         let mut entries = Vec::new();
         for hierarchy in &self.hierarchies {
@@ -104,8 +104,8 @@ impl Groups {
         Ok(entries)
     }
 
-    /// Moves the processes of a new space to a group of their own below its root, and lets the other groups
-    /// there use all controllers: version 2 forbids both at once in one group.
+    /// Moves the processes of a new space into a separate group below its root, and enables all controllers for the
+    /// other groups: version 2 forbids both in one group.
     pub(crate) fn settle(&self, space: &str) -> Result<()> {
         for hierarchy in &self.hierarchies {
             let group = hierarchy.mount.join(&self.name).join(space);
@@ -121,7 +121,7 @@ impl Groups {
         Ok(())
     }
 
-    /// What `space.sh` has to mount.
+    /// Returns the mounts for `space.sh`.
     pub(crate) fn mounts(&self) -> String {
         if let [Hierarchy { options: None, .. }] = &self.hierarchies[..] {
             return "- -".to_owned();
@@ -137,7 +137,7 @@ impl Groups {
         self.hierarchies.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// All processes in the groups of `space`, or of the whole cluster.
+    /// Returns all processes in the groups of `space`, or of the whole cluster.
     pub(crate) fn processes(&self, space: Option<&str>) -> Vec<i32> {
         let mut pids = Vec::new();
         for root in self.roots() {
@@ -145,7 +145,7 @@ impl Groups {
                 &space.map_or(root.clone(), |space| root.join(space)),
                 &mut |dir| {
                     let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-                    // 0 stands for a process of another pid namespace than ours.
+                    // 0 stands for a process in another pid namespace.
                     pids.extend(
                         text.lines()
                             .filter_map(|line| line.parse::<i32>().ok())
@@ -159,7 +159,7 @@ impl Groups {
         pids
     }
 
-    /// Ends every process in the groups of `space`, or of the whole cluster, and removes the groups.
+    /// Ends all processes in the groups of `space`, or of the whole cluster, and removes the groups.
     pub(crate) fn remove(&self, space: Option<&str>, deadline: Duration) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -169,7 +169,7 @@ impl Groups {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                 }
             }
-            let mut left = Vec::new();
+            let mut remaining = Vec::new();
             for root in self.roots() {
                 let mut dirs = Vec::new();
                 walk(
@@ -177,29 +177,29 @@ impl Groups {
                     &mut |dir| dirs.push(dir.to_owned()),
                 );
                 dirs.retain(|dir| fs::remove_dir(dir).is_err() && dir.exists());
-                left.extend(dirs);
+                remaining.extend(dirs);
             }
-            if pids.is_empty() && left.is_empty() {
+            if pids.is_empty() && remaining.is_empty() {
                 return Ok(());
             }
             if began.elapsed() > deadline {
                 return Err(Error::Timeout {
                     what: "the end of the cluster's processes".to_owned(),
                     seconds: deadline.as_secs(),
-                    evidence: format!("\n    processes {pids:?}\n    groups {left:?}"),
+                    evidence: format!("\n    processes {pids:?}\n    groups {remaining:?}"),
                 });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Directories that exist, for a check that nothing is left.
+    /// Returns the directories that exist, to check for leftovers.
     pub(crate) fn existing(&self) -> Vec<PathBuf> {
         self.roots().filter(|root| root.exists()).collect()
     }
 }
 
-/// Calls `visit` for every directory of the tree, the deepest first.
+/// Calls `visit` for every directory of the tree, children first.
 fn walk(dir: &Path, visit: &mut dyn FnMut(&Path)) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -212,7 +212,7 @@ fn walk(dir: &Path, visit: &mut dyn FnMut(&Path)) {
 
 fn make(group: &Path) -> Result<()> {
     fs::create_dir_all(group).at("create", group)?;
-    // Version 1 starts these empty, and a group without them takes no process.
+    // On version 1 these files are empty at first, and a group without them accepts no process.
     for name in ["cpuset.cpus", "cpuset.mems"] {
         let file = group.join(name);
         if let (Some(parent), Ok(own)) = (group.parent(), fs::read_to_string(&file))
@@ -230,7 +230,7 @@ fn make(group: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lets the children of a version 2 group use its controllers.
+/// Enables the controllers of a version 2 group for its children.
 fn hand_down(group: &Path) -> Result<()> {
     let file = group.join("cgroup.subtree_control");
     let controllers = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
@@ -241,7 +241,7 @@ fn hand_down(group: &Path) -> Result<()> {
         {
             continue;
         }
-        // Inside a container the root of the hierarchy holds processes, which version 2 forbids here.
+        // In a container the root of the hierarchy contains processes, which version 2 forbids here.
         let leaf = group.join("weft-others");
         fs::create_dir_all(&leaf).at("create", &leaf)?;
         for pid in fs::read_to_string(group.join("cgroup.procs"))
@@ -267,7 +267,7 @@ mod tests {
 ";
 
     #[test]
-    fn hierarchies_of_both_versions_are_read() {
+    fn hierarchies_of_both_versions_are_parsed() {
         let groups = Groups {
             hierarchies: hierarchies(HYBRID),
             name: "weft-1".to_owned(),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_version_2_hierarchy_is_mounted_at_the_top() {
+    fn single_version_2_hierarchy_is_mounted_at_the_top() {
         let line = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot";
         let groups = Groups {
             hierarchies: hierarchies(line),

@@ -1,4 +1,4 @@
-//! The life of a cluster: up, down, and what one does with it in between.
+//! The lifecycle of a cluster, and its use.
 
 mod assembly;
 mod beside;
@@ -33,31 +33,31 @@ use crate::run;
 use crate::space::Space;
 use crate::wait;
 
-/// Name of a cluster when none is asked for.
+/// Default name of a cluster.
 const DEFAULT_NAME: &str = "weft";
 
-/// Where the clusters of a home are.
+/// Directory of the clusters in a home.
 const CLUSTERS: &str = "clusters";
 
-/// What kind of cluster is wanted.
+/// Options of a cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where caches and the cluster's files are.
+    /// Directory of caches and of the cluster's files.
     pub home: Home,
-    /// Tells clusters of one home apart; part of paths.
+    /// Distinguishes clusters of one home. Part of paths.
     pub name: String,
-    /// Number of nodes, at least 1; they are called `node01`, `node02` and so on.
+    /// Number of nodes, at least 1. Their names are `node01`, `node02` and so on.
     pub nodes: usize,
-    /// Whether NetworkManager runs on the nodes. It manages `eth1`, and what it is asked to configure.
+    /// If true, NetworkManager runs on the nodes. It manages `eth1`, and interfaces that it is told to configure.
     pub network_manager: bool,
-    /// Whether pods have a network, of Debian's plugins and static routes. Without it nodes are up and stay `NotReady` until
-    /// somebody brings one.
+    /// If true, pods have a network of Debian's plugins and static routes. Otherwise nodes stay `NotReady` until a
+    /// network is installed.
     pub pod_network: bool,
 }
 
 impl Options {
-    /// Two nodes with NetworkManager and a network for pods, in the home of [`Home::from_env`], with the name in `WEFT_CLUSTER`, by default
-    /// `weft`.
+    /// Returns options for two nodes with NetworkManager and a pod network, in the home of [`Home::from_env`], with the
+    /// name in `WEFT_CLUSTER`, by default `weft`.
     pub fn from_env() -> Result<Self> {
         let name = std::env::var("WEFT_CLUSTER").ok().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
@@ -76,12 +76,12 @@ impl Options {
     }
 }
 
-/// A Kubernetes cluster on this machine, which may or may not exist at the moment.
+/// A Kubernetes cluster on this machine, which may or may not exist.
 #[derive(Debug)]
 pub struct Cluster {
     options: Options,
     dir: PathBuf,
-    /// Names everything of this cluster that is visible on the host: the groups and the end of a wire.
+    /// The name of all parts of this cluster that the host sees: the groups and the end of the link.
     tag: String,
     groups: Groups,
     control: Space,
@@ -89,21 +89,21 @@ pub struct Cluster {
     ownership: Ownership,
 }
 
-/// One program of the cluster.
+/// A program of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
-    /// `control` or the name of a node.
+    /// `control`, or the name of a node.
     pub space: String,
     /// Name of the program.
     pub program: String,
-    /// Whether it lives.
+    /// True if the program runs.
     pub runs: bool,
-    /// Its output.
+    /// File with the output.
     pub log: PathBuf,
 }
 
 impl Cluster {
-    /// The cluster that `options` describe; nothing is done to it.
+    /// Returns the cluster of `options`, without changing it.
     pub fn new(options: Options) -> Result<Self> {
         let clusters = options.home.path().join(CLUSTERS);
         let dir = clusters.join(&options.name);
@@ -125,7 +125,8 @@ impl Cluster {
         })
     }
 
-    /// The clusters of a home whose owner, the process that [claimed](Self::claim) them, has ended.
+    /// Returns the clusters of a home whose owner has ended. The owner is the process that [claimed](Self::claim) the
+    /// cluster.
     pub fn abandoned(home: &Home) -> Result<Vec<Self>> {
         let names = owner::abandoned(&home.path().join(CLUSTERS));
         let cluster = |name| {
@@ -140,32 +141,32 @@ impl Cluster {
         names.into_iter().map(cluster).collect()
     }
 
-    /// The cluster of [`Options::from_env`].
+    /// Returns the cluster of [`Options::from_env`].
     pub fn from_env() -> Result<Self> {
         Self::new(Options::from_env()?)
     }
 
-    /// Tells it from other clusters of this machine.
+    /// Returns the name, which distinguishes the clusters of a home.
     pub fn name(&self) -> &str {
         &self.options.name
     }
 
-    /// Names of the nodes.
+    /// Returns the names of the nodes.
     pub fn nodes(&self) -> Vec<&str> {
         self.nodes.iter().map(Space::name).collect()
     }
 
-    /// The kubeconfig of an administrator, usable from the host.
+    /// Returns the kubeconfig of an administrator, for use on the host.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
 
-    /// The API server's record of all requests, one JSON object a line.
+    /// Returns the audit log of the API server with all requests, one JSON object per line.
     pub fn audit_log(&self) -> PathBuf {
         self.dir.join("logs/audit.log")
     }
 
-    /// A client of this cluster.
+    /// Returns a client of this cluster.
     pub fn kubectl(&self) -> Kubectl {
         let program = self.record()["kubectl"]
             .as_str()
@@ -173,8 +174,8 @@ impl Cluster {
         Kubectl::new(&program, &self.kubeconfig())
     }
 
-    /// Whether the cluster answers, with all programs of Kubernetes alive and all nodes ready, as far as they can be without a
-    /// network for pods.
+    /// Returns true if the API server answers, all programs of Kubernetes run, and all nodes are ready, as far as
+    /// possible without a pod network.
     pub fn is_up(&self) -> bool {
         self.components_of_kubernetes()
             .iter()
@@ -183,12 +184,12 @@ impl Cluster {
             && assembly::heartbeats(self).is_ok_and(|beats| beats.iter().all(|beat| self.accepts(beat)))
     }
 
-    /// Whether a node is as ready as it can be.
+    /// Returns true if a node is as ready as it can be.
     fn accepts(&self, beat: &Heartbeat) -> bool {
         beat.is_ready() || !self.options.pod_network && beat.lacks_network()
     }
 
-    /// All programs, alive or not.
+    /// Returns all programs, running or not.
     pub fn components(&self) -> Vec<Component> {
         let mut all = self.components_of_kubernetes();
         let beside = self.beside();
@@ -217,7 +218,7 @@ impl Cluster {
         all
     }
 
-    /// Brings in packages and programs, which takes minutes the first time, and nothing afterwards.
+    /// Downloads packages and builds programs. Takes minutes the first time, and almost no time afterwards.
     pub fn prepare(&self, progress: &mut dyn Progress) -> Result<()> {
         must_be_root()?;
         Packages::ensure(&self.options.home, progress)?;
@@ -227,8 +228,8 @@ impl Cluster {
         Programs::ensure(&self.options.home, &Program::ALL, progress).map(drop)
     }
 
-    /// Brings the cluster up, or what is missing of it: safe to repeat, fast when there is nothing to do. An
-    /// [abandoned](Self::abandoned) cluster loses its owner, so that it stays.
+    /// Starts the cluster, or its missing parts. Can be repeated, and is fast if nothing is missing. An
+    /// [abandoned](Self::abandoned) cluster loses its owner, so that it persists.
     pub fn up(&self, progress: &mut dyn Progress) -> Result<()> {
         must_be_root()?;
         let _lock = self.lock(progress)?;
@@ -241,11 +242,11 @@ impl Cluster {
         Assembly::prepare(self, progress)?.run(progress)
     }
 
-    /// Makes this process the owner of the cluster, before it is brought up: when this process ends in any way, the
-    /// cluster is among the [abandoned](Self::abandoned) ones.
+    /// Makes this process the owner of the cluster, before the start. When this process ends, the cluster is
+    /// [abandoned](Self::abandoned).
     ///
     /// # Errors
-    /// When another process that lives is the owner.
+    /// If another running process is the owner.
     pub fn claim(&self, progress: &mut dyn Progress) -> Result<()> {
         let own = Process::current()?;
         let _lock = self.lock(progress)?;
@@ -260,7 +261,7 @@ impl Cluster {
         }
     }
 
-    /// Ends the ownership of this process: the cluster stays until [`Self::down`].
+    /// Ends the ownership of this process: the cluster persists until [`Self::down`].
     pub fn keep(&self, progress: &mut dyn Progress) -> Result<()> {
         let own = Process::current()?;
         let _lock = self.lock(progress)?;
@@ -270,14 +271,14 @@ impl Cluster {
         }
     }
 
-    /// Removes the cluster with everything that belongs to it. Caches stay.
+    /// Removes the cluster with all its parts. Caches are kept.
     pub fn down(&self, progress: &mut dyn Progress) -> Result<()> {
         must_be_root()?;
         let _lock = self.lock(progress)?;
         self.remove(progress)
     }
 
-    /// [`Self::down`], if the owner of the cluster is gone. Answers whether it was removed.
+    /// Removes the cluster like [`Self::down`], if its owner has ended. Returns true if it was removed.
     pub fn down_if_abandoned(&self, progress: &mut dyn Progress) -> Result<bool> {
         must_be_root()?;
         let _lock = self.lock(progress)?;
@@ -288,7 +289,7 @@ impl Cluster {
         Ok(abandoned)
     }
 
-    /// Removes the cluster; the caller holds the lock.
+    /// Removes the cluster. The caller holds the lock.
     fn remove(&self, progress: &mut dyn Progress) -> Result<()> {
         progress.step(&format!("ending the processes of cluster {}", self.options.name));
         self.groups.remove(None, Duration::from_mins(2))?;
@@ -302,16 +303,16 @@ impl Cluster {
                 _ => Ok(()),
             },
         )?;
-        // Last, so that another run repeats a removal that is killed.
+        // The last step, so that another run repeats an interrupted removal.
         self.ownership.remove()
     }
 
-    /// Removes the wire to the host, which may outlive the control plane for as long as the kernel cleans up.
+    /// Removes the link to the host, which may outlive the control plane while the kernel cleans up.
     fn unplug(&self) -> Result<()> {
         let host_end = Path::new("/sys/class/net").join(&self.tag);
         let packages = Packages::present(&self.options.home);
         wait::until(
-            "the wire to the host to be removed",
+            "the link to the host to be removed",
             Duration::from_mins(1),
             || {
                 if !host_end.exists() {
@@ -323,7 +324,7 @@ impl Cluster {
         )
     }
 
-    /// What is left of the cluster on this machine, in words; nothing after [`Self::down`].
+    /// Describes the leftovers of the cluster on this machine. Empty after [`Self::down`].
     pub fn remains(&self) -> Vec<String> {
         let mut found: Vec<String> = self
             .groups
@@ -378,7 +379,7 @@ impl Cluster {
         Ok(references)
     }
 
-    /// A command that runs `argv` on the node: in its network, mount, process and other namespaces.
+    /// Returns a command that runs `argv` on the node, in all its namespaces.
     pub fn node_command<S: AsRef<std::ffi::OsStr>>(
         &self,
         node: &str,
@@ -387,7 +388,7 @@ impl Cluster {
         self.space(node)?.command(argv)
     }
 
-    /// A command that runs `argv` on the network of a node, with the files of this machine.
+    /// Returns a command that runs `argv` in the network of a node, with the files of this machine.
     pub fn network_command<S: AsRef<std::ffi::OsStr>>(
         &self,
         node: &str,
@@ -396,33 +397,33 @@ impl Cluster {
         self.space(node)?.command_in(&["--net"], argv)
     }
 
-    /// Ends NetworkManager of a node as a crash does, and starts it again, as an init system would.
+    /// Kills NetworkManager of a node, and starts it again, like an init system.
     ///
     /// # Errors
-    /// When it did not run on that node, or does not start.
+    /// If it did not run on that node, or does not start.
     pub fn crash_network_manager(&self, node: &str) -> Result<()> {
         let space = self.space(node)?;
         network_manager::kill_on(space)?;
         network_manager::start_on(space)
     }
 
-    /// Ends a long-running program of a node, or of `control`, as a crash does. [`Self::up`] starts it again.
+    /// Kills a long-running program of a node, or of `control`. [`Self::up`] starts it again.
     ///
     /// # Errors
-    /// When there is no such node, or the program does not run.
+    /// If the node is missing, or the program does not run.
     pub fn crash(&self, node: &str, program: &str) -> Result<()> {
         self.space(node)?.kill(program)
     }
 
-    /// Ends a node as a power cut does: only what is on its disk stays. [`Self::up`] starts it again.
+    /// Ends a node like a power cut: only its disk persists. [`Self::up`] starts it again.
     ///
     /// # Errors
-    /// When there is no such node, or it does not end.
+    /// If the node is missing, or does not end.
     pub fn cut_power(&self, node: &str) -> Result<()> {
         self.space(node)?.end()
     }
 
-    /// A socket on the network of a node, or of `control`, whoever uses it.
+    /// Returns a socket in the network of a node, or of `control`, for use by any thread.
     pub(crate) fn udp_socket(&self, node: &str, address: SocketAddr) -> Result<UdpSocket> {
         let network = self.space(node)?.network()?;
         let bind = || {
@@ -430,7 +431,7 @@ impl Cluster {
             move_into_link_name_space(network.as_fd(), kind)?;
             UdpSocket::bind(address)
         };
-        // The thread that goes there does not come back.
+        // The thread ends in that namespace, and does not return.
         let bound = std::thread::scope(|scope| scope.spawn(bind).join());
         bound
             .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
@@ -440,24 +441,24 @@ impl Cluster {
             })
     }
 
-    /// Numbers, as the host sees them, of all processes of a node, or of `control`.
+    /// Returns the host's process numbers of all processes of a node, or of `control`.
     pub fn processes(&self, node: &str) -> Vec<i32> {
         self.groups.processes(Some(node))
     }
 
-    /// Number of the node's first process as the host sees it.
+    /// Returns the host's process number of the node's first process.
     pub fn node_pid(&self, node: &str) -> Result<u32> {
         self.space(node)?
             .pid()
             .ok_or_else(|| Error::Missing(format!("{node} is not running")))
     }
 
-    /// The place on the host of a file of the node that is below `/etc`, `/opt` or `/var`.
+    /// Returns the host's path of a file of the node in `/etc`, `/opt` or `/var`.
     pub fn node_file(&self, node: &str, path: &str) -> Result<PathBuf> {
         Ok(self.space(node)?.file(path.trim_start_matches('/')))
     }
 
-    /// Files with the output of the cluster's programs.
+    /// Returns the log files of the cluster's programs.
     pub fn logs(&self) -> Vec<PathBuf> {
         let dir = self.dir.join("logs");
         let mut files: Vec<PathBuf> = fs::read_dir(dir)
@@ -526,14 +527,14 @@ fn must_be_root() -> Result<()> {
     ))
 }
 
-/// FNV-1a: names that differ should not collide, nothing more.
+/// FNV-1a. Different names should not collide; nothing else matters.
 fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     })
 }
 
-/// Whether something listens on a loopback port of the host.
+/// Returns true if a process listens on a loopback port of the host.
 pub(crate) fn answers(port: u16) -> bool {
     TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).is_ok()
 }

@@ -1,32 +1,32 @@
-//! etcd, API server, controller manager and scheduler: their arguments.
+//! Command lines of etcd, API server, controller manager and scheduler.
 
 use std::path::Path;
 
 use crate::network;
 use crate::pki::Pki;
 
-/// Users of the API server beside the service accounts: name and groups.
+/// Users of the API server besides service accounts: name and groups.
 pub(crate) const USERS: &[(&str, &str)] = &[
     (ADMIN, "system:masters"),
     (CONTROLLER_MANAGER, ""),
     ("system:kube-scheduler", ""),
     ("system:kube-proxy", "system:node-proxier"),
 ];
-/// The user of the kubeconfig that is given to people and tests.
+/// The user of the kubeconfig for developers and tests.
 pub(crate) const ADMIN: &str = "admin";
-/// The user that the controllers are.
+/// The user of the controllers.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
-/// The authority of the API server as a client of API servers that it hands requests on to.
+/// Certificate authority of the API server as a client of aggregated API servers.
 pub(crate) const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
-/// The API server as such a client: its certificate and its name.
+/// Name and certificate of the API server as such a client.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 /// Port of the API server of a cluster.
 pub(crate) const PORT: u16 = 6443;
 
-/// Metadata of every request: the only way to count the requests of one client.
+/// Logs the metadata of every request, so that the requests of one client can be counted.
 pub(crate) const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}"#;
 
-/// The API server of a cluster as the cluster's own programs see it.
+/// Returns the URL of the API server for the cluster's programs.
 pub(crate) fn server() -> String {
     format!("https://{}:{PORT}", network::CONTROL)
 }
@@ -35,7 +35,7 @@ fn argv<const N: usize>(program: &str, flags: [String; N]) -> Vec<String> {
     std::iter::once(program.to_owned()).chain(flags).collect()
 }
 
-/// etcd on loopback ports, for data that need not survive a power cut.
+/// Returns the command line of an etcd on loopback ports, whose data need not survive a power cut.
 pub(crate) fn etcd(program: &str, data: &Path, client: u16, peer: u16) -> Vec<String> {
     let client = format!("http://127.0.0.1:{client}");
     let peer = format!("http://127.0.0.1:{peer}");
@@ -54,7 +54,7 @@ pub(crate) fn etcd(program: &str, data: &Path, client: u16, peer: u16) -> Vec<St
     )
 }
 
-/// What both kinds of API server have in common.
+/// Returns the common arguments of all API servers.
 pub(crate) fn api_server(
     program: &str,
     pki: &Pki,
@@ -86,7 +86,7 @@ pub(crate) fn api_server(
     )
 }
 
-/// What only the API server of a whole cluster needs.
+/// Returns the additional arguments of the API server of a cluster.
 pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 15] {
     let file = |name: &str| pki.file(name).display().to_string();
     [
@@ -94,12 +94,12 @@ pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 15] {
         format!("--advertise-address={}", network::CONTROL),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--enable-admission-plugins=NodeRestriction".to_owned(),
-        // Node names are not resolvable, and webhooks are reached at pod addresses.
+        // Node names have no DNS records, and webhooks are reached at pod addresses.
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         "--enable-aggregator-routing=true".to_owned(),
         format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
         format!("--kubelet-client-key={}", file("kubelet-client.key")),
-        // How API servers that requests are handed on to (APIService) know it, and learn who asked.
+        // Aggregated API servers (APIService) identify this API server and the user by these.
         format!(
             "--requestheader-client-ca-file={}",
             file(&format!("{FRONT_PROXY_AUTHORITY}.crt"))
@@ -113,7 +113,7 @@ pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 15] {
     ]
 }
 
-/// The controllers, as the only instance.
+/// Returns the command line of the controllers, as a single instance.
 pub(crate) fn controller_manager(program: &str, pki: &Pki, kubeconfig: &Path) -> Vec<String> {
     argv(
         program,
@@ -134,7 +134,7 @@ pub(crate) fn controller_manager(program: &str, pki: &Pki, kubeconfig: &Path) ->
     )
 }
 
-/// Of the controllers only the one that deletes what nobody owns any more, without a port.
+/// Returns the command line of the garbage collector alone, without a port.
 pub(crate) fn garbage_collector(program: &str, kubeconfig: &Path) -> Vec<String> {
     argv(
         program,
@@ -148,7 +148,7 @@ pub(crate) fn garbage_collector(program: &str, kubeconfig: &Path) -> Vec<String>
     )
 }
 
-/// The scheduler, as the only instance.
+/// Returns the command line of the scheduler, as a single instance.
 pub(crate) fn scheduler(program: &str, kubeconfig: &Path) -> Vec<String> {
     argv(
         program,

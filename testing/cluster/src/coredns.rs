@@ -10,11 +10,11 @@ use crate::progress::Progress;
 /// The version that is built, as a module version without the `v`.
 pub const VERSION: &str = "1.12.4";
 
-/// CoreDNS with all its plugins: found in the cache, or built.
+/// Returns CoreDNS with all its plugins, from the cache or built.
 ///
 /// # Errors
-/// [`crate::Error::Missing`] where it is not built and there is no Go; `otherwise` completes its sentence
-/// "install Go, or …".
+/// [`crate::Error::Missing`] if it is not built and Go is missing. `otherwise` completes the sentence "install Go, or
+/// …".
 pub fn ensure(home: &Home, otherwise: &str, progress: &mut dyn Progress) -> Result<PathBuf> {
     let program = home.dir(&format!("coredns/v{VERSION}"))?.join("coredns");
     if program.is_file() {

@@ -1,9 +1,9 @@
-//! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, Prometheus,
-//! NetworkManager, Open vSwitch, and those of the pods of Kubernetes' own tests.
+//! Programs from Debian packages: for the nodes, virtual machines, Prometheus, NetworkManager, Open vSwitch, and the
+//! pods of Kubernetes' tests.
 //!
-//! They are unpacked into the cache, each set in a folder of its own, so that nobody waits for what he does not use:
-//! nothing is installed on the host and no service of theirs is ever started there. Those of the nodes are laid over
-//! `/usr` inside the cluster's own mount namespaces.
+//! They are unpacked into the cache, each set in a separate directory, so that each user waits only for its own set.
+//! Nothing is installed on the host, and none of their services is started there. The programs of the nodes are
+//! overlaid on `/usr` in the mount namespaces of the cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use crate::run;
 /// Packages with one purpose.
 #[derive(Debug)]
 struct Set {
-    /// Folder of the cache that they are unpacked in; also the name of its lock.
+    /// Directory of the unpacked packages in the cache, and name of the lock.
     folder: &'static str,
-    /// Programs, by their place below `/`, and the packages that hold them. Those of the host do as well.
+    /// Programs by their path below `/`, and their packages. Programs of the host are used too.
     programs: &'static [(&'static str, &'static str)],
-    /// Packages whose files are taken from the cache alone, without what they depend on, and a file of each.
+    /// Packages that are used only from the cache, without their dependencies, each with one of its files.
     apart: &'static [(&'static str, &'static str)],
-    /// Whether nobody but root has a use for them.
+    /// True if only root can use them.
     for_root: bool,
 }
 
-/// What a cluster needs.
+/// The packages of a cluster.
 const CLUSTER: Set = Set {
     folder: "debian",
     programs: NODE_PROGRAMS,
@@ -35,8 +35,8 @@ const CLUSTER: Set = Set {
     for_root: true,
 };
 
-/// What a virtual machine needs. The kernel's package is the one that `linux-image-amd64` names; the guest's shell
-/// has to be static, and a host's may not be.
+/// The packages of a virtual machine. `linux-image-amd64` names the package of the kernel. The guest's shell must be
+/// static, and the shell of a host may not be.
 const MACHINE: Set = Set {
     folder: "debian-vm",
     programs: &[
@@ -47,7 +47,7 @@ const MACHINE: Set = Set {
     for_root: false,
 };
 
-/// What scrapes metrics and checks alerts. Its programs stand alone: what the package depends on is for browsers.
+/// Prometheus scrapes metrics, and promtool checks alerts. The programs need no dependencies: those are for browsers.
 const PROMETHEUS: Set = Set {
     folder: "debian-prometheus",
     programs: &[],
@@ -55,7 +55,7 @@ const PROMETHEUS: Set = Set {
     for_root: false,
 };
 
-/// What configures hosts, with the bus that one talks to it by.
+/// NetworkManager, with the D-Bus daemon for its clients.
 const NETWORK_MANAGER: Set = Set {
     folder: "debian-network-manager",
     programs: &[
@@ -66,7 +66,7 @@ const NETWORK_MANAGER: Set = Set {
     for_root: false,
 };
 
-/// The database and the switch of Open vSwitch, with the programs that configure them.
+/// The database and the switch of Open vSwitch, with their tools.
 const OPEN_VSWITCH: Set = Set {
     folder: "debian-open-vswitch",
     programs: &[
@@ -77,7 +77,7 @@ const OPEN_VSWITCH: Set = Set {
     for_root: false,
 };
 
-/// What leases addresses in tests of the DHCP client.
+/// The DHCP server for tests of the DHCP client.
 const DNSMASQ: Set = Set {
     folder: "debian-dnsmasq",
     programs: &[(DNSMASQ_PROGRAM, "dnsmasq-base")],
@@ -85,7 +85,7 @@ const DNSMASQ: Set = Set {
     for_root: false,
 };
 
-/// What pods of Kubernetes' own tests run.
+/// Programs in the pods of Kubernetes' tests.
 const SUITE: Set = Set {
     folder: "debian-conformance",
     programs: &[
@@ -101,10 +101,10 @@ const SUITE: Set = Set {
     for_root: false,
 };
 
-/// The DHCP server, by its place below `/`.
+/// Path of the DHCP server below `/`.
 pub const DNSMASQ_PROGRAM: &str = "usr/sbin/dnsmasq";
 
-/// The package that depends on the newest kernel's.
+/// The package that depends on the newest kernel.
 const KERNEL: &str = "linux-image-amd64";
 
 const NODE_PROGRAMS: &[(&str, &str)] = &[
@@ -121,7 +121,7 @@ const NODE_PROGRAMS: &[(&str, &str)] = &[
     ("usr/bin/openssl", "openssl"),
 ];
 
-/// Names that the package's installation script would have linked to `xtables-nft-multi`.
+/// Names that the installation script of the package would link to `xtables-nft-multi`.
 const XTABLES: &[&str] = &[
     "iptables",
     "iptables-save",
@@ -131,14 +131,14 @@ const XTABLES: &[&str] = &[
     "ip6tables-restore",
 ];
 
-/// Where the programs are: on the host, or unpacked in the cache.
+/// Packages that are available on the host or unpacked in the cache.
 #[derive(Debug, Clone)]
 pub struct Packages {
     unpacked: Option<PathBuf>,
 }
 
 impl Packages {
-    /// What is there already, on the host or from an earlier time; nothing is brought in.
+    /// Returns the packages that are available already, without a download.
     pub(crate) fn present(home: &Home) -> Self {
         let root = CLUSTER.root(home);
         Self {
@@ -146,7 +146,7 @@ impl Packages {
         }
     }
 
-    /// A command that runs one of the programs on the host, with the libraries and extensions that lie beside it.
+    /// Returns a command that runs one of the programs on the host, with its unpacked libraries and extensions.
     pub fn command(&self, path: &str) -> Command {
         let file = self.file(path);
         let mut command = Command::new(&file);
@@ -156,7 +156,7 @@ impl Packages {
         command
     }
 
-    /// Variables by which programs that were unpacked find their libraries and extensions; none where nothing had to be
+    /// Returns the variables by which unpacked programs find their libraries and extensions. Empty if nothing was
     /// unpacked.
     pub fn variables(&self) -> Vec<(&'static str, PathBuf)> {
         let name = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
@@ -170,17 +170,17 @@ impl Packages {
         libraries.map(variables).into_iter().flatten().collect()
     }
 
-    /// The directory to lay over `/`, if anything had to be unpacked.
+    /// Returns the directory to overlay on `/`, if packages were unpacked.
     pub fn unpacked(&self) -> Option<&Path> {
         self.unpacked.as_deref()
     }
 
-    /// The directory to lay over `/usr`, if anything had to be unpacked.
+    /// Returns the directory to overlay on `/usr`, if packages were unpacked.
     pub(crate) fn layer(&self) -> Option<String> {
         self.unpacked().map(|root| root.join("usr").display().to_string())
     }
 
-    /// A file by its place below `/`, such as `usr/lib/cni/ptp`.
+    /// Returns a file by its path below `/`, such as `usr/lib/cni/ptp`.
     pub fn file(&self, path: &str) -> PathBuf {
         match &self.unpacked {
             Some(root) if root.join(path).exists() => root.join(path),
@@ -188,38 +188,40 @@ impl Packages {
         }
     }
 
-    /// Brings in what a cluster lacks. Fast when that is nothing.
+    /// Downloads missing packages of a cluster. Fast if none are missing.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         CLUSTER.ensure(home, progress)
     }
 
-    /// Brings in what a virtual machine lacks: qemu, a kernel below `boot` with its modules, and a static busybox.
+    /// Downloads missing packages of a virtual machine: qemu, a kernel in `boot` with its modules, and a static
+    /// busybox.
     pub fn ensure_machine(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         MACHINE.ensure(home, progress)
     }
 
-    /// Brings in `usr/bin/prometheus`, and `usr/bin/promtool`, which asks it, and checks and tests the rules of alerts.
+    /// Downloads `usr/bin/prometheus`, and `usr/bin/promtool`, which sends queries, and checks and tests alerting
+    /// rules.
     pub fn ensure_prometheus(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         PROMETHEUS.ensure(home, progress)
     }
 
-    /// Brings in NetworkManager and the D-Bus daemon.
+    /// Downloads NetworkManager and the D-Bus daemon.
     pub fn ensure_network_manager(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         NETWORK_MANAGER.ensure(home, progress)
     }
 
-    /// Brings in the daemons of Open vSwitch and `usr/bin/ovs-vsctl`.
+    /// Downloads the daemons of Open vSwitch and `usr/bin/ovs-vsctl`.
     pub fn ensure_open_vswitch(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         OPEN_VSWITCH.ensure(home, progress)
     }
 
-    /// Brings in dnsmasq, a DHCP server.
+    /// Downloads dnsmasq, a DHCP server.
     pub fn ensure_dnsmasq(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         DNSMASQ.ensure(home, progress)
     }
 
-    /// Brings in what pods of Kubernetes' own tests run: `usr/bin/curl`, `dash`, `dig`, `getent`, `nc.openbsd`, `ss` and
-    /// `wget`.
+    /// Downloads the programs in the pods of Kubernetes' tests: `usr/bin/curl`, `dash`, `dig`, `getent`, `nc.openbsd`,
+    /// `ss` and `wget`.
     pub fn ensure_suite(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         SUITE.ensure(home, progress)
     }
@@ -247,10 +249,10 @@ impl Set {
             let wanted = wanted.join(" ");
             return Err(Error::Missing(if self.for_root {
                 format!(
-                    "these programs are missing and can only be brought in by root on Debian; install the packages that hold them: {wanted}"
+                    "programs are missing, and only root on Debian can download them; install these packages: {wanted}"
                 )
             } else {
-                format!("these packages of Debian are missing and can only be brought in on Debian: {wanted}")
+                format!("these Debian packages are missing, and can only be downloaded on Debian: {wanted}")
             }));
         }
         let _lock = home.lock(self.folder, progress)?;
@@ -267,7 +269,7 @@ impl Set {
         )))
     }
 
-    /// Packages whose files are neither on the host, where that counts, nor unpacked.
+    /// Returns the packages whose files are neither unpacked nor, if allowed, on the host.
     fn missing(&self, unpacked: Option<&Path>) -> Vec<&'static str> {
         let unpacked = |path: &str| unpacked.is_some_and(|root| root.join(path).exists());
         let programs = lacking(self.programs, |path| {
@@ -284,10 +286,10 @@ impl Set {
         let update = |progress: &mut dyn Progress| {
             if !is_root() {
                 return Err(Error::Missing(
-                    "Debian's package lists are missing or too old; as root: apt-get update".to_owned(),
+                    "Debian's package lists are missing or outdated; run as root: apt-get update".to_owned(),
                 ));
             }
-            progress.step("bringing in Debian's package lists");
+            progress.step("downloading Debian's package lists");
             run::watched(
                 Command::new("apt-get").args(["--quiet", "update"]),
                 &log,
@@ -295,7 +297,7 @@ impl Set {
             )
         };
         progress.step(&format!(
-            "bringing in Debian packages: {}",
+            "downloading Debian packages: {}",
             self.missing(None).join(" ")
         ));
         let packages = if let Ok(packages) = self.resolve() {
@@ -305,11 +307,11 @@ impl Set {
             self.resolve()?
         };
         if run::watched(&mut download(&archives, &packages), &log, progress).is_err() {
-            // Lists that are older than the archive name versions that are gone.
+            // Outdated lists name versions that the archive no longer has.
             update(progress)?;
             run::watched(&mut download(&archives, &self.resolve()?), &log, progress)?;
         }
-        progress.step("unpacking them");
+        progress.step("unpacking the packages");
         let fresh = dir.join("root.new");
         unpack(&archives, &fresh)?;
         for name in XTABLES {
@@ -326,7 +328,7 @@ impl Set {
         fs::remove_dir_all(&archives).at("remove", &archives)
     }
 
-    /// The packages to download.
+    /// Returns the packages to download.
     fn resolve(&self) -> Result<Vec<String>> {
         let programs = lacking(self.programs, |path| Path::new("/").join(path).exists());
         let mut packages = if programs.is_empty() {
@@ -366,7 +368,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The packages of files that `exists` does not find.
+/// Returns the packages of files for which `exists` is false.
 fn lacking(files: &[(&'static str, &'static str)], exists: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut packages: Vec<&str> = files
         .iter()
@@ -386,12 +388,12 @@ fn download(archives: &Path, packages: &[String]) -> Command {
     download
 }
 
-/// Unpacks all archives into a fresh directory.
+/// Unpacks all archives into a new directory.
 fn unpack(archives: &Path, fresh: &Path) -> Result<()> {
     if fresh.exists() {
         fs::remove_dir_all(fresh).at("remove", fresh)?;
     }
-    // Packages still name places outside /usr; with these links everything ends up below it.
+    // Some packages have files outside of /usr. With these links, all files are unpacked below it.
     for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
         let target = fresh.join("usr").join(name);
         fs::create_dir_all(&target).at("create", &target)?;
@@ -414,7 +416,7 @@ fn unpack(archives: &Path, fresh: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads the simulation: one line `Inst NAME …` a package.
+/// Parses the simulation, which has one line `Inst NAME …` per package.
 fn to_install(simulation: &str) -> Vec<String> {
     let name = |line: &str| {
         line.strip_prefix("Inst ")?
@@ -425,7 +427,7 @@ fn to_install(simulation: &str) -> Vec<String> {
     simulation.lines().filter_map(name).collect()
 }
 
-/// Reads the kernel's package from what `apt-cache depends` says about the one that depends on it.
+/// Parses the name of the kernel's package from the output of `apt-cache depends` for the metapackage.
 fn newest_kernel(depends: &str) -> Option<String> {
     depends
         .lines()
@@ -439,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_to_install_are_read_from_the_simulation() {
+    fn packages_are_parsed_from_the_simulation() {
         let simulation = "The following NEW packages will be installed:\n  runc\n\
             Inst libssl3 [3.0.19-1] (3.0.22-1 Debian-Security:12 [amd64])\n\
             Inst runc (1.1.5+ds1-1+deb12u1 Debian:12.15/oldstable [amd64])\n\
@@ -448,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_is_missing_when_no_place_holds_its_program() {
+    fn package_is_missing_if_its_program_is_nowhere() {
         let root = tempfile::tempdir().unwrap();
         let missing = || lacking(CLUSTER.programs, |path| root.path().join(path).exists());
         let all = missing();
@@ -460,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_never_takes_the_kernel_of_the_host() {
+    fn machine_never_uses_the_kernel_of_the_host() {
         let root = tempfile::tempdir().unwrap();
         assert!(MACHINE.missing(None).contains(&KERNEL));
         fs::create_dir_all(root.path().join("boot")).unwrap();
@@ -468,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_the_one_that_the_newest_depends_on() {
+    fn kernel_is_the_dependency_of_the_metapackage() {
         let depends = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n  Suggests: linux-doc\n";
         assert_eq!(
             newest_kernel(depends).as_deref(),

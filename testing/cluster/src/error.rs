@@ -1,4 +1,4 @@
-//! What can go wrong, with what to do about it.
+//! Errors, each with a remedy.
 
 use std::io;
 use std::path::Path;
@@ -6,48 +6,48 @@ use std::path::Path;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Everything that can go wrong while a cluster is brought up, used or removed.
+/// A cluster cannot be started, used or removed.
 #[derive(thiserror::Error)]
 pub enum Error {
-    /// A file or process could not be worked with.
+    /// An operation on a file or process failed.
     #[error("{what}")]
     Io {
-        /// What was tried, with the path.
+        /// The operation, with the path.
         what: String,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A program ended with a failure.
+    /// A program failed.
     #[error("`{command}` failed ({status}){output}")]
     Command {
-        /// The command line, as one would type it.
+        /// The command line, as in a shell.
         command: String,
-        /// Exit status in words.
+        /// Exit status as text.
         status: String,
-        /// The end of what it printed, starting with a line break, or nothing.
+        /// The end of the output, starting with a line break, or empty.
         output: String,
     },
-    /// The machine lacks something; the text says what, and what to do.
+    /// The machine lacks a prerequisite. The text names it and the remedy.
     #[error("{0}")]
     Missing(String),
-    /// Something that was brought in is not what it should be; the text says what.
+    /// A download or build is incomplete. The text names the missing part.
     #[error("{0}")]
     Incomplete(String),
-    /// A condition did not come true in time.
+    /// A condition did not become true before its deadline.
     #[error("gave up after {seconds} s waiting for {what}{evidence}")]
     Timeout {
         /// The condition.
         what: String,
-        /// How long it was waited for.
+        /// Duration of the wait.
         seconds: u64,
-        /// What was seen instead, starting with a line break, or nothing.
+        /// The state instead of the condition, starting with a line break, or empty.
         evidence: String,
     },
-    /// Something answered in a form that is not understood.
+    /// An answer is malformed.
     #[error("{what}")]
     Json {
-        /// Whose answer.
+        /// The origin of the answer.
         what: String,
         /// The cause.
         #[source]
@@ -55,7 +55,7 @@ pub enum Error {
     },
 }
 
-/// The same words as [`Display`](std::fmt::Display) with all causes: tests unwrap, and what they show is to be read.
+/// Prints the text of [`Display`](std::fmt::Display) with all causes, because failing tests print this.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")?;
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Error {
     }
 }
 
-/// Turns an I/O error into ours, naming what was tried and on which path.
+/// Converts an I/O error, with the operation and its path.
 pub(crate) trait At<T> {
     fn at(self, what: &str, path: &Path) -> Result<T>;
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_unwrap_shows_can_be_read() {
+    fn debug_output_is_readable() {
         let error = io::Result::<()>::Err(io::ErrorKind::NotFound.into())
             .at("open", Path::new("/some"))
             .unwrap_err();

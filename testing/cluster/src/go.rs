@@ -1,4 +1,4 @@
-//! Programs that are built from the Go module proxy, once, into the cache.
+//! Programs from the Go module proxy, built once into the cache.
 
 use std::fs;
 use std::path::Path;
@@ -8,15 +8,15 @@ use crate::error::{At, Error, Result};
 use crate::progress::Progress;
 use crate::run;
 
-/// A program to build: its package, and the file that it becomes.
+/// A program to build: its package, and the file for the result.
 pub type Wanted<'a> = (String, &'a Path);
 
-/// Builds programs as the module in the folder `source` pins them, all at once: while one of them is linked, which one
-/// processor does, the others are compiled. `flags` are those of Go's linker; `otherwise` says what helps where there is
-/// no Go, and completes the sentence "install Go, or …".
+/// Builds programs of the module in the directory `source`, all in one command, so that some are compiled while one is
+/// linked by a single processor. `flags` are flags of Go's linker. `otherwise` names the alternative to Go, and
+/// completes the sentence "install Go, or …".
 ///
 /// # Errors
-/// [`Error::Missing`] where there is no Go.
+/// [`Error::Missing`] if Go is missing.
 pub fn build(
     source: &Path,
     programs: &[Wanted<'_>],
@@ -27,7 +27,7 @@ pub fn build(
     let Some(dir) = programs.first().and_then(|(_, file)| file.parent()) else {
         return Ok(());
     };
-    // A half-written program must never be taken for a whole one.
+    // An incomplete program must never be taken for a complete one.
     let unfinished = dir.join("new");
     fs::create_dir_all(&unfinished).at("create", &unfinished)?;
     let mut go = command(source, &["build"], flags, otherwise)?;
@@ -40,10 +40,10 @@ pub fn build(
     fs::remove_dir_all(&unfinished).at("remove", &unfinished)
 }
 
-/// Builds the program that runs a package's tests, as [`build`] builds programs.
+/// Builds the test program of a package, like [`build`].
 ///
 /// # Errors
-/// [`Error::Missing`] where there is no Go.
+/// [`Error::Missing`] if Go is missing.
 pub fn build_tests(
     source: &Path,
     (package, file): &Wanted<'_>,
@@ -58,14 +58,14 @@ pub fn build_tests(
     fs::rename(&unfinished, file).at("create", file)
 }
 
-/// Go with what all programs are built with. Their names and `-o` are still to come.
+/// Returns the common part of the command. The caller adds packages and `-o`.
 fn command(source: &Path, subcommand: &[&str], flags: &str, otherwise: &str) -> Result<Command> {
     if Command::new("go").arg("version").output().is_err() {
         return Err(Error::Missing(format!(
             "Go is missing: install version 1.24 or newer (https://go.dev/dl), or {otherwise}"
         )));
     }
-    // Behind whatever is built beside it: that has steps which wait for each other, this fills every processor to its end.
+    // Niced: other builds have steps that wait for each other, while this build uses every processor all the time.
     let mut go = Command::new("nice");
     go.arg("go").args(subcommand);
     go.current_dir(source)
@@ -73,12 +73,12 @@ fn command(source: &Path, subcommand: &[&str], flags: &str, otherwise: &str) -> 
         .env_remove("GOFLAGS")
         .env_remove("GOOS")
         .env_remove("GOARCH");
-    // With -v it prints each package that it has compiled.
+    // With -v, Go prints each compiled package.
     go.args([
         "-v",
         "-mod=readonly",
         "-trimpath",
-        // Nobody debugs these programs, and a tenth of the time goes into what would help.
+        // These programs are never debugged, and debug information takes a tenth of the time.
         "-gcflags=all=-dwarf=false",
         "-ldflags",
         flags,
@@ -86,7 +86,7 @@ fn command(source: &Path, subcommand: &[&str], flags: &str, otherwise: &str) -> 
     Ok(go)
 }
 
-/// The name that Go gives a package's program: the last part of its path that is no version.
+/// Returns Go's name of a package's program: the last part of its path that is not a version.
 fn name(package: &str) -> &str {
     let is_version = |part: &&str| {
         part.strip_prefix('v')
@@ -103,7 +103,7 @@ mod tests {
     use super::name;
 
     #[test]
-    fn a_program_is_named_after_its_package_without_the_version() {
+    fn program_has_the_name_of_its_package_without_the_version() {
         assert_eq!(name("go.etcd.io/etcd/server/v3"), "server");
         assert_eq!(name("k8s.io/kubernetes/cmd/kubelet"), "kubelet");
     }

@@ -1,4 +1,4 @@
-//! Helm, to test the chart with: found on the machine, or built once into the cache.
+//! Helm, for tests of the chart: found on the machine, or built once into the cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,9 +12,9 @@ use crate::run;
 
 /// The version that is built, as a module version without the `v`.
 const VERSION: &str = "3.19.5";
-/// A Helm found elsewhere is good enough when its version starts like this.
+/// Prefix of usable versions of a Helm on the machine.
 const MAJOR: &str = "v3.";
-/// Names a Helm to use.
+/// Variable with the path of a Helm.
 const VARIABLE: &str = "WEFT_HELM";
 
 /// The package manager.
@@ -25,7 +25,7 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Finds it in `$WEFT_HELM` and the cache, or builds it.
+    /// Returns the Helm of `$WEFT_HELM` or the cache, or builds it.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         let cache = home.dir(&format!("helm/v{VERSION}"))?;
         let program = match named() {
@@ -35,10 +35,10 @@ impl Helm {
         Ok(Self { program, home: cache })
     }
 
-    /// A command with the given arguments that speaks to no cluster.
+    /// Returns a command without access to a cluster.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.program);
-        // Nothing that the user of this machine has set up: no repositories, no plugins, no cluster.
+        // The command ignores the user's settings: repositories, plugins and clusters.
         for (name, dir) in [
             ("HELM_CACHE_HOME", "cache"),
             ("HELM_CONFIG_HOME", "config"),
@@ -53,7 +53,7 @@ impl Helm {
         command
     }
 
-    /// Runs to the end, on the cluster that `kubectl` speaks to, and returns what it printed.
+    /// Runs on the cluster of `kubectl`, and returns the output.
     pub fn run<S: AsRef<std::ffi::OsStr>>(
         &self,
         kubectl: &Kubectl,
@@ -61,7 +61,7 @@ impl Helm {
     ) -> Result<String> {
         let mut command = self.command(args);
         command.env("KUBECONFIG", kubectl.kubeconfig());
-        // The cluster is on this machine, whatever the way to the rest of the world.
+        // The cluster is on this machine, so the user's proxies do not apply.
         for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
             command.env_remove(name);
         }
@@ -69,7 +69,7 @@ impl Helm {
     }
 }
 
-/// The program that the variable names, if it is of the right version.
+/// Returns the program of the variable, if its version is usable.
 fn named() -> Option<PathBuf> {
     let program = PathBuf::from(std::env::var_os(VARIABLE).filter(|value| !value.is_empty())?);
     let version = run::output(Command::new(&program).args(["version", "--short"])).ok()?;

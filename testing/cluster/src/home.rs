@@ -1,4 +1,4 @@
-//! Where things are kept: caches that all clusters share, and one directory a cluster.
+//! The directory of caches and clusters.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,11 +25,11 @@ impl Home {
         Self::at(&path)
     }
 
-    /// The home at `path`, which is created when it does not exist.
+    /// Returns the home at `path`, which is created if it does not exist.
     pub fn at(path: &Path) -> Result<Self> {
         fs::create_dir_all(path).at("create", path)?;
         let path = path.canonicalize().at("resolve", path)?;
-        // Mount options and lists of bind mounts are made of this path.
+        // Mount options and lists of bind mounts contain this path.
         if path.to_string_lossy().contains([':', ',', '\\', ' ', '\t', '\n']) {
             return Err(Error::Missing(format!(
                 "{} cannot be used: the path must not hold spaces, colons or commas; set WEFT_HOME to another directory",
@@ -37,7 +37,7 @@ impl Home {
             )));
         }
         if path.starts_with("/usr") {
-            // The unpacked programs are laid over /usr, and a layer cannot lie within another.
+            // The unpacked programs are overlaid on /usr, and a layer cannot lie inside another.
             return Err(Error::Missing("WEFT_HOME must not be below /usr".to_owned()));
         }
         Ok(Self(path))
@@ -48,14 +48,15 @@ impl Home {
         &self.0
     }
 
-    /// A directory below it, which is created when it does not exist.
+    /// Returns a subdirectory, which is created if it does not exist.
     pub fn dir(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         fs::create_dir_all(&path).at("create", &path)?;
         Ok(path)
     }
 
-    /// Waits for and takes the lock `name`, which is given back when the file is dropped, also by kill -9.
+    /// Acquires the lock `name`, and waits for it if necessary. A drop of the file releases the lock, and so does kill
+    /// -9.
     pub fn lock(&self, name: &str, progress: &mut dyn Progress) -> Result<File> {
         let path = self.dir("locks")?.join(name);
         let file = File::create(&path).at("create", &path)?;

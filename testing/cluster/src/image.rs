@@ -1,6 +1,6 @@
-//! Container images as docker-archive tars, made without a container engine.
+//! Container images as docker archives, created without a container engine.
 //!
-//! The same content always gives the same bytes: entries are sorted, times are zero, everything belongs to root.
+//! Equal content gives equal bytes: entries are sorted, times are zero, and all files belong to root.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{At, Error, Result};
 
-/// One thing in an image.
+/// An entry of an image.
 #[derive(Debug, Clone)]
 enum Entry {
     Dir { mode: u32 },
@@ -29,7 +29,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image with nothing in it.
+    /// Returns an empty image.
     pub fn new() -> Self {
         Self::default()
     }
@@ -70,7 +70,7 @@ impl Image {
         self
     }
 
-    /// Sets the arguments that the command has where a container names none.
+    /// Sets the default arguments of the command.
     #[must_use]
     pub fn arguments(mut self, argv: &[&str]) -> Self {
         self.arguments = argv.iter().map(|word| (*word).to_owned()).collect();
@@ -89,7 +89,7 @@ impl Image {
         self
     }
 
-    /// Paths of everything in the image, sorted, without the leading slash.
+    /// Returns the paths of all entries, sorted, without the leading slash.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
@@ -117,8 +117,8 @@ impl Image {
         tar.into_inner()
     }
 
-    /// Writes the archive. The image is called `NAME:TAG`, the tag being the first 12 digits of the SHA-256 of
-    /// its content unless `tag` is given; the whole name is returned.
+    /// Writes the archive. The image is named `NAME:TAG`. The tag is `tag`, or else the first 12 digits of the SHA-256
+    /// digest of the content. Returns the whole name.
     pub fn write(&self, archive: &Path, name: &str, tag: Option<&str>) -> Result<String> {
         let layer = self.layer().at("assemble the image", archive)?;
         let digest = hex(&Sha256::digest(&layer));
@@ -210,7 +210,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The names under which an archive's images are imported.
+/// Returns the names of the images in an archive.
 pub fn references(archive: &Path) -> Result<Vec<String>> {
     let file = File::open(archive).at("open", archive)?;
     let mut tar = tar::Archive::new(file);
@@ -239,7 +239,7 @@ pub const PAUSE: &str = "localhost/weft-pause:1";
 /// Name of the image of test pods: a static busybox with a link for each of its commands.
 pub const BUSYBOX: &str = "localhost/busybox:weft";
 
-/// Makes the images of [`PAUSE`] and [`BUSYBOX`] in `dir` from a static busybox, once.
+/// Creates the images [`PAUSE`] and [`BUSYBOX`] in `dir` from a static busybox, once.
 pub(crate) fn of_busybox(busybox: &Path, dir: &Path) -> Result<[PathBuf; 2]> {
     let archives = [dir.join("pause.tar"), dir.join("busybox.tar")];
     if archives.iter().all(|archive| archive.exists()) {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_content_gives_the_same_bytes_and_name() {
+    fn equal_content_gives_equal_bytes_and_names() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("one.tar"), dir.path().join("two.tar"));
         let first = sample().write(&one, "localhost/weft", None).unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layer_holds_everything_with_parents_sorted_and_without_times() {
+    fn layer_has_all_entries_with_parents_sorted_and_without_times() {
         let layer = sample().layer().unwrap();
         let mut tar = tar::Archive::new(&layer[..]);
         let entries: Vec<_> = tar

@@ -1,4 +1,4 @@
-//! The command line client as a helper for tests and for the demo.
+//! The command line client, for tests and the demo.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::{run, wait};
 
-/// `kubectl` bound to one cluster.
+/// `kubectl` for one cluster.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
     program: PathBuf,
@@ -17,7 +17,7 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// The client at `program`, speaking to the cluster of `kubeconfig`.
+    /// Returns the client at `program` for the cluster of `kubeconfig`.
     pub fn new(program: &Path, kubeconfig: &Path) -> Self {
         Self {
             program: program.to_owned(),
@@ -25,16 +25,16 @@ impl Kubectl {
         }
     }
 
-    /// The file that names cluster and user.
+    /// The kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A command with the given arguments, ready to be run.
+    /// Returns a command with these arguments.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.program);
         command.env("KUBECONFIG", &self.kubeconfig).args(args);
-        // The cluster is on this machine, whatever the way to the rest of the world.
+        // The cluster is on this machine, so the user's proxies do not apply.
         for name in [
             "http_proxy",
             "https_proxy",
@@ -48,12 +48,12 @@ impl Kubectl {
         command
     }
 
-    /// Runs to the end and returns what it printed.
+    /// Runs a command and returns its output.
     pub fn run<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         run::output(&mut self.command(args))
     }
 
-    /// Runs with `--output json` and returns the object.
+    /// Runs a command with `--output json` and returns the object.
     pub fn json<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Value> {
         let mut command = self.command(args);
         command.args(["--output", "json"]);
@@ -64,7 +64,7 @@ impl Kubectl {
         })
     }
 
-    /// Like [`Self::json`], but `None` for an object that does not exist.
+    /// Like [`Self::json`], but returns `None` for a missing object.
     pub fn get<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Option<Value>> {
         let mut command = self.command(["get", "--ignore-not-found", "--output", "json"]);
         command.args(args);
@@ -87,21 +87,21 @@ impl Kubectl {
         )
     }
 
-    /// Applies the objects of a file, or of all files of a directory.
+    /// Applies the objects of a file, or of all files in a directory.
     pub fn apply_file(&self, path: &Path) -> Result<String> {
         let mut command = self.command(["apply", "--filename"]);
         run::output(command.arg(path))
     }
 
-    /// Deletes and waits for the end of what the arguments name; nothing happens if it does not exist. Not for what
-    /// somebody makes again at once: kubectl may take that for what it deleted, and wait for ever.
+    /// Deletes objects and waits until they are gone. Missing objects are ignored. Not for objects that a controller
+    /// creates again at once: kubectl may take the new object for the deleted one, and wait forever.
     pub fn delete<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         let mut command = self.command(["delete", "--ignore-not-found", "--wait"]);
         run::output(command.args(args))
     }
 
-    /// Waits until `condition` is satisfied with the object that `args` name (`pod`, `-n`, `ns`, `name`).
-    /// The condition complains with what it sees; a missing object is complained about by itself.
+    /// Waits until `condition` accepts the object that `args` name (`pod`, `-n`, `ns`, `name`). The error of the
+    /// condition describes the object. A missing object has its own error.
     pub fn wait_for<T>(
         &self,
         args: &[&str],
@@ -116,7 +116,7 @@ impl Kubectl {
         })
     }
 
-    /// What explains a pod that does not come up: its description and its events.
+    /// Returns the descriptions and events that explain why a pod does not start.
     pub fn explain(&self, namespace: &str) -> String {
         let mut text = String::new();
         for args in [
@@ -136,7 +136,7 @@ impl Kubectl {
     }
 }
 
-/// Whether an object says that it is Ready.
+/// Returns true if the condition Ready of an object is True.
 pub fn is_ready(object: &Value) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();

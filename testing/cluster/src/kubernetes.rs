@@ -1,4 +1,4 @@
-//! The Kubernetes programs: found on the machine, or built once into the cache.
+//! The programs of Kubernetes: found on the machine, or built once into the cache.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::run;
 
 /// The version that is built, as a module version without the `v`.
 pub const VERSION: &str = "1.34.4";
-/// A program found elsewhere is good enough when its version starts like this.
+/// Prefix of usable versions of programs on the machine.
 const MINOR: &str = "1.34.";
-/// Older etcd lacks what streaming lists need: a client that asks for them never syncs.
+/// Older etcd lacks requirements of streaming lists: their clients never sync.
 const ETCD_MINOR: &str = "3.6.";
-/// Any fixed time: it is only shown by `kubectl version`.
+/// A fixed time, which only `kubectl version` prints.
 const BUILD_DATE: &str = "2026-01-01T00:00:00Z";
 
 /// A program of the cluster.
@@ -34,14 +34,14 @@ pub enum Program {
     Scheduler,
     /// The node agent.
     Kubelet,
-    /// Services on a node.
+    /// The proxy for services on a node.
     Proxy,
 }
 
 impl Program {
-    /// What the api tier needs, and what is built first.
+    /// Programs of the api tier, which are built first.
     pub const API: [Self; 3] = [Self::Etcd, Self::ApiServer, Self::Kubectl];
-    /// What a whole cluster needs.
+    /// Programs of a whole cluster.
     pub const ALL: [Self; 7] = [
         Self::Etcd,
         Self::ApiServer,
@@ -83,7 +83,7 @@ impl Program {
     }
 }
 
-/// Whether a program's version output names a version that starts with `minor`.
+/// Returns true if the output of a version command names a version that starts with `minor`.
 fn reports(output: &str, minor: &str) -> bool {
     let first = output.lines().next().unwrap_or_default();
     first
@@ -91,12 +91,12 @@ fn reports(output: &str, minor: &str) -> bool {
         .any(|word| word.strip_prefix('v').unwrap_or(word).starts_with(minor))
 }
 
-/// Where each program is.
+/// Paths of programs.
 #[derive(Debug, Clone)]
 pub struct Programs(BTreeMap<Program, PathBuf>);
 
 impl Programs {
-    /// The file of `program`; its bare name if it was not asked for.
+    /// Returns the file of `program`, or its bare name if it was not requested.
     pub fn path(&self, program: Program) -> PathBuf {
         self.0
             .get(&program)
@@ -104,12 +104,13 @@ impl Programs {
             .unwrap_or_else(|| program.name().into())
     }
 
-    /// All files.
+    /// Iterates over all files.
     pub fn iter(&self) -> impl Iterator<Item = (Program, &Path)> {
         self.0.iter().map(|(program, path)| (*program, path.as_path()))
     }
 
-    /// Finds `wanted` in `$WEFT_KUBE_BIN`, `$KUBEBUILDER_ASSETS`, `$PATH` and the cache, and builds the rest.
+    /// Finds the programs in `$WEFT_KUBE_BIN`, `$KUBEBUILDER_ASSETS`, `$PATH` and the cache, and builds the missing
+    /// ones.
     pub fn ensure(home: &Home, wanted: &[Program], progress: &mut dyn Progress) -> Result<Self> {
         let cache = cache(home)?;
         let mut found = BTreeMap::new();
@@ -147,7 +148,7 @@ impl Programs {
     }
 }
 
-/// A place that holds the program in a version that will do. What lies in our cache was built by us.
+/// Returns a usable program. Programs in the cache are always usable.
 fn find(program: Program, cache: &Path) -> Option<PathBuf> {
     let named = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
     let named = ["WEFT_KUBE_BIN", "KUBEBUILDER_ASSETS"]
@@ -163,7 +164,7 @@ fn find(program: Program, cache: &Path) -> Option<PathBuf> {
     {
         return Some(file);
     }
-    // Before PATH, because asking a program for its version takes a moment.
+    // The cache precedes PATH, because asking a program for its version takes time.
     if cached.is_file() {
         return Some(cached);
     }
@@ -172,12 +173,12 @@ fn find(program: Program, cache: &Path) -> Option<PathBuf> {
         .find(|file| program.is_right_version(file))
 }
 
-/// Flags of Go's linker, by which the programs know their version: without it the API server refuses to start.
+/// Returns linker flags that set the version, without which the API server refuses to start.
 fn linker_flags() -> String {
     let mut flags = "-s -w".to_owned();
     let (major, minor) = VERSION.split_once('.').unwrap_or((VERSION, ""));
     let minor = minor.split('.').next().unwrap_or_default();
-    // The programs that have no such variables, such as etcd, do not mind.
+    // Programs without these variables, such as etcd, ignore the flags.
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
         for (name, value) in [
             ("gitVersion", format!("v{VERSION}")),
@@ -193,12 +194,12 @@ fn linker_flags() -> String {
     flags
 }
 
-/// The module that pins the sources.
+/// Returns the module that pins the sources.
 fn module() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes")
 }
 
-/// Where what is built lies.
+/// Returns the directory of built programs.
 fn cache(home: &Home) -> Result<PathBuf> {
     home.dir(&format!("kubernetes/v{VERSION}"))
 }
@@ -217,22 +218,22 @@ fn build(programs: &[Program], cache: &Path, progress: &mut dyn Progress) -> Res
     go::build(&module(), &wanted, &linker_flags(), otherwise, progress)
 }
 
-/// Kubernetes' own end-to-end tests, and what runs them.
+/// Kubernetes' end-to-end tests, and their runner.
 #[derive(Debug, Clone)]
 pub struct Suite {
-    /// The tests, a program.
+    /// The program with the tests.
     pub tests: PathBuf,
-    /// Runs several of them at the same time.
+    /// The runner, for concurrent tests.
     pub ginkgo: PathBuf,
-    /// What most of their pods run, by its many subcommands.
+    /// The program of most test pods, with many subcommands.
     pub agnhost: PathBuf,
 }
 
 impl Suite {
-    /// Finds it in the cache, or builds it, which takes minutes and is done once.
+    /// Finds the suite in the cache, or builds it, which takes minutes and happens once.
     ///
     /// # Errors
-    /// [`crate::Error::Missing`] where it is not built and there is no Go.
+    /// [`crate::Error::Missing`] if it is not built and Go is missing.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         let cache = cache(home)?;
         let suite = Self {
@@ -283,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_right_minor_version_is_taken() {
+    fn other_minor_version_is_refused() {
         assert!(reports("Kubernetes v1.34.4\n", MINOR));
         assert!(reports(
             "Client Version: v1.34.0\nKustomize Version: v5.7.1\n",

@@ -1,24 +1,24 @@
 //! A real Kubernetes on one Linux machine, without a container engine on the host.
 //!
 //! ```text
-//! host ──wire── control (namespaces)   etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+//! host ──link── control (namespaces)   etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 //!                 ├── node01 (namespaces nested in it)   containerd, kubelet, kube-proxy, pods
 //!                 └── node02                             the same
 //! ```
 //!
-//! Every machine of the cluster is a *space*: its own network, mounts, processes, host name and control groups,
-//! with a root file system of its own that shares only programs and devices with the host. The first process of
-//! a space holds all of that; when it is killed, everything is gone. What the host sees of a cluster is one
-//! directory, one control group in each hierarchy, and one end of a wire, all named after the cluster's home and
-//! name: any number of clusters live side by side, and one that was left by a crash is found by its name.
+//! Every machine of the cluster is a *space*: a separate network, mounts, processes, host name and control groups, and
+//! a separate root file system that shares only programs and devices with the host. The first process of a space holds
+//! the namespaces; when it is killed, everything in them ends. The host sees one directory, one control group in each
+//! hierarchy, and one end of a link per cluster. Their names derive from the cluster's home and name: any number of
+//! clusters can coexist, and the leftovers of a crash are found by name.
 //!
 //! * [`Cluster`] is a whole cluster,
-//! * [`ApiServer`] an API server with an etcd and nothing else, ready in seconds,
-//! * [`NameServer`] answers the nodes' questions for names,
-//! * [`Kubectl`], [`Helm`] and [`wait`] help to use both,
+//! * [`ApiServer`] is an API server with an etcd alone, ready in seconds,
+//! * [`NameServer`] answers DNS queries of the nodes,
+//! * [`Kubectl`], [`Helm`] and [`wait`] are helpers for both,
 //! * [`NetworkManager`] is a host that NetworkManager configures,
-//! * [`OpenVswitch`] is Open vSwitch in a namespace of a test,
-//! * [`image`] makes container images without a container engine.
+//! * [`OpenVswitch`] is an Open vSwitch in the namespace of a test,
+//! * [`image`] creates container images without a container engine.
 
 pub mod coredns;
 pub mod go;

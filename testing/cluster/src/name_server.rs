@@ -1,4 +1,4 @@
-//! A name server on the network of a cluster.
+//! A name server in the network of a cluster.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use crate::cluster::Cluster;
 use crate::error::{At, Result};
 
-/// Any number of answers.
+/// No limit of answers.
 const ANY: i64 = -1;
 /// Port of name servers.
 const PORT: u16 = 53;
 /// Length of a message's header (RFC 1035).
 const HEADER: usize = 12;
 
-/// A name server that knows every name, and falls silent when it is told to.
+/// A name server that answers every query, until it is silenced.
 #[derive(Debug)]
 pub struct NameServer {
     shared: Arc<Shared>,
@@ -28,13 +28,13 @@ pub struct NameServer {
 #[derive(Debug)]
 struct Shared {
     stop: AtomicBool,
-    /// Answers that it still gives; any number of them when negative.
+    /// Number of remaining answers. Negative means no limit.
     answers: AtomicI64,
     asked: AtomicUsize,
 }
 
 impl NameServer {
-    /// Starts one on all addresses of a node, or of `control`; it ends when this is dropped.
+    /// Starts a name server on all addresses of a node, or of `control`. It ends when this is dropped.
     pub fn start(cluster: &Cluster, node: &str) -> Result<Self> {
         let any = SocketAddr::from(([0, 0, 0, 0], PORT));
         let socket = cluster.udp_socket(node, any)?;
@@ -54,17 +54,17 @@ impl NameServer {
         })
     }
 
-    /// Answers `answers` questions more and none afterwards.
-    pub fn fall_silent_after(&self, answers: i64) {
+    /// Answers `answers` more queries and then none.
+    pub fn silence_after(&self, answers: i64) {
         self.shared.answers.store(answers, Ordering::SeqCst);
     }
 
-    /// Answers every question from now on.
+    /// Answers all queries from now on.
     pub fn speak(&self) {
         self.shared.answers.store(ANY, Ordering::SeqCst);
     }
 
-    /// Questions that were asked until now, answered or not.
+    /// Number of received queries, answered or not.
     pub fn questions(&self) -> usize {
         self.shared.asked.load(Ordering::SeqCst)
     }
@@ -85,16 +85,16 @@ fn serve(socket: &UdpSocket, shared: &Shared) {
         let (length, from) = match socket.recv_from(&mut packet) {
             Ok(received) => received,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
-            // Whoever asks will say that there is no answer.
+            // The client reports the missing answer.
             Err(_) => return,
         };
         shared.asked.fetch_add(1, Ordering::SeqCst);
-        let left = shared.answers.load(Ordering::SeqCst);
-        if left == 0 {
+        let remaining = shared.answers.load(Ordering::SeqCst);
+        if remaining == 0 {
             continue;
         }
-        if left > 0 {
-            shared.answers.store(left - 1, Ordering::SeqCst);
+        if remaining > 0 {
+            shared.answers.store(remaining - 1, Ordering::SeqCst);
         }
         if let Some(answer) = answer(packet.get(..length).unwrap_or_default()) {
             let _ = socket.send_to(&answer, from);
@@ -102,10 +102,10 @@ fn serve(socket: &UdpSocket, shared: &Shared) {
     }
 }
 
-/// The question with one record of the kind that is asked for.
+/// Returns the query with one record of its type.
 fn answer(question: &[u8]) -> Option<Vec<u8>> {
     let name = question.get(HEADER..)?.iter().position(|byte| *byte == 0)?;
-    // Behind the name stand kind and class.
+    // Type and class follow the name.
     let end = HEADER + name + 5;
     let [high, low, ..] = question.get(end - 4..end)? else {
         return None;
@@ -115,11 +115,11 @@ fn answer(question: &[u8]) -> Option<Vec<u8>> {
         (0, 2) => b"\x01a\x00",
         _ => &[0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
     };
-    // Recursion was available, one question, one answer.
+    // Recursion available, one query, one answer.
     let mut answer = question.get(..2)?.to_vec();
     answer.extend([0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
     answer.extend(question.get(HEADER..end)?);
-    // The name of the question, its kind, class Internet, and a minute to live.
+    // The name of the query, its type, class Internet, and a TTL of a minute.
     answer.extend([0xc0, 12, *high, *low, 0, 1, 0, 0, 0, 60, 0]);
     answer.push(u8::try_from(data.len()).ok()?);
     answer.extend(data);
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_repeated_with_one_record() {
+    fn answer_repeats_the_query_with_one_record() {
         let question = b"\x07\x08\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x02\x00\x01";
         let expected = b"\x07\x08\x81\x80\x00\x01\x00\x01\x00\x00\x00\x00\x01a\x00\x00\x02\x00\x01\
             \xc0\x0c\x00\x02\x00\x01\x00\x00\x00\x3c\x00\x03\x01a\x00";

@@ -1,4 +1,4 @@
-//! Addresses and wires of one cluster.
+//! Addresses and links of a cluster.
 //!
 //! ```text
 //! host ──169.254.x.y/30── control ──cluster0 (bridge)──┬── eth0 node01 ── pods 10.244.1.0/24
@@ -7,8 +7,8 @@
 //!                                                      └── eth1 node02
 //! ```
 //!
-//! Everything but the wire to the host is inside the cluster's own network namespaces, so that every cluster
-//! uses the same addresses and no two of them, nor anything else on the machine, can collide.
+//! All links except the link to the host are inside the cluster's network namespaces. Clusters can therefore use equal
+//! addresses without collisions.
 
 use std::process::Stdio;
 
@@ -16,28 +16,28 @@ use crate::error::{Error, Result};
 use crate::run;
 use crate::space::Space;
 
-/// Address of the control plane as nodes and pods see it.
+/// Address of the control plane for nodes and pods.
 pub(crate) const CONTROL: &str = "10.10.0.1";
 /// Addresses of services.
 pub(crate) const SERVICES: &str = "10.96.0.0/16";
 /// The `kubernetes` service.
 pub(crate) const KUBERNETES: &str = "10.96.0.1";
-/// Where a cluster DNS would be.
+/// Address of a cluster DNS server.
 pub(crate) const DNS: &str = "10.96.0.10";
 /// Addresses of all pods.
 pub(crate) const PODS: &str = "10.244.0.0/16";
 
-/// Address of a node, counted from 1.
+/// Returns the address of a node, counted from 1.
 pub(crate) fn node_address(index: usize) -> String {
     format!("10.10.0.{}", 10 + index)
 }
 
-/// Pod addresses of a node, counted from 1.
+/// Returns the pod addresses of a node, counted from 1.
 pub(crate) fn pod_range(index: usize) -> String {
     format!("10.244.{index}.0/24")
 }
 
-/// The wire between host and control plane: addresses of both ends within one /30.
+/// The link between host and control plane: the addresses of both ends, in one /30.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostLink {
     pub(crate) host: String,
@@ -45,10 +45,10 @@ pub(crate) struct HostLink {
 }
 
 impl HostLink {
-    /// The wire whose /30 has the number `index`, taken modulo the 16,000 of the link-local range that are used.
+    /// Returns the link with the /30 number `index`, modulo the 16,000 usable networks of the link-local range.
     fn numbered(index: u32) -> Self {
         let index = index % (250 * 64);
-        // 169.254.0.0/24 and 169.254.255.0/24 are reserved (RFC 3927), 169.254.169.0/24 is used by clouds.
+        // 169.254.0.0/24 and 169.254.255.0/24 are reserved (RFC 3927), and clouds use 169.254.169.0/24.
         let third = match index / 64 + 1 {
             169.. => index / 64 + 2,
             below => below,
@@ -61,7 +61,7 @@ impl HostLink {
         }
     }
 
-    /// A wire that is not in use, `taken` being a listing of addresses and routes; `seed` says where to begin.
+    /// Returns an unused link. `taken` lists used addresses and routes. `seed` selects the first candidate.
     pub(crate) fn free(seed: u32, taken: &str) -> Option<Self> {
         let free = |link: &Self| {
             let prefix = link
@@ -70,7 +70,7 @@ impl HostLink {
                 .map_or("", |(prefix, _)| prefix)
                 .to_owned()
                 + ".";
-            // A whole /24 to spare costs nothing.
+            // A whole free /24 is required, because addresses are plentiful.
             !taken.contains(&prefix)
         };
         (0..250)
@@ -79,7 +79,7 @@ impl HostLink {
     }
 }
 
-/// Plugs the wire between the host and the control plane, `name` being the host's end.
+/// Creates the link between the host and the control plane. `name` is the host's end.
 pub(crate) fn connect_host(control: &Space, name: &str, link: &HostLink) -> Result<()> {
     let on_host = |script: &str| -> Result<String> {
         run::output(&mut control.command_in(&["--mount", "--pid"], ["sh", "-euc", script])?)
@@ -89,7 +89,7 @@ pub(crate) fn connect_host(control: &Space, name: &str, link: &HostLink) -> Resu
             what: "cannot open the host's network namespace".to_owned(),
             source,
         })?;
-        // The namespace of a control plane that was killed may outlive it for a minute, with its wire.
+        // The namespace of a killed control plane may persist for a minute, with its link.
         on_host(&format!("ip link delete {name} 2>/dev/null || :"))?;
         let script = format!("ip link add host0 type veth peer name {name} netns /proc/self/fd/0");
         control.script(&script, Stdio::from(host))?;
@@ -126,15 +126,15 @@ pub(crate) fn create_bridges(control: &Space) -> Result<()> {
     control.script(&script, Stdio::null()).map(drop)
 }
 
-/// Plugs `node`, the `index`th of `count` nodes, into both bridges, and lays the routes to the other nodes' pod ranges; none
-/// where `count` is 0.
+/// Connects `node`, the `index`th of `count` nodes, to both bridges, and adds the routes to the other nodes' pod
+/// ranges. With `count` 0, adds no routes.
 pub(crate) fn connect_node(control: &Space, node: &Space, index: usize, count: usize) -> Result<()> {
     let mut script = String::new();
     let wired = has_links(node, &["eth0", "eth1"]);
     for (bridge, nic) in [("cluster0", "eth0"), ("spare0", "eth1")] {
         let port = format!("{}-{nic}", node.name());
         if !wired {
-            // The namespace of a node that was killed may outlive it for a minute, with its wires.
+            // The namespace of a killed node may persist for a minute, with its links.
             script.push_str(&format!(
                 "ip link delete {port} 2>/dev/null || :\n\
                  ip link add {port} type veth peer name {nic} netns /proc/self/fd/0\n"
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wire_to_the_host_avoids_what_is_in_use() {
+    fn link_to_the_host_avoids_used_networks() {
         let first = HostLink::free(0, "").unwrap();
         assert_eq!(
             (first.host.as_str(), first.control.as_str()),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_link_local_addresses_are_never_used() {
+    fn reserved_link_local_address_is_never_used() {
         for index in 0..250 * 64 {
             let link = HostLink::numbered(index);
             let third: u32 = link.host.split('.').nth(2).unwrap().parse().unwrap();

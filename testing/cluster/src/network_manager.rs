@@ -1,13 +1,12 @@
-//! NetworkManager inside namespaces, with a D-Bus of its own: on the nodes of a cluster, and on a host of its own that
-//! is a network namespace and a mount namespace and nothing else.
+//! NetworkManager in namespaces, with a separate D-Bus: on the nodes of a cluster, or on a host that consists of a
+//! network namespace and a mount namespace.
 //!
 //! ```text
 //! test ──stdin── sh (namespaces) ──┬── dbus-daemon      /run/dbus/system_bus_socket
 //!   └── enters ──────^             └── NetworkManager   /etc/NetworkManager, /var/lib/NetworkManager
 //! ```
 //!
-//! Neither is ever started in the machine's own namespaces. NetworkManager works without udev where `/sys` itself
-//! is read-only.
+//! It is never started in the machine's namespaces. Without udev, NetworkManager needs a read-only `/sys`.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -28,13 +27,13 @@ use crate::run;
 use crate::space::Space;
 use crate::wait;
 
-/// Search path on the host of a [`NetworkManager`].
+/// Search path on a host with [`NetworkManager`].
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How long a start may take; machines differ by a factor of ten.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Timeout of a start. Machines differ by a factor of ten.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What the D-Bus daemon reads: everybody on it may do everything.
+/// Configuration of the D-Bus daemon: all users have all permissions.
 const BUS: &str = r#"<busconfig>
   <type>system</type>
   <listen>unix:path=/run/dbus/system_bus_socket</listen>
@@ -54,8 +53,8 @@ const BUS: &str = r#"<busconfig>
 </busconfig>
 "#;
 
-/// What NetworkManager reads when it may touch nothing but `interfaces` unless it is asked to: what `unmanaged-devices`
-/// names it would not touch when asked, either.
+/// Returns the configuration of a NetworkManager that touches only `interfaces`, and interfaces that it is told to
+/// configure. `unmanaged-devices` would prevent the latter.
 fn config(interfaces: &[&str]) -> String {
     let managed: String = interfaces
         .iter()
@@ -87,13 +86,13 @@ pub(crate) const PROGRAM: &str = "NetworkManager";
 /// The spare NIC of a node.
 const SPARE: &str = "eth1";
 
-/// Whether the node was made with it.
+/// Returns true if the node was created with NetworkManager.
 pub(crate) fn is_installed(node: &Space) -> bool {
     let program = |pid| Path::new("/proc").join(format!("{pid}/root/usr/sbin/NetworkManager"));
     node.pid().is_some_and(|pid| program(pid).exists())
 }
 
-/// Starts it on a node, for its spare NIC alone. Whatever is mounted from the node's `/run` finds its bus there.
+/// Starts it on a node, for its spare NIC. Containers with the node's `/run` find its bus there.
 pub(crate) fn start_on(node: &Space) -> Result<()> {
     for (path, text) in NetworkManager::files(&[SPARE]) {
         let file = node.file(path);
@@ -115,8 +114,8 @@ pub(crate) fn start_on(node: &Space) -> Result<()> {
     if node.start(BUS_PROGRAM, &bus)? {
         run::output(&mut node.command(["timeout", "60", "sh", "-c", socket])?)?;
     }
-    // Read-only itself: then it does not wait for udev. What it configures links by stays writable. And what is
-    // unmounted on the node is not to be kept by it.
+    // NetworkManager does not wait for udev if `/sys` is read-only. The directories that configure links stay writable.
+    // Unmounts on the node must propagate.
     let start = "for below in class devices; do mount --bind /sys/$below /sys/$below; done
         mount -o remount,bind,ro /sys
         exec NetworkManager --debug";
@@ -124,15 +123,15 @@ pub(crate) fn start_on(node: &Space) -> Result<()> {
     node.start(PROGRAM, &manager).map(drop)
 }
 
-/// Whether nobody has its name on the bus: `nmcli` says so by this status.
+/// True if the bus name is free: `nmcli` exits with this status.
 const IS_GONE: &str = "status=0; nmcli general >/dev/null 2>&1 || status=$?; [ $status = 8 ]";
 
-/// Ends it on a node as a crash does. The bus may hold its name a moment longer, and a successor would give up then.
+/// Kills it on a node. The bus may hold the name a moment longer, and another NetworkManager would exit then.
 pub(crate) fn kill_on(node: &Space) -> Result<()> {
     node.kill(PROGRAM)?;
     wait::until_some(
         &format!("the end of {PROGRAM} on {}", node.name()),
-        PATIENCE,
+        TIMEOUT,
         || {
             let is_gone = !node.runs(PROGRAM) && node.script(IS_GONE, Stdio::null()).is_ok();
             is_gone.then_some(())
@@ -141,24 +140,24 @@ pub(crate) fn kill_on(node: &Space) -> Result<()> {
     )
 }
 
-/// A host with NetworkManager, which ends with this value, or with the process that holds it.
+/// A host with NetworkManager. It ends when this is dropped, or with the process.
 ///
-/// It has a network of its own with nothing but `lo` in it, `/run`, `/etc` and `/var/lib` of its own, and shares
-/// processes, programs and all other files with the machine.
+/// It has a separate network with only `lo`, and separate `/run`, `/etc` and `/var/lib`. It shares processes, programs
+/// and all other files with the machine.
 #[derive(Debug)]
 pub struct NetworkManager {
     shell: Child,
-    /// What its programs print, in memory.
+    /// The output of its programs, in memory.
     output: File,
     starts: u32,
 }
 
 impl NetworkManager {
-    /// Starts one, and waits until it is ready. It manages `interfaces`, by name, whether they are there or not, and
-    /// those that it is asked to configure; it leaves all others alone.
+    /// Starts a host, and waits until it is ready. It manages `interfaces` by name, even if they do not exist yet, and
+    /// interfaces that it is told to configure. It ignores all others.
     ///
     /// # Errors
-    /// Without root, when the packages can't be brought in, and when it does not start; the error shows its log.
+    /// Without root, if the packages cannot be downloaded, or if it does not start; the error contains its log.
     pub fn start(home: &Home, interfaces: &[&str], progress: &mut dyn Progress) -> Result<Self> {
         let packages = Packages::ensure_network_manager(home, progress)?;
         let tools = Packages::ensure(home, progress)?;
@@ -194,7 +193,8 @@ impl NetworkManager {
         Ok(host)
     }
 
-    /// What D-Bus daemon and NetworkManager read, by its place below `/`, when it is to manage these interfaces.
+    /// Returns the configuration files of D-Bus daemon and NetworkManager for these interfaces, by their path below
+    /// `/`.
     pub fn files(interfaces: &[&str]) -> [(&'static str, String); 2] {
         [
             ("etc/dbus-1/weft.conf", BUS.to_owned()),
@@ -202,7 +202,7 @@ impl NetworkManager {
         ]
     }
 
-    /// A command that runs `argv` on the host.
+    /// Returns a command that runs `argv` on the host.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, argv: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -214,19 +214,19 @@ impl NetworkManager {
         command
     }
 
-    /// Runs a shell script on the host and returns what it prints.
+    /// Runs a shell script on the host and returns its output.
     ///
     /// # Errors
-    /// When it fails; the error carries what it printed.
+    /// If it fails; the error contains the output.
     pub fn script(&self, script: &str) -> Result<String> {
         run::output(&mut self.command(["sh", "-euc", script]))
     }
 
-    /// Puts the calling thread, for good, onto the host; threads that it starts are there as well.
+    /// Moves the calling thread permanently onto the host. Threads that it starts are there too.
     ///
     /// # Errors
-    /// When the thread shares its file system's root with others, as threads do; one in a mount namespace of its own
-    /// does not.
+    /// If the thread shares the root of its file system with others, which is the default. A thread in a separate mount
+    /// namespace does not.
     pub fn enter(&self) -> Result<()> {
         let shell = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         let shell = shell.ok_or_else(|| Error::Missing("the host has no process".to_owned()))?;
@@ -239,30 +239,30 @@ impl NetworkManager {
             })
     }
 
-    /// Number of a process on the host: `/proc/NUMBER/ns` has its namespaces.
+    /// Returns the number of a process on the host: `/proc/NUMBER/ns` contains its namespaces.
     pub fn pid(&self) -> u32 {
         self.shell.id()
     }
 
-    /// Ends NetworkManager as a crash would.
+    /// Kills NetworkManager.
     ///
     /// # Errors
-    /// When the host is gone.
+    /// If the host has ended.
     pub fn kill(&mut self) -> Result<()> {
-        self.tell("kill")
+        self.send("kill")
     }
 
     /// Starts NetworkManager after [`Self::kill`], and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not start; the error shows its log.
+    /// If it does not start; the error contains its log.
     pub fn start_again(&mut self) -> Result<()> {
-        self.tell("start")?;
+        self.send("start")?;
         self.starts += 1;
         self.wait_started()
     }
 
-    /// What D-Bus daemon and NetworkManager printed until now.
+    /// Returns the output of D-Bus daemon and NetworkManager.
     pub fn log(&self) -> String {
         let length = self.output.metadata().map_or(0, |meta| meta.len());
         let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
@@ -271,20 +271,20 @@ impl NetworkManager {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn tell(&mut self, word: &str) -> Result<()> {
-        let told = match &mut self.shell.stdin {
-            Some(stdin) => writeln!(stdin, "{word}"),
+    fn send(&mut self, command: &str) -> Result<()> {
+        let sent = match &mut self.shell.stdin {
+            Some(stdin) => writeln!(stdin, "{command}"),
             None => Err(std::io::ErrorKind::BrokenPipe.into()),
         };
-        told.map_err(|source| Error::Io {
-            what: format!("cannot tell the host to {word} NetworkManager"),
+        sent.map_err(|source| Error::Io {
+            what: format!("cannot {command} NetworkManager on the host"),
             source,
         })
     }
 
     fn wait_started(&mut self) -> Result<()> {
         let line = format!("weft: started {}", self.starts);
-        let started = wait::until("NetworkManager to start", PATIENCE, || {
+        let started = wait::until("NetworkManager to start", TIMEOUT, || {
             let log = self.log();
             if log.lines().any(|printed| printed == line) {
                 return Ok(Ok(()));
@@ -303,7 +303,7 @@ impl NetworkManager {
 
 impl Drop for NetworkManager {
     fn drop(&mut self) {
-        // Its programs ask the kernel to be killed when the shell dies.
+        // The kernel kills the host's programs when the shell ends.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_managed_but_what_is_named() {
+    fn config_manages_only_named_interfaces() {
         let line = |interfaces: &[&str]| {
             let config = config(interfaces);
             let line = config.lines().find(|line| line.starts_with("match-device"));

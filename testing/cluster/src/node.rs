@@ -1,5 +1,4 @@
-//! Files and programs of one node: containerd, kubelet, kube-proxy, and the cluster network that is there
-//! before Weft.
+//! Files and programs of a node: containerd, kubelet, kube-proxy, and the cluster network that exists before Weft.
 
 use std::fs;
 use std::path::Path;
@@ -13,16 +12,16 @@ use crate::network;
 use crate::pki::Pki;
 use crate::space::Space;
 
-/// Plugins of the cluster network. Never `bridge` or `tuning`: an installer rightly leaves a platform's plugin
-/// in place, and tests would test that one instead of ours.
+/// Plugins of the cluster network. Never `bridge` or `tuning`: an installer keeps the plugins of a platform, and tests
+/// would then test Debian's plugin instead of Weft's.
 const PLUGINS: [&str; 4] = ["ptp", "host-local", "portmap", "loopback"];
 
-/// User of a node's kubelet.
+/// Returns the user of a node's kubelet.
 pub(crate) fn user(node: &str) -> String {
     format!("system:node:{node}")
 }
 
-/// Writes everything below `/etc`, `/opt` and `/var` that the node's programs read.
+/// Writes the files in `/etc`, `/opt` and `/var` that the node's programs read.
 pub(crate) fn write_files(node: &Space, index: usize, pki: &Pki, server: &str) -> Result<()> {
     let name = node.name();
     let write = |path: &str, text: &str| -> Result<()> {
@@ -86,7 +85,7 @@ pub(crate) fn write_files(node: &Space, index: usize, pki: &Pki, server: &str) -
     )
 }
 
-/// Writes the configuration of a network for pods, and brings in its plugins.
+/// Writes the configuration of a pod network, and copies its plugins.
 pub(crate) fn write_pod_network(node: &Space, index: usize, packages: &Packages) -> Result<()> {
     let config = node.file("etc/cni/net.d/10-cluster.conflist");
     if let Some(dir) = config.parent() {
@@ -174,7 +173,7 @@ fn kubelet_config() -> serde_json::Value {
         "volumePluginDir": "/var/lib/kubelet/volumeplugins",
         "makeIPTablesUtilChains": false,
         "maxPods": 200,
-        // Bursts of pods are what is tested; a full disk of the developer's machine is not.
+        // Tests start bursts of pods. A full disk of the developer's machine is not their subject.
         "registryPullQPS": 0,
         "eventRecordQPS": 0,
         "serializeImagePulls": false,
@@ -183,14 +182,14 @@ fn kubelet_config() -> serde_json::Value {
             "imagefs.available": "0%", "imagefs.inodesFree": "0%"
         },
         "imageGCHighThresholdPercent": 100,
-        // An extended resource that is offered counts from the next update on.
+        // The kubelet offers a new extended resource at its next update.
         "nodeStatusUpdateFrequency": "3s",
-        // A Secret that changed is in a pod's files two of these later at most.
+        // A pod gets a changed Secret after at most two of these periods.
         "syncFrequency": "10s"
     })
 }
 
-/// The node's programs in the order of their start: name and command line.
+/// Returns the node's programs in the order of their start: name and command line.
 pub(crate) fn programs(node: &Space, index: usize) -> [(&'static str, Vec<String>); 3] {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut kubelet = words(&[

@@ -1,11 +1,11 @@
-//! Open vSwitch in a directory and in the network namespace of the thread that starts it, or on a node of a cluster.
+//! Open vSwitch in a directory and in the network namespace of the starting thread, or on a node of a cluster.
 //!
 //! ```text
 //! test ──> db.sock ── ovsdb-server ── conf.db
 //!                          └── ovs-vswitchd   taps and veths of the namespace, packets in user space
 //! ```
 //!
-//! It needs no module of the kernel but `tun`: bridges of type `netdev` forward packets in user space.
+//! It needs only the kernel module `tun`: bridges of type `netdev` forward packets in user space.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
@@ -21,8 +21,8 @@ use crate::progress::Quiet;
 use crate::run;
 use crate::wait;
 
-/// How long a start or a command may take; machines differ by a factor of ten.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Timeout of a start or a command. Machines differ by a factor of ten.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 const SERVER: &str = "usr/sbin/ovsdb-server";
 const SWITCH: &str = "usr/lib/openvswitch-switch/ovs-vswitchd";
@@ -33,67 +33,67 @@ const SCHEMA: &str = "usr/share/openvswitch/vswitch.ovsschema";
 /// Names of files in the directory.
 const DATABASE: &str = "conf.db";
 const SOCKET: &str = "db.sock";
-/// Where plugins look for the socket.
+/// Directory in which plugins expect the socket.
 const USUAL_DIRECTORY: &str = "run/openvswitch";
 
-/// Variables by which the programs find their directories.
+/// Variables with the directories of the programs.
 const DIRECTORIES: [&str; 4] = ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"];
 
-/// A running Open vSwitch. Dropping it, or the end of the thread that started it, kills its daemons.
+/// A running Open vSwitch. A drop, or the end of the starting thread, kills its daemons.
 #[derive(Debug)]
 pub struct OpenVswitch {
     packages: Packages,
     dir: PathBuf,
-    /// File of the network namespace where it is not the thread's.
+    /// File of the network namespace, unless it is the thread's.
     network: Option<PathBuf>,
     server: Option<Child>,
     switch: Option<Child>,
 }
 
 impl OpenVswitch {
-    /// Brings its programs in. They may have to be downloaded: call it before the thread enters a namespace.
+    /// Returns its packages, which may have to be downloaded: call this before the thread enters a namespace.
     ///
     /// # Errors
-    /// When the packages can't be brought in.
+    /// If the packages cannot be downloaded.
     pub fn packages() -> Result<Packages> {
         Packages::ensure_open_vswitch(&Home::from_env()?, &mut Quiet)
     }
 
-    /// Starts both daemons with an empty database in `dir`, which should have a short path: it will hold unix sockets.
-    /// Interfaces that are added to bridges have to be in the calling thread's network namespace.
+    /// Starts both daemons with an empty database in `dir`, which will contain unix sockets and therefore needs a short
+    /// path. Interfaces of bridges must be in the calling thread's network namespace.
     ///
     /// # Errors
-    /// When a daemon does not start; the error shows its log.
+    /// If a daemon does not start; the error contains its log.
     pub fn start(packages: &Packages, dir: &Path) -> Result<Self> {
-        let mut here = Self::start_database(packages, dir)?;
-        here.start_switch()?;
-        Ok(here)
+        let mut switch = Self::start_database(packages, dir)?;
+        switch.start_switch()?;
+        Ok(switch)
     }
 
-    /// Starts both daemons on a node, with the database where the node's plugins look for it.
+    /// Starts both daemons on a node, with the database where the node's plugins expect it.
     ///
     /// # Errors
-    /// When the node does not run, or a daemon does not start; the error shows its log.
+    /// If the node does not run, or a daemon does not start; the error contains its log.
     pub fn start_on(cluster: &Cluster, node: &str) -> Result<Self> {
         let packages = Self::packages()?;
         let process = PathBuf::from(format!("/proc/{}", cluster.node_pid(node)?));
         let dir = process.join("root").join(USUAL_DIRECTORY);
         fs::create_dir_all(&dir).at("create", &dir)?;
-        let mut here = Self::new(&packages, &dir);
-        here.network = Some(process.join("ns/net"));
-        here.create_database()?;
-        here.start_switch()?;
-        Ok(here)
+        let mut switch = Self::new(&packages, &dir);
+        switch.network = Some(process.join("ns/net"));
+        switch.create_database()?;
+        switch.start_switch()?;
+        Ok(switch)
     }
 
-    /// Starts the database server alone with an empty database in `dir`: configuration is stored, and nothing happens.
+    /// Starts the database server alone with an empty database in `dir`: configuration is stored without an effect.
     ///
     /// # Errors
-    /// When it does not start; the error shows its log.
+    /// If it does not start; the error contains its log.
     pub fn start_database(packages: &Packages, dir: &Path) -> Result<Self> {
-        let mut here = Self::new(packages, dir);
-        here.create_database()?;
-        Ok(here)
+        let mut switch = Self::new(packages, dir);
+        switch.create_database()?;
+        Ok(switch)
     }
 
     fn new(packages: &Packages, dir: &Path) -> Self {
@@ -108,7 +108,7 @@ impl OpenVswitch {
 
     fn create_database(&mut self) -> Result<()> {
         let (database, schema) = (self.dir.join(DATABASE), self.packages.file(SCHEMA));
-        // A run that was cut off may have left one.
+        // An interrupted run may have left a database.
         let _ = fs::remove_file(&database);
         run::output(self.command(TOOL).arg("create").args([&database, &schema]))?;
         self.start_database_again()?;
@@ -121,20 +121,20 @@ impl OpenVswitch {
         Ok(())
     }
 
-    /// Kills `ovs-vswitchd` as a crash does, and starts it again. The next [`Self::vsctl`] that changes something waits until
-    /// it has configured itself.
+    /// Kills `ovs-vswitchd`, and starts it again. The next changing [`Self::vsctl`] waits until the switch is
+    /// configured.
     ///
     /// # Errors
-    /// When it can't be started.
+    /// If it cannot be started.
     pub fn crash_switch(&mut self) -> Result<()> {
         end(self.switch.take());
         self.start_switch()
     }
 
-    /// Kills the database server as a crash does. The socket goes too, the database stays.
+    /// Kills the database server. The socket is removed, and the database persists.
     ///
     /// # Errors
-    /// When the socket can't be removed.
+    /// If the socket cannot be removed.
     pub fn kill_database(&mut self) -> Result<()> {
         end(self.server.take());
         let socket = self.socket();
@@ -144,12 +144,12 @@ impl OpenVswitch {
     /// Starts the database server after [`Self::kill_database`], and waits until it listens.
     ///
     /// # Errors
-    /// When it ends at once; the error shows its log.
+    /// If it ends at once; the error contains its log.
     pub fn start_database_again(&mut self) -> Result<()> {
         let remote = format!("--remote=punix:{}", self.socket().display());
         let database = self.dir.join(DATABASE).display().to_string();
         let mut server = self.spawn(SERVER, &[&database, &remote])?;
-        let started = wait::until("ovsdb-server to listen", PATIENCE, || {
+        let started = wait::until("ovsdb-server to listen", TIMEOUT, || {
             if UnixStream::connect(self.socket()).is_ok() {
                 return Ok(Ok(()));
             }
@@ -173,7 +173,7 @@ impl OpenVswitch {
     /// Adds a bridge that forwards packets in user space.
     ///
     /// # Errors
-    /// When `ovs-vsctl` fails; the error carries what it printed and the log.
+    /// If `ovs-vsctl` fails; the error contains its output and the log.
     pub fn add_bridge(&self, name: &str) -> Result<()> {
         let arguments = [
             "add-br",
@@ -187,10 +187,10 @@ impl OpenVswitch {
         self.vsctl(arguments).map(drop)
     }
 
-    /// Runs `ovs-vsctl` and returns what it prints. Where `ovs-vswitchd` runs, the change has taken effect then.
+    /// Runs `ovs-vsctl` and returns its output. If `ovs-vswitchd` runs, the change is in effect afterwards.
     ///
     /// # Errors
-    /// When it fails; the error carries what it printed and the log.
+    /// If it fails; the error contains its output and the log.
     pub fn vsctl<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
         let mut control = self.control();
         if self.switch.is_none() {
@@ -199,7 +199,7 @@ impl OpenVswitch {
         run::output(control.args(arguments)).inspect_err(|_| eprintln!("{}", self.log()))
     }
 
-    /// What both daemons logged.
+    /// Returns the logs of both daemons.
     pub fn log(&self) -> String {
         [SERVER, SWITCH]
             .map(|program| fs::read_to_string(self.log_of(program)).unwrap_or_default())
@@ -210,7 +210,7 @@ impl OpenVswitch {
         let mut command = self.command(CONTROL);
         command
             .arg(format!("--db=unix:{}", self.socket().display()))
-            .arg(format!("--timeout={}", PATIENCE.as_secs()));
+            .arg(format!("--timeout={}", TIMEOUT.as_secs()));
         command
     }
 
@@ -271,7 +271,7 @@ fn end(child: Option<Child>) {
     }
 }
 
-/// The name of a program without its folder.
+/// Returns the name of a program without its directory.
 fn name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }

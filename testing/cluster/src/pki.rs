@@ -1,4 +1,4 @@
-//! A small certificate authority for a test cluster, by the `openssl` command.
+//! A certificate authority for test clusters, by the `openssl` command.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +11,7 @@ use crate::error::{At, Result};
 use crate::run;
 
 const DAYS: &str = "3650";
-/// The authority of the cluster, by which its API server is known and knows clients.
+/// The certificate authority of the cluster, for the API server and its clients.
 const AUTHORITY: &str = "ca";
 const KEY: [&str; 5] = [
     "-newkey",
@@ -21,7 +21,7 @@ const KEY: [&str; 5] = [
     "-nodes",
 ];
 
-/// Certificates, keys and tokens in one directory, each made once.
+/// Certificates, keys and tokens in one directory. Each is created once.
 #[derive(Debug)]
 pub(crate) struct Pki {
     dir: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct Pki {
 }
 
 impl Pki {
-    /// Keeps its files in `dir`.
+    /// Returns a PKI with its files in `dir`.
     pub(crate) fn new(dir: &Path, packages: &Packages) -> Result<Self> {
         fs::create_dir_all(dir).at("create", dir)?;
         let pki = Self {
@@ -46,12 +46,12 @@ impl Pki {
         Ok(pki)
     }
 
-    /// A file of this directory.
+    /// Returns a file of the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Makes `NAME.crt` and `NAME.key` of an authority.
+    /// Creates `NAME.crt` and `NAME.key` of a certificate authority.
     pub(crate) fn authority(&self, name: &str, subject: &str) -> Result<()> {
         let certificate = format!("{name}.crt");
         if self.file(&certificate).exists() {
@@ -77,13 +77,14 @@ impl Pki {
         fs::rename(self.file(unfinished), self.file(file)).at("create", &self.file(file))
     }
 
-    /// Makes `NAME.crt` and `NAME.key`, signed by the authority of the cluster. `names` are subject alternative names in
-    /// openssl's form, `IP:10.0.0.1` or `DNS:kubernetes`; a certificate made for other names is made anew.
+    /// Creates `NAME.crt` and `NAME.key`, signed by the certificate authority of the cluster. `names` are subject
+    /// alternative names in openssl's form, `IP:10.0.0.1` or `DNS:kubernetes`. A certificate with other names is
+    /// replaced.
     pub(crate) fn certificate(&self, name: &str, subject: &str, names: &[String]) -> Result<()> {
         self.certificate_of(AUTHORITY, name, subject, names)
     }
 
-    /// Like [`Self::certificate`], signed by another authority of this directory.
+    /// Like [`Self::certificate`], signed by another certificate authority of the directory.
     pub(crate) fn certificate_of(
         &self,
         authority: &str,
@@ -126,7 +127,7 @@ impl Pki {
         self.finish(&mut sign, &unfinished, &certificate)
     }
 
-    /// A secret word for the user `name`, made once.
+    /// Returns a random token for the user `name`, created once.
     pub(crate) fn token(&self, name: &str) -> Result<String> {
         let file = self.file(&format!("{name}.token"));
         if let Ok(token) = fs::read_to_string(&file)
@@ -144,7 +145,7 @@ impl Pki {
         Ok(token)
     }
 
-    /// The API server's file of static tokens: `users` are (user, comma-separated groups).
+    /// Writes the API server's file of static tokens. `users` are (user, comma-separated groups).
     pub(crate) fn token_file(&self, users: &[(&str, &str)]) -> Result<PathBuf> {
         let mut text = String::new();
         for (user, groups) in users {
@@ -158,13 +159,13 @@ impl Pki {
         Ok(file)
     }
 
-    /// A kubeconfig for `user` at `server`, written to `file`.
+    /// Writes a kubeconfig for `user` at `server` to `file`.
     pub(crate) fn kubeconfig(&self, file: &Path, server: &str, user: &str) -> Result<()> {
         let token = self.token(&user.replace(':', "-"))?;
         self.kubeconfig_with(file, server, user, &token)
     }
 
-    /// A kubeconfig for whoever `token` is of, called `user` in it.
+    /// Writes a kubeconfig with `token`, in which the user is called `user`.
     pub(crate) fn kubeconfig_with(&self, file: &Path, server: &str, user: &str, token: &str) -> Result<()> {
         let ca = self.file("ca.crt");
         let ca = fs::read(&ca).at("read", &ca)?;
@@ -180,7 +181,7 @@ impl Pki {
     }
 }
 
-/// Writes a file that only its owner may read, replacing one that is there.
+/// Writes or replaces a file that only its owner may read.
 fn write_secret(file: &Path, text: &str) -> Result<()> {
     let unfinished = file.with_extension("unfinished");
     let _ = fs::remove_file(&unfinished);

@@ -1,4 +1,4 @@
-//! Processes, distinguished from later ones with the same number.
+//! Processes, distinguished from later processes with the same number.
 
 use std::fmt;
 use std::fs;
@@ -6,32 +6,32 @@ use std::path::Path;
 
 use crate::error::{At, Error, Result};
 
-/// A process: its number and the time of its start, because the kernel uses numbers again.
+/// A process: its number and start time, because the kernel reuses numbers.
 ///
-/// Its text, `NUMBER-START`, can name files that belong to it.
+/// Its text, `NUMBER-START`, can be part of file names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     number: u32,
-    /// In the kernel's ticks since the machine started.
+    /// In the kernel's ticks since boot.
     started: u64,
 }
 
 impl Process {
-    /// This process.
+    /// Returns this process.
     pub fn current() -> Result<Self> {
         let path = Path::new("/proc/self/stat");
         let stat = fs::read_to_string(path).at("read", path)?;
-        let own = Seen::read(&stat).map(|seen| seen.process);
+        let own = Stat::read(&stat).map(|stat| stat.process);
         own.ok_or_else(|| Error::Incomplete(format!("{} has an unknown form", path.display())))
     }
 
-    /// The process that has this number now.
+    /// Returns the process that has this number now.
     pub fn of(number: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        Some(Seen::read(&stat)?.process)
+        Some(Stat::read(&stat)?.process)
     }
 
-    /// The process that a text names, whether it lives or not. A space may stand for the dash.
+    /// Parses a process, running or not. A space may replace the dash.
     pub fn parse(text: &str) -> Option<Self> {
         let (number, started) = text.trim().split_once(['-', ' '])?;
         Some(Self {
@@ -40,15 +40,15 @@ impl Process {
         })
     }
 
-    /// Its number.
+    /// The process number.
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// Whether it runs. One that has ended, but that its parent has not collected yet, does not.
+    /// Returns true if it runs. A zombie does not run.
     pub fn lives(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.number)).unwrap_or_default();
-        Seen::read(&stat).is_some_and(|seen| seen.process == self && !seen.ended)
+        Stat::read(&stat).is_some_and(|seen| seen.process == self && !seen.ended)
     }
 }
 
@@ -58,14 +58,14 @@ impl fmt::Display for Process {
     }
 }
 
-/// A process as `/proc/PID/stat` describes it.
-struct Seen {
+/// A process as described by `/proc/PID/stat`.
+struct Stat {
     process: Process,
     ended: bool,
 }
 
-impl Seen {
-    /// Reads `NUMBER (NAME) STATE …`, where the name may hold spaces and parentheses, and the start is field 22.
+impl Stat {
+    /// Parses `NUMBER (NAME) STATE …`. The name may contain spaces and parentheses, and the start time is field 22.
     fn read(stat: &str) -> Option<Self> {
         let (number, _) = stat.split_once(' ')?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -88,13 +88,13 @@ mod tests {
     #[test]
     fn process_read_from_stat_has_number_start_and_state() {
         let rest = "1 7 7 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 1 0 4711 1 2 3";
-        let seen = Seen::read(&format!("42 (a) b) S {rest}")).unwrap();
+        let stat = Stat::read(&format!("42 (a) b) S {rest}")).unwrap();
         assert_eq!(
-            (seen.process.to_string().as_str(), seen.ended),
+            (stat.process.to_string().as_str(), stat.ended),
             ("42-4711", false)
         );
-        assert!(Seen::read(&format!("42 (sh) Z {rest}")).unwrap().ended);
-        assert!(Seen::read("42 (sh").is_none());
+        assert!(Stat::read(&format!("42 (sh) Z {rest}")).unwrap().ended);
+        assert!(Stat::read("42 (sh").is_none());
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         let own = Process::current().unwrap();
         assert_eq!((own.number(), own.lives()), (std::process::id(), true));
         assert_eq!(Process::parse(&own.to_string()), Some(own));
-        // As space.sh writes it.
+        // The form that space.sh writes.
         assert_eq!(
             Process::parse(&format!("{} {}\n", own.number, own.started)),
             Some(own)

@@ -1,19 +1,19 @@
-//! How long steps are shown to the person who waits for them.
+//! Progress of long operations, for users.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Receives the steps of something that may take minutes.
+/// Receives the steps of an operation that may take minutes.
 pub trait Progress {
-    /// A step begins; `text` says what is being done.
+    /// A step starts. `text` describes it.
     fn step(&mut self, text: &str);
-    /// Called some times a second while the step goes on; `detail` is the newest sign of life, or empty.
+    /// Called several times a second during a step. `detail` is the newest output, or empty.
     fn tick(&mut self, detail: &str) {
         let _ = detail;
     }
 }
 
-/// Shows nothing.
+/// Prints nothing.
 #[derive(Debug, Default)]
 pub struct Quiet;
 
@@ -21,9 +21,9 @@ impl Progress for Quiet {
     fn step(&mut self, _text: &str) {}
 }
 
-/// Prints `[ 12.3s] text` for each step, and a sign of life while a step takes long.
+/// Prints `[ 12.3s] text` for each step, and the newest output of a long step.
 ///
-/// Lines go to standard error: standard output belongs to results.
+/// Prints to standard error, because standard output is for results.
 #[derive(Debug)]
 pub struct Steps {
     began: Instant,
@@ -33,11 +33,11 @@ pub struct Steps {
     terminal: bool,
 }
 
-/// How often a step that goes on is mentioned where no terminal is.
+/// Interval of reminders of a running step, if there is no terminal.
 const REMINDER: Duration = Duration::from_secs(20);
 
 impl Steps {
-    /// Starts the clock.
+    /// Returns a value whose clock starts now.
     pub fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -49,12 +49,12 @@ impl Steps {
         }
     }
 
-    /// The step that is being done.
+    /// Returns the current step.
     pub fn current(&self) -> &str {
         &self.step
     }
 
-    /// Time since the clock was started.
+    /// Returns the time since the start of the clock.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }

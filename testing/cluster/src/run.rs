@@ -1,4 +1,4 @@
-//! Runs programs so that a failure explains itself.
+//! Runs programs, with useful errors.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::error::{At, Error, Result};
 use crate::progress::Progress;
 
-/// Lines of a failed program's output that are worth showing.
+/// Number of lines of a failed program's output in its error.
 const TAIL: usize = 40;
 
-/// The command line as one would type it.
+/// Returns the command line, as in a shell.
 pub fn shown(command: &Command) -> String {
     let mut line = quoted(&command.get_program().to_string_lossy());
     for arg in command.get_args() {
@@ -35,7 +35,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The last lines of `text`, each indented, starting with a line break; empty for nothing.
+/// Returns the last lines of `text`, each indented, starting with a line break. Empty for an empty text.
 pub fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(TAIL)..]
@@ -59,7 +59,7 @@ fn not_started(command: &Command, source: std::io::Error) -> Error {
     }
 }
 
-/// Runs to the end and returns standard output; a failure carries standard error.
+/// Runs a command and returns its standard output. The error contains standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let done = command
         .stdin(Stdio::null())
@@ -76,7 +76,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     ))
 }
 
-/// Like [`output`], with the standard input that the command already has.
+/// Like [`output`], with the standard input of the command.
 pub(crate) fn output_keeping_input(command: &mut Command) -> Result<String> {
     let done = command.output().map_err(|source| not_started(command, source))?;
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -90,7 +90,7 @@ pub(crate) fn output_keeping_input(command: &mut Command) -> Result<String> {
     ))
 }
 
-/// Runs to the end with `input` on standard input and returns standard output.
+/// Runs a command with `input` as its standard input, and returns its standard output.
 pub fn output_with_input(command: &mut Command, input: &[u8]) -> Result<String> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -99,7 +99,7 @@ pub fn output_with_input(command: &mut Command, input: &[u8]) -> Result<String> 
         .spawn()
         .map_err(|source| not_started(command, source))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read its input says why by its exit status.
+        // A program that does not read its input explains itself by its exit status.
         let _ = stdin.write_all(input);
     }
     let done = child
@@ -116,7 +116,7 @@ pub fn output_with_input(command: &mut Command, input: &[u8]) -> Result<String> 
     ))
 }
 
-/// Runs something long with its output in `log`, telling `progress` its newest line.
+/// Runs a long command with its output in `log`, and reports its newest line to `progress`.
 pub fn watched(command: &mut Command, log: &Path, progress: &mut dyn Progress) -> Result<()> {
     let file = File::create(log).at("create", log)?;
     let copy = file.try_clone().at("write", log)?;
@@ -142,8 +142,8 @@ pub fn watched(command: &mut Command, log: &Path, progress: &mut dyn Progress) -
     }
 }
 
-/// The newest full or partial line of a file that is being written. A line that replaces itself, as counters do, is as
-/// new as its last form.
+/// Returns the newest line of a file that is being written, perhaps incomplete. Of a line that replaces itself, such as
+/// a counter, returns the last form.
 pub fn newest_line(path: &Path) -> String {
     let mut text = String::new();
     if let Ok(mut file) = File::open(path) {
@@ -168,21 +168,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_can_be_pasted_into_a_shell() {
+    fn command_line_is_valid_in_a_shell() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'a b'", "", "x=1"]);
         assert_eq!(shown(&command), r"sh -c 'echo '\''a b'\''' '' x=1");
     }
 
     #[test]
-    fn the_newest_line_of_a_counter_is_its_last_form() {
+    fn newest_line_of_a_counter_is_its_last_form() {
         assert_eq!(newest("one\n  1/9: a\r  2/9: b\r"), "2/9: b");
         assert_eq!(newest("one\ntwo\n\n"), "two");
         assert_eq!(newest(""), "");
     }
 
     #[test]
-    fn a_failure_shows_what_the_program_printed() {
+    fn failure_contains_the_output_of_the_program() {
         let error = output(Command::new("sh").args(["-c", "echo no such bridge >&2; exit 3"])).unwrap_err();
         let text = error.to_string();
         assert!(

@@ -1,7 +1,7 @@
-//! A machine made of namespaces: the control plane's, and one a node.
+//! A machine made of namespaces: the control plane, or a node.
 //!
-//! Its first process holds all its namespaces. When that process is killed the kernel ends everything in the
-//! pid namespace, and with the last process go mounts, interfaces and names: there is nothing else to undo.
+//! Its first process holds all its namespaces. When that process is killed, the kernel ends all processes in the pid
+//! namespace, and then removes mounts, interfaces and names. Nothing else has to be cleaned up.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::process::Process;
 use crate::run;
 use crate::wait;
 
-/// Search path inside a space; `/kubernetes` holds the programs bound into it.
+/// Search path in a space. `/kubernetes` contains the bind-mounted programs.
 const PATH: &str = "/kubernetes:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A space, which may or may not exist at the moment.
+/// A space, which may or may not exist.
 #[derive(Debug, Clone)]
 pub(crate) struct Space {
     name: String,
@@ -26,19 +26,19 @@ pub(crate) struct Space {
     groups: Groups,
 }
 
-/// What a new space is made from.
+/// The configuration of a new space.
 #[derive(Debug)]
 pub(crate) struct Blueprint<'a> {
-    /// Directories of unpacked packages to lay over `/usr`, the first above the others.
+    /// Directories of unpacked packages to overlay on `/usr`, the first on top.
     pub(crate) layers: Vec<String>,
-    /// Files and directories of the host (first) and their places in the space (second).
+    /// Files and directories of the host (first), and their paths in the space (second).
     pub(crate) binds: Vec<(PathBuf, String)>,
-    /// The space whose end ends this one too.
+    /// The space whose end also ends this one.
     pub(crate) parent: Option<&'a Space>,
 }
 
 impl Space {
-    /// The space `name` of the cluster in directory `cluster`.
+    /// Returns the space `name` of the cluster in directory `cluster`.
     pub(crate) fn new(cluster: &Path, name: &str, groups: &Groups) -> Self {
         Self {
             name: name.to_owned(),
@@ -52,12 +52,12 @@ impl Space {
         &self.name
     }
 
-    /// A file of the host that appears in the space below `etc`, `var` or `opt`.
+    /// Returns a file of the host that is in `etc`, `var` or `opt` of the space.
     pub(crate) fn file(&self, path: &str) -> PathBuf {
         self.dir.join(path)
     }
 
-    /// Number of the first process as the host sees it, if the space exists and is complete.
+    /// Returns the host's process number of the first process, if the space exists and is complete.
     pub(crate) fn pid(&self) -> Option<u32> {
         let first = Process::parse(&fs::read_to_string(self.dir.join("pid")).ok()?)?;
         let pid = first.number();
@@ -74,7 +74,7 @@ impl Space {
         })
     }
 
-    /// Creates the space; whatever was left of an earlier one is ended first.
+    /// Creates the space, after the end of a leftover one.
     pub(crate) fn create(&self, blueprint: &Blueprint<'_>) -> Result<()> {
         self.end()?;
         for name in ["etc", "var/lib", "var/log", "var/tmp", "opt", "root"] {
@@ -105,7 +105,7 @@ impl Space {
                 "--",
             ]);
         }
-        // The shell enters the groups before anything exists that would have to be found again.
+        // The shell enters the groups first, so that all later parts can be found through them.
         command.args(["sh", "-c", "script=$1; shift; for entry; do echo 0 >\"$entry\" || exit 1; done; exec unshare --mount --net --pid --uts --ipc --cgroup --fork --propagation=private sh \"$script\"", "sh"]);
         command.arg(&script).args(entries);
         command
@@ -139,14 +139,14 @@ impl Space {
         self.groups.settle(&self.name)
     }
 
-    /// Ends the space with everything in it. Nothing happens if there is none.
+    /// Ends the space with all its processes, if it exists.
     pub(crate) fn end(&self) -> Result<()> {
         self.groups.remove(Some(&self.name), Duration::from_mins(1))?;
         let _ = fs::remove_file(self.dir.join("pid"));
         Ok(())
     }
 
-    /// A command that runs `argv` inside the space, as root of that machine.
+    /// Returns a command that runs `argv` inside the space, as root.
     pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(
         &self,
         argv: impl IntoIterator<Item = S>,
@@ -154,7 +154,7 @@ impl Space {
         self.command_in(&["--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup"], argv)
     }
 
-    /// A command that runs `argv` in some namespaces of the space only (options of `nsenter`).
+    /// Returns a command that runs `argv` in some namespaces of the space (options of `nsenter`).
     pub(crate) fn command_in<S: AsRef<std::ffi::OsStr>>(
         &self,
         namespaces: &[&str],
@@ -175,18 +175,18 @@ impl Space {
         Ok(command)
     }
 
-    /// Runs a shell script in the space, with `input` as standard input.
+    /// Runs a shell script in the space, with `input` as its standard input.
     pub(crate) fn script(&self, script: &str, input: Stdio) -> Result<String> {
         run::output_keeping_input(self.command(["sh", "-euc", script])?.stdin(input))
     }
 
-    /// The network namespace, to hand to a program.
+    /// Returns the network namespace, for a program.
     pub(crate) fn network(&self) -> Result<File> {
         let path = PathBuf::from(format!("/proc/{}/ns/net", self.existing()?));
         File::open(&path).at("open", &path)
     }
 
-    /// Where the output of a program of this space goes.
+    /// Returns the log file of a program.
     pub(crate) fn log(&self, program: &str) -> PathBuf {
         self.logs.join(format!("{}-{program}.log", self.name))
     }
@@ -201,7 +201,7 @@ impl Space {
             .at("open", &path)
     }
 
-    /// Whether the long-running `program` lives.
+    /// Returns true if the long-running `program` runs.
     pub(crate) fn runs(&self, program: &str) -> bool {
         let Some(first) = self.pid() else { return false };
         let Ok(pid) = fs::read_to_string(format!("/proc/{first}/root/run/weft/{program}.pid")) else {
@@ -213,8 +213,8 @@ impl Space {
             .is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
-    /// Starts the long-running `program` unless it lives, apart from this process and its terminal.
-    /// Answers whether it was started.
+    /// Starts the long-running `program` unless it runs, independent of this process and its terminal. Returns true if
+    /// it was started.
     pub(crate) fn start(&self, program: &str, argv: &[String]) -> Result<bool> {
         if self.runs(program) {
             return Ok(false);
@@ -248,7 +248,8 @@ impl Space {
         Ok(true)
     }
 
-    /// Kills the long-running `program`, and waits until it ended: until then [`Self::start`] would find it alive.
+    /// Kills the long-running `program`, and waits for its end, because [`Self::start`] would otherwise find it
+    /// running.
     pub(crate) fn kill(&self, program: &str) -> Result<()> {
         let kill = format!("kill -KILL \"$(cat /run/weft/{program}.pid)\"");
         self.script(&kill, Stdio::null())?;
@@ -279,10 +280,10 @@ impl Space {
         )
     }
 
-    /// The end of a program's output, for an error.
+    /// Returns the end of a program's output, for errors.
     pub(crate) fn evidence(&self, program: &str) -> String {
         let path = self.log(program);
-        let alive = if self.runs(program) { "lives" } else { "is dead" };
+        let alive = if self.runs(program) { "runs" } else { "has ended" };
         let log = fs::read_to_string(&path).unwrap_or_default();
         format!(
             "\n    {program} on {} {alive}; the end of {}:{}",

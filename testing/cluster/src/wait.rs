@@ -1,18 +1,19 @@
-//! Waiting for conditions, with evidence when they do not come true.
+//! Waits for conditions, with evidence if they do not become true.
 
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// Between two looks: three times what a look took, so that those who wait leave the processors to what they wait for.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Bounds of the delay between two checks: three times the duration of a check, so that waiting threads leave the
+/// processors to the tested programs.
+const SHORTEST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
-/// A wait of this length prints a line with the complaint at that time.
+/// A wait of this length prints a line with the latest error of the condition.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Waits until `condition` answers `Ok`, and returns that. When `deadline` has passed, the error names `what`
-/// was waited for and the condition's last complaint, which should say what was seen instead.
+/// Waits until `condition` returns `Ok`, and returns its value. After `deadline`, the error contains `what` and the
+/// last error of the condition, which should describe the actual state.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -29,7 +30,7 @@ pub fn until<T, E: std::fmt::Display>(
     mut condition: impl FnMut() -> std::result::Result<T, E>,
 ) -> Result<T> {
     let began = Instant::now();
-    // Why it took long, for whoever reads the log of a test that passed.
+    // The line explains slow tests that pass.
     let mut last = String::new();
     loop {
         let looked = Instant::now();
@@ -58,7 +59,7 @@ pub fn until<T, E: std::fmt::Display>(
                 },
             });
         }
-        std::thread::sleep((looked.elapsed() * 3).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+        std::thread::sleep((looked.elapsed() * 3).clamp(SHORTEST_DELAY, LONGEST_DELAY));
     }
 }
 
@@ -67,7 +68,7 @@ fn first_line(complaint: &str) -> String {
     line.map(|line| format!(": {}", line.trim())).unwrap_or_default()
 }
 
-/// Like [`until`], for conditions without a complaint; `evidence` is only gathered in the end.
+/// Like [`until`], for conditions without an error. `evidence` is only evaluated at the end.
 pub fn until_some<T>(
     what: &str,
     deadline: Duration,
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_that_comes_true_ends_the_wait() {
+    fn true_condition_ends_the_wait() {
         let mut count = 0;
         let value = until("the third call", Duration::from_mins(1), || {
             count += 1;
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_of_a_complaint_explains_a_long_wait() {
+    fn long_wait_is_explained_by_the_first_line_of_the_error() {
         assert_eq!(
             first_line("\n  its phase is Pending\nevents"),
             ": its phase is Pending"
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_last_is_told() {
+    fn timeout_contains_the_last_error() {
         let error = until("the pod runs", Duration::ZERO, || {
             Err::<(), _>("its phase is Pending")
         })

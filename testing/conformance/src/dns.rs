@@ -1,4 +1,4 @@
-//! CoreDNS as the cluster's DNS.
+//! CoreDNS as the DNS server of the cluster.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use crate::error::{At, Result};
 
 /// The objects: configuration, rights, Deployment and Service.
 const OBJECTS: &str = include_str!("../dns.yaml");
-/// Name of the image, without the version.
+/// Name of the image, without its version.
 const IMAGE: &str = "localhost/coredns";
 /// Generous, because machines differ by a factor of ten.
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Brings it up on a cluster whose pods have a network: safe to repeat.
+/// Starts it on a cluster with a pod network. Can be repeated.
 pub(crate) fn up(cluster: &Cluster, home: &Home, program: &Path, progress: &mut dyn Progress) -> Result<()> {
     let content = fs::read(program).at("read", program)?;
     let archive = home.dir("conformance")?.join("coredns.tar");
@@ -28,7 +28,7 @@ pub(crate) fn up(cluster: &Cluster, home: &Home, program: &Path, progress: &mut 
     let kubectl = cluster.kubectl();
     kubectl.apply(OBJECTS)?;
     let deployment = ["deployment", "--namespace", "kube-system", "coredns"];
-    kubectl.wait_for(&deployment, "the cluster's DNS", PATIENCE, |deployment| {
+    kubectl.wait_for(&deployment, "the cluster's DNS", TIMEOUT, |deployment| {
         progress.tick("waiting for CoreDNS");
         let (wanted, ready) = (
             &deployment["spec"]["replicas"],
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deployment_names_the_version_that_is_built() {
+    fn deployment_has_the_built_version() {
         let image = format!("image: {IMAGE}:{}\n", coredns::VERSION);
         assert!(OBJECTS.contains(&image), "dns.yaml does not contain {image}");
     }

@@ -1,28 +1,28 @@
-//! What can go wrong around a run of the suite.
+//! Errors of a run of the suite.
 
 use std::path::PathBuf;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Everything that can go wrong.
+/// An error of a run of the suite.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The cluster could not be worked with, or a program not be built or run.
+    /// An operation on the cluster, or a build, failed.
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
-    /// A file could not be worked with.
+    /// An operation on a file failed.
     #[error("cannot {what} {}", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The suite ended without a report that can be read.
+    /// The report of the suite is malformed.
     #[error("{} is not a report of Ginkgo", path.display())]
     Report {
         /// The file.
@@ -31,33 +31,33 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    /// The suite asks for no image of this name.
+    /// The suite has no image with this name.
     #[error("Kubernetes' tests name no image {0}")]
     Image(&'static str),
-    /// Nothing would be run.
-    #[error("no spec that is not left out matches the focus")]
+    /// No spec would run.
+    #[error("the focus matches no spec that is not excluded")]
     NothingSelected,
     /// The suite could not be started, or ended before its first spec.
     #[error("the tests ended without a report ({status}); the end of {}:{output}", log.display())]
     NoReport {
-        /// How the program ended.
+        /// Exit status of the program.
         status: String,
-        /// Where its output is.
+        /// File with its output.
         log: PathBuf,
-        /// The end of it.
+        /// The end of the output.
         output: String,
     },
-    /// The file of specs to leave out is malformed.
-    #[error("left-out.txt, line {line}: {what}")]
-    LeftOut {
-        /// Counted from 1.
+    /// The file of excluded specs is malformed.
+    #[error("excluded.txt, line {line}: {what}")]
+    Excluded {
+        /// Line number, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
 }
 
-/// Names what was tried, and on which path.
+/// Adds the failed operation and its path to an error.
 pub(crate) trait At<T> {
     fn at(self, what: &'static str, path: &std::path::Path) -> Result<T>;
 }

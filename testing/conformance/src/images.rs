@@ -1,4 +1,4 @@
-//! The images of the tests' pods, made from what is on this machine and called as the tests call them.
+//! Images of the tests' pods, made from programs on this machine under the names that the tests use.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,36 +11,36 @@ use cluster::{Cluster, Home, Packages, Progress, run};
 
 use crate::error::{At, Error, Result};
 
-/// What most pods run, in any version.
+/// The image of most pods, in any version.
 const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost";
-/// An old Debian, of which the tests use shell, `dig` and `getent`. They are to show that names are resolved with another C
-/// library, too: here it is the same one.
+/// An old Debian, whose shell, `dig` and `getent` the tests use. The tests check that names are resolved with another C
+/// library; here the library is the same.
 const DNSUTILS: &str = "registry.k8s.io/e2e-test-images/jessie-dnsutils";
-/// Images that the harness has under a name of its own, and the tests' names of them.
+/// Images of the harness, and their names in the tests.
 const SAME: [(&str, &str); 2] = [
     (image::BUSYBOX, "registry.k8s.io/e2e-test-images/busybox"),
     (image::PAUSE, "registry.k8s.io/pause"),
 ];
-/// Programs of Debian, beside the shell.
+/// Debian's programs, besides the shell.
 const PROGRAMS: [(&str, &str); 6] = [
     ("usr/bin/curl", "/usr/bin/curl"),
     ("usr/bin/dig", "/usr/bin/dig"),
     ("usr/bin/getent", "/usr/bin/getent"),
     ("usr/bin/nc.openbsd", "/usr/bin/nc"),
     ("usr/bin/ss", "/usr/bin/ss"),
-    // That of busybox, which is static, crashes where it finds the libraries of the others.
+    // The static wget of busybox crashes if it finds the libraries of the other programs.
     ("usr/bin/wget", "/usr/bin/wget"),
 ];
-/// The shell. That of busybox would run its own commands where others of the same name are wanted.
+/// The shell. The shell of busybox would prefer its built-in commands to other programs with the same names.
 const SHELL: (&str, &str) = ("usr/bin/dash", "/bin/sh");
-/// Commands of busybox that others take the place of.
+/// Commands of busybox that other programs replace.
 const REPLACED: [&str; 9] = [
     "ash", "busybox", "getent", "hush", "nc", "netcat", "sh", "ss", "wget",
 ];
-/// Where the dynamic linker looks.
+/// Directory of the dynamic linker's libraries.
 const LIBRARIES: &str = "/usr/lib";
 
-/// Loads the images that the tests ask for into all nodes.
+/// Loads the images of the tests into all nodes.
 pub(crate) fn load(cluster: &Cluster, home: &Home, suite: &Suite, progress: &mut dyn Progress) -> Result<()> {
     let asked = run::output(Command::new(&suite.tests).arg("--list-images"))?;
     let dir = home.dir("conformance")?;
@@ -61,7 +61,7 @@ pub(crate) fn load(cluster: &Cluster, home: &Home, suite: &Suite, progress: &mut
         .file("/etc/passwd", 0o644, PASSWD)
         .file("/etc/group", 0o644, GROUP)
         .file("/etc/nsswitch.conf", 0o644, "hosts: files dns\n")
-        // As busybox' own, which the tests count on, it is to try once.
+        // Like the wget of busybox, which the tests expect, it tries once.
         .file("/etc/wgetrc", 0o644, "tries = 1\n")
         .entrypoint(&["/agnhost"])
         .arguments(&["pause"]);
@@ -93,7 +93,7 @@ user-defined-in-image:x:1000:
 group-defined-in-image:x:50000:user-defined-in-image
 ";
 
-/// Adds busybox with a link for each of its commands, but those that have another program.
+/// Adds busybox with a link for each of its commands, except replaced ones.
 fn with_busybox(image: Image, packages: &Packages) -> Result<Image> {
     let busybox = packages.file("usr/bin/busybox");
     let commands = run::output(Command::new(&busybox).arg("--list"))?;
@@ -105,7 +105,7 @@ fn with_busybox(image: Image, packages: &Packages) -> Result<Image> {
     Ok(image)
 }
 
-/// Adds the programs of Debian with the libraries that they are linked with.
+/// Adds Debian's programs with their shared libraries.
 fn with_programs(mut image: Image, packages: &Packages) -> Result<Image> {
     let mut libraries = BTreeMap::new();
     for (path, place) in PROGRAMS.into_iter().chain([SHELL]) {
@@ -113,7 +113,7 @@ fn with_programs(mut image: Image, packages: &Packages) -> Result<Image> {
         let content = fs::read(&program).at("read", &program)?;
         image = image.file(place, 0o755, content);
         let mut command = Command::new("ldd");
-        // Variables of one program are those of all: the folder of the libraries that were unpacked.
+        // The variables are equal for all programs: the directory of the unpacked libraries.
         command.envs(packages.variables()).arg(&program);
         libraries.extend(linked(&run::output(&mut command)?));
     }
@@ -124,8 +124,8 @@ fn with_programs(mut image: Image, packages: &Packages) -> Result<Image> {
     Ok(image)
 }
 
-/// Reads what `ldd` prints: the place of each library in the image, and its file. The dynamic linker has a place of its
-/// own, which programs name; all others are found by their names.
+/// Parses the output of `ldd`: the path of each library in the image, and its file. Programs contain the path of the
+/// dynamic linker; other libraries are found by name.
 fn linked(output: &str) -> Vec<(String, PathBuf)> {
     let library = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -145,7 +145,7 @@ fn linked(output: &str) -> Vec<(String, PathBuf)> {
     output.lines().filter_map(library).collect()
 }
 
-/// The names with the versions that the tests ask for.
+/// Returns the names with the versions that the tests request.
 fn named<'a>(asked: &'a str, name: &'static str) -> Result<Vec<&'a str>> {
     let is_wanted = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'));
     let found: Vec<&str> = asked.lines().map(str::trim).filter(is_wanted).collect();
@@ -155,7 +155,7 @@ fn named<'a>(asked: &'a str, name: &'static str) -> Result<Vec<&'a str>> {
     Ok(found)
 }
 
-/// Gives an image that all nodes have another name, too.
+/// Adds a name to an image that all nodes have.
 fn call(cluster: &Cluster, image: &str, name: &str) -> Result<()> {
     for node in cluster.nodes() {
         let tag = [
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_found_by_name_and_the_linker_by_its_path() {
+    fn library_has_its_name_and_the_linker_its_path() {
         let output = "\tlinux-vdso.so.1 (0x00007ffc)\n\
             \tlibedit.so.2 => /cache/usr/lib/x86_64-linux-gnu/libedit.so.2 (0x00007f)\n\
             \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn version_is_that_of_the_tests() {
+    fn version_matches_the_tests() {
         let asked = "gcr.io/k8s-authenticated-test/agnhost:2.6\n\
             registry.k8s.io/e2e-test-images/agnhost:2.56\nregistry.k8s.io/pause:3.10.1\n";
         assert_eq!(

@@ -1,13 +1,13 @@
-//! Kubernetes' own end-to-end tests of networking, run against a cluster of this repository.
+//! Kubernetes' end-to-end tests of networking, on a cluster of this repository.
 //!
 //! ```text
-//! focus, left-out.txt ──> specs ──> ginkgo ──> e2e.test (network of the control plane) ──> API server, nodes, pods
-//!                                     │                                    pods: agnhost, CoreDNS (images of ours)
+//! focus, excluded.txt ──> specs ──> ginkgo ──> e2e.test (network of the control plane) ──> API server, nodes, pods
+//!                                     │                                    pods: agnhost, CoreDNS (built images)
 //!                                     └──> report.json ──> table
 //! ```
 //!
-//! * [`Parts`] are programs, built once into the cache,
-//! * [`run`] loads the images, starts the cluster's DNS, and runs the specs.
+//! * [`Parts`] has the programs, built once into the cache,
+//! * [`run`] loads the images, starts the cluster's DNS server, and runs the specs.
 
 mod dns;
 mod error;
@@ -23,9 +23,9 @@ use cluster::{Cluster, Home, Packages, Progress, coredns};
 
 pub use error::{Error, Result};
 pub use report::{Outcome, Results, Spec};
-pub use selection::{FOCUS, LeftOut};
+pub use selection::{Excluded, FOCUS};
 
-/// What is built or brought in before a run.
+/// The programs of a run.
 #[derive(Debug, Clone)]
 pub struct Parts {
     suite: Suite,
@@ -33,10 +33,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Finds it in the cache, or builds it, which takes minutes and is done once.
+    /// Finds the programs in the cache, or builds them, which takes minutes and happens once.
     ///
     /// # Errors
-    /// [`cluster::Error::Missing`] where it is not built and there is no Go.
+    /// [`cluster::Error::Missing`] if they are not built and Go is missing.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         Packages::ensure_suite(home, progress)?;
         Ok(Self {
@@ -46,27 +46,27 @@ impl Parts {
     }
 }
 
-/// What to run, and how.
+/// The selection of specs.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Regular expressions of Go; a spec that one of them matches is run.
+    /// Go regular expressions. A spec runs if one of them matches.
     pub focus: Vec<String>,
-    /// Specs that are not run.
-    pub left_out: Vec<LeftOut>,
-    /// How many specs run at the same time.
+    /// Excluded specs.
+    pub excluded: Vec<Excluded>,
+    /// Number of concurrent specs.
     pub processes: usize,
 }
 
-/// What a run leaves behind.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// What became of the specs.
+    /// The results of the specs.
     pub results: Results,
-    /// What the tests printed.
+    /// The output of the tests.
     pub log: PathBuf,
 }
 
-/// Runs the specs on a cluster that is up and whose pods have a network.
+/// Runs the specs on a running cluster with a pod network.
 pub fn run(
     cluster: &Cluster,
     home: &Home,
@@ -79,7 +79,7 @@ pub fn run(
         suite: &parts.suite,
         cluster,
         focus: &wanted.focus,
-        left_out: &wanted.left_out,
+        excluded: &wanted.excluded,
         processes: wanted.processes,
         dir: &dir,
     };
@@ -87,7 +87,7 @@ pub fn run(
     let selected = run.selected()?;
     progress.step("loading the images of the tests into the nodes");
     images::load(cluster, home, &parts.suite, progress)?;
-    progress.step("starting the cluster's DNS");
+    progress.step("starting the cluster's DNS server");
     dns::up(cluster, home, &parts.coredns, progress)?;
     let results = run.run(selected, progress)?;
     Ok(Run {

@@ -1,11 +1,11 @@
-//! What became of each spec, from the report that Ginkgo writes, and the table that people see.
+//! The result of each spec, from Ginkgo's report, and the printed table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Ginkgo's report of one suite (`types.Report`), as far as it is read.
+/// Ginkgo's report of a suite (`types.Report`), reduced to the used fields.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Suite {
@@ -15,7 +15,7 @@ struct Suite {
     spec_reports: Option<Vec<Entry>>,
 }
 
-/// One entry of it (`types.SpecReport`).
+/// An entry of the report (`types.SpecReport`).
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Entry {
@@ -48,48 +48,48 @@ struct Location {
     line_number: u64,
 }
 
-/// How a spec ended.
+/// The result of a spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should.
+    /// The spec passed.
     Passed,
-    /// With this message, at this place of the sources.
+    /// The spec failed, with a message and a place in its source.
     Failed {
-        /// What the test said.
+        /// The message of the test.
         message: String,
         /// File and line.
         place: String,
     },
-    /// By its own decision, for this reason.
+    /// The spec skipped itself, for this reason.
     Skipped(String),
-    /// Not run by ours, for this reason.
-    LeftOut(String),
+    /// The spec is excluded, for this reason.
+    Excluded(String),
 }
 
-/// One spec.
+/// A spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
-    /// What Kubernetes puts it under, such as `Services`.
+    /// The group of the spec, such as `Services`.
     pub area: String,
-    /// Its whole name.
+    /// The full name.
     pub name: String,
-    /// How it ended.
+    /// The result.
     pub outcome: Outcome,
-    /// How long it took.
+    /// The duration.
     pub time: Duration,
 }
 
-/// Everything that came of a run.
+/// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Results {
-    /// The specs that were selected, in the order of their names.
+    /// The selected specs, ordered by name.
     pub specs: Vec<Spec>,
-    /// What failed that is no spec: the set-up of the suite, its end, a time limit.
+    /// Failures outside of specs: set-up and tear-down of the suite, a timeout.
     pub around: Vec<String>,
 }
 
 impl Results {
-    /// Reads Ginkgo's report. Specs that were not to be run do not count: those that are skipped without having run.
+    /// Parses Ginkgo's report. Specs that were skipped before they ran were not selected, and are ignored.
     pub(crate) fn parse(text: &str) -> serde_json::Result<Self> {
         let suites: Vec<Suite> = serde_json::from_str(text)?;
         let mut results = Self::default();
@@ -141,7 +141,7 @@ impl Results {
         });
     }
 
-    /// Whether specs passed, and nothing failed.
+    /// Returns true if specs passed, and nothing failed.
     pub fn is_success(&self) -> bool {
         let passed = self.specs.iter().any(|spec| spec.outcome == Outcome::Passed);
         passed && !self.has_failures()
@@ -158,7 +158,7 @@ impl Results {
         })
     }
 
-    /// Counts by area, and below them what failed, skipped itself and was left out, each with its reason.
+    /// Returns a table of counts by area, and then the failed, skipped and excluded specs with their reasons.
     pub fn table(&self) -> String {
         let mut areas: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
         let mut all = [0; 4];
@@ -167,18 +167,18 @@ impl Results {
                 Outcome::Passed => 0,
                 Outcome::Failed { .. } => 1,
                 Outcome::Skipped(_) => 2,
-                Outcome::LeftOut(_) => 3,
+                Outcome::Excluded(_) => 3,
             };
             areas.entry(&spec.area).or_default()[column] += 1;
             all[column] += 1;
         }
         let width = areas.keys().map(|area| area.len()).max().unwrap_or(0).max(4);
-        let row = |area: &str, [passed, failed, skipped, left_out]: [usize; 4]| {
-            format!("{area:width$}  {passed:>6}  {failed:>6}  {skipped:>7}  {left_out:>8}\n")
+        let row = |area: &str, [passed, failed, skipped, excluded]: [usize; 4]| {
+            format!("{area:width$}  {passed:>6}  {failed:>6}  {skipped:>7}  {excluded:>8}\n")
         };
         let mut text = format!(
             "{:width$}  {:>6}  {:>6}  {:>7}  {:>8}\n",
-            "area", "passed", "failed", "skipped", "left out"
+            "area", "passed", "failed", "skipped", "excluded"
         );
         for (area, counts) in areas {
             text.push_str(&row(area, counts));
@@ -193,18 +193,18 @@ impl Results {
         for failure in &self.around {
             text.push_str(&format!("\nFAILED beside the specs: {failure}\n"));
         }
-        text.push_str(&self.grouped("skipped by themselves", |outcome| match outcome {
+        text.push_str(&self.grouped("skipped themselves", |outcome| match outcome {
             Outcome::Skipped(reason) => Some(reason),
             _ => None,
         }));
-        text.push_str(&self.grouped("left out", |outcome| match outcome {
-            Outcome::LeftOut(reason) => Some(reason),
+        text.push_str(&self.grouped("excluded", |outcome| match outcome {
+            Outcome::Excluded(reason) => Some(reason),
             _ => None,
         }));
         text
     }
 
-    /// Names below their reasons.
+    /// Lists names below their reasons.
     fn grouped(&self, title: &str, reason: impl Fn(&Outcome) -> Option<&String>) -> String {
         let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for spec in &self.specs {
@@ -223,10 +223,10 @@ impl Results {
     }
 }
 
-/// Lines of a failure that are shown; the rest is in the log.
+/// Number of printed lines of a failure. The log has the rest.
 const MESSAGE_LINES: usize = 12;
 
-/// The outermost text of a spec without the group that owns it.
+/// Returns the outermost text of a spec without the prefix of the owning group.
 fn area(text: &str) -> &str {
     text.strip_prefix("[sig-network] ").unwrap_or(text)
 }
@@ -252,7 +252,7 @@ mod tests {
     }]"#;
 
     #[test]
-    fn specs_that_were_not_selected_do_not_count() {
+    fn specs_that_were_not_selected_are_ignored() {
         let results = Results::parse(REPORT).unwrap();
         let names: Vec<_> = results.specs.iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(
@@ -273,11 +273,11 @@ mod tests {
         results.specs.push(Spec {
             area: "Services".to_owned(),
             name: "[sig-network] Services should balance".to_owned(),
-            outcome: Outcome::LeftOut("No cloud.".to_owned()),
+            outcome: Outcome::Excluded("No cloud.".to_owned()),
             time: Duration::ZERO,
         });
         let expected = "\
-area      passed  failed  skipped  left out
+area      passed  failed  skipped  excluded
 DNS            0       0        1         0
 Services       1       1        0         1
 all            1       1        1         1
@@ -290,14 +290,14 @@ FAILED [sig-network] Services should drain
 skipped by themselves: needs 3 nodes
     [sig-network] DNS should resolve
 
-left out: No cloud.
+excluded: No cloud.
     [sig-network] Services should balance
 ";
         assert_eq!(results.table(), expected);
     }
 
     #[test]
-    fn failure_of_the_set_up_is_a_failure() {
+    fn failed_set_up_fails_the_run() {
         let text = r#"[{ "SpecReports": [
             { "LeafNodeType": "SynchronizedBeforeSuite", "State": "failed",
               "Failure": { "Message": "no node", "Location": { "FileName": "e2e.go", "LineNumber": 3 } } },

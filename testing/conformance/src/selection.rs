@@ -1,11 +1,11 @@
-//! Which specs are run: those that a focus matches, without those that are left out for a reason.
+//! Selection of specs: those that a focus matches, except excluded ones.
 
 use crate::error::{Error, Result};
 
-/// The specs that are left out, with their reasons.
-const LEFT_OUT: &str = include_str!("../left-out.txt");
+/// The excluded specs, with their reasons.
+const EXCLUDED: &str = include_str!("../excluded.txt");
 
-/// What is run where no focus is given, as regular expressions of Go, any of which may match the name of a spec.
+/// The default focus: Go regular expressions. A spec is selected if one of them matches its name.
 pub const FOCUS: [&str; 5] = [
     r"\[sig-network\].*\[Conformance\]",
     r"\[sig-network\] HostPort",
@@ -14,19 +14,19 @@ pub const FOCUS: [&str; 5] = [
     r"\[sig-network\] Services",
 ];
 
-/// Specs that are left out for the same reason.
+/// Specs that are excluded for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Why.
+pub struct Excluded {
+    /// The reason.
     pub reason: String,
-    /// Texts; a spec is left out when its name contains one of them.
+    /// Texts. A spec is excluded if its name contains one of them.
     pub parts: Vec<String>,
 }
 
-impl LeftOut {
-    /// All of them, as the file beside this crate lists them.
+impl Excluded {
+    /// Returns all groups of the file in this crate.
     pub fn all() -> Result<Vec<Self>> {
-        parse(LEFT_OUT)
+        parse(EXCLUDED)
     }
 
     fn matches(&self, name: &str) -> bool {
@@ -34,16 +34,16 @@ impl LeftOut {
     }
 }
 
-/// The first reason to leave out the spec `name`.
-pub(crate) fn reason<'a>(left_out: &'a [LeftOut], name: &str) -> Option<&'a str> {
-    let group = left_out.iter().find(|group| group.matches(name))?;
+/// Returns the first reason to exclude the spec `name`.
+pub(crate) fn reason<'a>(excluded: &'a [Excluded], name: &str) -> Option<&'a str> {
+    let group = excluded.iter().find(|group| group.matches(name))?;
     Some(&group.reason)
 }
 
-/// A reason is a line, and the indented lines below it are the texts that it holds for. Lines that begin with `#` are
+/// Parses the file. A line is a reason, and the indented lines below it are its texts. Lines that start with `#` are
 /// comments.
-fn parse(text: &str) -> Result<Vec<LeftOut>> {
-    let mut groups: Vec<LeftOut> = Vec::new();
+fn parse(text: &str) -> Result<Vec<Excluded>> {
+    let mut groups: Vec<Excluded> = Vec::new();
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
     for (line, text) in lines {
         let content = text.trim();
@@ -51,23 +51,23 @@ fn parse(text: &str) -> Result<Vec<LeftOut>> {
             continue;
         }
         if !text.starts_with(char::is_whitespace) {
-            groups.push(LeftOut {
+            groups.push(Excluded {
                 reason: content.to_owned(),
                 parts: Vec::new(),
             });
         } else if let Some(group) = groups.last_mut() {
             group.parts.push(content.to_owned());
         } else {
-            return Err(Error::LeftOut {
+            return Err(Error::Excluded {
                 line,
-                what: "a text stands before the first reason",
+                what: "a text precedes the first reason",
             });
         }
     }
     Ok(groups)
 }
 
-/// A regular expression of Go that matches `text` and nothing else.
+/// Returns a Go regular expression that matches exactly `text`.
 pub(crate) fn literally(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len() * 2);
     for c in text.chars() {
@@ -84,17 +84,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_of_the_file_has_texts() {
-        let groups = LeftOut::all().unwrap();
+    fn reason_in_the_file_has_texts() {
+        let groups = Excluded::all().unwrap();
         assert!(!groups.is_empty());
         for group in groups {
             assert!(!group.parts.is_empty(), "{} has no text", group.reason);
-            assert!(group.reason.ends_with('.'), "{} is no sentence", group.reason);
+            assert!(group.reason.ends_with('.'), "{} is not a sentence", group.reason);
         }
     }
 
     #[test]
-    fn first_reason_counts() {
+    fn first_reason_applies() {
         let groups =
             parse("# comment\nNo cloud.\n    LoadBalancer\n    [Provider:\nSlow.\n    Load\n").unwrap();
         assert_eq!(reason(&groups, "Services LoadBalancer works"), Some("No cloud."));
@@ -107,12 +107,12 @@ mod tests {
         let error = parse("\n   LoadBalancer\n").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "left-out.txt, line 2: a text stands before the first reason"
+            "excluded.txt, line 2: a text precedes the first reason"
         );
     }
 
     #[test]
-    fn punctuation_means_itself() {
+    fn punctuation_is_literal() {
         assert_eq!(literally("[sig-network] a+b"), r"\[sig\-network\] a\+b");
     }
 }

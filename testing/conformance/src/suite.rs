@@ -1,4 +1,4 @@
-//! Runs Kubernetes' tests by Ginkgo, which they are written with, and reads what came of it.
+//! Runs Kubernetes' tests with Ginkgo, their framework, and reads the results.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -11,39 +11,39 @@ use cluster::{Cluster, Progress, run};
 
 use crate::error::{At, Error, Result};
 use crate::report::{Outcome, Results};
-use crate::selection::{self, LeftOut};
+use crate::selection::{self, Excluded};
 
-/// Where the tests run: in the network of the control plane, from which nodes and pods can be reached.
+/// The network of the tests: that of the control plane, which reaches nodes and pods.
 const PLACE: &str = "control";
-/// After this the rest of the specs is given up.
+/// Timeout of the whole run.
 const LIMIT: &str = "--timeout=4h";
-/// Ginkgo's report of a run, in the folder of the run.
+/// Ginkgo's report of a run, in the run's directory.
 const REPORT: &str = "report.json";
-/// What the tests print.
+/// The output of the tests.
 const LOG: &str = "e2e.log";
-/// How often the log is looked at.
+/// Interval between reads of the log.
 const PERIOD: Duration = Duration::from_millis(300);
 
-/// One run of the tests.
+/// A run of the tests.
 pub(crate) struct Run<'a> {
     pub(crate) suite: &'a Suite,
     pub(crate) cluster: &'a Cluster,
-    /// Regular expressions of Go; a spec that one of them matches is run.
+    /// Go regular expressions. A spec runs if one of them matches.
     pub(crate) focus: &'a [String],
-    pub(crate) left_out: &'a [LeftOut],
-    /// How many specs run at the same time.
+    pub(crate) excluded: &'a [Excluded],
+    /// Number of concurrent specs.
     pub(crate) processes: usize,
-    /// Where report and log go.
+    /// Directory of report and log.
     pub(crate) dir: &'a Path,
 }
 
 impl Run<'_> {
-    /// Where the tests' own words are.
+    /// Returns the log of the tests.
     pub(crate) fn log(&self) -> PathBuf {
         self.dir.join(LOG)
     }
 
-    /// Names the specs that the focus matches. Those that are left out have their reason, the others are yet to be run.
+    /// Lists the specs that match the focus. Excluded specs have their reason, and the others have no result yet.
     pub(crate) fn selected(&self) -> Result<Results> {
         let report = self.dir.join("selected.json");
         let mut command = Command::new(&self.suite.tests);
@@ -55,31 +55,31 @@ impl Run<'_> {
         run::output(&mut command)?;
         let mut selected = read(&report)?;
         for spec in &mut selected.specs {
-            if let Some(reason) = selection::reason(self.left_out, &spec.name) {
-                spec.outcome = Outcome::LeftOut(reason.to_owned());
+            if let Some(reason) = selection::reason(self.excluded, &spec.name) {
+                spec.outcome = Outcome::Excluded(reason.to_owned());
             }
         }
         Ok(selected)
     }
 
-    /// Runs what `selected` does not leave out, and returns what became of all of it.
+    /// Runs the specs of `selected` that are not excluded, and returns the results of all specs.
     pub(crate) fn run(&self, selected: Results, progress: &mut dyn Progress) -> Result<Results> {
-        let is_left_out = |outcome: &Outcome| matches!(outcome, Outcome::LeftOut(_));
-        let (left_out, to_run): (Vec<_>, Vec<_>) = selected
+        let is_excluded = |outcome: &Outcome| matches!(outcome, Outcome::Excluded(_));
+        let (excluded, to_run): (Vec<_>, Vec<_>) = selected
             .specs
             .into_iter()
-            .partition(|spec| is_left_out(&spec.outcome));
+            .partition(|spec| is_excluded(&spec.outcome));
         if to_run.is_empty() {
             return Err(Error::NothingSelected);
         }
         progress.step(&format!(
-            "running {} specs, {} at a time; {} are left out",
+            "running {} specs, {} at a time; {} are excluded",
             to_run.len(),
             self.processes,
-            left_out.len()
+            excluded.len()
         ));
         let report = self.dir.join(REPORT);
-        // One of an earlier run must not be taken for that of this one.
+        // A report of an earlier run must not be mistaken for this one's.
         let _ = fs::remove_file(&report);
         let status = self.watch(to_run.len(), progress)?;
         if !report.is_file() {
@@ -95,19 +95,19 @@ impl Run<'_> {
         if missing > 0 {
             results
                 .around
-                .push(format!("{missing} specs were not run to their end ({status})"));
+                .push(format!("{missing} specs did not finish ({status})"));
         }
         if !status.success() && !results.has_failures() {
             results
                 .around
-                .push(format!("the tests failed without saying why ({status})"));
+                .push(format!("the tests failed without a reason ({status})"));
         }
-        results.specs.extend(left_out);
+        results.specs.extend(excluded);
         results.specs.sort_by(|one, two| one.name.cmp(&two.name));
         Ok(results)
     }
 
-    /// Runs the program to its end, counting specs in what it prints.
+    /// Runs the program, and counts specs in its output.
     fn watch(&self, all: usize, progress: &mut dyn Progress) -> Result<ExitStatus> {
         let path = self.log();
         let log = File::create(&path).at("create", &path)?;
@@ -147,7 +147,7 @@ impl Run<'_> {
             format!("--output-dir={}", self.dir.display()),
         ];
         argv.extend(self.focus.iter().map(|focus| format!("--focus={focus}")));
-        let parts = self.left_out.iter().flat_map(|group| &group.parts);
+        let parts = self.excluded.iter().flat_map(|group| &group.parts);
         argv.extend(parts.map(|part| format!("--skip={}", selection::literally(part))));
         argv.push(self.suite.tests.display().to_string());
         argv.push("--".to_owned());
@@ -155,10 +155,10 @@ impl Run<'_> {
         let program = kubectl.command::<&str>([]).get_program().to_owned();
         argv.push(format!("--kubectl-path={}", program.display()));
         argv.push("--provider=skeleton".to_owned());
-        // Without the number, specs that need two nodes skip themselves.
+        // Without this flag, specs that need two nodes are skipped.
         argv.push(format!("--num-nodes={}", self.cluster.nodes().len()));
         let mut command = self.cluster.network_command(PLACE, argv)?;
-        // The cluster is on this machine, whatever the way to the rest of the world.
+        // The cluster is on this machine, so the user's proxies do not apply.
         for name in ["http_proxy", "https_proxy", "all_proxy"] {
             command.env_remove(name).env_remove(name.to_uppercase());
         }
@@ -174,10 +174,10 @@ fn read(report: &Path) -> Result<Results> {
     })
 }
 
-/// Counts specs by the lines that Ginkgo ends each of them with.
+/// Counts specs by the line that Ginkgo prints after each.
 #[derive(Debug, Default)]
 struct Count {
-    /// The part of the last line that is there.
+    /// The incomplete last line.
     partial: Vec<u8>,
     ended: usize,
     failed: usize,
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn specs_are_counted_as_they_end() {
+    fn finished_specs_are_counted() {
         let mut count = Count::default();
         count.read("Will run 3 of 7000 specs\n• [3.2 secon".as_bytes());
         assert_eq!(count.shown(3), "0 of 3 specs");

@@ -1,17 +1,16 @@
-//! Judges from a record of a cluster whether the operator reported availability truly.
+//! Checks with a record of a cluster that the operator reported availability correctly.
 //!
 //! ```text
 //! watches of configuration, DaemonSets, Deployments ──> Event ──> sorted by revision ──> violations
 //! ```
 //!
-//! * Available=True lasts a second or longer, unless a change was asked for meanwhile.
-//! * Available becomes True only when every workload is rolled out, as `kubectl rollout status` defines it. For a workload
-//!   that broke, the operator has [`NEWS`] to notice. For one that was edited it has no time once it reported
-//!   Available=False after the edit.
-//! * Available=True ends within [`REACTION`] after a workload breaks. The time in which the operator does not run does not
-//!   count.
+//! * Available=True lasts a second or longer, unless the configuration changed meanwhile.
+//! * Available becomes True only when every workload is rolled out, as defined by `kubectl rollout status`. After a
+//!   workload broke, the operator has [`NEWS`] to notice. After an edit, it has no such time once it reported
+//!   Available=False.
+//! * Available=True ends within [`REACTION`] after a workload breaks. Time without a running operator does not count.
 //!
-//! All objects are in one etcd, so that revisions give the exact order of the changes, also where a watch is late. Times
+//! All objects are in one etcd, so that revisions give the exact order of the changes, even if a watch is late. Times
 //! are times of arrival, and are only compared with tolerances.
 
 mod event;
@@ -21,21 +20,21 @@ use std::time::Duration;
 
 pub use event::{Configuration, Event, News, Workload};
 
-/// How long the operator may not know of a change: its own watches are late on a busy machine.
+/// Time until the operator must observe a change: its watches are late on a busy machine.
 pub const NEWS: Duration = Duration::from_secs(3);
 
-/// How long the operator may take to report a change. It writes the status at the end of a reconcile, which applies many
-/// objects one after the other.
+/// Time until the operator must report a change. It writes the status at the end of a reconciliation, which applies
+/// many objects one after the other.
 pub const REACTION: Duration = Duration::from_secs(30);
 
-/// A workload that was rolled out for so long is settled. When it breaks after that, a test broke it, for instance by
-/// killing a daemon.
+/// A workload that was rolled out for this time is settled. If it breaks afterwards, a test broke it, for instance by a
+/// kill of a daemon.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// The shortest time for which Available may be True.
+/// The minimum time for which Available may be True.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Describes each false report. The events may be in any order.
+/// Describes each false report. The events may have any order.
 pub fn violations(mut events: Vec<Event>) -> Vec<String> {
     events.sort_by_key(|event| event.revision);
     let mut view = View::default();
@@ -57,42 +56,42 @@ pub fn violations(mut events: Vec<Event>) -> Vec<String> {
     found
 }
 
-/// The cluster after some of the events.
+/// The state of the cluster after some of the events.
 #[derive(Default)]
 struct View<'a> {
     configuration: Option<&'a Configuration>,
     available: Option<Available<'a>>,
-    /// Revision of the last status with which Available was not True.
+    /// Revision of the last status with Available other than True.
     unavailable: u64,
     workloads: BTreeMap<&'a str, Known<'a>>,
-    /// Since when the operator runs.
+    /// Start of the operator.
     operator: Option<Duration>,
-    /// Time of the last change of the configuration, until the operator edits a workload because of it.
+    /// Time of the last change of the configuration, until the operator edits a workload for it.
     configured: Option<Duration>,
     /// Revision of the last edit or deletion of a workload.
     edited: u64,
-    /// Time at which a test, or an accident, last broke something.
+    /// Time of the last damage by a test or an accident.
     disturbed: Option<Duration>,
 }
 
-/// The time in which Available is True.
+/// A time in which Available is True.
 struct Available<'a> {
     revision: u64,
     at: Duration,
-    /// The time of the condition.
+    /// The transition time of the condition.
     since: &'a str,
 }
 
-/// A workload, as far as it is known.
+/// The observed state of a workload.
 struct Known<'a> {
     state: &'a Workload,
-    /// Since when it is rolled out, or is not.
+    /// Start of its current state, rolled out or not.
     since: Duration,
-    /// Revision of the edit of which the roll-out has not ended since.
+    /// Revision of an edit whose roll-out has not ended.
     rolling_since: Option<u64>,
-    /// Whether its current specification is or was [`SETTLED`].
+    /// True if its current specification is or was [`SETTLED`].
     settled: bool,
-    /// Whether a violation because of this state was found.
+    /// True if a violation in this state was found.
     told: bool,
 }
 
@@ -116,7 +115,7 @@ impl<'a> View<'a> {
                     at,
                     since: &now.since,
                 });
-                // Without an earlier configuration, the record does not show when it became True.
+                // Without an earlier configuration, the record does not contain the transition to True.
                 before.map_or_else(Vec::new, |_| self.premature(at))
             }
             (Some(began), None) => {
@@ -136,7 +135,8 @@ impl<'a> View<'a> {
         found
     }
 
-    /// Whether Available may have ended at once: because of something that the operator did not know when it became True.
+    /// Returns true if Available may have ended at once, because of a change that the operator had not observed when it
+    /// became True.
     fn is_excused(&self, began: &Available<'_>) -> bool {
         let recent = |time: Option<Duration>| time.is_some_and(|time| time + NEWS >= began.at);
         self.edited > began.revision || recent(self.configured) || recent(self.disturbed)
@@ -152,7 +152,7 @@ impl<'a> View<'a> {
         };
         let broken = state.unfinished.is_some();
         let known = match before {
-            // A workload that is first seen before it is rolled out is new.
+            // A workload whose first state is not rolled out is new.
             None => Known {
                 state,
                 since: at,
@@ -187,13 +187,13 @@ impl<'a> View<'a> {
         self.workloads.insert(name, known);
     }
 
-    /// Notes the edit of a workload. The operator knows of a change of the configuration that came before.
+    /// Records the edit of a workload. The operator has observed earlier changes of the configuration.
     fn edit(&mut self, revision: u64) {
         self.edited = revision;
         self.configured = None;
     }
 
-    /// Workloads that are not rolled out when Available becomes True, and that the operator knows of.
+    /// Workloads that are not rolled out when Available becomes True, and that the operator has observed.
     fn premature(&mut self, now: Duration) -> Vec<String> {
         let reported = self.unavailable;
         let tolerated = |known: &Known<'_>| match known.rolling_since {
@@ -203,7 +203,7 @@ impl<'a> View<'a> {
         self.blame(now, tolerated, Duration::ZERO, "became True")
     }
 
-    /// Workloads that have not been rolled out for so long that the operator should have reported it by now.
+    /// Workloads that have not been rolled out for so long that the operator must have reported it.
     fn overdue(&mut self, now: Duration) -> Vec<String> {
         match (&self.available, &self.operator) {
             (Some(began), Some(operator)) => {
@@ -214,7 +214,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Workloads that have not been rolled out for longer than tolerated, of the time from `from` on.
+    /// Workloads that have not been rolled out for longer than tolerated, in the time since `from`.
     fn blame(
         &mut self,
         now: Duration,
@@ -246,8 +246,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether Available was True for less than [`SHORTEST`]. Its condition has whole seconds: over the turn of a second the
-/// times of arrival decide, where the condition's do not contradict them.
+/// Returns true if Available was True for less than [`SHORTEST`]. Its condition has whole seconds: across a change of
+/// the second, the times of arrival decide, unless the times of the condition contradict them.
 fn is_short(began: &Available<'_>, at: Duration, ended: &str) -> bool {
     let (Some(first), Some(last)) = (second_of_day(began.since), second_of_day(ended)) else {
         return false;
@@ -256,7 +256,7 @@ fn is_short(began: &Available<'_>, at: Duration, ended: &str) -> bool {
     first == last || (arrived_together && last.checked_sub(first) == Some(1))
 }
 
-/// The second of the day of a time as the API server writes it, `2026-01-02T03:04:05Z`.
+/// Returns the second of the day of an API server's time, `2026-01-02T03:04:05Z`.
 fn second_of_day(time: &str) -> Option<u32> {
     let (_, clock) = time.strip_suffix('Z')?.split_once('T')?;
     let numbers: Option<Vec<u32>> = clock.split(':').map(|number| number.parse().ok()).collect();

@@ -1,28 +1,28 @@
-//! What can go wrong while KubeVirt is brought up.
+//! Errors of the start of KubeVirt.
 
 use std::path::PathBuf;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Everything that can go wrong.
+/// An error of the start of KubeVirt.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The cluster could not be worked with, or a program not be built.
+    /// An operation on the cluster, or a build, failed.
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
-    /// A file could not be worked with.
+    /// An operation on a file failed.
     #[error("cannot {what} {}", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The objects of an installation are not what they should be.
+    /// The objects of an installation are malformed.
     #[error("{} does not hold the objects of KubeVirt", path.display())]
     Objects {
         /// The file.
@@ -31,10 +31,10 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    /// The cluster is older than what it is asked for.
+    /// The cluster is too old.
     #[error(
-        "the API server of cluster {0} has no front proxy, because the cluster is older than this program: remove it \
-         with `cargo xtask cluster down`, and bring it up again"
+        "the API server of cluster {0} has no front proxy, because an older version created the cluster: remove it \
+         with `cargo xtask cluster down`, and start it again"
     )]
     NoFrontProxy(String),
 }

@@ -1,4 +1,4 @@
-//! Brings KubeVirt up on a cluster, step by step; every step finds out by itself what is there already.
+//! Starts KubeVirt on a cluster, step by step. Every step skips work that is already done.
 
 use std::fs;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::programs::Programs;
 use crate::{NAMESPACE, StandIns, launcher};
 
 /// Generous, because machines differ by a factor of ten.
-const PATIENCE: Duration = Duration::from_mins(5);
-/// The object that says which objects were applied.
+const TIMEOUT: Duration = Duration::from_mins(5);
+/// The ConfigMap with the digest of the applied objects.
 const APPLIED: &str = "applied-objects";
 /// Port of virt-controller's metrics.
 const CONTROLLER_PORT: u16 = 8182;
-/// By which virt-controller elects the one that works.
+/// The Lease of virt-controller's leader election.
 const LEASE: [&str; 4] = ["lease", "--namespace", NAMESPACE, "virt-controller"];
 
-/// Brings KubeVirt up on a cluster that is up: safe to repeat, fast when there is nothing to do. What runs in another
-/// build is replaced.
+/// Starts KubeVirt on a running cluster. Can be repeated, and is fast if nothing is missing. Programs of another build
+/// are replaced.
 pub fn up(
     cluster: &Cluster,
     programs: &Programs,
@@ -48,19 +48,19 @@ pub fn up(
 
     progress.step("waiting for KubeVirt");
     wait_for_services(&kubectl, progress)?;
-    wait::until("virt-controller to be the leader", PATIENCE, || {
+    wait::until("virt-controller to be the leader", TIMEOUT, || {
         progress.tick("waiting for virt-controller");
         match leading_since(&kubectl) {
             Ok(now) if now.is_some() && now != led => Ok(()),
-            Ok(_) => Err("it has not renewed its lease".to_owned()),
+            Ok(_) => Err("the Lease is not renewed".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     })?;
-    kubectl.wait_for(&["nodes"], "nodes to take guests", PATIENCE, takes_guests)?;
+    kubectl.wait_for(&["nodes"], "nodes to take guests", TIMEOUT, takes_guests)?;
     Ok(())
 }
 
-/// virt-api ends at once without it.
+/// virt-api exits at once without a front proxy.
 fn has_front_proxy(cluster: &Cluster, kubectl: &Kubectl) -> Result<()> {
     let map = [
         "configmap",
@@ -68,10 +68,13 @@ fn has_front_proxy(cluster: &Cluster, kubectl: &Kubectl) -> Result<()> {
         "kube-system",
         "extension-apiserver-authentication",
     ];
-    // The API server makes it a moment after it is ready.
-    let seen = kubectl.wait_for(&map, "how the API server is known to others", PATIENCE, |map| {
-        Ok(map["data"]["requestheader-client-ca-file"].is_string())
-    })?;
+    // The API server creates it shortly after it is ready.
+    let seen = kubectl.wait_for(
+        &map,
+        "the certificate authority of the front proxy",
+        TIMEOUT,
+        |map| Ok(map["data"]["requestheader-client-ca-file"].is_string()),
+    )?;
     if seen {
         Ok(())
     } else {
@@ -79,7 +82,7 @@ fn has_front_proxy(cluster: &Cluster, kubectl: &Kubectl) -> Result<()> {
     }
 }
 
-/// Creates the objects, or brings them up to date.
+/// Creates or updates the objects.
 fn apply(
     cluster: &Cluster,
     programs: &Programs,
@@ -108,11 +111,11 @@ fn apply(
     }
     progress.step("creating the objects of KubeVirt");
     apply_to_server(kubectl, &list)?;
-    wait::until("the kind KubeVirt to be known", PATIENCE, || {
-        progress.tick("waiting for the API server to know KubeVirt");
+    wait::until("the kind KubeVirt to be served", TIMEOUT, || {
+        progress.tick("waiting for the kind KubeVirt");
         apply_to_server(kubectl, &last).map_err(|error| error.to_string())
     })?;
-    // Without a phase its configuration counts for nothing.
+    // KubeVirt ignores its configuration without a phase.
     let phase = json!({ "status": { "phase": "Deployed" } }).to_string();
     kubectl.run([
         "patch",
@@ -133,7 +136,7 @@ fn apply(
     Ok(())
 }
 
-/// Definitions are too large for the annotation of the other way to apply.
+/// Definitions exceed the size of the annotation of client-side apply.
 fn apply_to_server(kubectl: &Kubectl, objects: &str) -> cluster::Result<String> {
     let mut command = kubectl.command(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
     run::output_with_input(&mut command, objects.as_bytes())
@@ -162,7 +165,7 @@ fn start_api(cluster: &Cluster, programs: &Programs) -> Result<()> {
         "-v=2".to_owned(),
     ];
     cluster.start_beside(&programs.api(), &arguments)?;
-    Ok(cluster.wait_beside(API_SERVICE, API_PORT, PATIENCE)?)
+    Ok(cluster.wait_beside(API_SERVICE, API_PORT, TIMEOUT)?)
 }
 
 fn start_controller(cluster: &Cluster, programs: &Programs, image: &str) -> Result<()> {
@@ -180,7 +183,7 @@ fn start_controller(cluster: &Cluster, programs: &Programs, image: &str) -> Resu
     Ok(())
 }
 
-/// When the leader last said that it leads.
+/// Returns the last renewal of the Lease.
 fn leading_since(kubectl: &Kubectl) -> Result<Option<String>> {
     let lease = kubectl.get(LEASE)?;
     Ok(lease.and_then(|lease| lease["spec"]["renewTime"].as_str().map(str::to_owned)))
@@ -193,24 +196,19 @@ fn account(cluster: &Cluster, name: &str) -> Result<String> {
 /// Waits until the API server reaches virt-api.
 fn wait_for_services(kubectl: &Kubectl, progress: &mut dyn Progress) -> Result<()> {
     let service = ["apiservice", "v1.subresources.kubevirt.io"];
-    kubectl.wait_for(
-        &service,
-        "the API server to reach virt-api",
-        PATIENCE,
-        |service| {
-            progress.tick("waiting for virt-api");
-            let mut conditions = service["status"]["conditions"].as_array().into_iter().flatten();
-            match conditions.find(|condition| condition["type"] == "Available") {
-                Some(condition) if condition["status"] == "True" => Ok(()),
-                Some(condition) => Err(condition["message"].to_string()),
-                None => Err("its APIService has no condition yet".to_owned()),
-            }
-        },
-    )?;
+    kubectl.wait_for(&service, "the API server to reach virt-api", TIMEOUT, |service| {
+        progress.tick("waiting for virt-api");
+        let mut conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+        match conditions.find(|condition| condition["type"] == "Available") {
+            Some(condition) if condition["status"] == "True" => Ok(()),
+            Some(condition) => Err(condition["message"].to_string()),
+            None => Err("the APIService has no condition yet".to_owned()),
+        }
+    })?;
     Ok(())
 }
 
-/// Whether all nodes say that guests may come.
+/// Returns an error unless all nodes accept guests.
 fn takes_guests(nodes: &Value) -> std::result::Result<(), String> {
     let takes = |node: &&Value| node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true";
     let items = nodes["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -231,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guests_are_taken_when_every_node_says_so() {
+    fn guests_are_accepted_if_every_node_is_schedulable() {
         let node = |value: &str| json!({ "metadata": { "name": "n", "labels": { "kubevirt.io/schedulable": value } } });
         assert_eq!(
             takes_guests(&json!({ "items": [node("true"), node("true")] })),

@@ -1,4 +1,4 @@
-//! The image of launcher pods, with the stand-in alone in it.
+//! The image of launcher pods, with the stand-in alone.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// Name of the image; its tag is the digest of its content, so that another build is another image.
+/// Name of the image. Its tag is the digest of its content, so that each build is a new image.
 const NAME: &str = "localhost/virt-launcher-stand-in";
 /// The program.
 const PROGRAM: &str = "/usr/bin/virt-launcher";
-/// Names by which KubeVirt calls it.
+/// Names under which KubeVirt runs it.
 const LINKS: [&str; 5] = [
     "/usr/bin/virt-launcher-monitor",
     "/usr/bin/virt-probe",
@@ -23,7 +23,7 @@ const LINKS: [&str; 5] = [
     "/usr/bin/cp",
 ];
 
-/// Loads the image into every node that lacks it, and returns its name. Its archive is kept in `cache`.
+/// Loads the image into every node that lacks it, and returns its name. `cache` is the directory of its archive.
 pub(crate) fn load(cluster: &Cluster, program: &Path, cache: &Path) -> Result<String> {
     let file = |what, path: &Path, source| Error::File {
         what,
@@ -38,7 +38,7 @@ pub(crate) fn load(cluster: &Cluster, program: &Path, cache: &Path) -> Result<St
     let archive = cache.join(format!("launcher-{}.tar", digest(&content)));
     if !archive.is_file() {
         let stripped = archive.with_extension("stripped");
-        // Where there is no strip, the image is larger.
+        // Without strip, the image is larger.
         let strip = run::output(Command::new("strip").arg("-o").arg(&stripped).arg(program));
         let content = if strip.is_ok() {
             fs::read(&stripped).map_err(|source| file("read", &stripped, source))?

@@ -1,4 +1,4 @@
-//! KubeVirt's control plane on a test cluster: virt-api and virt-controller as they are, with guests that do not exist.
+//! KubeVirt's control plane on a test cluster: the real virt-api and virt-controller, with stand-ins for guests.
 //!
 //! ```text
 //! control plane's machine   kube-apiserver ──webhooks, subresources──> virt-api
@@ -7,13 +7,13 @@
 //! nodes                     launcher pods, of an image with virt-launcher-stand-in alone
 //! ```
 //!
-//! Virtual machines, their instances, launcher pods with their networks, migrations and evictions are KubeVirt's own.
-//! Only what happens within a pod is played: see the two programs in `stand-ins`. There is no virt-operator, and all
-//! programs run beside Kubernetes, not in pods, so that they need no images; they end with the cluster.
+//! Virtual machines, their instances, launcher pods with their networks, migrations and evictions are KubeVirt's. Only
+//! the inside of pods is simulated, by the two programs in `stand-ins`. There is no virt-operator. All programs run
+//! beside Kubernetes instead of in pods, so that they need no images, and end with the cluster.
 //!
-//! * [`Programs`] are KubeVirt's, built once into the cache,
-//! * [`up`] brings all of it up on a cluster,
-//! * [`scene`] is what a person is shown on it.
+//! * [`Programs`] are KubeVirt's programs, built once into the cache,
+//! * [`up`] starts all programs on a cluster,
+//! * [`scene`] is the demonstration.
 
 mod error;
 mod installation;
@@ -30,12 +30,12 @@ pub use programs::{Programs, VERSION};
 
 /// KubeVirt's namespace.
 pub const NAMESPACE: &str = "kubevirt";
-/// Names of the programs that play what is not there, as Cargo builds them.
+/// Names of the stand-in programs, as Cargo builds them.
 pub const HANDLER_STAND_IN: &str = "virt-handler-stand-in";
 /// See [`HANDLER_STAND_IN`].
 pub const LAUNCHER_STAND_IN: &str = "virt-launcher-stand-in";
 
-/// The built programs that play what is not there.
+/// Paths of the built stand-in programs.
 #[derive(Debug, Clone)]
 pub struct StandIns {
     /// [`HANDLER_STAND_IN`]

@@ -1,4 +1,4 @@
-//! The objects of an installation, completed for a cluster on which KubeVirt runs beside Kubernetes.
+//! The objects of an installation, adapted to a cluster on which KubeVirt runs beside Kubernetes.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ pub(crate) const KUBEVIRT: &str = "kubevirt";
 /// Role of the stand-in for virt-handler, beyond that of virt-handler.
 const STAND_IN: &str = "virt-handler-stand-in";
 
-/// `made` by KubeVirt's constructors, with the authority of virt-api's certificate (PEM, and the same in base64) and
-/// with what leads to virt-api at `address`.
+/// Adapts the objects that KubeVirt's constructors return: adds the certificate authority of virt-api (PEM, and the
+/// same in base64), and the Services for virt-api at `address`.
 pub(crate) fn complete(made: Vec<Value>, pem: &str, base64: &str, address: &str) -> Vec<Value> {
     let mut all = vec![json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } })];
     for mut object in made {
@@ -39,7 +39,7 @@ pub(crate) fn complete(made: Vec<Value>, pem: &str, base64: &str, address: &str)
         }
         all.push(object);
     }
-    all.extend(way_to_api(address));
+    all.extend(service_of_api(address));
     all.push(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": NAMESPACE, "name": "kubevirt-ca" },
         "data": { "ca-bundle": pem },
@@ -48,23 +48,23 @@ pub(crate) fn complete(made: Vec<Value>, pem: &str, base64: &str, address: &str)
     all
 }
 
-/// The object that turns features on; its kind must be known by then.
+/// Returns the object that enables features. Its kind must be served.
 pub(crate) fn kubevirt() -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
         "metadata": { "namespace": NAMESPACE, "name": KUBEVIRT },
         "spec": { "configuration": {
-            // Launcher pods ask for no /dev/kvm then.
+            // Launcher pods request no /dev/kvm with this setting.
             "developerConfiguration": { "useEmulation": true },
             "virtualMachineOptions": { "disableSerialConsoleLog": {} },
-            // Interfaces of a VM that runs can be changed.
+            // Interfaces of running VMs can be changed with this strategy.
             "vmRolloutStrategy": "LiveUpdate",
         } },
     })
 }
 
-/// A service without pods: virt-api runs beside Kubernetes.
-fn way_to_api(address: &str) -> [Value; 2] {
+/// Returns a Service without pods, because virt-api runs beside Kubernetes.
+fn service_of_api(address: &str) -> [Value; 2] {
     let metadata = |name: &str| json!({ "namespace": NAMESPACE, "name": name });
     let mut slice = metadata(API_SERVICE);
     slice["labels"] = json!({ "kubernetes.io/service-name": API_SERVICE });
@@ -81,7 +81,7 @@ fn way_to_api(address: &str) -> [Value; 2] {
     ]
 }
 
-/// virt-handler learns about pods from its node; the stand-in asks the API server.
+/// virt-handler observes pods on its node, and the stand-in needs the API server.
 fn role_of_stand_in() -> [Value; 2] {
     let rule = |group: &str, resource: &str, verbs: &[&str]| json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs });
     let group = "rbac.authorization.k8s.io";
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn webhooks_and_services_get_the_authority_and_no_object_a_status() {
+    fn complete_adds_the_authority_and_removes_every_status() {
         let made = vec![
             json!({ "kind": "CustomResourceDefinition", "metadata": { "name": "a", "creationTimestamp": null }, "status": {} }),
             json!({ "kind": "MutatingWebhookConfiguration", "metadata": { "name": "b" },

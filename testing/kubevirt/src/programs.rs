@@ -1,4 +1,4 @@
-//! KubeVirt's own programs, and the objects of its installation: built once into the cache, as Kubernetes is.
+//! KubeVirt's programs, and the objects of its installation, built once into the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,31 +12,31 @@ use crate::error::{Error, Result};
 
 /// The version that is built, as a module version without the `v`.
 pub const VERSION: &str = "1.5.0";
-/// The module, below the folder of this package.
+/// The Go module, below the directory of this package.
 const MODULE: &str = "programs";
-/// Our own program of the module, which prints the objects.
+/// The program of this repository in the module, which prints the objects.
 const PRINTER: &str = "kubevirt-objects";
 const API: &str = "virt-api";
 const CONTROLLER: &str = "virt-controller";
-/// What the cache depends on, beside Go.
+/// Files that determine the cache, besides Go.
 const PINS: [&str; 2] = [
     include_str!("../programs/go.mod"),
     include_str!("../programs/kubevirt-objects/main.go"),
 ];
-/// Any fixed time: it is only shown.
+/// A fixed time, which is only printed.
 const BUILD_DATE: &str = "2026-01-01T00:00:00Z";
 
-/// Where KubeVirt's programs are.
+/// Paths of KubeVirt's programs.
 #[derive(Debug, Clone)]
 pub struct Programs {
     dir: PathBuf,
 }
 
 impl Programs {
-    /// Finds them in the cache, or builds them, which takes minutes and is done once.
+    /// Finds the programs in the cache, or builds them, which takes minutes and happens once.
     ///
     /// # Errors
-    /// [`cluster::Error::Missing`] where they are not built and there is no Go.
+    /// [`cluster::Error::Missing`] if they are not built and Go is missing.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         let pins = PINS.iter().fold(Sha256::new(), Sha256::chain_update);
         let pins: String = pins
@@ -69,12 +69,12 @@ impl Programs {
         self.dir.join(CONTROLLER)
     }
 
-    /// A folder of the cache.
+    /// A directory of the cache.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The objects of an installation, as KubeVirt's operator would begin with them.
+    /// Returns the objects of an installation, as KubeVirt's operator creates them first.
     pub(crate) fn objects(&self) -> Result<Vec<Value>> {
         let path = self.objects_file();
         let text = fs::read_to_string(&path).map_err(|source| Error::File {
@@ -94,7 +94,7 @@ impl Programs {
         self.dir.join("objects.json")
     }
 
-    /// The objects come last.
+    /// The objects are built last.
     fn are_built(&self) -> bool {
         [self.api(), self.controller(), self.objects_file()]
             .iter()
@@ -131,7 +131,7 @@ impl Programs {
             path: file,
             source,
         })?;
-        // Has done its work.
+        // The printer is no longer needed.
         let _ = fs::remove_file(printer);
         Ok(())
     }

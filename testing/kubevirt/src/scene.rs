@@ -1,7 +1,8 @@
-//! Two virtual machines of `examples/virtual-machines.yaml`: one moves to another node while the other pings it by name.
+//! Two virtual machines of `examples/virtual-machines.yaml`: one migrates to another node while the other pings it by
+//! name.
 //!
-//! No guest boots. A machine's pod has the machine's MAC and address on its interface, and answers in the guest's place;
-//! a container that is added to beta's pod pings in beta's place.
+//! No guest boots. The interface of a machine's pod has the machine's MAC and address, and answers for the guest. A
+//! container in beta's pod pings for beta.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,19 +12,19 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 
-/// Names of the machines. The first one moves.
+/// Names of the machines. The first one migrates.
 pub const MACHINES: [&str; 2] = ["alpha", "beta"];
 /// Their network.
 pub const NETWORK: &str = "lan";
 /// Their namespace.
 const NAMESPACE: &str = "default";
 /// Generous, because machines differ by a factor of ten.
-const PATIENCE: Duration = Duration::from_mins(5);
-/// Answers that are waited for before the move begins, and after it has ended.
+const TIMEOUT: Duration = Duration::from_mins(5);
+/// Number of answers before the migration, and after it.
 const ANSWERS: usize = 10;
 /// The container that pings.
 const PINGER: &str = "guest";
-/// Looks the name up and pings what it finds, for some minutes. Its arguments are the name and the name server.
+/// Resolves the name and pings its address, for some minutes. Its arguments are the name and the name server.
 const PING: &str = r#"
 trap exit TERM
 for i in $(seq 1500); do
@@ -35,40 +36,40 @@ done"#;
 /// A virtual machine on its network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Its name.
+    /// Name of the machine.
     pub name: &'static str,
-    /// The node that its pod runs on.
+    /// The node of its pod.
     pub node: String,
-    /// Given by the MAC pool.
+    /// The MAC address, assigned by the MAC pool.
     pub mac: String,
-    /// Kept by its `IPAMClaim`.
+    /// The IP address in its `IPAMClaim`.
     pub address: String,
 }
 
 impl Machine {
-    /// The name of its interface in the secondary DNS.
+    /// Returns the DNS name of its interface in the secondary DNS.
     pub fn domain(&self) -> String {
         format!("{NETWORK}.{}.{NAMESPACE}.vm", self.name)
     }
 }
 
-/// What happened.
+/// The result of the scene.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Story {
-    /// The machines before the move.
+    /// The machines before the migration.
     pub before: [Machine; 2],
-    /// The machines after it.
+    /// The machines after the migration.
     pub after: [Machine; 2],
-    /// Pings from before the move until after it.
+    /// Pings from before until after the migration.
     pub pings: Pings,
 }
 
-/// Pings by name.
+/// Results of pings by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pings {
-    /// Addresses that answered, in order.
+    /// Answering addresses, in order.
     pub answers: Vec<String>,
-    /// Pings that nobody answered.
+    /// Number of pings without an answer.
     pub silent: usize,
 }
 
@@ -86,11 +87,11 @@ impl Pings {
     }
 }
 
-/// Creates the machines of a file, and has the first one move. The cluster must have KubeVirt, the components for virtual
+/// Creates the machines of a file, and migrates the first one. The cluster needs KubeVirt, the components for virtual
 /// machines, and the bridge of the file's network on each node.
 ///
 /// # Errors
-/// When a step fails or takes minutes.
+/// If a step fails or times out.
 pub fn play(cluster: &Cluster, file: &Path, progress: &mut dyn Progress) -> Result<Story> {
     let scene = Scene {
         kubectl: cluster.kubectl(),
@@ -103,10 +104,10 @@ pub fn play(cluster: &Cluster, file: &Path, progress: &mut dyn Progress) -> Resu
     let pod = scene.pod("beta")?;
     scene.ping(&pod, &before[0].domain())?;
     scene.answers(&pod, ANSWERS)?;
-    progress.step("moving alpha to the other node");
+    progress.step("migrating alpha to the other node");
     scene.migrate("alpha")?;
     let answered = scene.pings(&pod)?.answers.len();
-    progress.step("pinging on");
+    progress.step("pinging again");
     scene.answers(&pod, answered + ANSWERS)?;
     Ok(Story {
         before,
@@ -129,14 +130,14 @@ impl Scene {
 
     fn machines(&self) -> Result<[Machine; 2]> {
         let [one, other] = MACHINES.map(|name| {
-            wait::until(&format!("{name} runs, with MAC and address"), PATIENCE, || {
+            wait::until(&format!("{name} runs, with MAC and address"), TIMEOUT, || {
                 self.machine(name).map_err(|error| error.to_string())?
             })
         });
         Ok([one?, other?])
     }
 
-    /// The machine, or why it is not complete.
+    /// Returns the machine, or the reason why it is incomplete.
     fn machine(&self, name: &'static str) -> Result<std::result::Result<Machine, String>> {
         let instance = self.get("vmi", name)?;
         let object = self.get("vm", name)?;
@@ -144,12 +145,12 @@ impl Scene {
         Ok(machine(name, &object, &instance, &claim))
     }
 
-    /// The pod that the machine runs in.
+    /// Returns the running pod of a machine.
     fn pod(&self, machine: &str) -> Result<String> {
         let of_machine = format!("vm.kubevirt.io/name={machine}");
         let args = ["--namespace", NAMESPACE, "get", "pods", "--selector", &of_machine];
         let phase = "--field-selector=status.phase=Running";
-        wait::until(&format!("the pod of {machine}"), PATIENCE, || {
+        wait::until(&format!("the pod of {machine}"), TIMEOUT, || {
             let list = self.kubectl.json(args.iter().chain([&phase]));
             let list = list.map_err(|error| error.to_string())?;
             let name = list["items"][0]["metadata"]["name"].as_str();
@@ -158,7 +159,7 @@ impl Scene {
         .map_err(Into::into)
     }
 
-    /// Adds the container that pings to a pod, unless an earlier run did.
+    /// Adds the pinging container to a pod, unless an earlier run did.
     fn ping(&self, pod: &str, domain: &str) -> Result<()> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/ephemeralcontainers");
         let service = [
@@ -169,7 +170,7 @@ impl Scene {
         ];
         let service = self.kubectl.get(service)?.unwrap_or_default();
         let server = service["spec"]["clusterIP"].clone();
-        wait::until("a container in the pod of beta", PATIENCE, || {
+        wait::until("a container in the pod of beta", TIMEOUT, || {
             let mut object = self.get("pod", pod).map_err(|error| error.to_string())?;
             let containers = object["spec"]["ephemeralContainers"].as_array();
             let mut containers = containers.cloned().unwrap_or_default();
@@ -198,7 +199,7 @@ impl Scene {
 
     /// Waits for so many answers in all.
     fn answers(&self, pod: &str, wanted: usize) -> Result<()> {
-        wait::until(&format!("{wanted} answers of alpha"), PATIENCE, || {
+        wait::until(&format!("{wanted} answers of alpha"), TIMEOUT, || {
             let pings = self.pings(pod).map_err(|error| error.to_string())?;
             if pings.answers.len() >= wanted {
                 Ok(())
@@ -224,7 +225,7 @@ impl Scene {
             .command(["create", "--filename", "-", "--output", "name"]);
         let name = run::output_with_input(&mut create, migration.to_string().as_bytes())?;
         let name = name.trim().rsplit('/').next().unwrap_or_default().to_owned();
-        wait::until("alpha has moved", PATIENCE, || {
+        wait::until("the migration of alpha", TIMEOUT, || {
             let migration = self.get("vmim", &name).map_err(|error| error.to_string())?;
             match migration["status"]["phase"].as_str() {
                 Some("Succeeded") => Ok(()),
@@ -234,7 +235,7 @@ impl Scene {
         let of_machine = format!("vm.kubevirt.io/name={machine}");
         let args = ["--namespace", NAMESPACE, "get", "pods", "--selector", &of_machine];
         let phase = "--field-selector=status.phase=Running";
-        wait::until("the former pod of alpha has ended", PATIENCE, || {
+        wait::until("the end of alpha's former pod", TIMEOUT, || {
             let list = self.kubectl.json(args.iter().chain([&phase]));
             let list = list.map_err(|error| error.to_string())?;
             match list["items"].as_array().map(Vec::len) {
@@ -246,7 +247,7 @@ impl Scene {
     }
 }
 
-/// A machine, from what the cluster tells of it, or what is missing.
+/// Returns a machine from its objects, or the missing part.
 fn machine(
     name: &'static str,
     object: &Value,

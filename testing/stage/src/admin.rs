@@ -17,8 +17,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Task, config, until};
 
-/// Asks an API server as its administrator. Objects are named by their paths, such as `/api/v1/namespaces/default/pods/p`;
-/// those of a kind by the path without the name.
+/// A client of an API server with the rights of an administrator. Objects are named by their paths, such as
+/// `/api/v1/namespaces/default/pods/p`, and collections by the path without the name.
 pub struct Admin {
     kubectl: Kubectl,
     audit_log: PathBuf,
@@ -26,10 +26,10 @@ pub struct Admin {
     runtime: Runtime,
 }
 
-/// What the API server answered.
+/// An answer of the API server.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The code.
+    /// The status code.
     pub status: StatusCode,
     /// The body: an object, a list or a `Status`.
     pub object: Value,
@@ -37,19 +37,19 @@ pub struct Answer {
     pub warnings: Vec<String>,
 }
 
-/// A request, from the audit log.
+/// A request in the audit log.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Such as `list`.
+    /// The verb, such as `list`.
     pub verb: String,
     /// Path and query.
     pub uri: String,
-    /// Of the answer.
+    /// Status code of the answer.
     pub code: u64,
 }
 
 impl Admin {
-    /// The administrator of a server.
+    /// Returns the administrator of a server.
     pub fn of(server: &ApiServer) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -63,18 +63,18 @@ impl Admin {
         }
     }
 
-    /// His kubectl.
+    /// Returns the administrator's kubectl.
     pub fn kubectl(&self) -> &Kubectl {
         &self.kubectl
     }
 
-    /// The file that names the server and him.
+    /// Returns the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         self.kubectl.kubeconfig()
     }
 
-    /// Runs something beside the test, with a client of another account such as
-    /// `system:serviceaccount:NAMESPACE:NAME`, which has no more rights than the test gave it.
+    /// Runs a task beside the test, with a client of another account such as `system:serviceaccount:NAMESPACE:NAME`.
+    /// The account has only the rights that the test grants.
     pub fn task_as<F: Future<Output = ()>>(
         &self,
         account: &str,
@@ -84,7 +84,7 @@ impl Admin {
         Task::start(async move |shutdown| work(client(&kubeconfig, Some(&account)).await, shutdown).await)
     }
 
-    /// Sends a request; a patch is merged.
+    /// Sends a request. Patches are merge patches.
     pub fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         let kind = match method {
             Method::PATCH => "application/merge-patch+json",
@@ -111,12 +111,12 @@ impl Admin {
         })
     }
 
-    /// Creates an object, which nobody refuses, and returns it as stored.
+    /// Creates an object, and returns the stored object. A refusal fails the test.
     pub fn create(&self, path: &str, object: &Value) -> Value {
         self.send(Method::POST, path, Some(object)).accepted()
     }
 
-    /// Creates or changes an object as `kubectl apply` does.
+    /// Creates or changes an object like `kubectl apply`.
     pub fn apply(&self, object: &Value) {
         let applied = self.kubectl.apply(&object.to_string());
         applied.unwrap_or_else(|error| panic!("{error}"));
@@ -131,36 +131,36 @@ impl Admin {
         self.create("/api/v1/namespaces", &namespace);
     }
 
-    /// An object; `None` when there is none.
+    /// Returns an object, or `None` if it is missing.
     pub fn get(&self, path: &str) -> Option<Value> {
         let answer = self.send(Method::GET, path, None);
         (answer.status != StatusCode::NOT_FOUND).then(|| answer.accepted())
     }
 
-    /// All objects of a kind.
+    /// Returns all objects of a collection.
     pub fn list(&self, path: &str) -> Vec<Value> {
         let list = self.send(Method::GET, path, None).accepted();
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Merges a patch into an object.
+    /// Applies a merge patch to an object.
     pub fn patch(&self, path: &str, patch: &Value) -> Answer {
         self.send(Method::PATCH, path, Some(patch))
     }
 
-    /// Merges into the status of an object, as a kubelet or a controller would.
+    /// Applies a merge patch to the status of an object, like a kubelet or a controller.
     pub fn report(&self, path: &str, status: &Value) -> Value {
         let patch = json!({ "status": status });
         self.patch(&format!("{path}/status"), &patch).accepted()
     }
 
-    /// Deletes an object, or all of a kind, at once and without waiting for finalizers.
+    /// Deletes an object or a collection at once, without waiting for finalizers.
     pub fn delete(&self, path: &str) {
         let path = format!("{path}?gracePeriodSeconds=0");
         self.send(Method::DELETE, &path, None).accepted();
     }
 
-    /// Waits until an object satisfies a condition; `None` stands for one that does not exist.
+    /// Waits until an object satisfies a condition. The condition gets `None` while the object is missing.
     #[track_caller]
     pub fn wait_for<T>(
         &self,
@@ -174,7 +174,7 @@ impl Admin {
         })
     }
 
-    /// Waits until the API server knows a kind whose definition has just been made.
+    /// Waits until the API server serves a kind after the creation of its CRD.
     #[track_caller]
     pub fn wait_until_served(&self, path: &str) {
         until(path, || match self.send(Method::GET, path, None) {
@@ -183,7 +183,8 @@ impl Admin {
         });
     }
 
-    /// `Type Reason kind/name xCOUNT: message` of the events of a namespace, oldest first; without one, of all.
+    /// Returns the events of a namespace, oldest first, in the form `Type Reason kind/name xCOUNT: message`. An empty
+    /// namespace selects all events.
     pub fn events(&self, namespace: &str) -> Vec<String> {
         let mut events = self.list(&match namespace {
             "" => "/api/v1/events".to_owned(),
@@ -206,10 +207,10 @@ impl Admin {
         events.iter().map(line).collect()
     }
 
-    /// Where the audit log ends now: behind all requests that are answered.
+    /// Returns the current end of the audit log, after all answered requests.
     pub fn mark(&self) -> u64 {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // An entry is written a moment after its answer, but in order.
+        // Entries are written shortly after the answer, but in order.
         let unique = format!("/version?mark={}", COUNT.fetch_add(1, Ordering::Relaxed));
         self.send(Method::GET, &unique, None);
         until("the audit log", || {
@@ -224,7 +225,7 @@ impl Admin {
         })
     }
 
-    /// Entries of the audit log since a [mark](Self::mark).
+    /// Returns the audit log entries since a [mark](Self::mark).
     pub fn entries_since(&self, mark: u64) -> Vec<Value> {
         let end = self.mark();
         let mut log = fs::File::open(&self.audit_log).expect("the audit log");
@@ -238,7 +239,7 @@ impl Admin {
         entries.collect()
     }
 
-    /// Requests under an account since a [mark](Self::mark), watches apart.
+    /// Returns the requests of an account since a [mark](Self::mark), except watches.
     pub fn requests_of(&self, account: &str, mark: u64) -> Vec<Request> {
         let all = self.entries_since(mark).into_iter();
         let its = all.filter(|entry| entry["impersonatedUser"]["username"] == account);
@@ -253,14 +254,14 @@ impl Admin {
 }
 
 impl Answer {
-    /// The object of an answer that is no refusal.
+    /// Returns the object of a successful answer.
     #[track_caller]
     pub fn accepted(self) -> Value {
         assert!(self.status.is_success(), "{}: {:#}", self.status, self.object);
         self.object
     }
 
-    /// The text of a refusal.
+    /// Returns the message of a refusal.
     #[track_caller]
     pub fn refused(self) -> String {
         assert!(!self.status.is_success(), "{}: {:#}", self.status, self.object);
@@ -268,12 +269,12 @@ impl Answer {
     }
 }
 
-/// A client of the administrator, or of somebody whom he speaks for.
+/// Returns a client of the administrator, or of an account that the administrator impersonates.
 async fn client(kubeconfig: &Path, account: Option<&str>) -> Client {
     Client::try_from(config(kubeconfig, account).await).expect("a client")
 }
 
-/// The text of a warning: `299 - "text"`.
+/// Returns the text of a warning: `299 - "text"`.
 fn warning_text(header: &str) -> Option<String> {
     let quoted = header.splitn(3, ' ').nth(2)?;
     serde_json::from_str(quoted).ok()

@@ -1,12 +1,12 @@
-//! Watches that lag.
+//! Watches with a delay, for tests of stale caches.
 
 use axum::http::Request;
 use kube::{Client, client::Body};
 use tokio::sync::watch;
 use tower::service_fn;
 
-/// Holds the watches of a resource until it is released: they report no event meanwhile, and lists are answered. Clones
-/// hold and release together.
+/// Holds the watches of a resource until the release: they report no events, but lists are answered. Clones share the
+/// state.
 #[derive(Clone, Debug)]
 pub struct Hold {
     resource: &'static str,
@@ -14,7 +14,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Holds the watches of this resource, such as `configmaps`.
+    /// Returns a hold of the watches of this resource, such as `configmaps`.
     pub fn watches_of(resource: &'static str) -> Self {
         Self {
             resource,
@@ -22,12 +22,12 @@ impl Hold {
         }
     }
 
-    /// Lets the watches report their events.
+    /// Releases the watches.
     pub fn release(&self) {
         self.released.send_replace(true);
     }
 
-    /// A client that sends its requests with `client`, and these watches only after the release.
+    /// Returns a client that sends its requests through `client`, and the held watches only after the release.
     pub fn client(self, client: Client) -> Client {
         let namespace = client.default_namespace().to_owned();
         let service = service_fn(move |request: Request<Body>| {
@@ -37,7 +37,7 @@ impl Hold {
             let (client, mut released) = (client.clone(), self.released.subscribe());
             async move {
                 if is_held {
-                    // An error means that every `Hold` is gone: the test is over.
+                    // An error means that every `Hold` was dropped, at the end of the test.
                     let _ = released.wait_for(|released| *released).await;
                 }
                 client.send(request).await

@@ -1,10 +1,10 @@
-//! What tests of a component stand on that run it against a real API server.
+//! Tools for tests of a component against a real API server.
 //!
 //! ```no_run
 //! use serde_json::json;
 //! use stage::{Admin, Server};
 //!
-//! // What the next test on this server must not find.
+//! // Removes the objects of a test, for the next test on this server.
 //! fn empty(admin: &Admin) {
 //!     admin.delete("/api/v1/namespaces/default/pods");
 //! }
@@ -25,16 +25,16 @@
 //!     (pod?["metadata"]["annotations"]["note"] == "seen").then_some(())
 //! });
 //! assert_eq!(server.requests_of(account, mark).len(), 2);
-//! drop(manager); // its end is waited for
+//! drop(manager); // waits for its end
 //! ```
 //!
-//! * [`Server`] is an API server that a test has for itself; where tests share one, or have one in another way,
-//!   [`Admin::of`] has all that it has.
-//! * [`Admin`] asks an API server as its administrator, and knows who else asked it for what.
+//! * [`Server`] is an API server of one test. Tests with a server from elsewhere use [`Admin::of`], which has the same
+//!   functions.
+//! * [`Admin`] sends requests as the administrator, and lists the requests of other clients.
 //! * [`Task`] runs beside the test.
-//! * [`Hold`] makes watches lag.
+//! * [`Hold`] delays watches.
 //!
-//! A component adds its kinds, its rights and its settings, mostly as a `Stage` that dereferences to its [`Server`].
+//! A component adds its CRDs, rights and settings, usually as a `Stage` that dereferences to its [`Server`].
 
 #![allow(
     clippy::expect_used,
@@ -64,10 +64,11 @@ pub use hold::Hold;
 pub use server::Server;
 pub use task::Task;
 
-/// How long anything may take on a slow machine.
+/// Deadline of waits, for slow machines.
 pub const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Waits until a condition holds, and returns what it found; the test fails with its last complaint when it never does.
+/// Waits until a condition holds, and returns its value. After the deadline, the test fails with the last error of the
+/// condition.
 #[track_caller]
 pub fn until<T, E: Display>(what: &str, condition: impl FnMut() -> Result<T, E>) -> T {
     match cluster::wait::until(what, DEADLINE, condition) {
@@ -76,7 +77,7 @@ pub fn until<T, E: Display>(what: &str, condition: impl FnMut() -> Result<T, E>)
     }
 }
 
-/// What a client of the administrator is made from, or of somebody whom he speaks for.
+/// Returns the configuration of a client of the administrator, or of an account that the administrator impersonates.
 pub async fn config(kubeconfig: &Path, account: Option<&str>) -> Config {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
@@ -84,19 +85,19 @@ pub async fn config(kubeconfig: &Path, account: Option<&str>) -> Config {
         .expect("a configuration");
     if let Some(account) = account {
         config.auth_info.impersonate = Some(account.to_owned());
-        // Programs of the product write under its name as field manager.
+        // Programs of the product use its name as their field manager.
         let agent = HeaderValue::from_static(kube_kit::client::PRODUCT);
         config.headers.push((header::USER_AGENT, agent));
     }
     config
 }
 
-/// Bytes as they stand in a Secret or a `caBundle`.
+/// Encodes bytes for a Secret or a `caBundle`.
 pub fn base64(bytes: &[u8]) -> Value {
     json!(ByteString(bytes.to_vec()))
 }
 
-/// The bytes that stand so in a Secret or a `caBundle`; none of what is missing or malformed.
+/// Decodes bytes of a Secret or a `caBundle`. Empty if the value is missing or malformed.
 pub fn bytes(encoded: &Value) -> Vec<u8> {
     serde_json::from_value(encoded.clone()).map_or_else(|_| Vec::new(), |ByteString(bytes)| bytes)
 }

@@ -1,4 +1,4 @@
-//! API servers, one a test.
+//! API servers, one for each test.
 
 use std::{
     ops::Deref,
@@ -9,45 +9,45 @@ use cluster::ApiServer;
 
 use crate::Admin;
 
-/// Servers that run at the same time: each costs a good part of a processor and hundreds of megabytes.
-const PLACES: usize = 2;
+/// Maximum number of concurrent servers: each takes a large part of a processor and hundreds of megabytes.
+const MOST_SERVERS: usize = 2;
 
-/// An API server that one test has for itself; of those that ask while too many run, each waits for its turn.
+/// An API server of one test. Tests above the maximum number of servers wait.
 pub struct Server {
-    /// Given away at the end, unless the test failed: then it may be in any state.
+    /// Reused at the end, unless the test failed, which may leave any state.
     api: Option<ApiServer>,
-    /// How it is emptied for the next test; without, there is none.
+    /// The function that empties it for the next test. `None` prevents reuse.
     empty: Option<fn(&Admin)>,
     admin: Admin,
-    _place: Place,
+    _place: Permit,
 }
 
 impl Server {
-    /// A server that has what `install` brought to it when it was new, and nothing else: `empty` removes all else that a
-    /// test may have made. Everybody in a test program installs and empties alike.
+    /// Returns a server with the objects of `install`, which runs once when the server is new. `empty` removes all
+    /// other objects of a test. All tests of a program must use the same functions.
     pub fn take(install: impl FnOnce(&Admin), empty: fn(&Admin)) -> Self {
-        let place = Place::take();
+        let permit = Permit::take();
         let idle = idle().pop();
         let fresh = idle.is_none();
-        let server = Self::of(idle, Some(empty), place);
+        let server = Self::of(idle, Some(empty), permit);
         if fresh {
             install(&server);
         }
         server
     }
 
-    /// A server with nothing on it, that no other test gets.
+    /// Returns an empty server that is not reused.
     pub fn bare() -> Self {
-        Self::of(None, None, Place::take())
+        Self::of(None, None, Permit::take())
     }
 
-    fn of(idle: Option<ApiServer>, empty: Option<fn(&Admin)>, place: Place) -> Self {
+    fn of(idle: Option<ApiServer>, empty: Option<fn(&Admin)>, permit: Permit) -> Self {
         let api = idle.unwrap_or_else(|| ApiServer::start().expect("an API server"));
         Self {
             admin: Admin::of(&api),
             api: Some(api),
             empty,
-            _place: place,
+            _place: permit,
         }
     }
 }
@@ -69,23 +69,23 @@ impl Drop for Server {
     }
 }
 
-/// Servers that nobody uses, emptied. The end of this process ends them.
+/// Unused, emptied servers. They end with this process.
 fn idle() -> MutexGuard<'static, Vec<ApiServer>> {
     static IDLE: Mutex<Vec<ApiServer>> = Mutex::new(Vec::new());
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to run a server.
-struct Place;
+/// The permission to run a server.
+struct Permit;
 
 static TAKEN: Mutex<usize> = Mutex::new(0);
-static LEFT: Condvar = Condvar::new();
+static RETURNED: Condvar = Condvar::new();
 
-impl Place {
+impl Permit {
     fn take() -> Self {
         let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = |taken: &mut usize| *taken >= PLACES;
-        let mut taken = LEFT
+        let full = |taken: &mut usize| *taken >= MOST_SERVERS;
+        let mut taken = RETURNED
             .wait_while(taken, full)
             .unwrap_or_else(PoisonError::into_inner);
         *taken += 1;
@@ -93,9 +93,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        LEFT.notify_one();
+        RETURNED.notify_one();
     }
 }

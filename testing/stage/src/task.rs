@@ -1,4 +1,4 @@
-//! What runs beside a test.
+//! Tasks beside a test.
 
 use std::{
     sync::Arc,
@@ -8,8 +8,7 @@ use std::{
 use kube_kit::{process, shutdown::Shutdown};
 use tokio::sync::Notify;
 
-/// Something that runs beside the test, in a thread and a runtime of its own. Dropping it tells it to end, and waits for
-/// that.
+/// A task beside the test, in a separate thread and runtime. A drop requests its end and waits for it.
 pub struct Task {
     shutdown: Shutdown,
     killed: Arc<Notify>,
@@ -17,7 +16,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Starts it. [`Admin::task_as`](crate::Admin::task_as) gives it a client as well.
+    /// Starts a task. [`Admin::task_as`](crate::Admin::task_as) also passes a client.
     pub fn start<F: Future<Output = ()>>(work: impl FnOnce(Shutdown) -> F + Send + 'static) -> Self {
         let (shutdown, killed) = (Shutdown::new(), Arc::new(Notify::new()));
         let (end, kill) = (shutdown.clone(), Arc::clone(&killed));
@@ -37,17 +36,17 @@ impl Task {
         }
     }
 
-    /// Tells it to end, without waiting for that.
+    /// Requests the end of the task, without waiting.
     pub fn interrupt(&self) {
         self.shutdown.trigger();
     }
 
-    /// Ends it wherever it is, as SIGKILL would: nothing is finished, nothing is put in order.
+    /// Ends the task at once like SIGKILL: it finishes nothing.
     pub fn kill(self) {
         self.killed.notify_one();
     }
 
-    /// Whether it ended by itself.
+    /// Returns true if the task ended by itself.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

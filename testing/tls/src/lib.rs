@@ -15,13 +15,13 @@ use rustls::{
     ServerConnection, SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 
-/// Trusts whoever answers, as a kubelet does, and a `ServiceMonitor` with `insecureSkipVerify`; but he has to have the key
-/// of the certificate that he shows.
+/// Accepts every server certificate, like a kubelet, or a `ServiceMonitor` with `insecureSkipVerify`. The server must
+/// have the key of its certificate.
 #[derive(Debug)]
 pub struct Anybody(Arc<CryptoProvider>);
 
 impl Anybody {
-    /// With what a client can do.
+    /// Returns a verifier with the algorithms of a client.
     pub fn new(provider: Arc<CryptoProvider>) -> Arc<Self> {
         Arc::new(Self(provider))
     }
@@ -64,11 +64,11 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// A handshake, in memory, of a server with these certificates and this key, and a client that calls it `host` and trusts
-/// what the bundle holds; all as PEM.
+/// Runs an in-memory handshake between a server with these certificates and this key, and a client that calls it `host`
+/// and trusts the bundle. All arguments are PEM.
 ///
 /// # Errors
-/// Why there is none, for people.
+/// The reason of the failure, as text.
 pub fn handshake(certificates: &[u8], key: &[u8], bundle: &[u8], host: &str) -> Result<(), String> {
     let text = |error: &dyn Display| error.to_string();
     let read = |pem: &[u8]| -> Vec<CertificateDer<'static>> {
@@ -111,23 +111,23 @@ pub fn handshake(certificates: &[u8], key: &[u8], bundle: &[u8], host: &str) -> 
     Ok(())
 }
 
-/// What a client of HTTPS speaks, and whom it trusts.
+/// Settings of an HTTPS client.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Versions of TLS.
+    /// TLS versions.
     pub versions: Vec<&'static SupportedProtocolVersion>,
-    /// The certificate to trust, as PEM; without one, any.
+    /// The trusted certificate, as PEM. `None` accepts every certificate.
     pub trusted: Option<String>,
-    /// How long to wait for more of an answer.
+    /// Timeout of a read.
     pub patience: Duration,
 }
 
 impl Peer {
-    /// Sends a request of HTTP/1.1, head and body, with `Connection: close` in it; returns the code and the body of the
-    /// answer.
+    /// Sends an HTTP/1.1 request of head and body, which must contain `Connection: close`. Returns status code and body
+    /// of the answer.
     ///
     /// # Errors
-    /// Why there is none, for people.
+    /// The reason of the failure, as text.
     pub fn ask(&self, address: SocketAddr, request: &[u8]) -> Result<(u16, String), String> {
         let text = |error: &dyn Display| error.to_string();
         let provider = Arc::new(aws_lc_rs::default_provider());

@@ -1,4 +1,4 @@
-//! A machine, and one run of it.
+//! A virtual machine, and one run of it.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -17,9 +17,9 @@ use crate::kernel::Kernel;
 use crate::libraries;
 use crate::plan::{self, Step};
 
-/// The modules that tests may rely on, beside what is part of the kernel.
+/// Modules for the tests, besides built-in parts of the kernel.
 const MODULES: &[&str] = &[
-    // A module of netfilter asks for it by what it does, not by its name.
+    // A module of netfilter requests it by its function, not by its name.
     "crc32c_generic",
     "bridge",
     "8021q",
@@ -40,59 +40,60 @@ const MODULES: &[&str] = &[
     "nft_ct",
 ];
 
-/// Names under which the guest finds its shell and the tools of it.
+/// Names of the guest's shell and its tools.
 const TOOLS: &[&str] = &["sh", "cat", "ip", "ls", "echo", "sleep"];
-/// Where the guest's first process has to be.
+/// Path of the guest's first process.
 const INIT: &str = "/init";
 const SHELL: &str = "/bin/busybox";
-/// Memory of the guest: the programs twice, while the initramfs is unpacked, and what tests need.
+/// Memory of the guest: twice the programs, while the initramfs is unpacked, and the tests' own memory.
 const MEBIBYTES: &str = "2048";
-/// How long the guest may say nothing, and how long all of it may take. Its processor is emulated: seconds elsewhere
-/// are minutes here.
-const PATIENCE: Patience = Patience {
+/// Timeouts without output, and of the whole run. The processor is emulated, and about a minute corresponds to a
+/// second.
+const TIMEOUTS: Timeouts = Timeouts {
     silence: Duration::from_mins(20),
     whole: Duration::from_mins(40),
 };
-/// How often the person who waits is shown a sign of life.
+/// Interval of progress reports.
 const POLL: Duration = Duration::from_millis(200);
-/// How long it may take from its last word to the end of the process.
+/// Timeout between the last message and the end of the process.
 const POWER_OFF: Duration = Duration::from_secs(30);
-/// Lines of the console that a failure shows.
+/// Number of console lines in an error.
 const TAIL: usize = 60;
 
-/// What machines are made of.
+/// The parts of virtual machines.
 #[derive(Debug)]
 pub struct Vm {
     packages: Packages,
     kernel: Kernel,
 }
 
-/// What one machine is to run.
+/// A run of a virtual machine.
 #[derive(Debug)]
 pub struct Boot {
     /// The program `vm-init`, static.
     pub init: PathBuf,
     /// Names and paths of the test programs.
     pub tests: Vec<(String, PathBuf)>,
-    /// Further programs, static. Everything has the same path in the guest as here.
+    /// Additional static programs. All files have the same path in the guest and here.
     pub programs: Vec<PathBuf>,
     /// Programs with their paths in the guest.
     pub tools: Vec<(PathBuf, PathBuf)>,
-    /// Where the libraries of these are looked for before the usual places. Test programs may need libraries too.
+    /// Directory of the tools' libraries, searched before the default directories. Test programs may need libraries
+    /// too.
     pub libraries: Option<PathBuf>,
 }
 
-/// A test program that ended.
+/// The result of a test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its exit status in words; `None` if it succeeded.
+    /// The exit status as text, or `None` after a success.
     pub failure: Option<String>,
 }
 
 impl Vm {
-    /// Brings in what a machine is made of. [`Error::Unavailable`] where that cannot be.
+    /// Downloads the parts of virtual machines. [`Error::Unavailable`] if this is impossible.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(Error::Unavailable(
@@ -104,8 +105,8 @@ impl Vm {
         Ok(Self { packages, kernel })
     }
 
-    /// Runs the tests of `boot` and hands each line of their output to `line`. Files of the run are in `dir`, which
-    /// belongs to it.
+    /// Runs the tests of `boot`, and passes each line of their output to `line`. The files of the run are in `dir`,
+    /// which belongs to this run.
     pub fn run(
         &self,
         boot: &Boot,
@@ -118,7 +119,7 @@ impl Vm {
         fs::write(&initramfs, self.initramfs(boot)?).at("write", &initramfs)?;
         progress.step("booting a virtual machine");
         let mut machine = Machine::start(self.qemu(&initramfs))?;
-        let ended = machine.watch(PATIENCE, progress, line);
+        let ended = machine.watch(TIMEOUTS, progress, line);
         let _ = fs::remove_file(&initramfs);
         ended
     }
@@ -165,7 +166,7 @@ impl Vm {
 
     fn qemu(&self, initramfs: &Path) -> Command {
         let qemu = self.packages.command("usr/bin/qemu-system-x86_64");
-        // With this process the machine ends too, whatever ends it.
+        // The machine ends with this process, even after a kill.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(qemu.get_program());
         for (name, value) in qemu.get_envs() {
@@ -177,7 +178,7 @@ impl Vm {
                 command.arg("-L").arg(root.join(folder));
             }
         }
-        // Not kvm: where tests run, it may be there and hang.
+        // No kvm: on some machines it is present and hangs.
         command.args(["-accel", "tcg", "-m", MEBIBYTES]);
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         command.args(["-serial", "stdio"]);
@@ -188,18 +189,18 @@ impl Vm {
     }
 }
 
-/// How long a machine is waited for.
+/// Timeouts of a machine.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
+struct Timeouts {
     silence: Duration,
     whole: Duration,
 }
 
-impl Patience {
-    fn complaint(self, silent: Duration, whole: Duration) -> Option<String> {
+impl Timeouts {
+    fn exceeded(self, silent: Duration, whole: Duration) -> Option<String> {
         if silent > self.silence {
             Some(format!(
-                "the virtual machine said nothing for {} s",
+                "the virtual machine printed nothing for {} s",
                 self.silence.as_secs()
             ))
         } else if whole > self.whole {
@@ -213,7 +214,7 @@ impl Patience {
     }
 }
 
-/// A machine that runs; killed when dropped.
+/// A running machine. A drop kills it.
 #[derive(Debug)]
 struct Machine {
     process: Child,
@@ -231,7 +232,7 @@ impl Machine {
             .spawn()
             .at("run", &name)?;
         let (sender, lines) = mpsc::channel();
-        // What qemu itself complains about belongs to the picture as well.
+        // Errors of qemu are part of the output.
         if let Some(stderr) = process.stderr.take() {
             forward(stderr, sender.clone());
         }
@@ -245,10 +246,10 @@ impl Machine {
         })
     }
 
-    /// Reads the console to the end of the tests.
+    /// Reads the console until the tests end.
     fn watch(
         &mut self,
-        patience: Patience,
+        timeouts: Timeouts,
         progress: &mut dyn Progress,
         line: &mut dyn FnMut(&str),
     ) -> Result<Vec<Ended>> {
@@ -257,11 +258,11 @@ impl Machine {
         let began = Instant::now();
         let mut heard = began;
         loop {
-            if let Some(complaint) = patience.complaint(heard.elapsed(), began.elapsed()) {
+            if let Some(complaint) = timeouts.exceeded(heard.elapsed(), began.elapsed()) {
                 return Err(self.failure(&complaint));
             }
-            let said = match self.lines.recv_timeout(POLL) {
-                Ok(said) => said,
+            let printed = match self.lines.recv_timeout(POLL) {
+                Ok(printed) => printed,
                 Err(RecvTimeoutError::Timeout) => {
                     progress.tick(self.recent.back().map_or("", String::as_str));
                     continue;
@@ -271,9 +272,11 @@ impl Machine {
                 }
             };
             heard = Instant::now();
-            self.remember(&said);
-            match console.line(&said) {
-                Event::Begin(name) => progress.step(&format!("running the tests of {name} in it")),
+            self.remember(&printed);
+            match console.line(&printed) {
+                Event::Begin(name) => {
+                    progress.step(&format!("running the tests of {name} in the virtual machine"));
+                }
                 Event::Line(text) => line(&text),
                 Event::End(name, status) => ended.push(Ended {
                     name,
@@ -283,29 +286,29 @@ impl Machine {
                     self.power_off();
                     return Ok(ended);
                 }
-                Event::Broken(why) => {
-                    // What follows the kernel's last words explains them.
+                Event::Broken(cause) => {
+                    // Lines after a panic explain it.
                     self.power_off();
-                    return Err(self.failure(&format!("the virtual machine gave up: {why}")));
+                    return Err(self.failure(&format!("the virtual machine failed: {cause}")));
                 }
                 Event::Noise => {}
             }
         }
     }
 
-    fn remember(&mut self, said: &str) {
+    fn remember(&mut self, printed: &str) {
         if self.recent.len() == TAIL {
             self.recent.pop_front();
         }
-        self.recent.push_back(said.trim_end().to_owned());
+        self.recent.push_back(printed.trim_end().to_owned());
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits until the process ends by itself.
     fn power_off(&mut self) {
         let deadline = Instant::now() + POWER_OFF;
         while Instant::now() < deadline {
             match self.lines.recv_timeout(POLL) {
-                Ok(said) => self.remember(&said),
+                Ok(printed) => self.remember(&printed),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -323,13 +326,13 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Ended already, as a rule.
+        // Usually the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The exit status of a program that succeeded, as `vm-init` writes it.
+/// The exit status of a successful program, as `vm-init` prints it.
 const SUCCESS: &str = "exit status: 0";
 
 fn forward(stream: impl std::io::Read + Send + 'static, lines: mpsc::Sender<String>) {
@@ -350,18 +353,18 @@ mod tests {
     use super::*;
     use crate::console;
 
-    /// Watches a program that prints what a guest might.
-    fn watch(script: &str, patience: Patience) -> (Result<Vec<Ended>>, Vec<String>) {
+    /// Watches a program that prints like a guest.
+    fn watch(script: &str, timeouts: Timeouts) -> (Result<Vec<Ended>>, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let mut lines = Vec::new();
         let mut machine = Machine::start(command).unwrap();
-        let ended = machine.watch(patience, &mut Quiet, &mut |line| lines.push(line.to_owned()));
+        let ended = machine.watch(timeouts, &mut Quiet, &mut |line| lines.push(line.to_owned()));
         (ended, lines)
     }
 
     #[test]
-    fn lines_and_ends_of_programs_are_told() {
+    fn lines_and_results_of_programs_are_reported() {
         let text = [
             console::begin("a"),
             "test one ... ok".to_owned(),
@@ -370,7 +373,7 @@ mod tests {
             console::end("b", "signal: 11 (SIGSEGV)"),
             console::done(),
         ];
-        let (ended, lines) = watch(&format!("echo boot; echo '{}'", text.join("\n")), PATIENCE);
+        let (ended, lines) = watch(&format!("echo boot; echo '{}'", text.join("\n")), TIMEOUTS);
         let end = |name: &str, failure: Option<&str>| Ended {
             name: name.to_owned(),
             failure: failure.map(str::to_owned),
@@ -383,27 +386,27 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_does_not_come_to_its_end_shows_what_it_said_last() {
-        let error = |script: &str, patience| watch(script, patience).0.unwrap_err().to_string();
+    fn failed_machine_shows_the_end_of_its_console() {
+        let error = |script: &str, timeouts| watch(script, timeouts).0.unwrap_err().to_string();
         assert_eq!(
-            error("echo 'vm-init: begin a'; echo no modules", PATIENCE),
+            error("echo 'vm-init: begin a'; echo no modules", TIMEOUTS),
             "the virtual machine ended before its tests did; the end of its console:\n    vm-init: begin a\n    no modules"
         );
-        let panic = error("echo 'Kernel panic - not syncing: x'; echo trace", PATIENCE);
+        let panic = error("echo 'Kernel panic - not syncing: x'; echo trace", TIMEOUTS);
         assert!(
-            panic.starts_with("the virtual machine gave up: Kernel panic - not syncing: x;")
+            panic.starts_with("the virtual machine failed: Kernel panic - not syncing: x;")
                 && panic.ends_with("\n    trace"),
             "{panic}"
         );
-        let impatient = Patience {
+        let short = Timeouts {
             silence: Duration::ZERO,
-            ..PATIENCE
+            ..TIMEOUTS
         };
-        // The process would go on for a day: it is killed.
-        let silent = error("exec sleep 86400", impatient);
+        // The process would run for a day, and is killed.
+        let silent = error("exec sleep 86400", short);
         assert_eq!(
             silent,
-            "the virtual machine said nothing for 0 s; the end of its console:"
+            "the virtual machine printed nothing for 0 s; the end of its console:"
         );
     }
 }

@@ -1,9 +1,9 @@
-//! The serial console: what `vm-init` says there, and how it is read.
+//! The serial console: messages of `vm-init`, and their parser.
 //!
 //! ```text
-//! (what the firmware and the kernel print)
+//! (output of the firmware and the kernel)
 //! vm-init: begin plugins
-//! (what the test program prints)
+//! (output of the test program)
 //! vm-init: end plugins 0
 //! vm-init: done
 //! ```
@@ -13,72 +13,72 @@ const BEGIN: &str = "begin ";
 const END: &str = "end ";
 const DONE: &str = "done";
 const BROKEN: &str = "broken ";
-/// The kernel's last words.
+/// The kernel's message of a panic.
 const PANIC: &str = "Kernel panic - not syncing";
 
-/// The line before the output of a test program.
+/// Returns the line before the output of a test program.
 pub fn begin(name: &str) -> String {
     format!("{PREFIX}{BEGIN}{name}")
 }
 
-/// The line after it, with its exit status in words.
+/// Returns the line after the output, with the exit status as text.
 pub fn end(name: &str, status: &str) -> String {
     format!("{PREFIX}{END}{name} {status}")
 }
 
-/// The last line, after which the machine powers off.
+/// Returns the last line, before the machine powers off.
 pub fn done() -> String {
     format!("{PREFIX}{DONE}")
 }
 
-/// The last line when not even the first program could be run.
-pub fn broken(why: &str) -> String {
-    format!("{PREFIX}{BROKEN}{why}")
+/// Returns the last line if no test program could be run.
+pub fn broken(cause: &str) -> String {
+    format!("{PREFIX}{BROKEN}{cause}")
 }
 
-/// What a line of the console means.
+/// The meaning of a line of the console.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A test program begins.
+    /// The start of a test program.
     Begin(String),
-    /// A line of its output.
+    /// A line of a test program's output.
     Line(String),
-    /// It ended, with this status.
+    /// The end of a test program, with its status.
     End(String, String),
-    /// Everything was run.
+    /// The end of all programs.
     Done,
-    /// The guest gave up, or its kernel did.
+    /// A failure of the guest or its kernel.
     Broken(String),
-    /// Nothing of interest.
+    /// An irrelevant line.
     Noise,
 }
 
-/// Reads the console, line by line.
+/// Parses the console, line by line.
 #[derive(Debug, Default)]
 pub struct Console {
     running: bool,
 }
 
 impl Console {
-    /// Takes the next line. The terminal ends lines with a carriage return.
+    /// Parses the next line. The terminal ends lines with a carriage return.
     pub fn line(&mut self, line: &str) -> Event {
         let line = line.trim_end_matches('\r');
         if let Some(at) = line.find(PANIC) {
             return Event::Broken(line[at..].to_owned());
         }
-        // A program may have ended in the midst of a line.
-        let Some((rest, said)) = line.split_once(PREFIX) else {
+        // A program may end in the middle of a line.
+        let Some((rest, message)) = line.split_once(PREFIX) else {
             return self.output(line);
         };
-        if let Some(name) = said.strip_prefix(BEGIN) {
+        if let Some(name) = message.strip_prefix(BEGIN) {
             self.running = true;
             Event::Begin(name.to_owned())
-        } else if let Some((name, status)) = said.strip_prefix(END).and_then(|end| end.split_once(' ')) {
+        } else if let Some((name, status)) = message.strip_prefix(END).and_then(|end| end.split_once(' ')) {
             self.running = false;
             Event::End(name.to_owned(), status.to_owned())
-        } else if let Some(why) = said.strip_prefix(BROKEN) {
-            Event::Broken(why.to_owned())
-        } else if said == DONE && rest.is_empty() {
+        } else if let Some(cause) = message.strip_prefix(BROKEN) {
+            Event::Broken(cause.to_owned())
+        } else if message == DONE && rest.is_empty() {
             Event::Done
         } else {
             self.output(line)
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_read_to_its_end() {
+    fn console_of_a_run_is_parsed() {
         let mut console = Console::default();
         let lines = [
             "SeaBIOS (version 1.16.2)\r".to_owned(),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_kernel_is_seen_also_within_a_test() {
+    fn kernel_panic_within_a_test_is_found() {
         let mut console = Console::default();
         console.line(&begin("plugins"));
         let panic = "[    3.2] Kernel panic - not syncing: Attempted to kill init!\r";

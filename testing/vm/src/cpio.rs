@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 const MAGIC: &str = "070701";
-/// Name of the entry that ends an archive.
+/// Name of the last entry of an archive.
 const TRAILER: &str = "TRAILER!!!";
-/// Types of files, as in `st_mode`.
+/// File types of `st_mode`.
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// An archive that is being written. Folders come into being with what is put in them.
+/// An archive that is being written. Directories are created with their content.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Adds a folder; `mode` counts for one that is not there yet.
+    /// Adds a directory. `mode` applies to a new directory only.
     pub(crate) fn folder(&mut self, path: &Path, mode: u32) {
         self.parents(path);
         let name = name(path);
@@ -41,13 +41,13 @@ impl Archive {
         self.entry(&name(path), LINK | 0o777, target.as_bytes());
     }
 
-    /// The whole archive.
+    /// Returns the complete archive.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry(TRAILER, 0, &[]);
         self.bytes
     }
 
-    /// The kernel creates nothing that is not in the archive: a file without its folder would be dropped.
+    /// The kernel creates only entries of the archive: a file without its directory would be dropped.
     fn parents(&mut self, path: &Path) {
         if let Some(parent) = path.parent()
             && !name(parent).is_empty()
@@ -74,13 +74,13 @@ impl Archive {
         self.pad();
     }
 
-    /// Names and contents end at multiples of four bytes.
+    /// Pads names and contents to multiples of four bytes.
     fn pad(&mut self) {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 }
 
-/// The path as archives write it: relative to the root.
+/// Returns the path in the form of archives: relative to the root.
 fn name(path: &Path) -> String {
     let parts: Vec<_> = path
         .components()
@@ -96,7 +96,7 @@ fn name(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// (name, mode, content) of each entry.
+    /// Name, mode and content of each entry.
     fn read(mut bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let mut entries = Vec::new();
         let whole = bytes.len();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_what_is_in_them_and_once() {
+    fn directory_precedes_its_content_and_occurs_once() {
         let mut archive = Archive::default();
         archive.file(Path::new("/init"), 0o755, b"abcde");
         archive.file(Path::new("/lib/modules/a.ko"), 0o644, b"");

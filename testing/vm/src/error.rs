@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of virtual machines.
 
 use std::io;
 use std::path::Path;
@@ -6,36 +6,36 @@ use std::path::Path;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a machine could not be made, or did not come to its end.
+/// A machine could not be created, or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine cannot have one; the text says why, and what to do.
+    /// Virtual machines are unavailable here. The text names the reason and the remedy.
     #[error("{0}")]
     Unavailable(String),
-    /// What it is made of could not be brought in.
+    /// The download of the parts failed.
     #[error(transparent)]
     Packages(cluster::Error),
-    /// A file or process could not be worked with.
+    /// An operation on a file or process failed.
     #[error("cannot {what}")]
     Io {
-        /// What was tried, with the path.
+        /// The operation, with the path.
         what: String,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The kernel's package is not as expected.
+    /// The kernel's package is incomplete.
     #[error("the kernel in {root} {lack}")]
     Kernel {
-        /// Where it was unpacked.
+        /// Directory of the unpacked package.
         root: String,
-        /// What is wrong with it.
+        /// The defect.
         lack: String,
     },
-    /// The guest did not run its tests to the end.
+    /// The guest did not finish its tests.
     #[error("{what}; the end of its console:{console}")]
     Guest {
-        /// What happened.
+        /// The failure.
         what: String,
         /// The last lines, starting with a line break.
         console: String,
@@ -51,7 +51,7 @@ impl From<cluster::Error> for Error {
     }
 }
 
-/// Names what was tried.
+/// Adds the failed operation to an error.
 pub(crate) trait At<T> {
     fn at(self, what: &str, path: &Path) -> Result<T>;
 }

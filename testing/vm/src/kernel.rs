@@ -1,4 +1,4 @@
-//! The kernel that Debian's package holds.
+//! The kernel of Debian's package.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -12,13 +12,13 @@ use crate::modules::Modules;
 /// A kernel and its modules.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
-    /// The image that is booted.
+    /// The bootable image.
     pub(crate) image: PathBuf,
-    /// The folder of its modules.
+    /// Directory of the modules.
     modules: PathBuf,
 }
 
-/// A module to load: where it is here, and where in the guest.
+/// A module to load, with its file here and its path in the guest.
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) file: PathBuf,
@@ -26,7 +26,7 @@ pub(crate) struct Module {
 }
 
 impl Kernel {
-    /// Finds the kernel and, the first time, has the dependencies of its modules written down.
+    /// Returns the kernel. The first call lists the dependencies of its modules.
     pub(crate) fn find(packages: &Packages) -> Result<Self> {
         let boot = packages.file("boot");
         let mut versions: Vec<String> = fs::read_dir(&boot)
@@ -39,7 +39,7 @@ impl Kernel {
         versions.sort();
         let version = versions.pop().ok_or_else(|| Error::Kernel {
             root: boot.display().to_string(),
-            lack: "is not there".to_owned(),
+            lack: "is missing".to_owned(),
         })?;
         let kernel = Self {
             image: boot.join(format!("vmlinuz-{version}")),
@@ -48,7 +48,7 @@ impl Kernel {
         if !kernel.dependencies().exists() {
             let root = packages.file("boot");
             let root = root.parent().unwrap_or(Path::new("/"));
-            // One program with many names, which are links that lead out of where it is unpacked.
+            // `kmod` has many names, which are absolute links that leave the directory of the unpacked packages.
             let mut depmod = packages.command("usr/bin/kmod");
             run::output(depmod.arg0("depmod").arg("-b").arg(root).arg(&version))?;
         }
@@ -59,7 +59,7 @@ impl Kernel {
         self.modules.join("modules.dep")
     }
 
-    /// The modules to load for `wanted`, in this order.
+    /// Returns the modules to load for `wanted`, in order.
     pub(crate) fn closure(&self, wanted: &[&str]) -> Result<Vec<Module>> {
         let read = |path: &Path| fs::read_to_string(path).at("read", path);
         let dependencies = read(&self.dependencies())?;

@@ -1,4 +1,4 @@
-//! The libraries of programs that are not static.
+//! Shared libraries of dynamic programs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use cluster::run;
 
-/// Files of the libraries that these programs need, and of their loader, with their paths in the guest.
+/// Returns the libraries of these programs and their loader, with the paths in the guest.
 pub(crate) fn of<'a>(
     programs: impl Iterator<Item = &'a PathBuf>,
     first: Option<&Path>,
@@ -17,14 +17,14 @@ pub(crate) fn of<'a>(
         if let Some(first) = first {
             ldd.env("LD_LIBRARY_PATH", first);
         }
-        // It fails for a program that is static.
+        // ldd fails for static programs.
         let listed = run::output(ldd.arg(program)).unwrap_or_default();
         all.extend(listed.lines().filter_map(library));
     }
     all
 }
 
-/// Reads a line of `ldd`: `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)` for the loader.
+/// Parses a line of `ldd`: `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)` for the loader.
 fn library(line: &str) -> Option<(PathBuf, PathBuf)> {
     let (place, _) = line.trim().rsplit_once(" (0x")?;
     let Some((name, file)) = place.split_once(" => ") else {
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_and_their_loader_are_read() {
+    fn libraries_and_loader_are_parsed() {
         let shown = |path: PathBuf| path.display().to_string();
         let name = |line: &str| -> Option<(String, String)> {
             let (file, path) = library(line)?;

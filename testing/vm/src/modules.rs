@@ -1,17 +1,18 @@
-//! Which modules have to be loaded, and in which order.
+//! The modules to load, and their order.
 
 use std::collections::HashMap;
 
-/// What `modules.dep` and `modules.builtin` say.
+/// The content of `modules.dep` and `modules.builtin`.
 #[derive(Debug)]
 pub(crate) struct Modules<'a> {
-    /// Path of each module, below the folder of the kernel's modules, and the paths of all that it needs.
+    /// Path of each module in the modules' directory, and the paths of its dependencies.
     paths: HashMap<String, (&'a str, Vec<&'a str>)>,
     builtin: Vec<String>,
 }
 
 impl<'a> Modules<'a> {
-    /// Reads `modules.dep`: one line `PATH: PATH PATH …` a module; and `modules.builtin`, one path a line.
+    /// Parses `modules.dep`, with one line `PATH: PATH PATH …` per module, and `modules.builtin`, with one path per
+    /// line.
     pub(crate) fn read(dependencies: &'a str, builtin: &'a str) -> Self {
         let paths = dependencies
             .lines()
@@ -24,8 +25,8 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// The paths to load for these modules, what each needs before it; or the name of one that does not exist. Those
-    /// that are part of the kernel need no loading.
+    /// Returns the paths to load for these modules, dependencies first. The error is the name of a missing module.
+    /// Built-in modules need no loading.
     pub(crate) fn closure(&self, wanted: &[&str]) -> Result<Vec<&'a str>, String> {
         let mut order = Vec::new();
         for module in wanted {
@@ -35,7 +36,7 @@ impl<'a> Modules<'a> {
                 }
                 return Err((*module).to_owned());
             };
-            // The list is complete, what depends on others first.
+            // The list is complete, and lists dependencies after their users.
             for path in needs.iter().rev().chain([path]) {
                 if !order.contains(path) {
                     order.push(*path);
@@ -46,7 +47,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// `kernel/net/llc/llc.ko.xz` is `llc`; dashes and underscores are the same.
+/// Returns the module name: `kernel/net/llc/llc.ko.xz` is `llc`. Dashes and underscores are equal.
 fn name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     let name = file.split_once(".ko").map_or(file, |(name, _)| name);
@@ -67,7 +68,7 @@ kernel/net/bridge/br-nf.ko:
 ";
 
     #[test]
-    fn what_a_module_needs_comes_before_it_and_once() {
+    fn dependency_of_a_module_precedes_it_and_occurs_once() {
         let modules = Modules::read(DEPENDENCIES, "kernel/drivers/net/veth.ko\n");
         assert_eq!(
             modules

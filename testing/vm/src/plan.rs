@@ -1,6 +1,6 @@
-//! What the guest is to do, as text in its initramfs: one line a step.
+//! The steps of the guest, as a text file in its initramfs with one step per line.
 
-/// Where the guest finds it.
+/// Path of the file in the guest.
 pub const PATH: &str = "/vm.plan";
 
 const MODULE: &str = "module ";
@@ -26,7 +26,7 @@ pub fn write(steps: &[Step]) -> String {
         .collect()
 }
 
-/// Reads the steps; or the line that is none.
+/// Parses the steps. The error is the invalid line.
 pub fn read(text: &str) -> Result<Vec<Step>, &str> {
     let step = |line| {
         if let Some(path) = str::strip_prefix(line, MODULE) {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_is_read() {
+    fn written_steps_are_read_back() {
         let steps = [
             Step::Module("/lib/llc.ko".to_owned()),
             Step::Test("plugins".to_owned(), "/some where/vm-1".to_owned()),

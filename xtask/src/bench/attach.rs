@@ -1,18 +1,18 @@
-//! `cargo xtask bench attach`: the image's multus daemon and shim, by the program in `testing/bench`.
+//! `cargo xtask bench attach`: the image's multus daemon and shim, measured by the program in `testing/bench`.
 
 use super::harness;
 use crate::image;
 
-/// How often to measure.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Pairs of ADD and DEL for each case and number of callers, one directly and one through multus
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// A real API server, instead of one that answers at once
+    /// Use a real API server, instead of a stand-in that answers at once
     #[arg(long)]
     api_server: bool,
-    /// Measure only cases whose name begins with this, or "memory"; may be repeated
+    /// Measure only cases whose name starts with this, or "memory"; can be repeated
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
 }

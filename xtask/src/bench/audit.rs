@@ -1,4 +1,4 @@
-//! What the API server's audit log tells: who asked for what, and when.
+//! The API server's audit log: requests with their clients and times.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The log of a cluster, and who the operator is in it.
+/// The log of a cluster, and the operator's account.
 pub(super) struct Log {
     path: PathBuf,
     operator: String,
 }
 
-/// A place in the log.
+/// A position in the log.
 pub(super) struct Mark(usize);
 
 /// A request.
@@ -24,17 +24,17 @@ pub(super) struct Mark(usize);
 pub(super) struct Event {
     pub(super) by_operator: bool,
     pub(super) verb: String,
-    /// With its subresource: `daemonsets`, `networkaddonsconfigs/status`.
+    /// The resource with its subresource: `daemonsets`, `networkaddonsconfigs/status`.
     pub(super) resource: String,
-    /// Empty for what is created.
+    /// Empty for creations.
     pub(super) name: String,
-    /// Whether it is the request itself: a watch is told about again when it ends.
+    /// True for the request itself. A watch has a second entry when it ends.
     pub(super) starts: bool,
-    /// When it was answered, since midnight.
+    /// Time of the answer since midnight.
     pub(super) at: Duration,
 }
 
-/// Which of several events is meant.
+/// Selects one of several events.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Which {
     First,
@@ -42,7 +42,7 @@ pub(super) enum Which {
 }
 
 impl Log {
-    /// The log of a cluster on which the operator runs in `namespace`.
+    /// Returns the log of a cluster whose operator runs in `namespace`.
     pub(super) fn of(cluster: &Cluster, namespace: &str) -> Self {
         Self {
             path: cluster.audit_log(),
@@ -50,19 +50,19 @@ impl Log {
         }
     }
 
-    /// The end of the log at this moment.
+    /// Returns the current end of the log.
     pub(super) fn mark(&self) -> anyhow::Result<Mark> {
         Ok(Mark(self.read()?.len()))
     }
 
-    /// What happened since.
+    /// Returns the requests since a mark.
     pub(super) fn since(&self, mark: &Mark) -> anyhow::Result<Vec<Event>> {
         let text = self.read()?;
         let lines = text.get(mark.0..).unwrap_or_default().lines();
         Ok(lines.filter_map(|line| event(line, &self.operator)).collect())
     }
 
-    /// Time from the first event since the mark that `begins` to one that `ends`.
+    /// Returns the time from the first event since the mark that satisfies `begins` to an event that satisfies `ends`.
     pub(super) fn between(
         &self,
         mark: &Mark,
@@ -71,7 +71,7 @@ impl Log {
         which: Which,
     ) -> anyhow::Result<Duration> {
         between(&self.since(mark)?, begins, ends, which)
-            .with_context(|| format!("{} does not show it", self.path.display()))
+            .with_context(|| format!("{} does not contain it", self.path.display()))
     }
 
     fn read(&self) -> anyhow::Result<String> {
@@ -79,13 +79,13 @@ impl Log {
     }
 }
 
-/// The time of day, as the log has it.
+/// The time of day, in the log's form.
 pub(super) fn now() -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Duration::from_nanos(u64::try_from(since.as_nanos() % DAY.as_nanos()).unwrap_or_default())
 }
 
-/// From one time of day to a later one: midnight may lie between the two.
+/// Returns the duration between two times of day. Midnight may lie between them.
 pub(super) fn from_to(began: Duration, ended: Duration) -> Duration {
     ended
         .checked_sub(began)
@@ -99,18 +99,18 @@ fn between(
     which: Which,
 ) -> anyhow::Result<Duration> {
     let Some(first) = events.iter().position(begins) else {
-        bail!("it never began");
+        bail!("the start is missing");
     };
     let mut found = events[first..].iter().filter(|event| ends(event));
     let last = match which {
         Which::First => found.next(),
         Which::Last => found.next_back(),
     };
-    let last = last.context("it never ended")?;
+    let last = last.context("the end is missing")?;
     Ok(from_to(events[first].at, last.at))
 }
 
-/// Reads a line of the log; one that is half written is nothing yet.
+/// Parses a line of the log. An incomplete line is ignored.
 fn event(line: &str, operator: &str) -> Option<Event> {
     let event: Value = serde_json::from_str(line).ok()?;
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -128,7 +128,7 @@ fn event(line: &str, operator: &str) -> Option<Event> {
     })
 }
 
-/// The time of day in `2026-01-31T23:59:59.123456Z`.
+/// Returns the time of day of `2026-01-31T23:59:59.123456Z`.
 fn time_of_day(timestamp: &str) -> Option<Duration> {
     let (_, time) = timestamp.trim_end_matches('Z').split_once('T')?;
     let mut parts = time.split(':');
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_starts_once() {
+    fn watch_starts_once() {
         let event = |verb, stage| event(&line("us", verb, stage, "00:00:01.5"), "us").unwrap();
         let started = event("watch", "ResponseStarted");
         assert!(started.starts && started.by_operator);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_counted_across_midnight() {
+    fn duration_spans_midnight() {
         let events: Vec<_> = [
             ("23:59:59.9", "delete"),
             ("00:00:00.2", "create"),

@@ -1,4 +1,4 @@
-//! `cargo xtask bench cni`: the image's `weft-cni` against Debian's plugins, by the program in `testing/bench`.
+//! `cargo xtask bench cni`: the image's `weft-cni` beside Debian's plugins, measured by the program in `testing/bench`.
 
 use std::{
     fs,
@@ -14,28 +14,28 @@ use vm::{Boot, Vm};
 use super::harness;
 use crate::{build, image, test};
 
-/// The program that measures.
+/// The measuring program.
 const HARNESS: &str = "cni-bench";
-/// The program that is the first process of a virtual machine.
+/// The first process of a virtual machine.
 const INIT: &str = "vm-init";
-/// Cases whose links only the kernel of a virtual machine has.
+/// Cases with links that only the kernel of a virtual machine has.
 const GUEST_CASES: [&str; 1] = ["ipvlan"];
-/// Established plugins that these cases run.
+/// Debian's plugins in these cases.
 const GUEST_PLUGINS: [&str; 2] = ["ipvlan", "host-local"];
-/// Where a virtual machine has the established plugins.
+/// Directory of Debian's plugins in a virtual machine.
 const GUEST_DIR: &str = "/established";
 
-/// What to measure, and how often.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Pairs of attachments for each case, one by each plugin
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Case to measure, may be repeated; all by default, and an unknown name lists them
+    /// Case to measure; can be repeated. Default: all. An unknown name lists the cases
     #[arg(long = "case", value_name = "NAME", conflicts_with = "vm")]
     cases: Vec<String>,
-    /// Measure what this machine's kernel may lack (ipvlan) in a virtual machine, whose processor is emulated: its times are
-    /// many times longer, and only ratios say something
+    /// Measure cases that this machine's kernel may lack (ipvlan) in a virtual machine. Its processor is emulated:
+    /// times are many times longer, and only ratios are meaningful
     #[arg(long)]
     vm: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     harness::run(command)
 }
 
-/// Boots a virtual machine that measures the cases of its kernel, and prints what it prints.
+/// Boots a virtual machine that measures the cases of its kernel, and prints its output.
 fn run_in_machine(pairs: u32) -> anyhow::Result<()> {
     let mut steps = Steps::new();
     let home = Home::from_env()?;
@@ -89,7 +89,7 @@ fn run_in_machine(pairs: u32) -> anyhow::Result<()> {
     }
 }
 
-/// The call that the virtual machine makes.
+/// Returns the command line in the virtual machine.
 fn measurement(harness: &Path, ours: &Path, pairs: u32) -> Command {
     let mut command = Command::new(harness);
     command.arg("--ours").arg(ours).args(["--theirs", GUEST_DIR]);
@@ -100,7 +100,7 @@ fn measurement(harness: &Path, ours: &Path, pairs: u32) -> Command {
     command
 }
 
-/// Writes a script of the guest's shell; it ignores the arguments that test programs get.
+/// Writes a shell script for the guest. It ignores the arguments of test programs.
 fn write_script(path: &PathBuf, command: &Command) -> anyhow::Result<()> {
     let text = format!("#!/bin/sh\nexec {}\n", cluster::run::shown(command));
     fs::write(path, text)

@@ -1,17 +1,18 @@
-//! `cargo xtask bench dns`: the image's server of the secondary DNS beside CoreDNS, by the program in `testing/bench`.
+//! `cargo xtask bench dns`: the image's secondary DNS server beside CoreDNS, measured by the program in
+//! `testing/bench`.
 
 use cluster::{Home, Steps, coredns};
 
 use super::harness;
 use crate::image;
 
-/// What to measure, and how long.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Virtual machines in the zone, each with two names
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=65_000))]
     vms: u32,
-    /// Seconds to ask each kind of question
+    /// Seconds of each kind of query
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 }

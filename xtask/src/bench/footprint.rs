@@ -8,10 +8,10 @@ use cluster::{Cluster, Progress, Steps, run};
 use super::memory::{Memory, processes, processor_time, programs};
 use crate::{image, install, manifests};
 
-/// What to measure.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Deploy every component, on the cluster of `cargo xtask demo --vms`: some need KubeVirt's definitions
+    /// Deploy every component, on the cluster of `cargo xtask demo --vms`: some components need KubeVirt's definitions
     #[arg(long)]
     all: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut steps = Steps::new();
     let cluster = Cluster::from_env()?;
     if !cluster.is_up() {
-        bail!("the cluster is not up; `cargo xtask demo` brings it up with something to measure");
+        bail!("the cluster is not up; `cargo xtask demo` starts it with workloads to measure");
     }
     let built = image::build(&mut steps)?;
     // A demo runs a development build.
@@ -48,18 +48,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .nodes()
         .first()
         .copied()
-        .context("the cluster has no node")?;
-    steps.step(&format!("{LINKS} pairs of links come and go on {node}"));
+        .context("the cluster has no nodes")?;
+    steps.step(&format!("creating and removing {LINKS} pairs of links on {node}"));
     let times = times_of_links(&cluster, node)?;
     drop(steps);
     println!("{}", times_table(node, &times));
     Ok(())
 }
 
-/// Pairs of links that come and go, as with the start and end of a pod, and that no component has to do with.
+/// Number of created and removed pairs of links, like those of pods that start and end, which concern no component.
 const LINKS: u32 = 200;
 
-/// The time that each program of a node spends on [`LINKS`].
+/// Measures the processor time of each program of a node for [`LINKS`].
 fn times_of_links(cluster: &Cluster, node: &str) -> anyhow::Result<Vec<(String, Duration)>> {
     let before: Vec<_> = programs(cluster, node)
         .into_iter()
@@ -85,7 +85,7 @@ fn times_table(node: &str, times: &[(String, Duration)]) -> String {
     text
 }
 
-/// Last words of the names of programs that a cluster has a fixed number of, whatever its number of nodes.
+/// Suffixes of the names of programs that run a fixed number of times in a cluster, independent of its number of nodes.
 const CONTROL_PLANE: [&str; 8] = [
     "cert-manager",
     "kubemacpool",
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_fits_a_terminal() {
+    fn table_fits_a_terminal() {
         let table = memory_table(
             "node01",
             &[(

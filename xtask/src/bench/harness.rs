@@ -1,4 +1,4 @@
-//! What measurements share: programs of `testing/bench`, built and run as root; rounds that are timed.
+//! Common parts of measurements: programs of `testing/bench`, built and run as root, and timed rounds.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use cluster::{Progress, Steps, run};
 
 use crate::{build, image, test};
 
-/// Builds the program that measures, and what it is to measure.
+/// Builds the measuring program and the measured programs.
 pub(super) fn build(harness: &str, measured: &[image::Program]) -> anyhow::Result<Command> {
     if !test::is_root() {
-        bail!("only root can make the network namespaces that this takes; run it as root");
+        bail!("the measurement needs network namespaces, which only root can create: run it as root");
     }
     let mut steps = Steps::new();
     let harness = build::programs(build::Extent::Programs, &mut steps)?.binary(harness)?;
@@ -19,18 +19,18 @@ pub(super) fn build(harness: &str, measured: &[image::Program]) -> anyhow::Resul
     Ok(Command::new(harness))
 }
 
-/// Runs it to its end; it prints what it measured.
+/// Runs the program, which prints its results.
 pub(super) fn run(mut harness: Command) -> anyhow::Result<()> {
     let status = harness
         .status()
         .with_context(|| format!("cannot run `{}`", run::shown(&harness)))?;
     if !status.success() {
-        bail!("nothing more was measured: {status}");
+        bail!("the measurement failed: {status}");
     }
     Ok(())
 }
 
-/// Lets time pass.
+/// Waits for a duration.
 pub(super) fn pass(time: Duration, steps: &mut Steps) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -39,7 +39,7 @@ pub(super) fn pass(time: Duration, steps: &mut Steps) {
     }
 }
 
-/// Measures so many times, and says how long it took.
+/// Measures several rounds, and returns their durations.
 pub(super) fn rounds(
     steps: &mut Steps,
     what: &str,
@@ -55,7 +55,7 @@ pub(super) fn rounds(
     Ok(times_text(&times))
 }
 
-/// Median, least and most of sorted times.
+/// Median, minimum and maximum of sorted times.
 pub(super) fn times_text(times: &[Duration]) -> String {
     let [first, .., last] = times else {
         return times

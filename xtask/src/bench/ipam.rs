@@ -1,18 +1,18 @@
-//! `cargo xtask bench ipam`: the image's KubeVirt IPAM, by the program in `testing/bench`.
+//! `cargo xtask bench ipam`: the image's KubeVirt IPAM, measured by the program in `testing/bench`.
 
 use super::harness;
 use crate::image;
 
-/// What to measure, and how often.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Virtual machines that run when the controller starts, each with a claim
+    /// Running virtual machines at the start of the controller, each with a claim
     #[arg(long, value_name = "NUMBER", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     vms: u32,
-    /// Starts to measure
+    /// Number of measured starts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds to send each kind of review
+    /// Seconds of each kind of review
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Instances to create on each network

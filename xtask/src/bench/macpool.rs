@@ -1,18 +1,18 @@
-//! `cargo xtask bench macpool`: the image's MAC pool, by the program in `testing/bench`.
+//! `cargo xtask bench macpool`: the image's MAC pool, measured by the program in `testing/bench`.
 
 use super::harness;
 use crate::image;
 
-/// What to measure, and how often.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Numbers of virtual machines that exist when the manager starts
+    /// Numbers of virtual machines at the start of the manager
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_values_t = [1_000, 10_000])]
     vms: Vec<usize>,
-    /// Starts to measure for each number
+    /// Number of measured starts for each number of virtual machines
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds to send each kind of review; the pool refuses more than 65,536 open admissions
+    /// Seconds of each kind of review; the pool refuses more than 65,536 open admissions
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 }

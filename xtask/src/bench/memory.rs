@@ -1,4 +1,4 @@
-//! Memory of the processes on a node, as the kernel counts it.
+//! Memory of the processes on a node, from the kernel's statistics.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 
-/// Kibibytes of one process.
+/// Memory of a process, kibibytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Memory {
     pub(super) pss: u64,
@@ -22,7 +22,7 @@ impl Memory {
     }
 }
 
-/// Reads `/proc/PID/smaps_rollup`.
+/// Parses `/proc/PID/smaps_rollup`.
 fn memory(rollup: &str) -> Memory {
     let field = |name: &str| {
         let line = rollup
@@ -38,7 +38,7 @@ fn memory(rollup: &str) -> Memory {
     }
 }
 
-/// Processes of ours on a node: what they are, and their memory.
+/// Returns Weft's processes on a node, with names and memory.
 pub(super) fn processes(cluster: &Cluster, node: &str) -> Vec<(String, Memory)> {
     let programs = programs(cluster, node).into_iter();
     let memory = |pid: i32| {
@@ -48,7 +48,7 @@ pub(super) fn processes(cluster: &Cluster, node: &str) -> Vec<(String, Memory)> 
     programs.map(|(name, pid)| (name, memory(pid))).collect()
 }
 
-/// Time that all threads of a process had on processors, as far as `/proc/PID/task/TID/schedstat` says, in nanoseconds.
+/// Returns the processor time of all threads of a process in nanoseconds, from `/proc/PID/task/TID/schedstat`.
 pub(super) fn processor_time(pid: i32) -> Duration {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     let times = threads.flatten().filter_map(|thread| {
@@ -58,7 +58,7 @@ pub(super) fn processor_time(pid: i32) -> Duration {
     times.map(Duration::from_nanos).sum()
 }
 
-/// Processes of ours on a node: what they are, and their numbers, sorted.
+/// Returns Weft's processes on a node, with names and numbers, sorted.
 pub(super) fn programs(cluster: &Cluster, node: &str) -> Vec<(String, i32)> {
     let mut found = Vec::new();
     for pid in cluster.processes(node) {
@@ -84,10 +84,10 @@ pub(super) fn programs(cluster: &Cluster, node: &str) -> Vec<(String, i32)> {
     found
 }
 
-/// The programs of the node state, by their own name.
+/// The programs of node state, by the name of the process.
 pub(super) const NODE_STATE: &str = "weft-nmstate";
 
-/// Variables by which `manager` of the node state is told what it is; without any it is the handler.
+/// Variables that select the role of node state's `manager`. Without any, it is the handler.
 const TASKS: [(&str, &str); 4] = [
     ("RUN_CERT_MANAGER=", "cert-manager"),
     ("RUN_WEBHOOK_SERVER=", "webhook"),
@@ -95,7 +95,7 @@ const TASKS: [(&str, &str); 4] = [
     ("RUN_OPERATOR=", "operator"),
 ];
 
-/// A program, and what it was started for.
+/// A program, and its role.
 fn component(program: &str, arguments: &[String], environment: &[String]) -> String {
     let started_as = arguments.first().map(String::as_str).unwrap_or_default();
     let first = arguments.get(1).map(String::as_str).unwrap_or_default();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_named_after_what_it_was_started_for() {
+    fn program_is_named_after_its_role() {
         let component = |arguments: &[&str], environment: &[&str]| {
             let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
             component("weft", &words(arguments), &words(environment))
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_read_from_the_kernel_summary() {
+    fn memory_is_parsed_from_the_kernels_summary() {
         let rollup = "55d0-7ffd ---p 00000000 00:00 0   [rollup]\nRss:       6300 kB\nPss:       4100 kB\n\
                       Pss_Anon:  900 kB\nAnonymous:  1000 kB\n";
         assert_eq!(

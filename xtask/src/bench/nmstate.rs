@@ -1,8 +1,8 @@
-//! `cargo xtask bench nmstate`: memory of the node state's programs, their processor time while nothing happens, how
-//! soon a change of the host is reported, and how soon a policy, and many at once, are Available on two nodes.
+//! `cargo xtask bench nmstate`: memory of node state's programs, their processor time at rest, the time until a change
+//! of the host is reported, and the time until one policy, and many at once, are Available on two nodes.
 //!
-//! Reports are timed by the API server's audit log. What policies cost that many nodes follow is measured on simulated
-//! nodes, by a test of the component.
+//! Reports are timed by the API server's audit log. The cost of policies on many nodes is measured on simulated nodes,
+//! by a test of the component.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,41 +17,41 @@ use super::harness::{pass, rounds};
 use super::memory::{Memory, NODE_STATE, processes, programs};
 use crate::{image, install, manifests, paths};
 
-/// How often, how long.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rounds of each time measurement
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=254))]
     rounds: u32,
-    /// Minutes to count processor time while idle
+    /// Minutes of the measurement of processor time at rest
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
-    /// Policies that are applied at once; 0 skips that
+    /// Policies to apply at once; 0 skips that
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=200))]
     policies: u32,
-    /// Simulated nodes on which the writes for a policy are counted; 0 skips that
+    /// Simulated nodes for the count of a policy's writes; 0 skips that
     #[arg(long, default_value_t = 200)]
     simulated: u32,
 }
 
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// A change of the host that nobody has asked for.
+/// A change of the host that no policy desires.
 const BYSTANDER: &str = "bench0";
-/// What policies make.
+/// Prefix of the names of created bridges.
 const BRIDGE: &str = "bench1";
-/// How the names of bridges and policies begin of which there are many at once.
+/// Prefix of the names of many bridges and policies.
 const BRIDGES: &str = "brp";
 
-/// The established programs of the node state: handler, and each of the others.
+/// Upstream's programs of node state: the handler, and each of the others.
 const ESTABLISHED: &str = "43 to 47 MiB";
 
-/// The network that `eth1` is on, with the name server that probes ask.
+/// The network of `eth1`, with the name server for probes.
 const ROUTER: &str = "192.0.2.254";
 
-/// The tests of the component that simulate nodes, and how the lines begin that they print for this.
+/// The tests of the component with simulated nodes, and the prefixes of the lines that they print for this.
 const SIMULATION: (&str, &str) = ("policy::simulation", "simulation: ");
-/// Tells them how many.
+/// Variable with the number of simulated nodes.
 const SIMULATED_NODES: &str = "WEFT_SIMULATED_NODES";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         log: Log::of(&cluster, install::NAMESPACE),
         cluster: &cluster,
     };
-    steps.step("deploying the node state");
+    steps.step("deploying node state");
     bench.prepare()?;
     bench.deploy()?;
 
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let took = bench.all_available(args.policies)?;
         table.push((what, at_once_text(took, args.policies), ""));
     }
-    steps.step("removing what was made");
+    steps.step("removing policies and bridges");
     bench.restore()?;
     let simulated = if args.simulated == 0 {
         Vec::new()
@@ -135,7 +135,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Gives the nodes a name server, without which probes wait for one.
+    /// Gives the nodes a name server, because probes wait for one.
     fn prepare(&self) -> anyhow::Result<()> {
         self.script("control", &format!("ip address replace {ROUTER}/24 dev spare0"))?;
         for (index, node) in (1..).zip(self.cluster.nodes()) {
@@ -171,18 +171,18 @@ impl Bench<'_> {
         self.kubectl.wait_for(
             &state,
             "the node state to be Available",
-            PATIENCE,
+            TIMEOUT,
             install::available,
         )?;
         for node in self.cluster.nodes() {
             let report = ["nodenetworkstate", node];
             self.kubectl
-                .wait_for(&report, "the first report", PATIENCE, |_| Ok(()))?;
+                .wait_for(&report, "the first report", TIMEOUT, |_| Ok(()))?;
         }
         Ok(())
     }
 
-    /// The usual configuration, with the node state or without.
+    /// The default configuration, with or without node state.
     fn configure(&self, with: bool) -> anyhow::Result<()> {
         let mut spec = json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" });
         if with {
@@ -196,7 +196,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// From a change on a node to the report of it.
+    /// Measures the time from a change on a node to its report.
     fn reported(&self, round: u32) -> anyhow::Result<Duration> {
         let (node, link) = ("node01", BYSTANDER);
         let add = round % 2 == 1;
@@ -210,7 +210,7 @@ impl Bench<'_> {
         self.script(node, &script)?;
         let state = ["nodenetworkstate", node];
         self.kubectl
-            .wait_for(&state, "the report of the change", PATIENCE, |state| {
+            .wait_for(&state, "the report of the change", TIMEOUT, |state| {
                 let interfaces = state["status"]["currentState"]["interfaces"].as_array();
                 let there = interfaces.is_some_and(|all| all.iter().any(|one| one["name"] == link));
                 if there == add {
@@ -225,11 +225,11 @@ impl Bench<'_> {
         });
         let event = written
             .next_back()
-            .context("the audit log does not show the report")?;
+            .context("the audit log does not contain the report")?;
         Ok(audit::from_to(began, event.at))
     }
 
-    /// From the creation of a policy to its condition.
+    /// Measures the time from the creation of a policy to its condition.
     fn available(&self, round: u32) -> anyhow::Result<Duration> {
         let name = format!("bench-{round}");
         let policy = json!({
@@ -253,8 +253,8 @@ impl Bench<'_> {
         Ok(time)
     }
 
-    /// From the creation of so many policies at once to the condition of the last one. Each is applied on one node after
-    /// the other, each node applies them one after the other.
+    /// Measures the time from the creation of many policies at once to the condition of the last one. Each policy is
+    /// applied node by node, and each node applies one policy at a time.
     fn all_available(&self, count: u32) -> anyhow::Result<Duration> {
         let names: Vec<String> = (0..count).map(|index| format!("{BRIDGES}{index}")).collect();
         let policies: Vec<Value> = names.iter().map(|name| bridge_policy(name)).collect();
@@ -269,11 +269,11 @@ impl Bench<'_> {
         Ok(time)
     }
 
-    /// Deletes policies, and waits until nothing is left of them but what they made.
+    /// Deletes policies, and waits until only their interfaces remain.
     fn delete_policies(&self, names: &[String]) -> anyhow::Result<()> {
         let names = names.iter().map(String::as_str);
         self.kubectl.delete(["nncp"].into_iter().chain(names))?;
-        wait::until("the enactments to be gone", PATIENCE, || {
+        wait::until("the removal of the enactments", TIMEOUT, || {
             let left = self.kubectl.run(["get", "nnce", "--output=name"]);
             match left.map_err(|error| error.to_string())?.trim() {
                 "" => Ok(()),
@@ -283,7 +283,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Memory of the node state's programs, by name; that of the handler is the largest of all nodes.
+    /// Returns the memory of node state's programs by name. The value of the handler is the largest of all nodes.
     fn memory(&self) -> BTreeMap<String, Memory> {
         let mut all = BTreeMap::new();
         for node in self.cluster.nodes() {
@@ -300,7 +300,8 @@ impl Bench<'_> {
         all
     }
 
-    /// Seconds that the node state's programs have used, by name; those of the handler on the first node.
+    /// Returns the processor seconds of node state's programs by name. The value of the handler is that of the first
+    /// node.
     fn processor(&self) -> BTreeMap<String, f64> {
         let mut all = BTreeMap::new();
         for node in self.cluster.nodes() {
@@ -316,11 +317,11 @@ impl Bench<'_> {
         all
     }
 
-    /// Everything as before, for other uses of the cluster.
+    /// Restores the previous configuration, for other uses of the cluster.
     fn restore(&self) -> anyhow::Result<()> {
         self.configure(false)?;
         for node in self.cluster.nodes() {
-            wait::until("the handlers to be gone", PATIENCE, || {
+            wait::until("the end of the handlers", TIMEOUT, || {
                 let left = programs(self.cluster, node).into_iter().map(|(name, _)| name);
                 match left.into_iter().find(|name| name.starts_with(NODE_STATE)) {
                     Some(name) => Err(format!("{name} still runs on {node}")),
@@ -338,7 +339,7 @@ impl Bench<'_> {
     }
 }
 
-/// A policy of this name that makes a bridge of the same name, without ports and addresses.
+/// Returns a policy that creates a bridge with the policy's name, without ports and addresses.
 fn bridge_policy(name: &str) -> Value {
     json!({
         "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkConfigurationPolicy",
@@ -350,7 +351,7 @@ fn bridge_policy(name: &str) -> Value {
     })
 }
 
-/// How long so many policies at once took, and each of them on one node.
+/// Times of many policies at once, and of each policy on one node.
 fn at_once_text(took: Duration, policies: u32) -> String {
     let each = took / policies.max(1);
     format!(
@@ -360,19 +361,19 @@ fn at_once_text(took: Duration, policies: u32) -> String {
     )
 }
 
-/// What the component's tests with many simulated nodes measure, in their own words.
+/// Returns the results of the component's tests with many simulated nodes.
 fn simulate(nodes: u32) -> anyhow::Result<Vec<String>> {
     let (tests, prefix) = SIMULATION;
     let mut cargo = paths::cargo();
     cargo.args(["test", "--package", "weft-nmstate", "--test", "api", tests]);
-    // One after the other: each is to have the machine for itself.
+    // The tests run one after the other, so that each has the whole machine.
     cargo.args(["--", "--nocapture", "--test-threads=1"]);
     let output = run::output(cargo.env(SIMULATED_NODES, nodes.to_string()))?;
     let lines = output.lines().filter_map(|line| line.trim().strip_prefix(prefix));
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// Processor time of a process, from `/proc/PID/stat`; the kernel counts it there in hundredths of a second.
+/// Returns the processor time of a process from `/proc/PID/stat`, where the kernel counts hundredths of a second.
 #[allow(
     clippy::cast_precision_loss,
     reason = "hundredths of a second are small numbers"
@@ -405,13 +406,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_read_from_the_kernel() {
+    fn processor_time_is_parsed_from_the_kernel() {
         let stat = "123 (weft (x) y) S 1 123 123 0 -1 4194560 500 0 0 0 150 25 0 0 20 0 3 0 1000 1 2";
         assert!((processor_seconds(stat) - 1.75).abs() < 1e-9);
     }
 
     #[test]
-    fn the_result_fits_a_terminal() {
+    fn result_fits_a_terminal() {
         let times = [1, 2, 30].map(Duration::from_secs);
         let text = line("policy until Available on all", &times_text(&times), ESTABLISHED);
         assert!(text.len() <= 80, "{text}");

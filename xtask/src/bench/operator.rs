@@ -1,7 +1,7 @@
-//! `cargo xtask bench operator`: how long the operator takes, what it asks of the API server, and its memory.
+//! `cargo xtask bench operator`: times of the operator, its requests to the API server, and its memory.
 //!
-//! Times are differences between two entries of the API server's audit log, so they hold nothing of this program, nor
-//! of kubectl.
+//! Times are differences between two entries of the API server's audit log, and therefore contain no time of this
+//! program or of kubectl.
 
 use std::time::{Duration, Instant};
 
@@ -14,30 +14,30 @@ use super::harness::{pass, rounds};
 use super::memory::{Memory, processes};
 use crate::{image, install, manifests};
 
-/// How often, how long.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Rounds of each time measurement; a fifth within a minute meets the operator's back-off
+    /// Rounds of each time measurement; a fifth round within a minute reaches the operator's back-off
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Minutes to count requests while idle
+    /// Minutes of the count of requests at rest
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
 }
 
-/// A namespace full of objects that have nothing to do with the operator.
+/// A namespace with many objects that do not concern the operator.
 const FOREIGN: &str = "bench-foreign";
 const FOREIGN_CONFIG_MAPS: usize = 2_000;
 const FOREIGN_DEPLOYMENTS: usize = 500;
 
-/// The workload that is deleted.
+/// The workload to delete.
 const WORKLOAD: &str = "bridge-marker";
-/// The workload that is edited.
+/// The workload to edit.
 const EDITED: &str = "kube-cni-linux-bridge-plugin";
 
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// An operator that asks nothing for so long has nothing to do.
+/// An operator without requests for this time is at rest.
 const REST: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -77,10 +77,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     ));
     bench.create_foreign()?;
     table.push(Line::memory("operator, among them", bench.operator()?));
-    steps.step("starting the operator anew among them");
+    steps.step("restarting the operator among these objects");
     bench.restart()?;
     table.push(Line::memory("operator, started among them", bench.operator()?));
-    steps.step("removing them");
+    steps.step("removing these objects");
     bench.delete_foreign()?;
     drop(steps);
     println!();
@@ -101,13 +101,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// From the creation of the configuration to the status that says Available.
+    /// Measures the time from the creation of the configuration to the status Available.
     fn available(&self) -> anyhow::Result<Duration> {
         self.kubectl.delete(["networkaddonsconfig", "cluster"])?;
         let others = "name!=cluster-network-addons-operator";
         let pods = ["pods", "--namespace", install::NAMESPACE, "--selector", others];
-        wait::until("all that was deployed to be gone", PATIENCE, || {
-            // kubectl says nothing at all where nothing is left.
+        wait::until("the removal of all deployed objects", TIMEOUT, || {
+            // kubectl prints nothing if no objects remain.
             let list = self.kubectl.get(pods).map_err(|error| error.to_string())?;
             let left = list.map_or(0, |list| list["items"].as_array().map_or(0, Vec::len));
             if left == 0 {
@@ -123,7 +123,7 @@ impl Bench<'_> {
         self.kubectl.wait_for(
             &config,
             "the configuration to be Available",
-            PATIENCE,
+            TIMEOUT,
             install::available,
         )?;
         self.log.between(
@@ -134,7 +134,7 @@ impl Bench<'_> {
         )
     }
 
-    /// From the deletion of a DaemonSet to its creation.
+    /// Measures the time from the deletion of a DaemonSet to its creation.
     fn deleted(&self) -> anyhow::Result<Duration> {
         let uid = |set: &Value| set["metadata"]["uid"].as_str().map(str::to_owned);
         let set = ["daemonset", "--namespace", install::NAMESPACE, WORKLOAD];
@@ -148,7 +148,7 @@ impl Bench<'_> {
             "--wait=false",
         ])?;
         self.kubectl
-            .wait_for(&set, "the DaemonSet to be back", PATIENCE, |set| {
+            .wait_for(&set, "the DaemonSet to be back", TIMEOUT, |set| {
                 if uid(set) == before {
                     Err("it is the old one".to_owned())
                 } else {
@@ -165,7 +165,7 @@ impl Bench<'_> {
         Ok(time)
     }
 
-    /// From the edit of a pod template to its end.
+    /// Measures the time from the edit of a pod template to its repair.
     fn edited(&self) -> anyhow::Result<Duration> {
         let mark = self.log.mark()?;
         let edit = json!({ "spec": { "template": { "metadata": { "annotations": { "bench": "edit" } } } } });
@@ -178,7 +178,7 @@ impl Bench<'_> {
                 .chain(patch),
         )?;
         self.kubectl
-            .wait_for(&set, "the DaemonSet to be as before", PATIENCE, |set| {
+            .wait_for(&set, "the DaemonSet to be as before", TIMEOUT, |set| {
                 match set["spec"]["template"]["metadata"]["annotations"].get("bench") {
                     Some(_) => Err("it is still edited".to_owned()),
                     None => Ok(()),
@@ -199,7 +199,7 @@ impl Bench<'_> {
         self.kubectl.wait_for(
             &config,
             "the configuration to be Available",
-            PATIENCE,
+            TIMEOUT,
             install::available,
         )?;
         Ok(())
@@ -227,7 +227,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Memory of the operator, when it is at rest.
+    /// Returns the memory of the operator at rest.
     fn operator(&self) -> anyhow::Result<Memory> {
         self.settled()?;
         let nodes = self.cluster.nodes();
@@ -270,7 +270,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Replaces the operator's pod, and waits until the new one has nothing more to do.
+    /// Replaces the operator's pod, and waits until the new one is at rest.
     fn restart(&self) -> anyhow::Result<()> {
         let deployment = [
             "deployment/cluster-network-addons-operator",
@@ -283,7 +283,7 @@ impl Bench<'_> {
         }
         let begin = self.log.mark()?;
         let mut last = (0, Instant::now());
-        wait::until("the operator to be at rest", PATIENCE, || {
+        wait::until("the operator to be at rest", TIMEOUT, || {
             let events = self.log.since(&begin).map_err(|error| error.to_string())?;
             let count = events.iter().filter(|event| event.by_operator).count();
             if count != last.0 {
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_result_fits_a_terminal() {
+    fn result_fits_a_terminal() {
         let times = [1, 2, 30].map(Duration::from_secs);
         let line = Line {
             what: "edited DaemonSet is reverted".to_owned(),

@@ -1,7 +1,7 @@
-//! `cargo xtask bench pods`: how fast bursts of pods become Ready, with networks and without.
+//! `cargo xtask bench pods`: pods that become Ready per second in bursts, with and without networks.
 //!
-//! The kinds take turns, so that what disturbs one round disturbs all of them. Most of the time is the runtime's, the
-//! kubelet's and the API server's: what networks cost is the difference between the kinds.
+//! The kinds alternate, so that disturbances affect all of them. The runtime, the kubelet and the API server take most
+//! of the time: the difference between the kinds is the cost of networks.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::harness::times_text;
 use crate::install;
 
-/// How many, how often.
+/// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pods of a burst, which are created at once
+    /// Pods of a burst, created at once
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
     pods: u32,
     /// Bursts for each kind of pod
@@ -24,9 +24,9 @@ pub(crate) struct Args {
 }
 
 const NAMESPACE: &str = "bench-pods";
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Networks of each kind of pod.
+/// The networks of each kind of pod.
 const KINDS: [(&str, &str); 4] = [
     ("the cluster's network alone", ""),
     ("and a bridge", "plain"),
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut steps = Steps::new();
     let cluster = Cluster::from_env()?;
     if !cluster.is_up() {
-        bail!("the cluster is not up; `cargo xtask demo` brings it up with networks to attach to");
+        bail!("the cluster is not up; `cargo xtask demo` starts it with networks");
     }
     install::bridges(&cluster, &mut steps)?;
     let bench = Bench {
@@ -105,7 +105,7 @@ impl Bench {
         Ok(began.elapsed())
     }
 
-    /// Deletes the burst and waits until no pod is left.
+    /// Deletes the burst and waits until all pods are gone.
     fn delete(&self) -> anyhow::Result<Duration> {
         let began = Instant::now();
         self.kubectl.run([
@@ -124,7 +124,7 @@ impl Bench {
     }
 
     fn until(&self, what: &str, condition: impl Fn(&[Value]) -> Result<(), String>) -> anyhow::Result<()> {
-        wait::until(what, PATIENCE, || {
+        wait::until(what, TIMEOUT, || {
             let list = self.kubectl.get(["pods", "--namespace", NAMESPACE]);
             let list = list.map_err(|error| error.to_string())?.unwrap_or_default();
             condition(list["items"].as_array().map_or(&[], Vec::as_slice))

@@ -10,9 +10,9 @@ use super::{commands, prepare};
 use crate::image;
 use crate::install::{apply, example, wait_for};
 
-/// Two pods with a Service before each.
+/// Two pods, each with a Service.
 const PODS: &str = "cluster-network-pods.yaml";
-/// What endpoints on nodes are called, with the node behind it; and one that is asked for by a name.
+/// Prefix of endpoints on nodes, before the name of the node; and an endpoint that needs DNS.
 const TARGET: &str = "network-check-target-";
 const NAMED: &str = "network-check-target-service-cluster";
 
@@ -32,7 +32,7 @@ pub(super) fn show(_: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     steps.step("installing the cluster network operator: weft network manifests");
     install(&kubectl, &built)?;
     steps.step("creating the network: examples/cluster-network.yaml");
-    cluster::wait::until("the kinds of the operator to be known", super::PATIENCE, || {
+    cluster::wait::until("the kinds of the operator to be served", super::TIMEOUT, || {
         apply(&kubectl, &[example("cluster-network.yaml")]).map_err(|error| format!("{error:#}"))
     })?;
     steps.step("waiting until the nodes are Ready, and the operator Available");
@@ -82,7 +82,7 @@ fn nodes(kubectl: &Kubectl) -> anyhow::Result<String> {
     Ok(kubectl.run(["get", "nodes"])?)
 }
 
-/// Whether all objects of a list are Ready.
+/// Returns an error unless all objects of a list are Ready.
 fn all_ready(list: &Value) -> Result<(), String> {
     let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     let waiting = items.iter().filter(|node| !cluster::is_ready(node));
@@ -96,7 +96,7 @@ fn all_ready(list: &Value) -> Result<(), String> {
     }
 }
 
-/// One pod asks another on the other node, by its address and by its Service.
+/// A pod sends requests to another pod on the other node, by its address and by its Service.
 #[derive(Debug)]
 struct Visit {
     from: String,
@@ -141,7 +141,7 @@ fn visit(kubectl: &Kubectl, steps: &mut Steps, from: &str, to: &str) -> anyhow::
         service: text(&service["spec"]["clusterIP"]),
     };
     for address in [&visit.address, &visit.service] {
-        cluster::wait::until(&format!("an answer of {address}"), super::PATIENCE, || {
+        cluster::wait::until(&format!("an answer of {address}"), super::TIMEOUT, || {
             let ask = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 8080");
             let answer = kubectl.run(["exec", from, "--", "sh", "-c", &ask]);
             let answer = answer.map_err(|error| error.to_string())?;
@@ -155,24 +155,25 @@ fn visit(kubectl: &Kubectl, steps: &mut Steps, from: &str, to: &str) -> anyhow::
     Ok(visit)
 }
 
-/// What `weft network check` prints once everything is reachable that needs no DNS: this cluster has none.
+/// Returns the output of `weft network check` once all endpoints without DNS are reachable. This cluster has no DNS
+/// server.
 fn reached(built: &image::Built, kubectl: &Kubectl, steps: &mut Steps) -> anyhow::Result<String> {
     let check = || {
         let mut weft = Command::new(&built.weft);
         weft.args(["network", "check"])
             .env("KUBECONFIG", kubectl.kubeconfig());
-        // The exit code tells of the name, too.
+        // The exit code also depends on the endpoint with a name.
         let output = weft.output().map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         is_reached(&text)
             .map(|()| text)
             .inspect_err(|missing| steps.tick(missing))
     };
-    cluster::wait::until("all endpoints to be reachable", super::PATIENCE, check)
-        .context("some endpoints are out of reach")
+    cluster::wait::until("all endpoints to be reachable", super::TIMEOUT, check)
+        .context("some endpoints are unreachable")
 }
 
-/// Whether there are results, and none of them is bad but that of the name.
+/// Returns an error unless there are results, and all are good except that of the name.
 fn is_reached(check: &str) -> Result<(), String> {
     let (mut reached, mut missing) = (0, Vec::new());
     for line in check.lines() {
@@ -183,7 +184,7 @@ fn is_reached(check: &str) -> Result<(), String> {
             _ => {}
         }
     }
-    // There is a target on each node.
+    // Each node has a target.
     if reached >= 2 && missing.is_empty() {
         Ok(())
     } else {
@@ -225,7 +226,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn endpoints_are_reached_when_only_the_name_is_not() {
+    fn endpoints_are_reached_if_only_the_name_is_unreachable() {
         let text = |more: &str| {
             format!(
                 "node02: 3 of 4 endpoints reachable\n  ok    network-check-target-node01  10.244.1.2:8080  456µs\n  \
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_ready_when_there_are_some_and_each_is() {
+    fn nodes_are_ready_if_all_of_them_are() {
         let node = |name: &str, status: &str| json!({ "metadata": { "name": name }, "status": { "conditions": [{ "type": "Ready", "status": status }] } });
         let list = |nodes: &[Value]| json!({ "items": nodes });
         assert_eq!(all_ready(&list(&[node("a", "True"), node("b", "True")])), Ok(()));

@@ -1,4 +1,4 @@
-//! `cargo xtask demo --vms`: virtual machines that keep MAC, address and name while one of them moves.
+//! `cargo xtask demo --vms`: virtual machines that keep MAC, address and name during a migration.
 
 use cluster::{Cluster, Progress, Steps};
 use kubevirt::scene::{self, Machine, Story};
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn story_names_machines_the_move_and_the_pings() {
+    fn story_names_machines_migration_and_pings() {
         let machine = |name, node: &str, last: u8| Machine {
             name,
             node: node.to_owned(),

@@ -1,13 +1,13 @@
-//! The packages that the programs of the image are linked from.
+//! The packages in the programs of the image.
 //!
 //! ```text
-//! cargo tree, once a program ──> packages and their needs ──┐
-//! cargo metadata ──> licence, repository, folder ───────────┼──> Linked
-//! Cargo.lock ──> digests of their archives ─────────────────┘
+//! cargo tree, for each program ──> packages and their dependencies ─┐
+//! cargo metadata ──> licence, repository, directory ────────────────┼──> Linked
+//! Cargo.lock ──> digests of their archives ─────────────────────────┘
 //! ```
 //!
-//! `cargo metadata` unites the features of the whole workspace, so that it names packages that no program holds: the
-//! trees choose among them. C sources that a package compiles are a part of that package.
+//! `cargo metadata` unifies the features of the whole workspace, so that it lists packages that no program contains:
+//! the trees select among them. C sources that a package compiles are part of that package.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,18 +37,18 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// The party that a package comes from.
+/// The origin of a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     /// This repository.
     Workspace,
-    /// The registry, with the SHA-256 of the package's archive.
+    /// The registry, with the SHA-256 digest of the package's archive.
     Registry { checksum: Option<String> },
-    /// The compiler, or the system that the build runs on.
+    /// The compiler, or the system of the build.
     System,
 }
 
-/// A package, as far as others want to know of it.
+/// A package, reduced to the fields of the documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Package {
     pub(super) id: Id,
@@ -56,22 +56,22 @@ pub(super) struct Package {
     /// An SPDX expression.
     pub(super) license: Option<String>,
     pub(super) repository: Option<String>,
-    /// Folders and files in which its licences are looked for.
+    /// Directories and files that may contain its licences.
     pub(super) texts: Vec<PathBuf>,
 }
 
-/// Everything that the programs hold.
+/// The content of the programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Linked {
     /// Packages of the programs themselves.
     pub(super) programs: BTreeSet<Id>,
     pub(super) packages: BTreeMap<Id, Package>,
-    /// Pairs of a package and another that it needs.
+    /// Pairs of a package and its dependency.
     pub(super) needs: BTreeSet<(Id, Id)>,
 }
 
 impl Linked {
-    /// Reads `cargo tree --prefix depth --format {p}` of each program, `cargo metadata`, and `Cargo.lock`.
+    /// Parses `cargo tree --prefix depth --format {p}` of each program, `cargo metadata`, and `Cargo.lock`.
     pub(super) fn read(trees: &[String], metadata: &Value, lock: &str) -> anyhow::Result<Self> {
         let known = packages(metadata, &checksums(lock))?;
         let mut linked = Self {
@@ -92,7 +92,7 @@ impl Linked {
                 node(line).with_context(|| format!("cannot read `{line}`, a line of `cargo tree`"))?;
             let package = known
                 .get(&id)
-                .with_context(|| format!("`cargo metadata` does not know {id}"))?;
+                .with_context(|| format!("`cargo metadata` does not list {id}"))?;
             self.packages.entry(id.clone()).or_insert_with(|| package.clone());
             above.truncate(depth);
             match above.last() {
@@ -117,7 +117,7 @@ impl Linked {
     }
 }
 
-/// Reads `12serde v1.0.229`; a folder may follow, or a mark that the package was listed before.
+/// Parses `12serde v1.0.229`. A directory may follow, or a mark that the package was listed before.
 fn node(line: &str) -> Option<(usize, Id)> {
     let start = line.find(|c: char| !c.is_ascii_digit())?;
     let (depth, package) = line.split_at(start);
@@ -152,13 +152,13 @@ fn packages(metadata: &Value, checksums: &BTreeMap<Id, String>) -> anyhow::Resul
         .collect()
 }
 
-/// A licence as SPDX has it: older packages have a slash between alternatives.
+/// Returns a licence in SPDX form: older packages separate alternatives by a slash.
 fn expression(license: &str) -> String {
     let words = license.replace('/', " OR ");
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The digests in a `Cargo.lock`.
+/// Returns the digests of a `Cargo.lock`.
 fn checksums(lock: &str) -> BTreeMap<Id, String> {
     let value = |package: &str, key: &str| {
         let line = package.lines().find_map(|line| line.strip_prefix(key));
@@ -179,7 +179,7 @@ pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Two programs of ours: one needs a package that is only its own, both need `shared`, no program needs `unused`.
+    /// Two programs: one has a package alone, both have `shared`, and neither has `unused`.
     pub(in crate::image) fn sample() -> Linked {
         let registry = "registry+https://github.com/rust-lang/crates.io-index";
         let package = |name: &str, version: &str, source: Option<&str>, license: Option<&str>| {
@@ -206,7 +206,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn packages_of_the_trees_count_and_their_details_come_from_the_metadata() {
+    fn packages_come_from_the_trees_and_details_from_the_metadata() {
         let linked = sample();
         let names: Vec<_> = linked.packages.keys().map(ToString::to_string).collect();
         assert_eq!(
@@ -232,7 +232,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_tree_that_does_not_fit_is_an_error() {
+    fn tree_that_contradicts_the_metadata_is_an_error() {
         let metadata = json!({ "packages": [] });
         let read = |tree: &str| Linked::read(&[tree.to_owned()], &metadata, "").map_err(|e| e.to_string());
         assert_eq!(

@@ -1,6 +1,6 @@
-//! The notices that licences of linked packages ask for.
+//! The notices that the licences of linked packages require.
 //!
-//! Texts that differ in nothing but white space are printed once; the list of packages refers to them by number.
+//! Texts that differ only in white space are printed once, and the list of packages refers to them by number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use super::linked::{Id, Linked, Origin, Package};
 
-/// Names of files with licences begin with one of these, in small or capital letters.
+/// Prefixes of the names of licence files, case-insensitive.
 const BEGINNINGS: [&str; 6] = [
     "license",
     "licence",
@@ -18,13 +18,13 @@ const BEGINNINGS: [&str; 6] = [
     "notice",
     "unlicense",
 ];
-/// All files in folders of these names are licences.
+/// All files in directories with these names are licences.
 const FOLDERS: [&str; 3] = ["licenses", ".licenses", "licences"];
-/// Folders of a package that are not linked.
+/// Directories of a package that are not linked.
 const APART: [&str; 7] = [
     ".git", ".github", "benches", "examples", "fuzz", "target", "tests",
 ];
-/// Files with these endings are code about licences.
+/// Files with these extensions are code about licences.
 const CODE: [&str; 8] = ["c", "go", "h", "html", "json", "py", "rs", "yml"];
 const RULE: &str = "--------------------------------------------------------------------------------";
 
@@ -45,7 +45,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Reads the texts of all packages that are not ours; ours have one licence, which comes first.
+/// Reads the texts of all foreign packages. Weft's packages have one licence, which comes first.
 pub(super) fn collect(linked: &Linked) -> anyhow::Result<Vec<Entry<'_>>> {
     let others = linked
         .packages
@@ -54,7 +54,7 @@ pub(super) fn collect(linked: &Linked) -> anyhow::Result<Vec<Entry<'_>>> {
     others.map(Entry::read).collect()
 }
 
-/// Reads a file, or the licences in a folder. Paths in the folder of a package decide; where that folder lies does not.
+/// Reads a file, or the licences in a directory. Only paths relative to the package matter.
 fn read(top: &Path, place: &Path, texts: &mut Vec<String>) -> anyhow::Result<()> {
     let failed = || format!("cannot read {}", place.display());
     if place.is_dir() {
@@ -82,7 +82,7 @@ fn read(top: &Path, place: &Path, texts: &mut Vec<String>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The words of a page, and each text that it quotes.
+/// Returns the words of a page, and each text that it quotes.
 fn of_page(page: &str) -> Vec<String> {
     let mut words = String::new();
     let mut quoted = Vec::new();
@@ -96,7 +96,7 @@ fn of_page(page: &str) -> Vec<String> {
     [plain(&words)].into_iter().chain(quoted).collect()
 }
 
-/// A part of a page without its marks, with one empty line at most between others.
+/// Returns a part of a page without markup, with at most one empty line between paragraphs.
 fn plain(page: &str) -> String {
     let mut words = String::new();
     for part in page.split('<') {
@@ -133,13 +133,13 @@ fn is_licence(file: &Path) -> bool {
     (begins || FOLDERS.contains(&folder.as_str())) && !CODE.contains(&ending)
 }
 
-/// Lines without white space at their ends, and no empty lines at both ends of the text.
+/// Returns lines without trailing white space, and without empty lines at both ends of the text.
 fn tidy(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     lines.join("\n").trim_matches('\n').to_owned()
 }
 
-/// Texts and their numbers. Similar texts have similar lengths: side by side they take less in a compressed file.
+/// Texts and their numbers. Similar texts have similar lengths, and compress better side by side.
 struct Texts<'a> {
     /// By their words.
     numbers: BTreeMap<String, usize>,
@@ -172,7 +172,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// A text whatever its white space is.
+/// Returns a text with normalised white space.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -232,7 +232,7 @@ mod tests {
     use crate::image::linked::tests::sample;
 
     #[test]
-    fn files_are_licences_by_their_names() {
+    fn licence_files_are_found_by_name() {
         for file in [
             "LICENSE",
             "license-MIT",
@@ -259,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_that_a_page_quotes_are_texts_of_their_own() {
+    fn quoted_texts_of_a_page_are_separate_texts() {
         let page = "<html>\n<body>\n\n<p>\n<b>Copyright:</b> A &lt;a@b&gt; &amp;amp;\n</p>\n<pre>MIT\n\n\n</pre>\n<b>B</b>";
         assert_eq!(of_page(page), ["Copyright: A <a@b> &amp;\n\nB", "MIT"]);
     }
 
     #[test]
-    fn texts_lie_anywhere_among_the_linked_sources() {
+    fn texts_are_found_anywhere_in_the_linked_sources() {
         let dir = tempfile::tempdir().unwrap();
         for (file, text) in [
             ("package/LICENSE-MIT", "mit\r\n"),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_printed_once_and_a_package_without_one_is_named() {
+    fn text_is_printed_once_and_a_package_without_one_is_named() {
         let linked = sample();
         let package = |name: &str| linked.packages.values().find(|it| it.id.name == name).unwrap();
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! The papers that travel with the programs: notices, and the bill of materials.
+//! The documents in the image: notices, and the bill of materials.
 
 use std::fs;
 use std::path::Path;
@@ -15,24 +15,24 @@ use crate::paths;
 
 const NOTICES: &str = "NOTICES.txt";
 const SBOM: &str = "sbom.spdx.json";
-/// The folder of the papers in the image.
+/// Directory of the documents in the image.
 const FOLDER: &str = "/usr/share/doc/weft";
-/// The time that documents are to name as their own, in seconds since 1970: <https://reproducible-builds.org>.
+/// Variable with the time of documents, in seconds since 1970: <https://reproducible-builds.org>.
 const TIME: &str = "SOURCE_DATE_EPOCH";
 
 /// A file of the image.
 #[derive(Debug)]
 pub(super) struct Paper {
-    /// In words.
+    /// Name as text.
     pub(super) name: &'static str,
-    /// Its place in the image.
+    /// Path in the image.
     pub(super) path: String,
     pub(super) content: Vec<u8>,
 }
 
-/// Writes the papers into a folder, and returns them as the image holds them.
+/// Writes the documents into a directory, and returns the files of the image.
 pub(super) fn write(dir: &Path, steps: &mut dyn Progress) -> anyhow::Result<[Paper; 2]> {
-    steps.step("listing the packages that the programs are linked from");
+    steps.step("listing the packages in the programs");
     let linked = linked()?;
     let own = paths::root().join("LICENSE");
     let own = fs::read_to_string(&own).with_context(|| format!("cannot read {}", own.display()))?;
@@ -71,14 +71,14 @@ fn compressed(file: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(&name).with_context(|| format!("cannot read {}", Path::new(&name).display()))
 }
 
-/// A second since 1970 as SPDX has times: `2026-11-23T15:33:20Z`.
+/// Returns a time in SPDX form, from seconds since 1970: `2026-11-23T15:33:20Z`.
 fn time(seconds: u64) -> anyhow::Result<String> {
     let mut date = Command::new("date");
     date.arg("--utc").arg(format!("--date=@{seconds}")).arg("+%FT%TZ");
     Ok(run::output(&mut date)?.trim().to_owned())
 }
 
-/// The program that a package of ours is built into.
+/// Returns the program that contains a package of the workspace.
 fn program(id: &Id) -> Option<&'static str> {
     let program = PROGRAMS.iter().find(|program| program.package == id.name);
     program.map(|program| program.path)
@@ -100,8 +100,8 @@ fn linked() -> anyhow::Result<Linked> {
     for library in [Library::Glibc, Library::Musl] {
         cargo.args(["--filter-platform", &library.triple()]);
     }
-    let metadata: Value = serde_json::from_str(&run::output(&mut cargo)?)
-        .context("cannot read the metadata that Cargo tells")?;
+    let metadata: Value =
+        serde_json::from_str(&run::output(&mut cargo)?).context("cannot parse the metadata of Cargo")?;
     let lock = paths::root().join("Cargo.lock");
     let lock = fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
     let mut linked = Linked::read(&trees, &metadata, &lock)?;
@@ -111,13 +111,13 @@ fn linked() -> anyhow::Result<Linked> {
     Ok(linked)
 }
 
-/// The time of the sources: named by the environment, else that of the last commit, else none.
+/// Returns the time of the sources: from the environment, or else of the last commit.
 fn seconds() -> anyhow::Result<u64> {
     if let Some(named) = std::env::var_os(TIME).filter(|value| !value.is_empty()) {
         let named = named.to_string_lossy().into_owned();
         return named
             .parse()
-            .with_context(|| format!("{TIME} is no number of seconds: {named}"));
+            .with_context(|| format!("{TIME} is not a number of seconds: {named}"));
     }
     let mut git = Command::new("git");
     git.current_dir(paths::root()).args(["log", "-1", "--format=%ct"]);
@@ -131,7 +131,7 @@ mod tests {
     use crate::image::linked::Origin;
 
     #[test]
-    fn every_package_of_the_image_has_a_licence_and_the_bill_of_materials_is_valid() {
+    fn packages_of_the_image_have_licences_and_the_bill_of_materials_is_valid() {
         let linked = linked().unwrap();
         for package in linked.packages.values() {
             assert!(package.license.is_some(), "{} declares no licence", package.id);
@@ -140,7 +140,7 @@ mod tests {
         for name in ["weft", "plugins", "aws-lc-sys", "rust-std", "glibc", "musl"] {
             assert!(is_linked(name), "{name} is missing");
         }
-        // Not built, a procedural macro, a build script's, a test's.
+        // Not built, a procedural macro, of a build script, of a test.
         for name in ["ring", "serde_derive", "cc", "insta"] {
             assert!(!is_linked(name), "{name} is not linked");
         }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_spdx() {
+    fn time_has_the_form_of_spdx() {
         assert_eq!(time(951_782_400).unwrap(), "2000-02-29T00:00:00Z");
     }
 

@@ -1,8 +1,8 @@
-//! The build that ships: in which folders it works, and how their names stay out of the programs.
+//! The release build: its directories, and the removal of their names from the programs.
 //!
-//! A program tells the place of its sources in each message of a panic. Those places get names that are the same on every
-//! machine: `/weft` for this repository, `/cargo` for packages of the registry. The flags for it are those of the release
-//! profile's builds alone.
+//! A program contains the paths of its sources, for messages of panics. These paths are replaced by names that are
+//! equal on all machines: `/weft` for this repository, `/cargo` for packages of the registry. Only release builds have
+//! these flags.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,24 +17,24 @@ use super::system::Compiler;
 use super::{FOLDER, Library, Program};
 use crate::paths;
 
-/// Names of places in programs.
+/// Names of directories in programs.
 const SOURCES: &str = "/weft";
 const TARGET: &str = "/weft/target";
 const PACKAGES: &str = "/cargo";
-/// Flags of somebody else would take the place of those of this repository.
+/// Foreign flags would replace the flags of this repository.
 const FLAGS: [&str; 2] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
 
-/// The folders of a build.
+/// The directories of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) sources: PathBuf,
     pub(super) target: PathBuf,
-    /// Cargo's own.
+    /// Cargo's home.
     pub(super) home: PathBuf,
 }
 
 impl Place {
-    /// The folders of everyday builds.
+    /// Returns the directories of normal builds.
     pub(super) fn usual() -> anyhow::Result<Self> {
         let named = std::env::var_os("CARGO_HOME").filter(|value| !value.is_empty());
         let below = |home| Path::new(&home).join(".cargo");
@@ -44,11 +44,11 @@ impl Place {
         Ok(Self {
             sources: paths::root(),
             target: paths::target(),
-            home: home.context("cannot tell where Cargo keeps packages: set CARGO_HOME")?,
+            home: home.context("unknown directory of Cargo's packages: set CARGO_HOME")?,
         })
     }
 
-    /// A program, once it is compiled.
+    /// Returns the path of a compiled program.
     pub(super) fn built(&self, program: Program) -> PathBuf {
         self.target
             .join(program.library.triple())
@@ -56,7 +56,7 @@ impl Place {
             .join(program.name)
     }
 
-    /// Builds programs, static and optimised.
+    /// Builds static, optimised programs.
     pub(super) fn compile(&self, programs: &[Program], steps: &mut dyn Progress) -> anyhow::Result<()> {
         let dir = self.target.join(FOLDER);
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -81,7 +81,7 @@ impl Place {
         for name in FLAGS {
             cargo.env_remove(name);
         }
-        // Added to the flags of `.cargo/config.toml`.
+        // Appended to the flags of `.cargo/config.toml`.
         cargo.args(["--config", &format!("build.rustflags={}", json!(flags))]);
         cargo.args(["rustc", "--release", "--target", &program.library.triple()]);
         cargo.args(["--package", program.package, "--bin", program.name]);
@@ -89,7 +89,7 @@ impl Place {
         cargo
     }
 
-    /// Folders of unpacked packages. They are named after the registry, and so after a mirror where one is set up.
+    /// Returns the directories of unpacked packages. They are named after the registry, and therefore after a mirror.
     fn registries(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.home.join("registry/src")).into_iter().flatten();
         let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -97,9 +97,9 @@ impl Place {
         found
     }
 
-    /// Names for all places. Of several that fit, the compiler takes the last one.
+    /// Returns the names of all directories. If several match, the compiler uses the last one.
     fn flags(&self, registries: &[PathBuf], compiler: &Compiler) -> Vec<String> {
-        // With the sources of the standard library beside it, the compiler would name that folder.
+        // If the sources of the standard library are installed, the compiler would name their directory.
         let library = compiler.sysroot.join("lib/rustlib/src/rust");
         let revision = format!("/rustc/{}", compiler.revision);
         let fixed = [
@@ -117,7 +117,7 @@ impl Place {
     }
 }
 
-/// Brings in the standard library for a C library, unless it is there. The one for this machine's own came with the
+/// Installs the standard library for a C library, if it is missing. The library for this machine came with the
 /// compiler.
 fn install(library: Library, steps: &mut dyn Progress) -> anyhow::Result<()> {
     let triple = library.triple();
@@ -134,7 +134,7 @@ fn install(library: Library, steps: &mut dyn Progress) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files of this repository that are not ignored, with changes that are not committed.
+/// Returns the files of this repository that are not ignored, including uncommitted changes.
 pub(super) fn copy_sources(to: &Path) -> anyhow::Result<()> {
     let root = paths::root();
     let mut git = Command::new("git");
@@ -143,7 +143,7 @@ pub(super) fn copy_sources(to: &Path) -> anyhow::Result<()> {
     let listed = run::output(&mut git)?;
     for file in listed.split('\0').filter(|file| !file.is_empty()) {
         let (from, to) = (root.join(file), to.join(file));
-        // Deleted, which is not committed.
+        // The deletion of the file is not committed.
         if !from.exists() {
             continue;
         }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_has_a_name_that_is_the_same_everywhere() {
+    fn directories_have_names_that_are_equal_on_all_machines() {
         let compiler = Compiler {
             version: "1.2.3".to_owned(),
             revision: "abc".to_owned(),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_built_with_its_own_flags_and_those_of_the_repository() {
+    fn program_is_built_with_its_flags_and_those_of_the_repository() {
         let command = place().command(CNI, &["-Cx=\"y\"".to_owned()]);
         let line = run::shown(&command);
         assert!(line.contains(" --locked --config "), "{line}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sources_are_copied_without_builds() {
+    fn sources_are_copied_without_builds() {
         let dir = tempfile::tempdir().unwrap();
         copy_sources(dir.path()).unwrap();
         for file in ["Cargo.lock", "rust-toolchain.toml", ".cargo/config.toml"] {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_lie_where_cargo_puts_them() {
+    fn programs_have_the_paths_of_cargo() {
         let [weft, cni] = PROGRAMS.map(|program| place().built(program));
         let usual = format!("/t/{}", paths::triple());
         assert_eq!(weft, Path::new(&usual).join("release/weft"));

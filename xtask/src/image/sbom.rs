@@ -6,10 +6,10 @@ use sha2::{Digest, Sha256};
 use super::linked::{Id, Linked, Origin, Package};
 
 const DOCUMENT: &str = "SPDXRef-DOCUMENT";
-/// The party that an SPDX document names where nothing is known.
+/// SPDX's value for an unknown party.
 const UNKNOWN: &str = "NOASSERTION";
 
-/// Writes the document. `created` is a time as SPDX has it; `file` names the program that a package is built into.
+/// Writes the document. `created` is a time in SPDX form. `file` returns the program that contains a package.
 pub(super) fn compose(linked: &Linked, created: &str, file: impl Fn(&Id) -> Option<&'static str>) -> Value {
     let packages: Vec<Value> = linked
         .packages
@@ -31,7 +31,7 @@ pub(super) fn compose(linked: &Linked, created: &str, file: impl Fn(&Id) -> Opti
     let relationships: Vec<Value> = describes.chain(needs).collect();
     let creators = json!(["Organization: Weft", "Tool: cargo-xtask"]);
     let name = format!("weft-{}", env!("CARGO_PKG_VERSION"));
-    // Each document has a namespace of its own.
+    // Each document has its own namespace.
     let content = json!([created, packages, relationships]).to_string();
     let digest: String = Sha256::digest(content)
         .iter()
@@ -78,7 +78,7 @@ fn package(package: &Package, file: Option<&str>) -> Value {
             "cargo"
         }
     };
-    // A plus sign stands for a space in some readers.
+    // Some readers decode a plus sign as a space.
     let locator = format!("pkg:{kind}/{name}@{}", version.replace('+', "%2B"));
     object["externalRefs"] = json!([{
         "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": locator,
@@ -86,7 +86,7 @@ fn package(package: &Package, file: Option<&str>) -> Value {
     object
 }
 
-/// Identifiers have letters, digits, dots and hyphens.
+/// Identifiers consist of letters, digits, dots and hyphens.
 fn reference(id: &Id) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
     let text = format!("{}-{}", id.name, id.version);
@@ -120,7 +120,7 @@ pub(super) mod tests {
         compose(&linked, CREATED, |id| (id.name == "weft").then_some("/weft"))
     }
 
-    /// All that SPDX demands of the parts that we use.
+    /// Checks the requirements of SPDX for the used parts.
     pub(in crate::image) fn assert_valid(document: &Value) {
         for (key, value) in [
             ("spdxVersion", "SPDX-2.3"),
@@ -160,13 +160,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_document_is_valid_and_always_the_same() {
+    fn document_is_valid_and_reproducible() {
         assert_valid(&document());
         assert_eq!(document().to_string(), document().to_string());
     }
 
     #[test]
-    fn a_package_is_told_with_its_licence_archive_and_locator() {
+    fn package_has_its_licence_archive_and_locator() {
         let document = document();
         let packages = document["packages"].as_array().unwrap();
         let package = |name: &str| packages.iter().find(|it| it["name"] == name).unwrap();
@@ -187,7 +187,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn relationships_lead_from_the_document_to_everything() {
+    fn relationships_reach_all_elements_from_the_document() {
         let document = document();
         let told: Vec<String> = document["relationships"]
             .as_array()

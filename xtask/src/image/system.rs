@@ -1,4 +1,4 @@
-//! The parts of the programs that no package of Cargo brings: Rust's standard library, and the C library under it.
+//! The parts of the programs that are no packages of Cargo: Rust's standard library, and the C library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,27 +8,27 @@ use cluster::run;
 
 use super::linked::{Id, Origin, Package};
 
-/// Texts about the GNU C library, as distributions install them.
+/// Texts about the GNU C library, as installed by distributions.
 const OF_GLIBC: [&str; 3] = [
     "/usr/share/common-licenses/LGPL-2.1",
     "/usr/share/doc/libc6-dev/copyright",
     "/usr/share/licenses/glibc",
 ];
-/// Texts below the documents of the compiler.
+/// Texts in the documentation of the compiler.
 const OF_RUST: [&str; 2] = ["COPYRIGHT-library.html", "licenses/Apache-2.0.txt"];
 const OF_LIBUNWIND: [&str; 2] = ["licenses/Apache-2.0.txt", "licenses/LLVM-exception.txt"];
 const OF_LIBGCC: [&str; 2] = ["licenses/GCC-exception-3.1.txt", "licenses/GPL-3.0-or-later.txt"];
 
-/// The musl that this repository's compiler brings: `strings libc.a` of its target tells.
+/// The version of musl that comes with this repository's compiler, according to `strings libc.a` of its target.
 const MUSL: &str = "1.2.5";
-/// Neither that compiler nor most machines that build have its notice.
+/// Neither the compiler nor most build machines have its notice.
 const OF_MUSL: &str = "src/image/musl.txt";
 
 /// The compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Compiler {
     pub(super) version: String,
-    /// The revision that its standard library names in paths.
+    /// The revision in the paths of its standard library.
     pub(super) revision: String,
     pub(super) sysroot: PathBuf,
 }
@@ -57,7 +57,7 @@ fn rustc() -> Command {
     Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }
 
-/// The parts, as this machine links them.
+/// Returns the parts that this machine links.
 pub(super) fn parts(compiler: &Compiler) -> anyhow::Result<Vec<Package>> {
     let glibc = run::output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
     let glibc = glibc.trim().rsplit(' ').next().unwrap_or_default();
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_compiler_tells_its_version_and_revision() {
+    fn compiler_reports_its_version_and_revision() {
         let verbose = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\ncommit-hash: 59807616e1fa\nrelease: 1.95.0\n";
         let compiler = Compiler::read(verbose, "/rust\n").unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `cargo xtask image --twice`: the programs once more, in other folders, to the same bytes.
+//! `cargo xtask image --twice`: a second build of the programs in other directories, with equal bytes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use super::PROGRAMS;
 use super::place::{Place, copy_sources};
 
-/// Name of the folder in Weft's cache. Beside the usual one, Cargo would read this repository's settings twice.
+/// Name of the directory in Weft's cache. Inside the normal directory, Cargo would read this repository's settings
+/// twice.
 const NAME: &str = "image-twice";
 
 /// A program of both builds.
@@ -21,17 +22,18 @@ struct Pair {
     digests: [String; 2],
 }
 
-/// Builds the programs in other folders, and compares them with those of the usual place. Returns the digests in words.
+/// Builds the programs in other directories, and compares them with those of the normal build. Returns the digests as
+/// text.
 pub(super) fn compare(steps: &mut dyn Progress) -> anyhow::Result<String> {
     let home = Home::from_env()?;
     let _lock = home.lock(NAME, steps)?;
     let dir = home.dir(NAME)?;
     let clear = || fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()));
-    // A build that went on where another one stopped would prove nothing.
+    // A build that continues an interrupted one would prove nothing.
     clear()?;
     let usual = Place::usual()?;
     let other = prepare(&dir, &usual)?;
-    steps.step("once more in other folders");
+    steps.step("building again in other directories");
     other.compile(&PROGRAMS, steps)?;
     let mut pairs = Vec::new();
     for program in PROGRAMS {
@@ -52,7 +54,7 @@ pub(super) fn compare(steps: &mut dyn Progress) -> anyhow::Result<String> {
     }
 }
 
-/// Other folders for everything: also Cargo's own, by a link.
+/// Returns other directories for everything, including Cargo's home, by a link.
 fn prepare(dir: &Path, usual: &Place) -> anyhow::Result<Place> {
     let place = Place {
         sources: dir.join("sources"),
@@ -73,7 +75,7 @@ fn digest(file: &Path) -> anyhow::Result<String> {
         .collect())
 }
 
-/// A line for each program; an error where one differs.
+/// Returns a line for each program, or an error if one differs.
 fn verdict(pairs: &[Pair]) -> Result<String, String> {
     let line = |pair: &Pair| {
         let [one, other] = &pair.digests;
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_program_that_differs_fails_the_comparison() {
+    fn different_program_fails_the_comparison() {
         let pair = |name, one: &str, other: &str| Pair {
             name,
             digests: [one.to_owned(), other.to_owned()],
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_folders_hold_the_sources_and_the_same_packages() {
+    fn other_directories_have_the_sources_and_the_same_packages() {
         let dir = tempfile::tempdir().unwrap();
         let usual = Place::usual().unwrap();
         let place = prepare(dir.path(), &usual).unwrap();

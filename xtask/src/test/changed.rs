@@ -1,7 +1,7 @@
-//! What a change can affect.
+//! The tests that a change can affect.
 //!
 //! ```text
-//! git: changed files ──> packages ──> those that depend on them (Cargo) ──> test programs
+//! git: changed files ──> packages ──> their dependants (Cargo) ──> test programs
 //!                                └──> a table ──> tests on clusters
 //! ```
 
@@ -16,8 +16,8 @@ use crate::paths;
 
 /// The package of the tests on clusters.
 const E2E: &str = "e2e";
-/// Tests on clusters, by the folder or file that they stand in, that a package's change can affect. Packages that are
-/// not named here affect all of them when they are part of the product, and none otherwise.
+/// Tests on clusters, by their directory or file, that a package's change can affect. Packages of the product that are
+/// missing here affect all of them, and other packages none.
 const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("operator", &["operator::", "transitions::"]),
     ("kubemacpool", &["mac_pool::", "native_pods::"]),
@@ -69,7 +69,7 @@ const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("weft", &["operator::every_workload"]),
     ("program", &["operator::every_workload"]),
 ];
-/// The package of the tests with virtual machines, and packages of the product that they stand on.
+/// The package of the tests with virtual machines, and the packages of the product that they depend on.
 const KUBEVIRT: &str = "kubevirt";
 const UNDER_KUBEVIRT: [&str; 10] = [
     "cni",
@@ -83,9 +83,9 @@ const UNDER_KUBEVIRT: [&str; 10] = [
     "secondary-dns",
     "webhook",
 ];
-/// Packages of the product that all tests on clusters stand on.
+/// Packages of the product that all tests on clusters depend on.
 const UNDER_ALL: [&str; 3] = ["kube-kit", "linux", "cluster"];
-/// Files that everything is built from.
+/// Files that affect all builds.
 const EVERYTHING: [&str; 6] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -94,7 +94,7 @@ const EVERYTHING: [&str; 6] = [
     "rust-toolchain.toml",
     "rustfmt.toml",
 ];
-/// Files that belong to no package, and the package whose tests read them.
+/// Files outside of packages, and the packages whose tests read them.
 const READERS: [(&str, &[&str]); 3] = [
     (
         "deploy/",
@@ -107,29 +107,29 @@ const READERS: [(&str, &[&str]); 3] = [
     ("docs/", &["operator"]),
 ];
 
-/// The packages of the workspace: their folder, and what they depend on.
+/// The packages of the workspace: directory and dependencies.
 type Packages = BTreeMap<String, (String, BTreeSet<String>)>;
 
-/// What a change can affect.
+/// The effect of a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Affected {
-    /// Packages that have changed themselves.
+    /// Changed packages.
     changed: BTreeSet<String>,
-    /// These, and all that depend on them.
+    /// Changed packages and their dependants.
     packages: BTreeSet<String>,
-    /// What tests on clusters have in their name; `None` for all of them.
+    /// Parts of the names of affected tests on clusters. `None` for all of them.
     on_clusters: Option<BTreeSet<&'static str>>,
 }
 
 impl Affected {
-    /// By what differs from a revision, committed or not.
+    /// Returns the effect of the differences from a revision, committed or not.
     pub(super) fn since(revision: &str) -> anyhow::Result<Self> {
         let git = |args: &[&str]| run::output(Command::new("git").current_dir(paths::root()).args(args));
         let mut files = git(&["diff", "--name-only", revision])?;
         files.push_str(&git(&["ls-files", "--others", "--exclude-standard"])?);
         let metadata = run::output(paths::cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
         let metadata: Value =
-            serde_json::from_str(&metadata).context("cannot read what Cargo says about the workspace")?;
+            serde_json::from_str(&metadata).context("cannot parse Cargo's metadata of the workspace")?;
         Ok(Self::by(&files, &packages(&metadata)))
     }
 
@@ -185,7 +185,7 @@ impl Affected {
         }
     }
 
-    /// Whether tests of a package may be affected.
+    /// Returns true if tests of a package may be affected.
     pub(super) fn takes(&self, package: &str) -> bool {
         self.packages.contains(package)
     }
@@ -195,7 +195,7 @@ impl Affected {
         self.takes(package) && (package != E2E || self.on_clusters.as_ref().is_none_or(affected))
     }
 
-    /// In words.
+    /// Returns a description.
     pub(super) fn told(&self) -> String {
         let list = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         if self.changed.is_empty() {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_affects_what_depends_on_it_and_its_tests_on_clusters() {
+    fn component_affects_its_dependants_and_its_tests_on_clusters() {
         let affected = Affected::by("crates/kubemacpool/src/pool.rs\n", &workspace());
         assert_eq!(affected.changed, names(&["kubemacpool"]));
         assert_eq!(affected.packages, names(&["kubemacpool", "weft", E2E, KUBEVIRT]));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ground_affects_everything() {
+    fn common_package_affects_all_tests() {
         let affected = Affected::by("crates/linux/src/lib.rs\n", &workspace());
         assert!(affected.takes_test(E2E, "storm::a"));
         assert!(!affected.takes("operator"));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn files_outside_of_packages_affect_who_reads_them() {
+    fn file_outside_of_packages_affects_its_readers() {
         let affected = Affected::by("README.md\n", &workspace());
         assert_eq!(affected.told(), "nothing has changed that a test depends on\n");
         let affected = Affected::by("deploy/operator.yaml\n", &workspace());
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn every_package_of_the_product_is_known_by_its_tests_on_clusters() {
+    fn table_names_every_package_of_the_product() {
         let metadata = run::output(paths::cargo().args(["metadata", "--no-deps", "--format-version", "1"]));
         let metadata = serde_json::from_str(&metadata.unwrap()).unwrap();
         let known = |name: &str| ON_CLUSTERS.iter().any(|(it, _)| *it == name) || UNDER_ALL.contains(&name);

@@ -1,4 +1,4 @@
-//! Checks of the code itself, a test each. That generated files are fresh is tested beside their generators.
+//! Checks of the code, each as a test. Generated files are checked by tests beside their generators.
 
 use anyhow::{Context, bail};
 use cluster::{Progress, run};
@@ -7,11 +7,11 @@ use super::libtest::Totals;
 use crate::build::{self, Built, Extent, Inventory};
 use crate::{deny, paths};
 
-/// What was checked.
+/// The name of the check.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     pub(super) totals: Totals,
-    /// What is wrong.
+    /// The defect.
     pub(super) shown: String,
 }
 
@@ -36,7 +36,7 @@ impl Checks {
         self.add("citations", crate::cases::check());
     }
 
-    /// Checks of the packages that everything is built from.
+    /// Checks of dependencies.
     pub(super) fn of_dependencies(&mut self, progress: &mut dyn Progress) {
         self.add(
             "dependencies (all of it: cargo xtask deny)",

@@ -1,12 +1,12 @@
-//! The tiers on clusters: the tests form a queue, and each cluster takes the next one when it has done with the last.
+//! The tiers on clusters: the tests form a queue, and each cluster takes the next test after it finished one.
 //!
 //! ```text
 //! weft, weft-cni ──> image ──┬──> cluster test-1: up, install ──┐
-//!                            └──> cluster test-2: up, install ──┴──> queue of tests, those that take long first
+//!                            └──> cluster test-2: up, install ──┴──> queue of tests, slow tests first
 //! ```
 //!
-//! A test has its cluster for itself, so that it may change what is deployed there. The cluster of the tier `kubevirt` has
-//! KubeVirt on it, too.
+//! A test has a cluster alone, so that it may change the deployment. The cluster of the tier `kubevirt` also has
+//! KubeVirt.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,10 +24,11 @@ use crate::board::{Board, Lane};
 use crate::build::{Inventory, Program};
 use crate::{explain, image, install, kubevirt_parts, manifests};
 
-/// Names a cluster to use; otherwise there is one for each lane of the tier, never somebody's demo.
+/// Variable with the name of a cluster to use. By default, each lane of the tier has a separate cluster, which is never
+/// that of a demo.
 const VARIABLE: &str = "WEFT_CLUSTER";
 
-/// Packages that have tests of a tier.
+/// Packages with tests of a tier.
 const fn packages(tier: Tier) -> usize {
     match tier {
         Tier::E2e => 2,
@@ -35,32 +36,32 @@ const fn packages(tier: Tier) -> usize {
     }
 }
 
-/// Tests that take minutes. They come first, in this order, or the last one would be waited for while all other clusters
-/// are idle.
+/// Slow tests, which take minutes. They run first, in this order, so that the other clusters need not wait for the last
+/// one.
 const LONG: [&str; 12] = [
-    "whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end",
-    "a_broken_default_route_and_a_broken_name_server_are_rolled_back",
-    "nothing_leaks_in_a_storm_of_pods_whose_daemon_dies_and_whose_api_server_goes",
+    "change_completes_after_a_kill_at_any_point",
+    "broken_default_route_and_broken_name_server_are_rolled_back",
+    "storm_of_pods_leaks_nothing_despite_kills_and_an_outage_of_the_api_server",
     "certificates_rotate_under_load_without_a_failed_request",
-    "a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it",
-    "an_operator_that_is_killed_on_the_way_gets_to_the_same_end",
-    "an_idle_operator_writes_nothing",
-    "workloads_run_where_they_are_placed",
-    "without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods",
-    "up_killed_at_any_point_then_up_works_and_down_leaves_nothing",
+    "policy_creates_a_bridge_node_by_node_and_pods_connect_on_it",
+    "operator_killed_during_a_transition_reaches_the_same_state",
+    "idle_operator_writes_nothing",
+    "workloads_run_on_their_nodes",
+    "daemon_replaces_thin_mode_under_running_pods_without_the_operator",
+    "up_works_after_a_kill_at_any_point_and_down_leaves_nothing",
     "objects_of_the_original_design_work_beside_policies",
-    "clusters_live_side_by_side_and_pods_talk_within_each",
+    "clusters_coexist_and_pods_communicate_inside_each",
 ];
 
-/// How the tier is to run.
+/// Settings of a tier's run.
 #[derive(Debug)]
 pub(super) struct Wish<'a> {
     pub(super) tier: Tier,
-    /// KubeVirt's programs, where it is to be on the clusters.
+    /// KubeVirt's programs, if the clusters need them.
     pub(super) kubevirt: Option<Programs>,
-    /// Keep the clusters; they are also kept after a failure.
+    /// Keep the clusters, which are also kept after a failure.
     pub(super) keep: bool,
-    /// Test the image that ships instead of one of the development build.
+    /// Test the release image instead of the development build's.
     pub(super) shipped: bool,
     pub(super) selection: &'a Selection,
 }
@@ -68,12 +69,12 @@ pub(super) struct Wish<'a> {
 /// A test of the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Case {
-    /// Place of its program among those of the tier.
+    /// Position of its program in the tier.
     program: usize,
     test: String,
 }
 
-/// Puts those that take long first.
+/// Moves slow tests to the front.
 fn queue(mut cases: Vec<Case>) -> VecDeque<Case> {
     let place = |case: &Case| {
         let name = case.test.rsplit("::").next().unwrap_or(&case.test);
@@ -83,7 +84,7 @@ fn queue(mut cases: Vec<Case>) -> VecDeque<Case> {
     cases.into()
 }
 
-/// The tests that are selected, once their programs are built.
+/// Returns the selected tests, once their programs are built.
 struct Tests {
     programs: Vec<Program>,
     all: usize,
@@ -117,7 +118,7 @@ impl Tests {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next test, and its number.
+    /// Returns the next test, and its number.
     fn next(&self) -> Option<(Case, usize)> {
         let mut left = self.left();
         let case = left.pop_front()?;
@@ -193,7 +194,7 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
     Ok(entry)
 }
 
-/// What works on a cluster.
+/// A worker with a cluster.
 struct Worker<'a> {
     wish: &'a Wish<'a>,
     board: &'a Board,
@@ -202,8 +203,8 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Brings the cluster up with the product on it. Unless it is to be kept, this run owns it, so that it goes with the
-    /// run.
+    /// Starts the cluster with the product. Unless the cluster is to be kept, this run owns it, so that the cluster
+    /// ends with the run.
     fn install(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
         if !self.wish.keep {
             cluster.claim(lane)?;
@@ -222,7 +223,7 @@ impl Worker<'_> {
         install::install(cluster, self.built, install::CONFIG, lane)?;
         install::bridges(cluster, lane)?;
         if let Some(programs) = &self.wish.kubevirt {
-            lane.step("waiting for what plays the parts of KubeVirt that are not there");
+            lane.step("waiting for the stand-ins of KubeVirt");
             let stand_ins = kubevirt_parts::stand_ins(self.inventory)?;
             kubevirt::up(cluster, programs, &stand_ins, lane)?;
         }
@@ -240,7 +241,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Takes tests until there are none.
+    /// Runs tests until the queue is empty.
     fn run(&self, cluster: &Cluster, tests: &Tests, lane: &mut Lane) -> anyhow::Result<Entry> {
         let began = Instant::now();
         let mut entry = Entry::default();
@@ -294,7 +295,7 @@ impl Worker<'_> {
     }
 }
 
-/// What a program of one test prints, without the count of that one.
+/// Returns the output of a program with a single test, without its count.
 fn shown(output: &str) -> String {
     let worth = |line: &&str| !line.starts_with("test result: ok");
     output
@@ -309,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_that_take_long_come_first_and_all_others_in_their_order() {
+    fn slow_tests_precede_all_others_in_their_order() {
         let case = |test: &str| Case {
             program: 0,
             test: test.to_owned(),
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_of_one_test_is_not_shown() {
+    fn count_of_a_single_test_is_not_shown() {
         let output = "  a: measured: 3 ms\ntest result: ok. 1 passed; 0 failed\n";
         assert_eq!(shown(output), "  a: measured: 3 ms\n");
     }

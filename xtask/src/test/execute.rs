@@ -1,4 +1,4 @@
-//! Runs one test program, as Cargo would.
+//! Runs a test program like Cargo.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,40 +14,41 @@ use super::libtest::Reader;
 use crate::build::{Kind, Program};
 use crate::paths;
 
-/// How many tests of a program run at a time.
+/// Variable with the number of concurrent tests of a program.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
-/// Says that all programs of the workspace lie beside the folder of the test program, as new as it.
+/// Variable that asserts that all programs of the workspace are beside the directory of the test program, and up to
+/// date.
 const BUILT: &str = "WEFT_BUILT";
-/// How often the person who waits is shown a sign of life.
+/// Interval of progress reports.
 const POLL: Duration = Duration::from_millis(200);
-/// A program in which no test ends for so long hangs.
+/// A program hangs if no test ends for this time.
 const SILENCE: Duration = Duration::from_mins(20);
 
-/// A program and how it is to run.
+/// A program and the settings of its run.
 #[derive(Debug)]
 pub(super) struct Execution<'a> {
     pub(super) program: &'a Program,
-    /// Names of tests, or parts of them; all tests without.
+    /// Names of tests, or parts of them. Empty for all tests.
     pub(super) filters: Vec<String>,
-    /// Whether the filters are whole names.
+    /// True if the filters are whole names.
     pub(super) exact: bool,
-    /// How many tests run at a time.
+    /// Number of concurrent tests.
     pub(super) threads: usize,
-    /// Leaves processors to others that want them too.
+    /// Runs with lower priority.
     pub(super) gives_way: bool,
     pub(super) environment: Vec<(&'static str, OsString)>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub(super) struct Executed {
     pub(super) reader: Reader,
-    /// What is to be shown of it.
+    /// The output to print.
     pub(super) shown: String,
     pub(super) took: Duration,
 }
 
-/// What a program is called in output.
+/// Returns the name of a program in output.
 pub(super) fn label(program: &Program) -> String {
     match program.kind {
         Kind::IntegrationTests => format!("{} {}", program.package, program.target),
@@ -56,7 +57,7 @@ pub(super) fn label(program: &Program) -> String {
 }
 
 impl<'a> Execution<'a> {
-    /// All tests of a program.
+    /// Returns a run of all tests of a program.
     pub(super) fn of(program: &'a Program, threads: usize) -> Self {
         Self {
             program,
@@ -68,14 +69,14 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Names of its tests.
+    /// Returns the names of its tests.
     pub(super) fn list(&self) -> anyhow::Result<Vec<String>> {
         let mut command = self.command();
         let output = run::output(command.arg("--list"))?;
         Ok(super::libtest::listed(&output).map(str::to_owned).collect())
     }
 
-    /// Runs it to its end. An error is that it could not be run; failed tests are counted.
+    /// Runs the program. An error means that it could not be run. Failed tests are counted.
     pub(super) fn run(&self, progress: &mut dyn Progress) -> anyhow::Result<Executed> {
         let label = label(self.program);
         let dir = paths::target().join("tests");
@@ -107,7 +108,7 @@ impl<'a> Execution<'a> {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let (ended, all) = reader.progress();
-                    // Who asks for one test has said which.
+                    // The user named the test.
                     let detail = if self.exact && all == 1 {
                         String::new()
                     } else {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_dies_between_its_tests_is_an_error_with_what_it_said() {
+    fn program_that_dies_between_its_tests_is_an_error_with_its_output() {
         let (_dir, program) =
             script("echo 'running 2 tests'; echo 'test a ... ok'; echo overflow >&2; exit 134");
         let error = Execution::of(&program, 1)
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_tests_are_counted_and_shown() {
+    fn failed_tests_are_counted_and_printed() {
         let result = "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
         let (_dir, program) = script(&format!(
             "echo \"threads $RUST_TEST_THREADS\"; echo 'test a ... ok'; echo 'test b ... FAILED'; echo '{result}'; exit 101"

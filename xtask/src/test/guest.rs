@@ -1,4 +1,4 @@
-//! The tier that runs in a virtual machine: all its test programs in one boot.
+//! The tier in a virtual machine: all its test programs in one boot.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::libtest::Reader;
 use crate::build::{Inventory, Kind, Program};
 use crate::paths;
 
-/// The beginning of the name of a machine's folder, before the process that runs the machine.
+/// Prefix of the name of a machine's directory, before the number of the process that runs the machine.
 const FOLDER: &str = "vm-";
 /// Name of the program that is the guest's first process.
 const INIT: &str = "vm-init";
@@ -21,7 +21,7 @@ const PROGRAMS: [&str; 1] = ["weft-cni"];
 /// The package whose tests need NetworkManager.
 const WITH_NETWORK_MANAGER: &str = "weft-nmstate";
 
-/// What the tests of the tier are run by.
+/// The parts of the tier.
 pub(super) fn ensure(progress: &mut dyn Progress) -> anyhow::Result<Result<Vm, String>> {
     match Vm::ensure(&Home::from_env()?, progress) {
         Err(vm::Error::Unavailable(why)) => Ok(Err(why)),
@@ -29,7 +29,7 @@ pub(super) fn ensure(progress: &mut dyn Progress) -> anyhow::Result<Result<Vm, S
     }
 }
 
-/// Runs the test programs; each line that is to be shown goes to `show`.
+/// Runs the test programs. `show` gets each line to print.
 pub(super) fn run(
     vm: &Vm,
     boot: &Boot,
@@ -44,14 +44,14 @@ pub(super) fn run(
             show(&shown);
         }
     });
-    // Holds nothing that explains a failure.
+    // The file explains no failure.
     let _ = std::fs::remove_dir_all(&dir);
     let failed = ended?
         .into_iter()
         .filter_map(|end| Some((end.name, end.failure?)));
     for (name, failure) in failed {
         show(&format!("the tests of {name} failed ({failure})"));
-        // One that died has no line with counts.
+        // A program that died has no line with counts.
         anyhow::ensure!(
             reader.totals().failed > 0,
             "the tests of {name} ended early: {failure}"
@@ -60,12 +60,12 @@ pub(super) fn run(
     Ok(reader)
 }
 
-/// The folder of a machine that this process runs. A later run removes it where this one can't.
+/// The directory of a machine of this process. A later run removes leftovers.
 pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     Ok(paths::target().join(format!("{FOLDER}{}", Process::current()?)))
 }
 
-/// Removes the folders of machines whose process is gone.
+/// Removes the directories of machines whose process has ended.
 pub(super) fn clear(target: &Path) {
     for entry in std::fs::read_dir(target).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -79,7 +79,7 @@ pub(super) fn clear(target: &Path) {
     }
 }
 
-/// Waits for the programs of these packages, and puts them into a machine.
+/// Waits for the programs of these packages, and adds them to a machine.
 pub(super) fn boot(
     inventory: &Inventory,
     selected: &dyn Fn(&Program) -> bool,
@@ -109,7 +109,7 @@ fn boot_of(programs: &[Program], selected: &dyn Fn(&Program) -> bool) -> anyhow:
             .find(|program| program.kind == Kind::Binary && program.target == name);
         found
             .map(|program| program.file.clone())
-            .with_context(|| format!("there is no {name}"))
+            .with_context(|| format!("{name} is missing"))
     };
     let tests = programs
         .iter()
@@ -129,7 +129,7 @@ fn boot_of(programs: &[Program], selected: &dyn Fn(&Program) -> bool) -> anyhow:
     })
 }
 
-/// Has the guest find NetworkManager and the bus that one talks to it by.
+/// Makes NetworkManager and its bus available in the guest.
 fn add_network_manager(boot: &mut Boot, progress: &mut dyn Progress) -> anyhow::Result<()> {
     let packages = Packages::ensure_network_manager(&Home::from_env()?, progress)?;
     for program in ["usr/sbin/NetworkManager", "usr/bin/dbus-daemon"] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guest_gets_the_tests_of_its_tier_and_what_they_start() {
+    fn guest_gets_the_tests_of_its_tier_and_their_programs() {
         let program = |package: &str, target: &str, kind| Program {
             package: package.to_owned(),
             target: target.to_owned(),

@@ -1,4 +1,4 @@
-//! Reads what Rust's test programs print.
+//! Parses the output of Rust's test programs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 /// Counts of tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Tests that ran and proved something.
+    /// Tests that ran and passed.
     pub(crate) passed: usize,
     /// Tests that failed.
     pub(crate) failed: usize,
-    /// Tests that were ignored, or that said why they cannot run here.
+    /// Tests that were ignored, or that reported a missing prerequisite.
     pub(crate) skipped: usize,
 }
 
@@ -32,7 +32,7 @@ impl std::fmt::Display for Totals {
     }
 }
 
-/// How a test ended.
+/// The result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
@@ -40,28 +40,28 @@ pub(crate) enum Outcome {
     Skipped,
 }
 
-/// Reads the output of a test program that was called with `--show-output`, line by line.
+/// Parses the output of a test program with `--show-output`, line by line.
 ///
-/// The output of tests that passed comes in a section `successes:`, one part a test that starts with
-/// `---- NAME stdout ----`. A test that skips itself prints `skipped: REASON`; one that measures something prints
-/// `measured: …`, and one that waited long `waited: …`. Those lines are worth showing, the rest of that section is not.
+/// The output of passed tests is in a section `successes:`, with one part per test that starts with `---- NAME stdout
+/// ----`. A test that skips itself prints `skipped: REASON`, a measurement prints `measured: …`, and a long wait prints
+/// `waited: …`. These lines are printed, and the rest of that section is not.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     totals: Totals,
     in_successes: bool,
     test: String,
     skipped_here: usize,
-    /// Tests that are to run, as far as programs have said so.
+    /// Number of tests to run, as far as programs reported it.
     announced: usize,
     outcomes: BTreeMap<String, Outcome>,
-    /// Tests in the order of their ends, with the time of it.
+    /// Tests in the order of their ends, with the time of the end.
     ends: Vec<(String, Duration)>,
-    /// For each program, the place of its first end, and when it began.
+    /// For each program, the index of its first end, and its start.
     programs: Vec<(usize, Duration)>,
 }
 
 impl Reader {
-    /// Takes the next line, which came at this time, and returns what to show of it.
+    /// Parses the next line, which arrived at this time, and returns the text to print.
     pub(crate) fn line(&mut self, line: &str, at: Duration) -> Option<String> {
         match line {
             "successes:" => {
@@ -90,7 +90,7 @@ impl Reader {
                 self.outcomes.insert(name.to_owned(), outcome);
                 self.ends.push((name.to_owned(), at));
             }
-            // Names of tests that passed tell nothing; those that did not are shown again at the end.
+            // Names of passed tests are not printed. Failed tests are listed again at the end.
             let passed = ended.is_some_and(|(_, outcome)| outcome == Outcome::Passed);
             return (!passed && !line.trim().is_empty()).then(|| line.to_owned());
         }
@@ -109,7 +109,7 @@ impl Reader {
         None
     }
 
-    /// Reads `ok. 5 passed; 0 failed; 1 ignored; …`.
+    /// Parses `ok. 5 passed; 0 failed; 1 ignored; …`.
     fn count(&mut self, result: &str) {
         let mut number = 0;
         for word in result.split([' ', ';']) {
@@ -125,26 +125,27 @@ impl Reader {
         self.totals.skipped += skipped;
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub(crate) fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Tests that have ended, and that there are.
+    /// Returns the number of finished tests, and of all tests.
     pub(crate) fn progress(&self) -> (usize, usize) {
         (self.ends.len(), self.announced)
     }
 
-    /// How each test ended.
+    /// Returns the result of each test.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&str, Outcome)> {
         self.outcomes
             .iter()
             .map(|(name, outcome)| (name.as_str(), *outcome))
     }
 
-    /// How long each test took, in programs that run so many at a time.
+    /// Returns the duration of each test, in programs with this number of concurrent tests.
     ///
-    /// A program tells when a test has ended. It begins them in the order of their names, the first ones at once and each
+    /// A program reports the end of a test. It starts the tests in the order of their names: the first ones at once,
+    /// and each further one when another test has ended.
     /// further one when another has ended.
     pub(crate) fn durations(&self, threads: usize) -> Vec<(String, Duration)> {
         let mut took = Vec::new();
@@ -167,7 +168,7 @@ impl Reader {
     }
 }
 
-/// Reads `test NAME ... ok`; a test that should panic says so behind its name.
+/// Parses `test NAME ... ok`. A test that should panic has a mark after its name.
 fn ended(line: &str) -> Option<(&str, Outcome)> {
     let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let name = name.split(" - ").next().unwrap_or(name);
@@ -180,7 +181,7 @@ fn ended(line: &str) -> Option<(&str, Outcome)> {
     Some((name, outcome))
 }
 
-/// Names of the tests that a program lists when it is asked with `--list`.
+/// Returns the names of the tests in a program's output of `--list`.
 pub(crate) fn listed(output: &str) -> impl Iterator<Item = &str> {
     output.lines().filter_map(|line| line.strip_suffix(": test"))
 }
@@ -226,7 +227,7 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 ";
 
     #[test]
-    fn results_of_several_programs_are_added_and_skipped_tests_are_not_passed() {
+    fn results_of_several_programs_are_added_and_skipped_tests_do_not_pass() {
         let mut reader = Reader::default();
         let shown: Vec<String> = OUTPUT
             .lines()
@@ -265,7 +266,7 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn the_last_line_is_the_one_that_machines_read() {
+    fn last_line_has_the_machine_readable_counts() {
         assert_eq!(
             Totals {
                 passed: 5,
@@ -287,7 +288,7 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn a_test_begins_when_one_of_those_before_it_ends() {
+    fn test_starts_when_an_earlier_one_ends() {
         let mut reader = Reader::default();
         reader.line("running 4 tests", Duration::ZERO);
         // a from 0 to 4, b from 0 to 1, c from 1 to 2, d from 2 to 7.

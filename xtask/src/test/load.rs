@@ -1,17 +1,17 @@
-//! Keeps the processors busy, for tests that fail only where they wait for their turn.
+//! Keeps the processors busy, to find tests that fail when they have to wait for a processor.
 
 use std::num::NonZero;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
 
-/// Endless loops, one more than there are processors; they end when this is dropped, and with this process.
+/// Endless loops, one more than there are processors. They end with this value, and with this process.
 #[derive(Debug, Default)]
 pub(super) struct Load(Vec<Child>);
 
 impl Load {
     /// # Errors
-    /// When a loop cannot be started: the processors would not be as busy as the flag asks.
+    /// If a loop cannot be started, because the processors would be less busy than the flag requests.
     pub(super) fn start() -> anyhow::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut load = Self::default();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_processes_end_with_it() {
+    fn processes_end_with_the_load() {
         let load = Load::start().unwrap();
         let pids: Vec<u32> = load.0.iter().map(Child::id).collect();
         assert!(pids.len() > 1, "{pids:?}");

@@ -1,4 +1,4 @@
-//! Programs of others that tiers need: brought in, or built once, beside our own build.
+//! Foreign programs that tiers need: downloaded or built once, during the build of the workspace.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,13 +12,13 @@ use super::{Tier, guest, is_root};
 use crate::board::{Board, Lane};
 use crate::kubevirt_parts;
 
-/// How often the person who waits is shown a sign of life.
+/// Interval of progress reports.
 const POLL: Duration = Duration::from_millis(200);
 
-/// What came of it: a failure in words, for each tier that needs it.
+/// The result: the failure as text, for each tier that needs the program.
 type Done = Option<Result<(), String>>;
 
-/// Something that is being brought in.
+/// A running download or build.
 #[derive(Debug, Clone, Default)]
 struct Part(Arc<(Mutex<Done>, Condvar)>);
 
@@ -44,7 +44,7 @@ impl Part {
     }
 }
 
-/// What is being brought in for the tiers of a run.
+/// The running downloads and builds for the tiers of a run.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     kubernetes: Part,
@@ -53,8 +53,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Starts to bring in what these tiers lack. Debian's packages come one set after the other, Go builds one program
-    /// after the other, both at the same time.
+    /// Starts to provide the missing programs of these tiers. Debian's packages are downloaded one after the other, and
+    /// Go builds one program after the other, both at the same time.
     pub(super) fn start<'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,
@@ -73,12 +73,12 @@ impl Prepared {
                 self.kubevirt.clone(),
                 board.lane("kubevirt"),
             );
-            // More tiers wait for Kubernetes, and Go fills all processors anyway.
+            // More tiers wait for Kubernetes, and Go uses all processors anyway.
             scope.spawn(move || {
                 let built = before
                     .wait(&mut lane)
                     .and_then(|()| kubevirt_parts::programs(&mut lane).map(drop));
-                // What is lacking the tier says.
+                // The tier reports a missing program.
                 part.end(built.map_err(|error| format!("{error:#}")));
             });
         } else {
@@ -86,7 +86,7 @@ impl Prepared {
         }
     }
 
-    /// Waits for what a tier needs.
+    /// Waits for the programs of a tier.
     pub(super) fn wait(&self, tier: Tier, progress: &mut dyn Progress) -> anyhow::Result<()> {
         self.packages.wait(progress)?;
         if matches!(tier, Tier::Api | Tier::E2e | Tier::Kubevirt) {
@@ -116,7 +116,7 @@ fn kubernetes(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
 
 fn packages(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
     let home = Home::from_env()?;
-    // Root's unit tests of packet rules have them read by nft.
+    // Root's unit tests of packet rules run nft.
     if is_root() {
         Packages::ensure(&home, lane)?;
     }
@@ -138,13 +138,13 @@ fn packages(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
     }
     if tiers.contains(&Tier::Api) {
         match Packages::ensure_prometheus(&home, lane) {
-            // The tests that need it say what they leave out.
+            // Tests without the program print what they skip.
             Err(cluster::Error::Missing(_)) => {}
             other => drop(other?),
         }
     }
     if tiers.contains(&Tier::Vm) {
-        // What is lacking the tier says.
+        // The tier reports a missing program.
         let _ = guest::ensure(lane)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Where the time of a run went.
+//! The durations of a run's parts.
 
 use std::fmt;
 use std::path::Path;
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use super::libtest::{Outcome, Totals};
 
-/// Tests that are named as the slowest.
+/// Number of slowest tests in the report.
 const SLOWEST: usize = 10;
 
-/// What one tier did.
+/// The work of a tier.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entry {
     pub(super) tier: &'static str,
-    /// For programs, and what they run on.
+    /// Time of programs, and of their prerequisites.
     pub(super) waited: Duration,
     pub(super) ran: Duration,
     pub(super) totals: Totals,
-    /// How long each test took.
+    /// Duration of each test.
     pub(super) tests: Vec<(String, Duration)>,
-    /// How each test ended.
+    /// Result of each test.
     pub(super) outcomes: Vec<(Test, Outcome)>,
 }
 
 impl Entry {
-    /// Adds what was done beside it, or as a part of it.
+    /// Adds concurrent work, or a part of it.
     pub(super) fn add(&mut self, more: Self) {
         self.waited = self.waited.max(more.waited);
         self.totals += more.totals;
@@ -33,7 +33,7 @@ impl Entry {
     }
 }
 
-/// A test, and the folder of its package where that is known.
+/// A test, with the directory of its package if it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Test {
     folder: Option<String>,
@@ -48,7 +48,7 @@ impl Test {
         }
     }
 
-    /// Whether it is a case of this test function in this package.
+    /// Returns true if it is a case of this test function in this package.
     pub(super) fn is(&self, package: &str, function: &str) -> bool {
         let here = self
             .folder
@@ -64,7 +64,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// Processor time of the machine since it was started, in the kernel's ticks.
+/// Processor time of the machine since boot, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ticks {
     busy: u64,
@@ -72,12 +72,12 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Up to now.
+    /// Returns the current value.
     pub(super) fn now() -> Self {
         Self::read(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// Reads `cpu  USER NICE SYSTEM IDLE IOWAIT …`.
+    /// Parses `cpu  USER NICE SYSTEM IDLE IOWAIT …`.
     fn read(stat: &str) -> Self {
         let line = stat.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = line
@@ -94,14 +94,14 @@ impl Ticks {
         }
     }
 
-    /// How much of the time since then all processors were busy, in per cent.
+    /// Returns the share of the time since then in which all processors were busy, in per cent.
     fn utilisation_since(self, before: Self) -> u64 {
         let all = self.all.saturating_sub(before.all).max(1);
         self.busy.saturating_sub(before.busy) * 100 / all
     }
 }
 
-/// The table of a run.
+/// Returns the table of a run.
 pub(super) fn table(entries: &[Entry], whole: Duration, before: Ticks, now: Ticks) -> String {
     let mut text = format!(
         "\n{:<12}{:>9}{:>9}{:>9}{:>9}{:>9}\n",
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_read_from_the_kernel() {
+    fn processor_time_is_parsed_from_the_kernel() {
         let before = Ticks::read("cpu  10 0 10 70 10 0 0 0 0 0\ncpu0 1 2 3\n");
         assert_eq!(before, Ticks { busy: 20, all: 100 });
         let now = Ticks::read("cpu  80 0 15 90 15 0 0 0 0 0\n");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_the_slowest_tests_first() {
+    fn table_lists_the_slowest_tests_first() {
         let entry = |tier, tests: &[(&str, u64)]| Entry {
             tier,
             waited: Duration::from_secs(61),

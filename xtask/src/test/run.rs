@@ -1,4 +1,4 @@
-//! One run of the tests that are selected: a lane for each thing that goes on.
+//! A run of the selected tests, with a lane for each concurrent part.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -17,19 +17,19 @@ use crate::board::{Board, Lane};
 use crate::build::{self, Extent, Inventory, Program};
 use crate::kubevirt_parts;
 
-/// Packages whose tests against an API server take minutes: they come first.
+/// Packages with slow tests against an API server, which run first.
 const LONG: [&str; 4] = ["weft-nmstate", "operator", "kubemacpool", "multus"];
 
 /// Name of the lane that checks dependencies.
 const DEPENDENCIES: &str = "deny";
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     pub(super) entries: Vec<Entry>,
-    /// What could not be run although it should.
+    /// Failures to run a part.
     pub(super) broken: Vec<String>,
-    /// What this machine cannot run, and why.
+    /// Parts that this machine cannot run, with the reasons.
     pub(super) left_out: Vec<String>,
 }
 
@@ -46,13 +46,13 @@ impl Ended {
     }
 }
 
-/// How a tier ended.
+/// The result of a tier.
 type Outcomes = anyhow::Result<Result<Entry, LeftOut>>;
 
-/// Why this machine cannot run a tier.
+/// The reason why this machine cannot run a tier.
 struct LeftOut(String);
 
-/// One run of the tests that are selected.
+/// A run of the selected tests.
 pub(super) struct Run<'a> {
     args: &'a Args,
     tiers: BTreeSet<Tier>,
@@ -87,14 +87,14 @@ impl<'a> Run<'a> {
         thread::scope(|scope| {
             prepared.start(scope, &self.tiers, self.board);
             let built = scope.spawn(|| self.build());
-            // A question of the tree, and of no test that is named.
+            // The check concerns the tree, and no named test.
             let checked = self.has(Tier::Unit) && self.selection.only.is_empty();
             let dependencies = checked.then(|| scope.spawn(|| anyhow::Ok(self.dependencies())));
             let guest = self.has(Tier::Vm).then(|| scope.spawn(|| self.guest(&prepared)));
             let on_clusters = Tier::ON_CLUSTERS.map(|tier| self.has(tier).then_some(tier));
             let on_clusters: Vec<Tier> = on_clusters.into_iter().flatten().collect();
             let clusters = (!on_clusters.is_empty()).then(|| {
-                // One after the other: tests on clusters have deadlines.
+                // One after the other, because tests on clusters have deadlines.
                 let run = |tier: Tier| (tier, self.clusters(tier, &prepared));
                 scope.spawn(move || anyhow::Ok(on_clusters.into_iter().map(run).collect::<Vec<_>>()))
             });
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
         let mut lane = self.board.lane("build");
         let began = Instant::now();
         let mut checks = Checks::default();
-        // They take a second, and whoever waits for the build knows of them at once.
+        // These checks take a second, and report their results before the build ends.
         if self.has(Tier::Unit) {
             lane.step("checking formatting and citations");
             checks.of_sources();
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Checks the dependencies. The first time this takes minutes, and gives way to everything else.
+    /// Checks the dependencies. This takes minutes the first time, and has a low priority.
     fn dependencies(&self) -> Entry {
         let mut lane = self.board.lane(DEPENDENCIES);
         let began = Instant::now();
@@ -229,14 +229,14 @@ impl<'a> Run<'a> {
         Ok(Ok(entry))
     }
 
-    /// Runs what is selected of a program.
+    /// Runs the selected tests of a program.
     fn program(&self, tier: Tier, program: &Program, lane: &mut Lane) -> anyhow::Result<Option<Entry>> {
         if !self.selection.takes_some_of(program) {
             return Ok(None);
         }
         let threads = tier.threads();
         let mut execution = Execution::of(program, threads);
-        // Tests in namespaces play networks whose time-outs are seconds.
+        // Tests in namespaces simulate networks with timeouts of seconds.
         execution.gives_way = tier != Tier::Namespaces;
         if !self.selection.only.is_empty() {
             let mut names = execution.list()?;
@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
                 && (selection.only.is_empty() || listed().iter().any(|test| selection.takes(program, test)))
         };
         let Some(boot) = guest::boot(&self.inventory, &selected, &mut lane)? else {
-            // Nothing of it is to run, or nothing was built, which somebody else tells.
+            // No test is selected, or the build failed, which is reported elsewhere.
             return Ok(Ok(Entry {
                 tier: Tier::Vm.name(),
                 ..Entry::default()
@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
         clusters::run(&wish, &self.inventory, self.board).map(Ok)
     }
 
-    /// Counts a tier's tests as skipped, without running them.
+    /// Counts a tier's tests as skipped.
     fn count(&self, tier: Tier) -> Entry {
         let programs = self.inventory.all().unwrap_or_default();
         let of_tier = programs.iter().filter(|program| Tier::of(program) == Some(tier));
@@ -351,13 +351,13 @@ pub(super) fn join<T>(lane: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::
     ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread that runs tests panicked")))
 }
 
-/// How the tests of a program ended.
+/// Returns the results of the tests of a program.
 pub(super) fn outcomes(program: &Program, reader: &Reader) -> Vec<(Test, Outcome)> {
     let named = |(name, outcome): (&str, Outcome)| (Test::new(Some(&program.dir), name), outcome);
     reader.outcomes().map(named).collect()
 }
 
-/// How tests ended whose program is not known.
+/// Returns the results of tests without a known program.
 fn all_outcomes(reader: &Reader) -> Vec<(Test, Outcome)> {
     let named = |(name, outcome): (&str, Outcome)| (Test::new(None, name), outcome);
     reader.outcomes().map(named).collect()

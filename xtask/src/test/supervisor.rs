@@ -1,12 +1,12 @@
-//! Runs the tests in a process of its own, so that an interrupted run leaves nothing behind.
+//! Runs the tests in a separate process, so that an interrupted run leaves nothing behind.
 //!
 //! ```text
 //! supervisor ──┬── guard    leads a process group, and kills it once the supervisor is gone
-//!              └── run      is in that group with all that it starts: builds, test programs, the virtual machine
+//!              └── run      is in that group with all its processes: builds, test programs, the virtual machine
 //! ```
 //!
-//! The programs of a cluster are in no such group: a cluster whose owner is gone is removed when the run has ended, or else
-//! by the next run.
+//! The programs of a cluster are in no such group: a cluster without an owner is removed after the run, or else by the
+//! next run.
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -20,26 +20,26 @@ use crate::paths;
 
 /// Signals that interrupt a run.
 const INTERRUPTS: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
-/// This program, also when a build has replaced its file.
+/// This program, even if a build replaced its file.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// The flag of a run that is supervised.
+/// The flag of a supervised run.
 const SUPERVISED: &str = "--supervised";
-/// Waits for the end of its input, which comes with the end of the supervisor, and kills its process group.
+/// Waits for the end of its input, which means the end of the supervisor, and kills its process group.
 const GUARD: &str = "read -r line; kill -s KILL 0";
-/// Shells add it to the number of the signal that ended a program.
+/// Offset of exit codes for signals, as in shells.
 const BY_SIGNAL: i32 = 128;
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// By itself, or by a signal that it got.
+    /// By itself, or by a signal to the run.
     Itself(ExitStatus),
-    /// By a signal that the supervisor got.
+    /// By a signal to the supervisor.
     Interrupted(Signal),
 }
 
 impl Ended {
-    /// The exit code, as shells report it.
+    /// Returns the exit code, as in shells.
     fn code(self) -> i32 {
         match self {
             Self::Itself(status) => status
@@ -64,7 +64,7 @@ pub(super) fn run(keep: bool) -> anyhow::Result<ExitCode> {
                 eprintln!("\nthe tests were ended by signal {signal}");
             }
         }
-        Ended::Interrupted(_) if keep => eprintln!("the clusters are kept, as --keep asks"),
+        Ended::Interrupted(_) if keep => eprintln!("the clusters are kept because of --keep"),
         Ended::Interrupted(_) => {}
     }
     remove_leftovers(&mut steps);
@@ -74,13 +74,13 @@ pub(super) fn run(keep: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(ended.code()).unwrap_or(1)))
 }
 
-/// Runs a command, and ends it with all that it started when this process is interrupted. The next signal then ends this
+/// Runs a command, and ends it with all its processes when this process is interrupted. Another signal ends this
 /// process at once.
 fn supervise(command: Command) -> anyhow::Result<Ended> {
     let mut group = Group::start(command)?;
     let mut signals: SigSet = INTERRUPTS.into_iter().collect();
     signals.add(Signal::SIGCHLD);
-    // After the start: programs inherit which signals are blocked. A signal that came earlier ended this process.
+    // Signals are blocked after the start, because programs inherit the mask. An earlier signal ended this process.
     signals.thread_block().context("cannot block signals")?;
     let ended = loop {
         if let Some(status) = group.run.try_wait().context("cannot wait for the tests")? {
@@ -102,7 +102,7 @@ fn supervise(command: Command) -> anyhow::Result<Ended> {
     Ok(ended)
 }
 
-/// A process group, killed when this process ends in any way.
+/// A process group, killed when this process ends.
 struct Group {
     guard: Child,
     run: Child,
@@ -119,7 +119,7 @@ impl Group {
             .spawn()
             .context("cannot run sh")?;
         let group = i32::try_from(guard.id()).context("cannot name the process group")?;
-        // Without input: a program that reads from a terminal that is not its own is stopped.
+        // Without input: a background program that reads from a terminal is stopped.
         let run = command
             .stdin(Stdio::null())
             .process_group(group)
@@ -128,26 +128,26 @@ impl Group {
         Ok(Self { guard, run })
     }
 
-    /// Kills all that is left of the group, and waits for the end of the run.
+    /// Kills the rest of the group, and waits for the end of the run.
     fn end(mut self) {
         // Closes the guard's input.
         let _ = self.guard.wait();
-        // The guard itself may have been killed.
+        // The guard may have been killed.
         let _ = self.run.kill();
         let _ = self.run.wait();
     }
 }
 
-/// Removes the clusters and folders of runs that are gone. Reports a failure, and goes on.
+/// Removes the clusters and directories of ended runs. Reports failures, and continues.
 fn remove_leftovers(steps: &mut Steps) {
     guest::clear(&paths::target());
-    // Only root makes clusters.
+    // Only root creates clusters.
     if !is_root() {
         return;
     }
     let found = Home::from_env().and_then(|home| Cluster::abandoned(&home));
     let clusters = found.unwrap_or_else(|error| {
-        eprintln!("cannot find the clusters of runs that are gone: {error:?}");
+        eprintln!("cannot find the clusters of ended runs: {error:?}");
         Vec::new()
     });
     for cluster in clusters {
@@ -172,11 +172,11 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that is the supervisor, to the folder of the files by which it shows how far it is.
+    /// Set in the supervisor's process, to the directory of the files that show its progress.
     const ROLE: &str = "WEFT_TEST_SUPERVISOR";
-    const PATIENCE: Duration = Duration::from_mins(1);
+    const TIMEOUT: Duration = Duration::from_mins(1);
 
-    /// A process that is the supervisor. It is killed with this, also where a test fails.
+    /// A process that is the supervisor. A drop kills it, even if the test failed.
     struct Supervisor(Child);
 
     impl Drop for Supervisor {
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// In the process that is the supervisor: supervises a shell that starts a program, calls `then`, and ends the process.
+    /// In the supervisor's process: supervises a shell that starts a program, calls `then`, and ends the process.
     fn play(then: impl FnOnce(&Path, Ended)) {
         let Some(folder) = std::env::var_os(ROLE) else {
             return;
@@ -195,23 +195,23 @@ mod tests {
         let script = "sleep 1000 & echo $! >\"$0/new\"; mv \"$0/new\" \"$0/program\"; wait";
         shell.args(["-c", script]).arg(&folder);
         then(Path::new(&folder), supervise(shell).unwrap());
-        // The rest of the test is that of the process that started this one.
+        // The rest of the test belongs to the parent process.
         std::process::exit(0);
     }
 
-    /// Starts a process that runs `test` as the supervisor; returns it with the program of the shell.
+    /// Starts a process that runs `test` as the supervisor. Returns it with the program of the shell.
     fn start(test: &str, folder: &Path) -> (Supervisor, Process) {
         let mut supervisor = Command::new(std::env::current_exe().unwrap());
         let name = format!("test::supervisor::tests::{test}");
         supervisor.args(["--exact", &name, "--nocapture"]);
         supervisor.env(ROLE, folder).stdout(Stdio::null());
-        // Its threads inherit the mask: otherwise another thread than the supervisor's would get the signals.
+        // Its threads inherit the mask: otherwise another thread could receive the signals.
         let mut signals: SigSet = INTERRUPTS.into_iter().collect();
         signals.add(Signal::SIGCHLD);
         signals.thread_block().unwrap();
         let supervisor = Supervisor(supervisor.spawn().unwrap());
         signals.thread_unblock().unwrap();
-        let program = wait::until("the shell's program", PATIENCE, || {
+        let program = wait::until("the shell's program", TIMEOUT, || {
             let number =
                 std::fs::read_to_string(folder.join("program")).map_err(|error| error.to_string())?;
             let number = number.trim().parse().map_err(|_| number)?;
@@ -226,7 +226,7 @@ mod tests {
 
     fn wait_gone(program: Process) {
         let gone = || if program.lives() { Err("it lives") } else { Ok(()) };
-        wait::until("the end of the program", PATIENCE, gone).unwrap();
+        wait::until("the end of the program", TIMEOUT, gone).unwrap();
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
     fn supervisor_interrupted_twice_ends_at_once() {
         play(|folder, _| {
             std::fs::write(folder.join("interrupted"), "").unwrap();
-            // Removing a cluster may take long.
+            // The removal of a cluster may take long.
             loop {
                 std::thread::park();
             }
@@ -262,7 +262,7 @@ mod tests {
                 Err("not yet")
             }
         };
-        wait::until("the first signal", PATIENCE, told).unwrap();
+        wait::until("the first signal", TIMEOUT, told).unwrap();
         send(&supervisor.0, Signal::SIGTERM);
         let status = supervisor.0.wait().unwrap();
         assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn run_that_ends_leaves_no_program_and_its_code_counts() {
+    fn finished_run_leaves_no_program_and_returns_its_code() {
         let mut shell = Command::new("sh");
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");

@@ -1,5 +1,5 @@
-//! `ClusterOperator.config.openshift.io`: how an operator of the platform is doing (cluster-network §10.1). Shipped for
-//! clusters that have no such kind.
+//! `ClusterOperator.config.openshift.io`: the state of an operator of the platform (cluster-network §10.1). Weft ships
+//! the definition for clusters without this kind.
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{null_as_default, schemas};
 use crate::{Error, schema};
 
-/// Nothing is asked for.
+/// The spec has no fields.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "config.openshift.io",
@@ -28,30 +28,30 @@ use crate::{Error, schema};
     printcolumn = r#"{"name":"Progressing","type":"string","jsonPath":".status.conditions[?(@.type==\"Progressing\")].status"}"#,
     printcolumn = r#"{"name":"Degraded","type":"string","jsonPath":".status.conditions[?(@.type==\"Degraded\")].status"}"#,
     printcolumn = r#"{"name":"Since","type":"date","jsonPath":".status.conditions[?(@.type==\"Available\")].lastTransitionTime"}"#,
-    doc = "How an operator of the platform is doing."
+    doc = "The state of an operator of the platform."
 )]
 pub struct ClusterOperatorSpec {}
 
-/// How the operator is doing.
+/// The state of the operator.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterOperatorStatus {
-    /// Aspects of its state.
+    /// Conditions of the operator.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ClusterOperatorCondition>,
-    /// Versions that everything has reached.
+    /// Versions that are rolled out completely.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<OperandVersion>,
-    /// Objects that belong to the operator.
+    /// Objects that the operator manages.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub related_objects: Vec<ObjectReference>,
 }
 
-/// One aspect of an operator's state.
+/// A condition of an operator.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterOperatorCondition {
-    /// Which aspect: Available, Progressing, Degraded or Upgradeable.
+    /// Type of the condition: Available, Progressing, Degraded or Upgradeable.
     #[serde(rename = "type")]
     pub kind: String,
     /// True, False or Unknown.
@@ -59,44 +59,44 @@ pub struct ClusterOperatorCondition {
     /// When the status of the condition last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// Why, in one word.
+    /// Reason of the status, in one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, for people.
+    /// Reason of the status, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// A version that a part has reached.
+/// The version of an operand.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct OperandVersion {
-    /// The part; `operator` is the whole.
+    /// Name of the operand. `operator` stands for the whole.
     pub name: String,
-    /// Its version.
+    /// Version that is rolled out completely.
     pub version: String,
 }
 
-/// An object that belongs to the operator.
+/// An object that the operator manages.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct ObjectReference {
     /// API group, empty for the core group.
     pub group: String,
-    /// Name as in URLs, such as daemonsets.
+    /// Name of the resource in URLs, such as daemonsets.
     pub resource: String,
-    /// Namespace, for objects that have one.
+    /// Namespace, for namespaced objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Name.
+    /// Name of the object.
     pub name: String,
 }
 
-/// The definition of the resource.
+/// Returns the definition of the resource.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
-    let texts = ["Nothing is asked for.", "How the operator is doing."];
+    let texts = ["The spec has no fields.", "The state of the operator."];
     let nullable = ["conditions", "versions", "relatedObjects"];
     let crd = schema::finish(ClusterOperator::crd(), &nullable, &texts)?;
     let map = serde_json::json!({ "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"] });

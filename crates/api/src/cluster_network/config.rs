@@ -1,4 +1,4 @@
-//! `Network.config.openshift.io`: what was chosen when the cluster was installed (cluster-network §2).
+//! `Network.config.openshift.io`: the configuration of the installer (cluster-network §2).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{ClusterNetworkEntry, MtuMigration, null_as_default, schemas};
 use crate::{Error, placement::Toleration, schema};
 
-/// Ports that may be given to services, such as 30000-32767.
+/// A range of ports for services, such as 30000-32767.
 const PORT_RANGE: &str = "^([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])-\
                           ([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$";
 
@@ -28,118 +28,119 @@ const PORT_RANGE: &str = "^([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]
     singular = "network",
     status = "NetworkStatus",
     derive = "PartialEq",
-    doc = "The network of the cluster. The operator acts upon the object named `cluster` only."
+    doc = "The network of the cluster. The operator reads only the object named `cluster`."
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkSpec {
-    /// Addresses of pods.
+    /// Ranges of pod addresses.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub cluster_network: Vec<ClusterNetworkEntry>,
-    /// Addresses of services: one block, or one of each family.
+    /// Ranges of service addresses: one range, or one range of each family.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub service_network: Vec<String>,
-    /// The default network: Weft, `OVNKubernetes`, or the name of one that somebody else installs. It cannot be changed.
+    /// The default network: Weft, `OVNKubernetes`, or the name of a network that is installed by other means. The field
+    /// is immutable.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub network_type: String,
-    /// Addresses that services may have beside their own. Other controllers read it.
+    /// Additional addresses of services. Other controllers read this field.
     #[serde(rename = "externalIP", skip_serializing_if = "Option::is_none")]
     pub external_ip: Option<ExternalIpConfig>,
-    /// Ports that services of type `NodePort` may have. Other controllers read it.
+    /// Ports for services of type `NodePort`. Other controllers read this field.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "port_range")]
     pub service_node_port_range: String,
-    /// Checks of the cluster's connectivity.
+    /// Connectivity checks of the cluster.
     #[serde(skip_serializing_if = "NetworkDiagnostics::is_empty")]
     pub network_diagnostics: NetworkDiagnostics,
-    /// Observation of the network's traffic.
+    /// Observation of network traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_observability: Option<NetworkObservability>,
 }
 
-/// Addresses that services may have beside their own.
+/// Additional addresses of services.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct ExternalIpConfig {
-    /// Addresses that users may ask for.
+    /// Addresses that users may request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<ExternalIpPolicy>,
-    /// Blocks that services of type `LoadBalancer` get addresses from by themselves.
+    /// Ranges from which services of type `LoadBalancer` get addresses automatically.
     #[serde(rename = "autoAssignCIDRs", skip_serializing_if = "Vec::is_empty")]
     pub auto_assign_cidrs: Vec<String>,
 }
 
-/// Addresses that users may ask for.
+/// Addresses that users may request.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct ExternalIpPolicy {
-    /// Blocks that are allowed.
+    /// Allowed ranges.
     #[serde(rename = "allowedCIDRs", skip_serializing_if = "Vec::is_empty")]
     pub allowed_cidrs: Vec<String>,
-    /// Blocks that are not; they outrank those that are.
+    /// Rejected ranges. They take precedence over allowed ranges.
     #[serde(rename = "rejectedCIDRs", skip_serializing_if = "Vec::is_empty")]
     pub rejected_cidrs: Vec<String>,
 }
 
-/// Checks of the cluster's connectivity.
+/// Connectivity checks of the cluster.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkDiagnostics {
-    /// Whether the checks run: All, which is the default, or Disabled.
+    /// Mode of the checks: All, which is the default, or Disabled.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "diagnostics_mode")]
     pub mode: String,
-    /// Where the pod that checks runs.
+    /// Placement of the pod that connects.
     #[serde(skip_serializing_if = "DiagnosticsPlacement::is_empty")]
     pub source_placement: DiagnosticsPlacement,
-    /// Where the pods that are checked run.
+    /// Placement of the pods that answer.
     #[serde(skip_serializing_if = "DiagnosticsPlacement::is_empty")]
     pub target_placement: DiagnosticsPlacement,
 }
 
 impl NetworkDiagnostics {
-    /// Whether nothing is said.
+    /// No field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Where pods of the checks run.
+/// Placement of the checks' pods.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiagnosticsPlacement {
-    /// Labels that a node must have. Linux nodes by default.
+    /// Required labels of nodes. The default is Linux nodes.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that the pods tolerate.
+    /// Tolerations of the pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
 }
 
 impl DiagnosticsPlacement {
-    /// Whether nothing is said.
+    /// No field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Observation of the network's traffic.
+/// Observation of network traffic.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkObservability {
-    /// Whether its operator is installed.
+    /// Installation of the observability operator: `InstallAndEnable` or `NoAction`.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "installation_policy")]
     pub installation_policy: String,
 }
 
-/// What the network is like.
+/// The observed state of the network.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkStatus {
-    /// Addresses of pods.
+    /// Ranges of pod addresses.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub cluster_network: Vec<ClusterNetworkEntry>,
-    /// Addresses of services.
+    /// Ranges of service addresses.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub service_network: Vec<String>,
     /// The default network.
@@ -149,31 +150,31 @@ pub struct NetworkStatus {
     #[serde(rename = "clusterNetworkMTU", skip_serializing_if = "super::is_zero")]
     #[schemars(schema_with = "schemas::uint32")]
     pub cluster_network_mtu: u32,
-    /// The change that is under way.
+    /// The migration in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<NetworkMigration>,
-    /// Aspects of the network's state.
+    /// Conditions of the network.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// The change that is under way.
+/// A migration of the network.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkMigration {
-    /// The default network that is changed to.
+    /// The default network after the migration.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub network_type: String,
-    /// The change of the MTU.
+    /// The migration of the MTU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<MtuMigration>,
 }
 
-/// One aspect of the network's state.
+/// A condition of the network.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Which aspect, such as `NetworkDiagnosticsAvailable`.
+    /// Type of the condition, such as `NetworkDiagnosticsAvailable`.
     #[serde(rename = "type")]
     pub kind: String,
     /// True, False or Unknown.
@@ -181,13 +182,13 @@ pub struct Condition {
     /// When the status of the condition last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// Why, in one word.
+    /// Reason of the status, in one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, for people.
+    /// Reason of the status, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Generation of the object that the condition is about.
+    /// Generation of the object that the condition refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -204,13 +205,16 @@ fn installation_policy(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["", "InstallAndEnable", "NoAction"] })
 }
 
-/// The definition of the resource. Its status is a part of the object, not a subresource.
+/// Returns the definition of the resource. The status is part of the object, not a subresource.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
-    let texts = ["What the network is to be like.", "What the network is like."];
+    let texts = [
+        "The desired state of the network.",
+        "The observed state of the network.",
+    ];
     let mut crd = schema::finish(Network::crd(), &["clusterNetwork", "serviceNetwork"], &texts)?;
     for version in &mut crd.spec.versions {
         version.subresources = None;

@@ -1,7 +1,7 @@
-//! `Network.operator.openshift.io`: how the operator brings the network about (cluster-network §3).
+//! `Network.operator.openshift.io`: the configuration of the operator (cluster-network §3).
 //!
-//! Strings that the schema restricts to a set stay strings here: an object that was stored under an older schema must
-//! still be readable, so that a condition can say what is wrong.
+//! Strings with an enumeration in the schema are strings here too: an object that was stored under an older schema must
+//! be readable, so that a condition can report its defects.
 
 mod additional;
 mod ovn;
@@ -44,7 +44,7 @@ const NULLABLE: [&str; 8] = [
     "generations",
 ];
 
-/// How the operator brings the network about.
+/// The configuration of the network that the operator deploys.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "operator.openshift.io",
@@ -58,80 +58,81 @@ const NULLABLE: [&str; 8] = [
     printcolumn = r#"{"name":"Progressing","type":"string","jsonPath":".status.conditions[?(@.type==\"Progressing\")].status"}"#,
     printcolumn = r#"{"name":"Degraded","type":"string","jsonPath":".status.conditions[?(@.type==\"Degraded\")].status"}"#,
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Degraded\")].reason","priority":1}"#,
-    doc = "How the operator brings the cluster's network about. It acts upon the object named `cluster` only."
+    doc = "Configuration of the cluster's network. The operator reads only the object named `cluster`."
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkSpec {
-    /// Whether the operator acts: Managed or Unmanaged. It cannot be removed.
+    /// Management state: Managed, or Unmanaged, which stops the operator's changes. The field cannot be removed.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "management_state")]
     pub management_state: String,
-    /// How much the operands log: Normal, Debug, Trace or `TraceAll`.
+    /// Log level of the operands: Normal, Debug, Trace or `TraceAll`.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "log_level")]
     pub log_level: String,
-    /// How much the operator logs: Normal, Debug, Trace or `TraceAll`.
+    /// Log level of the operator: Normal, Debug, Trace or `TraceAll`.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "log_level")]
     pub operator_log_level: String,
-    /// Not used.
+    /// Unused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::document")]
     pub observed_config: Option<Value>,
-    /// Settings that nobody supports.
+    /// Settings without support.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::document")]
     pub unsupported_config_overrides: Option<Value>,
-    /// Addresses of pods. They come from the cluster configuration; changes made here are reverted.
+    /// Ranges of pod addresses, copied from the cluster configuration. The operator reverts changes.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub cluster_network: Vec<ClusterNetworkEntry>,
-    /// Addresses of services. They come from the cluster configuration; changes made here are reverted.
+    /// Ranges of service addresses, copied from the cluster configuration. The operator reverts changes.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub service_network: Vec<String>,
-    /// The network that all pods are in.
+    /// The default network of all pods.
     #[serde(deserialize_with = "null_as_default")]
     pub default_network: DefaultNetwork,
-    /// Networks that pods can be attached to as well.
+    /// Additional networks for pods.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub additional_networks: Vec<AdditionalNetwork>,
     /// Routing protocols.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub additional_routing_capabilities: Option<AdditionalRoutingCapabilities>,
-    /// Whether multus is left out, so that pods are in no more than the default network. It cannot be changed.
+    /// If true, multus is not deployed, and pods have only the default network. The field is immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_multi_network: Option<bool>,
-    /// Whether network policies for additional networks are obeyed.
+    /// If true, network policies apply to additional networks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_multi_network_policy: Option<bool>,
-    /// Whether kube-proxy is deployed. It is by default, but not with `OVNKubernetes`.
+    /// If true, kube-proxy is deployed. The default is false with `OVNKubernetes`, and true with other networks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deploy_kube_proxy: Option<bool>,
-    /// How kube-proxy is set up.
+    /// Settings of kube-proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_proxy_config: Option<ProxyConfig>,
-    /// Whether the checks of connectivity are off, where the cluster configuration says nothing about them.
+    /// If true, the connectivity checks are disabled, unless the cluster configuration configures them.
     #[serde(skip_serializing_if = "is_false")]
     pub disable_network_diagnostics: bool,
-    /// Where flows are reported to.
+    /// Collectors of network flows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export_network_flows: Option<ExportNetworkFlows>,
-    /// A change that is carried out in steps.
+    /// A migration in steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<NetworkMigration>,
 }
 
-/// The network that all pods are in.
+/// The default network of all pods.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DefaultNetwork {
-    /// Weft, `OVNKubernetes`, or the name of one that somebody else installs. It comes from the cluster configuration.
+    /// Weft, `OVNKubernetes`, or the name of a network that is installed by other means. Copied from the cluster
+    /// configuration.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Not used any more.
+    /// No longer used.
     #[serde(rename = "openshiftSDNConfig", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "openshift_sdn")]
     pub openshift_sdn_config: Option<Value>,
-    /// How OVN-Kubernetes is set up.
+    /// Settings of OVN-Kubernetes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ovn_kubernetes_config: Option<OvnKubernetesConfig>,
 }
@@ -140,27 +141,27 @@ pub struct DefaultNetwork {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct AdditionalRoutingCapabilities {
-    /// Who provides them: FRR.
+    /// The routing provider: FRR.
     #[schemars(schema_with = "routing_providers")]
     pub providers: Vec<String>,
 }
 
-/// How kube-proxy is set up.
+/// Settings of kube-proxy.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
-    /// How often the rules are written anew although nothing changed, such as 30s.
+    /// Interval between full writes of the rules, such as 30s.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub iptables_sync_period: String,
-    /// Address that kube-proxy listens on.
+    /// Listen address of kube-proxy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub bind_address: String,
-    /// Further arguments of kube-proxy. Of each list the last value counts.
+    /// Additional arguments of kube-proxy. The last value of each list applies.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub proxy_arguments: BTreeMap<String, Vec<String>>,
 }
 
-/// Where flows are reported to.
+/// Collectors of network flows.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExportNetworkFlows {
@@ -175,7 +176,7 @@ pub struct ExportNetworkFlows {
     pub ipfix: Option<FlowCollectors>,
 }
 
-/// Who collects flows.
+/// Collectors of one protocol.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct FlowCollectors {
@@ -184,26 +185,26 @@ pub struct FlowCollectors {
     pub collectors: Vec<String>,
 }
 
-/// A change that is carried out in steps.
+/// A migration in steps.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkMigration {
-    /// The change of the MTU.
+    /// The migration of the MTU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<MtuMigration>,
-    /// Another default network, which is not supported.
+    /// Another default network, which is unsupported.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub network_type: String,
-    /// How the default network is changed.
+    /// Mode of the migration of the default network.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "migration_mode")]
     pub mode: String,
-    /// What of the former network is taken along, which is not supported.
+    /// Features of the previous network to migrate, which are unsupported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<FeaturesMigration>,
 }
 
-/// What of the former network is taken along.
+/// Features of the previous network to migrate.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeaturesMigration {
@@ -218,36 +219,36 @@ pub struct FeaturesMigration {
     pub multicast: Option<bool>,
 }
 
-/// How the operator is doing.
+/// The state of the operator.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkStatus {
-    /// Generation of the object that the operator has seen.
+    /// Generation of the object that the operator last read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Aspects of its state.
+    /// Conditions of the operator.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Version that everything has reached.
+    /// Version that is rolled out completely.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Not used.
+    /// Unused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Not used.
+    /// Unused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_available_revision: Option<i32>,
-    /// Not used.
+    /// Unused.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "generations")]
     pub generations: Vec<Value>,
 }
 
-/// One aspect of the operator's state.
+/// A condition of the operator.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Which aspect: Available, Progressing, Degraded or Upgradeable.
+    /// Type of the condition: Available, Progressing, Degraded or Upgradeable.
     #[serde(rename = "type")]
     pub kind: String,
     /// True, False or Unknown.
@@ -255,10 +256,10 @@ pub struct Condition {
     /// When the status of the condition last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// Why, in one word.
+    /// Reason of the status, in one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, for people.
+    /// Reason of the status, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -293,11 +294,11 @@ fn openshift_sdn(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object", "nullable": true,
         "properties": {
-            "enableUnidling": { "type": "boolean", "description": "Not used any more." },
-            "mode": { "type": "string", "description": "Not used any more." },
-            "mtu": { "type": "integer", "format": "int64", "minimum": 0, "description": "Not used any more." },
-            "useExternalOpenvswitch": { "type": "boolean", "description": "Not used any more." },
-            "vxlanPort": { "type": "integer", "format": "int64", "minimum": 0, "description": "Not used any more." },
+            "enableUnidling": { "type": "boolean", "description": "No longer used." },
+            "mode": { "type": "string", "description": "No longer used." },
+            "mtu": { "type": "integer", "format": "int64", "minimum": 0, "description": "No longer used." },
+            "useExternalOpenvswitch": { "type": "boolean", "description": "No longer used." },
+            "vxlanPort": { "type": "integer", "format": "int64", "minimum": 0, "description": "No longer used." },
         },
     })
 }
@@ -309,16 +310,13 @@ fn generations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The definition of the resource.
+/// Returns the definition of the resource.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
-    let texts = [
-        "How the operator brings the network about.",
-        "How the operator is doing.",
-    ];
+    let texts = ["The desired state of the network.", "The state of the operator."];
     let crd = schema::finish(Network::crd(), &NULLABLE, &texts)?;
     let atomic = || json!({ "x-kubernetes-list-type": "atomic" });
     let level = || json!({ "default": "Normal" });

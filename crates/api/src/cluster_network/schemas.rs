@@ -1,4 +1,4 @@
-//! Parts of the schemas that derivation does not know: defaults, rules, kinds of lists.
+//! Parts of the schemas that are not derived: defaults, rules, kinds of lists.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -6,28 +6,29 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 
-/// One addition to a schema: the path of the node below the root, with `[]` for the items of a list, and its members.
+/// An addition to a schema: the path of the node below the root, with `[]` for the items of a list, and the added
+/// members.
 pub(super) type Addition = (&'static str, Value);
 
-/// An unsigned number of at most 32 bits. The API server knows no such format; values fit into the next larger one.
+/// An unsigned number of at most 32 bits. The API server has no such format, so the values are checked as 64 bits.
 pub(super) fn uint32(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "integer", "format": "int64", "minimum": 0 })
 }
 
-/// Any object.
+/// An arbitrary object.
 pub(super) fn document(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// A rule for the API server, and its text.
+/// A validation rule of the API server, with its message.
 pub(super) fn rule(rule: &str, message: &str) -> Value {
     json!({ "x-kubernetes-validations": [{ "rule": rule, "message": message }] })
 }
 
-/// Puts additions into the schemas of all versions.
+/// Adds members to the schemas of all versions.
 ///
 /// # Errors
-/// When a path leads to no node, or the schema does not have the shape that the type allows.
+/// If a path does not exist, or the resulting schema does not fit into Kubernetes' types.
 pub(super) fn add(
     crd: CustomResourceDefinition,
     additions: impl IntoIterator<Item = Addition>,

@@ -1,17 +1,16 @@
-//! What claims are called (kubevirt-ipam §4.4).
+//! Names of claims (kubevirt-ipam §4.4).
 
-/// The longest name of an object, in bytes.
+/// Maximum length of an object name, bytes.
 const LONGEST: usize = 253;
 
-/// Name of the claim of an instance on one of its networks: what of both names may stand in the name of an object,
-/// joined by full stops.
+/// Returns the name of an instance's claim on a network: the valid characters of both names, joined by full stops.
 pub fn claim_name(instance: &str, network: &str) -> String {
     let text = format!("{instance}.{network}").to_lowercase();
     let is_foreign = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     let parts = text.split(is_foreign).map(|part| part.trim_matches('-'));
     let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
     let mut name = parts.join(".");
-    // All of it is ASCII.
+    // The text is ASCII.
     name.truncate(LONGEST);
     name.truncate(name.trim_end_matches(['.', '-']).len());
     name
@@ -23,7 +22,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_are_those_of_the_table() {
+    fn claim_name_follows_the_table() {
         // kubevirt-ipam#40
         for (instance, network, expected) in [
             ("vm1", "podnet", "vm1.podnet"),
@@ -37,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_to_a_valid_one() {
+    fn long_name_is_truncated_to_a_valid_one() {
         // kubevirt-ipam#41
         assert_eq!(claim_name("vm1", &"a".repeat(300)).len(), 253);
         for end in ['.', '-', '_'] {
@@ -49,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_is_one_that_the_api_server_takes(instance in "[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", network in ".{0,300}") {
+        fn claim_name_is_always_valid_for_the_api_server(instance in "[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", network in ".{0,300}") {
             // kubevirt-ipam#41
             let name = claim_name(&instance, &network);
             prop_assert!(!name.is_empty() && name.len() <= 253);

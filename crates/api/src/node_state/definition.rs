@@ -1,4 +1,4 @@
-//! Definitions of the kinds whose objects have no `spec`, or need none, which kube's derivation does not know.
+//! Definitions of kinds without a required `spec`, which kube's derivation does not support.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use super::GROUP;
 use crate::{Error, schema};
 
-/// What a definition says, its schema apart.
+/// The parts of a definition besides its schema.
 pub(super) struct Definition {
     pub(super) kind: &'static str,
     pub(super) singular: &'static str,
     pub(super) plural: &'static str,
     pub(super) short: &'static str,
-    /// The stored version first; the second value says whether it is deprecated.
+    /// The versions, with true for deprecated versions. The first version is stored.
     pub(super) versions: &'static [(&'static str, bool)],
-    /// Name, type, and what of the condition that is true is printed.
+    /// Columns: name, type, and the printed field of the condition that is true.
     pub(super) columns: &'static [(&'static str, &'static str, &'static str)],
     /// Properties that may be `null`.
     pub(super) nullable: &'static [&'static str],
@@ -29,7 +29,7 @@ pub(super) const STATUS: (&str, &str, &str) = ("Status", "string", "type");
 pub(super) const REASON: (&str, &str, &str) = ("Reason", "string", "reason");
 
 impl Definition {
-    /// The definition of the resource whose objects are of type `T`.
+    /// Returns the definition of the resource with objects of type `T`.
     pub(super) fn of<T: JsonSchema>(&self) -> Result<CustomResourceDefinition, Error> {
         let name = format!("{}.{GROUP}", self.plural);
         let mut root = SchemaSettings::openapi3()
@@ -91,7 +91,7 @@ impl Definition {
     }
 }
 
-/// Makes a type that is written like a kind of Kubernetes one: `kube` asks for its names.
+/// Implements `kube::Resource` for a type with the fields of a Kubernetes object.
 macro_rules! resource {
     ($type:ident, $version:literal, $plural:literal, $($field:ident),+) => {
         impl kube::Resource for $type {
@@ -135,7 +135,7 @@ macro_rules! resource {
         }
 
         impl $type {
-            /// An object that says nothing but its name.
+            /// Returns an object with only a name.
             pub fn new(name: &str) -> Self {
                 let mut object = Self::default();
                 object.metadata.name = Some(name.to_owned());

@@ -1,4 +1,4 @@
-//! `NodeNetworkConfigurationEnactment`: what a policy is on one node, and how it went there (nmstate §2.4).
+//! `NodeNetworkConfigurationEnactment`: the state of a policy on one node (nmstate §2.4).
 
 use std::collections::BTreeMap;
 
@@ -16,45 +16,45 @@ use super::{
 };
 use crate::Error;
 
-/// A policy on one node; its name is that of the node, a dot, and that of the policy.
+/// A policy on one node. The name consists of the node's name, a dot, and the policy's name.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct NodeNetworkConfigurationEnactment {
-    /// Version in which the object is written.
+    /// API version of the object.
     #[serde(default = "NodeNetworkConfigurationEnactment::own_api_version")]
     pub api_version: String,
     /// Kind of the object.
     #[serde(default = "NodeNetworkConfigurationEnactment::own_kind")]
     pub kind: String,
-    /// Name, labels and so on.
+    /// Metadata of the object.
     #[serde(default)]
     #[schemars(skip)]
     pub metadata: ObjectMeta,
-    /// How it is going.
+    /// The state of the policy on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<NodeNetworkConfigurationEnactmentStatus>,
 }
 
-/// How a policy is going on a node.
+/// The state of a policy on a node.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct NodeNetworkConfigurationEnactmentStatus {
-    /// Document of what is wanted of the node, with everything filled in.
+    /// Document of the node's desired state, after substitutions.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::document")]
     pub desired_state: Option<Value>,
-    /// Where that document comes from, of former releases.
+    /// Origin of that document, written by former releases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_state_meta_info: Option<DocumentMetaInfo>,
-    /// What the policy's captures found, by name. They are not looked for again.
+    /// Results of the policy's captures, by name. Captures are not evaluated again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub captured_states: Option<BTreeMap<String, CapturedState>>,
-    /// Generation of the policy that the conditions are about.
+    /// Generation of the policy that the conditions refer to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_generation: Option<i64>,
-    /// Aspects of the state of the policy on the node.
+    /// Conditions of the policy on the node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Features of the library that the document uses.
@@ -63,37 +63,37 @@ pub struct NodeNetworkConfigurationEnactmentStatus {
     /// Failed attempts, by generation of the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_count: Option<BTreeMap<String, i64>>,
-    /// What a policy that is only tried would change.
+    /// Changes that a dry run would apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::document")]
     pub diff: Option<Value>,
-    /// Whatever else somebody wrote.
+    /// Fields of other writers.
     #[serde(flatten)]
     #[schemars(skip)]
     pub rest: Map<String, Value>,
 }
 
-/// What a capture found.
+/// The result of a capture.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapturedState {
-    /// The part of the node's state that was found.
+    /// The captured part of the node's state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::document")]
     pub state: Option<Value>,
-    /// When it was found.
+    /// Origin and time of the capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meta_info: Option<DocumentMetaInfo>,
 }
 
-/// Where a document comes from.
+/// The origin of a document.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct DocumentMetaInfo {
-    /// Version of what made the document.
+    /// Version of the program that created the document.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// When the document was made.
+    /// Creation time of the document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }
@@ -105,10 +105,10 @@ resource!(
     status
 );
 
-/// The definition of the resource in all versions.
+/// Returns the definition of the resource in all versions.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     Definition {
         kind: "NodeNetworkConfigurationEnactment",
@@ -118,7 +118,7 @@ pub fn crd() -> Result<CustomResourceDefinition, Error> {
         versions: &[("v1beta1", false), ("v1alpha1", true)],
         columns: &[STATUS, ("Status Age", "date", "lastTransitionTime"), REASON],
         nullable: &[],
-        texts: ["", "How the policy is going on the node."],
+        texts: ["", "The state of the policy on the node."],
     }
     .of::<NodeNetworkConfigurationEnactment>()
 }

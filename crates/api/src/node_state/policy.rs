@@ -1,4 +1,4 @@
-//! `NodeNetworkConfigurationPolicy`: what the network of some nodes is to be (nmstate §2.3, §3.2).
+//! `NodeNetworkConfigurationPolicy`: the desired network state of selected nodes (nmstate §2.3, §3.2).
 
 use std::collections::BTreeMap;
 
@@ -19,92 +19,94 @@ use super::{
 };
 use crate::Error;
 
-/// What the network of the selected nodes is to be.
+/// The desired network state of the selected nodes.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeNetworkConfigurationPolicy {
-    /// Version in which the object is written.
+    /// API version of the object.
     #[serde(default = "NodeNetworkConfigurationPolicy::own_api_version")]
     pub api_version: String,
     /// Kind of the object.
     #[serde(default = "NodeNetworkConfigurationPolicy::own_kind")]
     pub kind: String,
-    /// Name, labels and so on.
+    /// Metadata of the object.
     #[serde(default)]
     #[schemars(skip)]
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired state.
     #[serde(default)]
     pub spec: NodeNetworkConfigurationPolicySpec,
-    /// How it is going.
+    /// The state of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<NodeNetworkConfigurationPolicyStatus>,
 }
 
-/// What is wanted of the network of the selected nodes.
+/// The desired network state of the selected nodes.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeNetworkConfigurationPolicySpec {
-    /// Labels that a node must have, all of them. Without any, the policy is for every node.
+    /// Labels that a node must have. Without labels, the policy selects every node.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "node_selector")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Expressions over the current state of a node, by name, whose results the desired state may refer to.
+    /// Expressions over the current state of a node, by name. The desired state may refer to their results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capture: Option<BTreeMap<String, String>>,
-    /// Document of what is wanted of the network.
+    /// Document of the desired network state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::document")]
     pub desired_state: Option<Value>,
-    /// How many nodes may be configured at a time: a number, or a percentage of the selected nodes. 50% unless said.
+    /// Maximum number of nodes that are configured at a time: a number, or a percentage of the selected nodes. The
+    /// default is 50%.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_string")]
     pub max_unavailable: Option<IntOrString>,
-    /// Original design: among policies of one node, the one with the higher number wins. 0 unless said.
+    /// Original design: among policies of one node, the policy with the highest number wins. The default is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Original design: interfaces that nameless entries of the desired state are for.
+    /// Original design: the interfaces that unnamed entries of the desired state refer to.
     #[serde(skip_serializing_if = "Option::is_none", rename = "match")]
     #[schemars(schema_with = "super::anything")]
     pub match_: Option<Value>,
-    /// Original design: an earlier spelling of match.
+    /// Original design: a former name of match.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::anything")]
     pub match_rules: Option<Value>,
-    /// Original design: what is made of the matched interfaces without a desired state.
+    /// Original design: the automatic configuration of matched interfaces without a desired state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::nullable_document")]
     pub auto_config: Option<Value>,
-    /// Original design: an earlier spelling of autoConfig.
+    /// Original design: a former name of autoConfig.
     #[serde(skip_serializing_if = "Option::is_none", rename = "autoconfig")]
     #[schemars(schema_with = "super::nullable_document")]
     pub auto_config_lower: Option<Value>,
-    /// Earlier design: true is for all nodes at a time, false for one by one. maxUnavailable counts before it.
+    /// Earlier design: true configures all nodes at a time, and false one after the other. maxUnavailable takes
+    /// precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<bool>,
 }
 
-/// How a policy is going.
+/// The state of a policy.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct NodeNetworkConfigurationPolicyStatus {
-    /// Aspects of the state of the policy.
+    /// Conditions of the policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Generation of the policy that the conditions are about.
+    /// Generation of the policy that the conditions refer to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many nodes are being configured, by generation of the policy.
+    /// Number of nodes that are being configured, by generation of the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable_node_count_map: Option<BTreeMap<String, i64>>,
-    /// How many nodes were being configured, of former releases.
+    /// Number of nodes that are being configured, written by former releases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable_node_count: Option<i64>,
-    /// When that number last changed, of former releases.
+    /// Time of the last change of that number, written by former releases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_unavailable_node_count_update: Option<Time>,
-    /// Whatever else somebody wrote.
+    /// Fields of other writers.
     #[serde(flatten)]
     #[schemars(skip)]
     pub rest: Map<String, Value>,
@@ -134,10 +136,10 @@ resource!(
     status
 );
 
-/// The definition of the resource in all versions.
+/// Returns the definition of the resource in all versions.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     Definition {
         kind: "NodeNetworkConfigurationPolicy",
@@ -148,8 +150,8 @@ pub fn crd() -> Result<CustomResourceDefinition, Error> {
         columns: &[STATUS, REASON],
         nullable: &["autoConfig", "autoconfig"],
         texts: [
-            "What the network of the selected nodes is to be.",
-            "How the policy is going.",
+            "The desired network state of the selected nodes.",
+            "The state of the policy.",
         ],
     }
     .of::<NodeNetworkConfigurationPolicy>()

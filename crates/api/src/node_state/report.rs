@@ -1,4 +1,5 @@
-//! `NodeNetworkState`: what the network of a node is; in the original design also what it is to be (nmstate §2.5, §3.2).
+//! `NodeNetworkState`: the observed network state of a node, and in the original design also its desired state (nmstate
+//! §2.5, §3.2).
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -14,72 +15,72 @@ use super::{
 };
 use crate::Error;
 
-/// The network of the node of the same name.
+/// The network state of the node with the same name.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeNetworkState {
-    /// Version in which the object is written.
+    /// API version of the object.
     #[serde(default = "NodeNetworkState::own_api_version")]
     pub api_version: String,
     /// Kind of the object.
     #[serde(default = "NodeNetworkState::own_kind")]
     pub kind: String,
-    /// Name, labels and so on.
+    /// Metadata of the object.
     #[serde(default)]
     #[schemars(skip)]
     pub metadata: ObjectMeta,
-    /// What the network is to be, as the original design has it. Without it the object is a report.
+    /// The desired network state, in the original design. Without it, the object is a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<NodeNetworkStateSpec>,
-    /// What the network is.
+    /// The observed network state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<NodeNetworkStateStatus>,
 }
 
-/// What the network of a node is to be.
+/// The desired network state of a node.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeNetworkStateSpec {
-    /// Whether the desired state is enforced; it is unless this says false.
+    /// If false, the desired state is not enforced. The default is true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed: Option<bool>,
-    /// The node, if it is said again.
+    /// Name of the node, which repeats the object's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// Document of what is wanted of the network.
+    /// Document of the desired network state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::nullable_document")]
     pub desired_state: Option<Value>,
 }
 
-/// What the network of a node is.
+/// The observed network state of a node.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct NodeNetworkStateStatus {
-    /// Document of the network as it was last seen.
+    /// Document of the observed network state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::document")]
     pub current_state: Option<Value>,
-    /// When the document last changed.
+    /// Time of the last change of the document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_successful_update_time: Option<Time>,
-    /// Version of the library that made the document.
+    /// Version of the library that created the document.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub handler_nmstate_version: String,
     /// Version of the node's NetworkManager.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host_network_manager_version: String,
-    /// Version of a NetworkManager in the handler's image, of former releases.
+    /// Version of a NetworkManager in the handler's image, written by former releases.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub handler_network_manager_version: String,
-    /// How what is wanted of the network is going, and what is wrong with the report.
+    /// Conditions of the desired network state and of the report.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Generation of the wish that the conditions are about.
+    /// Generation of the desired state that the conditions refer to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Whatever else somebody wrote.
+    /// Fields of other writers.
     #[serde(flatten)]
     #[schemars(skip)]
     pub rest: Map<String, Value>,
@@ -87,10 +88,10 @@ pub struct NodeNetworkStateStatus {
 
 resource!(NodeNetworkState, "v1beta1", "nodenetworkstates", spec, status);
 
-/// The definition of the resource in all versions.
+/// Returns the definition of the resource in all versions.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     Definition {
         kind: "NodeNetworkState",
@@ -101,9 +102,9 @@ pub fn crd() -> Result<CustomResourceDefinition, Error> {
         columns: &[],
         nullable: &["desiredState"],
         texts: [
-            "What the network of the node is to be, as the original design has it. Who may write this may configure \
-             the node.",
-            "What the network of the node is.",
+            "The desired network state of the node, in the original design. Write access to this field allows to \
+             configure the node.",
+            "The observed network state of the node.",
         ],
     }
     .of::<NodeNetworkState>()

@@ -1,4 +1,4 @@
-//! The schemas, node by node, against tables written by hand from operator §1 and multus §1.
+//! The nodes of the schemas, against tables of operator §1 and multus §1 that are written by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ fn collect(node: &Value, path: &str, nodes: &mut Nodes) {
     }
 }
 
-// Operator §1.1 and §1.2: the whole, and the parts that occur more than once.
+// Operator §1.1 and §1.2: the root, and the parts that occur several times.
 const TOP: &str = "/ object
     .apiVersion string
     .kind string
@@ -204,7 +204,7 @@ fn expected_nodes() -> Nodes {
     nodes
 }
 
-/// Last part of a node's path → the members that it requires.
+/// Last part of a node's path → its required members.
 fn expected_required(path: &str) -> &'static [&'static str] {
     let ends = |end: &str| path.ends_with(end);
     if ends("matchExpressions[]") || ends("matchFields[]") {
@@ -277,7 +277,7 @@ pub(crate) fn schema(crd: &CustomResourceDefinition, version: usize) -> Value {
 }
 
 #[test]
-fn the_definition_has_the_names_and_versions_of_the_established_one() {
+fn definition_has_the_names_and_versions_of_upstream() {
     let crd = api::network_addons::crd().expect("a definition");
     let value = serde_json::to_value(&crd).expect("JSON");
     assert_eq!(
@@ -315,9 +315,9 @@ fn the_definition_has_the_names_and_versions_of_the_established_one() {
     assert_eq!(schema(&crd, 0), schema(&crd, 1));
 }
 
-// Additions to the established definition (operator §1).
+// Additions to upstream's definition (operator §1).
 #[test]
-fn both_versions_print_the_same_columns() {
+fn columns_of_both_versions_are_equal() {
     let crd = api::network_addons::crd().expect("a definition");
     let condition = |name: &str, part: &str| format!(".status.conditions[?(@.type=='{name}')].{part}");
     let expected = [
@@ -325,42 +325,42 @@ fn both_versions_print_the_same_columns() {
             "Available",
             "string",
             condition("Available", "status"),
-            "Whether all components are available.",
+            "True if all components are available.",
             None,
         ),
         (
             "Progressing",
             "string",
             condition("Progressing", "status"),
-            "Whether something is being rolled out.",
+            "True during a rollout.",
             None,
         ),
         (
             "Degraded",
             "string",
             condition("Degraded", "status"),
-            "Whether something is wrong.",
+            "True if a component failed.",
             None,
         ),
         (
             "Version",
             "string",
             ".status.observedVersion".to_owned(),
-            "Version of the operator whose components were last seen to be available.",
+            "Operator version of the last available components.",
             None,
         ),
         (
             "Age",
             "date",
             ".metadata.creationTimestamp".to_owned(),
-            "Since when the configuration exists.",
+            "Age of the configuration.",
             None,
         ),
         (
             "Reason",
             "string",
             condition("Degraded", "reason"),
-            "Why something is wrong, in one word.",
+            "Reason of a failure, in one word.",
             Some(1),
         ),
     ];
@@ -383,7 +383,7 @@ fn both_versions_print_the_same_columns() {
 }
 
 #[test]
-fn every_node_of_the_schema_is_the_one_of_the_table() {
+fn nodes_of_the_schema_match_the_table() {
     let crd = api::network_addons::crd().expect("a definition");
     let schema = schema(&crd, 0);
     let (found, expected) = (nodes_of(&schema), expected_nodes());
@@ -429,8 +429,8 @@ fn every_node_of_the_schema_is_the_one_of_the_table() {
         for key in node.as_object().expect("a node").keys() {
             assert!(allowed.contains(key.as_str()), "{path} has {key}");
         }
-        // operator#4: explain has a text for every field.
-        // The API server accepts none for metadata, and describes it itself.
+        // operator#4: `kubectl explain` describes every field.
+        // The API server accepts no description of metadata, and describes it itself.
         assert!(
             path == ".metadata" || node["description"].as_str().is_some_and(|text| !text.is_empty()),
             "{path}"
@@ -440,13 +440,13 @@ fn every_node_of_the_schema_is_the_one_of_the_table() {
 
 // operator#6
 #[test]
-fn the_cipher_names_have_no_duplicates() {
+fn cipher_names_have_no_duplicates() {
     let distinct: BTreeSet<_> = api::network_addons::CIPHERS.into_iter().collect();
     assert_eq!(distinct.len(), 21);
 }
 
 #[test]
-fn a_network_attachment_definition_is_the_one_of_multus() {
+fn network_attachment_definition_matches_multus() {
     let crd = api::net_attach_def::crd().expect("a definition");
     let value = serde_json::to_value(&crd).expect("JSON");
     assert_eq!(
@@ -496,7 +496,7 @@ fn a_network_attachment_definition_is_the_one_of_multus() {
 }
 
 #[test]
-fn a_spec_of_the_first_generation_is_read() {
+fn spec_of_the_first_generation_is_readable() {
     let spec: api::network_addons::NetworkAddonsConfigSpec = serde_json::from_value(json!({
         "multus": {}, "linuxBridge": {}, "sriov": {}, "nmstate": {}, "imagePullPolicy": "Always",
     }))
@@ -507,7 +507,7 @@ fn a_spec_of_the_first_generation_is_read() {
 }
 
 #[test]
-fn an_empty_affinity_is_written_and_empty_settings_are_not() {
+fn empty_affinity_is_written_and_empty_settings_are_omitted() {
     let placement = api::placement::Placement::default();
     assert_eq!(
         serde_json::to_value(placement).expect("JSON"),
@@ -518,7 +518,7 @@ fn an_empty_affinity_is_written_and_empty_settings_are_not() {
 }
 
 #[test]
-fn an_address_claim_is_the_one_that_cni_plugins_know() {
+fn ipam_claim_matches_the_cni_plugins() {
     let crd = api::ipam_claim::crd().expect("a definition");
     let value = serde_json::to_value(&crd).expect("JSON");
     assert_eq!(
@@ -588,7 +588,7 @@ fn an_address_claim_is_the_one_that_cni_plugins_know() {
 }
 
 #[test]
-fn descriptions_flow() {
+fn descriptions_have_no_line_breaks_inside_paragraphs() {
     fn check(node: &Value) {
         if let Some(text) = node["description"].as_str() {
             assert!(!text.replace("\n\n", "").contains('\n'), "{text}");

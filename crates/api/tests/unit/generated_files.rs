@@ -1,11 +1,11 @@
-//! The definitions checked in under `deploy/crds/` are the generated ones.
+//! The definitions in `deploy/crds/` are the generated definitions.
 
 use std::{env, fs, path::Path};
 
 use serde::Serialize;
 
 #[test]
-fn checked_in_definitions_are_fresh() {
+fn definitions_in_deploy_are_fresh() {
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
     check(
         &crds.join("network-addons-config.crd.yaml"),

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::definitions::{nodes_of, schema, walk};
 
-// The table of nmstate §2.2; affinities and tolerations are Kubernetes' own types. handlerConfiguration is an addition.
+// The table of nmstate §2.2. Affinities and tolerations are Kubernetes' types. handlerConfiguration is an addition.
 #[test]
-fn node_state_is_wished_for_as_established() {
+fn nmstate_matches_upstream() {
     let crd = api::node_state::crd().expect("a definition");
     assert_eq!(crd.metadata.name.as_deref(), Some("nmstates.nmstate.io"));
     let value = serde_json::to_value(&crd).expect("JSON");
@@ -139,7 +139,7 @@ const NODE_STATE: &str = "
     .status.conditions[].type string
 ";
 
-/// What one kind is, beside its schema.
+/// The properties of a kind besides its schema.
 struct Kind {
     crd: CustomResourceDefinition,
     names: [&'static str; 4],
@@ -149,9 +149,9 @@ struct Kind {
 }
 
 // nmstate§2.3-2.5 and §3.2-1, §3.2-2; observedGeneration and diff are additions.
-// nmstate#67, what is stored
+// nmstate#67 (stored objects)
 #[test]
-fn every_version_of_a_kind_holds_the_fields_of_all_designs() {
+fn version_of_a_kind_has_the_fields_of_all_designs() {
     let path = |field: &str| format!(r#".status.conditions[?(@.status=="True")].{field}"#);
     let column =
         |name: &str, kind: &str, field: &str| json!({ "name": name, "type": kind, "jsonPath": path(field) });
@@ -238,7 +238,7 @@ fn every_version_of_a_kind_holds_the_fields_of_all_designs() {
     }
 }
 
-/// Every node of a schema with what is said about it, a line each.
+/// Prints each node of a schema with its properties, one per line.
 fn text_of(schema: &Value) -> String {
     let mut lines = BTreeMap::new();
     let kinds = nodes_of(schema);
@@ -262,9 +262,9 @@ fn text_of(schema: &Value) -> String {
     lines.join("\n")
 }
 
-// nmstate#19, the schema
+// nmstate#19 (the schema)
 #[test]
-fn keys_of_a_node_selector_are_qualified_names() {
+fn node_selector_keys_are_qualified_names() {
     let crd = api::node_state::policy_crd().expect("a definition");
     let schema = schema(&crd, 0);
     let selector = schema
@@ -281,7 +281,7 @@ fn keys_of_a_node_selector_are_qualified_names() {
 }
 
 #[test]
-fn objects_are_read_and_written_as_they_are() {
+fn objects_are_read_and_written_unchanged() {
     use api::node_state::{
         NodeNetworkConfigurationEnactment, NodeNetworkConfigurationPolicy, NodeNetworkState,
     };

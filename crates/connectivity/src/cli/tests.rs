@@ -31,7 +31,7 @@ fn args(node: Option<&str>, failures: bool) -> Args {
     }
 }
 
-fn told(checks: &[Check], args: &Args) -> (String, u8) {
+fn printed(checks: &[Check], args: &Args) -> (String, u8) {
     let now = Timestamp::from_second(NOW).expect("a time");
     match report(checks, args, now) {
         Ok(answer) => (answer.text, answer.code),
@@ -40,7 +40,7 @@ fn told(checks: &[Check], args: &Args) -> (String, u8) {
 }
 
 #[test]
-fn matrix_is_told_node_by_node() {
+fn results_are_printed_node_by_node() {
     let checks = [
         check(
             "network-check-source-n2-to-network-check-target-n1",
@@ -60,7 +60,7 @@ fn matrix_is_told_node_by_node() {
         check("network-check-source-n2-to-a", "h:1", &[success(NOW - 301)]),
         check("network-check-source-n2-to-b", "h:2", &[]),
     ];
-    let (text, code) = told(&checks, &args(None, false));
+    let (text, code) = printed(&checks, &args(None, false));
     assert_eq!(
         text,
         "\
@@ -76,24 +76,24 @@ n2: 0 of 3 endpoints reachable
 "
     );
     assert_eq!(code, 1);
-    let (text, code) = told(&checks, &args(Some("n1.example.com"), true));
+    let (text, code) = printed(&checks, &args(Some("n1.example.com"), true));
     assert_eq!(
         text,
         "n1: 2 of 2 endpoints reachable\n\nAll 2 endpoints are reachable.\n"
     );
     assert_eq!(code, 0);
-    let (text, code) = told(&checks, &args(Some("n3"), false));
+    let (text, code) = printed(&checks, &args(Some("n3"), false));
     assert_eq!(
         (text.as_str(), code),
-        ("no check starts from node n3\nChecks start from: n1, n2", 2)
+        ("node n3 has no connectivity checks\nNodes with checks: n1, n2", 2)
     );
 }
 
 #[test]
-fn cluster_without_checks_is_told_so() {
-    let (text, code) = told(&[], &args(None, false));
+fn cluster_without_checks_is_reported() {
+    let (text, code) = printed(&[], &args(None, false));
     assert!(
-        text.starts_with("there are no checks in this cluster\n"),
+        text.starts_with("this cluster has no connectivity checks\n"),
         "{text}"
     );
     assert_eq!(code, 2);

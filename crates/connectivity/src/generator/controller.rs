@@ -1,5 +1,4 @@
-//! Keeps the checks that exist to those that should, and says in the cluster's configuration whether they can tell anything
-//! (cluster-network §13.2).
+//! Applies the desired checks, and writes the condition `NetworkDiagnosticsAvailable` (cluster-network §13.2).
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -19,21 +18,20 @@ use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
 use serde_json::{Value, json};
 
-use super::facts::{self, Condition, Infrastructure, Wish};
+use super::facts::{self, Condition, Infrastructure, Settings};
 use super::{Backed, Endpoint, Existing, Facts, Generated, Plan, Service, Source, availability, plan};
 use crate::names::{APP, NAMESPACE, SOURCE, TARGET};
 
-/// Field manager of checks.
+/// Field manager of the checks.
 const MANAGER: &str = "ConnectivityCheckController";
 /// Field manager of the condition.
 const CONDITION_MANAGER: &str = "cluster-network-operator/connectivity-check-controller";
-/// The condition.
 const AVAILABLE: &str = "NetworkDiagnosticsAvailable";
-/// The definition of checks.
+/// Name of the CRD of the checks.
 const DEFINITION: &str = "podnetworkconnectivitychecks.controlplane.operator.openshift.io";
-/// Name of the objects that there is one of.
+/// Name of singleton objects.
 const SINGLETON: &str = "cluster";
-/// Label of slices with the name of their service.
+/// Label of an `EndpointSlice` with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 const CHECK: Kind = Kind {
@@ -57,17 +55,17 @@ const CLUSTER_VERSION: Kind = Kind {
     plural: "clusterversions",
     namespaced: false,
 };
-/// How often it is looked whether all watches have begun.
-const BEGINNING: Duration = Duration::from_millis(200);
-/// How often checks are asked for as long as their kind is not served.
+/// Interval between tests whether all watches have listed their objects.
+const SYNC_TEST: Duration = Duration::from_millis(200);
+/// Interval between lists of checks while their kind is not served.
 const ABSENT: Duration = Duration::from_secs(5);
-/// Longest pause between attempts.
+/// Longest back-off.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// Why checks are not as they should be. It is tried again.
+/// A reconciliation failed. The controller retries.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("cannot create the definition of checks: {0}")]
+    #[error("cannot create CRD {DEFINITION}: {0}")]
     Definition(String),
     #[error("cannot read node {node}: {error}")]
     Node { node: String, error: String },
@@ -79,7 +77,7 @@ enum Error {
     Condition(String),
 }
 
-/// Keeps checks up to date until the end is wished for. Only one replica of an operator may.
+/// Reconciles the checks until shutdown. Only the leader of an operator's replicas may run this.
 pub async fn run(client: Client, shutdown: &Shutdown) {
     let mut controller = Controller::start(client);
     loop {
@@ -90,14 +88,14 @@ pub async fn run(client: Client, shutdown: &Shutdown) {
         match controller.reconcile().await {
             Ok(()) => controller.queue.succeeded(&()),
             Err(error) => {
-                let pause = controller.queue.failed(());
-                tracing::warn!(%error, retry = ?pause, "checks are not as they should be");
+                let delay = controller.queue.failed(());
+                tracing::warn!(%error, retry = ?delay, "cannot reconcile the connectivity checks");
             }
         }
     }
 }
 
-/// The stores of a service and of what is behind it.
+/// The stores of a service and of its `EndpointSlice` objects.
 struct Watched {
     service: Store<Name, Service>,
     slices: Store<Name, Vec<Endpoint>>,
@@ -113,17 +111,17 @@ struct Controller {
     target: Watched,
     infrastructure: Store<Name, Infrastructure>,
     upgrading: Store<Name, bool>,
-    wish: Store<Name, Wish>,
+    settings: Store<Name, Settings>,
     condition: Store<Name, Option<Condition>>,
     definition: Store<Name, ()>,
     checks: Store<Name, Existing>,
-    /// Uid of the node of each source, by pod.
+    /// UIDs of the sources' nodes, by pod.
     uids: HashMap<String, String>,
-    /// Ends with the controller.
+    /// The watches end when the controller is dropped.
     _watches: Waking<()>,
 }
 
-/// Watches the object of this name.
+/// Watches a single object.
 fn one<T: Send + 'static>(
     watches: &mut Waking<()>,
     kind: &Kind,
@@ -133,7 +131,7 @@ fn one<T: Send + 'static>(
     watches.start(kind, None, &Options::all().named(name), (), read)
 }
 
-/// Watches a service and what is behind it.
+/// Watches a service and its `EndpointSlice` objects.
 fn backed(watches: &mut Waking<()>, namespace: &str, name: &str) -> Watched {
     let service = Options::all().named(name);
     let slices = Options::all().labels(format!("{SERVICE_NAME}={name}"));
@@ -183,7 +181,7 @@ impl Controller {
                 facts::infrastructure,
             ),
             upgrading: one(&mut watches, &CLUSTER_VERSION, "version", facts::is_upgrading),
-            wish: one(&mut watches, &OPENSHIFT_NETWORK, SINGLETON, facts::wish),
+            settings: one(&mut watches, &OPENSHIFT_NETWORK, SINGLETON, facts::settings),
             condition: one(&mut watches, &CLUSTER_NETWORK, SINGLETON, |object| {
                 facts::condition(object, AVAILABLE)
             }),
@@ -205,7 +203,7 @@ impl Controller {
             && backed.into_iter().all(Watched::has_begun)
             && has_begun(&self.infrastructure)
             && has_begun(&self.upgrading)
-            && has_begun(&self.wish)
+            && has_begun(&self.settings)
             && has_begun(&self.condition)
             && has_begun(&self.definition)
             && has_begun(&self.checks)
@@ -213,30 +211,30 @@ impl Controller {
 
     async fn reconcile(&mut self) -> Result<(), Error> {
         if !self.has_begun() {
-            self.queue.add_after((), BEGINNING);
+            self.queue.add_after((), SYNC_TEST);
             return Ok(());
         }
-        let wish = only(&self.wish).unwrap_or_default();
-        if !wish.managed || only(&self.upgrading).unwrap_or_default() {
+        let settings = only(&self.settings).unwrap_or_default();
+        if !settings.managed || only(&self.upgrading).unwrap_or_default() {
             return Ok(());
         }
         if self.definition.is_empty() {
             self.create_definition().await?;
         }
         if !self.checks.is_synced() {
-            // The kind is served a moment after its definition is made.
-            self.queue.add_after((), BEGINNING);
+            // The API server serves the kind shortly after the CRD is created.
+            self.queue.add_after((), SYNC_TEST);
             return Ok(());
         }
         let existing = self.existing();
-        if !wish.enabled {
-            return self.carry_out(plan(&BTreeMap::new(), &existing)).await;
+        if !settings.enabled {
+            return self.apply_plan(plan(&BTreeMap::new(), &existing)).await;
         }
         let sources = self.sources().await?;
         let facts = self.facts();
         let wanted = super::checks(&sources, &super::targets(&facts));
-        let done = self.carry_out(plan(&wanted, &existing)).await;
-        self.tell(availability(&sources, &facts)).await?;
+        let done = self.apply_plan(plan(&wanted, &existing)).await;
+        self.write_condition(availability(&sources, &facts)).await?;
         done
     }
 
@@ -247,7 +245,7 @@ impl Controller {
             .collect()
     }
 
-    /// Pods that have a node.
+    /// Returns the source pods that have a node.
     async fn sources(&mut self) -> Result<Vec<Source>, Error> {
         let pods = self.sources.keys();
         self.uids
@@ -305,17 +303,17 @@ impl Controller {
         let crds = Api::all(self.client.clone());
         match crds.create(&PostParams::default(), &crd).await {
             Ok(_) => {
-                tracing::info!("definition of checks created");
+                tracing::info!("CRD of the connectivity checks created");
                 Ok(())
             }
-            // The watch is late.
+            // The CRD exists already: the watch is stale.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             Err(error) => Err(Error::Definition(message(&error))),
         }
     }
 
-    /// Does what is planned; what fails keeps nothing else from being done.
-    async fn carry_out(&self, plan: Plan) -> Result<(), Error> {
+    /// Applies the plan. A failed write does not stop the other writes. Returns the first error.
+    async fn apply_plan(&self, plan: Plan) -> Result<(), Error> {
         let mut done = Ok(());
         for check in &plan.apply {
             let applied = self.apply(check).await;
@@ -337,7 +335,7 @@ impl Controller {
         }
     }
 
-    /// Applies an object, and returns what it became.
+    /// Applies an object, and returns the stored object.
     async fn patch(
         &self,
         kind: &Kind,
@@ -378,19 +376,19 @@ impl Controller {
         }
     }
 
-    /// Writes the condition into the cluster's configuration, if there is one and it says something else.
-    async fn tell(&self, says: (&str, &str, &str)) -> Result<(), Error> {
+    /// Writes the condition into the configuration of the cluster, if that exists and has another condition.
+    async fn write_condition(&self, content: (&str, &str, &str)) -> Result<(), Error> {
         let key = Name::new("", SINGLETON);
         let Some(before) = self.condition.get(&key) else {
             return Ok(());
         };
-        let (status, reason, text) = says;
-        let same = |it: &Condition| it.says == (status.to_owned(), reason.to_owned(), text.to_owned());
+        let (status, reason, text) = content;
+        let same = |it: &Condition| it.content == (status.to_owned(), reason.to_owned(), text.to_owned());
         if before.as_ref().is_some_and(same) {
             return Ok(());
         }
         let since = before
-            .filter(|before| before.says.0 == status && !before.since.is_empty())
+            .filter(|before| before.content.0 == status && !before.since.is_empty())
             .map_or_else(now, |before| before.since);
         let object = json!({
             "apiVersion": CLUSTER_NETWORK.api_version(),
@@ -412,7 +410,7 @@ impl Controller {
     }
 }
 
-/// Now, as the API keeps times.
+/// Returns the current time with the precision of the API.
 fn now() -> String {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()

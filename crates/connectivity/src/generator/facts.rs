@@ -1,4 +1,4 @@
-//! What objects of the cluster say about sources and targets. What is missing or malformed says nothing.
+//! Reads sources and targets from objects of the cluster. A missing or malformed field counts as absent.
 
 use std::net::IpAddr;
 
@@ -7,27 +7,27 @@ use serde_json::Value;
 use super::{Endpoint, Existing, Service};
 use crate::names::{MANAGED_BY, MANAGER};
 
-/// What the platform says about itself (`Infrastructure.config.openshift.io`).
+/// The platform's `Infrastructure.config.openshift.io`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Infrastructure {
-    /// URL of the API server for those outside of the cluster.
+pub(crate) struct Infrastructure {
+    /// URL of the API server for clients outside of the cluster.
     pub external: Option<String>,
-    /// URL of the API server for those inside.
+    /// URL of the API server for clients in the cluster.
     pub internal: Option<String>,
-    /// Whether the control plane is hosted by another cluster.
+    /// True if another cluster hosts the control plane.
     pub hosted: bool,
 }
 
-/// What the operator's configuration says about checks.
+/// The settings of the operator's `Network` that concern checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Wish {
-    /// Whether anything is to be done at all.
+pub(crate) struct Settings {
+    /// True if the controller may write.
     pub managed: bool,
-    /// Whether there are to be checks.
+    /// True if checks are desired.
     pub enabled: bool,
 }
 
-impl Default for Wish {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             managed: true,
@@ -36,12 +36,12 @@ impl Default for Wish {
     }
 }
 
-/// A condition, as it was written.
+/// A written condition.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Condition {
+pub(crate) struct Condition {
     /// Status, reason and message.
-    pub says: (String, String, String),
-    /// Since when the status is what it is.
+    pub content: (String, String, String),
+    /// Last transition time of the status.
     pub since: String,
 }
 
@@ -60,19 +60,19 @@ fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value
         .flatten()
 }
 
-/// Addresses of a `Service`. A headless one has none.
-pub fn service(object: &Value) -> Service {
+/// Returns the cluster IPs of a `Service`. A headless service has none.
+pub(crate) fn service(object: &Value) -> Service {
     let addresses = items(object, "/spec/clusterIPs").filter_map(Value::as_str);
     Service {
         addresses: addresses.filter_map(|address| address.parse().ok()).collect(),
     }
 }
 
-/// Endpoints of an `EndpointSlice` that are ready, at its first port.
-pub fn endpoints(object: &Value) -> Vec<Endpoint> {
+/// Returns the ready endpoints of an `EndpointSlice`, with its first port.
+pub(crate) fn endpoints(object: &Value) -> Vec<Endpoint> {
     let port = items(object, "/ports").find_map(|port| u16::try_from(port["port"].as_u64()?).ok());
     let Some(port) = port else { return Vec::new() };
-    // Nothing means that nobody knows, and counts as ready.
+    // An endpoint without the condition counts as ready.
     let ready = items(object, "/endpoints")
         .filter(|endpoint| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false));
     let endpoint = |endpoint: &Value| {
@@ -83,15 +83,15 @@ pub fn endpoints(object: &Value) -> Vec<Endpoint> {
     ready.filter_map(endpoint).collect()
 }
 
-/// Node of a `Pod`, once it has one.
-pub fn node(object: &Value) -> Option<String> {
+/// Returns the node of a `Pod`, if the pod is scheduled.
+pub(crate) fn node(object: &Value) -> Option<String> {
     Some(text(object, "/spec/nodeName"))
         .filter(|node| !node.is_empty())
         .map(str::to_owned)
 }
 
-/// What an `Infrastructure` says.
-pub fn infrastructure(object: &Value) -> Infrastructure {
+/// Reads an `Infrastructure`.
+pub(crate) fn infrastructure(object: &Value) -> Infrastructure {
     let url = |pointer| {
         Some(text(object, pointer))
             .filter(|url| !url.is_empty())
@@ -104,8 +104,8 @@ pub fn infrastructure(object: &Value) -> Infrastructure {
     }
 }
 
-/// Whether a `ClusterVersion` is on its way to another one: nothing is generated meanwhile.
-pub fn is_upgrading(object: &Value) -> bool {
+/// Returns true if a `ClusterVersion` is being upgraded. The controller does not write during upgrades.
+pub(crate) fn is_upgrading(object: &Value) -> bool {
     let latest = items(object, "/status/history").next();
     let is_done = latest.is_some_and(|latest| {
         latest["state"] == "Completed" && latest["version"] == object["status"]["desired"]["version"]
@@ -113,28 +113,28 @@ pub fn is_upgrading(object: &Value) -> bool {
     !is_done
 }
 
-/// What the operator's `Network` says.
-pub fn wish(object: &Value) -> Wish {
+/// Reads the operator's `Network`.
+pub(crate) fn settings(object: &Value) -> Settings {
     const SWITCH: &str = "/spec/unsupportedConfigOverrides/operator/enableConnectivityCheckController";
     let state = text(object, "/spec/managementState");
-    Wish {
+    Settings {
         managed: state.is_empty() || state == "Managed",
         enabled: !text(object, SWITCH).eq_ignore_ascii_case("false"),
     }
 }
 
-/// The condition of this type.
-pub fn condition(object: &Value, type_: &str) -> Option<Condition> {
+/// Returns the condition of this type.
+pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
     let found = items(object, "/status/conditions").find(|condition| condition["type"] == type_)?;
     let part = |pointer| text(found, pointer).to_owned();
     Some(Condition {
-        says: (part("/status"), part("/reason"), part("/message")),
+        content: (part("/status"), part("/reason"), part("/message")),
         since: part("/lastTransitionTime"),
     })
 }
 
-/// What is known of a check.
-pub fn existing(object: &Value) -> Existing {
+/// Reads a check.
+pub(crate) fn existing(object: &Value) -> Existing {
     let owners = items(object, "/metadata/ownerReferences");
     Existing {
         labelled: object["metadata"]["labels"][MANAGED_BY] == MANAGER,
@@ -150,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_ready_endpoints_count() {
+    fn endpoints_that_are_not_ready_are_ignored() {
         let slice = json!({
             "addressType": "IPv4", "ports": [{ "port": 8080 }],
             "endpoints": [
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_is_over_when_the_latest_entry_is_what_is_desired() {
+    fn upgrade_ends_when_the_latest_entry_has_the_desired_version() {
         let version = |state: &str, latest: &str| {
             json!({ "status": { "desired": { "version": "4.20.1" }, "history": [
                 { "state": state, "version": latest }, { "state": "Completed", "version": "4.20.0" },
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_can_be_switched_off() {
+    fn checks_are_disabled_by_the_override() {
         for (spec, managed, enabled) in [
             (json!({}), true, true),
             (json!({ "managementState": "Managed" }), true, true),
@@ -214,8 +214,8 @@ mod tests {
                 true,
             ),
         ] {
-            let wish = wish(&json!({ "spec": spec }));
-            assert_eq!(wish, Wish { managed, enabled }, "{spec}");
+            let settings = settings(&json!({ "spec": spec }));
+            assert_eq!(settings, Settings { managed, enabled }, "{spec}");
         }
     }
 }

@@ -28,7 +28,7 @@ fn source(pod: &str, node: &str) -> Source {
     }
 }
 
-/// Everything that there is on OpenShift.
+/// All sources of targets on OpenShift.
 fn all() -> Facts {
     Facts {
         kubernetes: Backed {
@@ -74,7 +74,7 @@ fn text(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn nodes_are_named_by_their_first_label_and_addresses_with_dashes() {
+fn label_is_the_first_label_of_a_name_or_an_address_with_dashes() {
     // cluster-network#69
     for (node, expected) in [
         ("node1.example.com", "node1"),
@@ -87,8 +87,8 @@ fn nodes_are_named_by_their_first_label_and_addresses_with_dashes() {
 }
 
 #[test]
-fn all_that_is_there_is_a_target() {
-    let lasting = [
+fn cluster_with_all_objects_has_all_targets() {
+    let everywhere = [
         ("kubernetes-default-service-cluster-0", "172.30.0.1:443"),
         ("kubernetes-default-service-cluster-1", "[fd02::1]:443"),
     ];
@@ -105,19 +105,19 @@ fn all_that_is_there_is_a_target() {
         ("network-check-target-service-cluster", "network-check-target:80"),
         ("network-check-target-w1", "10.128.0.9:8080"),
     ];
-    let expected = [&lasting[..], &of_api_servers, &others].concat();
+    let expected = [&everywhere[..], &of_api_servers, &others].concat();
     assert_eq!(pairs(&all()), text(&expected));
     let hosted = Facts {
         hosted: true,
         ..all()
     };
-    assert_eq!(pairs(&hosted), text(&[&lasting[..], &others].concat()));
+    assert_eq!(pairs(&hosted), text(&[&everywhere[..], &others].concat()));
 }
 
 #[test]
-fn what_is_missing_is_no_target() {
+fn missing_object_is_no_target() {
     assert_eq!(pairs(&Facts::default()), []);
-    // As on plain Kubernetes: the API servers are known by the service of every cluster.
+    // Plain Kubernetes: the service `default/kubernetes` has the API servers.
     let plain = Facts {
         kubernetes: all().kubernetes,
         ..Facts::default()
@@ -129,7 +129,7 @@ fn what_is_missing_is_no_target() {
 }
 
 #[test]
-fn load_balancers_are_read_from_urls() {
+fn endpoints_of_load_balancers_come_from_urls() {
     for (url, expected) in [
         ("https://api.example.com:6443", Some("api.example.com:6443")),
         ("https://api.example.com", Some("api.example.com:443")),
@@ -145,7 +145,7 @@ fn load_balancers_are_read_from_urls() {
 }
 
 #[test]
-fn each_source_has_a_check_for_each_target() {
+fn source_has_a_check_for_each_target() {
     let sources = [source("s-1", "w1.example.com"), source("s-2", "fd00::2")];
     let targets = [Target {
         name: "network-check-target-w3".to_owned(),
@@ -187,7 +187,7 @@ fn existing(check: &Generated) -> Existing {
 }
 
 #[test]
-fn nothing_is_planned_where_nothing_differs() {
+fn plan_without_a_difference_is_empty() {
     let wanted = checks(&[source("s", "w1")], &targets(&all()));
     let known: BTreeMap<_, _> = wanted
         .values()
@@ -213,20 +213,20 @@ fn nothing_is_planned_where_nothing_differs() {
 }
 
 #[test]
-fn only_checks_of_ours_are_deleted() {
+fn check_without_the_label_is_never_deleted() {
     let check = existing(
         &checks(&[source("s", "w1")], &targets(&all()))["network-check-source-w1-to-network-check-target-w1"],
     );
-    let mine = Existing {
+    let unlabelled = Existing {
         labelled: false,
         ..check.clone()
     };
-    let known = BTreeMap::from([("mine".to_owned(), mine), ("stale".to_owned(), check)]);
+    let known = BTreeMap::from([("foreign".to_owned(), unlabelled), ("stale".to_owned(), check)]);
     assert_eq!(plan(&BTreeMap::new(), &known).delete, ["stale"]);
 }
 
 #[test]
-fn condition_says_why_nothing_can_be_told() {
+fn condition_names_the_missing_sources_or_targets() {
     let sources = [source("s", "w1")];
     assert_eq!(availability(&sources, &all()), ("True", "AsExpected", ""));
     assert_eq!(

@@ -71,7 +71,7 @@ fn reachable(status: &Status) -> (&str, &str, &str, i64) {
 }
 
 #[test]
-fn steps_of_a_check_are_logged_with_their_reasons() {
+fn steps_of_a_check_are_listed_with_their_reasons() {
     // cluster-network#70
     let mut status = Status::default();
     let resolved = Some(step(
@@ -116,7 +116,7 @@ fn steps_of_a_check_are_logged_with_their_reasons() {
 }
 
 #[test]
-fn outage_begins_goes_on_and_ends() {
+fn outage_starts_continues_and_ends() {
     // cluster-network#70
     let mut status = Status::default();
     assert_eq!(record(&mut status, &success(START)), None);
@@ -132,16 +132,16 @@ fn outage_begins_goes_on_and_ends() {
     let failure = "a".to_owned();
     assert_eq!(
         record(&mut status, &connect(START + 60, Some("a"))),
-        Some(Edge::Began { failure })
+        Some(Edge::Started { failure })
     );
-    let began = Outage {
+    let started = Outage {
         start: Some(Time(at(START + 60))),
         end: None,
         start_logs: vec![refused(START + 60, "a")],
         end_logs: vec![refused(START + 60, "a")],
         message: "Connectivity outage detected at 2023-11-14T22:14:20Z".to_owned(),
     };
-    assert_eq!(status.outages, [began]);
+    assert_eq!(status.outages, [started]);
     assert_eq!(reachable(&status), ("False", "TCPConnectError", "a", START + 60));
     for (minute, message) in ["a", "b", "b", "a", "c", "d", "e"].into_iter().enumerate() {
         let second = START + 120 + 60 * i64::try_from(minute).expect("a number");
@@ -168,7 +168,7 @@ fn outage_begins_goes_on_and_ends() {
 }
 
 #[test]
-fn host_that_is_found_and_refuses_connections_stays_out_of_reach() {
+fn resolved_host_that_refuses_connections_stays_unreachable() {
     let mut status = Status::default();
     for minute in 0..3 {
         let second = START + 60 * minute;
@@ -201,12 +201,12 @@ fn lists_are_capped() {
 }
 
 #[test]
-fn outage_is_told_although_the_clock_was_set_back() {
+fn outage_is_recorded_even_if_the_clock_is_set_back() {
     let mut status = Status::default();
     record(&mut status, &success(START + 3600));
     assert!(matches!(
         record(&mut status, &failure(START + 60)),
-        Some(Edge::Began { .. })
+        Some(Edge::Started { .. })
     ));
     let Some(Edge::Ended { after, .. }) = record(&mut status, &success(START)) else {
         panic!("{status:?}")
@@ -214,14 +214,14 @@ fn outage_is_told_although_the_clock_was_set_back() {
     assert_eq!(after.to_string(), "0s");
 }
 
-/// Results a minute apart; a failure is the number of its message.
+/// Results in intervals of a minute. The number of a failure is its message.
 fn results() -> impl Strategy<Value = Vec<Option<u8>>> {
     prop::collection::vec(prop::option::of(0_u8..3), 0..120)
 }
 
 proptest! {
     #[test]
-    fn status_is_bounded_and_tells_the_last_result(results in results()) {
+    fn status_is_bounded_and_has_the_last_result(results in results()) {
         let mut status = Status::default();
         let mut edges = Vec::new();
         let mut second = START;
@@ -235,24 +235,24 @@ proptest! {
         for outage in &status.outages {
             prop_assert!((1..=5).contains(&outage.start_logs.len()));
             prop_assert!((1..=5).contains(&outage.end_logs.len()));
-            // The failure that began it is never lost.
+            // The failure that started the outage is never removed.
             prop_assert_eq!(&outage.start_logs.last().expect("an entry").time, &outage.start);
             prop_assert!(outage.start_logs.windows(2).all(|two| two[0].message != two[1].message));
         }
         for list in [&status.successes, &status.failures] {
             prop_assert!(list.windows(2).all(|two| two[0].time > two[1].time));
         }
-        // Only the newest outage may last, and it does exactly when the last result is a failure.
+        // Only the newest outage may continue, and only if the last result is a failure.
         let open: Vec<_> = status.outages.iter().map(|outage| outage.end.is_none()).collect();
         prop_assert!(open.iter().skip(1).all(|open| !open));
         let fails = results.last().is_some_and(Option::is_some);
         prop_assert_eq!(open.first().copied().unwrap_or(false), fails);
-        // Beginnings and ends take turns.
-        let begins: Vec<_> = edges.iter().map(|edge| matches!(edge, Edge::Began { .. })).collect();
-        prop_assert!(begins.iter().enumerate().all(|(at, begins)| *begins == (at % 2 == 0)));
+        // Starts and ends alternate.
+        let starts: Vec<_> = edges.iter().map(|edge| matches!(edge, Edge::Started { .. })).collect();
+        prop_assert!(starts.iter().enumerate().all(|(at, starts)| *starts == (at % 2 == 0)));
         let runs = results.chunk_by(|one, two| one.is_some() == two.is_some());
         prop_assert_eq!(
-            begins.iter().filter(|begins| **begins).count(),
+            starts.iter().filter(|starts| **starts).count(),
             runs.filter(|run| run[0].is_some()).count()
         );
     }

@@ -1,4 +1,4 @@
-//! Probes endpoints, each once in an interval.
+//! Probes the endpoints, each once in an interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use crate::dial::{self, Endpoint, Identity};
 use crate::messages;
 use crate::metrics::Metrics;
 
-/// How many endpoints are probed at a time: after a start, all checks are due at once.
+/// Maximum number of concurrent probes: all checks are due at the start.
 const AT_A_TIME: usize = 16;
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// What a check asks for.
+/// The relevant fields of a check.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Wanted {
     pub(super) source_pod: String,
     endpoint: String,
-    /// Secret with the certificate that is shown.
+    /// Name of the Secret with the client certificate.
     secret: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Prober {
         }
     }
 
-    /// Probes the endpoint of a check for ever.
+    /// Probes the endpoint of a check without end.
     pub(super) async fn run(&self, check: &str, wanted: &Wanted) {
         let mut due = tokio::time::interval(self.interval);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -82,7 +82,7 @@ impl Prober {
             let outcome = dial::check(endpoint, identity).await;
             drop(place);
             if !outcome.success() {
-                tracing::info!(check, failure = outcome.last.message, "not reachable");
+                tracing::info!(check, failure = outcome.last.message, "endpoint unreachable");
             }
             self.metrics.count(check, &wanted.endpoint, &outcome);
             self.writer.push(check, outcome);
@@ -92,17 +92,20 @@ impl Prober {
     async fn secret(&self, name: &str) -> Option<Secret> {
         match self.secrets.get_opt(name).await {
             Ok(Some(secret)) => return Some(secret),
-            Ok(None) => tracing::debug!(secret = name, "no such Secret, no certificate is shown"),
+            Ok(None) => tracing::debug!(
+                secret = name,
+                "Secret is missing, connecting without a client certificate"
+            ),
             Err(error) => tracing::debug!(
                 secret = name,
                 error = message(&error),
-                "cannot read the Secret, no certificate is shown"
+                "cannot read the Secret, connecting without a client certificate"
             ),
         }
         None
     }
 
-    /// A check is gone.
+    /// Removes the metrics and pending results of a deleted check.
     pub(super) fn forget(&self, check: &str) {
         self.metrics.forget(check);
         self.writer.forget(check);

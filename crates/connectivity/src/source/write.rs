@@ -1,4 +1,4 @@
-//! Writes results into the statuses of checks, and tells about outages by events.
+//! Writes results into the statuses of checks, and publishes events for outages.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -23,22 +23,22 @@ use crate::names::{EVENT_COMPONENT, reason};
 use crate::outage::{self, Edge, Outcome};
 use crate::pending::Pending;
 
-/// Attempts on a status that others change at the same time, before there is a pause.
+/// Immediate retries after a conflict.
 const CONFLICTS: usize = 5;
-/// Longest pause between attempts; each new result ends a pause.
+/// Longest back-off. A new result ends the back-off.
 const LONGEST: Duration = Duration::from_mins(1);
 
 pub(super) struct Writer {
     checks: Api<Check>,
     pods: Api<Pod>,
     nodes: Api<Node>,
-    /// The pod that results are from.
+    /// The source pod of the results.
     pod: String,
     queue: Queue<String>,
     pending: Mutex<BTreeMap<String, Pending>>,
     recorder: Recorder,
     flood: Mutex<Flood>,
-    /// The node of the pod, once it is known.
+    /// The node of the pod, after the first lookup.
     node: Mutex<Option<ObjectReference>>,
 }
 
@@ -58,7 +58,7 @@ impl Writer {
         }
     }
 
-    /// Takes a result, to be written now.
+    /// Stores a result and queues its write.
     pub(super) fn push(&self, check: &str, outcome: Outcome) {
         let mut pending = lock(&self.pending);
         pending.entry(check.to_owned()).or_default().push(outcome);
@@ -66,17 +66,17 @@ impl Writer {
         self.queue.add(check.to_owned());
     }
 
-    /// Drops the results of a check that is gone.
+    /// Drops the results of a deleted check.
     pub(super) fn forget(&self, check: &str) {
         lock(&self.pending).remove(check);
     }
 
-    /// How many results are not written.
+    /// Returns the number of pending results.
     pub(super) fn waiting(&self) -> usize {
         lock(&self.pending).values().map(Pending::len).sum()
     }
 
-    /// Writes until the end is wished for, and finishes what it does then.
+    /// Writes results until shutdown. A running write may finish.
     pub(super) async fn run(&self, shutdown: &Shutdown) {
         loop {
             let check = tokio::select! {
@@ -86,24 +86,24 @@ impl Writer {
             match self.write(&check).await {
                 Ok(()) => self.queue.succeeded(&check),
                 Err(error) => {
-                    let pause = self.queue.failed(check.clone());
-                    tracing::warn!(check, error, retry = ?pause, "cannot write the status");
+                    let delay = self.queue.failed(check.clone());
+                    tracing::warn!(check, error, retry = ?delay, "cannot write the status of the check");
                 }
             }
         }
     }
 
-    /// Writes whatever is left.
+    /// Writes all pending results once.
     pub(super) async fn flush(&self) {
         let checks: Vec<_> = lock(&self.pending).keys().cloned().collect();
         for check in checks {
             if let Err(error) = self.write(&check).await {
-                tracing::warn!(check, error, "cannot write the status");
+                tracing::warn!(check, error, "cannot write the status of the check");
             }
         }
     }
 
-    /// Brings all results of a check into its status.
+    /// Writes all pending results of a check into its status.
     async fn write(&self, check: &str) -> Result<(), String> {
         let results = lock(&self.pending)
             .get(check)
@@ -131,7 +131,7 @@ impl Writer {
                 Ok(_) => {
                     self.done(check, &results);
                     for edge in &edges {
-                        self.tell(edge).await;
+                        self.publish(edge).await;
                     }
                     return Ok(());
                 }
@@ -139,10 +139,10 @@ impl Writer {
                 Err(error) => return Err(message(&error)),
             }
         }
-        Err("others change it all the time".to_owned())
+        Err("repeated conflicts with other writers".to_owned())
     }
 
-    /// The check as it is now, unless it is no longer about our pod.
+    /// Returns the current check, if its source is still this pod.
     async fn live(&self, check: &str) -> Result<Option<Check>, String> {
         let live = self.checks.get_opt(check).await;
         let live = live.map_err(|error| message(&error))?;
@@ -159,9 +159,9 @@ impl Writer {
         }
     }
 
-    async fn tell(&self, edge: &Edge) {
+    async fn publish(&self, edge: &Edge) {
         let (kind, why, text) = match edge {
-            Edge::Began { failure } => (Kind::Warning, reason::OUTAGE, messages::event::outage(failure)),
+            Edge::Started { failure } => (Kind::Warning, reason::OUTAGE, messages::event::outage(failure)),
             Edge::Ended { after, success } => (
                 Kind::Normal,
                 reason::RESTORED,
@@ -176,7 +176,7 @@ impl Writer {
         }
     }
 
-    /// Tells how many events were withheld, once that is over.
+    /// Publishes the summaries of withheld events, after the withholding ended.
     pub(super) async fn sum_up(&self) {
         let counts: Counts = lock(&self.flood).summary(Instant::now());
         for (why, count) in counts {
@@ -187,7 +187,7 @@ impl Writer {
         }
     }
 
-    /// What events are about.
+    /// Returns the node that events refer to.
     async fn node(&self) -> Option<ObjectReference> {
         if let Some(node) = lock(&self.node).clone() {
             return Some(node);
@@ -201,7 +201,7 @@ impl Writer {
                 tracing::warn!(
                     pod = self.pod,
                     error,
-                    "cannot find the node that events are about"
+                    "cannot find the node of the pod for an event"
                 );
                 None
             }

@@ -1,4 +1,4 @@
-//! The controller that says which checks there are.
+//! The controller that generates checks.
 
 use connectivity::generator::controller;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn start(stage: &Stage) -> Task {
     })
 }
 
-/// The service of targets, with this endpoint.
+/// Creates the service of targets, with one endpoint.
 fn target(stage: &Stage, address: &str, node: &str) {
     let service = json!({
         "metadata": { "name": "network-check-target" },
@@ -80,7 +80,7 @@ fn wait_for_reason(stage: &Stage, reason: &str) -> Value {
 const TARGET: &str = "network-check-source-node1-to-network-check-target-node2";
 
 #[test]
-fn checks_follow_what_there_is() {
+fn checks_follow_sources_and_targets() {
     let stage = Stage::start();
     stage.delete(CRD);
     until("the end of the definition", || match stage.get(CRD) {
@@ -124,7 +124,7 @@ fn checks_follow_what_there_is() {
     });
     assert_eq!(endpoint, "network-check-target:80");
 
-    // Somebody changes a check, and deletes another.
+    // An administrator changes one check and deletes another.
     let path = format!("{}/{TARGET}", checks());
     stage
         .patch(&path, &json!({ "spec": { "targetEndpoint": "h:1" } }))
@@ -137,7 +137,7 @@ fn checks_follow_what_there_is() {
         check.map(|_| ())
     });
 
-    // Another pod on the same node takes over.
+    // Another pod on the same node becomes the source.
     stage.delete(&format!("/api/v1/namespaces/{NS}/pods/{POD}"));
     stage.create(
         &format!("/api/v1/namespaces/{NS}/pods"),
@@ -159,17 +159,18 @@ fn checks_follow_what_there_is() {
 }
 
 #[test]
-fn nothing_is_written_where_nothing_changes_and_all_goes_when_switched_off() {
+fn controller_at_rest_writes_nothing_and_deletes_all_checks_when_disabled() {
     let stage = Stage::start();
     stage.source();
     target(&stage, "10.244.1.7", "node2.example.com");
-    let foreign = "somebodys-check";
+    let foreign = "foreign-check";
     stage.check(foreign, POD, "h:1");
     let _task = start(&stage);
     wait_for_reason(&stage, "AsExpected");
     let all = stage.list(&checks()).len();
     let mark = stage.mark();
-    // An event that changes nothing, and one that is answered: when that came, the other one was worked on.
+    // An event without an effect, and then one with an effect: the controller has processed the first event when the
+    // second takes effect.
     let source = format!("/api/v1/namespaces/{NS}/pods/{POD}");
     stage
         .patch(&source, &json!({ "metadata": { "labels": { "x": "y" } } }))
@@ -179,12 +180,12 @@ fn nothing_is_written_where_nothing_changes_and_all_goes_when_switched_off() {
         "spec": { "unsupportedConfigOverrides": { "operator": { "enableConnectivityCheckController": "False" } } },
     });
     stage.create(OPERATORS, &operator);
-    until("no checks but somebody's", || {
-        let left = stage.list(&checks());
-        if left.len() == 1 {
+    until("only the foreign check", || {
+        let checks = stage.list(&checks());
+        if checks.len() == 1 {
             Ok(())
         } else {
-            Err(format!("{left:#?}"))
+            Err(format!("{checks:#?}"))
         }
     });
     assert_eq!(stage.list(&checks())[0]["metadata"]["name"], foreign);

@@ -1,4 +1,4 @@
-//! Checks against real API servers. There are no nodes and no pods that run: endpoints are listeners of the tests.
+//! Checks against real API servers, without kubelets: listeners of the tests are the endpoints.
 
 #[cfg(test)]
 mod generator;

@@ -41,7 +41,7 @@ fn reachable(status: &Value) -> &str {
 }
 
 #[test]
-fn outage_is_told_by_status_and_events_until_it_ends() {
+fn outage_is_reported_in_status_and_events_until_it_ends() {
     let stage = Stage::start();
     stage.source();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
@@ -79,7 +79,7 @@ fn outage_is_told_by_status_and_events_until_it_ends() {
 
     let other = stage
         .get(&format!("{}/b-to-target", checks()))
-        .expect("it is there");
+        .expect("the check exists");
     assert_eq!(other["status"], Value::Null, "another pod makes this check");
     let refused: Vec<_> = stage
         .requests_of(ACCOUNT, mark)
@@ -90,13 +90,13 @@ fn outage_is_told_by_status_and_events_until_it_ends() {
 }
 
 #[test]
-fn results_that_were_refused_are_written_later() {
+fn refused_results_are_written_later() {
     let stage = Stage::start();
     stage.source();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = listener.local_addr().expect("an address").to_string();
     stage.check("a-to-target", POD, &address);
-    // Results are not accepted: as if the API server were away for writes.
+    // A policy refuses results, like an API server that fails for writes.
     let closed = serde_json::json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": { "name": "closed" },

@@ -1,4 +1,4 @@
-//! A server with the kind of checks, and the objects that tests put there.
+//! An API server with the CRD of checks, and objects of the tests.
 
 use std::ops::Deref;
 
@@ -41,7 +41,7 @@ impl Stage {
         Self { server }
     }
 
-    /// The node of the source, and its pod.
+    /// Creates the node of the source, and the source pod.
     pub(crate) fn source(&self) -> Value {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
         let node = self.create("/api/v1/nodes", &node);
@@ -74,7 +74,7 @@ impl Stage {
         })
     }
 
-    /// Waits for an event, wherever it is.
+    /// Waits for an event in any namespace.
     #[track_caller]
     pub(crate) fn wait_for_event(&self, text: &str) {
         until(text, || {
@@ -88,7 +88,6 @@ impl Stage {
     }
 }
 
-/// A pod on a node.
 pub(crate) fn pod(name: &str, app: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": app } },
@@ -125,7 +124,7 @@ fn empty(admin: &Admin) {
     admin.delete("/api/v1/namespaces/default/events");
     let path = format!("/api/v1/namespaces/{NS}");
     admin.delete(&path);
-    // Nobody else does: there is no controller of namespaces.
+    // Without a controller of namespaces, the test removes the finalizer.
     let free = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NS }, "spec": { "finalizers": [] },
     });

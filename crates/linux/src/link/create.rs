@@ -1,4 +1,4 @@
-//! Making links.
+//! Creation of links.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -14,27 +14,27 @@ use crate::{
     route::{Request, Socket},
 };
 
-/// A link to make.
+/// A new link.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkSpec<'a> {
-    /// Its name.
+    /// Name, 15 bytes at most.
     pub name: &'a str,
-    /// Its kind.
+    /// Driver kind and its settings.
     pub kind: LinkKind<'a>,
-    /// Index of the link below, in the socket's namespace; kinds that have one need it.
+    /// Index of the lower link, in the socket's namespace. Some kinds require it.
     pub parent: Option<u32>,
-    /// The namespace that the link is made in; the socket's without one. Before Linux 6.15 the name must be free in the
-    /// socket's namespace too.
+    /// The namespace of the new link; by default the socket's. Before Linux 6.15 the name must be free in the socket's
+    /// namespace too.
     pub namespace: Option<BorrowedFd<'a>>,
-    /// Its MTU, bytes; the kernel's default without one.
+    /// MTU, bytes; by default the kernel's.
     pub mtu: Option<u32>,
-    /// Its Ethernet address. Without one the kernel chooses; a bridge then takes on the lowest address of its ports,
-    /// another one whenever those change, and none at all with the last port gone.
+    /// Ethernet address. By default the kernel chooses; a bridge without it has the lowest address of its ports, which
+    /// changes with them, and no address without ports.
     pub mac: Option<Mac>,
 }
 
 impl<'a> LinkSpec<'a> {
-    /// A link with a name and a kind.
+    /// Returns a link with a name and a kind.
     pub fn new(name: &'a str, kind: LinkKind<'a>) -> Self {
         LinkSpec {
             name,
@@ -48,7 +48,7 @@ impl<'a> LinkSpec<'a> {
 
     fn message(&self) -> LinkMessage {
         let mut message = named(self.name, self.mtu);
-        // One queue is enough for a pod, and a fifth faster than a pair with a queue per processor.
+        // One queue is enough for a pod. The creation takes a fifth less time than with a queue for each processor.
         let queues = match self.kind {
             LinkKind::Veth { .. } => &ONE_QUEUE[..],
             _ => &[],
@@ -72,44 +72,45 @@ impl<'a> LinkSpec<'a> {
     }
 }
 
-/// A bridge to make.
+/// A new bridge.
 #[derive(Debug, Clone, Copy)]
 pub struct BridgeSpec<'a> {
-    /// Its name.
+    /// Name, 15 bytes at most.
     pub name: &'a str,
-    /// Its MTU, bytes; the kernel's default without one.
+    /// MTU, bytes; by default the kernel's.
     pub mtu: Option<u32>,
-    /// Its Ethernet address, for good. Without one it takes on the lowest address of its ports, another one
-    /// whenever those change, and none at all with the last port gone.
+    /// A permanent Ethernet address. By default a bridge has the lowest address of its ports, which changes with them, and
+    /// no address without ports.
     pub mac: Option<Mac>,
-    /// Turn VLAN filtering on. Without it nothing about VLANs is said, so that kernels without them do.
+    /// Enables VLAN filtering. If false, the request contains no VLAN attributes, so that kernels without VLAN
+    /// filtering accept it.
     pub vlan_filtering: bool,
 }
 
-/// A pair of virtual Ethernet devices to make: one end here, the other perhaps in another namespace.
+/// A new pair of virtual Ethernet devices: one end in the socket's namespace, the other perhaps in another namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct VethSpec<'a> {
     /// Name of the end in the socket's namespace.
     pub name: &'a str,
-    /// Ethernet address of that end; random without one.
+    /// Ethernet address of that end; by default random.
     pub mac: Option<Mac>,
-    /// MTU of both ends, bytes; the kernel's default without one.
+    /// MTU of both ends, bytes; by default the kernel's.
     pub mtu: Option<u32>,
     /// Name of the other end.
     pub peer_name: &'a str,
-    /// Namespace of the other end; the same as this end's without one.
+    /// Namespace of the other end; by default the socket's.
     pub peer_ns: Option<BorrowedFd<'a>>,
 }
 
 impl Socket {
-    /// Makes a link, down. An error that [`is_exists`](crate::Error::is_exists) if the name is taken; one that
-    /// [`is_unsupported`](crate::Error::is_unsupported), and names what is missing, if the kernel has no such links.
+    /// Creates a link, down. If the name is taken, the error [`is_exists`](crate::Error::is_exists). If the kernel
+    /// lacks links of this kind, the error [`is_unsupported`](crate::Error::is_unsupported) and names the feature.
     pub fn create_link(&mut self, spec: &LinkSpec<'_>) -> Result<()> {
         let request = Request::new(spec.kind.doing(), spec.name).needs(spec.kind.feature());
         self.create(request, spec.message())
     }
 
-    /// Makes a bridge, down. An error that [`is_exists`](crate::Error::is_exists) if the name is taken.
+    /// Creates a bridge, down. If the name is taken, the error [`is_exists`](crate::Error::is_exists).
     pub fn create_bridge(&mut self, spec: &BridgeSpec<'_>) -> Result<()> {
         let kind = LinkKind::Bridge {
             vlan_filtering: spec.vlan_filtering,
@@ -121,7 +122,7 @@ impl Socket {
         })
     }
 
-    /// Makes a veth pair, both ends down, each with one queue per direction.
+    /// Creates a veth pair. Both ends are down, and have one queue for each direction.
     pub fn create_veth(&mut self, spec: &VethSpec<'_>) -> Result<()> {
         let kind = LinkKind::Veth {
             peer_name: spec.peer_name,
@@ -134,9 +135,9 @@ impl Socket {
         })
     }
 
-    /// Makes a link of this kind with nothing but a name, down. Kernels without its driver, whose configuration symbol
-    /// is `symbol`, refuse with an error that [`is_unsupported`](crate::Error::is_unsupported); kinds that need more
-    /// than a name are refused with another one.
+    /// Creates a link of this kind, down, with a name and no settings. Kernels without the driver, whose configuration
+    /// symbol is `symbol`, refuse with an error that [`is_unsupported`](crate::Error::is_unsupported). Kinds that need
+    /// settings are refused with other errors.
     pub fn create_bare(&mut self, name: &str, kind: &str, symbol: &'static str) -> Result<()> {
         let mut message = named(name, None);
         let info = vec![LinkInfo::Kind(InfoKind::from(kind))];
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_becomes_one_message() {
+    fn spec_becomes_one_message() {
         let home = std::fs::File::open("/proc/self/ns/net").unwrap();
         let fd = std::os::fd::AsFd::as_fd(&home);
         let spec = LinkSpec {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_pair_have_one_queue_and_the_same_mtu() {
+    fn veth_ends_have_one_queue_and_the_same_mtu() {
         let kind = LinkKind::Veth {
             peer_name: "peer",
             peer_ns: None,

@@ -1,4 +1,4 @@
-//! Changing and removing links.
+//! Changes and removal of links.
 
 use std::{
     os::fd::{AsRawFd as _, BorrowedFd},
@@ -22,12 +22,12 @@ use crate::{
     route::{Request, Socket},
 };
 
-/// Which link to change: the index decides, the name is for errors.
+/// A link to change: the index identifies it, and the name is for errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkRef<'a> {
     /// Interface index in the socket's namespace.
     pub index: u32,
-    /// Name, for errors.
+    /// Name in errors.
     pub name: &'a str,
 }
 
@@ -40,12 +40,12 @@ impl<'a> From<&'a Link> for LinkRef<'a> {
     }
 }
 
-/// Changes to make to a link in one message. `None` leaves a value alone.
+/// Changes of a link in one message. `None` keeps a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkChange<'a> {
     /// Administrative state.
     pub up: Option<bool>,
-    /// Port of which bridge: its index; 0 takes the link off.
+    /// Index of the link's bridge; 0 removes the link from its bridge.
     pub master: Option<u32>,
     /// Ethernet address.
     pub mac: Option<Mac>,
@@ -59,7 +59,7 @@ pub struct LinkChange<'a> {
     pub tx_queue_len: Option<u32>,
     /// New name; the link must be down on kernels before 6.2.
     pub name: Option<&'a str>,
-    /// The text that is kept at the link; an empty one removes it.
+    /// The alias of the link. An empty text removes it.
     pub alias: Option<&'a str>,
 }
 
@@ -100,7 +100,7 @@ impl LinkChange<'_> {
 }
 
 impl Socket {
-    /// Makes all of `change` in one message. `doing` says in an error what was attempted: `set link up`.
+    /// Applies `change` in one message. `doing` names the operation in errors: `set link up`.
     pub fn change_link<'a>(
         &mut self,
         link: impl Into<LinkRef<'a>>,
@@ -136,8 +136,8 @@ impl Socket {
         )
     }
 
-    /// Sets the link's Ethernet address, also when it has it already: the kernel then tells the neighbours
-    /// again (see [`crate::arp`]) and a bridge stops following its ports.
+    /// Sets the link's Ethernet address. The write has effects even if the address is the same: the kernel announces
+    /// the link's addresses again (see [`crate::arp`]), and a bridge no longer takes its address from its ports.
     pub fn set_mac<'a>(&mut self, link: impl Into<LinkRef<'a>>, mac: Mac) -> Result<()> {
         self.change_link(
             link,
@@ -149,7 +149,7 @@ impl Socket {
         )
     }
 
-    /// Makes the link a port of the bridge (or bond, VRF) with index `master`; 0 takes it off.
+    /// Adds the link to the bridge, bond or VRF with index `master`; 0 removes the link from it.
     pub fn set_master<'a>(&mut self, link: impl Into<LinkRef<'a>>, master: u32) -> Result<()> {
         let change = LinkChange {
             master: Some(master),
@@ -158,9 +158,9 @@ impl Socket {
         self.change_link(link, "set master of link", &change)
     }
 
-    /// Moves the link, which goes down and loses its addresses, into another namespace and names it `name` there. An
-    /// error that [`is_exists`](crate::Error::is_exists) if that is taken: then the link may be in the other namespace
-    /// under its old name, unless there was no room for that either.
+    /// Moves the link into another namespace and names it `name` there. The link goes down and loses its addresses. If
+    /// the name is taken, the error [`is_exists`](crate::Error::is_exists): the link may then be in the other namespace
+    /// under its old name, unless that name is taken too.
     pub fn move_link<'a>(
         &mut self,
         link: impl Into<LinkRef<'a>>,
@@ -178,7 +178,7 @@ impl Socket {
         self.execute(request, RouteNetlinkMessage::SetLink(message), 0)
     }
 
-    /// Turns promiscuous mode on or off.
+    /// Enables or disables promiscuous mode.
     pub fn set_promiscuous<'a>(&mut self, link: impl Into<LinkRef<'a>>, on: bool) -> Result<()> {
         let change = LinkChange {
             promiscuous: Some(on),
@@ -187,7 +187,7 @@ impl Socket {
         self.change_link(link, "set promiscuous mode of link", &change)
     }
 
-    /// Removes the link; for one end of a veth pair the other goes too.
+    /// Removes the link. The removal of one end of a veth pair removes the other end too.
     pub fn delete_link<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<()> {
         let link = link.into();
         let mut message = LinkMessage::default();
@@ -196,7 +196,7 @@ impl Socket {
         self.execute(request, RouteNetlinkMessage::DelLink(message), 0)
     }
 
-    /// Removes the link called `name`, without looking it up first.
+    /// Removes the link called `name`, without a lookup.
     pub fn delete_link_by_name(&mut self, name: &str) -> Result<()> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -205,21 +205,21 @@ impl Socket {
     }
 }
 
-/// Bytes of stack of a thread that does nothing but send one request.
+/// Stack size of a thread that only sends one request, bytes.
 const STACK: usize = 128 * 1024;
 
-/// One of the threads that wait for the kernel.
+/// A thread that waits for the kernel.
 struct Waiting;
 
-/// How many there are, and how many there may be: whoever comes then waits himself.
+/// Number of such threads, and its limit. Above the limit, callers wait themselves.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 const MOST_WAITING: usize = 64;
 
 impl Waiting {
-    fn begin() -> Option<Self> {
+    fn start() -> Option<Self> {
         let one_more = |waiting| (waiting < MOST_WAITING).then_some(waiting + 1);
-        let begun = WAITING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        begun.ok().map(|_| Waiting)
+        let started = WAITING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        started.ok().map(|_| Waiting)
     }
 }
 
@@ -230,32 +230,32 @@ impl Drop for Waiting {
 }
 
 /// Removes the link called `name` from the namespace of the calling thread, as [`Socket::delete_link_by_name`] does,
-/// and returns as soon as nobody sees it any more. Until the kernel has also freed what belonged to it takes another 15
-/// to 20 ms (it waits for all processors): that is waited for by a thread, which ends by itself. For processes that
-/// live on: one that ends waits for the system calls of its threads.
+/// and returns when the link is invisible. The kernel takes another 15 to 20 ms to free the link, because it waits for
+/// all processors: a background thread waits for that. Use this in long-running processes only: the exit of a process
+/// waits for the system calls of its threads.
 pub fn delete_link_and_leave(name: &str) -> Result<()> {
     let mut socket = Socket::open()?;
-    let Some(waiting) = Waiting::begin() else {
+    let Some(waiting) = Waiting::start() else {
         return socket.delete_link_by_name(name);
     };
     let (Ok(mut monitor), Ok((ended, end))) = (LinkMonitor::open(), std::io::pipe()) else {
         return socket.delete_link_by_name(name);
     };
-    let (tell, told) = mpsc::sync_channel(1);
+    let (sender, result) = mpsc::sync_channel(1);
     let owned = name.to_owned();
     let thread = thread::Builder::new()
         .name("delete-link".into())
         .stack_size(STACK)
         .spawn(move || {
-            // Nobody waits any more once the link is gone.
-            let _ = tell.send(socket.delete_link_by_name(&owned));
+            // The caller no longer receives the result once the link is gone.
+            let _ = sender.send(socket.delete_link_by_name(&owned));
             drop((end, waiting));
         });
     if thread.is_err() {
         return Socket::open()?.delete_link_by_name(name);
     }
     while !is_gone(&mut monitor, name) {
-        match told.try_recv() {
+        match result.try_recv() {
             Err(TryRecvError::Empty) => {}
             outcome => return outcome.unwrap_or_else(|_| Err(died(name))),
         }
@@ -264,14 +264,14 @@ pub fn delete_link_and_leave(name: &str) -> Result<()> {
             PollFd::new(&ended, PollFlags::IN),
         ];
         if !matches!(poll(&mut fds, None), Ok(_) | Err(Errno::INTR)) {
-            return told.recv().unwrap_or_else(|_| Err(died(name)));
+            return result.recv().unwrap_or_else(|_| Err(died(name)));
         }
     }
     Ok(())
 }
 
-/// Whether an event that is there already says that the link is gone. Events that were lost or cannot be read say
-/// nothing: then the answer to the request counts.
+/// Returns true if a received event reports the removal of the link. Lost and malformed events report nothing: then the
+/// result of the request decides.
 fn is_gone(monitor: &mut LinkMonitor, name: &str) -> bool {
     while let Ok(Some(event)) = monitor.pending() {
         if matches!(event, LinkEvent::Gone(link) if link.name == name) {

@@ -1,4 +1,4 @@
-//! Settings of the simple kinds of links, for new links, and as the kernel reports them.
+//! Settings of the simple kinds of links: for new links, and as reported by the kernel.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -12,8 +12,8 @@ use netlink_packet_route::link::{
 use super::names;
 use crate::{Feature, route::attributes};
 
-/// Attribute numbers of `<linux/if_link.h>` in what a link says about its kind. The mode of a macvlan and of an ipvlan, the
-/// identifiers of a VLAN and of a VXLAN and the table of a VRF have the same one.
+/// Attribute numbers of `<linux/if_link.h>` in the data of a kind. The mode of a macvlan and of an ipvlan, the
+/// identifiers of a VLAN and of a VXLAN, and the table of a VRF share one number.
 mod attribute {
     pub(super) const FIRST: u16 = 1;
     pub(super) const VXLAN_LOCAL: u16 = 4;
@@ -23,7 +23,7 @@ mod attribute {
     pub(super) const TUN_TYPE: u16 = 3;
 }
 
-/// `IFF_TAP`: a device of user space that carries Ethernet frames.
+/// `IFF_TAP`: a device of user space for Ethernet frames.
 const TUN_TYPE_TAP: u8 = 2;
 
 /// The text names no mode.
@@ -31,23 +31,23 @@ const TUN_TYPE_TAP: u8 = 2;
 #[error("unknown mode: \"{0}\"")]
 pub struct InvalidMode(pub String);
 
-/// How the macvlans of one parent treat each other.
+/// Traffic between the macvlans of one parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MacVlanMode {
-    /// They exchange nothing.
+    /// No traffic.
     Private,
-    /// Their frames to each other go out, and come back from the switch outside.
+    /// Frames leave the host, and the external switch returns them.
     Vepa,
-    /// They exchange frames directly.
+    /// Frames are exchanged directly.
     Bridge,
-    /// There is only one, and the parent has its address.
+    /// The only macvlan, with the address of the parent.
     PassThru,
-    /// Frames are accepted by their sender: nothing of ours makes it.
+    /// Frames are filtered by their source address. Weft never creates this mode.
     Source,
 }
 
 impl MacVlanMode {
-    /// The modes that a config may name.
+    /// The modes that a configuration may name.
     const NAMED: [MacVlanMode; 4] = [
         MacVlanMode::Private,
         MacVlanMode::Vepa,
@@ -92,14 +92,14 @@ impl FromStr for MacVlanMode {
     }
 }
 
-/// How an ipvlan shares the Ethernet address of its parent.
+/// The layer at which an ipvlan shares the Ethernet address of its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IpVlanMode {
-    /// Frames are delivered by their IP address, and ARP is answered in the container.
+    /// Frames are delivered by IP address, and the container answers ARP.
     L2,
-    /// The parent's namespace routes, and containers see no broadcast.
+    /// The parent's namespace routes, and containers receive no broadcasts.
     L3,
-    /// As `L3`, and the parent's connection tracking sees the packets.
+    /// Like `L3`, with connection tracking in the parent's namespace.
     L3s,
 }
 
@@ -134,15 +134,15 @@ impl FromStr for IpVlanMode {
     }
 }
 
-/// The frames that the ipvlans of one parent exchange with each other.
+/// Traffic between the ipvlans of one parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IpVlanSharing {
-    /// Everything, directly.
+    /// All frames, directly.
     #[default]
     Bridge,
-    /// Nothing.
+    /// No frames.
     Private,
-    /// Those that the switch outside sends back.
+    /// Frames that the external switch returns.
     Vepa,
 }
 
@@ -156,38 +156,39 @@ impl IpVlanSharing {
     }
 }
 
-/// The kind of a new link, with the settings of that kind alone.
+/// The kind of a new link, with its settings.
 #[derive(Debug, Clone, Copy)]
 pub enum LinkKind<'a> {
     /// A bridge.
     Bridge {
-        /// VLAN filtering is on. Without it nothing about VLANs is said, so that kernels without them do.
+        /// Enables VLAN filtering. If false, the request contains no VLAN attributes, so that kernels without VLAN
+        /// filtering accept it.
         vlan_filtering: bool,
     },
-    /// A pair of virtual Ethernet devices. Its other end has the same MTU and number of queues.
+    /// A pair of virtual Ethernet devices. The other end has the same MTU and number of queues.
     Veth {
         /// Name of the other end.
         peer_name: &'a str,
-        /// Namespace of the other end; this end's without one.
+        /// Namespace of the other end; by default the namespace of this end.
         peer_ns: Option<std::os::fd::BorrowedFd<'a>>,
     },
-    /// Another address on a parent.
+    /// Another Ethernet address on a parent.
     MacVlan {
-        /// Its traffic with its siblings.
+        /// Traffic with other macvlans of the parent.
         mode: MacVlanMode,
-        /// Length of the parent's queue of broadcasts, packets; the kernel's default without one.
+        /// Length of the parent's queue of broadcasts, packets; by default the kernel's.
         broadcast_queue: Option<u32>,
     },
-    /// A macvlan whose frames are those of a character device.
+    /// A macvlan whose frames pass through a character device.
     MacVtap {
-        /// Its traffic with its siblings.
+        /// Traffic with other macvlans of the parent.
         mode: MacVlanMode,
     },
     /// Another set of IP addresses on a parent.
     IpVlan {
-        /// The way it shares the parent's address.
+        /// The layer at which the link shares the parent's Ethernet address.
         mode: IpVlanMode,
-        /// Its traffic with its siblings.
+        /// Traffic with other ipvlans of the parent.
         sharing: IpVlanSharing,
     },
     /// The frames of a parent with one 802.1Q tag.
@@ -195,14 +196,14 @@ pub enum LinkKind<'a> {
         /// The tag.
         id: u16,
     },
-    /// A link that swallows what it is sent.
+    /// A link that drops the frames that it sends.
     Dummy,
     /// A routing table for the links that are its ports.
     Vrf {
         /// The table.
         table: u32,
     },
-    /// Frames in UDP packets to other hosts (RFC 7348). It knows only the hosts that it was told.
+    /// Ethernet frames in UDP packets to other hosts (RFC 7348). The hosts are configured by `set_forwarding`.
     Vxlan(Vxlan),
 }
 
@@ -211,16 +212,16 @@ pub enum LinkKind<'a> {
 pub struct Vxlan {
     /// Identifier of the network, 24 bits.
     pub id: u32,
-    /// UDP port, its own and the others'.
+    /// UDP port, the same on all hosts.
     pub port: u16,
-    /// The host's own address that its packets have; they are of that family.
+    /// The source address of the UDP packets, which also decides their family.
     pub local: Option<IpAddr>,
-    /// Takes on the hosts of frames that it receives.
+    /// The kernel learns hosts from received frames.
     pub learning: bool,
 }
 
 impl LinkKind<'_> {
-    /// The kind as the kernel names it.
+    /// Returns the kernel's name of the kind.
     pub(super) fn info(&self) -> InfoKind {
         match self {
             LinkKind::Bridge { .. } => InfoKind::Bridge,
@@ -235,7 +236,7 @@ impl LinkKind<'_> {
         }
     }
 
-    /// Words for an error.
+    /// Returns the operation's name for errors.
     pub(super) fn doing(&self) -> &'static str {
         match self {
             LinkKind::Bridge { .. } => "create bridge",
@@ -250,7 +251,7 @@ impl LinkKind<'_> {
         }
     }
 
-    /// The feature that a kernel lacks which refuses the kind.
+    /// Returns the feature that a kernel lacks if it refuses the kind.
     pub(super) fn feature(&self) -> Feature {
         match self {
             LinkKind::Bridge { vlan_filtering: true } => Feature::BridgeVlanFiltering,
@@ -266,7 +267,7 @@ impl LinkKind<'_> {
         }
     }
 
-    /// The kind's attributes for the kernel; `peer` describes the other end of a pair.
+    /// Returns the attributes of the kind for the kernel. `peer` describes the other end of a veth pair.
     pub(super) fn link_info(&self, peer: impl FnOnce(&str) -> LinkMessage) -> Vec<LinkInfo> {
         let data = match *self {
             LinkKind::Bridge { vlan_filtering } => {
@@ -340,10 +341,10 @@ impl Vxlan {
     }
 }
 
-/// Settings of a link's kind, as the kernel reports them.
+/// Settings of a link's kind, as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KindState {
-    /// Nothing that is read here.
+    /// Another kind.
     #[default]
     None,
     /// A macvlan or macvtap.
@@ -356,7 +357,7 @@ pub enum KindState {
     Vrf(u32),
     /// A VXLAN.
     Vxlan(Vxlan),
-    /// A device of user space that carries Ethernet frames.
+    /// A device of user space for Ethernet frames.
     Tap,
 }
 
@@ -423,13 +424,13 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_told_what_the_kernel_reads() {
+    fn kind_is_encoded_as_the_kernel_reads_it() {
         let macvlan = |mode, broadcast_queue| LinkKind::MacVlan {
             mode,
             broadcast_queue,
         };
         let ipvlan = |mode, sharing| LinkKind::IpVlan { mode, sharing };
-        // Length and number of each attribute, then its value, as <linux/if_link.h> has them.
+        // Length, number and value of each attribute, as in <linux/if_link.h>.
         for (kind, bytes) in [
             (macvlan(MacVlanMode::Private, None), &[8, 0, 1, 0, 1, 0, 0, 0][..]),
             (
@@ -472,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_was_told_is_what_it_says() {
+    fn encoded_kind_is_read_back() {
         let vxlan = Vxlan {
             id: 77,
             port: 8472,
@@ -509,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_named_as_configs_name_them() {
+    fn modes_have_the_names_of_configurations() {
         for name in ["bridge", "private", "vepa", "passthru"] {
             assert_eq!(name.parse::<MacVlanMode>().unwrap().to_string(), name);
         }

@@ -6,24 +6,24 @@ use std::{fmt, str::FromStr};
 const MULTICAST: u8 = 1;
 const LOCAL: u8 = 2;
 
-/// An Ethernet address. Written in lower case with colons; read in the three usual spellings.
+/// An Ethernet address. Printed in lower case with colons; parsed from the three usual notations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
-/// The text is no Ethernet address.
+/// The text is not an Ethernet address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("address {0}: invalid MAC address")]
 pub struct InvalidMac(pub String);
 
 impl Mac {
-    /// A random address of the locally administered kind, as the kernel makes them for virtual devices.
+    /// Returns a random locally administered address, like the kernel's for virtual devices.
     pub fn random() -> crate::Result<Self> {
         let mut bytes: [u8; 6] = crate::random::bytes()?;
         bytes[0] = bytes[0] & !MULTICAST | LOCAL;
         Ok(Mac(bytes))
     }
 
-    /// Is `00:00:00:00:00:00`: what a bridge has that lost its last port.
+    /// The address is `00:00:00:00:00:00`, as on a bridge that lost its last port.
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 6]
     }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_spellings_are_read_and_one_is_written() {
+    fn three_notations_are_parsed_and_one_is_printed() {
         for text in ["02:1a:2B:3c:4d:5e", "02-1a-2b-3c-4d-5e", "021a.2b3c.4d5e"] {
             let mac: Mac = text.parse().unwrap();
             assert_eq!(mac.to_string(), "02:1a:2b:3c:4d:5e", "{text}");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn random_addresses_are_local_and_of_one_station() {
+    fn random_address_is_local_and_unicast() {
         for _ in 0..50 {
             let mac = Mac::random().unwrap();
             assert_eq!(mac.0[0] & 3, 2, "{mac}");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_the_text_that_was_given() {
+    fn other_text_is_refused_and_named() {
         for text in [
             "",
             "02",

@@ -1,4 +1,4 @@
-//! A filter in the kernel that passes events about links of one kind alone, so that no other event wakes the process.
+//! A socket filter that passes events of links of one kind alone, so that no other event wakes the process.
 
 use std::{io, os::fd::AsRawFd};
 
@@ -6,14 +6,14 @@ use libc::{sock_filter, sock_fprog};
 
 /// Length of the headers before the attributes: `nlmsghdr` and `ifinfomsg`.
 const HEADERS: u32 = 32;
-/// `IFLA_LINKINFO` and, inside of it, `IFLA_INFO_KIND` of `<linux/if_link.h>`.
+/// `IFLA_LINKINFO`, and `IFLA_INFO_KIND` inside of it (`<linux/if_link.h>`).
 const LINK_INFO: u32 = 18;
 const INFO_KIND: u32 = 1;
 /// Length of an attribute's header.
 const ATTRIBUTE: u32 = 4;
 
-/// `SKF_AD_OFF + SKF_AD_NLATTR` and `SKF_AD_OFF + SKF_AD_NLATTR_NEST` of `<linux/filter.h>`: the offset of attribute X, searched
-/// from offset A on, or inside of the attribute at offset A.
+/// `SKF_AD_OFF + SKF_AD_NLATTR` and `SKF_AD_OFF + SKF_AD_NLATTR_NEST` of `<linux/filter.h>`: the offset of attribute X,
+/// searched from offset A, or inside of the attribute at offset A.
 const FIND: u32 = 0_u32.wrapping_sub(0x1000).wrapping_add(12);
 const FIND_NESTED: u32 = 0_u32.wrapping_sub(0x1000).wrapping_add(16);
 
@@ -27,8 +27,8 @@ const DROP_UNLESS_EQUAL: u16 = 0x15;
 const DROP_UNLESS_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
 
-/// Passes the messages whose link is of `kind`, of at most 15 bytes, to the socket. Others leave the kind out (some events of
-/// bridges' ports do) or have another one, and are dropped.
+/// Attaches a filter that passes messages of links of `kind`, which has at most 15 bytes. Messages without a kind (such
+/// as some events of bridge ports) or with another kind are dropped.
 pub(super) fn attach(socket: &impl AsRawFd, kind: &str) -> io::Result<()> {
     let mut program = program(kind);
     let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
@@ -37,8 +37,8 @@ pub(super) fn attach(socket: &impl AsRawFd, kind: &str) -> io::Result<()> {
         len: program.len().try_into().map_err(too_long)?,
         filter: program.as_mut_ptr(),
     };
-    #[allow(unsafe_code, reason = "no safe interface attaches a filter")]
-    // SAFETY: the kernel copies the program, whose length is right and which lives until then.
+    #[allow(unsafe_code, reason = "no safe interface attaches filters")]
+    // SAFETY: the kernel copies the program during the call, and the length is that of the program.
     let attached = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -66,7 +66,7 @@ fn program(kind: &str) -> Vec<sock_filter> {
         step(SET_A, HEADERS),
         step(SET_X, LINK_INFO),
         step(LOAD_WORD, FIND),
-        // The offset is 0 where there is no such attribute.
+        // The offset is 0 if the attribute is missing.
         step(DROP_UNLESS_AT_LEAST, 1),
         step(SET_X, INFO_KIND),
         step(LOAD_WORD, FIND_NESTED),
@@ -82,7 +82,7 @@ fn program(kind: &str) -> Vec<sock_filter> {
     program.push(step(RETURN, 0));
     for (place, step) in program.iter_mut().enumerate() {
         if [DROP_UNLESS_EQUAL, DROP_UNLESS_AT_LEAST].contains(&step.code) {
-            // A kind is short: the distance fits.
+            // A kind is short, so the jump fits.
             step.jf = u8::try_from(drop - place - 1).unwrap_or(u8::MAX);
         }
     }

@@ -1,4 +1,4 @@
-//! Connections that the kernel remembers (conntrack): forgetting those that rules lead elsewhere by now.
+//! Tracked connections (conntrack): removal of connections that rules translate differently now.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ const SUBSYSTEM: u16 = 1 << 8;
 const GET: u16 = SUBSYSTEM | 1;
 const DELETE: u16 = SUBSYSTEM | 2;
 
-/// Attributes. Their numbers are in big endian, as in all of netfilter.
+/// Attribute numbers. Their values are in big endian, as in all of netfilter.
 mod attribute {
     pub(super) const ORIGINAL: u16 = 1;
     pub(super) const ID: u16 = 12;
@@ -33,20 +33,20 @@ mod attribute {
     pub(super) const FILTER_REPLY: u16 = 2;
 }
 
-/// The fields of the filter: the protocol's number and the destination's port.
+/// The fields of the filter: the protocol number and the destination port.
 const FILTERED: u32 = 1 << 3 | 1 << 5;
 const UDP: u8 = 17;
 
-/// Where packets of a connection were sent to, before anybody sent them elsewhere.
+/// The original destination of a connection, before address translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
-    /// The address; any without one.
+    /// The address; `None` for all addresses.
     pub address: Option<IpAddr>,
     /// The port.
     pub port: u16,
 }
 
-/// A connection, as far as is needed to forget it.
+/// A connection, reduced to the fields for its removal.
 struct Connection {
     original: Vec<u8>,
     zone: Option<Vec<u8>>,
@@ -54,19 +54,19 @@ struct Connection {
 }
 
 impl Socket {
-    /// Forgets the UDP connections of a family to a destination: the next packet begins a new connection.
-    /// Connections that end by themselves meanwhile are fine.
+    /// Removes the UDP connections of a family to a destination: the next packet starts a new connection. Ignores
+    /// connections that end meanwhile.
     pub fn forget_udp(&mut self, family: Family, to: Destination) -> Result<()> {
-        // The family is all that counts of it.
+        // Only the family of the table matters.
         let family = Table { family, name: "" };
         let request = Request::new("list UDP connections", "").needs(Feature::Driver("CONFIG_NF_CT_NETLINK"));
-        let found = self.ask(
+        let found = self.query(
             request,
             GET,
             NLM_F_REQUEST | NLM_F_DUMP,
             family,
             |writer| {
-                // Kernels before 5.8 take no notice of it.
+                // Kernels before 5.8 ignore the filter.
                 writer.nest(attribute::ORIGINAL, |writer| {
                     writer.nest(attribute::TUPLE_PROTOCOL, |writer| {
                         writer.bytes(attribute::PROTOCOL_NUMBER, &[UDP]);
@@ -81,7 +81,7 @@ impl Socket {
             |payload| read(fields(payload), to),
         )?;
         for connection in found.into_iter().flatten() {
-            let forgotten = self.ask(
+            let forgotten = self.query(
                 Request::new("forget UDP connection", ""),
                 DELETE,
                 NLM_F_REQUEST | NLM_F_ACK,
@@ -106,7 +106,7 @@ impl Socket {
     }
 }
 
-/// Reads a connection, if it is one to `to`.
+/// Reads a connection, if its destination is `to`.
 fn read(bytes: &[u8], to: Destination) -> Option<Connection> {
     let original = field(bytes, attribute::ORIGINAL)?;
     let protocol = field(original, attribute::TUPLE_PROTOCOL)?;

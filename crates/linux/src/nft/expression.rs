@@ -1,4 +1,4 @@
-//! The statements of rules, as far as Weft writes or recognises them.
+//! The expressions of rules that Weft writes or recognises.
 
 mod read;
 
@@ -68,35 +68,37 @@ mod name {
     pub(super) const MATCH: &str = "match";
 }
 
-/// The register that verdicts are put into.
+/// The register of verdicts.
 const VERDICT_REGISTER: u32 = 0;
 
-/// Numbers of `fib`: the kind of address, of the destination.
+/// Numbers of `fib`: type of the address, and destination address.
 const FIB_ADDRESS_TYPE: u32 = 3;
 const FIB_DESTINATION: u32 = 1 << 1;
-/// Number of `ct`: what a packet is to its connection.
+/// Number of `ct`: state of the connection.
 const CONNECTION_STATE: u32 = 0;
-/// Numbers of `nat`: destinations; that address and port are given, which the kernel notes by itself.
+/// Numbers of `nat`: destination translation, and the flags for a given address and port, which the kernel sets by
+/// itself.
 const NAT_DESTINATION: u32 = 1;
 const NAT_GIVEN: u32 = 3;
 
-/// The kind of an address that is the host's own, as [`Expression::DestinationType`] loads it.
+/// The type of an address of the host itself, as [`Expression::DestinationType`] loads it.
 pub const LOCAL_ADDRESS: [u8; 4] = 2_u32.to_ne_bytes();
-/// The bits of packets of connections that are answered already, and of those that come with such, as
+/// The bits of packets of established connections, and of packets of related connections, as
 /// [`Expression::ConnectionState`] loads them.
 pub const ESTABLISHED_OR_RELATED: [u8; 4] = 6_u32.to_ne_bytes();
 
-/// A register of 16 bytes, or one of the four words in it; keys of several parts lie in neighbours.
+/// A register of 16 bytes, or one of its four words. Keys of several parts are in consecutive registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register(u32);
 
 impl Register {
-    /// The first.
+    /// The first register of 16 bytes.
     pub const FIRST: Register = Register(1);
-    /// Its neighbour.
+    /// The second register of 16 bytes.
     pub const SECOND: Register = Register(2);
 
-    /// The word with this number, from the begin of the first register on, by the name that the kernel gives it.
+    /// Returns the word with this number, counted from the start of the first register. The kernel has two numbers for
+    /// some words.
     pub const fn word(number: u32) -> Self {
         if number.is_multiple_of(4) {
             Register(1 + number / 4)
@@ -106,18 +108,18 @@ impl Register {
     }
 }
 
-/// Knowledge about a packet beside its bytes.
+/// Properties of a packet besides its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
-    /// Name of the interface it came in by, 16 bytes.
+    /// Name of the input interface, 16 bytes.
     InputInterfaceName,
-    /// Name of the interface it leaves by, 16 bytes.
+    /// Name of the output interface, 16 bytes.
     OutputInterfaceName,
-    /// IPv4 (2) or IPv6 (10), one byte.
+    /// Protocol family: IPv4 (2) or IPv6 (10), one byte.
     Protocol,
-    /// The protocol in it: TCP (6), UDP (17), ...; one byte.
+    /// Transport protocol: TCP (6), UDP (17), ...; one byte.
     Transport,
-    /// Its mark, four bytes in the host's order.
+    /// Mark of the packet, four bytes in host order.
     Mark,
 }
 
@@ -145,7 +147,7 @@ impl Meta {
     }
 }
 
-/// The header of a packet that an offset counts from.
+/// The header to which an offset refers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
     /// Ethernet.
@@ -172,18 +174,18 @@ impl Header {
     }
 }
 
-/// How a rule ends.
+/// The end of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The packet is thrown away.
+    /// Drops the packet.
     Drop,
-    /// The packet passes this hook's chain.
+    /// Accepts the packet in this hook's chain.
     Accept,
-    /// Back to the calling chain.
+    /// Returns to the calling chain.
     Return,
-    /// To another chain and back.
+    /// Continues in another chain, which may return.
     Jump(String),
-    /// To another chain for good.
+    /// Continues in another chain, without a return.
     Goto(String),
 }
 
@@ -206,11 +208,11 @@ impl Verdict {
     }
 }
 
-/// One step of a rule. A comparison that does not hold ends the rule.
+/// An expression of a rule. A comparison that fails ends the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields say what they are")]
+#[allow(missing_docs, reason = "the names of the fields explain them")]
 pub enum Expression {
-    /// Loads what is known about the packet.
+    /// Loads a property of the packet.
     Meta { meta: Meta, to: Register },
     /// Loads bytes of the packet.
     Payload {
@@ -221,43 +223,43 @@ pub enum Expression {
     },
     /// Keeps only the bits of `mask`.
     Mask { register: Register, mask: Vec<u8> },
-    /// Keeps only the bits of `mask`, and turns those of `flip` over.
+    /// Keeps only the bits of `mask`, and then inverts the bits of `flip`.
     Flip {
         register: Register,
         mask: Vec<u8>,
         flip: Vec<u8>,
     },
-    /// Goes on when the register equals `value`, or when it does not.
+    /// Continues if the register equals `value`, or if it differs.
     Compare {
         register: Register,
         equal: bool,
         value: Vec<u8>,
     },
-    /// Goes on when the set contains the registers from this one on, or when it does not.
+    /// Continues if the set contains the value of the registers from this one on, or if it does not.
     Lookup {
         set: String,
         register: Register,
         contained: bool,
     },
-    /// Loads what a map has for the registers from this one on; ends the rule where it has nothing.
+    /// Loads the value that a map has for the registers from this one on. Ends the rule if the map has none.
     Map {
         set: String,
         register: Register,
         to: Register,
     },
-    /// Loads the kind of the destination address, as [`LOCAL_ADDRESS`].
+    /// Loads the type of the destination address, for instance [`LOCAL_ADDRESS`].
     DestinationType { to: Register },
-    /// Loads what the packet is to its connection, as bits like [`ESTABLISHED_OR_RELATED`].
+    /// Loads the state of the packet's connection, for instance bits of [`ESTABLISHED_OR_RELATED`].
     ConnectionState { to: Register },
-    /// Marks the packet.
+    /// Sets the mark of the packet.
     SetMark { from: Register },
-    /// Sends the packet to another address and port.
+    /// Translates the destination to another address and port.
     DestinationNat {
         family: Family,
         address: Register,
         port: Register,
     },
-    /// A match of iptables, in the form of its own module.
+    /// A match of iptables, in the binary form of its module.
     Match {
         name: String,
         revision: u32,
@@ -265,9 +267,9 @@ pub enum Expression {
     },
     /// Ends the rule.
     Verdict(Verdict),
-    /// Gives the packet the address of the interface that it leaves by.
+    /// Translates the source to the address of the output interface.
     Masquerade,
-    /// Something that Weft does not write, by the kernel's name for it.
+    /// An expression that Weft does not write, by the kernel's name.
     Other(String),
 }
 
@@ -397,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_have_the_names_that_the_kernel_gives_them() {
+    fn words_have_the_register_numbers_of_the_kernel() {
         let numbers: Vec<u32> = (0..6).map(|number| Register::word(number).0).collect();
         assert_eq!(numbers, [1, 9, 10, 11, 2, 13]);
     }

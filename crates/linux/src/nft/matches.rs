@@ -1,20 +1,20 @@
-//! Steps of rules that look at a packet, in the form that nft gives them.
+//! Expressions that match packets, in nft's form.
 
 use super::{Expression, Header, Meta, Register};
 use ipnet::IpNet;
 
-/// Where headers have the addresses.
+/// Offsets of the addresses in the headers, bytes.
 const IPV4_SOURCE: u32 = 12;
 const IPV4_DESTINATION: u32 = 16;
 const IPV6_SOURCE: u32 = 8;
 const IPV6_DESTINATION: u32 = 24;
 
-/// Which address of a packet.
+/// An address of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Where it comes from.
+    /// The source address.
     Source,
-    /// Where it goes.
+    /// The destination address.
     Destination,
 }
 
@@ -24,7 +24,7 @@ pub fn address(side: Side, is_ipv4: bool, to: Register) -> Expression {
     load(offset, length, to)
 }
 
-/// Where a family's header has an address, and its length; bytes.
+/// Returns offset and length of an address in the header of a family, bytes.
 fn place(side: Side, is_ipv4: bool) -> (u32, u32) {
     match (side, is_ipv4) {
         (Side::Source, true) => (IPV4_SOURCE, 4),
@@ -43,7 +43,7 @@ fn load(offset: u32, length: u32, to: Register) -> Expression {
     }
 }
 
-/// The first register has this value, or another one.
+/// Compares the first register with a value.
 pub fn compare(equal: bool, value: Vec<u8>) -> Expression {
     Expression::Compare {
         register: Register::FIRST,
@@ -52,7 +52,7 @@ pub fn compare(equal: bool, value: Vec<u8>) -> Expression {
     }
 }
 
-/// The packet is of the family of `net`.
+/// Matches packets of the family of `net`.
 pub fn protocol(net: &IpNet) -> Vec<Expression> {
     let number = match net {
         IpNet::V4(_) => 2,
@@ -65,7 +65,7 @@ pub fn protocol(net: &IpNet) -> Vec<Expression> {
     vec![meta, compare(true, vec![number])]
 }
 
-/// An address is in `net`, or is not: whole bytes are compared without a mask.
+/// Matches an address inside or outside of `net`. Whole bytes are compared without a mask.
 pub fn within(side: Side, net: &IpNet, inside: bool) -> Vec<Expression> {
     let (address, mask) = match net.trunc() {
         IpNet::V4(net) => (net.addr().octets().to_vec(), net.netmask().octets().to_vec()),

@@ -1,4 +1,4 @@
-//! Changes of the ruleset.
+//! Events of ruleset changes.
 
 use std::{
     io,
@@ -18,13 +18,13 @@ use crate::{
 
 /// `NFNLGRP_NFTABLES` of `<linux/netfilter/nfnetlink.h>`.
 const GROUP: u32 = 7;
-/// The upper byte of the kinds of messages of nftables (`NFNL_SUBSYS_NFTABLES`), and the kind that tells the number of a
-/// change and no table.
+/// The upper byte of nftables message types (`NFNL_SUBSYS_NFTABLES`), and the type of messages that report a new
+/// generation and no table.
 const SUBSYSTEM: u16 = 10 << 8;
 const NEW_GENERATION: u16 = SUBSYSTEM | 15;
 
-/// Tells that something in the tables of one name was changed, in the namespace in which it was opened: for an event loop,
-/// a descriptor to wait on and [`Monitor::changed`].
+/// Reports changes of the tables with one name, in the namespace of its creation. For event loops: a descriptor to wait
+/// on, and [`Monitor::changed`].
 #[derive(Debug)]
 pub struct Monitor {
     raw: RawSocket,
@@ -33,7 +33,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts listening for changes of tables of this name, in whatever family. Read the ruleset after that.
+    /// Subscribes to changes of tables with this name, in all families. Read the ruleset afterwards.
     pub fn open(name: &'static str) -> Result<Self> {
         let request = request(name);
         let failed = |error: io::Error| request.io(&error);
@@ -48,13 +48,13 @@ impl Monitor {
         })
     }
 
-    /// Whether the tables were changed since it was asked last, or may have been because events were lost. Does not wait.
+    /// Returns true if the tables changed since the last call, or if events were lost. Does not wait.
     pub fn changed(&mut self) -> Result<bool> {
         let mut changed = false;
         loop {
             self.receive.clear();
             match retry(|| self.raw.recv(&mut self.receive, 0)) {
-                Ok(_) => changed |= self.is_about_it()?,
+                Ok(_) => changed |= self.concerns_table()?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(changed),
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => changed = true,
                 Err(error) => return Err(Error::io(request(self.name).doing, self.name, &error)),
@@ -62,7 +62,7 @@ impl Monitor {
         }
     }
 
-    fn is_about_it(&self) -> Result<bool> {
+    fn concerns_table(&self) -> Result<bool> {
         let mut found = false;
         walk(&self.receive, |message| {
             let kind = message.message_type();
@@ -96,5 +96,5 @@ impl AsRawFd for Monitor {
 }
 
 fn request(name: &'static str) -> Request<'static> {
-    Request::new("listen to changes of table", name).needs(Feature::Nftables)
+    Request::new("subscribe to changes of table", name).needs(Feature::Nftables)
 }

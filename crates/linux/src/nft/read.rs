@@ -1,4 +1,4 @@
-//! Reads the ruleset.
+//! Queries of the ruleset.
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
 
@@ -15,23 +15,23 @@ use crate::{Result, route::Request};
 /// A rule of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// The kernel's number for it, by which it is removed.
+    /// The kernel's number of the rule, for its removal.
     pub handle: u64,
-    /// Its steps.
+    /// Its expressions.
     pub expressions: Vec<Expression>,
-    /// Its comment, empty if it has none.
+    /// Its comment, or an empty text.
     pub comment: String,
 }
 
 impl Socket {
-    /// Whether there is such a chain.
+    /// Returns true if the chain exists.
     pub fn has_chain(&mut self, table: Table, name: &str) -> Result<bool> {
-        // The kernel has no such names, and its refusal would look like something else.
+        // The kernel has no such names, and reports them with an ambiguous error.
         if name.len() >= NAME_LENGTH {
             return Ok(false);
         }
         let object = format!("{table} {name}");
-        let asked = self.ask(
+        let asked = self.query(
             Request::new("look up chain", &object),
             message::GET_CHAIN,
             NLM_F_REQUEST,
@@ -45,7 +45,7 @@ impl Socket {
         Ok(none_if_not_found(asked)?.is_some())
     }
 
-    /// Names of the chains of a table; none if there is no such table.
+    /// Lists the names of a table's chains; empty if the table is missing.
     pub fn chains(&mut self, table: Table) -> Result<Vec<String>> {
         let object = table.to_string();
         let names = self.dump(
@@ -64,7 +64,7 @@ impl Socket {
         Ok(none_if_not_found(names)?.unwrap_or_default())
     }
 
-    /// The rules of a chain in their order; none if there is no such chain.
+    /// Lists the rules of a chain in order; empty if the chain is missing.
     pub fn rules(&mut self, table: Table, name: &str) -> Result<Vec<Rule>> {
         let object = format!("{table} {name}");
         let rules = self.dump(
@@ -84,7 +84,7 @@ impl Socket {
         Ok(none_if_not_found(rules)?.unwrap_or_default())
     }
 
-    /// Names of the sets of a table; none if there is no such table.
+    /// Lists the names of a table's sets; empty if the table is missing.
     pub fn sets(&mut self, table: Table) -> Result<Vec<String>> {
         let object = table.to_string();
         let names = self.dump(
@@ -100,7 +100,7 @@ impl Socket {
         Ok(none_if_not_found(names)?.unwrap_or_default())
     }
 
-    /// The elements of a set in no order; none if there is no such set.
+    /// Lists the elements of a set, unordered; empty if the set is missing.
     pub fn elements(&mut self, table: Table, name: &str) -> Result<Vec<Element>> {
         let object = format!("{table} {name}");
         let elements = self.dump(
@@ -116,10 +116,10 @@ impl Socket {
         Ok(none_if_not_found(elements)?.unwrap_or_default())
     }
 
-    /// The element with this key; `None` also if there is no such set.
+    /// Returns the element with this key, or `None` if the element or the set is missing.
     pub fn element(&mut self, table: Table, name: &str, key: &Key) -> Result<Option<Element>> {
         let object = format!("{table} {name}");
-        let asked = self.ask(
+        let asked = self.query(
             Request::new("look up element of set", &object),
             message::GET_ELEMENT,
             NLM_F_REQUEST,
@@ -142,7 +142,7 @@ impl Socket {
         fill: impl Fn(&mut super::wire::Writer<'_>),
         read: impl Fn(&[u8]) -> Vec<T>,
     ) -> Result<Vec<T>> {
-        let parts = self.ask(
+        let parts = self.query(
             request,
             kind,
             NLM_F_REQUEST | NLM_F_DUMP,

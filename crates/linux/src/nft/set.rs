@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{link::Mac, route::attributes};
 
-/// Room of an interface name.
+/// Length of an interface name, bytes.
 const INTERFACE_NAME: usize = 16;
 
 /// A part of a set's key.
@@ -24,12 +24,12 @@ pub enum KeyPart {
     Ipv6,
     /// TCP, UDP, ...
     Transport,
-    /// Port of one of these.
+    /// TCP or UDP port.
     Port,
 }
 
 impl KeyPart {
-    /// nft's number for the type, which is how it knows what to print.
+    /// nft's number of the type, which determines how nft prints it.
     fn nft_type(self) -> u32 {
         match self {
             KeyPart::Ipv4 => 7,
@@ -41,7 +41,7 @@ impl KeyPart {
         }
     }
 
-    /// nft's number for the byte order: 1 is the host's, 2 the network's.
+    /// nft's number of the byte order: 1 for host order, 2 for network order.
     fn nft_order(self) -> u32 {
         match self {
             KeyPart::InterfaceName => 1,
@@ -61,7 +61,8 @@ impl KeyPart {
     }
 }
 
-/// nft's type, length in bytes and byte order of a key. Parts of a longer key take whole registers of 4 bytes.
+/// Returns nft's type, length in bytes and byte order of a key. Each part of a longer key takes whole registers of 4
+/// bytes.
 pub(super) fn layout(parts: &[KeyPart]) -> (u32, usize, u32) {
     if let [part] = parts {
         return (part.nft_type(), part.length(), part.nft_order());
@@ -82,7 +83,7 @@ pub enum Value<'a> {
     Ip(IpAddr),
     /// TCP (6), UDP (17), ...
     Transport(u8),
-    /// Port of one of these.
+    /// TCP or UDP port.
     Port(u16),
 }
 
@@ -103,12 +104,12 @@ impl Value<'_> {
     }
 }
 
-/// The key of an element, or what a map has for it.
+/// The key of an element, or its value in a map.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(pub(super) Vec<u8>);
 
 impl Key {
-    /// The key of these values, in the order of the set's parts.
+    /// Returns the key with these values, in the order of the set's parts.
     pub fn of(values: &[Value<'_>]) -> Self {
         let mut bytes = Vec::new();
         for value in values {
@@ -120,12 +121,12 @@ impl Key {
         Key(bytes)
     }
 
-    /// The name in the first part, where that is an interface's.
+    /// Returns the name in the first part, if the first part is an interface name.
     pub fn interface_name(&self) -> Option<String> {
         self.0.get(..INTERFACE_NAME).map(super::wire::text)
     }
 
-    /// Whether the first part has this value.
+    /// Returns true if the first part has this value.
     pub fn begins_with(&self, value: Value<'_>) -> bool {
         let mut bytes = Vec::new();
         value.append(&mut bytes);
@@ -133,31 +134,31 @@ impl Key {
     }
 }
 
-/// A set to be made.
+/// A new set.
 #[derive(Debug, Clone, Copy)]
 pub struct SetSpec<'a> {
-    /// Its name in the table.
+    /// The name in the table.
     pub name: &'a str,
     /// The parts of its keys.
     pub key: &'a [KeyPart],
     /// The parts of a map's values; none in a set.
     pub data: &'a [KeyPart],
-    /// Its purpose, for people.
+    /// The purpose, for administrators.
     pub comment: &'a str,
 }
 
 /// An element of a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Element {
-    /// Its key.
+    /// The key.
     pub key: Key,
-    /// Its value in a map.
+    /// The value in a map.
     pub data: Option<Key>,
-    /// Its comment, empty if it has none.
+    /// The comment, or an empty text.
     pub comment: String,
 }
 
-/// Reads the elements in one answer.
+/// Decodes the elements of one answer.
 pub(super) fn read_elements(bytes: &[u8]) -> Vec<Element> {
     let mut elements = Vec::new();
     let list = field(bytes, element::LIST_ELEMENTS).unwrap_or_default();
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_numbered_as_nft_numbers_them() {
+    fn types_have_the_numbers_of_nft() {
         assert_eq!(layout(&[KeyPart::InterfaceName]), (41, 16, 1));
         assert_eq!(layout(&[KeyPart::InterfaceName, KeyPart::Mac]), (0xa49, 24, 0));
         assert_eq!(layout(&[KeyPart::Ipv6]), (8, 16, 2));
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_key_take_whole_registers() {
+    fn part_of_a_key_takes_whole_registers() {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
         let port = Value::InterfaceName("veth1");
         let key = Key::of(&[port, Value::Mac(mac)]);

@@ -1,4 +1,4 @@
-//! Changes of the ruleset that are made all or none.
+//! Changes of the ruleset that are applied completely or not at all.
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST};
 
@@ -14,41 +14,41 @@ use super::{
 };
 use crate::{Feature, route::Request};
 
-/// A hook of the kernel's, with the place that a chain takes there.
+/// A hook of the kernel, with the priority of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hook {
     /// `filter` or `nat`.
     pub kind: &'static str,
-    /// Where packets are caught.
+    /// The hook's place in the path of packets.
     pub point: HookPoint,
-    /// Lower comes first.
+    /// Chains with lower values come first.
     pub priority: i32,
 }
 
-/// Where packets are caught.
+/// A place in the path of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookPoint {
-    /// As they come in.
+    /// Received packets.
     Prerouting,
-    /// As they are passed on.
+    /// Forwarded packets.
     Forward,
-    /// As the host itself sends them.
+    /// Packets of the host itself.
     Output,
-    /// As they leave.
+    /// Packets that leave.
     Postrouting,
 }
 
 /// `NFT_SET_MAP`.
 const SET_IS_MAP: u32 = 1 << 3;
 
-/// Changes that are made all or none, in this order.
+/// Changes that are applied in order, completely or not at all.
 #[derive(Debug, Default)]
 pub struct Transaction {
     bytes: Vec<u8>,
     operations: Vec<Operation>,
 }
 
-/// One of them, in words for its error.
+/// A change, described for its error.
 #[derive(Debug)]
 pub(super) struct Operation {
     start: usize,
@@ -66,29 +66,29 @@ impl Operation {
         }
     }
 
-    /// The feature that is missing when the kernel does not find something that this operation itself does not name.
+    /// Returns the feature that is missing if the kernel reports an unknown object that the operation does not name.
     pub(super) fn needs(&self) -> Option<Feature> {
         self.needs
     }
 }
 
 impl Transaction {
-    /// No change yet.
+    /// Returns a transaction without changes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Changes nothing.
+    /// The transaction has no changes.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// How many changes it makes.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Adds a table, unless it is there.
+    /// Adds a table, unless it exists.
     pub fn add_table(&mut self, table: Table, comment: &str) {
         let needs = match table.family {
             Family::Bridge => Feature::NftablesBridge,
@@ -103,7 +103,7 @@ impl Transaction {
         });
     }
 
-    /// Removes a table with all that is in it.
+    /// Removes a table with its content.
     pub fn delete_table(&mut self, table: Table) {
         self.push("delete table", table.to_string(), None);
         self.message(message::DELETE_TABLE, 0, table, |writer| {
@@ -111,7 +111,7 @@ impl Transaction {
         });
     }
 
-    /// Adds a chain, unless it is there; with a hook packets come into it by themselves.
+    /// Adds a chain, unless it exists. With a hook, the chain receives packets directly.
     pub fn add_chain(&mut self, table: Table, name: &str, hook: Option<Hook>, comment: &str) {
         let nat = hook.is_some_and(|hook| hook.kind == "nat");
         self.push(
@@ -141,7 +141,7 @@ impl Transaction {
         });
     }
 
-    /// Removes a chain without rules that nothing refers to.
+    /// Removes a chain that has no rules and no references.
     pub fn delete_chain(&mut self, table: Table, name: &str) {
         self.push("delete chain", format!("{table} {name}"), None);
         self.message(message::DELETE_CHAIN, 0, table, |writer| {
@@ -150,9 +150,9 @@ impl Transaction {
         });
     }
 
-    /// Adds a set, unless it is there.
+    /// Adds a set, unless it exists.
     pub fn add_set(&mut self, table: Table, spec: &SetSpec<'_>) {
-        // The number that others in the transaction may refer to it by; names do for us.
+        // The set's number for references in the transaction, which use names instead.
         let id = u32::try_from(self.operations.len()).unwrap_or_default() + 1;
         let (key_type, length, order) = layout(spec.key);
         let data = (!spec.data.is_empty()).then(|| layout(spec.data));
@@ -173,7 +173,7 @@ impl Transaction {
         });
     }
 
-    /// Removes a set that no rule refers to, with all its elements.
+    /// Removes a set with its elements. No rule may refer to the set.
     pub fn delete_set(&mut self, table: Table, name: &str) {
         self.push("delete set", format!("{table} {name}"), None);
         self.message(message::DELETE_SET, 0, table, |writer| {
@@ -182,7 +182,7 @@ impl Transaction {
         });
     }
 
-    /// Adds an element to a set. One that is there keeps its comment.
+    /// Adds an element to a set. An existing element keeps its comment.
     pub fn add_element(&mut self, table: Table, set: &str, key: &Key, comment: &str) {
         self.push("add element to set", format!("{table} {set}"), None);
         self.message(message::NEW_ELEMENT, NLM_F_CREATE, table, |writer| {
@@ -190,7 +190,7 @@ impl Transaction {
         });
     }
 
-    /// Adds an element to a map, which must not have the key.
+    /// Adds an element to a map. The map must not have the key.
     pub fn add_map_element(&mut self, table: Table, set: &str, key: &Key, data: &Key, comment: &str) {
         self.push("add element to map", format!("{table} {set}"), None);
         self.message(message::NEW_ELEMENT, NLM_F_CREATE, table, |writer| {
@@ -198,7 +198,7 @@ impl Transaction {
         });
     }
 
-    /// Removes an element, which must be there.
+    /// Removes an element. The element must exist.
     pub fn delete_element(&mut self, table: Table, set: &str, key: &Key) {
         self.push("delete element of set", format!("{table} {set}"), None);
         self.message(message::DELETE_ELEMENT, 0, table, |writer| {
@@ -211,7 +211,7 @@ impl Transaction {
         self.place_rule(table, chain, NLM_F_APPEND, expressions, comment);
     }
 
-    /// Adds a rule at the begin of a chain.
+    /// Adds a rule at the start of a chain.
     pub fn insert_rule(&mut self, table: Table, chain: &str, expressions: &[Expression], comment: &str) {
         self.place_rule(table, chain, 0, expressions, comment);
     }
@@ -279,13 +279,13 @@ impl Transaction {
         );
     }
 
-    /// The operation that an answer with this number belongs to, counted from the one that opens the transaction.
+    /// Returns the operation of an answer with this number, counted from the message that opens the transaction.
     pub(super) fn operation(&self, number: u32) -> Option<&Operation> {
         self.operations.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
 
-    /// The whole in messages numbered from `first` on, and the number of the last, whose acknowledgement is asked
-    /// for. Refused by the kernel if the ruleset is no longer of `generation`.
+    /// Encodes the transaction with sequence numbers from `first` on, and requests an acknowledgement for the last
+    /// message. The kernel refuses the transaction if the ruleset no longer has `generation`.
     pub(super) fn encode(&self, first: u32, generation: Option<u32>, buffer: &mut Vec<u8>) {
         buffer.clear();
         append(buffer, BATCH_BEGIN, NLM_F_REQUEST, None, SUBSYSTEM, |writer| {
@@ -314,7 +314,7 @@ impl Transaction {
     }
 }
 
-/// The feature of an expression, which a kernel with nftables may lack.
+/// Returns the feature that an expression needs besides nftables itself.
 fn needs(expression: &Expression) -> Option<Feature> {
     match expression {
         Expression::Masquerade => Some(Feature::NftablesMasquerade),
@@ -326,7 +326,7 @@ fn needs(expression: &Expression) -> Option<Feature> {
     }
 }
 
-/// The body of a message about one element.
+/// Writes the attributes of a message about one element.
 pub(super) fn write_element(
     writer: &mut Writer<'_>,
     table: Table,

@@ -1,7 +1,7 @@
-//! The data that nft keeps beside objects for itself, as libnftnl writes it: a byte of type, a byte of length, the value.
-//! The kernel hands it back as it is.
+//! The data that nft stores with objects for its own use, in the format of libnftnl: a byte of type, a byte of length,
+//! the value. The kernel returns the data unchanged.
 
-/// Longest comment that nft reads back, bytes.
+/// Longest comment that nft reads, bytes.
 pub const COMMENT_LENGTH: usize = 128;
 
 /// `NFTNL_UDATA_{TABLE,CHAIN,RULE,SET_ELEM}_COMMENT`: the same number in all of them.
@@ -13,14 +13,15 @@ const SET_DATA_ORDER: u8 = 1;
 /// `NFTNL_UDATA_SET_COMMENT`.
 const SET_COMMENT: u8 = 7;
 
-/// The userdata of anything but a set.
+/// Encodes the userdata of objects other than sets.
 pub(super) fn comment(comment: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     text(&mut bytes, COMMENT, comment);
     bytes
 }
 
-/// The userdata of a set. `order` is nft's number for the byte order of its keys, `data_order` the one of what a map has.
+/// Encodes the userdata of a set. `order` is nft's number of the byte order of keys, and `data_order` that of a map's
+/// values.
 pub(super) fn of_set(order: u32, data_order: Option<u32>, comment: &str) -> Vec<u8> {
     let mut bytes = vec![SET_KEY_ORDER, 4];
     bytes.extend_from_slice(&order.to_ne_bytes());
@@ -32,7 +33,7 @@ pub(super) fn of_set(order: u32, data_order: Option<u32>, comment: &str) -> Vec<
     bytes
 }
 
-/// The comment in the userdata of anything but a set.
+/// Reads the comment in the userdata of objects other than sets.
 pub(super) fn read_comment(mut bytes: &[u8]) -> Option<String> {
     while let [kind, length, rest @ ..] = bytes {
         let value = rest.get(..usize::from(*length))?;
@@ -44,7 +45,7 @@ pub(super) fn read_comment(mut bytes: &[u8]) -> Option<String> {
     None
 }
 
-/// A string with its closing zero byte, cut to what nft accepts.
+/// Encodes a zero-terminated string, truncated to nft's limit.
 fn text(bytes: &mut Vec<u8>, kind: u8, text: &str) {
     let text = &text[..text.floor_char_boundary(COMMENT_LENGTH)];
     bytes.push(kind);
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_are_written_as_nft_writes_them() {
+    fn comment_is_encoded_like_nft() {
         assert_eq!(comment("hello"), *b"\x00\x06hello\x00");
         assert_eq!(
             of_set(1, None, "x"),
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_is_found_behind_other_things_and_cut_where_nft_cuts() {
+    fn comment_is_found_after_other_data_and_truncated_like_nft() {
         assert_eq!(read_comment(b"\x05\x02ab\x00\x02x\x00").unwrap(), "x");
         for broken in [&b""[..], b"\x00", b"\x00\x09ab", b"\x05\x02ab"] {
             assert_eq!(read_comment(broken), None);

@@ -1,12 +1,12 @@
-//! Messages of `nf_tables` as bytes: numbers of `<linux/netfilter/nf_tables.h>`, attributes in big endian.
+//! Binary messages of `nf_tables`: numbers of `<linux/netfilter/nf_tables.h>`, attributes in big endian.
 
 use crate::{nft::Family, route::attributes};
 
 /// `struct nlmsghdr`.
 pub(super) const HEADER: usize = 16;
-/// `struct nfgenmsg`, which follows it.
+/// `struct nfgenmsg`, which follows the header.
 pub(super) const GENERIC_HEADER: usize = 4;
-/// Where the flags and the sequence number are in the header.
+/// Offsets of the flags and the sequence number in the header.
 pub(super) const FLAGS: usize = 6;
 pub(super) const SEQUENCE: usize = 8;
 
@@ -23,7 +23,7 @@ pub(super) const BATCH_GENERATION: u16 = 1;
 /// `NFTA_GEN_ID`.
 pub(super) const GENERATION: u16 = 1;
 
-/// `enum nf_tables_msg_types`, of the subsystem itself.
+/// `enum nf_tables_msg_types`, with the subsystem's number.
 pub(super) mod message {
     const fn own(number: u16) -> u16 {
         super::SUBSYSTEM << 8 | number
@@ -95,11 +95,11 @@ pub(super) const LIST_ENTRY: u16 = 1;
 pub(super) const DATA_VALUE: u16 = 1;
 pub(super) const DATA_VERDICT: u16 = 2;
 
-/// Writes one message at the end of a buffer.
+/// Appends one message to a buffer.
 pub(super) struct Writer<'a>(&'a mut Vec<u8>);
 
 impl Writer<'_> {
-    /// A string, closed with a zero byte.
+    /// Writes a zero-terminated string.
     pub(super) fn text(&mut self, kind: u16, text: &str) {
         self.nested_as(kind, |writer| {
             writer.0.extend_from_slice(text.as_bytes());
@@ -115,12 +115,12 @@ impl Writer<'_> {
         self.nested_as(kind, |writer| writer.0.extend_from_slice(value));
     }
 
-    /// Attributes that were read before, as they are.
+    /// Writes encoded attributes unchanged.
     pub(super) fn raw(&mut self, attributes: &[u8]) {
         self.0.extend_from_slice(attributes);
     }
 
-    /// An attribute that holds others.
+    /// Writes an attribute that contains others.
     pub(super) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Writer<'_>)) {
         self.nested_as(kind | NESTED, fill);
     }
@@ -129,7 +129,7 @@ impl Writer<'_> {
         let start = self.0.len();
         self.0.extend_from_slice(&[0; ATTRIBUTE_HEADER]);
         fill(self);
-        // The kernel refuses a value that is too long for an attribute, as the lengths do not fit then.
+        // The kernel refuses a value that is too long for an attribute, because the lengths do not match then.
         let length = u16::try_from(self.0.len() - start).unwrap_or(u16::MAX);
         self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
         self.0[start + 2..start + 4].copy_from_slice(&kind.to_ne_bytes());
@@ -137,7 +137,7 @@ impl Writer<'_> {
     }
 }
 
-/// Appends a message with sequence number 0. `resource` is the subsystem in the messages around a transaction.
+/// Appends a message with sequence number 0. `resource` is the subsystem, in the messages around a transaction.
 pub(super) fn append(
     buffer: &mut Vec<u8>,
     kind: u16,
@@ -162,12 +162,12 @@ pub(super) fn set_sequence(buffer: &mut [u8], start: usize, sequence: u32) {
     buffer[start + SEQUENCE..start + SEQUENCE + 4].copy_from_slice(&sequence.to_ne_bytes());
 }
 
-/// The attributes of an answer's payload, which begins with `struct nfgenmsg`.
+/// Returns the attributes of an answer's payload, after `struct nfgenmsg`.
 pub(super) fn fields(payload: &[u8]) -> &[u8] {
     payload.get(GENERIC_HEADER..).unwrap_or_default()
 }
 
-/// The first attribute `kind` among `bytes`.
+/// Returns the first attribute `kind` in `bytes`.
 pub(super) fn field(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     let mut found = None;
     attributes(bytes, |number, value| {
@@ -178,12 +178,12 @@ pub(super) fn field(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     found
 }
 
-/// An attribute inside another.
+/// Returns an attribute inside another.
 pub(super) fn nested(bytes: &[u8], outer: u16, inner: u16) -> Option<&[u8]> {
     field(field(bytes, outer)?, inner)
 }
 
-/// A string without what follows its first zero byte.
+/// Returns a string up to its first zero byte.
 pub(super) fn text(value: &[u8]) -> String {
     let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()

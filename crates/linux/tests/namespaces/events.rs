@@ -1,4 +1,4 @@
-//! Events of the kernel, and its messages to neighbours.
+//! Events of the kernel, and its announcements to neighbours.
 
 use std::{
     net::IpAddr,
@@ -25,14 +25,14 @@ use crate::support::{alone, bridge, far_deadline, neighbourhood};
 
 /// Reads events until one satisfies `wanted`.
 fn expect(monitor: &mut LinkMonitor, wanted: impl Fn(&LinkEvent) -> bool) {
-    let mut seen = Vec::new();
+    let mut received = Vec::new();
     while let Some(event) = monitor.next_before(Some(far_deadline())).unwrap() {
         if wanted(&event) {
             return;
         }
-        seen.push(event);
+        received.push(event);
     }
-    panic!("the event never came; these did: {seen:#?}");
+    panic!("the event is missing; received: {received:#?}");
 }
 
 fn named(link: &Link, name: &str) -> bool {
@@ -40,7 +40,7 @@ fn named(link: &Link, name: &str) -> bool {
 }
 
 #[test]
-fn monitor_of_one_kind_is_woken_by_links_of_that_kind_alone() {
+fn monitor_of_one_kind_receives_only_links_of_that_kind() {
     alone("link events of a kind", || {
         let mut monitor = LinkMonitor::open_for_kind("bridge").unwrap();
         let mut here = Socket::open().unwrap();
@@ -61,7 +61,7 @@ fn monitor_of_one_kind_is_woken_by_links_of_that_kind_alone() {
 }
 
 #[test]
-fn links_that_come_change_and_go_are_reported() {
+fn created_changed_and_removed_links_are_reported() {
     alone("link events", || {
         let mut monitor = LinkMonitor::open().unwrap();
         let mut here = Socket::open().unwrap();
@@ -76,7 +76,7 @@ fn links_that_come_change_and_go_are_reported() {
             |e| matches!(e, LinkEvent::Changed(l) if named(l, "br0") && l.is_up()),
         );
 
-        // A port that leaves is a change of the port: no link is gone.
+        // A port that leaves its bridge is a change of the port, and no link is removed.
         let pod = neighbourhood(&mut here, "vethevent");
         here.set_master(&pod.outer, br.index).unwrap();
         here.set_master(&pod.outer, 0).unwrap();
@@ -110,7 +110,7 @@ fn links_that_come_change_and_go_are_reported() {
 }
 
 #[test]
-fn waiting_for_operstate_ends_with_the_event_or_the_deadline() {
+fn wait_for_operstate_ends_with_the_event_or_the_deadline() {
     alone("operational state events", || {
         let mut here = Socket::open().unwrap();
         let mut pod = neighbourhood(&mut here, "vethwait");
@@ -132,7 +132,7 @@ fn waiting_for_operstate_ends_with_the_event_or_the_deadline() {
     });
 }
 
-/// All frames that any interface of this namespace receives.
+/// Opens a socket that receives all frames of all interfaces in this namespace.
 fn listener() -> OwnedFd {
     let all = Protocol::from_raw(std::num::NonZeroU32::from(
         std::num::NonZeroU16::new(0x0003_u16.to_be()).unwrap(),
@@ -148,11 +148,11 @@ fn listener() -> OwnedFd {
 }
 
 /// Reads frames until one satisfies `wanted`.
-fn expect_frame(socket: &OwnedFd, what: &str, wanted: impl Fn(&[u8]) -> bool) {
+fn expect_frame(socket: &OwnedFd, name: &str, wanted: impl Fn(&[u8]) -> bool) {
     let mut frame = [0; 2048];
     loop {
         let (length, _) = rustix::net::recv(socket, &mut frame[..], RecvFlags::empty())
-            .unwrap_or_else(|error| panic!("no {what} came: {error}"));
+            .unwrap_or_else(|error| panic!("no {name} received: {error}"));
         if wanted(&frame[..length]) {
             return;
         }
@@ -160,7 +160,7 @@ fn expect_frame(socket: &OwnedFd, what: &str, wanted: impl Fn(&[u8]) -> bool) {
 }
 
 #[test]
-fn addresses_are_announced_on_the_wire() {
+fn announce_sends_arp_and_neighbour_advertisement() {
     alone("announcements", || {
         let mut here = Socket::open().unwrap();
         let br = bridge(&mut here, "br0");
@@ -187,7 +187,7 @@ fn addresses_are_announced_on_the_wire() {
             .unwrap();
         assert_eq!(settled, Ok(Settled::Usable));
 
-        // From here on only what the announcement itself sends is heard.
+        // The kernel sent its own announcements before this point.
         let wire = listener();
         let mac = pod.inner.mac.unwrap();
         arp::announce(&mut pod.inside, &pod.inner, mac).unwrap();
@@ -214,7 +214,7 @@ fn addresses_are_announced_on_the_wire() {
 }
 
 #[test]
-fn a_duplicate_ipv6_address_is_noticed() {
+fn duplicate_ipv6_address_is_reported() {
     alone("duplicate address detection", || {
         let mut here = Socket::open().unwrap();
         let br = bridge(&mut here, "br0");
@@ -223,7 +223,7 @@ fn a_duplicate_ipv6_address_is_noticed() {
             let mut pod = neighbourhood(&mut here, name);
             here.set_master(&pod.outer, br.index).unwrap();
             here.set_up(&pod.outer).unwrap();
-            // Up first, so that the question does not go out before the bridge passes it on.
+            // The port is set up first, so that the detection starts when the bridge already forwards.
             pod.inside.set_up(&pod.inner).unwrap();
             monitor::wait_operstate_up(&mut here, &pod.outer, far_deadline()).unwrap();
             pod.inside
@@ -245,29 +245,29 @@ fn a_duplicate_ipv6_address_is_noticed() {
 }
 
 #[test]
-fn changes_of_links_addresses_and_routes_are_told() {
+fn changes_of_links_addresses_and_routes_are_reported() {
     alone("events of a host", || {
         let mut monitor = HostMonitor::open().unwrap();
         let mut here = Socket::open().unwrap();
         let mut pod = neighbourhood(&mut here, "vethhost");
         here.set_up(&pod.outer).unwrap();
-        // The kernel tells of IPv6 addresses when the link passes packets, and a moment later.
+        // The kernel reports IPv6 addresses shortly after the link has a carrier.
         pod.inside.set_up(&pod.inner).unwrap();
         let mut told = |wanted: &dyn Fn(&HostEvent) -> bool| {
-            let mut seen = Vec::new();
+            let mut received = Vec::new();
             loop {
                 while let Some(event) = monitor.pending().unwrap() {
                     if wanted(&event) {
                         return;
                     }
-                    seen.push(event);
+                    received.push(event);
                 }
                 let minute = Duration::from_mins(1).try_into().unwrap();
                 let mut fds = [PollFd::new(&monitor, PollFlags::IN)];
                 assert_ne!(
                     poll(&mut fds, Some(&minute)).unwrap(),
                     0,
-                    "not told; but {seen:#?}"
+                    "missing; received: {received:#?}"
                 );
             }
         };
@@ -297,7 +297,7 @@ fn changes_of_links_addresses_and_routes_are_told() {
 }
 
 #[test]
-fn changes_of_a_table_are_told_and_those_of_others_not() {
+fn monitor_of_a_table_reports_changes_of_that_table_alone() {
     alone("events of packet rules", || {
         let table = |name| nft::Table {
             family: nft::Family::Inet,

@@ -1,4 +1,4 @@
-//! Links of all kinds, made from one description.
+//! Links of all kinds.
 
 use std::{net::IpAddr, os::fd::AsFd as _};
 
@@ -10,7 +10,7 @@ use linux::{
 
 use crate::support::{alone, neighbourhood};
 
-/// The kernel's report of each kind of link.
+/// Each kind of link, with the kernel's report.
 fn kinds() -> [(&'static str, LinkKind<'static>, KindState); 8] {
     let vxlan = Vxlan {
         id: 77,
@@ -56,12 +56,13 @@ fn kinds() -> [(&'static str, LinkKind<'static>, KindState); 8] {
     ]
 }
 
-/// Kernels need not have the drivers of all kinds. The one of the virtual machine has, where the plugins are tested.
+/// A kernel may lack drivers. The kernel of the virtual machine has all drivers, and the tests of the plugins run
+/// there.
 #[test]
-fn every_kind_is_made_in_another_namespace_or_what_the_kernel_lacks_is_named() {
+fn link_of_each_kind_is_created_in_another_namespace_or_its_feature_is_missing() {
     alone("kinds of links", || {
         let mut here = Socket::open().unwrap();
-        // The end of its namespace would be that of the parent.
+        // The parent lives as long as this namespace.
         let neighbour = neighbourhood(&mut here, "parent");
         let parent = &neighbour.outer;
         here.set_up(parent).unwrap();
@@ -69,7 +70,7 @@ fn every_kind_is_made_in_another_namespace_or_what_the_kernel_lacks_is_named() {
             let away = NetNs::create_anonymous().unwrap();
             let mut there = away.run(Socket::open).unwrap().unwrap();
             let spec = LinkSpec {
-                // A dummy, a VRF and a bridge stand on nothing.
+                // A dummy, a VRF and a bridge have no parent.
                 parent: (!matches!(name, "dummy" | "vrf" | "bridge")).then_some(parent.index),
                 namespace: Some(away.as_fd()),
                 mtu: Some(1400),
@@ -96,11 +97,11 @@ fn every_kind_is_made_in_another_namespace_or_what_the_kernel_lacks_is_named() {
 }
 
 #[test]
-fn a_link_moves_and_is_renamed_in_one_step() {
+fn link_is_moved_and_renamed_in_one_step() {
     alone("moving links", || {
         let home = NetNs::current().unwrap();
         let mut here = Socket::open().unwrap();
-        // The end of its namespace would be that of the device.
+        // The device lives as long as this namespace.
         let neighbour = neighbourhood(&mut here, "device");
         let device = &neighbour.outer;
         let away = NetNs::create_anonymous().unwrap();
@@ -117,7 +118,7 @@ fn a_link_moves_and_is_renamed_in_one_step() {
         assert_eq!(moved.alias.as_deref(), Some("device"));
         assert!(!moved.is_up());
 
-        // The name is taken there, and the old one too: it stays.
+        // Both the new and the old name are taken there, so the link stays.
         let other = neighbourhood(&mut here, "net1");
         let second = &other.outer;
         let taken = here.move_link(second, away.as_fd(), "net1").unwrap_err();

@@ -13,7 +13,7 @@ use linux::{
 use crate::support::{alone, bridge, neighbourhood};
 
 #[test]
-fn a_veth_pair_spans_namespaces_with_one_queue_on_each_end() {
+fn veth_pair_spans_namespaces_with_one_queue_on_each_end() {
     alone("a veth pair", || {
         let home = NetNs::current().unwrap();
         let pod = NetNs::create_anonymous().unwrap();
@@ -40,7 +40,7 @@ fn a_veth_pair_spans_namespaces_with_one_queue_on_each_end() {
         assert_eq!(
             here.find_link("net1.100").unwrap(),
             None,
-            "the inner end is not here"
+            "the inner end is in the other namespace"
         );
 
         let again = inside.create_veth(&spec).unwrap_err();
@@ -56,14 +56,14 @@ fn a_veth_pair_spans_namespaces_with_one_queue_on_each_end() {
         assert_eq!(
             here.find_link("veth01234567").unwrap(),
             None,
-            "the other end goes too"
+            "the other end is removed too"
         );
         assert!(inside.delete_link_by_name("net1.100").unwrap_err().is_not_found());
     });
 }
 
 #[test]
-fn the_thread_returns_from_a_namespace_after_a_panic() {
+fn thread_returns_from_a_namespace_after_a_panic() {
     alone("a visit that panics", || {
         let home = NetNs::current().unwrap();
         let away = NetNs::create_anonymous().unwrap();
@@ -79,7 +79,7 @@ fn the_thread_returns_from_a_namespace_after_a_panic() {
 }
 
 #[test]
-fn ports_of_a_bridge_are_hairpin_and_isolated_as_told() {
+fn port_flags_are_set() {
     alone("bridge ports", || {
         let mut here = Socket::open().unwrap();
         let br = bridge(&mut here, "br0");
@@ -104,7 +104,7 @@ fn ports_of_a_bridge_are_hairpin_and_isolated_as_told() {
 }
 
 #[test]
-fn one_message_changes_many_things() {
+fn change_link_applies_all_changes() {
     alone("link changes", || {
         let mut here = Socket::open().unwrap();
         let br = bridge(&mut here, "br0");
@@ -137,7 +137,7 @@ fn one_message_changes_many_things() {
 }
 
 #[test]
-fn a_bridge_with_vlans_works_or_names_what_the_kernel_lacks() {
+fn bridge_with_vlans_is_created_or_names_the_missing_feature() {
     alone("VLAN filtering", || {
         let mut here = Socket::open().unwrap();
         match here.create_bridge(&BridgeSpec {
@@ -164,7 +164,7 @@ fn a_bridge_with_vlans_works_or_names_what_the_kernel_lacks() {
 }
 
 #[test]
-fn a_kind_without_a_driver_is_told_from_one_that_needs_more_than_a_name() {
+fn kind_without_a_driver_differs_from_a_kind_that_needs_settings() {
     alone("kinds of links", || {
         let mut here = Socket::open().unwrap();
         here.create_bare("br0", "bridge", "CONFIG_BRIDGE").unwrap();
@@ -183,7 +183,7 @@ fn a_kind_without_a_driver_is_told_from_one_that_needs_more_than_a_name() {
 }
 
 #[test]
-fn errors_repeat_the_kernels_own_words() {
+fn error_contains_the_kernels_message() {
     alone("extended acknowledgements", || {
         let mut here = Socket::open().unwrap();
         let br = bridge(&mut here, "br0");
@@ -218,7 +218,7 @@ fn operstate_is_down_until_both_ends_are_up() {
 }
 
 #[test]
-fn a_thread_visits_another_root_and_returns() {
+fn thread_enters_another_root_and_returns() {
     use std::path::Path;
     let here = || (std::env::current_dir().unwrap(), Path::new("/usr").exists());
     let usr = Path::new("/usr");
@@ -241,7 +241,7 @@ fn a_thread_visits_another_root_and_returns() {
         assert_eq!(
             stayed,
             (Path::new("/").to_owned(), false),
-            "what it started stays"
+            "its thread keeps the root"
         );
         let panicked = std::panic::catch_unwind(|| linux::process::with_root(usr, || panic!("on purpose")));
         assert!(panicked.is_err() && here().1, "back after a panic");
@@ -255,11 +255,11 @@ fn a_thread_visits_another_root_and_returns() {
     });
 }
 
-/// Without its way back a thread that is spared ends, and so does the work of whoever catches its panic and asks.
+/// A spared thread that cannot return ends, and so does the work of code that catches its panic and checks.
 #[test]
-fn a_thread_without_its_way_back_is_lost() {
+fn thread_that_cannot_return_is_lost() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-    alone("no way back", || {
+    alone("a thread that cannot return", || {
         linux::thread::spare_this_thread();
         let caught = std::panic::catch_unwind(|| {
             linux::process::with_root(std::path::Path::new("/usr"), || {
@@ -274,7 +274,7 @@ fn a_thread_without_its_way_back_is_lost() {
 }
 
 #[test]
-fn a_name_is_not_cut_at_a_zero_byte() {
+fn name_with_a_zero_byte_is_refused() {
     alone("a zero byte", || {
         let mut socket = Socket::open().unwrap();
         for name in ["lo\0x", "\0"] {
@@ -293,7 +293,7 @@ fn a_name_is_not_cut_at_a_zero_byte() {
 }
 
 #[test]
-fn every_namespace_has_a_number_of_its_own() {
+fn cookies_of_namespaces_differ() {
     alone("numbers of namespaces", || {
         let namespaces = [(); 3].map(|()| NetNs::create_anonymous().unwrap());
         let numbers = namespaces.each_ref().map(|ns| ns.cookie().unwrap());
@@ -306,8 +306,8 @@ fn every_namespace_has_a_number_of_its_own() {
 }
 
 #[test]
-fn a_link_is_gone_everywhere_before_the_kernel_has_freed_it() {
-    alone("a link that is removed behind us", || {
+fn removed_link_is_invisible_before_the_kernel_frees_it() {
+    alone("a link that is removed in the background", || {
         let home = NetNs::current().unwrap();
         let mut here = Socket::open().unwrap();
         let bridge = bridge(&mut here, "br0");
@@ -317,7 +317,7 @@ fn a_link_is_gone_everywhere_before_the_kernel_has_freed_it() {
             delete_link_and_leave("veth0").unwrap();
             assert_eq!(here.find_link("veth0").unwrap(), None);
             assert_eq!(pod.inside.find_link("eth0").unwrap(), None);
-            // Its name is free, in both.
+            // The name is free in both namespaces.
             let again = VethSpec {
                 name: "eth0",
                 mac: None,

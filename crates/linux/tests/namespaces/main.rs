@@ -1,4 +1,4 @@
-//! The crate against the kernel, in network namespaces that each test makes for itself.
+//! The crate on the real kernel, in network namespaces of each test.
 
 #![allow(
     clippy::unwrap_used,

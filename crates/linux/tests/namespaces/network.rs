@@ -18,7 +18,7 @@ fn net(text: &str) -> IpNet {
 }
 
 #[test]
-fn addresses_come_and_go() {
+fn addresses_are_added_listed_and_removed() {
     alone("addresses", || {
         let mut here = Socket::open().unwrap();
         let mut pod = neighbourhood(&mut here, "vethaddr");
@@ -137,7 +137,7 @@ fn routes_keep_metric_table_scope_and_path_properties() {
 }
 
 #[test]
-fn neighbours_set_by_hand_stay() {
+fn permanent_neighbour_is_listed_until_removed() {
     alone("neighbours", || {
         let mut here = Socket::open().unwrap();
         let pod = neighbourhood(&mut here, "vethneigh");
@@ -159,7 +159,7 @@ fn neighbours_set_by_hand_stay() {
 }
 
 #[test]
-fn a_vxlan_knows_the_hosts_that_it_was_told() {
+fn hosts_of_a_vxlan_are_set_listed_and_removed() {
     alone("hosts of a VXLAN", || {
         let mut here = Socket::open().unwrap();
         for (name, host, other) in [
@@ -205,7 +205,7 @@ fn a_vxlan_knows_the_hosts_that_it_was_told() {
 }
 
 #[test]
-fn a_route_carries_who_made_it_and_only_that_one_is_removed() {
+fn route_is_removed_only_with_its_protocol() {
     alone("protocols of routes", || {
         let mut here = Socket::open().unwrap();
         let pod = neighbourhood(&mut here, "vethproto");
@@ -234,7 +234,7 @@ fn a_route_carries_who_made_it_and_only_that_one_is_removed() {
             here.delete_route(&ours).unwrap();
             assert_eq!(find(&mut here), None);
         }
-        // A gateway that no subnet of the link has.
+        // A gateway outside of the link's subnets.
         let onlink = Route {
             gateway: Some("10.9.1.0".parse().unwrap()),
             link: Some(pod.outer.index),
@@ -251,12 +251,15 @@ fn a_route_carries_who_made_it_and_only_that_one_is_removed() {
 }
 
 #[test]
-fn settings_belong_to_the_namespace_that_the_thread_is_in() {
+fn settings_belong_to_the_namespace_of_the_thread() {
     alone("settings", || {
         let mut here = Socket::open().unwrap();
         let pod = neighbourhood(&mut here, "vethset");
         let value = || Key::ipv4("eth0", "arp_notify").unwrap().read();
-        assert!(value().unwrap_err().is_not_found(), "eth0 is not here");
+        assert!(
+            value().unwrap_err().is_not_found(),
+            "eth0 is in the other namespace"
+        );
         let inside = pod.ns.run(|| {
             Key::ipv4("eth0", "arp_notify").unwrap().write("1").unwrap();
             value().unwrap()

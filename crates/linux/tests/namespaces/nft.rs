@@ -25,7 +25,7 @@ fn key(name: &str) -> Key {
     Key::of(&[Value::InterfaceName(name)])
 }
 
-/// A table with a chain on a hook, another beside it, and a set.
+/// A table with a chain on a hook, another chain, and a set.
 fn base() -> Transaction {
     let mut base = Transaction::new();
     base.add_table(TABLE, "for tests");
@@ -56,7 +56,7 @@ fn jump() -> Vec<Expression> {
 }
 
 #[test]
-fn what_is_not_there_is_nothing_rather_than_an_error() {
+fn queries_of_missing_objects_are_empty() {
     alone("absent rules", || {
         let mut socket = Socket::open().unwrap();
         for _ in 0..2 {
@@ -82,7 +82,7 @@ fn what_is_not_there_is_nothing_rather_than_an_error() {
 }
 
 #[test]
-fn what_is_made_is_read_and_removed_again() {
+fn created_objects_are_listed_and_removed() {
     alone("rules made and removed", || {
         let mut socket = Socket::open().unwrap();
         let mut make = base();
@@ -123,7 +123,7 @@ fn what_is_made_is_read_and_removed_again() {
 }
 
 #[test]
-fn the_first_failure_is_named_and_nothing_is_done() {
+fn failed_transaction_names_the_first_failure_and_changes_nothing() {
     alone("rules that fail", || {
         let mut socket = Socket::open().unwrap();
         socket.commit(&base()).unwrap();
@@ -141,13 +141,13 @@ fn the_first_failure_is_named_and_nothing_is_done() {
             "{error}"
         );
         assert!(socket.elements(TABLE, SET.name).unwrap().is_empty());
-        // The socket goes on as if nothing had been.
+        // The socket can be used after the failure.
         assert!(socket.has_chain(TABLE, "side").unwrap());
     });
 }
 
 #[test]
-fn a_set_that_a_rule_looks_up_is_not_deleted() {
+fn set_that_a_rule_uses_is_not_deleted() {
     alone("a set in use", || {
         let mut socket = Socket::open().unwrap();
         let mut make = base();
@@ -162,7 +162,7 @@ fn a_set_that_a_rule_looks_up_is_not_deleted() {
 }
 
 #[test]
-fn a_decision_on_what_is_no_longer_so_is_taken_anew() {
+fn update_decides_again_after_a_concurrent_change() {
     alone("stale decisions", || {
         let mut socket = Socket::open().unwrap();
         socket.commit(&base()).unwrap();
@@ -184,7 +184,7 @@ fn a_decision_on_what_is_no_longer_so_is_taken_anew() {
                 Ok(change)
             })
             .unwrap();
-        // Also where nothing was to be done, and where the first change came too late.
+        // The same holds for an empty transaction, and for a first change that fails because it is late.
         assert_eq!(seen, [0, 1, 2]);
         assert_eq!(socket.elements(TABLE, SET.name).unwrap().len(), 3);
 

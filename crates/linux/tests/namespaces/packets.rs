@@ -6,7 +6,7 @@ use linux::{link::Mac, packet::PacketSocket, route::Socket};
 
 use crate::support::{alone, far_deadline, neighbourhood};
 
-/// An IPv4 packet of UDP with four bytes, from port 9 to `port`.
+/// Returns an IPv4 UDP packet with four bytes, from port 9 to `port`.
 fn packet(port: u16) -> Vec<u8> {
     let mut packet = vec![
         0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 255, 255, 255, 255,
@@ -22,8 +22,8 @@ fn receive(socket: &PacketSocket, deadline: Instant) -> Option<(Vec<u8>, Mac)> {
     receive_what(socket, deadline, || {})
 }
 
-/// Receives a packet that `send` sends over and over: a link loses packets until it has its carrier.
-fn receive_what(socket: &PacketSocket, deadline: Instant, mut send: impl FnMut()) -> Option<(Vec<u8>, Mac)> {
+/// Receives a packet that `send` sends repeatedly: a link loses packets until it has a carrier.
+fn receive_sent(socket: &PacketSocket, deadline: Instant, mut send: impl FnMut()) -> Option<(Vec<u8>, Mac)> {
     let mut buffer = [0; 256];
     loop {
         send();
@@ -39,7 +39,7 @@ fn receive_what(socket: &PacketSocket, deadline: Instant, mut send: impl FnMut()
 }
 
 #[test]
-fn a_packet_socket_receives_only_its_port_from_its_link() {
+fn packet_socket_receives_only_its_port_from_its_link() {
     alone("a packet socket", || {
         let mut here = Socket::open().unwrap();
         let mut there = neighbourhood(&mut here, "peer");
@@ -57,14 +57,14 @@ fn a_packet_socket_receives_only_its_port_from_its_link() {
                 outside.send(&packet(port), broadcast).unwrap();
             }
         };
-        let (received, from) = receive_what(&inside, far_deadline(), send).expect("a packet");
+        let (received, from) = receive_sent(&inside, far_deadline(), send).expect("a packet");
         assert_eq!(received, packet(68));
         assert_eq!(Some(from), there.outer.mac);
-        // An answer goes back to the station that it came from.
+        // The answer reaches the sender.
         inside.send(&packet(67), from).unwrap();
         let (_, from) = receive(&outside, far_deadline()).expect("an answer");
         assert_eq!(Some(from), there.inner.mac);
-        // The packets for another port were sent first and never arrived.
+        // The packets for another port were sent first, and were dropped.
         while let Some((received, _)) = receive(&inside, Instant::now()) {
             assert_eq!(received, packet(68));
         }

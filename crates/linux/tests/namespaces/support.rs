@@ -1,4 +1,4 @@
-//! Fresh namespaces.
+//! New network namespaces for tests.
 
 use std::{
     os::fd::AsFd as _,
@@ -11,7 +11,7 @@ use linux::{
     route::Socket,
 };
 
-/// Runs `test` on a thread in a network namespace of its own. Without root it says so and does nothing.
+/// Runs `test` on a thread in a new network namespace. Without root, prints the reason and returns.
 pub(crate) fn alone(name: &str, test: impl FnOnce() + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: {name} needs root to make network namespaces");
@@ -26,12 +26,12 @@ pub(crate) fn alone(name: &str, test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A moment that a healthy machine never reaches.
+/// A deadline that only a defect exceeds.
 pub(crate) fn far_deadline() -> Instant {
     Instant::now() + Duration::from_mins(1)
 }
 
-/// A bridge that is up.
+/// Creates a bridge, up.
 pub(crate) fn bridge(socket: &mut Socket, name: &str) -> Link {
     socket
         .create_bridge(&BridgeSpec {
@@ -46,7 +46,7 @@ pub(crate) fn bridge(socket: &mut Socket, name: &str) -> Link {
     socket.link_by_name(name).unwrap()
 }
 
-/// Another namespace with one end of a veth pair in it; the other end is here.
+/// Another namespace with one end of a veth pair. The other end is in this namespace.
 pub(crate) struct Neighbourhood {
     pub(crate) ns: NetNs,
     pub(crate) inside: Socket,
@@ -54,7 +54,7 @@ pub(crate) struct Neighbourhood {
     pub(crate) inner: Link,
 }
 
-/// Makes a namespace with `eth0` in it, whose other end is `name` here.
+/// Creates a namespace with `eth0`, whose other end is `name` in this namespace.
 pub(crate) fn neighbourhood(here: &mut Socket, name: &str) -> Neighbourhood {
     let home = NetNs::current().unwrap();
     let ns = NetNs::create_anonymous().unwrap();

@@ -5,7 +5,7 @@ use linux::{route::Socket, traffic::TokenBucket};
 use crate::support::{alone, neighbourhood};
 
 #[test]
-fn a_link_is_shaped_and_what_it_receives_goes_elsewhere() {
+fn link_is_shaped_and_its_received_packets_are_redirected() {
     alone("traffic control", || {
         let mut here = Socket::open().unwrap();
         let pod = neighbourhood(&mut here, "vethshape");

@@ -1,4 +1,4 @@
-//! A kubelet that takes registrations, and calls the plugins as kubelet does.
+//! A fake kubelet that accepts registrations and calls the plugins.
 
 use axum::body::Bytes;
 use axum::http::Request;
@@ -14,9 +14,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::node::{PATIENCE, soon};
+use crate::node::{DEADLINE, soon};
 
-/// A kubelet that listens. Its socket stays when it is dropped, as that of a kubelet that is killed.
+/// A listening kubelet. A drop leaves its socket, like a kill.
 pub(crate) struct Kubelet {
     dir: PathBuf,
     registrations: mpsc::UnboundedReceiver<RegisterRequest>,
@@ -24,12 +24,12 @@ pub(crate) struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts as kubelet does: it removes every socket of its directory first.
+    /// Starts like kubelet: first removes every socket in its directory.
     pub(crate) fn start(dir: &Path) -> Self {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             if !path.ends_with("kubelet_internal_checkpoint") {
-                // A plugin that stops removes its own.
+                // A stopping plugin may remove its socket concurrently.
                 let _ = std::fs::remove_file(path);
             }
         }
@@ -53,13 +53,13 @@ impl Kubelet {
         }
     }
 
-    /// The next registration.
+    /// Returns the next registration.
     pub(crate) async fn registered(&mut self) -> RegisterRequest {
         let next = soon("a registration", self.registrations.recv()).await;
         next.expect("the kubelet lives")
     }
 
-    /// The resources of the next registrations, sorted.
+    /// Returns the resources of the next registrations, sorted.
     pub(crate) async fn resources(&mut self, count: usize) -> Vec<String> {
         let mut names = Vec::new();
         for _ in 0..count {
@@ -69,12 +69,12 @@ impl Kubelet {
         names
     }
 
-    /// The path of a plugin's socket.
+    /// Returns the path of a plugin's socket.
     pub(crate) fn socket(&self, name: &str) -> PathBuf {
         self.dir.join(format!("macvtap.network.kubevirt.io_{name}"))
     }
 
-    /// Asks for devices.
+    /// Allocates devices.
     pub(crate) async fn allocate(&self, name: &str, ids: &[&str]) -> Result<Allocated, Error> {
         let container = ContainerRequest {
             ids: ids.iter().map(|id| (*id).to_owned()).collect(),
@@ -82,7 +82,7 @@ impl Kubelet {
         let request = AllocateRequest {
             containers: vec![container],
         };
-        unary(&self.socket(name), method::ALLOCATE, request, PATIENCE).await
+        unary(&self.socket(name), method::ALLOCATE, request, DEADLINE).await
     }
 
     /// Follows the devices of a plugin.
@@ -101,7 +101,7 @@ impl Drop for Kubelet {
 pub(crate) struct Watch {
     body: h2::RecvStream,
     bytes: Vec<u8>,
-    /// The connection lives as long as this.
+    /// Keeps the connection alive.
     _sender: SendRequest<Bytes>,
 }
 
@@ -113,7 +113,7 @@ impl Watch {
         let uri = format!("http://localhost{}", method::LIST_AND_WATCH);
         let request = Request::post(uri).header("content-type", "application/grpc");
         let (response, mut send) = sender.send_request(request.body(()).unwrap(), false).unwrap();
-        // A message without content: not compressed, no bytes.
+        // An empty message: uncompressed, no bytes.
         send.send_data(Bytes::from_static(&[0; 5]), true).unwrap();
         let response = soon("an answer", response).await.unwrap();
         Self {
@@ -123,7 +123,7 @@ impl Watch {
         }
     }
 
-    /// The next list, or `None` when the plugin ended.
+    /// Returns the next list, or `None` when the plugin ended.
     pub(crate) async fn next(&mut self) -> Option<Devices> {
         loop {
             if let Some((head, rest)) = self.bytes.split_at_checked(5) {
@@ -140,7 +140,7 @@ impl Watch {
         }
     }
 
-    /// The number of devices of the next list, all of them healthy.
+    /// Returns the number of devices in the next list. All must be healthy.
     pub(crate) async fn count(&mut self) -> usize {
         let devices = self.next().await.expect("a list").devices;
         assert!(

@@ -1,4 +1,4 @@
-//! Kubelets and lower devices that come and go.
+//! Starts and stops of kubelet, and changes of lower devices.
 
 use crate::kubelet::Kubelet;
 use crate::node::{Node, until};
@@ -14,7 +14,7 @@ const SOCKETS: [&str; 3] = [
 ];
 
 #[test]
-fn every_resource_registers_and_sigterm_removes_the_sockets() {
+fn resources_register_and_sigterm_removes_the_sockets() {
     // cni-plugins#69 (SIGTERM), cni-plugins#68 (the list)
     Node::run("registration", async |node| {
         let mut kubelet = Kubelet::start(&node.kubelet_dir());
@@ -52,7 +52,7 @@ fn devices_follow_the_lower_device() {
         assert_eq!(all.len(), 100);
         node.socket.delete_link(&lower).unwrap();
         assert_eq!(watch.count().await, 0);
-        // Links that are nobody's lower device are told to nobody.
+        // Links that are no lower device cause no report.
         node.lower("other");
         node.lower("lower-a");
         assert_eq!(watch.count().await, 100);
@@ -65,14 +65,14 @@ fn devices_follow_the_lower_device() {
 }
 
 #[test]
-fn a_kubelet_that_comes_later_or_again_hears_of_all_resources() {
+fn kubelet_that_starts_later_or_again_gets_all_resources() {
     // cni-plugins#69 (kubelet's socket)
     Node::run("restarts of kubelet", async |node| {
         let plugin = node.plugin(TWO);
         let mut kubelet = Kubelet::start(&node.kubelet_dir());
         assert_eq!(kubelet.resources(2).await, NAMES);
         drop(kubelet);
-        // It removes its own socket and the plugins', and listens anew.
+        // A restarted kubelet removes its socket and the plugins', and listens again.
         let mut kubelet = Kubelet::start(&node.kubelet_dir());
         assert_eq!(kubelet.resources(2).await, NAMES);
         until("sockets", || node.sockets() == SOCKETS).await;
@@ -87,7 +87,7 @@ fn a_kubelet_that_comes_later_or_again_hears_of_all_resources() {
 }
 
 #[test]
-fn a_socket_that_is_deleted_comes_back_and_registers() {
+fn deleted_socket_is_created_again_and_registers() {
     Node::run("deleted sockets", async |node| {
         let mut kubelet = Kubelet::start(&node.kubelet_dir());
         let plugin = node.plugin(TWO);
@@ -101,11 +101,11 @@ fn a_socket_that_is_deleted_comes_back_and_registers() {
 }
 
 #[test]
-fn kubelets_directory_that_comes_later_is_used() {
+fn kubelets_directory_that_is_created_later_is_used() {
     Node::run("missing directory", async |node| {
         std::fs::remove_dir(node.kubelet_dir()).unwrap();
         let plugin = node.plugin(TWO);
-        // The plugin has met the missing directory before.
+        // The plugin has found the directory missing before.
         tokio::task::yield_now().await;
         std::fs::create_dir(node.kubelet_dir()).unwrap();
         let mut kubelet = Kubelet::start(&node.kubelet_dir());

@@ -8,12 +8,12 @@ use rustix::fs::{major, minor};
 use std::os::unix::fs::MetadataExt as _;
 
 const PRIVATE: &str = r#"[{"name": "dataplane", "lowerDevice": "lower", "mode": "private"}]"#;
-/// The links of `dataplaneMvp0`, and of a device that no pod has.
+/// The links of `dataplaneMvp0`, and of a device without a pod.
 const LINK: &str = "mvtcc7b47d9091b";
 const ABANDONED: &str = "mvt20074e9ae08d";
 
 #[test]
-fn an_allocated_device_is_a_macvtap_with_a_node() {
+fn allocated_device_is_a_macvtap_with_a_node() {
     // cni-plugins#66, cni-plugins#68 (the mode)
     Node::run("allocation", async |mut node| {
         let lower = node.lower("lower");
@@ -26,7 +26,7 @@ fn an_allocated_device_is_a_macvtap_with_a_node() {
         let plugin = node.plugin(PRIVATE);
         kubelet.registered().await;
         let mut indexes = Vec::new();
-        // The second time the link is made anew.
+        // The second allocation creates the link again.
         for _ in 0..2 {
             let allocated = kubelet.allocate("dataplane", &["dataplaneMvp0"]).await.unwrap();
             let link = node.socket.link_by_name(LINK).unwrap();
@@ -42,7 +42,7 @@ fn an_allocated_device_is_a_macvtap_with_a_node() {
             let path = format!("/dev/tap{}", link.index);
             assert_eq!((&device.host_path, &device.container_path), (&path, &path));
             assert_eq!(device.permissions, "rw");
-            // The directory is no devtmpfs, so the plugin has made the node.
+            // The directory is no devtmpfs, so the plugin created the node.
             let made = std::fs::metadata(node.device_dir().join(&path["/dev/".len()..])).unwrap();
             let number = macvtap_device(link.index).unwrap();
             assert_eq!(
@@ -57,7 +57,7 @@ fn an_allocated_device_is_a_macvtap_with_a_node() {
 }
 
 #[test]
-fn an_allocation_that_fails_leaves_no_link() {
+fn failed_allocation_leaves_no_link() {
     Node::run("failed allocation", async |mut node| {
         let mut kubelet = Kubelet::start(&node.kubelet_dir());
         let plugin = node.plugin(PRIVATE);
@@ -72,7 +72,7 @@ fn an_allocation_that_fails_leaves_no_link() {
             "{text}"
         );
         node.lower("lower");
-        // Nodes can't be made.
+        // The directory accepts no device nodes.
         std::fs::remove_dir(node.device_dir()).unwrap();
         let failed = kubelet
             .allocate("dataplane", &["dataplaneMvp0"])
@@ -92,7 +92,7 @@ fn an_allocation_that_fails_leaves_no_link() {
 }
 
 #[test]
-fn a_start_deletes_macvtaps_that_no_pod_has() {
+fn start_deletes_macvtaps_without_a_pod() {
     Node::run("sweep", async |mut node| {
         let lower = node.lower("lower");
         for name in [LINK, ABANDONED, "macvtap0"] {

@@ -1,4 +1,4 @@
-//! The device plugin and a made-up kubelet, in a network namespace of the test's own. Needs root.
+//! The device plugin and a fake kubelet, in a new network namespace. Needs root.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,10 +1,10 @@
-//! A node of the test's own: links, kubelet's directory, devices, and the plugin.
+//! A node for tests: links, kubelet's directory, devices, and the plugin.
 
 use kube_kit::shutdown::Shutdown;
 use linux::link::{Link, LinkKind, LinkSpec};
 use linux::netns::unshare_network;
 use linux::route::Socket;
-use macvtap::{Config, Places};
+use macvtap::{Config, Directories};
 use std::ffi::OsStr;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -12,33 +12,33 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, LocalSet};
 
-/// Longer than anything takes on a healthy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// A deadline that only a defect exceeds.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Waits for something that comes.
-pub(crate) async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {
-    let waited = tokio::time::timeout(PATIENCE, coming).await;
-    waited.unwrap_or_else(|_| panic!("no {what} within {PATIENCE:?}"))
+/// Waits for a future, up to the deadline.
+pub(crate) async fn soon<T>(name: &str, coming: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(DEADLINE, coming).await;
+    waited.unwrap_or_else(|_| panic!("no {name} within {DEADLINE:?}"))
 }
 
 /// Waits until a condition holds.
-pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn until(name: &str, mut holds: impl FnMut() -> bool) {
     let poll = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    soon(what, poll).await;
+    soon(name, poll).await;
 }
 
-/// A node without links but `lo`.
+/// A node whose only link is `lo`.
 pub(crate) struct Node {
     folder: TempDir,
     pub(crate) socket: Socket,
 }
 
 impl Node {
-    /// Runs `test` on a thread in a network namespace of its own. Without root it says so and does nothing.
+    /// Runs `test` on a thread in a new network namespace. Without root, prints the reason and returns.
     pub(crate) fn run<F>(name: &str, test: impl FnOnce(Node) -> F + Send + 'static)
     where
         F: Future<Output = ()>,
@@ -79,17 +79,17 @@ impl Node {
     /// Starts the plugin with a configuration.
     pub(crate) fn plugin(&self, config: &str) -> Running {
         let config = Config::parse(Some(OsStr::new(config))).unwrap();
-        let places = Places {
+        let directories = Directories {
             kubelet_dir: self.kubelet_dir(),
             device_dir: self.device_dir(),
         };
         let stop = Shutdown::new();
         let flag = stop.clone();
-        let task = tokio::task::spawn_local(async move { macvtap::serve(config, places, &flag).await });
+        let task = tokio::task::spawn_local(async move { macvtap::serve(config, directories, &flag).await });
         Running { stop, task }
     }
 
-    /// Makes a lower device that is up, and returns it.
+    /// Creates a lower device, up.
     pub(crate) fn lower(&mut self, name: &str) -> Link {
         let peer_name = format!("{name}-peer");
         let kind = LinkKind::Veth {
@@ -108,7 +108,7 @@ impl Node {
     }
 }
 
-/// Names of the files of a directory, sorted.
+/// Names of the files in a directory, sorted.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     let mut names: Vec<_> = entries
@@ -118,14 +118,14 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A plugin that runs.
+/// A running plugin.
 pub(crate) struct Running {
     stop: Shutdown,
     task: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Running {
-    /// Ends the plugin as SIGTERM does.
+    /// Stops the plugin like SIGTERM.
     pub(crate) async fn stop(self) {
         self.stop.trigger();
         soon("end of the plugin", self.task).await.unwrap().unwrap();

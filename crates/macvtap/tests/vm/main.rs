@@ -1,5 +1,4 @@
-//! Links that come and go without a configuration that lists them, on a kernel with bonds. Run by `cargo xtask test vm`, in
-//! a virtual machine.
+//! Suitable links, on a kernel with bonds. `cargo xtask test vm` runs this in a virtual machine.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,9 +17,9 @@ use kubelet::Kubelet;
 use node::{Node, until};
 
 #[test]
-fn bonds_that_come_and_go_are_resources_and_other_links_are_none() {
+fn bond_becomes_a_resource_and_other_links_do_not() {
     // cni-plugins#68 (empty config)
-    // Set by the first process of the machine.
+    // The first process of the machine sets the variable.
     if std::env::var_os("WEFT_VM").is_none() {
         println!("skipped: bonds need the virtual machine of `cargo xtask test vm`");
         return;

@@ -102,7 +102,7 @@ fn unusable_root_is_named() {
 
 #[test]
 fn lost_thread_runs_no_more_jobs() {
-    // multus#100 (no way back)
+    // multus#100 (a thread that cannot return)
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let Ok(elsewhere) = linux::netns::NetNs::create_anonymous() else {
         println!("skipped: it needs root to make network namespaces");
@@ -128,7 +128,7 @@ fn lost_thread_runs_no_more_jobs() {
     });
     let ended = worker.join().unwrap_err();
     assert!(
-        panic_message(&*ended).starts_with("no way back"),
+        panic_message(&*ended).starts_with("this thread cannot return"),
         "{}",
         panic_message(&*ended)
     );

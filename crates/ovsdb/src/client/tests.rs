@@ -5,10 +5,10 @@ use std::thread;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A server that reads one message for each line of the script and then sends that line, and holds the connection until
-/// the client closes it.
+/// Reads one message for each line of the script, and then sends the line. Holds the connection until the client closes
+/// it.
 fn serve(mut stream: UnixStream, script: &[String]) -> Vec<Value> {
     let mut splitter = Splitter::default();
     let mut received = Vec::new();
@@ -33,24 +33,24 @@ fn read(stream: &mut UnixStream, splitter: &mut Splitter) -> Option<Value> {
     }
 }
 
-/// Runs a client against the script. Returns what the test makes of it, and what the server received.
-fn talk<T>(script: &[&str], patience: Duration, test: impl FnOnce(&mut Client) -> T) -> (T, Vec<Value>) {
+/// Runs a client against the script. Returns the result of the test, and the messages that the server received.
+fn talk<T>(script: &[&str], timeout: Duration, test: impl FnOnce(&mut Client) -> T) -> (T, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let script: Vec<String> = script.iter().map(|line| (*line).to_owned()).collect();
     let server = thread::spawn(move || serve(listener.accept().unwrap().0, &script));
     let outcome = {
-        let mut client = Client::connect(&Address::Unix(path), patience).unwrap();
+        let mut client = Client::connect(&Address::Unix(path), timeout).unwrap();
         test(&mut client)
     };
     (outcome, server.join().unwrap())
 }
 
-/// What two operations lead to when the server answers this.
+/// Sends two operations and this reply. Returns the client's result.
 fn transacted(reply: &str) -> Result<Vec<Value>, String> {
     let test = |client: &mut Client| client.transact(&[json!({"op": "a"}), json!({"op": "b"})]);
-    let (outcome, received) = talk(&[reply], PATIENCE, test);
+    let (outcome, received) = talk(&[reply], TIMEOUT, test);
     let request = json!({
         "method": "transact", "params": ["Open_vSwitch", {"op": "a"}, {"op": "b"}], "id": 1
     });
@@ -59,7 +59,7 @@ fn transacted(reply: &str) -> Result<Vec<Value>, String> {
 }
 
 #[test]
-fn replies_come_in_the_order_of_the_operations() {
+fn replies_have_the_order_of_the_operations() {
     let reply = r#"{"id":1,"error":null,"result":[{"uuid":["uuid","u"]},{"count":1}]}"#;
     assert_eq!(
         transacted(reply),
@@ -68,7 +68,7 @@ fn replies_come_in_the_order_of_the_operations() {
 }
 
 #[test]
-fn a_refused_operation_is_shown_with_the_established_text() {
+fn refused_operation_has_the_text_of_upstream() {
     for (reply, text) in [
         (
             r#"{"id":1,"error":null,"result":[{},{"error":"constraint violation","details":"9999 is not in range"}]}"#,
@@ -104,7 +104,7 @@ fn a_refused_operation_is_shown_with_the_established_text() {
 }
 
 #[test]
-fn messages_before_the_reply_are_answered_kept_or_dropped() {
+fn message_before_the_reply_is_answered_stored_or_dropped() {
     let script = [
         concat!(
             r#"{"id":null,"method":"update","params":["monitor",{"Bridge":1}]}"#,
@@ -112,13 +112,13 @@ fn messages_before_the_reply_are_answered_kept_or_dropped() {
             r#"{"id":0,"error":null,"result":"late"}"#,
             r#"{"id":null,"method":"locked","params":["l"]}"#,
         ),
-        // The reply comes only after the answer to the probe.
+        // The reply follows the answer to the probe.
         r#"{"id":1,"error":null,"result":[{"count":0}]}{"id":null,"method":"update","params":["monitor",{"Bridge":2}]}"#,
     ];
-    let (outcome, received) = talk(&script, PATIENCE, |client| {
+    let (outcome, received) = talk(&script, TIMEOUT, |client| {
         let replies = client.transact(&[json!({"op": "a"})]).unwrap();
         let first = client.next_update(Some(Duration::ZERO)).unwrap();
-        let second = client.next_update(Some(PATIENCE)).unwrap();
+        let second = client.next_update(Some(TIMEOUT)).unwrap();
         let none = client.next_update(Some(Duration::ZERO)).unwrap();
         (replies, first, second, none)
     });
@@ -131,14 +131,14 @@ fn messages_before_the_reply_are_answered_kept_or_dropped() {
 }
 
 #[test]
-fn a_monitor_returns_the_rows_of_the_start() {
+fn monitor_returns_the_existing_rows() {
     let tables = json!({"Bridge": {"columns": ["name"]}});
     let reply = r#"{"id":1,"error":null,"result":{"Bridge":{}}}"#;
-    let (outcome, received) = talk(&[reply], PATIENCE, |client| client.monitor(tables.clone()));
+    let (outcome, received) = talk(&[reply], TIMEOUT, |client| client.monitor(tables.clone()));
     assert_eq!(outcome.unwrap(), json!({"Bridge": {}}));
     assert_eq!(received[0]["params"], json!(["Open_vSwitch", "monitor", tables]));
     let refusal = r#"{"id":1,"error":{"error":"syntax error","details":"no"},"result":null}"#;
-    let (outcome, _) = talk(&[refusal], PATIENCE, |client| client.monitor(json!(1)));
+    let (outcome, _) = talk(&[refusal], TIMEOUT, |client| client.monitor(json!(1)));
     assert_eq!(
         outcome.unwrap_err().to_string(),
         "ovsdb-server refused the request monitor: syntax error: no"
@@ -146,7 +146,7 @@ fn a_monitor_returns_the_rows_of_the_start() {
 }
 
 #[test]
-fn a_silent_server_is_waited_for_no_longer_than_the_patience() {
+fn request_to_a_silent_server_times_out() {
     let (outcome, _) = talk(&[""], Duration::from_millis(50), Client::echo);
     assert_eq!(
         outcome.unwrap_err().to_string(),
@@ -155,29 +155,29 @@ fn a_silent_server_is_waited_for_no_longer_than_the_patience() {
 }
 
 #[test]
-fn what_is_no_message_is_an_error() {
+fn malformed_message_is_an_error() {
     for reply in [
         "[]",
         "{\"id\":}",
         "{\"method\":\"update\",\"params\":[]}",
         "{\"method\":1}",
     ] {
-        let (outcome, _) = talk(&[reply], PATIENCE, Client::echo);
+        let (outcome, _) = talk(&[reply], TIMEOUT, Client::echo);
         let error = outcome.unwrap_err().to_string();
         assert!(
-            error.starts_with("unreadable message from ovsdb-server: "),
+            error.starts_with("malformed message from ovsdb-server: "),
             "{error}"
         );
     }
 }
 
 #[test]
-fn a_server_that_ends_is_noticed() {
+fn closed_connection_is_an_error() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let mut follower = Client::of(Stream(theirs.into()), PATIENCE);
+    let mut follower = Client::of(Stream(theirs.into()), TIMEOUT);
     ours.write_all(b"{\"half\":").unwrap();
     drop(ours);
-    assert!(matches!(follower.next_update(Some(PATIENCE)), Err(Error::Closed)));
+    assert!(matches!(follower.next_update(Some(TIMEOUT)), Err(Error::Closed)));
     assert!(matches!(
         follower.echo(),
         Err(Error::Connection(_) | Error::Closed)
@@ -185,9 +185,9 @@ fn a_server_that_ends_is_noticed() {
 }
 
 #[test]
-fn an_absent_socket_is_named() {
+fn missing_socket_is_named() {
     let missing = Address::Unix(Path::new("/nowhere/db.sock").into());
-    let error = Client::connect(&missing, PATIENCE).unwrap_err();
+    let error = Client::connect(&missing, TIMEOUT).unwrap_err();
     assert_eq!(
         error.to_string(),
         "cannot connect to unix:/nowhere/db.sock: No such file or directory (os error 2)"
@@ -195,7 +195,7 @@ fn an_absent_socket_is_named() {
 }
 
 #[test]
-fn a_listener_that_accepts_nobody_is_not_waited_for_longer() {
+fn connect_to_a_full_listener_times_out() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db.sock");
@@ -203,17 +203,17 @@ fn a_listener_that_accepts_nobody_is_not_waited_for_longer() {
     bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     listen(&listener, 0).unwrap();
     let address = Address::Unix(path);
-    let patience = Duration::from_millis(50);
-    let first = Client::connect(&address, patience);
+    let timeout = Duration::from_millis(50);
+    let first = Client::connect(&address, timeout);
     assert!(first.is_ok());
-    let error = Client::connect(&address, patience).unwrap_err().to_string();
+    let error = Client::connect(&address, timeout).unwrap_err().to_string();
     assert!(error.ends_with(": timed out"), "{error}");
 }
 
 #[test]
-fn changes_that_nobody_fetches_are_limited() {
+fn stored_changes_are_limited() {
     let (_ours, theirs) = UnixStream::pair().unwrap();
-    let mut client = Client::of(Stream(theirs.into()), PATIENCE);
+    let mut client = Client::of(Stream(theirs.into()), TIMEOUT);
     client.keep(json!({}), LONGEST_MESSAGE - 1).unwrap();
     client.keep(json!({}), 1).unwrap();
     assert!(matches!(client.keep(json!({}), 1), Err(Error::Malformed(_))));

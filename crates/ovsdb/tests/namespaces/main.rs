@@ -1,4 +1,4 @@
-//! The client against the real daemons of Open vSwitch, in a network namespace of the test.
+//! The client and the real daemons of Open vSwitch, in a new network namespace.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,10 +15,9 @@ use linux::netns::unshare_network;
 use ovsdb::{Address, Client, Error, map, map_of, named_uuid, set, set_of, uuid_of};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Runs the test with both daemons on a thread with a network namespace of its own. Without root it says so and does
-/// nothing.
+/// Runs the test with both daemons on a thread in a new network namespace. Without root, prints the reason and returns.
 fn in_a_namespace(test: impl FnOnce(&OpenVswitch) + Send + 'static) {
     let packages = OpenVswitch::packages().unwrap();
     let thread = thread::spawn(move || match unshare_network() {
@@ -40,10 +39,10 @@ fn start_database(dir: &Path) -> OpenVswitch {
 }
 
 fn connect(switch: &OpenVswitch) -> Client {
-    Client::connect(&Address::Unix(switch.socket()), PATIENCE).unwrap()
+    Client::connect(&Address::Unix(switch.socket()), TIMEOUT).unwrap()
 }
 
-/// Operations that put a tap of user space into the bridge `br0`.
+/// Operations that add an internal interface to the bridge `br0`.
 fn add_port(name: &str, tag: u16) -> Vec<Value> {
     let id = format!("{name}_interface");
     vec![
@@ -64,7 +63,7 @@ fn ports(client: &mut Client) -> Vec<Value> {
 }
 
 #[test]
-fn a_port_is_created_read_and_refused_by_transactions() {
+fn port_is_created_and_listed_and_an_invalid_one_refused() {
     in_a_namespace(|switch| {
         let mut client = connect(switch);
         let replies = client.transact(&add_port("p1", 100)).unwrap();
@@ -96,7 +95,7 @@ fn a_port_is_created_read_and_refused_by_transactions() {
 }
 
 #[test]
-fn a_monitor_tells_when_the_switch_has_brought_an_interface_up() {
+fn monitor_reports_an_interface_that_the_switch_set_up() {
     in_a_namespace(|switch| {
         let mut client = connect(switch);
         let rows = client
@@ -106,14 +105,14 @@ fn a_monitor_tells_when_the_switch_has_brought_an_interface_up() {
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0]["new"]["name"], "br0");
         client.transact(&add_port("p1", 100)).unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let is_up = |update: &Value| {
             let rows = update["Interface"].as_object().unwrap();
             rows.values()
                 .any(|row| row["new"]["name"] == "p1" && row["new"]["ofport"].is_u64())
         };
         while !client
-            .next_update(Some(PATIENCE))
+            .next_update(Some(TIMEOUT))
             .unwrap()
             .is_some_and(|update| is_up(&update))
         {
@@ -123,21 +122,21 @@ fn a_monitor_tells_when_the_switch_has_brought_an_interface_up() {
 }
 
 #[test]
-fn the_end_of_the_server_is_noticed_and_a_new_connection_works() {
+fn client_fails_when_the_server_ends_and_can_connect_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut switch = start_database(dir.path());
     let mut client = connect(&switch);
     client.echo().unwrap();
     switch.kill_database().unwrap();
-    assert!(matches!(client.next_update(Some(PATIENCE)), Err(Error::Closed)));
-    let error = Client::connect(&Address::Unix(switch.socket()), PATIENCE).unwrap_err();
+    assert!(matches!(client.next_update(Some(TIMEOUT)), Err(Error::Closed)));
+    let error = Client::connect(&Address::Unix(switch.socket()), TIMEOUT).unwrap_err();
     assert!(matches!(error, Error::Connect { .. }), "{error}");
     switch.start_database_again().unwrap();
     connect(&switch).echo().unwrap();
 }
 
 #[test]
-fn a_table_longer_than_many_packets_arrives_whole() {
+fn table_longer_than_many_packets_is_complete() {
     let dir = tempfile::tempdir().unwrap();
     let switch = start_database(dir.path());
     let mut client = connect(&switch);

@@ -68,7 +68,7 @@ fn shown(desired: &Desired) -> Vec<String> {
 }
 
 #[test]
-fn nodes_of_the_segment_are_the_next_hop_for_their_pods() {
+fn node_on_the_segment_is_the_next_hop_of_its_pods() {
     let near = node(
         "near",
         &["10.1.1.0/24", "fd00:1:0:1::/64"],
@@ -87,7 +87,7 @@ fn nodes_of_the_segment_are_the_next_hop_for_their_pods() {
 }
 
 #[test]
-fn nodes_elsewhere_are_reached_through_the_tunnel() {
+fn node_on_another_segment_is_reached_through_the_tunnel() {
     let far = node(
         "far",
         &["10.1.2.0/24", "fd00:1:0:2::/64"],
@@ -121,10 +121,10 @@ fn nodes_elsewhere_are_reached_through_the_tunnel() {
 }
 
 #[test]
-fn the_way_is_chosen_for_each_node_and_each_family() {
+fn hop_is_chosen_for_each_node_and_family() {
     let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
     let far = node("far", &["10.1.2.0/24"], &["198.51.100.9"]);
-    // Its IPv6 pods are behind its IPv4 address.
+    // The node has IPv6 pods, but only an IPv4 address.
     let mixed = node("mixed", &["10.1.3.0/24", "fd00:1:0:3::/64"], &["192.0.2.3"]);
     let desired = decide(&[near, far, mixed]);
     let routes = [
@@ -139,8 +139,8 @@ fn the_way_is_chosen_for_each_node_and_each_family() {
 }
 
 #[test]
-fn a_subnet_that_nodes_do_not_know_this_one_by_is_no_segment() {
-    // Another site has the subnet of a local bridge, too.
+fn subnet_without_an_address_of_the_node_is_no_segment() {
+    // Another site also uses the subnet of a local bridge.
     let mut host = host();
     host.links.push(HostLink {
         index: 9,
@@ -155,7 +155,7 @@ fn a_subnet_that_nodes_do_not_know_this_one_by_is_no_segment() {
 }
 
 #[test]
-fn a_second_subnet_of_the_link_is_the_same_segment() {
+fn second_subnet_of_a_link_is_the_same_segment() {
     let mut host = host();
     host.links[0].addresses.push(net("203.0.113.1/24"));
     let near = node("near", &["10.1.1.0/24"], &["203.0.113.5"]);
@@ -164,7 +164,7 @@ fn a_second_subnet_of_the_link_is_the_same_segment() {
 }
 
 #[test]
-fn nodes_of_ipv6_alone_have_a_tunnel_of_ipv6() {
+fn tunnel_of_ipv6_nodes_uses_ipv6() {
     let own = node("own", &["fd00:1::/64"], &["2001:db8::1"]);
     let far = node("far", &["fd00:1:0:2::/64"], &["2001:db8:9::9"]);
     let desired = desired(&[far], &own, &host(), &choices());
@@ -175,14 +175,14 @@ fn nodes_of_ipv6_alone_have_a_tunnel_of_ipv6() {
         there.hosts.values().copied().collect::<Vec<_>>(),
         [ip("2001:db8:9::9")]
     );
-    // Locally administered, for one receiver, and everybody's own.
+    // Locally administered, unicast, and different on each node.
     assert_eq!(there.mac.0[0], 0x0a);
     assert_ne!(there.mac, *there.hosts.keys().next().unwrap());
 }
 
 // cluster-network#85
 #[test]
-fn the_mtu_is_the_least_of_the_links_that_lead_to_others() {
+fn mtu_is_the_least_of_the_links_to_other_nodes() {
     let mut host = host();
     host.links[0].mtu = 9000;
     host.links[0].is_default = false;
@@ -210,9 +210,9 @@ fn the_mtu_is_the_least_of_the_links_that_lead_to_others() {
 }
 
 #[test]
-fn pods_and_nodes_of_the_segment_see_pods_by_their_own_address() {
+fn masquerade_excludes_pods_and_nodes_of_the_segment() {
     let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
-    // Routers on the way to its node do not know pods.
+    // Routers between the segments have no routes to pods.
     let far = node("far", &["10.1.2.0/24"], &["198.51.100.9"]);
     let masquerade = decide(&[near.clone(), far.clone()]).masquerade;
     assert_eq!(masquerade.pods, [net("10.1.0.0/24"), net("fd00:1::/64")].into());
@@ -237,7 +237,7 @@ fn pods_and_nodes_of_the_segment_see_pods_by_their_own_address() {
 
 // cluster-network#78
 #[test]
-fn nobody_gets_the_packets_of_others_by_claiming_their_ranges() {
+fn node_that_claims_a_range_of_others_gets_no_route() {
     let old = Node {
         created: 1,
         ..node("z-old", &["10.1.1.0/24"], &["192.0.2.2"])
@@ -300,7 +300,7 @@ fn nobody_gets_the_packets_of_others_by_claiming_their_ranges() {
 }
 
 #[test]
-fn what_is_wrong_with_a_node_is_said_and_the_others_are_reached() {
+fn defective_node_is_reported_and_the_others_are_reached() {
     let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
     let nowhere = node("nowhere", &["10.1.2.0/24"], &[]);
     let v6 = node("v6", &["10.1.6.0/24"], &["2001:db8::6"]);
@@ -321,9 +321,9 @@ fn what_is_wrong_with_a_node_is_said_and_the_others_are_reached() {
     assert_eq!(
         shown(&desired),
         [
-            "pods of node v6 in 10.1.6.0/24 can't be reached: the node has no InternalIP that this node can send to",
-            "pods of node nowhere in 10.1.2.0/24 can't be reached yet: the node has no InternalIP",
-            "node odd: \"10.1.0.0/33\" is no pod range or address, left aside",
+            "pods of node v6 in 10.1.6.0/24 are unreachable: no InternalIP of the node has a family of this node",
+            "pods of node nowhere in 10.1.2.0/24 are unreachable: the node has no InternalIP yet",
+            "node odd: \"10.1.0.0/33\" is not a pod range or an address, ignored",
         ]
     );
 }
@@ -364,7 +364,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn whatever_nodes_claim_routes_never_overlap_nor_take_own_pods_and_nodes(
+    fn routes_of_any_nodes_never_overlap_nor_contain_own_pods_or_nodes(
         nodes in prop::collection::vec(any_node(), 0..12),
     ) {
         let own = own();
@@ -378,7 +378,7 @@ proptest! {
                 prop_assert!(!range.contains(address) || nodes.iter().all(|node| node.name == own.name));
             }
         }
-        // What is routed into the tunnel is known there, and nothing else.
+        // The tunnel has a neighbour for each route into it, and no others.
         let into: BTreeSet<_> = decided
             .routes
             .values()

@@ -65,13 +65,13 @@ fn both() -> Desired {
     )
 }
 
-/// Takes the steps as the kernel does.
-fn apply(seen: &mut Seen, change: &Change) {
-    let on_tunnel = |seen: &Seen| seen.tunnel.as_ref().unwrap().index;
-    let route = |seen: &Seen, range: &IpNet, hop: &Hop| {
+/// Applies a change as the kernel does.
+fn apply(observed: &mut Observed, change: &Change) {
+    let on_tunnel = |observed: &Observed| observed.tunnel.as_ref().unwrap().index;
+    let route = |observed: &Observed, range: &IpNet, hop: &Hop| {
         let (gateway, link) = match hop {
             Hop::Direct { gateway, link } => (*gateway, *link),
-            Hop::Tunnel { gateway } => (*gateway, on_tunnel(seen)),
+            Hop::Tunnel { gateway } => (*gateway, on_tunnel(observed)),
         };
         Route {
             gateway: Some(gateway),
@@ -83,21 +83,21 @@ fn apply(seen: &mut Seen, change: &Change) {
     };
     match change {
         Change::DeleteRoute(gone) => {
-            let at = seen
+            let at = observed
                 .routes
                 .iter()
                 .position(|route| route == gone)
-                .expect("it is there");
-            seen.routes.remove(at);
+                .expect("the route exists");
+            observed.routes.remove(at);
         }
         Change::DeleteTunnel => {
-            let index = on_tunnel(seen);
-            seen.routes.retain(|route| route.link != Some(index));
-            seen.tunnel = None;
+            let index = on_tunnel(observed);
+            observed.routes.retain(|route| route.link != Some(index));
+            observed.tunnel = None;
         }
         Change::CreateTunnel { vxlan, mac, mtu } => {
-            assert_eq!(seen.tunnel, None);
-            seen.tunnel = Some(SeenTunnel {
+            assert_eq!(observed.tunnel, None);
+            observed.tunnel = Some(ObservedTunnel {
                 index: 77,
                 vxlan: Some(*vxlan),
                 mac: Some(*mac),
@@ -109,16 +109,19 @@ fn apply(seen: &mut Seen, change: &Change) {
             });
         }
         Change::AddRoute(range, hop) => {
-            assert!(!seen.routes.iter().any(|route| route.dst == *range), "{range}");
-            seen.routes.push(route(seen, range, hop));
+            assert!(
+                !observed.routes.iter().any(|route| route.dst == *range),
+                "{range}"
+            );
+            observed.routes.push(route(observed, range, hop));
         }
         Change::ReplaceRoute(range, hop) => {
-            let new = route(seen, range, hop);
-            let old = seen
+            let new = route(observed, range, hop);
+            let old = observed
                 .routes
                 .iter_mut()
                 .find(|route| route.dst == *range)
-                .expect("it is there");
+                .expect("the route exists");
             assert_eq!(
                 old.protocol,
                 Some(ROUTE_PROTOCOL),
@@ -127,7 +130,7 @@ fn apply(seen: &mut Seen, change: &Change) {
             *old = new;
         }
         change => {
-            let tunnel = seen.tunnel.as_mut().expect("the tunnel");
+            let tunnel = observed.tunnel.as_mut().expect("the tunnel");
             match change {
                 Change::SetTunnel { mtu } => (tunnel.mtu, tunnel.is_up) = (*mtu, true),
                 Change::AddAddress(net) => assert!(tunnel.addresses.insert(*net)),
@@ -145,19 +148,19 @@ fn apply(seen: &mut Seen, change: &Change) {
     }
 }
 
-fn settle(desired: &Desired, seen: &mut Seen) -> Vec<String> {
-    let (changes, _) = difference(desired, seen);
+fn settle(desired: &Desired, observed: &mut Observed) -> Vec<String> {
+    let (changes, _) = difference(desired, observed);
     for change in &changes {
-        apply(seen, change);
+        apply(observed, change);
     }
     changes.iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn everything_is_made_in_an_order_that_works_and_then_nothing_is_done() {
-    let mut seen = Seen::default();
+fn empty_host_gets_all_changes_in_order_and_then_none() {
+    let mut observed = Observed::default();
     assert_eq!(
-        settle(&both(), &mut seen),
+        settle(&both(), &mut observed),
         [
             "create weft.vxlan, id 7765 port 4789",
             "set weft.vxlan up with MTU 1450",
@@ -168,35 +171,35 @@ fn everything_is_made_in_an_order_that_works_and_then_nothing_is_done() {
             "add route 10.1.2.0/24 via 10.1.2.0 through weft.vxlan",
         ]
     );
-    assert!(settle(&both(), &mut seen).is_empty());
+    assert!(settle(&both(), &mut observed).is_empty());
 }
 
 #[test]
-fn a_node_that_goes_takes_its_routes_along_and_the_last_one_the_tunnel() {
-    let mut seen = Seen::default();
-    settle(&both(), &mut seen);
+fn removed_node_loses_its_routes_and_the_last_one_the_tunnel() {
+    let mut observed = Observed::default();
+    settle(&both(), &mut observed);
     let mut two = both();
     two.routes.insert(net("10.1.3.0/24"), direct());
-    settle(&two, &mut seen);
+    settle(&two, &mut observed);
     assert_eq!(
-        settle(&both(), &mut seen),
+        settle(&both(), &mut observed),
         ["remove route 10.1.3.0/24 via 192.0.2.2"]
     );
     assert_eq!(
-        settle(&desired(&[], None), &mut seen),
+        settle(&desired(&[], None), &mut observed),
         [
             "remove route 10.1.1.0/24 via 192.0.2.2",
             "remove route 10.1.2.0/24 via 10.1.2.0",
             "remove weft.vxlan"
         ]
     );
-    assert_eq!(seen, Seen::default());
+    assert_eq!(observed, Observed::default());
 }
 
 #[test]
-fn a_route_is_led_another_way_without_a_gap() {
-    let mut seen = Seen::default();
-    settle(&both(), &mut seen);
+fn moved_route_is_replaced_without_a_gap() {
+    let mut observed = Observed::default();
+    settle(&both(), &mut observed);
     let elsewhere = Hop::Direct {
         gateway: ip("192.0.2.7"),
         link: 2,
@@ -206,13 +209,13 @@ fn a_route_is_led_another_way_without_a_gap() {
         Some(tunnel()),
     );
     assert_eq!(
-        settle(&moved, &mut seen),
+        settle(&moved, &mut observed),
         ["replace route 10.1.1.0/24 via 192.0.2.7"]
     );
 }
 
 #[test]
-fn routes_of_others_stay_and_are_named() {
+fn routes_of_others_stay_and_are_reported() {
     let theirs = |dst: &str, protocol| Route {
         gateway: Some(ip("192.0.2.99")),
         link: Some(2),
@@ -223,46 +226,46 @@ fn routes_of_others_stay_and_are_named() {
         priority: Some(50),
         ..theirs("10.1.4.0/24", 4)
     };
-    let mut seen = Seen {
+    let mut observed = Observed {
         routes: vec![theirs("10.1.1.0/24", 4), theirs("10.1.3.0/24", 3), metric],
         tunnel: None,
     };
-    let before = seen.routes.clone();
+    let before = observed.routes.clone();
     let wanted = desired(&[("10.1.1.0/24", direct())], None);
-    let (changes, problems) = difference(&wanted, &seen);
+    let (changes, problems) = difference(&wanted, &observed);
     assert!(changes.is_empty(), "{changes:?}");
     let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(
         texts,
-        ["somebody else's route leads to the pod range 10.1.1.0/24: it stays, and ours is not added"]
+        ["another program's route leads to the pod range 10.1.1.0/24: no route of Weft for it"]
     );
-    // With another metric it stands beside ours.
-    let (changes, problems) = difference(&desired(&[("10.1.4.0/24", direct())], None), &seen);
+    // A route with another metric coexists with ours.
+    let (changes, problems) = difference(&desired(&[("10.1.4.0/24", direct())], None), &observed);
     assert!(changes.len() == 1 && problems.is_empty(), "{changes:?}");
-    settle(&desired(&[], None), &mut seen);
-    assert_eq!(seen.routes, before);
+    settle(&desired(&[], None), &mut observed);
+    assert_eq!(observed.routes, before);
 }
 
 #[test]
-fn what_was_changed_on_the_tunnel_is_put_right() {
-    let mut seen = Seen::default();
-    settle(&both(), &mut seen);
-    let there = seen.tunnel.as_mut().unwrap();
+fn drift_of_the_tunnel_is_repaired() {
+    let mut observed = Observed::default();
+    settle(&both(), &mut observed);
+    let there = observed.tunnel.as_mut().unwrap();
     there.is_up = false;
     there.addresses = [net("10.9.9.9/32")].into();
     there.hosts = [(mac(9), ip("198.51.100.66")), (mac(8), ip("198.51.100.8"))].into();
     there.neighbours = [(ip("10.1.2.0"), mac(7)), (ip("10.1.9.0"), mac(9))].into();
-    let broken = seen.clone();
-    settle(&both(), &mut seen);
-    assert_ne!(seen, broken);
-    assert!(settle(&both(), &mut seen).is_empty());
-    assert_eq!(seen.tunnel.as_ref().unwrap().neighbours, tunnel().neighbours);
+    let broken = observed.clone();
+    settle(&both(), &mut observed);
+    assert_ne!(observed, broken);
+    assert!(settle(&both(), &mut observed).is_empty());
+    assert_eq!(observed.tunnel.as_ref().unwrap().neighbours, tunnel().neighbours);
 }
 
 #[test]
-fn a_tunnel_with_other_settings_is_made_anew_with_its_routes() {
-    let mut seen = Seen::default();
-    settle(&both(), &mut seen);
+fn tunnel_with_other_settings_is_created_again_with_its_routes() {
+    let mut observed = Observed::default();
+    settle(&both(), &mut observed);
     let other = Tunnel {
         vxlan: Vxlan { port: 8472, ..VXLAN },
         ..tunnel()
@@ -271,7 +274,7 @@ fn a_tunnel_with_other_settings_is_made_anew_with_its_routes() {
         tunnel: Some(other),
         ..both()
     };
-    let steps = settle(&wanted, &mut seen);
+    let steps = settle(&wanted, &mut observed);
     assert_eq!(
         steps[..2],
         ["remove weft.vxlan", "create weft.vxlan, id 7765 port 8472"]
@@ -280,12 +283,12 @@ fn a_tunnel_with_other_settings_is_made_anew_with_its_routes() {
         steps.last().unwrap(),
         "add route 10.1.2.0/24 via 10.1.2.0 through weft.vxlan"
     );
-    assert!(settle(&wanted, &mut seen).is_empty());
+    assert!(settle(&wanted, &mut observed).is_empty());
 }
 
 #[test]
-fn a_link_of_another_kind_under_the_tunnels_name_is_not_touched() {
-    let foreign = SeenTunnel {
+fn link_of_another_kind_with_the_tunnels_name_stays() {
+    let foreign = ObservedTunnel {
         index: 5,
         vxlan: None,
         mac: Some(mac(5)),
@@ -295,11 +298,11 @@ fn a_link_of_another_kind_under_the_tunnels_name_is_not_touched() {
         neighbours: BTreeMap::new(),
         hosts: BTreeSet::new(),
     };
-    let seen = Seen {
+    let observed = Observed {
         routes: Vec::new(),
         tunnel: Some(foreign),
     };
-    let (changes, _) = difference(&both(), &seen);
+    let (changes, _) = difference(&both(), &observed);
     assert!(
         matches!(
             changes[..],
@@ -310,7 +313,7 @@ fn a_link_of_another_kind_under_the_tunnels_name_is_not_touched() {
         ),
         "{changes:?}"
     );
-    assert!(difference(&desired(&[], None), &seen).0.is_empty());
+    assert!(difference(&desired(&[], None), &observed).0.is_empty());
 }
 
 fn any_hop() -> impl Strategy<Value = Hop> {
@@ -356,25 +359,25 @@ fn any_desired() -> impl Strategy<Value = Desired> {
 
 proptest! {
     #[test]
-    fn from_any_state_it_takes_one_turn_and_a_kill_at_any_step_loses_nothing(
+    fn any_state_settles_in_one_pass_even_after_a_kill(
         first in any_desired(), second in any_desired(), killed in 0_usize..12,
     ) {
-        let mut seen = Seen::default();
-        settle(&first, &mut seen);
-        // The daemon is killed after some of its steps.
-        let (changes, _) = difference(&second, &seen);
+        let mut observed = Observed::default();
+        settle(&first, &mut observed);
+        // The daemon is killed after some changes.
+        let (changes, _) = difference(&second, &observed);
         for change in changes.iter().take(killed) {
-            apply(&mut seen, change);
+            apply(&mut observed, change);
         }
-        settle(&second, &mut seen);
-        prop_assert!(settle(&second, &mut seen).is_empty());
-        let mut fresh = Seen::default();
+        settle(&second, &mut observed);
+        prop_assert!(settle(&second, &mut observed).is_empty());
+        let mut fresh = Observed::default();
         settle(&second, &mut fresh);
-        let sorted = |seen: &Seen| {
-            let mut routes: Vec<_> = seen.routes.iter().map(|route| format!("{route:?}")).collect();
+        let sorted = |observed: &Observed| {
+            let mut routes: Vec<_> = observed.routes.iter().map(|route| format!("{route:?}")).collect();
             routes.sort();
-            (routes, seen.tunnel.clone())
+            (routes, observed.tunnel.clone())
         };
-        prop_assert_eq!(sorted(&seen), sorted(&fresh));
+        prop_assert_eq!(sorted(&observed), sorted(&fresh));
     }
 }

@@ -14,7 +14,7 @@ fn masquerade(inside: &[&str]) -> Masquerade {
 }
 
 #[test]
-fn each_length_of_prefix_has_one_rule_and_one_set() {
+fn prefix_length_has_one_rule_and_one_set() {
     let wanted = wanted(&masquerade(&[
         "10.1.0.0/24",
         "10.1.1.0/24",
@@ -24,12 +24,12 @@ fn each_length_of_prefix_has_one_rule_and_one_set() {
     let names: Vec<_> = wanted.sets.keys().map(String::as_str).collect();
     assert_eq!(names, ["inside-ipv4-24", "inside-ipv4-32", "inside-ipv6-64"]);
     assert_eq!(wanted.sets["inside-ipv4-24"].1.len(), 2);
-    // Two for multicast, one for each set, and the last.
+    // Two rules for multicast, one rule for each set, and the masquerading.
     assert_eq!((wanted.postrouting.len(), wanted.from_pods.len()), (2, 6));
     assert_eq!(wanted.from_pods.last().unwrap(), &[Expression::Masquerade]);
 }
 
-/// What the table has, by the kernel's own account.
+/// Numbers of elements by set, as the kernel reports them.
 fn elements(socket: &mut Socket) -> BTreeMap<String, usize> {
     let sets = socket.sets(TABLE).unwrap();
     sets.into_iter()
@@ -41,7 +41,7 @@ fn elements(socket: &mut Socket) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn the_table_is_written_adapted_repaired_and_removed() {
+fn table_is_written_adapted_repaired_and_removed() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: packet rules need root");
         return;
@@ -51,7 +51,7 @@ fn the_table_is_written_adapted_repaired_and_removed() {
         let mut socket = Socket::open().unwrap();
         let one = masquerade(&["10.1.0.0/24", "192.0.2.2/32"]);
         assert!(ensure(&mut socket, &one).unwrap());
-        assert!(!ensure(&mut socket, &one).unwrap(), "nothing has changed");
+        assert!(!ensure(&mut socket, &one).unwrap(), "nothing changed");
         let two = masquerade(&["10.1.1.0/24", "10.1.2.0/24", "192.0.2.2/32"]);
         assert!(ensure(&mut socket, &two).unwrap());
         assert!(!ensure(&mut socket, &two).unwrap());
@@ -60,11 +60,11 @@ fn the_table_is_written_adapted_repaired_and_removed() {
             elements(&mut socket),
             expected.map(|(name, count)| (name.to_owned(), count)).into()
         );
-        // Another length of prefix is another rule.
+        // Another prefix length needs another rule.
         let three = masquerade(&["10.1.0.0/16", "fd00:1::/48"]);
         assert!(ensure(&mut socket, &three).unwrap());
         assert!(!ensure(&mut socket, &three).unwrap());
-        // Somebody flushes a chain, and somebody the whole ruleset.
+        // Another program flushes a chain, and then the whole ruleset.
         let mut flush = Transaction::new();
         flush.flush_chain(TABLE, FROM_PODS);
         socket.commit(&flush).unwrap();
@@ -81,7 +81,7 @@ fn the_table_is_written_adapted_repaired_and_removed() {
 }
 
 #[test]
-fn thousands_of_nodes_fit_one_transaction() {
+fn transaction_with_thousands_of_nodes_is_accepted() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: packet rules need root");
         return;

@@ -1,4 +1,4 @@
-//! Nodes come, change and go; the API server goes and comes; the host is changed.
+//! The daemon while Nodes change, the API server fails, and other programs change the host.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ const TO_B: [&str; 2] = ["10.1.1.0/24 via 192.0.2.2", "fd00:1:0:1::/64 via 2001:
 
 // cluster-network#76
 #[test]
-fn routes_follow_nodes_that_come_move_and_go() {
+fn routes_follow_nodes_that_register_move_and_leave() {
     let Some(mut stage) = Stage::take("routes follow nodes") else {
         return;
     };
@@ -29,7 +29,7 @@ fn routes_follow_nodes_that_come_move_and_go() {
     assert_eq!(stage.routes(), TO_B);
     let configuration = stage
         .configuration()
-        .expect("it is written before the daemon is ready");
+        .expect("the configuration precedes readiness");
     assert_eq!(configuration["plugins"][0]["mtu"], 1500);
     assert_eq!(
         configuration["plugins"][0]["ipam"]["ranges"],
@@ -39,7 +39,7 @@ fn routes_follow_nodes_that_come_move_and_go() {
     stage.register("c", &["10.1.2.0/24"], &["198.51.100.3"]);
     stage.wait_for_routes(&[TO_B[0], "10.1.2.0/24 via 10.1.2.0", TO_B[1]]);
     until("an MTU that fits the tunnel", || {
-        let configuration = stage.configuration().expect("it stays");
+        let configuration = stage.configuration().expect("the configuration stays");
         let mtu = configuration["plugins"][0]["mtu"].clone();
         if mtu == 1450 {
             Ok(())
@@ -47,7 +47,7 @@ fn routes_follow_nodes_that_come_move_and_go() {
             Err(format!("{mtu}"))
         }
     });
-    // It moves to this segment, and the tunnel is not needed any more.
+    // The node moves to this segment, and no node needs the tunnel any more.
     stage.report_addresses("c", &["192.0.2.3"]);
     stage.wait_for_routes(&[TO_B[0], "10.1.2.0/24 via 192.0.2.3", TO_B[1]]);
     until("the end of the tunnel", || {
@@ -62,17 +62,16 @@ fn routes_follow_nodes_that_come_move_and_go() {
 
 // cluster-network#79
 #[test]
-fn a_node_without_a_range_says_so_and_waits() {
+fn node_without_a_range_gets_an_event_and_waits() {
     let Some(mut stage) = Stage::take("a node without a range") else {
         return;
     };
     let _daemon = stage.daemon();
-    stage.wait_for_event("Warning NoPodCIDR Node/a x1: there is no node a: waiting for it to be registered");
+    stage.wait_for_event("Warning NoPodCIDR Node/a x1: node a is not registered: its pods get no network");
     stage.register("a", &[], A.1);
     stage.register("b", B.0, B.1);
-    stage.wait_for_event(
-        "Warning NoPodCIDR Node/a x1: node a has no spec.podCIDRs: pods get no network before it has.",
-    );
+    stage
+        .wait_for_event("Warning NoPodCIDR Node/a x1: node a has no spec.podCIDRs: its pods get no network.");
     assert!(!stage.readiness.is_ready());
     assert_eq!((stage.routes(), stage.configuration()), (Vec::new(), None));
     let spec = json!({ "spec": { "podCIDR": A.0[0], "podCIDRs": A.0 } });
@@ -83,16 +82,16 @@ fn a_node_without_a_range_says_so_and_waits() {
 
 // cluster-network#83
 #[test]
-fn without_the_api_server_everything_stays_and_then_catches_up() {
-    let Some(mut stage) = Stage::take("the API server is away") else {
+fn outage_of_the_api_server_keeps_the_routes_and_then_updates_them() {
+    let Some(mut stage) = Stage::take("an outage of the API server") else {
         return;
     };
     stage.register("a", A.0, A.1);
     stage.register("b", B.0, B.1);
     let daemon = stage.daemon();
     stage.wait_until_ready(true);
-    stage.way.cut();
-    // The daemon is killed meanwhile, and starts without an API server.
+    stage.proxy.cut();
+    // During the outage, the daemon is killed and restarted.
     daemon.kill();
     let configuration = stage.configuration();
     let daemon = stage.daemon();
@@ -102,11 +101,11 @@ fn without_the_api_server_everything_stays_and_then_catches_up() {
         (stage.routes().as_slice(), stage.configuration()),
         (&TO_B.map(str::to_owned)[..], configuration)
     );
-    assert!(!stage.readiness.is_ready(), "it does not know the Nodes");
-    stage.way.open();
+    assert!(!stage.readiness.is_ready(), "the Nodes are not listed yet");
+    stage.proxy.open();
     stage.wait_for_routes(&["10.1.4.0/24 via 192.0.2.4"]);
     stage.wait_until_ready(true);
-    // SIGTERM leaves everything.
+    // SIGTERM keeps the routes and the configuration.
     drop(daemon);
     assert_eq!(stage.routes(), ["10.1.4.0/24 via 192.0.2.4"]);
     assert!(stage.configuration().is_some());
@@ -114,7 +113,7 @@ fn without_the_api_server_everything_stays_and_then_catches_up() {
 
 // cluster-network#81
 #[test]
-fn what_somebody_breaks_on_the_host_is_put_right_by_its_event() {
+fn drift_of_the_host_is_repaired_by_its_event() {
     let Some(mut stage) = Stage::take("repairs by events") else {
         return;
     };
@@ -139,7 +138,7 @@ fn what_somebody_breaks_on_the_host_is_put_right_by_its_event() {
     let eth0 = stage.eth0.clone();
     stage.socket.set_down(&eth0).unwrap();
     stage.socket.set_up(&eth0).unwrap();
-    // The kernel takes IPv6 addresses off a link that goes down.
+    // The kernel removes IPv6 addresses from a link that is set down.
     let _ = stage
         .socket
         .add_own_address(&eth0, "2001:db8:1::1/64".parse().unwrap());
@@ -154,7 +153,7 @@ fn what_somebody_breaks_on_the_host_is_put_right_by_its_event() {
         other => Err(format!("{other} chains")),
     });
     fs::remove_file(stage.conflist()).unwrap();
-    until("the configuration", || stage.configuration().ok_or("not there"));
+    until("the configuration", || stage.configuration().ok_or("missing"));
     fs::write(stage.conflist(), "{}").unwrap();
     until("the configuration", || match stage.configuration() {
         Some(found) if found["name"] == "weft" => Ok(()),
@@ -166,7 +165,7 @@ fn what_somebody_breaks_on_the_host_is_put_right_by_its_event() {
 
 // cluster-network#80
 #[test]
-fn another_network_on_the_node_is_named_and_not_touched() {
+fn other_network_on_the_node_is_reported_and_stays() {
     let Some(mut stage) = Stage::take("two networks") else {
         return;
     };
@@ -184,7 +183,7 @@ fn another_network_on_the_node_is_named_and_not_touched() {
     assert_eq!(fs::read_to_string(&other).unwrap(), text);
     fs::remove_file(&other).unwrap();
     stage.wait_until_ready(true);
-    // Multus delegates to the next.
+    // Multus delegates to the next configuration.
     fs::write(
         stage.file("00-multus.conf"),
         r#"{"type":"multus-shim","name":"m"}"#,
@@ -199,7 +198,7 @@ fn another_network_on_the_node_is_named_and_not_touched() {
 
 // cluster-network#86
 #[test]
-fn at_rest_nothing_is_asked_and_nothing_written() {
+fn daemon_at_rest_sends_no_request_and_writes_nothing() {
     let Some(mut stage) = Stage::take("a daemon at rest") else {
         return;
     };
@@ -213,7 +212,7 @@ fn at_rest_nothing_is_asked_and_nothing_written() {
         stage.heartbeat("a");
         stage.heartbeat("b");
     }
-    // Once this is done, all of that was seen.
+    // The route to this node proves that the daemon has processed the heartbeats.
     stage.register("d", &["10.1.4.0/24"], &["192.0.2.4"]);
     stage.wait_for_routes(&[TO_B[0], "10.1.4.0/24 via 192.0.2.4", TO_B[1]]);
     let requests = stage.requests_of(ACCOUNT, mark);

@@ -11,18 +11,18 @@ use linux::{
     route::Socket,
     routes::Route,
 };
-use pod_network::{Choices, Metrics, OnHost, Settings, keep, names::ROUTE_PROTOCOL};
+use pod_network::{Choices, HostSockets, Metrics, Settings, keep, names::ROUTE_PROTOCOL};
 use serde_json::{Value, json};
 use stage::{Admin, Server, Task, until};
 
-use crate::way::Way;
+use crate::proxy::Proxy;
 
 pub(crate) const NODES: &str = "/api/v1/nodes";
-/// As it is deployed.
+/// The deployed manifest.
 const MANIFEST: &str = include_str!("../../../../deploy/pod-network/pod-network.yaml");
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:weft-pod-network";
 
-/// Everything of the manifest but the workload.
+/// Applies all objects of the manifest except the workload.
 fn install(admin: &Admin) {
     let objects = MANIFEST
         .split("---\n")
@@ -38,17 +38,17 @@ fn empty(admin: &Admin) {
     admin.delete("/api/v1/namespaces/default/events");
 }
 
-/// An API server, and a host beside it.
+/// An API server, and a host.
 pub(crate) struct Stage {
     server: Server,
     pub(crate) namespace: NetNs,
     pub(crate) socket: Socket,
     pub(crate) eth0: Link,
-    /// The other end of the link.
+    /// The namespace of the peer of `eth0`.
     _outside: NetNs,
     folder: tempfile::TempDir,
     pub(crate) readiness: Readiness,
-    pub(crate) way: Way,
+    pub(crate) proxy: Proxy,
 }
 
 impl Deref for Stage {
@@ -60,7 +60,7 @@ impl Deref for Stage {
 }
 
 impl Stage {
-    /// `None`, said aloud, without the right to make namespaces.
+    /// Returns `None`, and prints why, if the test may not create namespaces.
     pub(crate) fn take(name: &str) -> Option<Self> {
         let (Ok(namespace), Ok(outside)) = (NetNs::create_anonymous(), NetNs::create_anonymous()) else {
             println!("skipped: {name} needs root to make network namespaces");
@@ -81,7 +81,7 @@ impl Stage {
         }
         socket.set_up(&eth0).unwrap();
         let server = Server::take(install, empty);
-        let way = Way::to(address(&server));
+        let proxy = Proxy::to(address(&server));
         Some(Self {
             server,
             namespace,
@@ -90,7 +90,7 @@ impl Stage {
             _outside: outside,
             folder: tempfile::tempdir().unwrap(),
             readiness: Readiness::new(),
-            way,
+            proxy,
         })
     }
 
@@ -102,7 +102,7 @@ impl Stage {
         self.file("10-weft.conflist")
     }
 
-    /// The configuration, if it is there.
+    /// The configuration, if the file exists.
     pub(crate) fn configuration(&self) -> Option<Value> {
         let text = fs::read(self.conflist()).ok()?;
         Some(serde_json::from_slice(&text).expect("whole JSON"))
@@ -122,21 +122,21 @@ impl Stage {
                 mtu: None,
             },
         };
-        let on_host = self.namespace.run(OnHost::open).unwrap().unwrap();
+        let sockets = self.namespace.run(HostSockets::open).unwrap().unwrap();
         let (readiness, kubeconfig) = (self.readiness.clone(), self.kubeconfig().to_owned());
-        let way = self.way.address;
+        let proxy = self.proxy.address;
         Task::start(async move |shutdown| {
             let mut config = stage::config(&kubeconfig, Some(ACCOUNT)).await;
-            config.cluster_url = format!("https://{way}").parse().unwrap();
+            config.cluster_url = format!("https://{proxy}").parse().unwrap();
             let client = Client::try_from(config).unwrap();
             tokio::select! {
-                outcome = keep(settings, client, on_host, readiness, Metrics::default()) => outcome.unwrap(),
+                outcome = keep(settings, client, sockets, readiness, Metrics::default()) => outcome.unwrap(),
                 () = shutdown.wait() => {}
             }
         })
     }
 
-    /// Registers a node, as a kubelet and the controller manager do.
+    /// Registers a node, as kubelet and the controller manager do.
     pub(crate) fn register(&self, name: &str, ranges: &[&str], addresses: &[&str]) {
         let mut spec = json!({});
         if let Some(first) = ranges.first() {
@@ -155,14 +155,14 @@ impl Stage {
         self.report(&format!("{NODES}/{name}"), &json!({ "addresses": addresses }));
     }
 
-    /// What kubelets report every few minutes.
+    /// Reports a heartbeat, as kubelets do every few minutes.
     pub(crate) fn heartbeat(&self, name: &str) {
         let now = jiff::Timestamp::now().to_string();
         let conditions = json!([{ "type": "Ready", "status": "True", "lastHeartbeatTime": now }]);
         self.report(&format!("{NODES}/{name}"), &json!({ "conditions": conditions }));
     }
 
-    /// The daemon's routes, in words.
+    /// The daemon's routes, as text.
     pub(crate) fn routes(&mut self) -> Vec<String> {
         let mut all = self.socket.routes(Family::V4).unwrap();
         all.extend(self.socket.routes(Family::V6).unwrap());
@@ -189,13 +189,13 @@ impl Stage {
     }
 
     #[track_caller]
-    pub(crate) fn wait_for_event(&self, beginning: &str) {
+    pub(crate) fn wait_for_event(&self, start: &str) {
         until("an event", || {
             let events = self.events("default");
-            if events.iter().any(|event| event.starts_with(beginning)) {
+            if events.iter().any(|event| event.starts_with(start)) {
                 Ok(())
             } else {
-                Err(format!("no {beginning} in {events:#?}"))
+                Err(format!("no {start} in {events:#?}"))
             }
         });
     }

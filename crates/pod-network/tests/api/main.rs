@@ -9,4 +9,4 @@
 
 mod daemon;
 mod host;
-mod way;
+mod proxy;

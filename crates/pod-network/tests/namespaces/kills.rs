@@ -1,4 +1,4 @@
-//! A daemon that is killed at any point, under traffic.
+//! Kills of the daemon at any point, under traffic.
 
 use std::{
     env,
@@ -13,11 +13,11 @@ use std::{
 
 use pod_network::{Kernel, Node, arrange};
 
-use crate::world::{Host, choices, in_a_world, udp};
+use crate::network::{Host, choices, in_a_network, udp};
 
-/// Says to this program that it is to be the daemon.
+/// The variable turns this program into the daemon.
 const VARIABLE: &str = "WEFT_TEST_POD_NETWORK_DAEMON";
-/// How often it is killed.
+/// Number of kills.
 const KILLS: u64 = 60;
 
 fn node(name: &str, range: &str, address: &str) -> Node {
@@ -37,7 +37,7 @@ fn stable() -> [Node; 3] {
     ]
 }
 
-/// The nodes at some time: others come, move and go, on the segment and elsewhere.
+/// The nodes of a round: some register, move and leave, on this segment and on others.
 fn nodes(round: u8) -> Vec<Node> {
     let mut nodes = stable().to_vec();
     for number in 10..20 {
@@ -55,7 +55,7 @@ fn nodes(round: u8) -> Vec<Node> {
     nodes
 }
 
-/// The daemon, where this program was started as one: it arranges node `a` for ever, for ever other nodes.
+/// The daemon, if the variable is set: it applies a changing set of nodes to node `a` without end.
 #[test]
 fn daemon() {
     if env::var_os(VARIABLE).is_none() {
@@ -81,7 +81,7 @@ fn start(host: &Host) -> Child {
     host.ns.run(start).unwrap()
 }
 
-/// Sends numbered packets one after the other, each answered by the other pod, and counts.
+/// Sends numbered packets one after the other, receives the answer of the other pod, and counts.
 struct Stream {
     end: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -89,7 +89,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn start(sender: std::net::UdpSocket, receiver: std::net::UdpSocket, what: &'static str) -> Self {
+    fn start(sender: std::net::UdpSocket, receiver: std::net::UdpSocket, name: &'static str) -> Self {
         let (end, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (ends, counts) = (Arc::clone(&end), Arc::clone(&sent));
         let to = receiver.local_addr().unwrap();
@@ -100,13 +100,13 @@ impl Stream {
                 sender.send_to(&number.to_be_bytes(), to).unwrap();
                 let (_, from) = receiver
                     .recv_from(&mut bytes)
-                    .unwrap_or_else(|error| panic!("{what}: packet {number} is lost: {error}"));
-                assert_eq!(u64::from_be_bytes(bytes), number, "{what}");
+                    .unwrap_or_else(|error| panic!("{name}: packet {number} is lost: {error}"));
+                assert_eq!(u64::from_be_bytes(bytes), number, "{name}");
                 receiver.send_to(&bytes, from).unwrap();
                 sender
                     .recv_from(&mut bytes)
-                    .unwrap_or_else(|error| panic!("{what}: answer {number} is lost: {error}"));
-                assert_eq!(u64::from_be_bytes(bytes), number, "{what}");
+                    .unwrap_or_else(|error| panic!("{name}: answer {number} is lost: {error}"));
+                assert_eq!(u64::from_be_bytes(bytes), number, "{name}");
                 counts.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -122,14 +122,14 @@ impl Stream {
 
 // cluster-network#82
 #[test]
-fn no_packet_is_lost_wherever_the_daemon_is_killed() {
-    in_a_world("kills under traffic", |world| {
-        let near = world.segment("near", &["192.0.2.254/24"]);
-        let far = world.segment("far", &["198.51.100.254/24"]);
+fn daemon_killed_at_any_point_loses_no_packet() {
+    in_a_network("kills under traffic", |network| {
+        let near = network.segment("near", &["192.0.2.254/24"]);
+        let far = network.segment("far", &["198.51.100.254/24"]);
         let mut hosts = [
-            world.node(&near, "a", &["192.0.2.1/24"], &["10.1.0.0/24"]),
-            world.node(&near, "b", &["192.0.2.2/24"], &["10.1.1.0/24"]),
-            world.node(&far, "c", &["198.51.100.3/24"], &["10.1.2.0/24"]),
+            network.node(&near, "a", &["192.0.2.1/24"], &["10.1.0.0/24"]),
+            network.node(&near, "b", &["192.0.2.2/24"], &["10.1.1.0/24"]),
+            network.node(&far, "c", &["198.51.100.3/24"], &["10.1.2.0/24"]),
         ];
         for host in &mut hosts {
             host.arrange(&stable());
@@ -143,7 +143,7 @@ fn no_packet_is_lost_wherever_the_daemon_is_killed() {
         let mut chance = 7_u64;
         for _ in 0..KILLS {
             let mut daemon = start(&hosts[0]);
-            // Its start takes some milliseconds, a round of changes about one.
+            // The start takes some milliseconds, and a round of changes about one.
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let life = Duration::from_micros(3000 + (chance >> 33) % 17_000);
             let end = Instant::now() + life;
@@ -158,7 +158,7 @@ fn no_packet_is_lost_wherever_the_daemon_is_killed() {
         println!("{passed:?} packets passed");
         assert!(passed.iter().all(|passed| *passed > KILLS), "{passed:?}");
 
-        // What is left over goes with the next start.
+        // The next start removes the leftovers.
         hosts[0].arrange(&stable());
         let routes = hosts[0].routes();
         let ours = routes.iter().filter(|route| route.contains("proto 87"));

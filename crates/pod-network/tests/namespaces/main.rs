@@ -8,6 +8,6 @@
 )]
 
 mod kills;
+mod network;
 mod packets;
 mod repairs;
-mod world;

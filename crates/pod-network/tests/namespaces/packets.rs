@@ -1,9 +1,9 @@
-//! Who reaches whom, by which way, and with which address.
+//! Reachability between pods, nodes and the outside: the path and the source address.
 
 use linux::netns::NetNs;
 use pod_network::{Node, Peers};
 
-use crate::world::{Host, Segment, World, exchange, in_a_world, udp};
+use crate::network::{Host, Network, Segment, exchange, in_a_network, udp};
 
 const NEAR: [&str; 2] = ["192.0.2.254/24", "2001:db8:1::fe/64"];
 const FAR: [&str; 2] = ["198.51.100.254/24", "2001:db8:2::fe/64"];
@@ -14,23 +14,23 @@ struct Cluster {
     hosts: Vec<Host>,
 }
 
-fn cluster(world: &mut World) -> Cluster {
-    let near = world.segment("near", &NEAR);
-    let far = world.segment("far", &FAR);
+fn cluster(network: &mut Network) -> Cluster {
+    let near = network.segment("near", &NEAR);
+    let far = network.segment("far", &FAR);
     let hosts = vec![
-        world.node(
+        network.node(
             &near,
             "a",
             &["192.0.2.1/24", "2001:db8:1::1/64"],
             &["10.1.0.0/24", "fd00:1::/64"],
         ),
-        world.node(
+        network.node(
             &near,
             "b",
             &["192.0.2.2/24", "2001:db8:1::2/64"],
             &["10.1.1.0/24", "fd00:1:0:1::/64"],
         ),
-        world.node(
+        network.node(
             &far,
             "c",
             &["198.51.100.3/24", "2001:db8:2::3/64"],
@@ -46,9 +46,9 @@ fn nodes(hosts: &[Host]) -> Vec<Node> {
 
 // cluster-network#75
 #[test]
-fn pods_reach_each_other_on_the_segment_and_through_the_tunnel_in_both_families() {
-    in_a_world("pods of three nodes", |world| {
-        let mut hosts = cluster(world).hosts;
+fn pods_reach_each_other_directly_and_through_the_tunnel_in_both_families() {
+    in_a_network("pods of three nodes", |network| {
+        let mut hosts = cluster(network).hosts;
         let all = nodes(&hosts);
         for host in &mut hosts {
             let arranged = host.arrange(&all);
@@ -59,7 +59,7 @@ fn pods_reach_each_other_on_the_segment_and_through_the_tunnel_in_both_families(
             };
             assert_eq!((arranged.peers, arranged.mtu), (peers, Some(1450)));
             let again = host.arrange(&all);
-            assert!(again.changes.is_empty(), "nothing to do: {:#?}", again.changes);
+            assert!(again.changes.is_empty(), "no changes: {:#?}", again.changes);
         }
         let pods: Vec<_> = hosts.iter_mut().map(|host| host.pod(7)).collect();
         for is_ipv4 in [true, false] {
@@ -75,14 +75,10 @@ fn pods_reach_each_other_on_the_segment_and_through_the_tunnel_in_both_families(
                     .map(|(_, it)| it)
                 {
                     let seen = exchange(sender, receiver);
-                    assert_eq!(
-                        seen,
-                        pods[from].address(is_ipv4),
-                        "pods see each other's own address"
-                    );
+                    assert_eq!(seen, pods[from].address(is_ipv4), "the pod's own address");
                 }
             }
-            // What the hosts themselves send is answered, too.
+            // Pods also answer packets from the hosts.
             for host in &hosts {
                 let any = if is_ipv4 { "0.0.0.0" } else { "::" };
                 let sender = udp(&host.ns, any.parse().unwrap(), 7001);
@@ -96,9 +92,9 @@ fn pods_reach_each_other_on_the_segment_and_through_the_tunnel_in_both_families(
 
 // cluster-network#77
 #[test]
-fn what_leaves_the_cluster_has_the_address_of_the_node_and_nodes_of_the_segment_see_pods() {
-    in_a_world("masquerading", |world| {
-        let mut hosts = cluster(world).hosts;
+fn packets_that_leave_the_cluster_are_masqueraded_except_to_nodes_of_the_segment() {
+    in_a_network("masquerading", |network| {
+        let mut hosts = cluster(network).hosts;
         let all = nodes(&hosts);
         for host in &mut hosts {
             host.arrange(&all);
@@ -129,18 +125,22 @@ fn what_leaves_the_cluster_has_the_address_of_the_node_and_nodes_of_the_segment_
                 pod.address(is_ipv4),
                 "the pod's own node"
             );
-            // The router between them would not find back to a pod.
+            // The router between the segments has no route back to a pod.
             let far = udp(&hosts[2].ns, address_of(&hosts[2]), 7002);
-            assert_eq!(exchange(&sender, &far), address_of(&hosts[0]), "a node elsewhere");
+            assert_eq!(
+                exchange(&sender, &far),
+                address_of(&hosts[0]),
+                "a node on another segment"
+            );
         }
     });
 }
 
 // cluster-network#76
 #[test]
-fn a_node_that_leaves_takes_its_routes_along_and_one_that_comes_is_reached() {
-    in_a_world("nodes come and go", |world| {
-        let Cluster { near, mut hosts } = cluster(world);
+fn removed_node_loses_its_routes_and_new_node_is_reached() {
+    in_a_network("nodes register and leave", |network| {
+        let Cluster { near, mut hosts } = cluster(network);
         let administrator = "10.99.0.0/24";
         let foreign = linux::routes::Route {
             gateway: Some("192.0.2.2".parse().unwrap()),
@@ -156,9 +156,9 @@ fn a_node_that_leaves_takes_its_routes_along_and_one_that_comes_is_reached() {
         let without_c = &all[..2];
         let gone = hosts[0].arrange(without_c);
         assert_eq!((gone.ranges.len(), gone.mtu), (2, Some(1500)), "{gone:#?}");
-        assert!(hosts[0].tunnel().is_none(), "nobody is behind it");
+        assert!(hosts[0].tunnel().is_none(), "no node needs the tunnel");
 
-        let mut new = world.node(&near, "d", &["192.0.2.4/24"], &["10.1.3.0/24"]);
+        let mut new = network.node(&near, "d", &["192.0.2.4/24"], &["10.1.3.0/24"]);
         let all: Vec<_> = without_c.iter().cloned().chain([new.node.clone()]).collect();
         for host in hosts.iter_mut().take(2).chain([&mut new]) {
             host.arrange(&all);
@@ -168,16 +168,16 @@ fn a_node_that_leaves_takes_its_routes_along_and_one_that_comes_is_reached() {
             &udp(&one.ns, one.address(true), 7000),
             &udp(&other.ns, other.address(true), 7000),
         );
-        // A restart after everybody left: a fresh look alone finds what was ours.
+        // A new daemon without other nodes: it finds its routes by observation alone.
         let own = hosts[0].node.clone();
         hosts[0].kernel = hosts[0].ns.run(pod_network::Kernel::open).unwrap().unwrap();
         hosts[0].arrange(&[own]);
-        let left: Vec<_> = hosts[0]
+        let leftovers: Vec<_> = hosts[0]
             .routes()
             .into_iter()
             .filter(|route| route.contains("proto 87"))
             .collect();
-        assert!(left.is_empty(), "{left:?}");
+        assert!(leftovers.is_empty(), "{leftovers:?}");
         assert!(before.iter().any(|route| route.starts_with(administrator)));
         assert!(
             hosts[0]
@@ -190,9 +190,9 @@ fn a_node_that_leaves_takes_its_routes_along_and_one_that_comes_is_reached() {
 
 // cluster-network#84
 #[test]
-fn removal_leaves_the_node_as_it_was() {
-    in_a_world("removal", |world| {
-        let mut hosts = cluster(world).hosts;
+fn removal_restores_the_node() {
+    in_a_network("removal", |network| {
+        let mut hosts = cluster(network).hosts;
         let all = nodes(&hosts);
         let before = hosts[0].routes();
         hosts[0].arrange(&all);
@@ -216,13 +216,13 @@ fn removal_leaves_the_node_as_it_was() {
 }
 
 #[test]
-fn nodes_of_ipv6_alone_reach_each_other_through_the_tunnel() {
-    in_a_world("IPv6 alone", |world| {
-        let near = world.segment("near", &NEAR[1..]);
-        let far = world.segment("far", &FAR[1..]);
+fn ipv6_nodes_reach_each_other_through_the_tunnel() {
+    in_a_network("IPv6 alone", |network| {
+        let near = network.segment("near", &NEAR[1..]);
+        let far = network.segment("far", &FAR[1..]);
         let mut hosts = [
-            world.node(&near, "a", &["2001:db8:1::1/64"], &["fd00:1::/64"]),
-            world.node(&far, "c", &["2001:db8:2::3/64"], &["fd00:1:0:2::/64"]),
+            network.node(&near, "a", &["2001:db8:1::1/64"], &["fd00:1::/64"]),
+            network.node(&far, "c", &["2001:db8:2::3/64"], &["fd00:1:0:2::/64"]),
         ];
         let all = nodes(&hosts);
         for host in &mut hosts {

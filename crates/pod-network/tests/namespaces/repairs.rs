@@ -1,4 +1,4 @@
-//! What somebody else breaks on the host.
+//! Repair of drift that other programs cause.
 
 use linux::{
     link::LinkChange,
@@ -7,20 +7,20 @@ use linux::{
 };
 use pod_network::names::{ROUTE_PROTOCOL, TABLE, TUNNEL};
 
-use crate::world::{Host, exchange, in_a_world, udp};
+use crate::network::{Host, exchange, in_a_network, udp};
 
-/// A way to break something, in words and done.
-type Break = (&'static str, fn(&mut Host));
+/// A kind of damage: its name, and the function that does it.
+type Damage = (&'static str, fn(&mut Host));
 
 #[test]
-fn whatever_is_broken_is_whole_again_after_one_look() {
-    in_a_world("repairs", |world| {
-        let near = world.segment("near", &["192.0.2.254/24"]);
-        let far = world.segment("far", &["198.51.100.254/24"]);
+fn damage_of_any_kind_is_repaired_by_one_pass() {
+    in_a_network("repairs", |network| {
+        let near = network.segment("near", &["192.0.2.254/24"]);
+        let far = network.segment("far", &["198.51.100.254/24"]);
         let mut hosts = [
-            world.node(&near, "a", &["192.0.2.1/24"], &["10.1.0.0/24"]),
-            world.node(&near, "b", &["192.0.2.2/24"], &["10.1.1.0/24"]),
-            world.node(&far, "c", &["198.51.100.3/24"], &["10.1.2.0/24"]),
+            network.node(&near, "a", &["192.0.2.1/24"], &["10.1.0.0/24"]),
+            network.node(&near, "b", &["192.0.2.2/24"], &["10.1.1.0/24"]),
+            network.node(&far, "c", &["198.51.100.3/24"], &["10.1.2.0/24"]),
         ];
         let all: Vec<_> = hosts.iter().map(|host| host.node.clone()).collect();
         for host in &mut hosts {
@@ -31,7 +31,7 @@ fn whatever_is_broken_is_whole_again_after_one_look() {
             .iter()
             .map(|pod| udp(&pod.ns, pod.address(true), 7000))
             .collect();
-        let breaks: [Break; 7] = [
+        let damages: [Damage; 7] = [
             ("routes removed", |host| {
                 let routes = host.socket.routes(linux::address::Family::V4).unwrap();
                 for route in routes
@@ -77,7 +77,7 @@ fn whatever_is_broken_is_whole_again_after_one_look() {
                 flush.delete_table(TABLE);
                 rules.commit(&flush).unwrap();
             }),
-            ("a route of ours led astray", |host| {
+            ("a route of ours with another gateway", |host| {
                 let astray = Route {
                     gateway: Some("192.0.2.77".parse().unwrap()),
                     link: Some(host.eth0.index),
@@ -89,14 +89,14 @@ fn whatever_is_broken_is_whole_again_after_one_look() {
             }),
         ];
         let whole = hosts[0].routes();
-        for (what, damage) in breaks {
+        for (name, damage) in damages {
             damage(&mut hosts[0]);
             let repaired = hosts[0].arrange(&all);
-            assert!(!repaired.changes.is_empty(), "{what}");
+            assert!(!repaired.changes.is_empty(), "{name}");
             let again = hosts[0].arrange(&all);
-            assert!(again.changes.is_empty(), "{what}: {:#?}", again.changes);
-            // A tunnel that was made anew has another index.
-            assert_eq!(hosts[0].routes().len(), whole.len(), "{what}");
+            assert!(again.changes.is_empty(), "{name}: {:#?}", again.changes);
+            // A tunnel that was created again has another index.
+            assert_eq!(hosts[0].routes().len(), whole.len(), "{name}");
             for other in &sockets[1..] {
                 exchange(&sockets[0], other);
                 exchange(other, &sockets[0]);
@@ -106,16 +106,16 @@ fn whatever_is_broken_is_whole_again_after_one_look() {
 }
 
 #[test]
-fn a_route_of_the_administrator_stays_where_ours_would_be() {
-    in_a_world("foreign routes", |world| {
-        let near = world.segment("near", &["192.0.2.254/24", "2001:db8:1::fe/64"]);
-        let mut host = world.node(
+fn route_of_the_administrator_stays_and_ours_is_not_added() {
+    in_a_network("foreign routes", |network| {
+        let near = network.segment("near", &["192.0.2.254/24", "2001:db8:1::fe/64"]);
+        let mut host = network.node(
             &near,
             "a",
             &["192.0.2.1/24", "2001:db8:1::1/64"],
             &["10.1.0.0/24", "fd00:1::/64"],
         );
-        let other = world.node(
+        let other = network.node(
             &near,
             "b",
             &["192.0.2.2/24", "2001:db8:1::2/64"],

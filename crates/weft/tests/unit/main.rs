@@ -1,4 +1,4 @@
-//! The binary from the outside.
+//! The program as a whole.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -27,7 +27,7 @@ fn error(output: &Output) -> String {
 }
 
 #[test]
-fn flags_of_kubevirt_ipam_that_make_no_sense_end_it() {
+fn kubevirt_ipam_with_an_invalid_flag_exits() {
     // kubevirt-ipam#64
     for (flag, code, text) in [
         ("--tls-min-version=9.0", 1, "TLS version not found for \"9.0\""),
@@ -43,7 +43,7 @@ fn flags_of_kubevirt_ipam_that_make_no_sense_end_it() {
         ),
         ("--unheard-of", 2, "--unheard-of"),
     ] {
-        // As the established image starts it: by the name that the MAC pool has too, and a flag that the latter does not have.
+        // The command line of upstream's image: the MAC pool has the same name, but not this flag.
         let output = Command::new(env!("CARGO_BIN_EXE_weft"))
             .arg0("/manager")
             .args(["--leader-elect", flag])
@@ -66,7 +66,7 @@ fn flags_of_kubevirt_ipam_that_make_no_sense_end_it() {
 }
 
 #[test]
-fn flags_of_markers_that_make_no_sense_end_it() {
+fn marker_with_an_invalid_flag_exits() {
     // cni-plugins#64
     for (arguments, text) in [
         (&["bridge-marker"][..], "node-name must be set"),
@@ -99,7 +99,7 @@ fn flags_of_markers_that_make_no_sense_end_it() {
 }
 
 #[test]
-fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
+fn program_runs_under_the_names_of_upstream() {
     let root = tempfile::tempdir().expect("a directory");
     let named = |name: &str| {
         let path = root.path().join(name);
@@ -120,7 +120,7 @@ fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
         error(&output)
     );
 
-    // Its path tells this manager from that of the node state.
+    // The path distinguishes this manager from that of node state.
     let mut mac_pool = Command::new(named("manager"));
     let output = mac_pool.arg0("/manager").arg("--v=production").output();
     let output = output.expect("the program runs");
@@ -155,7 +155,7 @@ fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
 }
 
 #[test]
-fn under_the_name_multus_it_is_a_plugin() {
+fn program_named_multus_is_a_plugin() {
     // multus.md §8.1, §10.9
     let root = tempfile::tempdir().expect("a directory");
     let multus = root.path().join("multus");
@@ -185,7 +185,7 @@ fn under_the_name_multus_it_is_a_plugin() {
 }
 
 #[test]
-fn builds_of_parent_operators_find_their_generators() {
+fn generators_of_parent_operators_run_under_their_names() {
     let root = tempfile::tempdir().expect("a directory");
     let named = |name: &str| {
         let path = root.path().join(name);
@@ -227,7 +227,7 @@ fn builds_of_parent_operators_find_their_generators() {
 }
 
 #[test]
-fn flags_that_the_operator_does_not_know_end_it() {
+fn operator_with_an_unknown_flag_exits() {
     for flag in ["--zap-colour", "--zap-encoder=xml", "--leader-elect"] {
         let output = weft(&["operator", flag]);
         assert!(!output.status.success());
@@ -237,7 +237,7 @@ fn flags_that_the_operator_does_not_know_end_it() {
             error(&output)
         );
     }
-    // A flag that is known is no problem, the environment is.
+    // All flags are known, but the environment is incomplete.
     let output = weft(&[
         "operator",
         "-zap-devel",
@@ -251,7 +251,7 @@ fn flags_that_the_operator_does_not_know_end_it() {
 }
 
 #[test]
-fn a_release_is_written_with_everything_in_it() {
+fn release_is_written_completely() {
     let root = tempfile::tempdir().expect("a directory");
     let dir = root.path().join("release").display().to_string();
     let image = "--image=r.example/weft:v1";
@@ -293,7 +293,7 @@ fn a_release_is_written_with_everything_in_it() {
     );
 }
 
-/// Runs the multus daemon, which ends because there is no cluster, with these keys in its configuration.
+/// Runs the multus daemon with these keys in its configuration. The daemon exits because it finds no cluster.
 fn multus_daemon(dir: &Path, keys: &str) -> Output {
     let config = dir.join("daemon-config.json");
     std::fs::write(&config, keys).expect("a configuration");
@@ -307,7 +307,7 @@ fn multus_daemon(dir: &Path, keys: &str) -> Output {
 }
 
 #[test]
-fn the_multus_daemon_logs_where_its_configuration_says() {
+fn multus_daemon_logs_to_the_configured_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("logs/multus.log");
     let keys = |level: &str, to_stderr: bool| {
@@ -324,13 +324,13 @@ fn the_multus_daemon_logs_where_its_configuration_says() {
     assert_eq!(time.len(), "2026-01-02T03:04:05Z".len(), "{text}");
     assert!(rest.starts_with("[error] "), "{text}");
 
-    // Both, and one line more in the file.
+    // The log goes to both outputs, and the file has one more line.
     let output = multus_daemon(dir.path(), &keys("verbose", true));
     assert!(error(&output).contains("Z [error] "), "{}", error(&output));
     let lines = std::fs::read_to_string(&log).expect("the log").lines().count();
     assert_eq!(lines, text.lines().count() * 2);
 
-    // Nothing but why it ends.
+    // Only the reason of the exit is printed.
     let output = multus_daemon(dir.path(), &keys("panic", true));
     assert!(!error(&output).contains("[error]") && !error(&output).is_empty());
     assert_eq!(
@@ -346,7 +346,7 @@ fn the_multus_daemon_logs_where_its_configuration_says() {
     );
     assert!(text.contains("Z [error] "), "{text}");
 
-    // A file that can't be had is no reason to be silent.
+    // Without a usable file, the log goes to standard error.
     let output = multus_daemon(dir.path(), r#"{"logFile": "/proc/none/multus.log"}"#);
     let text = error(&output);
     assert!(
@@ -357,7 +357,7 @@ fn the_multus_daemon_logs_where_its_configuration_says() {
 }
 
 #[test]
-fn what_explains_pods_says_where_it_looked_for_a_cluster() {
+fn explain_without_a_kubeconfig_names_the_problem() {
     let output = Command::new(env!("CARGO_BIN_EXE_weft"))
         .args(["explain", "pod", "web", "--kubeconfig", "/none"])
         .output()
@@ -368,7 +368,7 @@ fn what_explains_pods_says_where_it_looked_for_a_cluster() {
 }
 
 #[test]
-fn the_webhook_of_networks_needs_its_namespace() {
+fn nad_webhook_needs_its_namespace() {
     let output = Command::new(env!("CARGO_BIN_EXE_weft"))
         .arg("nad-webhook")
         .env_remove("POD_NAMESPACE")
@@ -383,7 +383,7 @@ fn the_webhook_of_networks_needs_its_namespace() {
 }
 
 #[test]
-fn the_dynamic_networks_controller_needs_its_configuration() {
+fn dynamic_networks_needs_its_configuration() {
     // multus#91
     let root = tempfile::tempdir().expect("a directory");
     let program = root.path().join("dynamic-networks-controller");
@@ -406,14 +406,14 @@ fn the_dynamic_networks_controller_needs_its_configuration() {
         "{}",
         error(&broken)
     );
-    // No node, so nothing to control.
+    // The configuration names no node.
     std::fs::write(&config, "{}").expect("a file");
     let nowhere = run(&program, &[&flag, "-v=5"]);
     assert_eq!(nowhere.status.code(), Some(2), "{}", error(&nowhere));
 }
 
 #[test]
-fn the_probe_of_the_established_dynamic_networks_controller_is_understood() {
+fn curl_runs_the_probe_of_upstreams_dynamic_networks_controller() {
     let root = tempfile::tempdir().expect("a directory");
     let curl = root.path().join("curl");
     symlink(env!("CARGO_BIN_EXE_weft"), &curl).expect("a link");
@@ -438,7 +438,7 @@ fn the_probe_of_the_established_dynamic_networks_controller_is_understood() {
         requests[0].starts_with("POST /healthz HTTP/1.1\r\n"),
         "{requests:?}"
     );
-    // Nobody listens any more; and it is no curl.
+    // The server is gone, and other command lines of curl are refused.
     assert!(!run(&curl, &probe).status.success());
     for other in [
         &["--fail", "--unix-socket", &socket, "localhost/metrics"][..],
@@ -450,7 +450,7 @@ fn the_probe_of_the_established_dynamic_networks_controller_is_understood() {
 }
 
 #[test]
-fn help_names_every_command() {
+fn help_lists_every_command() {
     let output = weft(&["--help"]);
     assert!(output.status.success());
     let help = String::from_utf8_lossy(&output.stdout);
@@ -479,7 +479,7 @@ fn help_names_every_command() {
     }
 }
 
-/// Runs the program with something on its standard input.
+/// Runs the program with this standard input.
 fn fed(program: &Path, arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(program)
         .args(arguments)
@@ -499,7 +499,7 @@ const CONFIGURATION: &str = "apiVersion: networkaddonsoperator.network.kubevirt.
                              NetworkAddonsConfig\r\nmetadata: {name: cluster}\r\nspec: {multus: {}}\r\n";
 
 #[test]
-fn commands_for_people_are_a_plugin_of_kubectl_too() {
+fn commands_for_users_are_a_kubectl_plugin() {
     let root = tempfile::tempdir().expect("a directory");
     let plugin = root.path().join("kubectl-weft");
     symlink(env!("CARGO_BIN_EXE_weft"), &plugin).expect("a link");
@@ -530,7 +530,7 @@ fn commands_for_people_are_a_plugin_of_kubectl_too() {
 }
 
 #[test]
-fn exit_codes_of_questions_tell_trouble_from_answers() {
+fn question_that_fails_exits_with_its_own_code() {
     let weft = Path::new(env!("CARGO_BIN_EXE_weft"));
     for (arguments, code, text) in [
         (&["render"][..], 2, "--filename"),
@@ -586,7 +586,7 @@ fn exit_codes_of_questions_tell_trouble_from_answers() {
 }
 
 #[test]
-fn an_installer_that_stays_ends_at_sigterm() {
+fn waiting_installer_exits_at_sigterm() {
     let root = tempfile::tempdir().expect("a directory");
     let (from, to) = (root.path().join("weft-cni"), root.path().join("bin"));
     std::fs::write(&from, "plugin").expect("a binary");
@@ -614,11 +614,11 @@ fn an_installer_that_stays_ends_at_sigterm() {
 }
 
 #[test]
-fn the_bridge_marker_lives_and_is_healthy_while_the_api_fails() {
+fn bridge_marker_is_healthy_during_an_outage_of_the_api_server() {
     // cni-plugins#63
     let root = tempfile::tempdir().expect("a directory");
     let kubeconfig = root.path().join("kubeconfig");
-    // Nobody listens on the first port.
+    // The port of the API server is closed.
     let text = "{apiVersion: v1, kind: Config, current-context: c, \
                 clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], \
                 contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}";
@@ -660,7 +660,7 @@ fn the_bridge_marker_lives_and_is_healthy_while_the_api_fails() {
 }
 
 #[test]
-fn a_configuration_of_the_macvtap_device_plugin_that_is_broken_ends_it() {
+fn macvtap_device_plugin_with_an_invalid_configuration_exits() {
     // cni-plugins#68 (broken config)
     let root = tempfile::tempdir().expect("a directory");
     let plugin = root.path().join("macvtap-deviceplugin");
@@ -685,7 +685,7 @@ fn a_configuration_of_the_macvtap_device_plugin_that_is_broken_ends_it() {
 }
 
 #[test]
-fn the_macvtap_device_plugin_waits_for_kubelets_directory_and_ends_at_sigterm() {
+fn macvtap_device_plugin_waits_for_kubelets_directory_and_exits_at_sigterm() {
     let root = tempfile::tempdir().expect("a directory");
     let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
         .args([Path::new("macvtap-device-plugin"), Path::new("--kubelet-dir")])
@@ -713,7 +713,7 @@ fn the_macvtap_device_plugin_waits_for_kubelets_directory_and_ends_at_sigterm() 
 
 // kubemacpool#87, kubemacpool#9
 #[test]
-fn an_environment_of_the_mac_pool_that_makes_no_sense_ends_it() {
+fn mac_pool_with_an_invalid_environment_exits() {
     let intervals = |rotate| {
         [
             ("RUN_CERT_MANAGER", ""),
@@ -757,7 +757,7 @@ fn an_environment_of_the_mac_pool_that_makes_no_sense_ends_it() {
 
 // kubemacpool#90
 #[test]
-fn a_version_of_tls_that_there_is_not_ends_the_mac_pool() {
+fn mac_pool_with_an_unknown_tls_version_exits() {
     let output = weft(&["kubemacpool", "--tls-min-version=VersionTLS99"]);
     assert_eq!(output.status.code(), Some(1));
     let text = error(&output);
@@ -768,7 +768,7 @@ fn a_version_of_tls_that_there_is_not_ends_the_mac_pool() {
 }
 
 #[test]
-fn a_flag_of_the_mac_pool_that_there_is_not_ends_it_as_in_go() {
+fn mac_pool_with_an_unknown_flag_exits_like_go() {
     for arguments in [
         &["kubemacpool", "-wait-tim=3"][..],
         &["kubemacpool", "--wait-time=soon"],
@@ -785,7 +785,7 @@ fn a_flag_of_the_mac_pool_that_there_is_not_ends_it_as_in_go() {
 }
 
 #[test]
-fn programs_of_the_node_state_are_names_and_commands_of_it() {
+fn programs_of_node_state_are_names_and_commands() {
     let root = tempfile::tempdir().expect("a directory");
     for name in ["weft-nmstate", "nmstatectl", "manager", "bash", "cat"] {
         symlink(env!("CARGO_BIN_EXE_weft"), root.path().join(name)).expect("a link");
@@ -819,7 +819,7 @@ fn programs_of_the_node_state_are_names_and_commands_of_it() {
 }
 
 #[test]
-fn secondary_dns_ends_as_go_does_when_a_flag_is_wrong() {
+fn secondary_dns_with_an_invalid_flag_exits_like_go() {
     // secondary-dns §2
     let root = tempfile::tempdir().expect("a directory");
     let coredns = root.path().join("coredns");
@@ -856,7 +856,7 @@ fn secondary_dns_ends_as_go_does_when_a_flag_is_wrong() {
 }
 
 #[test]
-fn secondary_dns_ends_at_once_when_it_is_told_to() {
+fn secondary_dns_exits_at_once_at_sigterm() {
     // secondary-dns#60
     let root = tempfile::tempdir().expect("a directory");
     let port = TcpListener::bind("127.0.0.1:0")
@@ -884,7 +884,7 @@ fn secondary_dns_ends_at_once_when_it_is_told_to() {
     let mut lines = BufReader::new(server.stderr.take().expect("its log")).lines();
     let inserted = format!("[INFO] plugin/auto: Inserting zone `vm.' from: {zones}/db.vm");
     assert!(lines.any(|line| line.is_ok_and(|line| line == inserted)));
-    // A client that has said nothing yet, and one that is in the middle of its question.
+    // One client has sent nothing yet, and one client is in the middle of its query.
     let _silent = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
     let mut slow = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
     slow.write_all(&[0, 23, 0]).expect("sent");
@@ -895,7 +895,7 @@ fn secondary_dns_ends_at_once_when_it_is_told_to() {
     assert!(ended.expect("kill runs").success());
     let status = server.wait().expect("it ends");
     assert!(status.success(), "{status}");
-    // One second is allowed; the rest is for a slow machine.
+    // The product allows one second. The rest is for slow machines.
     assert!(
         began.elapsed() < std::time::Duration::from_secs(5),
         "{:?}",

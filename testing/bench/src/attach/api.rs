@@ -1,5 +1,5 @@
-//! The API server of a measured daemon: pods that wait to be attached, one network, and a place for statuses and events.
-//! Either a real one, or a stand-in that answers the daemon's requests at once.
+//! The API server of a measured daemon: pods to attach, a network, and endpoints for statuses and events. Either a real
+//! one, or a stand-in that answers at once.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 
 /// Namespace of all objects.
 pub(super) const NAMESPACE: &str = "bench";
-/// The node that all pods are on.
+/// The node of all pods.
 pub(super) const NODE: &str = "node";
-/// Pods of a full node: half of them with the cluster's network alone, half with one more.
+/// Number of pods of a full node: half of them with the cluster's network alone, half with one more.
 pub(super) const PODS: usize = 110;
-/// Name of the network that the latter ask for.
+/// Name of the additional network.
 const NETWORK: &str = "more";
 const RESOURCE_VERSION: &str = "7";
 
-/// Name of a pod.
+/// Returns the name of a pod.
 pub(super) fn pod_name(number: usize) -> String {
     format!("pod-{number}")
 }
@@ -32,19 +32,19 @@ fn pod_uid(number: usize) -> String {
 
 /// An API server with the pods and the network.
 pub(super) struct Api {
-    /// The kubeconfig of its clients.
+    /// Kubeconfig of its clients.
     pub(super) kubeconfig: PathBuf,
     /// UIDs of the pods.
     pub(super) uids: Vec<String>,
     server: Option<ApiServer>,
 }
 
-/// Labels of the API server's metric for writes of a pod's status.
+/// Labels of the API server's metric for writes of pod statuses.
 const STATUS_WRITES: [&str; 3] = ["resource=\"pods\"", "subresource=\"status\"", "verb=\"PUT\""];
 
 impl Api {
-    /// The stand-in, which runs until the process ends. `network` is the configuration of the second network, `dir` the
-    /// place for its kubeconfig.
+    /// Starts the stand-in, which runs until the process ends. `network` is the configuration of the additional
+    /// network, and `dir` the directory of its kubeconfig.
     pub(super) fn instant(network: &Value, dir: &Path) -> anyhow::Result<Self> {
         let address = serve(nad(network))?;
         let kubeconfig = dir.join("kubeconfig");
@@ -62,7 +62,7 @@ impl Api {
         })
     }
 
-    /// A real one, with a real etcd.
+    /// Starts a real API server, with a real etcd.
     pub(super) fn real(network: &Value) -> anyhow::Result<Self> {
         let server = ApiServer::start()?;
         let kubectl = server.kubectl();
@@ -73,7 +73,7 @@ impl Api {
         objects.extend((0..PODS).map(pod));
         for object in &mut objects {
             if let Some(metadata) = object["metadata"].as_object_mut() {
-                // The server sets them.
+                // The server sets these fields.
                 metadata.shift_remove("uid");
                 metadata.shift_remove("resourceVersion");
             }
@@ -93,7 +93,7 @@ impl Api {
         })
     }
 
-    /// The time that a real API server took for writes of status since its start, in its own words.
+    /// Returns the time of status writes since the start, from the metrics of a real API server.
     pub(super) fn status_writes(&self) -> anyhow::Result<Option<String>> {
         let Some(server) = &self.server else {
             return Ok(None);
@@ -111,7 +111,7 @@ impl Api {
     }
 }
 
-/// The sum of a metric over all series of [`STATUS_WRITES`].
+/// Returns the sum of a metric over all series of [`STATUS_WRITES`].
 fn total(metrics: &str, name: &str) -> f64 {
     let lines = metrics.lines().filter(|line| line.starts_with(name));
     let lines = lines.filter(|line| STATUS_WRITES.iter().all(|label| line.contains(label)));
@@ -134,7 +134,7 @@ fn serve(nad: Value) -> anyhow::Result<SocketAddr> {
     std::thread::spawn(move || {
         for connection in listener.incoming().map_while(Result::ok) {
             let nad = nad.clone();
-            // One that breaks is the other side's matter.
+            // A broken connection is the client's problem.
             std::thread::spawn(move || answer_all(&connection, &nad));
         }
     });
@@ -196,7 +196,7 @@ fn answer_all(connection: &TcpStream, nad: &Value) -> std::io::Result<()> {
         let mut words = first.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         if path.contains("watch=") {
-            // Nothing ever changes: the answer begins, and does not end.
+            // No event ever occurs: the answer starts, and does not end.
             write!(
                 writer,
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -206,7 +206,7 @@ fn answer_all(connection: &TcpStream, nad: &Value) -> std::io::Result<()> {
         }
         let (status, text) = match method {
             "GET" => get(path, nad),
-            // Statuses and events are taken as they are.
+            // Statuses and events are accepted unchanged.
             _ => ("200 OK", String::from_utf8_lossy(&body).into_owned()),
         };
         write!(
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn total_adds_up_writes_of_the_status_of_pods() {
+    fn total_sums_up_writes_of_pod_statuses() {
         let metrics = "\
             # TYPE apiserver_request_duration_seconds histogram\n\
             apiserver_request_duration_seconds_sum{resource=\"pods\",subresource=\"status\",verb=\"PUT\"} 1.5\n\

@@ -1,4 +1,4 @@
-//! A multus daemon that is measured.
+//! The measured multus daemon.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -14,38 +14,38 @@ use serde_json::{Value, json};
 
 use super::api;
 
-/// How long it may take to be ready.
+/// Timeout of its readiness.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Port of its metrics.
 const METRICS: u16 = 9100;
-/// The beginning of the names of the metric of steps.
+/// Prefix of the names of the steps' metric.
 const STEPS: &str = "multus_add_step_duration_seconds_";
 
-/// Where a daemon and what it needs is.
+/// Paths of a daemon's environment.
 pub(super) struct Place {
     /// The program of all daemons.
     pub(super) program: PathBuf,
-    /// A directory in memory, below which everything else is but what has to survive.
+    /// A directory in memory, with everything except persistent files.
     pub(super) dir: PathBuf,
-    /// What the daemon and its plugins keep, on a real file system.
+    /// The persistent files of the daemon and its plugins, on a real file system.
     pub(super) state: PathBuf,
     /// Plugins.
     pub(super) bin: PathBuf,
-    /// The host's root, as containers have it.
+    /// The host's root, as in a container.
     pub(super) root: PathBuf,
-    /// How to reach the API server.
+    /// Kubeconfig of the API server.
     pub(super) kubeconfig: PathBuf,
 }
 
-/// A running daemon. Dropping it kills it.
+/// A running daemon. A drop kills it.
 pub(super) struct Daemon {
     child: Child,
-    /// What runtimes call the shim with.
+    /// The shim's configuration for runtimes.
     pub(super) config: String,
 }
 
 impl Daemon {
-    /// Starts one whose pods all get `network`, and waits until it is ready.
+    /// Starts a daemon whose pods all get `network`, and waits until it is ready.
     pub(super) fn start(place: &Place, network: &Value) -> anyhow::Result<Self> {
         let configs = place.dir.join("net.d");
         let _ = fs::remove_dir_all(&configs);
@@ -79,7 +79,7 @@ impl Daemon {
             config: String::new(),
         };
         let written = configs.join("00-multus.conf");
-        let ready = wait::until("the daemon serves", PATIENCE, || {
+        let ready = wait::until("the readiness of the daemon", PATIENCE, || {
             UnixStream::connect(sockets.join("multus.sock")).map_err(|error| error.to_string())?;
             fs::read_to_string(&written).map_err(|error| error.to_string())
         });
@@ -87,13 +87,13 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Kibibytes of memory: proportional, and anonymous.
+    /// Returns the memory in kibibytes: proportional, and anonymous.
     pub(super) fn memory(&self) -> anyhow::Result<(u64, u64)> {
         let rollup = self.proc("smaps_rollup")?;
         Ok((field(&rollup, "Pss:"), field(&rollup, "Anonymous:")))
     }
 
-    /// How long the steps of ADD took so far.
+    /// Returns the durations of ADD's steps so far.
     pub(super) fn steps() -> anyhow::Result<Spent> {
         let mut connection = TcpStream::connect(("127.0.0.1", METRICS)).context("no metrics")?;
         connection
@@ -104,10 +104,10 @@ impl Daemon {
         Ok(Spent::read(&text))
     }
 
-    /// Time on processors so far.
+    /// Returns the processor time so far.
     pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
         let stat = self.proc("stat")?;
-        // The second field, a name, may hold spaces; the others can't.
+        // The second field, a name, may contain spaces. The others cannot.
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let times = fields.split(' ').skip(11).take(2);
         let ticks: u64 = times.filter_map(|time| time.parse::<u64>().ok()).sum();
@@ -121,12 +121,12 @@ impl Daemon {
     }
 }
 
-/// Name, seconds and number of each step, in the order of the metrics.
+/// Name, seconds and count of each step, in the order of the metrics.
 #[derive(Debug, Default)]
 pub(super) struct Spent(Vec<(String, f64, f64)>);
 
 impl Spent {
-    /// Reads the text of the metrics.
+    /// Parses the text of the metrics.
     fn read(text: &str) -> Self {
         let mut spent = Self::default();
         for line in text.lines() {
@@ -154,7 +154,7 @@ impl Spent {
         spent
     }
 
-    /// The means in milliseconds since another moment, the longest first.
+    /// Returns the means in milliseconds since another moment, longest first.
     pub(super) fn since(&self, before: &Self) -> String {
         let mut means: Vec<_> = self
             .0
@@ -184,13 +184,13 @@ impl Drop for Daemon {
     }
 }
 
-/// A file of the kernel about a process.
+/// Reads a file of the kernel about a process.
 pub(super) fn read_proc(process: u32, file: &str) -> anyhow::Result<String> {
     let path = Path::new("/proc").join(process.to_string()).join(file);
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The number behind a name.
+/// Returns the number after a name.
 pub(super) fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok())
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_the_means_between_two_moments() {
+    fn steps_have_the_means_between_two_moments() {
         let text = |status: f64, times: u8| {
             format!(
                 "multus_add_step_duration_seconds_sum{{step=\"status\"}} {status}\n\

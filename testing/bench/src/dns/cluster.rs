@@ -1,4 +1,4 @@
-//! Stands in for an API server with many instances: lists page by page, and watches that tell what they are given.
+//! Stand-in for an API server with many instances: paged lists, and watches with given events.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,15 +10,15 @@ use std::thread;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-/// Octets of everything in an instance that nobody here reads, about as much as a real one has.
+/// Size of the unused fields of an instance, similar to a real one.
 const IGNORED: usize = 6000;
 
-/// The version of the list.
+/// Resource version of the list.
 const VERSION: u32 = 7;
 
-/// The cluster. It is served as long as this process lives.
+/// The stand-in, which serves as long as this process runs.
 pub(crate) struct Cluster {
-    /// Leads to it.
+    /// Kubeconfig of the stand-in.
     pub(crate) kubeconfig: PathBuf,
     watches: Watches,
 }
@@ -43,14 +43,14 @@ impl Cluster {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let begun = Arc::clone(&begun);
-                // A client that goes away is no concern of others.
+                // A disconnected client does not affect others.
                 thread::spawn(move || answer(&stream, instances, &begun));
             }
         });
         Ok(Self { kubeconfig, watches })
     }
 
-    /// Tells all watches of an event of an instance.
+    /// Sends an event of an instance to all watches.
     pub(crate) fn tell(&self, event: &str, n: u32, version: u32) -> anyhow::Result<()> {
         let mut object = instance(n);
         object["metadata"]["resourceVersion"] = (VERSION + version).to_string().into();
@@ -59,10 +59,10 @@ impl Cluster {
         let Ok(mut watches) = self.watches.lock() else {
             bail!("a watch failed");
         };
-        // Those of processes that have ended can't be written to.
+        // Watches of ended processes fail.
         watches.retain_mut(|watch| watch.write_all(chunk.as_bytes()).is_ok());
         if watches.is_empty() {
-            bail!("nobody watches");
+            bail!("no client watches");
         }
         Ok(())
     }

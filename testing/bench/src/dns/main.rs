@@ -1,16 +1,16 @@
-//! Measures the server of the secondary DNS beside CoreDNS: `cargo xtask bench dns`.
+//! Measures the secondary DNS server beside CoreDNS: `cargo xtask bench dns`.
 //!
 //! ```text
 //! zone file with many names ──┬─> weft secondary-dns serve <──┬── queries over UDP, by threads of this process
 //!                             └─> coredns <───────────────────┘
 //! ```
 //!
-//! Both servers run all the time, and each kind of question is asked of one and of the other in turn.
+//! Both servers run all the time, and each kind of query is sent to both in turn.
 //!
-//! Clients and server share the machine's processors: queries per second are a floor, the server's own time on processors
-//! is what counts, and is told as queries per second and core. The monitor lists its instances from a stand-in of an API
-//! server in this process, which makes them up page by page: its start is a ceiling. The same stand-in tells the watch of
-//! single instances, whose names are asked for until they are answered.
+//! Clients and server share the machine's processors: queries per second are a lower bound, and the server's processor
+//! time is the relevant result, printed as queries per second and core. The monitor lists its instances from a stand-in
+//! for an API server in this process, which generates them page by page: the measured start is an upper bound. The same
+//! stand-in sends events of single instances, whose names are queried until they are answered.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -33,45 +33,45 @@ use crate::cluster::Cluster;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// The program to measure: a `weft`
+    /// The measured program: a `weft`
     #[arg(long)]
     ours: PathBuf,
-    /// The CoreDNS to measure against
+    /// The CoreDNS for comparison
     #[arg(long, value_name = "COREDNS")]
     theirs: PathBuf,
     /// Virtual machines, each with two names
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=65_000))]
     vms: u32,
-    /// Seconds to ask each kind of question
+    /// Seconds of each kind of query
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 }
 
-/// Arguments that our server has before CoreDNS' own.
+/// Additional arguments of Weft's server.
 const OURS: [&str; 2] = ["secondary-dns", "serve"];
-/// Times that each server is asked each kind of question.
+/// Number of measurements of each kind of query and server.
 const ROUNDS: usize = 3;
-/// Between two questions of a client that times answers: a server that is not busy.
+/// Interval between queries of a client that measures latency, with a server that is not busy.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Clients that ask at the same time, each with so many questions under way.
+/// Concurrent clients, and pending queries of each.
 const CLIENTS: u32 = 4;
 const UNDER_WAY: usize = 32;
 /// Port of the monitor's probes.
 const MONITOR: u16 = 8081;
-/// Port of the server that is in one process with its monitor.
+/// Port of the server in one process with its monitor.
 const ALL_IN_ONE: u16 = 5353;
-/// Instances that come and go, one after the other.
+/// Number of instances that are created and deleted, one after the other.
 const EVENTS: u32 = 500;
-/// From one event to the next: now and then one comes while zone files are written.
+/// Interval between events. Some events occur while zone files are written.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(10);
-/// Between two questions for the name of an instance that came or went.
+/// Interval between queries for the name of a created or deleted instance.
 const LOOK: Duration = Duration::from_micros(100);
-/// Response codes (RFC 1035): the name exists, and it does not.
+/// Response codes (RFC 1035): the name exists, or not.
 const EXISTS: u8 = 0;
 const NO_NAME: u8 = 3;
-/// After such a time a process that does nothing has given memory back.
+/// After this time, an idle process has returned its memory.
 const REST: Duration = Duration::from_secs(25);
-/// How long the server may take to start, and an answer.
+/// Timeout of a start, and of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOST: Duration = Duration::from_millis(200);
 
@@ -147,7 +147,7 @@ fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
     measure_monitor(directory, args)
 }
 
-/// Starts monitors among many instances.
+/// Starts monitors with many instances.
 fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
     let cluster = Cluster::start(directory, args.vms)?;
     println!("\nthe monitor among {} instances:", args.vms);
@@ -185,7 +185,7 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
             server.processor_time()?.as_secs_f64() * 1000.0,
             server.memory()?
         );
-        // It gives back what the start took when it has been at rest.
+        // It returns the memory of the start when it is at rest.
         thread::sleep(REST);
         println!("    at rest {}", server.memory()?);
         if mode == "all-in-one" {
@@ -195,7 +195,7 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long an event of the watch takes to be answered, by a server in one process with its monitor.
+/// Measures the time until an event of the watch affects answers, for a server in one process with its monitor.
 fn measure_events(cluster: &Cluster, args: &Args) -> anyhow::Result<()> {
     let socket = client(ALL_IN_ONE)?;
     let mut times = [Vec::new(), Vec::new()];
@@ -230,7 +230,7 @@ fn measure_events(cluster: &Cluster, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The response code of a question for an address; `None` if the answer is lost.
+/// Returns the response code of a query for an address, or `None` if the answer is lost.
 fn answer_code(socket: &UdpSocket, id: u32, name: &str) -> anyhow::Result<Option<u8>> {
     let id = u16::try_from(id % 65_536)?;
     socket.send(&query(id, name))?;
@@ -239,7 +239,7 @@ fn answer_code(socket: &UdpSocket, id: u32, name: &str) -> anyhow::Result<Option
     Ok((answered && room[..2] == id.to_be_bytes()).then_some(room[3] % 16))
 }
 
-/// Whether the probe of the monitor says so.
+/// Returns the result of the monitor's readiness probe.
 fn is_ready() -> bool {
     http::plain(MONITOR, "/readyz").is_ok_and(|answer| answer.status == 200)
 }
@@ -288,7 +288,7 @@ impl Server {
         };
         let socket = client(port)?;
         while began.elapsed() < PATIENCE {
-            // Nobody listens at first: the answer is an error then.
+            // The port is closed at first, which is an error.
             let asked = socket.send(&query(0, &Asked::Interface.name(0)));
             let mut room = [0; 512];
             if asked.is_ok() && socket.recv(&mut room).is_ok() && room[3] % 16 == 0 {
@@ -300,7 +300,7 @@ impl Server {
         bail!("the server does not answer within {} s", PATIENCE.as_secs())
     }
 
-    /// Answers a second and core, when it is asked as fast as it answers.
+    /// Measures answers per second and core, with continuous queries.
     fn rate(&self, args: &Args, what: Asked) -> anyhow::Result<f64> {
         let before = self.processor_time()?;
         let (answers, _) = ask(self.port, args, what)?;
@@ -308,7 +308,7 @@ impl Server {
         Ok(answers as f64 / busy.as_secs_f64().max(f64::EPSILON))
     }
 
-    /// How long answers take, when it is not busy.
+    /// Measures latency, with a server that is not busy.
     fn times(&self, args: &Args, what: Asked) -> anyhow::Result<Vec<Duration>> {
         let socket = client(self.port)?;
         let (began, mut times) = (Instant::now(), Vec::new());
@@ -326,7 +326,7 @@ impl Server {
         Ok(times)
     }
 
-    /// Time on processors since the start, to a hundredth of a second.
+    /// Returns the processor time since the start, with a precision of a hundredth of a second.
     fn processor_time(&self) -> anyhow::Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         let fields = stat.rsplit(')').next().unwrap_or_default();
@@ -356,7 +356,7 @@ impl Server {
     }
 }
 
-/// Memory of a process, in MiB.
+/// Returns the memory of a process, MiB.
 struct Memory {
     resident: f64,
     anonymous: f64,
@@ -378,7 +378,7 @@ fn middle(all: &mut [f64]) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or_default()
 }
 
-/// The time that 99 of 100 do not exceed.
+/// Returns the 99th percentile.
 fn late(all: &mut [Duration]) -> Duration {
     all.sort();
     all.get(all.len() * 99 / 100).copied().unwrap_or_default()
@@ -386,7 +386,7 @@ fn late(all: &mut [Duration]) -> Duration {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -399,7 +399,7 @@ fn client(port: u16) -> anyhow::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// What is asked for.
+/// Kinds of queries.
 #[derive(Clone, Copy)]
 enum Asked {
     Interface,
@@ -424,12 +424,12 @@ fn query(id: u16, name: &str) -> Vec<u8> {
         message.push(u8::try_from(label.len()).unwrap_or_default());
         message.extend(label.as_bytes());
     }
-    // A for IN, and an OPT record for 1232 octets, as resolvers have it.
+    // A for IN, and an OPT record for 1232 octets, like from resolvers.
     message.extend([0, 0, 1, 0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
     message
 }
 
-/// Asks as fast as answers come, and counts them.
+/// Sends queries as fast as answers arrive, and counts the answers.
 fn ask(port: u16, args: &Args, what: Asked) -> anyhow::Result<(u64, Duration)> {
     let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut clients = Vec::new();
@@ -447,7 +447,7 @@ fn ask(port: u16, args: &Args, what: Asked) -> anyhow::Result<(u64, Duration)> {
                 send();
             }
             while !stop.load(Ordering::Relaxed) {
-                // What is lost is not waited for any longer.
+                // Lost answers are no longer awaited.
                 if socket.recv(&mut room).is_ok() {
                     answers.fetch_add(1, Ordering::Relaxed);
                 }

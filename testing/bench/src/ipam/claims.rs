@@ -1,4 +1,4 @@
-//! Virtual machines and their claims: those that exist, and how long new ones take.
+//! Virtual machines with claims, and the time until new ones have claims.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use crate::objects::{self, Network};
 
-/// Longest wait for the claim of a new instance.
+/// Timeout of the claim of a new instance.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How instances are created.
+/// Order of the creation of instances.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Order {
-    /// One, then the next when the former has its claim.
+    /// One after the other, each after the previous one has its claim.
     InTurn,
-    /// All as fast as the API server takes them.
+    /// All as fast as the API server accepts them.
     Together,
 }
 
@@ -36,7 +36,7 @@ impl Order {
     }
 }
 
-/// Writes virtual machines that run: their instances and claims are there.
+/// Writes running virtual machines with their instances and claims.
 pub(crate) fn populate(server: &Server, machines: u32) -> anyhow::Result<()> {
     each(server, 0..usize::try_from(machines)?, |connection, number| {
         let number = u32::try_from(number)?;
@@ -57,7 +57,7 @@ pub(crate) fn populate(server: &Server, machines: u32) -> anyhow::Result<()> {
     })
 }
 
-/// Creates a virtual machine that does not run. Its UID.
+/// Creates a stopped virtual machine, and returns its UID.
 fn create_machine(connection: &mut Connection, network: Network, name: &str) -> anyhow::Result<String> {
     let machine = objects::machine(network, name);
     let written = connection.write("POST", &objects::machines(), &machine)?;
@@ -66,8 +66,9 @@ fn create_machine(connection: &mut Connection, network: Network, name: &str) -> 
     Ok(uid.context("a virtual machine has no UID")?.to_owned())
 }
 
-/// Lets virtual machines with these numbers start: how long each of them waits, sorted. The time begins before the request
-/// that creates the instance, and ends when a watch tells of the claim; on a network with a pool, of its addresses.
+/// Starts the virtual machines with these numbers, and returns their sorted waiting times. The time starts before the
+/// request that creates the instance, and ends when a watch reports the claim, or on a network with a pool, its
+/// addresses.
 pub(crate) fn measure(
     server: &Server,
     network: Network,
@@ -112,7 +113,7 @@ pub(crate) fn measure(
                 let asked = asked.into_inner().ok().context("a writer panicked")?;
                 for _ in &names {
                     let (claim, at) = next(&told)?;
-                    let asked = asked.get(&claim).context("a claim that nobody waits for")?;
+                    let asked = asked.get(&claim).context("an unexpected claim")?;
                     waits.push(at.saturating_duration_since(*asked));
                 }
             }
@@ -130,7 +131,7 @@ fn next(told: &Receiver<(String, Instant)>) -> anyhow::Result<(String, Instant)>
     told.recv_timeout(PATIENCE).context("an instance gets no claim")
 }
 
-/// The version of all claims as they are now.
+/// Returns the current resource version of all claims.
 fn version(connection: &mut Connection) -> anyhow::Result<String> {
     let path = format!("{}?limit=1", objects::claims());
     let list = connection.ask("GET", &path, "application/json", b"")?;
@@ -139,7 +140,7 @@ fn version(connection: &mut Connection) -> anyhow::Result<String> {
     Ok(version.context("a list has no version")?.to_owned())
 }
 
-/// Tells of claims, each once, until there were so many.
+/// Reports claims, each once, up to a number.
 fn watch(
     server: &Server,
     network: Network,
@@ -159,7 +160,7 @@ fn watch(
         let name = event.pointer("/object/metadata/name").and_then(Value::as_str);
         if let (true, Some(name)) = (is_complete, name) {
             left -= 1;
-            // Nobody waits any more when something else has failed.
+            // After another failure, the receiver is gone.
             let _ = seen.send((name.to_owned(), at));
         }
         Ok(left > 0)

@@ -1,13 +1,14 @@
-//! Measures KubeVirt IPAM against an API server: `cargo xtask bench ipam`.
+//! Measures KubeVirt IPAM with an API server: `cargo xtask bench ipam`.
 //!
 //! ```text
-//!   this process (namespaces of its own: the ports that the controller listens on are free)
+//!   this process (separate namespaces: the ports of the controller are free)
 //!      ├── etcd, kube-apiserver <── virtual machines, instances and their claims, by this process
 //!      │        ▲ watches, writes
 //!      └── weft kubevirt-ipam   <── reviews of launcher pods over TLS, by threads of this process
 //! ```
 //!
-//! Half of the virtual machines are on a network whose plugin gives addresses, half on one whose pool the controller is.
+//! Half of the virtual machines are on a network whose plugin assigns addresses, and half on a network with the
+//! controller's pool.
 
 mod claims;
 mod objects;
@@ -31,16 +32,16 @@ use crate::objects::{Network, Review};
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// The program to measure: a `weft`
+    /// The measured program: a `weft`
     #[arg(long)]
     ours: PathBuf,
-    /// Virtual machines that run, each with a claim
+    /// Running virtual machines, each with a claim
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     vms: u32,
-    /// Starts to measure
+    /// Number of measured starts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds to send each kind of review
+    /// Seconds of each kind of review
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Instances to create on each network
@@ -48,16 +49,16 @@ struct Args {
     instances: u32,
 }
 
-/// Where reviews are answered.
+/// Address of the webhook.
 const PORT: u16 = 9443;
-/// Where the controller says whether it is ready.
+/// Address of readiness probes.
 const PROBES: u16 = 8081;
-/// Numbers of clients that ask as fast as they are answered.
+/// Numbers of clients that send reviews continuously.
 const CLIENTS: [u32; 2] = [1, 8];
-/// Reviews a second of clients that do not, and how many they are.
+/// Reviews per second of paced clients, and the number of these clients.
 const RATE: u32 = 200;
 const PACED_CLIENTS: u32 = 8;
-/// After such a time a process that does nothing has given memory back.
+/// After this time, an idle process has returned its memory.
 const REST: Duration = Duration::from_secs(25);
 
 fn main() -> ExitCode {

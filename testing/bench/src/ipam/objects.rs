@@ -1,4 +1,4 @@
-//! Networks, virtual machines, their instances, claims and launcher pods, about as large as real ones.
+//! Networks, virtual machines, instances, claims and launcher pods of realistic size.
 
 use anyhow::Context;
 use review_bench::api::{definition, namespace, review};
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 /// Namespace of everything.
 const NAMESPACE: &str = "bench";
-/// Networks that nobody is on.
+/// Networks without pods.
 const OTHER_NETWORKS: usize = 98;
-/// What instances call their network.
+/// Name of the network in instances.
 const INTERFACE: &str = "blue";
-/// What KubeVirt calls the interface of a pod on it: `pod` and the beginning of a SHA-256.
+/// KubeVirt's name of a pod's interface on the network: `pod` and a prefix of a SHA-256 digest.
 const POD_INTERFACE: &str = "pod16477688c0e";
 
-/// Kinds that have to be served.
+/// Kinds that must be served.
 pub(crate) const SERVED: [&str; 4] = [
     "/apis/kubevirt.io/v1/virtualmachines",
     "/apis/kubevirt.io/v1/virtualmachineinstances",
@@ -23,7 +23,7 @@ pub(crate) const SERVED: [&str; 4] = [
     "/apis/k8s.cni.cncf.io/v1alpha1/ipamclaims",
 ];
 
-/// Who gives the addresses of a network.
+/// The source of a network's addresses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Network {
     /// Its plugin.
@@ -42,12 +42,13 @@ impl Network {
         }
     }
 
-    /// The network of a virtual machine.
+    /// Returns the network of a virtual machine.
     pub(crate) fn of(number: u32) -> Self {
         Self::ALL[usize::from(number % 2 == 1)]
     }
 
-    /// Name of a virtual machine on it, of its instance, and of the beginning of its pod's.
+    /// Returns the name of a virtual machine on the network, which is also the name of its instance and the prefix of
+    /// its pod's name.
     pub(crate) fn machine(self, number: u32) -> String {
         format!("{}-{number:07}", self.name())
     }
@@ -64,9 +65,9 @@ impl Network {
     }
 }
 
-/// The address that the pool gave to the claim of a virtual machine.
+/// Returns the pool's address for the claim of a virtual machine.
 fn address(number: u32) -> String {
-    // The first of the subnet is the gateway's.
+    // The first address of the subnet belongs to the gateway.
     format!("{}/8", std::net::Ipv4Addr::from(0x0a00_0002 + number))
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn claims() -> String {
     format!("/apis/k8s.cni.cncf.io/v1alpha1/namespaces/{NAMESPACE}/ipamclaims")
 }
 
-/// Kinds that the controller looks at, and the namespace.
+/// Returns the kinds that the controller watches, and the namespace.
 pub(crate) fn kinds() -> anyhow::Result<Value> {
     let kind = |crd: Result<_, _>| serde_json::to_value(crd.context("no definition")?).context("no JSON");
     Ok(json!({ "apiVersion": "v1", "kind": "List", "items": [
@@ -175,7 +176,7 @@ fn owner(name: &str, uid: &str) -> Value {
     })
 }
 
-/// The instance of a virtual machine that has this UID.
+/// The instance of the virtual machine with this UID.
 pub(crate) fn instance(network: Network, name: &str, uid: &str) -> Value {
     let at = "2026-01-02T03:04:05Z";
     let conditions = [
@@ -219,12 +220,12 @@ pub(crate) fn instance(network: Network, name: &str, uid: &str) -> Value {
     })
 }
 
-/// Name of the claim of a virtual machine.
+/// Returns the name of a virtual machine's claim.
 pub(crate) fn claim_name(machine: &str) -> String {
     format!("{machine}.{INTERFACE}")
 }
 
-/// The claim of a virtual machine that has this UID, as the controller writes it.
+/// The claim of the virtual machine with this UID, as written by the controller.
 pub(crate) fn claim(network: Network, machine: &str, uid: &str) -> Value {
     json!({
         "apiVersion": "k8s.cni.cncf.io/v1alpha1",
@@ -242,21 +243,21 @@ pub(crate) fn addresses(number: u32) -> Value {
     json!({ "status": { "ips": [address(number)] } })
 }
 
-/// What is reviewed: pods that run virtual machines.
+/// Kinds of reviews: pods of virtual machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Review {
-    /// A pod on a network whose plugin gives addresses: a reference to its claim is added.
+    /// A pod on a network whose plugin assigns addresses: the review adds a reference to its claim.
     Plugin,
-    /// A pod on a network whose pool the controller is: the addresses are added too.
+    /// A pod on a network with the controller's pool: the review also adds the addresses.
     Pool,
-    /// Another label of a pod that has its reference.
+    /// A changed label of a pod that has its reference.
     Update,
 }
 
 impl Review {
     pub(crate) const ALL: [Self; 3] = [Self::Plugin, Self::Pool, Self::Update];
 
-    /// Reviews of the pods of so many virtual machines.
+    /// Returns reviews of the pods of a number of virtual machines.
     pub(crate) fn reviews(self, machines: u32) -> Reviews {
         let (name, network) = match self {
             Self::Plugin => ("create, plugin", Network::Plugin),
@@ -295,7 +296,7 @@ impl Review {
     }
 }
 
-/// A pod that runs a virtual machine, as KubeVirt makes it.
+/// A pod of a virtual machine, as created by KubeVirt.
 fn launcher(machine: &str, networks: &Value) -> Value {
     let directories = [
         ("private", "/var/run/kubevirt-private"),
@@ -383,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn review_names_one_virtual_machine_everywhere() {
+    fn review_contains_one_virtual_machine_everywhere() {
         let machines = 2_000;
         for review in Review::ALL {
             let mut reviews = review.reviews(machines);

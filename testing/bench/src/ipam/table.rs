@@ -8,7 +8,7 @@ use review_bench::table::mebibytes;
 use crate::claims::Order;
 use crate::objects::Network;
 
-/// How it starts, and its memory in kibibytes, proportional and anonymous: at rest, and after all reviews and new instances.
+/// Start, and memory in kibibytes, proportional and anonymous: at rest, and after all reviews and new instances.
 pub(crate) fn start(machines: u32, ready: &[Duration], rest: (u64, u64), after: (u64, u64)) -> String {
     let seconds = |time: Option<&Duration>| time.copied().unwrap_or_default().as_secs_f64();
     format!(
@@ -25,7 +25,7 @@ pub(crate) fn start(machines: u32, ready: &[Duration], rest: (u64, u64), after: 
     )
 }
 
-/// From a new instance to its claim; waits are sorted.
+/// Times from a new instance to its claim, sorted.
 pub(crate) fn claims(waits: &[(Network, Order, Vec<Duration>)]) -> String {
     let mut text = format!(
         "\n{:<16}{:>16}{:>12}{:>12}{:>12}\n",
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_fit_a_terminal() {
+    fn tables_fit_a_terminal() {
         let ready = [1, 2, 30].map(Duration::from_secs);
         let waits = [(
             Network::Plugin,

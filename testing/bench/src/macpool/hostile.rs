@@ -1,4 +1,4 @@
-//! One client that takes all it can get, beside another that asks for reviews.
+//! A hostile client, beside another client that sends reviews.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -14,17 +14,17 @@ use review_bench::program::Manager;
 
 use crate::objects::{self, Review};
 
-/// Where the hostile client is.
+/// Address of the hostile client.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// More connections than the server has places.
+/// More connections than the server's limit.
 const CONNECTIONS: usize = 600;
 /// Threads of the hostile client.
 const THREADS: usize = 2;
 
-/// What the hostile client does.
+/// Behaviour of the hostile client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hostility {
-    /// Opens connections, begins a request on each, and keeps them.
+    /// Opens connections, starts a request on each, and keeps them open.
     SlowHeads,
     /// Opens connections as fast as it can.
     Handshakes,
@@ -43,7 +43,7 @@ impl Hostility {
         }
     }
 
-    /// Goes on until `stop`. `begun` is waited for once the attack has its full force.
+    /// Attacks until `stop`. `begun` is released once the attack has its full force.
     fn carry_out(self, server: &Server, begun: &Barrier, stop: &AtomicBool) -> anyhow::Result<()> {
         let kept = match self {
             Self::SlowHeads => (0..CONNECTIONS / THREADS).map(|_| slow(server)).collect(),
@@ -54,7 +54,7 @@ impl Hostility {
         begun.wait();
         let mut kept = kept?;
         while !stop.load(Ordering::Relaxed) {
-            // The server may end any of these connections at any time.
+            // The server may close these connections at any time.
             match self {
                 Self::SlowHeads => {
                     kept.pop_front();
@@ -82,7 +82,7 @@ fn slow(server: &Server) -> anyhow::Result<Connection> {
     Ok(connection)
 }
 
-/// Asks for some time by one client, while another is hostile; and the server's memory in the end, in kibibytes.
+/// Sends reviews by one client while another is hostile. Also returns the server's memory at the end, kibibytes.
 pub(crate) fn measure(
     manager: &Manager,
     hostility: Hostility,

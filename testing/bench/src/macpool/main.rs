@@ -1,7 +1,7 @@
-//! Measures the MAC pool against an API server: `cargo xtask bench macpool`.
+//! Measures the MAC pool with an API server: `cargo xtask bench macpool`.
 //!
 //! ```text
-//!   this process (namespaces of its own: the ports that managers listen on are free)
+//!   this process (separate namespaces: the ports of managers are free)
 //!      ├── etcd, kube-apiserver <── virtual machines and pods, by this process
 //!      │        ▲ watches
 //!      └── weft kubemacpool     <── reviews over TLS, by threads of this process
@@ -33,10 +33,10 @@ use crate::objects::{NAMESPACE, Review};
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// The program to measure: a `weft`
+    /// The measured program: a `weft`
     #[arg(long)]
     ours: PathBuf,
-    /// Numbers of virtual machines to start among
+    /// Numbers of virtual machines at the start
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000])]
     vms: Vec<usize>,
     /// Starts at each number
@@ -47,11 +47,11 @@ struct Args {
     seconds: u64,
 }
 
-/// Numbers of clients that ask at the same time.
+/// Numbers of concurrent clients.
 const CLIENTS: [u32; 2] = [1, 8];
-/// Pods whose life is watched: created, running, deleted.
+/// Number of pods that are created, run and deleted.
 const PODS: usize = 334;
-/// A manager that is left alone for so long has settled.
+/// A manager is at rest after this time without requests.
 const REST: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -132,7 +132,7 @@ fn measure(args: &Args) -> anyhow::Result<()> {
                         clients: clients.to_string(),
                         figures,
                     });
-                    // The objects of these reviews never appear: a manager has room for so many.
+                    // The objects of these reviews never appear, and the manager limits their number.
                     manager.kill()?;
                     manager = program.start()?.0;
                 }
@@ -146,7 +146,7 @@ fn measure(args: &Args) -> anyhow::Result<()> {
             }
         }
         if calls.is_none() {
-            steps.step("pods come, run and go");
+            steps.step("creating, running and deleting pods");
             calls = Some(pod_events(&api, &writer)?);
         }
         drop(manager);
@@ -165,7 +165,7 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets pods come, run and go: how many events that were, and how many requests of the manager, its watches apart.
+/// Creates, runs and deletes pods. Returns the number of events, and of requests of the manager except watches.
 fn pod_events(api: &ApiServer, server: &Server) -> anyhow::Result<(usize, usize)> {
     let log = api.audit_log();
     let end = || fs::metadata(&log).map(|log| log.len()).context("no audit log");
@@ -190,7 +190,7 @@ fn pod_events(api: &ApiServer, server: &Server) -> anyhow::Result<(usize, usize)
         let at_once = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0 });
         ("DELETE", format!("{pods}/{}", name(number)), at_once)
     })?;
-    // What it would ask because of them, it asks soon.
+    // The manager sends its requests shortly after the events.
     std::thread::sleep(REST);
     let text = fs::read(&log).context("no audit log")?;
     let new = text.get(usize::try_from(mark)?..).unwrap_or_default();

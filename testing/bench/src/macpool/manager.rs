@@ -1,4 +1,4 @@
-//! How the MAC pool is started.
+//! The start of the MAC pool.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::objects::{MANAGER_NAMESPACE, RANGE};
 
-/// Where the webhooks are served.
+/// Listen address of the webhooks.
 const PORT: u16 = 8000;
-/// Where the program finds its certificate.
+/// Directory of the program's certificate.
 const CERTIFICATES: &str = "/tmp/k8s-webhook-server/serving-certs";
-/// What of that path may be missing on this machine.
+/// The part of that path that may be missing on this machine.
 const MOUNTED: &str = "/tmp/k8s-webhook-server";
 
-/// The MAC pool of a `weft`, for the cluster of a kubeconfig.
+/// Returns the MAC pool of a `weft` for the cluster of a kubeconfig.
 pub(crate) fn program(path: PathBuf, kubeconfig: &Path) -> Program {
     let arguments = [
         "kubemacpool",
@@ -43,14 +43,14 @@ pub(crate) fn program(path: PathBuf, kubeconfig: &Path) -> Program {
     }
 }
 
-/// A certificate where managers look for it. Only this process and its children see it.
+/// A certificate in the directory of managers. Only this process and its children see it.
 pub(crate) struct Certificate {
-    /// Whether this machine had no such directory.
+    /// True if this machine had no such directory.
     created: bool,
 }
 
 impl Certificate {
-    /// Makes one.
+    /// Creates a certificate.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let created = !Path::new(MOUNTED).exists();
         fs::create_dir_all(MOUNTED).with_context(|| format!("cannot create {MOUNTED}"))?;
@@ -65,7 +65,7 @@ impl Certificate {
 
 impl Drop for Certificate {
     fn drop(&mut self) {
-        // The mount ends with this process anyway; the directory below it is the machine's.
+        // The mount ends with this process. The mount point belongs to the machine.
         if unmount(MOUNTED, UnmountFlags::DETACH).is_ok() && self.created {
             let _ = fs::remove_dir(MOUNTED);
         }

@@ -1,20 +1,20 @@
-//! Virtual machines, pods, and the reviews of them, as KubeVirt's users and the API server send them.
+//! Virtual machines, pods, and their reviews, as sent by users of KubeVirt and the API server.
 
 use review_bench::api::{self, definition, namespace};
 use review_bench::load::Reviews;
 use review_bench::template::Template;
 use serde_json::{Value, json};
 
-/// Namespace of everything that is measured.
+/// Namespace of all measured objects.
 pub(crate) const NAMESPACE: &str = "bench";
 
-/// Kinds that have to be served.
+/// Kinds that must be served.
 pub(crate) const SERVED: [&str; 2] = [
     "/apis/kubevirt.io/v1/virtualmachines",
     "/apis/kubevirt.io/v1/virtualmachineinstances",
 ];
 
-/// What is reviewed.
+/// The kinds of reviews.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Review {
     PodCreate,
@@ -40,7 +40,7 @@ impl Review {
         }
     }
 
-    /// Reviews that differ in the name of their object, each of which is admitted with a patch.
+    /// Returns reviews that differ in the name of their object. Each is admitted with a patch.
     pub(crate) fn reviews(self) -> Reviews {
         Reviews {
             name: self.name(),
@@ -57,7 +57,7 @@ impl Review {
             Self::MachineUpdate => {
                 let old = machine(name, Some(1));
                 let mut object = old.clone();
-                // Another network: what was there is kept, one address is new.
+                // Another network: existing addresses are kept, and one is new.
                 let spec = &mut object["spec"]["template"]["spec"];
                 push(
                     &mut spec["domain"]["devices"]["interfaces"],
@@ -77,7 +77,7 @@ impl Review {
     }
 }
 
-/// Stands for a name; all names are as long.
+/// Placeholder of a name. All names have its length.
 const NAME: &str = "review-00000000";
 
 fn push(list: &mut Value, item: Value) {
@@ -86,7 +86,7 @@ fn push(list: &mut Value, item: Value) {
     }
 }
 
-/// A pod with one network, and about as much of the rest as pods have.
+/// A pod with one network, of realistic size.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -111,12 +111,12 @@ pub(crate) fn pod(name: &str) -> Value {
     })
 }
 
-/// A virtual machine as KubeVirt's examples are, with two interfaces; with a number, they have its addresses.
+/// A virtual machine like KubeVirt's examples, with two interfaces. With a number, the interfaces have its addresses.
 pub(crate) fn machine(name: &str, number: Option<u32>) -> Value {
     let mut default = json!({ "name": "default", "masquerade": {}, "model": "virtio" });
     let mut blue = json!({ "name": "blue", "bridge": {}, "model": "virtio" });
     if let Some(number) = number {
-        // Beyond the range that is handed out of.
+        // Outside of the managed range.
         let [_, high, middle, low] = number.to_be_bytes();
         for (interface, octet) in [(&mut default, 0xa0), (&mut blue, 0xa1)] {
             interface["macAddress"] = json!(format!("06:00:{octet:02x}:{high:02x}:{middle:02x}:{low:02x}"));
@@ -170,7 +170,7 @@ pub(crate) fn machine(name: &str, number: Option<u32>) -> Value {
     })
 }
 
-/// The review of a pod that is nearly as large as reviews may be.
+/// The review of a pod of nearly the maximum size.
 pub(crate) fn large_review() -> Vec<u8> {
     const LARGE: usize = 7 * 1000 * 1000;
     let mut pod = pod("large");
@@ -191,7 +191,7 @@ pub(crate) fn large_review() -> Vec<u8> {
     .into_bytes()
 }
 
-/// What the manager finds in a cluster: KubeVirt's kinds, its webhook configuration and its range.
+/// Objects that the manager expects in a cluster: KubeVirt's kinds, its webhook configuration and its range.
 pub(crate) fn installation() -> Value {
     let webhook = |name: &str, operator: &str, value: &str| {
         json!({
@@ -199,7 +199,7 @@ pub(crate) fn installation() -> Value {
             "admissionReviewVersions": ["v1"],
             "sideEffects": "NoneOnDryRun",
             "clientConfig": { "url": "https://127.0.0.1:8000/" },
-            // What is measured, this program asks by itself: the API server has nothing to ask.
+            // This program sends the measured reviews, and the API server sends none.
             "rules": [],
             "namespaceSelector": { "matchExpressions": [{ "key": name, "operator": operator, "values": [value] }] },
         })
@@ -228,7 +228,7 @@ pub(crate) fn installation() -> Value {
 
 /// Namespace of the manager.
 pub(crate) const MANAGER_NAMESPACE: &str = "kubemacpool-system";
-/// The range of the manifests.
+/// The range in the manifests.
 pub(crate) const RANGE: (&str, &str) = ("02:00:00:00:00:00", "02:FF:FF:FF:FF:FF");
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reviews_differ_in_all_places_of_the_name() {
+    fn reviews_differ_in_every_occurrence_of_the_name() {
         for review in Review::ALL {
             let mut template = review.reviews().template;
             let first = template.fill().to_vec();

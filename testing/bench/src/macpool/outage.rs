@@ -1,4 +1,4 @@
-//! A manager that is killed, as its clients see it.
+//! The outage of a killed manager, as its clients observe it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use review_bench::http::Server;
 
 use crate::objects::Review;
 
-/// How long nobody was answered, from before `interrupt` until after it: a client asks all the time, and anew when it
-/// fails.
+/// Returns the duration without an answer, around `interrupt`. A client sends requests continuously, and retries after
+/// failures.
 pub(crate) fn outage<T>(
     server: &Server,
     interrupt: impl FnOnce() -> anyhow::Result<T>,
@@ -39,7 +39,7 @@ pub(crate) fn outage<T>(
         });
         interrupted.store(true, Ordering::Relaxed);
         let outcome = interrupt();
-        // What is served again is asked once more at least.
+        // The new server must answer at least once.
         std::thread::sleep(Duration::from_millis(100));
         stop.store(true, Ordering::Relaxed);
         let longest = watcher.join().ok().context("a client panicked")?;

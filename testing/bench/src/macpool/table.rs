@@ -7,19 +7,19 @@ use review_bench::table::{self, Row, mebibytes};
 
 use crate::hostile::Hostility;
 
-/// What a start came to, among so many virtual machines.
+/// Results of a start among a number of virtual machines.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) machines: usize,
-    /// Until it was ready, sorted.
+    /// Durations until readiness, sorted.
     pub(crate) ready: Vec<Duration>,
-    /// Kibibytes, proportional and anonymous.
+    /// Memory in kibibytes: proportional and anonymous.
     pub(crate) memory: (u64, u64),
-    /// From the last answer before it was killed to the first of the next one.
+    /// Outages, from the last answer before the kill to the first answer after it.
     pub(crate) outage: Duration,
 }
 
-/// How it starts.
+/// Starts.
 pub(crate) fn starts(starts: &[Start]) -> String {
     let mut text = format!(
         "\n{:<16}{:>24}{:>12}{:>12}{:>14}\n",
@@ -51,7 +51,7 @@ pub(crate) fn starts(starts: &[Start]) -> String {
     text
 }
 
-/// How it answers.
+/// Answers.
 pub(crate) fn reviews(rows: &[Row]) -> String {
     let mut text = table::reviews(rows);
     let (kind, clients, rate, p99) = ("established", 8, "2300 to 2600", "14 to 26");
@@ -59,7 +59,7 @@ pub(crate) fn reviews(rows: &[Row]) -> String {
     text
 }
 
-/// How it answers one client while another is hostile.
+/// Answers to a client while another is hostile.
 pub(crate) fn hostile(hostile: &[(Hostility, Figures, u64)]) -> String {
     let mut text = format!(
         "\n{:<24}{:>14}{:>10}{:>10}{:>14}\n",
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_fit_a_terminal() {
+    fn tables_fit_a_terminal() {
         let start = Start {
             machines: 50_000,
             ready: [1, 2, 30].map(Duration::from_secs).to_vec(),

@@ -1,4 +1,4 @@
-//! The API server beside a manager, and objects for it.
+//! The API server of a manager, and its objects.
 
 use std::fs;
 use std::ops::Range;
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use crate::http::{Connection, Server};
 
-/// Connections that objects are written by.
+/// Number of connections for writes of objects.
 const WRITERS: usize = 4;
-/// How long a new kind may take to be served.
+/// Timeout until a new kind is served.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Moves this process into network and mount namespaces of its own. Call it on the only thread so far: what that starts is
-/// there too.
+/// Moves this process into new network and mount namespaces. Must be called while the process has only one thread.
+/// Child processes inherit the namespaces.
 pub fn isolate() -> anyhow::Result<()> {
     unshare_network()?;
     linux::process::unshare_mounts()?;
@@ -29,7 +29,7 @@ pub fn isolate() -> anyhow::Result<()> {
     Ok(socket.set_up(&loopback)?)
 }
 
-/// What the figures of a program depend on.
+/// Returns the environment that results depend on.
 pub fn facts(ours: &Path) -> anyhow::Result<String> {
     let kernel = rustix::system::uname();
     let cores = std::thread::available_parallelism().context("cannot count processors")?;
@@ -44,7 +44,7 @@ pub fn facts(ours: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// The way to the API server without a process for each request.
+/// Returns a direct connection to the API server, without a process for each request.
 pub fn writer(api: &ApiServer) -> anyhow::Result<Server> {
     let port = api.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     let text = fs::read_to_string(api.kubeconfig()).context("cannot read the kubeconfig")?;
@@ -56,7 +56,7 @@ pub fn writer(api: &ApiServer) -> anyhow::Result<Server> {
     Server::new(port.context("the API server has no port")?, token)
 }
 
-/// Waits until kinds that were just defined are served. A kind is given as the path of all its objects.
+/// Waits until new kinds are served. A kind is given as the path of its collection.
 pub fn wait_until_served(server: &Server, kinds: &[&str]) -> anyhow::Result<()> {
     for kind in kinds {
         wait::until(kind, PATIENCE, || {
@@ -74,7 +74,7 @@ pub fn wait_until_served(server: &Server, kinds: &[&str]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Does something for each number, by several connections.
+/// Runs a function for each number, on several connections.
 pub fn each(
     server: &Server,
     numbers: Range<usize>,
@@ -100,7 +100,7 @@ pub fn each(
     })
 }
 
-/// Sends one request for each number, by several connections.
+/// Sends a request for each number, on several connections.
 pub fn write(
     server: &Server,
     numbers: Range<usize>,
@@ -113,7 +113,7 @@ pub fn write(
     })
 }
 
-/// A kind of KubeVirt that takes any object.
+/// A kind of KubeVirt with an open schema.
 pub fn definition(kind: &str) -> Value {
     let singular = kind.to_lowercase();
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -140,8 +140,8 @@ pub fn namespace(name: &str, labels: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
 }
 
-/// A review of a pod or a virtual machine, as the API server sends it: of an object that is created, or changed where there
-/// is an old one.
+/// Returns the review of a pod or a virtual machine, as sent by the API server: of a creation, or of an update if there
+/// is an old object.
 pub fn review(uid: &str, (namespace, name): (&str, &str), object: &Value, old: &Value) -> Value {
     let kind = object["kind"].as_str().unwrap_or_default();
     let (group, resource) = match kind {

@@ -1,5 +1,5 @@
-//! A connection that is kept: one request after another over TLS, by one thread. No library, so that the time on the
-//! clock is the server's.
+//! A persistent connection: one request after another over TLS, by one thread. Without a library, so that the measured
+//! time is the server's.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -14,25 +14,25 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 use tls_client::Anybody;
 
-/// Longer than any answer takes.
+/// A timeout that no answer reaches.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who is asked, and how.
+/// The server, and the settings of the connection.
 #[derive(Clone, Debug)]
 pub struct Server {
     address: SocketAddr,
-    /// Address of this machine that connections come from.
+    /// Local address of connections.
     from: Ipv4Addr,
     token: Option<String>,
     tls: Arc<ClientConfig>,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// The code of the status.
+    /// The status code.
     pub status: u16,
-    /// What follows the head.
+    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ pub struct Connection {
     token: Option<String>,
 }
 
-/// Asks a server without TLS at a port of this machine.
+/// Sends a request to a server without TLS at a local port.
 pub fn plain(port: u16, path: &str) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -61,7 +61,7 @@ pub fn plain(port: u16, path: &str) -> anyhow::Result<Answer> {
 }
 
 impl Server {
-    /// A server at a port of this machine; with a token, for whoever asks who we are.
+    /// Returns a server at a local port. With a token, requests are authenticated.
     pub fn new(port: u16, token: Option<String>) -> anyhow::Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -77,13 +77,13 @@ impl Server {
         })
     }
 
-    /// The same server for another client.
+    /// Returns the same server for another client.
     #[must_use]
     pub fn from(self, from: Ipv4Addr) -> Self {
         Self { from, ..self }
     }
 
-    /// Connects, handshake included.
+    /// Connects, including the handshake.
     pub fn connect(&self) -> anyhow::Result<Connection> {
         let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         net::bind(&socket, &SocketAddr::from((self.from, 0)))?;
@@ -105,7 +105,7 @@ impl Server {
 }
 
 impl Connection {
-    /// Begins a request and does not end it.
+    /// Starts a request without ending it.
     pub fn begin(&mut self, path: &str) -> anyhow::Result<()> {
         let stream = self.stream.get_mut();
         stream.write_all(format!("POST {path} HTTP/1.1\r\n").as_bytes())?;
@@ -123,7 +123,7 @@ impl Connection {
         Ok(Answer { status, body })
     }
 
-    /// Sends an object to an API server, which has to accept it.
+    /// Sends an object to an API server. A refusal is an error.
     pub fn write(&mut self, method: &str, path: &str, object: &Value) -> anyhow::Result<Answer> {
         let kind = match method {
             "PATCH" => "application/merge-patch+json",
@@ -136,7 +136,7 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Follows an answer without end line by line, until `line` returns false.
+    /// Follows a streamed answer line by line, until `line` returns false.
     pub fn follow(
         &mut self,
         path: &str,
@@ -177,7 +177,7 @@ impl Connection {
         Ok(stream.flush()?)
     }
 
-    /// Reads the code of the status, and the length of what follows, where it is told.
+    /// Parses the status code, and the length of the body, if the head has it.
     fn head(&mut self) -> anyhow::Result<(u16, Option<usize>)> {
         let status = self.line()?;
         let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -203,7 +203,7 @@ impl Connection {
         Ok(body)
     }
 
-    /// The next part of an answer whose length is not told; `None` at its end.
+    /// Returns the next chunk of a chunked answer, or `None` at its end.
     fn chunk(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         let line = self.line()?;
         let length = usize::from_str_radix(line.trim(), 16).context("the answer has no length")?;

@@ -1,15 +1,15 @@
-//! What measurements of admission webhooks share.
+//! Common parts of measurements of admission webhooks.
 //!
 //! ```text
-//!   a measuring program (namespaces of its own: the ports that managers listen on are free)
+//!   a measuring program (separate namespaces: the ports of managers are free)
 //!      ├── etcd, kube-apiserver <── objects, by `api`
 //!      │        ▲ watches
 //!      └── a manager, by `program` <── reviews over TLS, by threads of `load`
 //! ```
 //!
-//! Clients and manager share the machine's processors: reviews per second are a floor, the manager's own time on processors
-//! is what counts. The programs are built without optimisation but for what they link, to be there at once; the encoding
-//! of a review is not on the clock of its answer, yet it takes processor time from the manager.
+//! Clients and manager share the machine's processors: reviews per second are a lower bound, and the manager's
+//! processor time is the relevant result. The measuring programs are built without optimisation, for fast builds: the
+//! encoding of a review is not part of the answer's time, but takes processor time from the manager.
 
 pub mod api;
 pub mod http;

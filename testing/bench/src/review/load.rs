@@ -1,4 +1,4 @@
-//! Clients that ask for reviews, and what came of it.
+//! Clients that send reviews, and their results.
 
 use std::time::{Duration, Instant};
 
@@ -11,39 +11,39 @@ use crate::template::Template;
 /// Reviews of one kind.
 #[derive(Clone, Debug)]
 pub struct Reviews {
-    /// What tables call them.
+    /// Name in tables.
     pub name: &'static str,
-    /// Where they are asked for.
+    /// Path of the webhook.
     pub path: &'static str,
-    /// What is asked.
+    /// The templates.
     pub template: Template,
-    /// What each answer has in it.
+    /// Expected part of each answer.
     pub expected: &'static [&'static str],
 }
 
-/// What is told about many reviews.
+/// Results of many reviews.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Reviews that were answered in a second.
+    /// Answered reviews per second.
     pub per_second: f64,
-    /// Half of the answers came sooner.
+    /// Median of the answer times.
     pub p50: Duration,
-    /// All but one of a hundred came sooner.
+    /// 99th percentile of the answer times.
     pub p99: Duration,
-    /// Time of the server on processors for each.
+    /// Processor time of the server per review.
     pub cpu: Duration,
 }
 
-/// When clients ask.
+/// Pace of the clients.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// As soon as they are answered.
+    /// Each client sends the next review after its answer.
     Full,
-    /// So many times a second, all clients together.
+    /// Reviews per second, of all clients together.
     PerSecond(u32),
 }
 
-/// Asks for some time by so many clients.
+/// Sends reviews for some time by a number of clients.
 pub fn measure(
     manager: &Manager,
     reviews: &Reviews,
@@ -72,10 +72,10 @@ pub fn measure(
     Ok(figures(waits.concat(), took, cpu))
 }
 
-/// When one client asks.
+/// Pace of one client.
 struct Turns {
     next: Instant,
-    /// From one question to the next; 0 where the answer is all that is waited for.
+    /// Interval between reviews, or 0 without a pace.
     between: Duration,
 }
 
@@ -94,8 +94,8 @@ impl Turns {
         }
     }
 
-    /// Waits for the next turn: since when its answer is waited for. An answer that comes late makes the next question
-    /// late: this is the server's time, and the client's own delay is not.
+    /// Waits for the next review's time, and returns the start of its answer time. A late answer delays the next
+    /// review, which counts as the server's time. The client's own delay does not count.
     fn wait(&mut self) -> Instant {
         if self.between.is_zero() {
             return Instant::now();
@@ -111,7 +111,7 @@ impl Turns {
     }
 }
 
-/// One answer in so many is read: reading takes processor time from the server.
+/// One of this number of answers is parsed: parsing takes processor time from the server.
 const SAMPLE: usize = 50;
 
 fn ask(
@@ -127,7 +127,7 @@ fn ask(
         let asked = turns.wait();
         let answer = connection.ask("POST", reviews.path, "application/json", body)?;
         waits.push(asked.elapsed());
-        // One that is refused would be fast, and worth nothing.
+        // A refusal would be fast and worthless.
         if waits.len() % SAMPLE == 1 {
             let answer = String::from_utf8_lossy(&answer.body);
             if !reviews.expected.iter().all(|text| answer.contains(text)) {
@@ -151,7 +151,7 @@ fn figures(mut waits: Vec<Duration>, took: Duration, cpu: Duration) -> Figures {
     }
 }
 
-/// The smallest of `sorted` that at least `percent` of them do not exceed.
+/// Returns the smallest of `sorted` that at least `percent` of them do not exceed.
 pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_exact_and_nothing_is_no_figure() {
+    fn percentiles_are_exact_and_an_empty_list_has_none() {
         let waits = (1..=200).rev().map(Duration::from_millis).collect();
         let figures = super::figures(waits, Duration::from_secs(4), Duration::from_secs(1));
         assert_eq!(figures.p50, Duration::from_millis(100));

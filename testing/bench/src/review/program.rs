@@ -1,4 +1,4 @@
-//! The program that is measured: started, asked whether it is ready, and looked at from outside.
+//! The measured program: its start, readiness, and resource usage.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,11 +11,11 @@ use rcgen::{CertificateParams, KeyPair};
 
 use crate::http::{self, Answer, Connection, Server};
 
-/// Longest start: the established program took minutes once.
+/// Timeout of a start. Upstream's program once took minutes.
 const PATIENCE: Duration = Duration::from_mins(10);
-/// Between two questions whether it is ready.
+/// Interval between readiness probes.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Where managers tell whether they are ready.
+/// Path of readiness probes.
 const READY: &str = "/readyz";
 
 /// Writes a certificate of the webhook into a directory.
@@ -30,24 +30,24 @@ pub fn write_certificate(directory: &Path) -> anyhow::Result<()> {
     write("tls.key", key.serialize_pem())
 }
 
-/// How a manager is started.
+/// Settings of a manager's start.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The file.
+    /// The program.
     pub path: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Variables of its environment.
+    /// Environment variables.
     pub environment: Vec<(&'static str, &'static str)>,
-    /// Where it answers reviews.
+    /// Address of the webhooks.
     pub port: u16,
-    /// Where it says without TLS whether it is ready; `None` where it says so beside its reviews.
+    /// Address of readiness probes without TLS. `None` if the address of the webhooks serves them.
     pub probes: Option<u16>,
-    /// Where its log goes.
+    /// File of the log.
     pub log: PathBuf,
 }
 
-/// A running manager. Dropping it kills it.
+/// A running manager. A drop kills it.
 #[derive(Debug)]
 pub struct Manager {
     child: Child,
@@ -57,7 +57,7 @@ pub struct Manager {
 }
 
 impl Program {
-    /// Where it answers reviews.
+    /// Address of the webhooks.
     pub fn server(&self) -> anyhow::Result<Server> {
         Server::new(self.port, None)
     }
@@ -81,7 +81,7 @@ impl Program {
         })
     }
 
-    /// Starts it, and waits until it is ready: the time that this took.
+    /// Starts it, waits until it is ready, and returns the duration.
     pub fn start(&self) -> anyhow::Result<(Manager, Duration)> {
         let began = Instant::now();
         let mut manager = self.spawn()?;
@@ -91,7 +91,7 @@ impl Program {
 }
 
 impl Manager {
-    /// Where it answers reviews.
+    /// Returns the address of the webhooks.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -108,7 +108,7 @@ impl Manager {
                 Ok(answer) => String::from_utf8_lossy(&answer.body).into_owned(),
                 Err(error) => format!("{error:#}"),
             };
-            let ended = self.child.try_wait().context("cannot look at the manager")?;
+            let ended = self.child.try_wait().context("cannot wait for the manager")?;
             if ended.is_some() || began.elapsed() > PATIENCE {
                 let log = fs::read_to_string(&self.log).unwrap_or_default();
                 bail!("the manager is not ready: {seen}; it {ended:?}\n{log}");
@@ -117,10 +117,10 @@ impl Manager {
         }
     }
 
-    /// Time on processors so far, in user and kernel mode.
+    /// Returns the processor time so far, in user and kernel mode.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
         let stat = self.proc("stat")?;
-        // The second field, a name, may hold spaces; the others can't.
+        // The second field, a name, may contain spaces. The others cannot.
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let mut times = fields
             .split(' ')
@@ -128,13 +128,13 @@ impl Manager {
             .take(2)
             .filter_map(|time| time.parse::<u64>().ok());
         let (Some(user), Some(system)) = (times.next(), times.next()) else {
-            bail!("the kernel does not tell the time of the manager: {stat}");
+            bail!("the kernel does not report the processor time of the manager: {stat}");
         };
         let tick = rustix::param::clock_ticks_per_second();
         Ok(Duration::from_micros((user + system) * 1_000_000 / tick))
     }
 
-    /// Kibibytes of memory: proportional, and anonymous.
+    /// Returns the memory in kibibytes: proportional, and anonymous.
     pub fn memory(&self) -> anyhow::Result<(u64, u64)> {
         let rollup = self.proc("smaps_rollup")?;
         let field = |name: &str| {
@@ -158,7 +158,7 @@ impl Manager {
     }
 }
 
-/// Asks whether it is ready, by a connection that is kept as long as it is answered.
+/// Sends readiness probes, on a connection that is kept while it is answered.
 fn ask(server: &Server, connection: &mut Option<Connection>) -> anyhow::Result<Answer> {
     let mut open = connection.take().map_or_else(|| server.connect(), Ok)?;
     let answer = open.ask("GET", READY, "text/plain", b"")?;

@@ -2,18 +2,18 @@
 
 use crate::load::Figures;
 
-/// How reviews of one kind were answered.
+/// Answers to reviews of one kind.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The kind.
     pub name: &'static str,
-    /// How many clients asked, or how often.
+    /// Number of clients, or pace.
     pub clients: String,
-    /// What was measured.
+    /// The results.
     pub figures: Figures,
 }
 
-/// How reviews were answered.
+/// A table of answers.
 pub fn reviews(rows: &[Row]) -> String {
     let mut text = format!(
         "\n{:<16}{:>8}{:>14}{:>10}{:>10}{:>14}\n",
@@ -36,7 +36,7 @@ pub fn reviews(rows: &[Row]) -> String {
     text
 }
 
-/// Kibibytes as mebibytes.
+/// Formats kibibytes as mebibytes.
 pub fn mebibytes(kibibytes: u64) -> String {
     format!("{}.{}", kibibytes / 1024, kibibytes % 1024 * 10 / 1024)
 }

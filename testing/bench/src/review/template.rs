@@ -2,18 +2,20 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A review whose object has yet to get its name: writing one must cost nothing, for the server has the same processors.
+/// A review without the name of its object. The insertion of a name must cost little, because the server has the same
+/// processors.
 #[derive(Clone, Debug)]
 pub struct Template {
     text: Vec<u8>,
-    /// Where the number begins.
+    /// Position of the number.
     places: Vec<usize>,
     digits: usize,
     among: u32,
 }
 
 impl Template {
-    /// A review that has `name` in some places. The zeros at the end of the name stand for a number below `among`.
+    /// Returns a template for a review that contains `name` several times. The zeros at the end of the name are
+    /// replaced by a number below `among`.
     pub fn new(text: Vec<u8>, name: &str, among: u32) -> Self {
         let digits = name.len() - name.trim_end_matches('0').len();
         let number = name.len() - digits;
@@ -32,7 +34,7 @@ impl Template {
         }
     }
 
-    /// The review of the object with the next number of this run.
+    /// Returns the review of the object with the next number of this run.
     pub fn fill(&mut self) -> &[u8] {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed) % self.among;
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_replaces_the_zeros_everywhere() {
+    fn number_replaces_all_zeros() {
         let mut template = Template::new(b"vm-000 of vm-000, vm-00".to_vec(), "vm-000", 1000);
         let first = String::from_utf8_lossy(template.fill()).into_owned();
         let second = String::from_utf8_lossy(template.fill()).into_owned();

@@ -1,4 +1,4 @@
-//! Putting a cluster together, step by step; every step finds out by itself what is there already.
+//! The start of a cluster, step by step. Every step skips work that is already done.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,26 +22,26 @@ use crate::run;
 use crate::space::{Blueprint, Space};
 use crate::wait;
 
-/// Loopback ports of etcd, in the control plane's own network namespace.
+/// Loopback ports of etcd, in the control plane's network namespace.
 const ETCD: (u16, u16) = (2379, 2380);
 /// Generous, because machines differ by a factor of ten.
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// A cluster with the parts it is made from.
+/// A cluster with the parts for its start.
 pub(super) struct Assembly<'a> {
     cluster: &'a Cluster,
     packages: Packages,
-    /// NetworkManager's, where the nodes have it.
+    /// Programs of NetworkManager, if the nodes have it.
     network_manager: Option<Packages>,
     programs: Programs,
     link: HostLink,
     pki: Pki,
-    /// The API server as the cluster's own programs see it.
+    /// URL of the API server for the cluster's programs.
     server: String,
 }
 
 impl<'a> Assembly<'a> {
-    /// Brings in the parts, chooses addresses, and makes certificates.
+    /// Downloads the parts, chooses addresses, and creates certificates.
     pub(super) fn prepare(cluster: &'a Cluster, progress: &mut dyn Progress) -> Result<Self> {
         let packages = Packages::ensure(&cluster.options.home, progress)?;
         let network_manager = if cluster.options.network_manager {
@@ -68,18 +68,18 @@ impl<'a> Assembly<'a> {
         })
     }
 
-    /// Creates and starts what is missing, and waits until the nodes are ready.
+    /// Creates and starts missing parts, and waits until the nodes are ready.
     pub(super) fn run(&self, progress: &mut dyn Progress) -> Result<()> {
         let control = &self.cluster.control;
         self.create_control()?;
         progress.step("starting etcd and the API server");
         self.start_store_and_api()?;
-        // The nodes are made while the API server starts.
+        // The nodes are created while the API server starts.
         for (index, node) in (1..).zip(&self.cluster.nodes) {
             self.create_node(index, node)?;
         }
         let kubectl = self.cluster.kubectl();
-        wait::until("the API server", PATIENCE, || {
+        wait::until("the API server", TIMEOUT, || {
             progress.tick("waiting for the API server");
             let answer = kubectl.run(["get", "--raw", "/readyz"]);
             answer.map_err(|error| format!("{error}{}", control.evidence("kube-apiserver")))
@@ -89,16 +89,16 @@ impl<'a> Assembly<'a> {
         self.start_controllers()?;
         for (index, node) in (1..).zip(&self.cluster.nodes) {
             let started = start_node(index, node)?;
-            // News of a kubelet that went on running need not be newer.
+            // Kubelets that kept running need not send a new heartbeat.
             if !started && let Some(beat) = before.get_mut(index - 1) {
                 *beat = Heartbeat::Unknown;
             }
         }
         self.import_base_images(progress)?;
         progress.step(&format!("waiting for {} nodes", self.cluster.nodes.len()));
-        wait::until("the nodes to be ready", PATIENCE, || {
+        wait::until("the nodes to be ready", TIMEOUT, || {
             progress.tick("waiting for the nodes");
-            // A kubelet that gave up will not become ready by waiting.
+            // A kubelet that ended never becomes ready.
             match self.cluster.nodes.iter().find(|node| !node.runs("kubelet")) {
                 Some(node) => Ok(Err(Error::Missing(format!(
                     "a program of {} died{}",
@@ -112,11 +112,11 @@ impl<'a> Assembly<'a> {
             self.assign_ranges(&kubectl)?;
         }
         let account = ["serviceaccount", "--namespace", "default", "default"];
-        kubectl.wait_for(&account, "the default service account", PATIENCE, |_| Ok(()))
+        kubectl.wait_for(&account, "the default service account", TIMEOUT, |_| Ok(()))
     }
 
-    /// Gives each node its range of pod addresses, as a controller manager would that allocates them. The network that is
-    /// brought reads it; ours knows it.
+    /// Assigns each node its range of pod addresses, like a controller manager that allocates them. Installed networks
+    /// read the range; the cluster's own network has it in its configuration.
     fn assign_ranges(&self, kubectl: &Kubectl) -> Result<()> {
         for (index, node) in (1..).zip(&self.cluster.nodes) {
             let range = network::pod_range(index);
@@ -153,7 +153,7 @@ impl<'a> Assembly<'a> {
         } = self.cluster;
         let etcd = control_plane::etcd(&inside(Program::Etcd), &dir.join("etcd"), ETCD.0, ETCD.1);
         control.start("etcd", &etcd)?;
-        control.wait_listening("etcd", ETCD.0, PATIENCE)?;
+        control.wait_listening("etcd", ETCD.0, TIMEOUT)?;
 
         let policy = dir.join("audit-policy.json");
         fs::write(&policy, control_plane::AUDIT_POLICY).at("write", &policy)?;
@@ -185,7 +185,7 @@ impl<'a> Assembly<'a> {
 
     fn create_node(&self, index: usize, node: &Space) -> Result<()> {
         let Cluster { control, nodes, .. } = self.cluster;
-        // One that was made without NetworkManager lacks its program.
+        // A node that was created without NetworkManager lacks the program.
         let without = self.network_manager.is_some() && !network_manager::is_installed(node);
         if node.pid().is_none() || without {
             let wanted = [Program::Kubelet, Program::Proxy];
@@ -225,7 +225,7 @@ impl<'a> Assembly<'a> {
             .try_for_each(|archive| self.cluster.load(archive).map(drop))
     }
 
-    /// Whether all nodes are ready, by news that are not those of `before`.
+    /// Returns an error unless all nodes are ready, with heartbeats newer than `before`.
     fn ready_since(&self, before: &[Heartbeat]) -> std::result::Result<(), String> {
         let now = heartbeats(self.cluster).map_err(|error| error.to_string())?;
         let mut complaints = Vec::new();
@@ -246,10 +246,11 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// File watches that root may open at the same time, which all clusters of the machine share: about 30 for each.
+/// Limit of inotify instances of root, which all clusters of the machine share. Each cluster needs about 30.
 const WATCHES: u32 = 1024;
 
-/// Raises a limit of the kernel which is meant for desktops. It stays raised: others may count on it by then.
+/// Raises a kernel limit that is meant for desktops. The limit stays raised, because other programs may rely on it by
+/// then.
 fn raise_watch_limit(progress: &mut dyn Progress) -> Result<()> {
     let file = Path::new("/proc/sys/fs/inotify/max_user_instances");
     let now = fs::read_to_string(file).at("read", file)?;
@@ -260,23 +261,23 @@ fn raise_watch_limit(progress: &mut dyn Progress) -> Result<()> {
         "raising fs.inotify.max_user_instances from {} to {WATCHES}",
         now.trim()
     ));
-    // Where that is forbidden, one cluster does with what there is.
+    // If the write is forbidden, one cluster still works with the existing limit.
     let _ = fs::write(file, WATCHES.to_string());
     Ok(())
 }
 
-/// Place of a program in every space.
+/// Path of a program in every space.
 fn inside(program: Program) -> String {
     format!("/kubernetes/{}", program.name())
 }
 
-/// Starts the programs of a node; answers whether the kubelet had to be started.
+/// Starts the programs of a node. Returns true if the kubelet was started.
 fn start_node(index: usize, node: &Space) -> Result<bool> {
     let mut kubelet = false;
     for (program, argv) in node::programs(node, index) {
         let started = node.start(program, &argv)?;
         if program == "containerd" {
-            wait::until(&format!("containerd on {}", node.name()), PATIENCE, || {
+            wait::until(&format!("containerd on {}", node.name()), TIMEOUT, || {
                 let answer = node
                     .command(["ctr", "version"])
                     .and_then(|mut command| run::output(&mut command));
@@ -288,7 +289,7 @@ fn start_node(index: usize, node: &Space) -> Result<bool> {
     Ok(kubelet)
 }
 
-/// The wire to the host: the one of an earlier start, or one that collides with nothing.
+/// Returns the link to the host: the link of an earlier start, or a new one without collisions.
 fn choose_link(cluster: &Cluster, packages: &Packages) -> Result<HostLink> {
     let record = cluster.record();
     if let (Some(host), Some(control)) = (record["host"].as_str(), record["control"].as_str()) {
@@ -343,17 +344,17 @@ fn make_certificates(cluster: &Cluster, packages: &Packages, link: &HostLink) ->
     Ok(pki)
 }
 
-/// In the message of a kubelet whose runtime has no configuration of a network.
+/// Part of the message of a kubelet whose runtime has no network configuration.
 const NO_NETWORK: &str = "cni plugin not initialized";
 
-/// What a node last said about itself, with the time of it.
+/// The last report of a node, with its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Heartbeat {
-    /// Ready, said at this time.
+    /// Ready, reported at this time.
     Ready(String),
-    /// Not ready, for this reason.
+    /// Not ready, with the reason.
     NotReady(String),
-    /// Nothing was said.
+    /// No report.
     Unknown,
 }
 
@@ -362,7 +363,7 @@ impl Heartbeat {
         matches!(self, Self::Ready(_))
     }
 
-    /// Nothing keeps it from being ready but that there is no network for pods.
+    /// The node lacks only a pod network.
     pub(super) fn lacks_network(&self) -> bool {
         matches!(self, Self::NotReady(message) if message.contains(NO_NETWORK))
     }
@@ -385,7 +386,7 @@ impl Heartbeat {
     }
 }
 
-/// What each node of the cluster last said.
+/// Returns the last report of each node.
 pub(super) fn heartbeats(cluster: &Cluster) -> Result<Vec<Heartbeat>> {
     let list = cluster.kubectl().json(["get", "nodes"])?;
     Ok(cluster
@@ -400,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_ready_when_it_says_so() {
+    fn node_is_ready_if_its_condition_is_true() {
         let list = json!({ "items": [
             { "metadata": { "name": "node01" },
               "status": { "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": "t" }] } },

@@ -1,4 +1,4 @@
-//! Programs that run beside Kubernetes on the machine of the control plane, and what they need to be known.
+//! Programs beside Kubernetes on the machine of the control plane, and their certificates and accounts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,35 +13,35 @@ use crate::network;
 use crate::pki::Pki;
 use crate::wait;
 
-/// Folder of these programs in that of the cluster, which the control plane's machine has at the same path.
+/// Directory of these programs in the cluster's directory. The machine of the control plane has it at the same path.
 const FOLDER: &str = "beside";
-/// Runs a program again whenever it ends, until SIGTERM, which the program gets too.
+/// Restarts a program whenever it ends, until SIGTERM, which the program receives too.
 const AGAIN: &str = "trap 'wait; exit 0' TERM; while :; do \"$@\" & wait $!; sleep 1; done";
-/// How long a program may take to end on its own.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// As long as the certificates of the cluster.
+/// Deadline for a program to end by itself.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The lifetime of the cluster's certificates.
 const TOKEN_LIFETIME: &str = "--duration=87600h";
 
 /// A certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// The certificate, in PEM.
+    /// The certificate, as PEM.
     pub certificate: PathBuf,
-    /// Its key, in PEM.
+    /// The key, as PEM.
     pub key: PathBuf,
 }
 
 impl Cluster {
-    /// Address of the control plane's machine, as nodes and pods see it.
+    /// Returns the address of the control plane for nodes and pods.
     pub const fn control_address(&self) -> &'static str {
         network::CONTROL
     }
 
-    /// Starts a long-running program on the machine of the control plane, apart from this process: it ends with the
-    /// cluster. One that runs already is left alone, unless its file or its arguments are others now. One that ends by
-    /// itself is started again, as a kubelet would.
+    /// Starts a long-running program on the machine of the control plane, independent of this process: the program ends
+    /// with the cluster. A running program is kept, unless its file or its arguments differ now. A program that ends is
+    /// started again, like by a kubelet.
     ///
-    /// The program is copied, so that another build of it disturbs nothing. Returns whether it was started.
+    /// The program is copied, so that a new build does not affect it. Returns true if it was started.
     pub fn start_beside(&self, program: &Path, arguments: &[String]) -> Result<bool> {
         let name = file_name(program)?;
         let dir = self.dir.join(FOLDER);
@@ -67,17 +67,17 @@ impl Cluster {
         self.control.start(name, &argv)
     }
 
-    /// Ends such a program: by SIGTERM, and by SIGKILL where that does not help. Nothing happens if it does not run.
+    /// Ends such a program with SIGTERM, or else with SIGKILL. Does nothing if it does not run.
     pub fn stop_beside(&self, name: &str) -> Result<()> {
         let gone = || (!self.control.runs(name)).then_some(());
         for signal in ["TERM", "KILL"] {
             if gone().is_some() {
                 return Ok(());
             }
-            // All of its session; it may have ended by now.
+            // The signal reaches the whole session, which may have ended.
             let script = format!("kill -s {signal} -- \"-$(cat /run/weft/{name}.pid)\" 2>/dev/null || :");
             self.control.script(&script, Stdio::null())?;
-            let ended = wait::until_some(&format!("the end of {name}"), PATIENCE, gone, String::new);
+            let ended = wait::until_some(&format!("the end of {name}"), TIMEOUT, gone, String::new);
             if signal == "KILL" {
                 ended?;
             }
@@ -88,12 +88,12 @@ impl Cluster {
     /// Waits until such a program listens on a TCP port.
     ///
     /// # Errors
-    /// When it does not within `deadline`; with the end of its log.
+    /// If it does not before `deadline`; the error contains the end of its log.
     pub fn wait_beside(&self, name: &str, port: u16, deadline: Duration) -> Result<()> {
         self.control.wait_listening(name, port, deadline)
     }
 
-    /// A certificate that the authority of the cluster signed. `names` are `DNS:NAME` and `IP:ADDRESS`.
+    /// Returns a certificate of the cluster's certificate authority. `names` are `DNS:NAME` and `IP:ADDRESS`.
     pub fn certificate(&self, name: &str, subject: &str, names: &[String]) -> Result<Certificate> {
         let pki = self.pki(&Packages::present(&self.options.home))?;
         pki.certificate(name, subject, names)?;
@@ -104,12 +104,12 @@ impl Cluster {
         })
     }
 
-    /// The certificate of the authority of the cluster.
+    /// Returns the certificate of the cluster's certificate authority.
     pub fn authority(&self) -> PathBuf {
         self.dir.join("pki/ca.crt")
     }
 
-    /// A kubeconfig of a service account for programs that run beside Kubernetes, made once.
+    /// Returns a kubeconfig of a service account for programs beside Kubernetes. It is created once.
     pub fn service_account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
         let pki = self.pki(&Packages::present(&self.options.home))?;
         let file = pki.file(&format!("{namespace}-{name}.kubeconfig"));
@@ -125,7 +125,7 @@ impl Cluster {
         Pki::new(&self.dir.join("pki"), packages)
     }
 
-    /// Names of the programs that were started beside Kubernetes, whether they run or not.
+    /// Returns the names of the programs that were started beside Kubernetes, running or not.
     pub(super) fn beside(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.join(FOLDER))
             .into_iter()
@@ -141,10 +141,10 @@ impl Cluster {
 
 fn file_name(program: &Path) -> Result<&str> {
     let name = program.file_name().and_then(|name| name.to_str());
-    name.ok_or_else(|| Error::Missing(format!("{} is no program", program.display())))
+    name.ok_or_else(|| Error::Missing(format!("{} is not a program", program.display())))
 }
 
-/// What tells a file from another build of it.
+/// Distinguishes a file from another build of it.
 fn identity(program: &Path) -> Result<String> {
     let meta = fs::metadata(program).at("read", program)?;
     let modified = meta.modified().at("read", program)?;

@@ -1,4 +1,4 @@
-//! The owner of a cluster: the process that removes it, recorded beside the cluster's directory.
+//! The owner of a cluster: the process that removes it. A file beside the cluster's directory names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{At, Result};
 use crate::process::Process;
 
-/// The end of the file's name, which begins with the name of the cluster.
+/// Suffix of the file name, after the name of the cluster.
 const SUFFIX: &str = ".owner";
 
 /// The file that names the owner of a cluster.
@@ -14,27 +14,27 @@ const SUFFIX: &str = ".owner";
 pub(super) struct Ownership(PathBuf);
 
 impl Ownership {
-    /// That of the cluster `name`, whose directory is in `clusters`.
+    /// Returns the ownership of the cluster `name`, whose directory is in `clusters`.
     pub(super) fn of(clusters: &Path, name: &str) -> Self {
         Self(clusters.join(format!("{name}{SUFFIX}")))
     }
 
-    /// The owner, whether it lives or not.
+    /// Returns the owner, running or not.
     fn owner(&self) -> Option<Process> {
         Process::parse(&fs::read_to_string(&self.0).ok()?)
     }
 
-    /// The owner, if it lives and is another process.
+    /// Returns the owner, if it is another running process.
     pub(super) fn other_than(&self, own: Process) -> Option<Process> {
         self.owner().filter(|owner| *owner != own && owner.lives())
     }
 
-    /// Whether there is an owner, and it is gone.
+    /// Returns true if the owner has ended.
     pub(super) fn is_abandoned(&self) -> bool {
         self.owner().is_some_and(|owner| !owner.lives())
     }
 
-    /// Writes the owner. After a crash the file is whole or absent.
+    /// Writes the owner. After a crash, the file is complete or absent.
     pub(super) fn write(&self, owner: Process) -> Result<()> {
         if let Some(dir) = self.0.parent() {
             fs::create_dir_all(dir).at("create", dir)?;
@@ -44,7 +44,7 @@ impl Ownership {
         fs::rename(&unfinished, &self.0).at("create", &self.0)
     }
 
-    /// Removes the file; nothing happens if there is none.
+    /// Removes the file, if it exists.
     pub(super) fn remove(&self) -> Result<()> {
         match fs::remove_file(&self.0) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).at("remove", &self.0),
@@ -53,7 +53,7 @@ impl Ownership {
     }
 }
 
-/// Names of the clusters in `clusters` whose owner is gone.
+/// Returns the names of the clusters in `clusters` whose owner has ended.
 pub(super) fn abandoned(clusters: &Path) -> Vec<String> {
     let entries = fs::read_dir(clusters).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -96,7 +96,7 @@ mod tests {
         for name in ["test-1", "killed-7"] {
             of(name).write(gone()).unwrap();
         }
-        // A cluster that was kept has no owner, and a broken file names none.
+        // A persistent cluster has no owner, and a malformed file names none.
         fs::create_dir(clusters.join("kept")).unwrap();
         fs::write(clusters.join("broken.owner"), "").unwrap();
         assert_eq!(abandoned(&clusters), ["killed-7", "test-1"]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::{ApiServer, wait};
 
 #[test]
-fn a_server_answers_keeps_objects_and_records_requests() {
+fn server_stores_objects_and_logs_requests() {
     let server = ApiServer::start().unwrap();
     let kubectl = server.kubectl();
     kubectl
@@ -17,7 +17,7 @@ fn a_server_answers_keeps_objects_and_records_requests() {
     assert_eq!(object["data"]["key"], "value");
     assert_eq!(kubectl.get(["configmap", "other"]).unwrap(), None);
 
-    // The record is written behind the answer.
+    // The audit log is written after the answer.
     let record = wait::until("the request in the audit log", Duration::from_mins(1), || {
         let text = fs::read_to_string(server.audit_log()).unwrap();
         let line = text
@@ -32,7 +32,7 @@ fn a_server_answers_keeps_objects_and_records_requests() {
 }
 
 #[test]
-fn two_servers_live_side_by_side_and_leave_nothing_when_dropped() {
+fn two_servers_coexist_and_leave_nothing_when_dropped() {
     let shared = ApiServer::shared().unwrap();
     assert_eq!(ApiServer::shared().unwrap().url(), shared.url());
     let own = ApiServer::start().unwrap();
@@ -47,7 +47,7 @@ fn two_servers_live_side_by_side_and_leave_nothing_when_dropped() {
     assert!(!dir.exists());
 }
 
-/// Command lines of the processes that work in `dir`.
+/// Returns the command lines of the processes that use `dir`.
 fn processes_of(dir: &std::path::Path) -> Vec<String> {
     let dir = dir.to_string_lossy().into_owned() + "/";
     let entries = fs::read_dir("/proc").unwrap().flatten();

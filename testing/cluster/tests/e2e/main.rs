@@ -1,4 +1,4 @@
-//! The life of clusters: started, killed at the worst moments, repaired, removed.
+//! The lifecycle of clusters: start, kills at critical moments, repair, removal.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Options, Quiet, wait};
 
-/// Set in the process that is to be killed; names the cluster that it brings up.
+/// Set in the process to be killed. Names the cluster that it starts.
 const VICTIM: &str = "WEFT_TEST_VICTIM";
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// A cluster of this test alone, removed in the end. One that is killed leaves its cluster to the next run of the tests.
+/// A cluster of this test alone, removed at the end. The next run of the tests removes the cluster of a killed one.
 struct Own(Cluster);
 
 impl Own {
@@ -47,7 +47,7 @@ impl Drop for Own {
 }
 
 #[test]
-fn up_killed_at_any_point_then_up_works_and_down_leaves_nothing() {
+fn up_works_after_a_kill_at_any_point_and_down_leaves_nothing() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -68,21 +68,21 @@ fn up_killed_at_any_point_then_up_works_and_down_leaves_nothing() {
 
     let exists = |path: &str| dir.join(path).exists();
     let points: [(&str, &dyn Fn() -> bool); 6] = [
-        ("its first namespaces are being made", &|| {
+        ("the creation of the first namespaces", &|| {
             exists("control/space.sh")
         }),
-        ("its first namespaces are there", &|| exists("control/pid")),
-        ("etcd is starting", &|| exists("logs/control-etcd.log")),
-        ("the first node is being wired", &|| exists("node01/pid")),
-        ("the second node's runtime is starting", &|| {
+        ("the first namespaces", &|| exists("control/pid")),
+        ("the start of etcd", &|| exists("logs/control-etcd.log")),
+        ("the network of the first node", &|| exists("node01/pid")),
+        ("the start of the second node's runtime", &|| {
             exists("logs/node02-containerd.log")
         }),
-        ("the second node's kubelet is starting", &|| {
+        ("the start of the second node's kubelet", &|| {
             exists("logs/node02-kubelet.log")
         }),
     ];
     for (what, reached) in points {
-        let test = "up_killed_at_any_point_then_up_works_and_down_leaves_nothing";
+        let test = "up_works_after_a_kill_at_any_point_and_down_leaves_nothing";
         kill_when(&mut victim(test, &name), what, reached);
     }
 
@@ -92,7 +92,7 @@ fn up_killed_at_any_point_then_up_works_and_down_leaves_nothing() {
     own.0.up(&mut Quiet).unwrap();
     println!("measured: up when up {} ms", began.elapsed().as_millis());
 
-    // Programs and whole machines that die are brought back, with what the cluster knew.
+    // `up` restarts killed programs and machines, and the cluster keeps its objects.
     own.0
         .kubectl()
         .run(["create", "namespace", "remembered"])
@@ -108,7 +108,7 @@ fn up_killed_at_any_point_then_up_works_and_down_leaves_nothing() {
             .args(pids(&own.0, node, program))
             .status()
             .unwrap();
-        wait::until("the end of it", PATIENCE, || {
+        wait::until("its end", TIMEOUT, || {
             if all_run(&own.0) { Err(program) } else { Ok(()) }
         })
         .unwrap();
@@ -119,7 +119,7 @@ fn up_killed_at_any_point_then_up_works_and_down_leaves_nothing() {
         let first = fs::read_to_string(dir.join(space).join("pid")).unwrap();
         let first = first.split_whitespace().next().unwrap();
         Command::new("kill").args(["-9", first]).status().unwrap();
-        wait::until("the end of it", PATIENCE, || {
+        wait::until("its end", TIMEOUT, || {
             if all_run(&own.0) { Err(space) } else { Ok(()) }
         })
         .unwrap();
@@ -164,7 +164,7 @@ fn cluster_whose_owner_is_killed_is_abandoned_and_removed() {
     let test = "cluster_whose_owner_is_killed_is_abandoned_and_removed";
     let mut owner = victim(test, &name);
     let first = orphan.kubeconfig().with_file_name("control").join("pid");
-    kill_when(&mut owner, "its first namespaces are there", &|| first.exists());
+    kill_when(&mut owner, "the first namespaces", &|| first.exists());
     for cluster in Cluster::abandoned(&options.home).unwrap() {
         if cluster.name() == name {
             cluster.down_if_abandoned(&mut Quiet).unwrap();
@@ -175,7 +175,7 @@ fn cluster_whose_owner_is_killed_is_abandoned_and_removed() {
 }
 
 #[test]
-fn clusters_live_side_by_side_and_pods_talk_within_each() {
+fn clusters_coexist_and_pods_communicate_inside_each() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -211,7 +211,7 @@ fn clusters_live_side_by_side_and_pods_talk_within_each() {
         kubectl.apply(&pod(name, node)).unwrap();
     }
     let address = |name: &str| {
-        kubectl.wait_for(&["pod", name], "a running pod", PATIENCE, |pod| {
+        kubectl.wait_for(&["pod", name], "a running pod", TIMEOUT, |pod| {
             let address = pod["status"]["podIP"]
                 .as_str()
                 .filter(|_| pod["status"]["phase"] == "Running");
@@ -227,7 +227,7 @@ fn clusters_live_side_by_side_and_pods_talk_within_each() {
         .unwrap();
     assert!(answer.contains("1 packets received"), "{answer}");
 
-    // Nothing of the host's own is in reach of a node but devices and programs.
+    // A node can reach only devices and programs of the host.
     let seen = one
         .0
         .node_command("node01", ["ls", "/root"])
@@ -248,7 +248,7 @@ fn clusters_live_side_by_side_and_pods_talk_within_each() {
     assert_eq!(two.0.remains(), [] as [String; 0]);
 }
 
-/// Brings a cluster up in a process that is to be killed: by the same test, which finds out by the variable.
+/// Starts a cluster in a process to be killed. The process runs the same test, with the variable set.
 fn victim(test: &str, cluster: &str) -> Child {
     let mut victim = Command::new(std::env::current_exe().unwrap());
     victim
@@ -260,7 +260,7 @@ fn victim(test: &str, cluster: &str) -> Child {
 }
 
 fn kill_when(victim: &mut Child, what: &str, reached: &dyn Fn() -> bool) {
-    let waited = wait::until(what, PATIENCE, || if reached() { Ok(()) } else { Err("not yet") });
+    let waited = wait::until(what, TIMEOUT, || if reached() { Ok(()) } else { Err("not yet") });
     victim.kill().unwrap();
     victim.wait().unwrap();
     waited.unwrap();

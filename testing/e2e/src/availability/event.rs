@@ -1,4 +1,4 @@
-//! The events of the watches that the judgement needs.
+//! The events of watches for the check of availability.
 
 use std::time::Duration;
 
@@ -11,53 +11,53 @@ use crate::{MANAGED_BY, MANAGER, NODE_STATE_MANAGER, OPERATOR};
 pub struct Event {
     /// The resource version of the object.
     pub revision: u64,
-    /// The time of arrival since the beginning of the record.
+    /// Time of arrival since the start of the record.
     pub at: Duration,
     /// The new state.
     pub news: News,
 }
 
-/// A state that an event brings.
+/// A new state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// The configuration; `None` when it is gone.
+    /// The configuration, or `None` after its removal.
     Configuration(Option<Configuration>),
-    /// A workload of the operator, by kind and name; `None` when it is gone or being deleted.
+    /// A workload of the operator, by kind and name. `None` if it is gone or being deleted.
     Workload(String, Option<Workload>),
-    /// Whether the operator runs.
+    /// True if the operator runs.
     Operator(bool),
-    /// The test breaks something, such as a program that it kills.
+    /// The test damages a part, for instance by a kill of a program.
     Disturbance,
 }
 
 /// State of the `NetworkAddonsConfig`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// Changes with the specification.
+    /// Generation of the specification.
     pub generation: i64,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub ending: bool,
-    /// Whether the condition Available is True.
+    /// True if the condition Available is True.
     pub available: bool,
-    /// The last transition time of that condition, in whole seconds; empty without the condition.
+    /// The last transition time of that condition, in whole seconds. Empty without the condition.
     pub since: String,
-    /// Whether node network state is a part of it.
+    /// True if it includes node state.
     pub node_state: bool,
 }
 
 /// State of a `DaemonSet` or a `Deployment`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// Changes with the specification.
+    /// Generation of the specification.
     pub generation: i64,
-    /// The first thing that its roll-out still waits for.
+    /// The first part that its roll-out waits for.
     pub unfinished: Option<String>,
-    /// Whether the operator of node network state deploys it.
+    /// True if the node state operator deploys it.
     pub of_node_state: bool,
 }
 
 impl Event {
-    /// Reads an event as the API server sends it. `None` for objects that do not matter here, bookmarks and errors.
+    /// Parses an event of the API server. `None` for irrelevant objects, bookmarks and errors.
     pub fn read(at: Duration, event: &Value) -> Option<Self> {
         let exists = match event["type"].as_str()? {
             "ADDED" | "MODIFIED" => true,
@@ -108,7 +108,7 @@ impl Event {
     }
 }
 
-/// The first thing that the roll-out of a workload waits for, by the rules of `kubectl rollout status`.
+/// Returns the first part that the roll-out of a workload waits for, by the rules of `kubectl rollout status`.
 fn unfinished(kind: &str, object: &Value) -> Option<String> {
     let number = |pointer: &str| {
         object
@@ -129,7 +129,7 @@ fn unfinished(kind: &str, object: &Value) -> Option<String> {
         let desired = status("desiredNumberScheduled");
         return fewer("updatedNumberScheduled", desired).or_else(|| fewer("numberAvailable", desired));
     }
-    // The API server fills in 1.
+    // The API server sets the default of 1.
     let wanted = object
         .pointer("/spec/replicas")
         .and_then(Value::as_i64)
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn event_is_read_as_the_api_server_sends_it() {
+    fn event_of_the_api_server_is_parsed() {
         let at = Duration::from_secs(7);
         let sent = |what: &str, mut object: Value, labels: Value| {
             object["metadata"]["resourceVersion"] = "42".into();

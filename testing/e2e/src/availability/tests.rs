@@ -10,7 +10,7 @@ fn event(revision: u64, seconds: f64, news: News) -> Event {
     }
 }
 
-/// The configuration of this generation, whose condition changed last at this second.
+/// The configuration of this generation, whose condition last changed at this second.
 fn says(revision: u64, seconds: f64, generation: i64, available: bool, since: u32) -> Event {
     let configuration = Configuration {
         generation,
@@ -52,7 +52,7 @@ fn violations_true_after_roll_out_is_none() {
         rolling(3, 0.2, 1),
         rolled_out(4, 20.0, 1),
         says(5, 20.1, 1, true, 20),
-        // The configuration changes, the workload is rolled out again, and the status says so.
+        // The configuration changes, the workload is rolled out again, and the status follows.
         says(6, 90.0, 2, true, 20),
         rolling(7, 91.0, 2),
         says(8, 92.0, 2, false, 92),
@@ -70,7 +70,7 @@ fn violations_true_before_roll_out_is_found_by_the_order_of_revisions() {
             says(2, 0.1, 1, false, 0),
             rolling(3, 0.2, 1),
             says(5, 20.1, 1, true, 20),
-            // Its watch is late.
+            // The watch of the workload is late.
             rolled_out(revision, 20.3, 1),
         ]
     };
@@ -166,7 +166,7 @@ fn violations_true_that_ends_within_a_second_is_found_unless_a_change_was_asked_
         "for half a minute, and the watch was late"
     );
     assert_eq!(flap(None, 2, at_once), none, "another configuration");
-    // It was rolled out when it was first seen.
+    // The workload was rolled out in its first event.
     let killed = rolling(6, 100.2, 1);
     assert_eq!(flap(Some(killed), 1, at_once), none, "a daemon died");
     let disturbed = event(5, 100.2, News::Disturbance);
@@ -189,7 +189,7 @@ fn violations_true_that_ends_within_a_second_is_found_unless_a_change_was_asked_
 
 #[test]
 fn violations_true_while_an_old_pod_counts_is_found() {
-    // The first status after an edit still counts the pod of before.
+    // The first status after an edit still counts the old pod.
     let events = vec![
         runs(1, 0.0, true),
         says(2, 0.1, 1, true, 0),
@@ -240,7 +240,7 @@ fn violations_handlers_of_node_state_count_where_the_configuration_has_them() {
 }
 
 #[test]
-fn violations_true_that_a_roll_out_takes_back_in_its_second_is_found() {
+fn violations_true_that_a_roll_out_ends_in_its_second_is_found() {
     let events = vec![
         runs(1, 0.0, true),
         says(2, 0.1, 1, false, 0),

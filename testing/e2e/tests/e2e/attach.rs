@@ -8,7 +8,7 @@ use crate::pods::{TestNamespace, bridge_network, network, pod};
 use crate::support::{NODES, Stage};
 
 #[test]
-fn pods_on_two_nodes_reach_each_other_over_the_bridge() {
+fn pods_on_two_nodes_are_connected_by_the_bridge() {
     // cni-plugins#71
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-ping");
@@ -55,7 +55,7 @@ fn pods_on_two_nodes_reach_each_other_over_the_bridge() {
         "the neighbour entry holds the other pod's MAC {other_mac}:\n{neighbours}"
     );
 
-    // The binary that ran is ours: what the NAD's type names on the node is the file of the image.
+    // The NAD's plugin on the node is the file of the image.
     let ours = stage.image_binary_digest();
     for node in NODES {
         for name in ["cnv-bridge", "bridge", "multus-shim"] {
@@ -71,7 +71,7 @@ fn pods_on_two_nodes_reach_each_other_over_the_bridge() {
 }
 
 #[test]
-fn a_pod_is_scheduled_where_its_bridge_exists() {
+fn pod_is_scheduled_on_a_node_with_its_bridge() {
     // cni-plugins#62
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-marker");
@@ -143,7 +143,7 @@ fn deleted_pods_leave_nothing_behind() {
 }
 
 #[test]
-fn a_pod_gets_an_address_of_a_range_and_rules_of_its_own() {
+fn pod_gets_an_address_of_a_range_and_its_own_rules() {
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-rules");
     let config = json!({
@@ -172,7 +172,7 @@ fn a_pod_gets_an_address_of_a_range_and_rules_of_its_own() {
     }
     assert!(rules.contains("\"macspoofchk-"), "{rules}");
     assert_eq!(during.records.len(), before.records.len() + 2);
-    // Ours assigns them, whatever lies beside it.
+    // Weft's host-local assigns the addresses, even beside another one.
     let leases = during.leases.iter().filter(|path| path.contains("e2e-rules"));
     assert_eq!(leases.count(), 2, "{:?}", during.leases);
 
@@ -186,7 +186,7 @@ fn a_pod_gets_an_address_of_a_range_and_rules_of_its_own() {
 }
 
 #[test]
-fn a_broken_network_fails_its_own_pod_alone() {
+fn invalid_network_fails_only_its_own_pod() {
     // multus#11, multus#22
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-broken");
@@ -234,7 +234,7 @@ fn a_broken_network_fails_its_own_pod_alone() {
 }
 
 #[test]
-fn a_pod_from_before_multus_leaves_no_lease() {
+fn pod_from_before_multus_leaves_no_lease() {
     let Some(stage) = Stage::enter() else { return };
     let node = "node01";
     stage.remove_multus();
@@ -252,7 +252,7 @@ fn a_pod_from_before_multus_leaves_no_lease() {
 }
 
 #[test]
-fn a_default_route_that_is_asked_for_is_the_only_one() {
+fn requested_default_route_is_the_only_one() {
     // multus#54
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-route");

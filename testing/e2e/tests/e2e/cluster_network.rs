@@ -1,24 +1,24 @@
-//! The cluster's own network by the product's plugins: services, ports of the host and limits of bandwidth.
+//! The cluster's default network with Weft's plugins: services, host ports and bandwidth limits.
 
 use serde_json::{Value, json};
 
 use crate::pods::{TestNamespace, pod};
 use crate::support::{NODES, Stage};
 
-/// The plugins of the cluster network, in the order of its configuration, and those that they run.
+/// The plugins of the cluster network, in the order of its configuration, and the plugins that they call.
 const PLUGINS: [&str; 4] = ["ptp", "host-local", "portmap", "bandwidth"];
 const DIRECTORY: &str = "/opt/cni/bin";
 const CONFIG: &str = "/etc/cni/net.d/10-cluster.conflist";
-/// The program that the operator's installer puts there.
+/// The installer's program.
 const PROGRAM: &str = "cnv-bridge";
-/// The platform's plugins, meanwhile.
+/// Temporary names of the platform's plugins.
 const ASIDE: &str = ".platform";
 
 const HOST_PORT: u16 = 18_080;
 const PORT: u16 = 8_080;
 const PAGE: &str = "the page of the pod";
 
-/// The cluster network of the product's plugins; the platform's come back when this is dropped.
+/// The cluster network with Weft's plugins. A drop restores the platform's plugins.
 struct ClusterNetwork<'a> {
     stage: &'a Stage,
     configs: [String; 2],
@@ -30,7 +30,7 @@ impl<'a> ClusterNetwork<'a> {
         let replaced = Self { stage, configs };
         for (node, config) in NODES.iter().zip(&replaced.configs) {
             for plugin in PLUGINS {
-                // A run that was cut off may have put the platform's aside already.
+                // An interrupted run may have renamed the platform's plugins already.
                 let script = format!(
                     "cd {DIRECTORY}\n\
                      [ ! -e {plugin} ] || [ -e {plugin}{ASIDE} ] || mv {plugin} {plugin}{ASIDE}\n\
@@ -71,13 +71,13 @@ impl Drop for ClusterNetwork<'_> {
     }
 }
 
-/// Writes the configuration of the cluster network at once, as an installer does.
+/// Writes the configuration of the cluster network atomically, like an installer.
 fn write(stage: &Stage, node: &str, config: &str) {
     let script = format!("printf %s \"$1\" > {CONFIG}.new; mv {CONFIG}.new {CONFIG}");
     stage.node(node, &["sh", "-euc", &script, "sh", config]);
 }
 
-/// A pod that answers HTTP, at a port of its node too, with limits of its bandwidth.
+/// A pod that answers HTTP, also on a port of its node, with bandwidth limits.
 fn web_server(node: &str) -> Value {
     let mut server = pod("web", Some(node), &json!([]));
     server["metadata"]["labels"] = json!({ "app": "web" });
@@ -102,7 +102,7 @@ fn service() -> Value {
 }
 
 #[test]
-fn cluster_network_of_our_plugins_carries_services_and_host_ports() {
+fn cluster_network_with_wefts_plugins_supports_services_and_host_ports() {
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-cluster-network");
     let [here, there] = NODES;

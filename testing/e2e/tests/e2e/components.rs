@@ -1,20 +1,20 @@
-//! More components than the tests begin with.
+//! Components besides the default ones of the tests.
 
 use serde_json::{Value, json};
 
 use crate::support::Stage;
 
-/// The daemon sets of the configuration that all tests begin with.
+/// Daemon sets of the default configuration.
 const USUAL: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"];
 
-/// Components beside the usual ones, until this is dropped.
+/// Additional components, until the drop.
 pub struct Components<'a> {
     stage: &'a Stage,
     workloads: Vec<&'static str>,
 }
 
 impl<'a> Components<'a> {
-    /// Deploys what `spec` has beside multus and `linuxBridge`, and waits for its daemon sets.
+    /// Deploys the components in `spec` besides multus and `linuxBridge`, and waits for their daemon sets.
     pub fn deploy(stage: &'a Stage, spec: &Value, workloads: &[&'static str]) -> Self {
         let deployed = Self {
             stage,
@@ -32,7 +32,7 @@ impl<'a> Components<'a> {
 
 impl Drop for Components<'_> {
     fn drop(&mut self) {
-        // The other tests begin with this configuration, also after a failure.
+        // Other tests start with the default configuration, even after a failure.
         self.stage.configure(&usual());
         if std::thread::panicking() {
             return;

@@ -1,4 +1,4 @@
-//! What survives a kill.
+//! Recovery after kills.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::pods::{TestNamespace, bridge_network, pod};
 use crate::support::{NODES, Stage};
 
 #[test]
-fn the_daemon_may_die_while_twenty_pods_start() {
+fn daemon_killed_while_twenty_pods_start_fails_none_of_them() {
     // multus#67
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-kill");
@@ -22,14 +22,14 @@ fn the_daemon_may_die_while_twenty_pods_start() {
         .collect();
     ns.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": pods }));
 
-    // Kill once the first sandboxes are being attached, so that requests are in flight.
+    // The kill follows the first attachments, so that requests are in flight.
     stage.wait("the first of the twenty pods is attached", || {
         let pods = ns.kubectl(&["get", "pods", "-o", "json"]);
         pods.contains("network-status").then_some(())
     });
     let killed = NODES.map(|node| stage.daemon_pids(node, "multus-daemon"));
     for (node, pids) in NODES.iter().zip(&killed) {
-        // A delegate that is just being started still goes by the daemon's name.
+        // A starting delegate still has the daemon's name.
         assert!(!pids.is_empty(), "a daemon runs on {node}");
         for pid in pids {
             stage.kill_9(*pid);

@@ -1,4 +1,4 @@
-//! Pods whose addresses come from a DHCP server of the network.
+//! Pods with addresses from a DHCP server of the network.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -19,7 +19,7 @@ const DAEMON_SET: &str = "kube-cni-linux-bridge-plugin";
 /// The daemon's subcommand.
 const DAEMON: &str = "dhcp-daemon";
 
-/// Debian's dnsmasq on the bridge `br1` of a node; both are as before when this is dropped.
+/// Debian's dnsmasq on the bridge `br1` of a node. A drop restores both.
 struct Server<'a> {
     stage: &'a Stage,
     node: &'a str,
@@ -66,7 +66,7 @@ impl<'a> Server<'a> {
         started
     }
 
-    /// Waits until the server has logged a text.
+    /// Waits until the server's log contains a text.
     fn logged(&self, text: &str) {
         self.stage.wait_for(&format!("the DHCP server logs {text}"), || {
             let log = fs::read_to_string(log_in(&self.folder)).unwrap_or_default();
@@ -96,14 +96,14 @@ fn leased() -> Value {
     network("leased", &config.to_string())
 }
 
-/// The address that a pod has by its network status.
+/// The address of a pod in its network status.
 fn address(pod: &ReadyPod) -> Ipv4Addr {
     let status = pod.network_status("leased");
     let address = status["ips"][0].as_str().unwrap_or_else(|| panic!("{status:#}"));
     address.parse().unwrap()
 }
 
-/// Process ids of the daemon on a node, whose pod has a network of its own.
+/// Process ids of the daemon on a node, whose pod has a separate network.
 fn daemons(stage: &Stage, node: &str) -> Vec<u32> {
     let mut pids = stage.weft_pids(node);
     pids.retain(|pid| {
@@ -113,7 +113,7 @@ fn daemons(stage: &Stage, node: &str) -> Vec<u32> {
 }
 
 #[test]
-fn pods_lease_addresses_on_both_nodes_and_a_new_daemon_releases_them() {
+fn new_daemon_releases_leases_of_pods_on_both_nodes() {
     let Some(stage) = Stage::enter() else { return };
     let [here, there] = NODES;
     let server = Server::start(&stage, there);
@@ -142,7 +142,7 @@ fn pods_lease_addresses_on_both_nodes_and_a_new_daemon_releases_them() {
         (now.len() == 1 && now != before).then_some(())
     });
     stage.available_on_all_nodes(&[DAEMON_SET]);
-    // It knows the lease of before.
+    // The new daemon read the earlier lease.
     ns.delete_pods();
     for address in addresses {
         server.logged(&format!("DHCPRELEASE(br1) {address}"));

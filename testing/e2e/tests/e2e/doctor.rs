@@ -1,4 +1,4 @@
-//! `weft doctor` on real nodes, as a plugin of kubectl.
+//! `weft doctor` on real nodes, as a kubectl plugin.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::support::Stage;
 
 const NODE: &str = "node01";
 
-/// The program as a plugin of kubectl, in a directory of its own.
+/// The program as a kubectl plugin, in a separate directory.
 struct Plugin(PathBuf);
 
 impl Plugin {
@@ -62,7 +62,7 @@ fn node_with_a_port_off_its_bridge_is_reported_through_kubectl() {
     ));
     ns.ready("p0");
 
-    // Tests before this one killed programs, so other pods may have left something.
+    // Earlier tests killed programs, so that other pods may have leftovers.
     let (_, healthy) = plugin.report(&[NODE]);
     assert!(
         about(&healthy, "findings", "e2e-doctor/p0").is_empty(),
@@ -78,7 +78,7 @@ fn node_with_a_port_off_its_bridge_is_reported_through_kubectl() {
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.starts_with(&format!("Node {NODE}: ")), "{text}");
 
-    // The port of net1 is the new veth that is on the bridge.
+    // The port of net1 is the new veth on the bridge.
     let now = stage.host_state(NODE);
     let ports = stage.node(NODE, &["ip", "-o", "link", "show", "master", "br1"]);
     let port = now

@@ -1,4 +1,4 @@
-//! All that the operator has deployed, in a form in which two runs can be compared.
+//! All objects of the operator, in a form that can be compared between runs.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::support::Stage;
 
-/// Kinds of objects that the operator deploys on a cluster without OpenShift and Prometheus.
+/// Kinds that the operator deploys on a cluster without OpenShift and Prometheus.
 const KINDS: &str = "daemonsets,deployments,services,configmaps,secrets,serviceaccounts,roles,rolebindings,\
                      clusterroles,clusterrolebindings,networkpolicies,poddisruptionbudgets,\
                      mutatingwebhookconfigurations,validatingwebhookconfigurations,customresourcedefinitions,\
                      namespaces";
 
-/// What the API server or another controller fills in, and what differs between two objects of the same content.
+/// Fields of the API server or of other controllers, which differ between equal objects.
 const FILLED_IN: [&str; 8] = [
     "/metadata/creationTimestamp",
     "/metadata/generation",
@@ -28,7 +28,7 @@ const FILLED_IN: [&str; 8] = [
 /// Objects by kind, namespace and name.
 pub type Dump = BTreeMap<String, Value>;
 
-/// Everything that carries the operator's label.
+/// Returns all objects with the operator's label.
 pub fn deployed(stage: &Stage) -> Dump {
     let ours = format!("{MANAGED_BY}={MANAGER}");
     let list = stage.json(&["get", KINDS, "--all-namespaces", "--selector", &ours]);

@@ -1,4 +1,4 @@
-//! Networks that come to pods that run, and go again.
+//! Networks that are attached to and detached from running pods.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use crate::support::{HostState, NODES, Stage};
 
 const CONTROLLER: &str = "dynamic-networks-controller-ds";
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// Where the first pod's ping writes to.
+/// Output file of the first pod's ping.
 const LOG: &str = "/tmp/ping";
 
-/// The controller of networks of running pods, for as long as this lives.
+/// The controller of dynamic networks, until the drop.
 struct Enabled<'a>(&'a Stage);
 
 impl<'a> Enabled<'a> {
@@ -51,7 +51,7 @@ impl Drop for Enabled<'_> {
     }
 }
 
-/// Two pods, one on each node, and what they ask for.
+/// Two pods, one on each node, and their requested networks.
 struct Pair<'a> {
     stage: &'a Stage,
     ns: TestNamespace<'a>,
@@ -60,7 +60,7 @@ struct Pair<'a> {
 /// Their names.
 const NAMES: [&str; 2] = ["p0", "p1"];
 
-/// The element of a network, with the address of one of the two pods.
+/// The element of a network, with the address of one of the pods.
 fn element(network: &str, interface: &str, subnet: u8, index: usize) -> Value {
     json!({ "name": network, "interface": interface, "ips": [format!("10.77.{subnet}.{}/24", index + 1)] })
 }
@@ -77,7 +77,7 @@ fn with_more(index: usize) -> Value {
 }
 
 impl<'a> Pair<'a> {
-    /// Both with a network that they are never without.
+    /// The permanent network of both pods.
     fn start(stage: &'a Stage) -> Self {
         let ns = TestNamespace::create(stage, "e2e-hot-plug");
         ns.apply(&bridge_network("lan", "br1"));
@@ -106,8 +106,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Waits until these interfaces are in the status of both, the default one first, and checks that they are in the
-    /// pods.
+    /// Waits until both statuses list these interfaces, the default one first, and checks the interfaces in the pods.
     fn wait_for(&self, expected: &[&str]) {
         for name in NAMES {
             self.stage
@@ -137,7 +136,7 @@ impl<'a> Pair<'a> {
         NODES.map(|node| self.stage.host_state(node))
     }
 
-    /// Waits until both nodes are as they were.
+    /// Waits until both nodes have their earlier state.
     fn wait_for_states(&self, expected: &[HostState; 2]) {
         for (node, expected) in NODES.iter().zip(expected) {
             self.stage.wait_equal(&format!("{node} as before"), expected, || {
@@ -146,7 +145,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The plugged network as the pods see it.
+    /// The dynamic network in the pods.
     fn check_more(&self) {
         for (index, name) in NAMES.iter().enumerate() {
             let entry = self.ns.ready(name).network_status("more");
@@ -172,7 +171,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A ping from the first pod to the second over the network that stays.
+/// A ping from the first pod to the second over the permanent network.
 struct Ping<'a> {
     pair: &'a Pair<'a>,
     pid: String,
@@ -202,7 +201,7 @@ impl<'a> Ping<'a> {
         });
     }
 
-    /// Sent and received.
+    /// Sent and received packets.
     fn end(self) -> (u64, u64) {
         self.pair.ns.exec("p0", &["kill", "-INT", &self.pid]);
         self.pair.stage.wait("the ping's count", || counted(&self.log()))
@@ -218,7 +217,7 @@ fn counted(log: &str) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn networks_come_and_go_while_traffic_flows_on_another() {
+fn networks_are_attached_and_detached_without_loss_on_another() {
     // multus#77, multus#78, multus#92
     let Some(stage) = Stage::enter() else { return };
     let enabled = Enabled::on(&stage);
@@ -239,7 +238,7 @@ fn networks_come_and_go_while_traffic_flows_on_another() {
         assert_eq!(with.scratch, without.scratch, "the sandbox has one record");
     }
 
-    // The daemon dies, and nobody else with it.
+    // Only the daemon is killed.
     pair.kill_daemons();
     pair.ask(without_more);
     pair.wait_for(&["eth0", "net1"]);
@@ -249,14 +248,14 @@ fn networks_come_and_go_while_traffic_flows_on_another() {
     }
     pair.wait_for_states(&without);
 
-    // And it comes back, to go with the pod.
+    // The network is attached again, and ends with the pod.
     pair.ask(with_more);
     pair.wait_for(&["eth0", "net1", "net2"]);
     assert_eq!(pair.default_routes(), routes, "the default route is what it was");
     stage.available_on_all_nodes(&["multus", CONTROLLER]);
     assert_eq!(enabled.lives(), lives, "the controller lives on");
 
-    // Nothing of that was noticed on net1. The last answer may be on its way.
+    // Traffic on net1 was not affected. The last answer may still be pending.
     ping.goes_on();
     let (sent, received) = ping.end();
     assert!(

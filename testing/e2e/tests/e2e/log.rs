@@ -1,4 +1,4 @@
-//! The log of a pod that is about to end, which nobody can read afterwards.
+//! The log of a pod that is about to end, which cannot be read afterwards.
 
 use std::io::Read as _;
 use std::process::{Child, Stdio};
@@ -9,7 +9,7 @@ use cluster::{Kubectl, wait};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Follows a log from its beginning until the container ends.
+/// Follows a log from its start until the container ends.
 pub struct Log {
     follower: Child,
     reader: Option<JoinHandle<String>>,
@@ -35,7 +35,7 @@ impl Log {
         }
     }
 
-    /// The whole log, of a container that has ended.
+    /// Returns the whole log of an ended container.
     pub fn end(mut self) -> String {
         let follower = &mut self.follower;
         let ended = wait::until("the end of the log", DEADLINE, || match follower.try_wait() {

@@ -1,4 +1,4 @@
-//! The MAC pool: deployed by the operator, asked by the API server, seen on the wire.
+//! The MAC pool: deployed by the operator, called by the API server, observed on the wire.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ const CERTIFICATES: &str = "kubemacpool-cert-manager";
 /// Label of namespaces whose pods get addresses.
 const OPTED_IN: &str = "mutatepods.kubemacpool.io=allocate";
 
-/// The pool on the stage; taken away when dropped.
+/// The pool on the cluster. A drop removes it.
 struct MacPool<'a>(&'a Stage);
 
 impl<'a> MacPool<'a> {
-    /// Deploys it, with more of the specification beside.
+    /// Deploys it, with additional parts of the specification.
     fn deploy(stage: &'a Stage, pool: &Value, beside: &Value) -> Self {
         let pool_of_stage = Self(stage);
         pool_of_stage.configure(pool, beside);
@@ -41,7 +41,7 @@ impl<'a> MacPool<'a> {
         self.0.configure(&spec);
     }
 
-    /// Waits until a Deployment runs in its newest form.
+    /// Waits until the newest version of a Deployment runs.
     fn rolled_out(&self, name: &str) {
         self.0.wait(&format!("Deployment {name} runs"), || {
             let found = self.0.kubectl.get(["-n", OPERATOR_NAMESPACE, "deployment", name]);
@@ -53,7 +53,7 @@ impl<'a> MacPool<'a> {
         });
     }
 
-    /// The one pod of the manager.
+    /// The single pod of the manager.
     fn manager(&self) -> Value {
         self.0.wait("the manager has one pod", || {
             let selector = "--selector=control-plane=mac-controller-manager";
@@ -65,7 +65,7 @@ impl<'a> MacPool<'a> {
         })
     }
 
-    /// Process of the manager, as this machine counts.
+    /// The host's process number of the manager.
     fn manager_pid(&self) -> u32 {
         self.0.wait("the manager's process", || {
             let pids = NODES.iter().flat_map(|node| self.0.weft_pids(node));
@@ -83,7 +83,7 @@ impl<'a> MacPool<'a> {
 impl Drop for MacPool<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // What explains the failure stays; the next test applies its own specification.
+            // The evidence of a failure is kept. The next test applies its own specification.
             return;
         }
         self.0.configure(&usual());
@@ -113,7 +113,7 @@ fn opted_in<'a>(stage: &'a Stage, name: &'static str) -> TestNamespace<'a> {
     ns
 }
 
-/// The address that the pool wrote into a pod.
+/// The pool's address in a pod.
 fn allocated(ns: &TestNamespace, pod: &ReadyPod) -> String {
     let path = "jsonpath={.metadata.annotations.k8s\\.v1\\.cni\\.cncf\\.io/networks}";
     let text = ns.kubectl(&["get", "pod", &pod.name, "-o", path]);
@@ -122,7 +122,7 @@ fn allocated(ns: &TestNamespace, pod: &ReadyPod) -> String {
     mac.unwrap_or_else(|| panic!("no address in {text}")).to_owned()
 }
 
-/// Restarts of the pool's containers that restarted, as `pod/container: times`.
+/// Restarts of the pool's containers, as `pod/container: times`.
 fn restarts(stage: &Stage) -> BTreeSet<String> {
     let pods = stage.json(&[
         "-n",
@@ -150,18 +150,18 @@ fn restarts(stage: &Stage) -> BTreeSet<String> {
     restarted
 }
 
-/// Requests for pods, one after another, each reviewed and none stored.
+/// A sequence of dry-run requests for pods, which are reviewed and not stored.
 struct Load {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Outcome>>,
 }
 
-/// What came of them.
+/// Results of the requests.
 #[derive(Debug, Default)]
 struct Outcome {
     answered: usize,
     failures: Vec<String>,
-    /// The longest time without an answer that was no failure.
+    /// The longest time without a successful answer.
     longest: Duration,
 }
 
@@ -218,7 +218,7 @@ impl Drop for Load {
 
 // kubemacpool#50, kubemacpool#57, kubemacpool#68
 #[test]
-fn pods_have_addresses_of_the_pool_on_the_wire_and_a_new_range_needs_no_restart() {
+fn pods_use_addresses_of_the_pool_and_a_new_range_needs_no_restart() {
     let Some(stage) = Stage::enter() else { return };
     let first = json!({ "rangeStart": "02:00:00:a0:00:00", "rangeEnd": "02:00:00:a0:ff:ff" });
     let pool = MacPool::deploy(&stage, &first, &json!({}));
@@ -305,7 +305,7 @@ fn pods_have_addresses_of_the_pool_on_the_wire_and_a_new_range_needs_no_restart(
 #[test]
 fn certificates_rotate_under_load_without_a_failed_request() {
     let Some(stage) = Stage::enter() else { return };
-    // The kubelets of this cluster may take twenty seconds to bring a Secret to its files: overlaps are longer than that.
+    // The kubelets of this cluster may take twenty seconds to update the files of a Secret: overlaps are longer.
     let intervals = json!({ "selfSignConfiguration": {
         "caRotateInterval": "2m30s", "caOverlapInterval": "1m45s",
         "certRotateInterval": "1m45s", "certOverlapInterval": "1m15s",
@@ -344,7 +344,7 @@ fn certificates_rotate_under_load_without_a_failed_request() {
             (bundles.len() > 1 && certificates.len() > 2).then_some(())
         },
     );
-    // The newest one has come to the server too, when the API server has asked for a while longer.
+    // The server also has the newest certificate, because the API server sent requests for a while longer.
     stage.pass(Duration::from_secs(30));
     let outcome = load.stop();
     println!(
@@ -361,7 +361,7 @@ fn certificates_rotate_under_load_without_a_failed_request() {
 }
 
 #[test]
-fn a_killed_manager_is_back_soon_and_nothing_else_of_the_pool_restarts() {
+fn killed_manager_restarts_soon_and_alone() {
     let Some(stage) = Stage::enter() else { return };
     let pool = MacPool::deploy(&stage, &json!({}), &json!({}));
     let ns = opted_in(&stage, "e2e-mac-killed");

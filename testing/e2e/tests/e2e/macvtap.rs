@@ -1,4 +1,4 @@
-//! Devices of the macvtap device plugin in pods, with a guest's view of them: frames by way of `/dev/tapN`.
+//! Devices of the macvtap device plugin in pods, used like by a guest: frames through `/dev/tapN`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -18,21 +18,21 @@ const RESOURCE: &str = "macvtap.network.kubevirt.io/guests";
 const CAPACITY: &str = "8";
 const CONFIGURATION: &str = "e2e-macvtap";
 const DAEMON_SET: &str = "macvtap-cni";
-/// Links that come and go on one node: its next ones have other numbers than those of the other node. The nodes of the
-/// cluster share `/dev`, where devices have the numbers of their links.
+/// Links that are created and removed on one node, so that its next links have other numbers than those of the other
+/// node. The nodes of the cluster share `/dev`, where devices have the numbers of their links.
 const SHIFT: &str =
     "for i in $(seq 60); do ip link add shift type veth peer name shift2; ip link delete shift; done";
 
 /// An Ethernet type for local experiments (IEEE 802).
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
-/// Length of the header of virtio before each frame: `macvtap` has it from the start on.
+/// Length of the virtio header before each frame: `macvtap` uses it by default.
 const VIRTIO_HEADER: usize = 10;
-/// Shortest frame without its checksum.
+/// Minimum length of a frame without its checksum.
 const FRAME: usize = 60;
-/// Between two frames of a guest that waits for an answer.
+/// Interval between two frames of a guest that waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The device of a pod, as a guest has it.
+/// The device of a pod, as used by a guest.
 struct Guest {
     mac: [u8; 6],
     device: File,
@@ -58,7 +58,7 @@ impl Guest {
         }
     }
 
-    /// Sends a frame and sees it arrive at another guest.
+    /// Sends a frame and waits until another guest receives it.
     fn reaches(&mut self, other: &mut Self) -> bool {
         let mut frame = vec![0; VIRTIO_HEADER];
         frame.extend(other.mac);
@@ -73,7 +73,7 @@ impl Guest {
                 Ok(length) if received[..length].get(VIRTIO_HEADER..) == Some(&frame[VIRTIO_HEADER..]) => {
                     return true;
                 }
-                // Frames of others, or none yet.
+                // Frames of others, or no frame yet.
                 _ => std::thread::yield_now(),
             }
         }
@@ -113,7 +113,7 @@ fn offers_all(stage: &Stage, node: &str) {
 }
 
 #[test]
-fn guests_reach_each_other_across_nodes_whatever_restarts() {
+fn guests_are_connected_across_nodes_after_restarts() {
     let Some(stage) = Stage::enter() else { return };
     let [here, there] = NODES;
     stage.node(there, &["sh", "-euc", SHIFT]);
@@ -167,7 +167,7 @@ fn guests_reach_each_other_across_nodes_whatever_restarts() {
         later.reaches(other).then_some(())
     });
 
-    // A device of a link that is gone can't be read.
+    // The device of a removed link cannot be read.
     drop((pair, later));
     ns.delete_pods();
     for node in NODES {

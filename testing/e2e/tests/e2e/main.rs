@@ -1,6 +1,6 @@
-//! The product on the real two-node cluster: kubectl, pods and packets.
+//! The product on the real two-node cluster, with kubectl, pods and packets.
 //!
-//! The tests share one cluster and change what is deployed on it, so each holds the stage for itself.
+//! The tests share one cluster and change its deployment, so that they run one at a time.
 
 #![allow(
     clippy::unwrap_used,

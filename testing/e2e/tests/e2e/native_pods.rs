@@ -1,4 +1,4 @@
-//! Each container runs our image with the rights that its pod asks for, and its probes pass.
+//! Containers run Weft's image with the rights of their pods, and their probes pass.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::components::Components;
 use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
 use crate::virtual_machines::Definitions;
 
-/// The daemon sets of all components with pods on nodes.
+/// Daemon sets of all components with pods on nodes.
 const WORKLOADS: [&str; 6] = [
     "multus",
     "dynamic-networks-controller-ds",
@@ -18,7 +18,7 @@ const WORKLOADS: [&str; 6] = [
     "macvtap-cni",
 ];
 
-/// The deployments of all components of the control plane.
+/// Deployments of all components of the control plane.
 const DEPLOYMENTS: [&str; 4] = [
     "kubemacpool-mac-controller-manager",
     "kubemacpool-cert-manager",
@@ -26,11 +26,11 @@ const DEPLOYMENTS: [&str; 4] = [
     "secondary-dns",
 ];
 
-/// Rights of a process: as the kernel has them, or as its pod asks for them.
+/// Rights of a process, as reported by the kernel or as requested by its pod.
 #[derive(Debug, PartialEq)]
 struct Confinement {
     user: u32,
-    /// Effective capabilities; `None` where the container has all that there are.
+    /// Effective capabilities. `None` if the container has all capabilities.
     capabilities: Option<u64>,
     no_new_privileges: bool,
     read_only_root: bool,
@@ -62,7 +62,7 @@ impl Confinement {
                 .unwrap_or_else(|| panic!("no {name} in {status}"))
                 .to_owned()
         };
-        // The fifth word is the place of a mount, the sixth are its options.
+        // The fifth field is the mount point, and the sixth has its options.
         let is_root = |words: &Vec<&str>| words.get(4) == Some(&"/");
         let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let root = mounts.find(is_root).expect("a root");
@@ -79,11 +79,11 @@ impl Confinement {
 fn capability(name: &Value) -> u64 {
     match name.as_str().unwrap_or_default() {
         "DAC_OVERRIDE" => 1 << 1,
-        other => panic!("capability {other} is not known here"),
+        other => panic!("capability {other} is unknown to this test"),
     }
 }
 
-/// Finds the process of our program in the control group of a container.
+/// Finds the process of Weft's program in the control group of a container.
 fn process(stage: &Stage, node: &str, status: &Value) -> u32 {
     let id = status["containerID"]
         .as_str()
@@ -98,7 +98,7 @@ fn process(stage: &Stage, node: &str, status: &Value) -> u32 {
     })
 }
 
-/// Checks a container that runs.
+/// Checks a running container.
 fn check(stage: &Stage, pod: &Value, container: &Value) {
     let (name, of) = (
         &container["name"],
@@ -122,7 +122,7 @@ fn check(stage: &Stage, pod: &Value, container: &Value) {
     let shell = format!("/proc/{pid}/root/bin/sh");
     assert!(fs::symlink_metadata(&shell).is_err(), "{of} {name} has a shell");
 
-    // The test does not wait for probes that begin after a minute.
+    // The test does not wait for probes with an initial delay of more than a minute.
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
         let Some(command) = container[probe]["exec"]["command"].as_array() else {
             continue;
@@ -135,7 +135,7 @@ fn check(stage: &Stage, pod: &Value, container: &Value) {
     }
 }
 
-/// Pods of a deployment, once it runs in its newest form.
+/// Pods of a Deployment, once its newest version runs.
 fn deployment_pods(stage: &Stage, name: &str) -> Vec<Value> {
     let deployment = stage.wait(&format!("Deployment {name} runs"), || {
         let deployment = stage
@@ -168,7 +168,7 @@ fn deployment_pods(stage: &Stage, name: &str) -> Vec<Value> {
 
 // operands#21
 #[test]
-fn containers_of_all_components_are_confined_as_asked_and_their_probes_pass() {
+fn containers_of_all_components_have_the_requested_rights_and_pass_their_probes() {
     let Some(stage) = Stage::enter() else { return };
     let _definitions = Definitions::create(&stage);
     let spec = json!({
@@ -195,7 +195,7 @@ fn containers_of_all_components_are_confined_as_asked_and_their_probes_pass() {
         }
     }
     stage.available();
-    // The installers put our binary on each node.
+    // The installers copied Weft's binary to each node.
     for node in NODES {
         for plugin in [
             "ovs",

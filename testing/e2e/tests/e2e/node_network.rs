@@ -1,5 +1,5 @@
-//! The stage of node network state: the add-ons operator deploys it, and `eth1` of every node gets its address, its
-//! name server and a route from a network that the tests play.
+//! The environment of node state tests: the add-ons operator deploys node state, and `eth1` of every node gets its
+//! address, its name server and a route from a simulated network.
 //!
 //! ```text
 //! control  spare0 192.0.2.254: DHCP, name server, router
@@ -16,12 +16,12 @@ use serde_json::{Deserializer, Value, json};
 
 use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
 
-/// Router, DHCP server and name server of the network that `eth1` is on.
+/// Router, DHCP server and name server of the network of `eth1`.
 pub(crate) const ROUTER: &str = "192.0.2.254";
-/// Nobody has this address there.
+/// An unused address of the network.
 pub(crate) const NOBODY: &str = "192.0.2.66";
 
-/// Label of an enactment: its policy.
+/// Label of enactments with the name of their policy.
 const POLICY_LABEL: &str = "nmstate.io/policy";
 
 const DHCP: &str = "ip address replace 192.0.2.254/24 dev spare0
@@ -38,12 +38,12 @@ END
 touch /tmp/udhcpd.leases
 exec setpriv --pdeathsig KILL busybox udhcpd -f /tmp/udhcpd.conf";
 
-/// The bridge that all other tests use is taken away, and `eth1` is given to NetworkManager as an installer would.
+/// Removes the bridge of all other tests, and hands `eth1` to NetworkManager, like an installer.
 const PREPARE: &str = "ip link delete br1 2>/dev/null || :
 nmcli connection add type ethernet ifname eth1 con-name eth1 ipv4.method auto ipv4.dhcp-client-id mac ipv6.method disabled
 nmcli --wait 60 connection up eth1";
 
-/// Nothing that NetworkManager knows stays; the bridge of all other tests comes back.
+/// Removes NetworkManager's configuration, and restores the bridge of all other tests.
 const RESTORE: &str = "for uuid in $(nmcli --terse --fields UUID connection show); do
     nmcli connection delete $uuid || :
 done
@@ -56,7 +56,7 @@ ip link add br1 type bridge
 ip link set eth1 master br1 up
 ip link set br1 up";
 
-/// Node network state on the stage; taken away when dropped.
+/// Node state on the cluster. A drop removes it.
 pub(crate) struct NodeNetwork<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) names: NameServer,
@@ -64,7 +64,7 @@ pub(crate) struct NodeNetwork<'a> {
 }
 
 impl<'a> NodeNetwork<'a> {
-    /// Prepares the nodes, deploys it, and waits until every node has reported.
+    /// Prepares the nodes, deploys node state, and waits until every node has reported.
     pub(crate) fn deploy(stage: &'a Stage) -> Self {
         let dhcp = stage.cluster.node_command("control", ["sh", "-euc", DHCP]);
         let network = Self {
@@ -96,7 +96,7 @@ impl<'a> NodeNetwork<'a> {
             "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkConfigurationPolicy",
             "metadata": { "name": name }, "spec": spec,
         });
-        // A policy that is still in progress can't be changed: that is what admission is for.
+        // Admission refuses changes of a policy in progress.
         self.stage
             .kubectl
             .apply(&policy.to_string())
@@ -112,7 +112,7 @@ impl<'a> NodeNetwork<'a> {
         self.stage.kubectl.get(["nnce", &name]).ok()?
     }
 
-    /// Waits until a policy is Available in its newest form, with this text.
+    /// Waits until the newest version of a policy is Available, with this message.
     pub(crate) fn available(&self, policy: &str, text: &str) {
         self.stage
             .wait_for(&format!("policy {policy} to be Available"), || {
@@ -125,7 +125,7 @@ impl<'a> NodeNetwork<'a> {
             });
     }
 
-    /// Waits until the enactment has a condition that is True, and returns it.
+    /// Waits until a condition of the enactment is True, and returns it.
     pub(crate) fn enacted(&self, node: &str, policy: &str, kind: &str) -> Value {
         self.stage.wait(&format!("{kind} of {policy} on {node}"), || {
             let enactment = self.enactment(node, policy)?;
@@ -136,7 +136,7 @@ impl<'a> NodeNetwork<'a> {
         })
     }
 
-    /// Removes a policy and waits until no enactment of it is left: nobody works on it any more then.
+    /// Removes a policy and waits until its enactments are gone: then no handler works on it any more.
     pub(crate) fn remove_policy(&self, name: &str) {
         self.stage
             .kubectl(&["delete", "nncp", name, "--ignore-not-found"]);
@@ -150,13 +150,13 @@ impl<'a> NodeNetwork<'a> {
         }
     }
 
-    /// What a node reports.
+    /// The report of a node.
     pub(crate) fn report(&self, node: &str) -> Option<Value> {
         let state = self.stage.kubectl.get(["nns", node]).ok()??;
         Some(state["status"]["currentState"].clone())
     }
 
-    /// An interface of what a node reports.
+    /// An interface in the report of a node.
     pub(crate) fn interface(&self, node: &str, name: &str) -> Option<Value> {
         let report = self.report(node)?;
         let mut interfaces = report["interfaces"].as_array()?.iter();
@@ -174,7 +174,7 @@ impl<'a> NodeNetwork<'a> {
         cluster::run::output(&mut command.ok()?).ok()
     }
 
-    /// Process of a node's handler, as this machine counts.
+    /// The host's process number of a node's handler.
     pub(crate) fn handler(&self, node: &str) -> u32 {
         self.stage.wait(&format!("the handler of {node}"), || {
             let pids = self.stage.cluster.processes(node).into_iter();
@@ -183,7 +183,8 @@ impl<'a> NodeNetwork<'a> {
         })
     }
 
-    /// Kills a node's handler, and its pod, because the kubelet waits ever longer before it restarts a container.
+    /// Kills a node's handler, and deletes its pod, because the kubelet's back-off delays each restart of a container
+    /// longer.
     pub(crate) fn kill_handler(&self, node: &str) {
         let pid = self.handler(node);
         self.stage.kill_9(pid);
@@ -193,7 +194,7 @@ impl<'a> NodeNetwork<'a> {
             .kubectl(&[&["-n", OPERATOR_NAMESPACE], &delete[..]].concat());
     }
 
-    /// Ends a node's handler as the kubelet does; its pod is replaced.
+    /// Ends a node's handler like the kubelet. Its pod is replaced.
     pub(crate) fn stop_handler(&self, node: &str) {
         self.stage.disturb();
         let pid = self.handler(node);
@@ -204,14 +205,14 @@ impl<'a> NodeNetwork<'a> {
             .wait("the handler to end", || (!is_handler(pid)).then_some(()));
     }
 
-    /// Kills a node's NetworkManager; another one is started.
+    /// Kills a node's NetworkManager. A new one is started.
     pub(crate) fn crash_manager(&self, node: &str) {
         let crashed = self.stage.cluster.crash_network_manager(node);
         crashed.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// From now on nothing gets from programs of a node itself to the service of the API server; pods, and the kubelet,
-    /// which knows its address, reach it.
+    /// Blocks connections of the node's programs to the service of the API server. Pods still reach it, and so does the
+    /// kubelet, which uses its address.
     pub(crate) fn cut_off(&'a self, node: &'a str) -> CutOff<'a> {
         let address = ["get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
         let address = self.stage.kubectl(&address);
@@ -226,7 +227,7 @@ impl<'a> NodeNetwork<'a> {
         cut
     }
 
-    /// What NetworkManager of a node has printed.
+    /// The output of a node's NetworkManager.
     pub(crate) fn manager_log(&self, node: &str) -> String {
         let name = format!("{node}-NetworkManager.log");
         let logs = self.stage.cluster.logs();
@@ -234,8 +235,8 @@ impl<'a> NodeNetwork<'a> {
         fs::read_to_string(log).unwrap_or_default()
     }
 
-    /// Waits until the handler of a node, a fresh one, looks after its first change: whatever is killed before that fails
-    /// the change itself.
+    /// Waits until the new handler of a node has prepared roll-back of its first change: a kill before that fails the
+    /// change itself.
     pub(crate) fn wait_probing(&self, node: &str) {
         self.stage.wait(&format!("the probes of {node}"), || {
             let log = self.handler_log(node);
@@ -243,7 +244,7 @@ impl<'a> NodeNetwork<'a> {
         });
     }
 
-    /// What the handler of a node has logged.
+    /// The log of a node's handler.
     pub(crate) fn handler_log(&self, node: &str) -> String {
         let pod = self.handler_pod(node);
         self.stage.kubectl(&["-n", OPERATOR_NAMESPACE, "logs", &pod])
@@ -258,7 +259,7 @@ impl<'a> NodeNetwork<'a> {
         })
     }
 
-    /// Takes all of it away but what users made, and waits until no workload is left.
+    /// Removes node state except the objects of users, and waits until no workload remains.
     pub(crate) fn undeploy(&self) {
         self.stage.configure(&specification(false));
         self.stage
@@ -272,7 +273,7 @@ impl<'a> NodeNetwork<'a> {
             });
     }
 
-    /// Everything that explains what handlers do.
+    /// Evidence about handlers.
     fn evidence(&self) -> String {
         let show = |args: &[&str]| self.stage.try_kubectl(args).unwrap_or_else(|error| error);
         let logs = [
@@ -298,7 +299,7 @@ impl Drop for NodeNetwork<'_> {
         if std::thread::panicking() {
             eprintln!("{}", self.evidence());
         }
-        // Also after a failure: all other tests need the bridge.
+        // The other tests need the bridge even after a failure.
         let _ = self.stage.try_kubectl(&["delete", "nncp", "--all"]);
         self.stage.configure(&specification(false));
         self.stage.wait("the handlers to be gone", || {
@@ -326,7 +327,7 @@ fn specification(nmstate: bool) -> Value {
     spec
 }
 
-/// Whether a process is a handler: of the programs of the node state, it alone has a node and no other task.
+/// Returns true if a process is a handler: of node state's programs, only the handler has a node and no other role.
 fn is_handler(pid: u32) -> bool {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -340,20 +341,20 @@ fn is_handler(pid: u32) -> bool {
         && !is_set("RUN_")
 }
 
-/// A condition of an object, if it has this status.
+/// Returns a condition of an object, if it has this status.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str, status: &str) -> Option<&'a Value> {
     let mut conditions = object["status"]["conditions"].as_array()?.iter();
     conditions.find(|condition| condition["type"] == kind && condition["status"] == status)
 }
 
-/// A node without the API server, until this is dropped.
+/// A node without the API server, until the drop.
 pub(crate) struct CutOff<'a> {
     network: &'a NodeNetwork<'a>,
     node: &'a str,
 }
 
 impl CutOff<'_> {
-    /// Whether somebody tried in vain.
+    /// Returns true if a blocked connection was attempted.
     pub(crate) fn was_felt(&self) -> bool {
         let rules = self.network.script(self.node, "nft list table ip cut");
         rules.contains("counter packets") && !rules.contains("counter packets 0 ")
@@ -366,7 +367,7 @@ impl Drop for CutOff<'_> {
     }
 }
 
-/// A program that is killed when this is dropped.
+/// A program that is killed by the drop.
 pub(crate) struct Running(Child);
 
 impl Running {
@@ -383,13 +384,13 @@ impl Drop for Running {
     }
 }
 
-/// Everything that happened to enactments of a policy.
+/// All events of a policy's enactments.
 pub(crate) struct History {
     kubectl: Child,
 }
 
 impl History {
-    /// Starts to write it.
+    /// Starts the record.
     pub(crate) fn start(stage: &Stage, policy: &str) -> Self {
         let selector = format!("--selector={POLICY_LABEL}={policy}");
         let watch = ["get", "nnce", &selector, "--watch", "--output=json"];
@@ -400,7 +401,7 @@ impl History {
         }
     }
 
-    /// Ends it: each version of each enactment, in order.
+    /// Ends the record, and returns each version of each enactment, in order.
     pub(crate) fn end(mut self) -> Vec<Value> {
         let _ = self.kubectl.kill();
         let stdout = self.kubectl.stdout.take().expect("its output");
@@ -418,7 +419,7 @@ impl Drop for History {
     }
 }
 
-/// The largest number of enactments that were Progressing at the same time.
+/// The maximum number of enactments that were Progressing at the same time.
 pub(crate) fn most_at_once(history: &[Value]) -> usize {
     let mut now = BTreeSet::new();
     let mut most = 0;

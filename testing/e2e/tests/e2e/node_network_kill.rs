@@ -1,4 +1,4 @@
-//! Handlers, and NetworkManager, that end in the middle of a change.
+//! Handlers and NetworkManager that end during a change.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::Stage;
 const NODE: &str = "node01";
 const POLICY: &str = "survivor";
 
-/// A bridge without ports, with an address that tells one generation from another.
+/// A bridge without ports. Its address identifies the generation.
 fn bridge(address: &str) -> Value {
     json!({
         "nodeSelector": { "kubernetes.io/hostname": NODE },
@@ -20,16 +20,16 @@ fn bridge(address: &str) -> Value {
     })
 }
 
-/// A change that is being made.
+/// A change in progress.
 struct Change<'a> {
     network: &'a NodeNetwork<'a>,
     address: &'a str,
 }
 
 impl<'a> Change<'a> {
-    /// Has the handler begin it; the name server answers so many questions of its probes.
+    /// Makes the handler start a change. The name server answers this number of its probes' queries.
     fn begin(network: &'a NodeNetwork<'a>, address: &'a str, answers: i64) -> Self {
-        network.names.fall_silent_after(answers);
+        network.names.silence_after(answers);
         network.apply_policy(POLICY, &bridge(address));
         Self { network, address }
     }
@@ -45,7 +45,7 @@ impl<'a> Change<'a> {
             .wait("the change on the host", || self.is_made().then_some(()));
     }
 
-    /// Waits until only the probes keep it from being committed.
+    /// Waits until only the probes delay the commit.
     fn wait_probed(&self) {
         self.wait_made();
         let asked = self.network.names.questions();
@@ -54,7 +54,7 @@ impl<'a> Change<'a> {
         });
     }
 
-    /// Whoever comes after the one that was killed finishes it, and gives back the slot.
+    /// Waits until the successor of the killed program finishes the change and returns the slot.
     fn finished(&self) {
         self.network.names.speak();
         self.network
@@ -73,7 +73,7 @@ impl<'a> Change<'a> {
 
 // nmstate#31, nmstate#44, nmstate#70
 #[test]
-fn whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end() {
+fn change_completes_after_a_kill_at_any_point() {
     let Some(stage) = Stage::enter() else { return };
     let network = NodeNetwork::deploy(&stage);
     let rollbacks = || {
@@ -81,7 +81,7 @@ fn whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end() {
         log.matches("op=\"checkpoint-rollback\"").count()
     };
 
-    // Before it has touched anything: it still finds out which probes count.
+    // Before the change: the handler still selects the probes.
     let asked = network.names.questions();
     let change = Change::begin(&network, "198.51.100.1", 0);
     network.enacted(NODE, POLICY, "Progressing");
@@ -92,7 +92,7 @@ fn whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end() {
     assert!(!change.is_made());
     change.finished();
 
-    // When the change has just been made: the one answer is for the choice of probes.
+    // Directly after the change: the single answer serves the selection of probes.
     let before = rollbacks();
     let change = Change::begin(&network, "198.51.100.2", 1);
     change.wait_made();
@@ -100,7 +100,7 @@ fn whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end() {
     change.finished();
     assert!(rollbacks() > before, "{}", network.manager_log(NODE));
 
-    // When it only waits for the probes before it commits.
+    // While it only waits for the probes before the commit.
     let before = rollbacks();
     let change = Change::begin(&network, "198.51.100.3", 1);
     change.wait_probed();
@@ -108,7 +108,7 @@ fn whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end() {
     change.finished();
     assert!(rollbacks() > before, "{}", network.manager_log(NODE));
 
-    // When it is told to end, it undoes the change itself, before there is a successor.
+    // At SIGTERM, the handler rolls the change back by itself, before a successor exists.
     let before = rollbacks();
     let change = Change::begin(&network, "198.51.100.4", 1);
     change.wait_probed();
@@ -116,7 +116,7 @@ fn whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end() {
     assert!(rollbacks() > before, "{}", network.manager_log(NODE));
     change.finished();
 
-    // NetworkManager, with whose end nobody holds a checkpoint any more: what passes the probes is kept.
+    // NetworkManager: its checkpoint ends with it, and a change that passes the probes is kept.
     let before = rollbacks();
     let change = Change::begin(&network, "198.51.100.5", 1);
     change.wait_probed();
@@ -124,14 +124,14 @@ fn whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end() {
     change.finished();
     assert_eq!(rollbacks(), before, "{}", network.manager_log(NODE));
 
-    // Nothing is left to be undone.
+    // No roll-back is pending.
     let profiles = network.script(
         NODE,
         "cat /etc/NetworkManager/system-connections/br9.nmconnection",
     );
     assert!(profiles.contains("198.51.100.5/24"), "{profiles}");
 
-    // Whoever takes node network state away keeps what it made, and what he asked for.
+    // The removal of node state keeps the configuration of nodes and the policies.
     network.undeploy();
     let kinds = stage.kubectl(&["get", "crds", "-o", "name"]);
     for kind in [

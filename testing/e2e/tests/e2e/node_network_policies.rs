@@ -6,7 +6,8 @@ use crate::node_network::{History, NodeNetwork, ROUTER, condition, most_at_once}
 use crate::pods::{TestNamespace, bridge_network, pod};
 use crate::support::{NODES, Stage};
 
-/// `br1` takes over what the NIC of the default route has, which is `eth1`. The kernel of many test machines can't filter VLANs, so that has to be off.
+/// `br1` takes over the configuration of `eth1`, the NIC of the default route. The kernel of many test machines cannot
+/// filter VLANs, so filtering must be off.
 fn bridge() -> Value {
     json!({
         "maxUnavailable": 1,
@@ -31,7 +32,7 @@ fn bridge() -> Value {
     })
 }
 
-/// `eth1` gets back what it had.
+/// Restores the configuration of `eth1`.
 fn without_bridge() -> Value {
     json!({ "desiredState": { "interfaces": [
         { "name": "br1", "type": "linux-bridge", "state": "absent" },
@@ -41,11 +42,11 @@ fn without_bridge() -> Value {
 
 // nmstate#1, nmstate#5, nmstate#22, nmstate#43, nmstate#54, nmstate#68
 #[test]
-fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
+fn policy_creates_a_bridge_node_by_node_and_pods_connect_on_it() {
     let Some(stage) = Stage::enter() else { return };
     let network = NodeNetwork::deploy(&stage);
     for node in NODES {
-        // The only default route is the one that eth1 got.
+        // The only default route is that of eth1.
         network.script(node, "ip route delete default dev eth0");
         let state = stage.json(&["get", "nns", node]);
         assert_eq!(state["metadata"]["ownerReferences"][0]["kind"], "Node");
@@ -62,8 +63,8 @@ fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
     assert!(before.iter().all(Option::is_some), "{before:?}");
     let asked = NODES.map(|node| refresh(&stage, node));
 
-    // The first node is kept at it until the second has asked for its turn.
-    network.names.fall_silent_after(0);
+    // The first node is blocked until the second one waits for its turn.
+    network.names.silence_after(0);
     let history = History::start(&stage, "bridge");
     network.apply_policy("bridge", &bridge());
     stage.wait("one node to wait for the other", || {
@@ -97,7 +98,8 @@ fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
         assert_ne!(refresh(&stage, node), *asked);
     }
 
-    // A handler that starts anew applies it again. It is to remember what it found before: the NIC has nothing now.
+    // A restarted handler applies the policy again. It must use the recorded capture, because the NIC has no
+    // configuration now.
     let applied = network.enacted("node01", "bridge", "Available");
     let remembered = |network: &NodeNetwork<'_>| {
         let enactment = network.enactment("node01", "bridge").unwrap_or_default();
@@ -131,7 +133,7 @@ fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
         ns.delete_pods();
     }
 
-    // A policy does not own what it configured.
+    // A removed policy does not revert its configuration.
     network.remove_policy("bridge");
     for (node, before) in NODES.iter().zip(&before) {
         assert_eq!(address(node, "br1"), *before);
@@ -148,7 +150,7 @@ fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
     }
 }
 
-/// What asked for the newest report of a node.
+/// Returns the cause of a node's newest report.
 fn refresh(stage: &Stage, node: &str) -> Value {
     let state = stage.json(&["get", "nns", node]);
     state["metadata"]["labels"]["nmstate.io/force-nns-refresh"].clone()
@@ -191,7 +193,7 @@ fn objects_of_the_original_design_work_beside_policies() {
     });
     assert_eq!((mtu("node01").as_str(), mtu("node02").as_str()), ("1400", "1500"));
 
-    // Nobody enforces what is not managed, but the report goes on.
+    // Unmanaged state is not enforced, but reported.
     state(false, &nic(1300));
     network.script("node01", "ip link set eth1 mtu 1200");
     stage.wait("the report of the change", || {

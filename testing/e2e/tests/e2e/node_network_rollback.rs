@@ -1,4 +1,4 @@
-//! What cuts a node off is undone.
+//! Roll-back of changes that disconnect a node.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::node_network::{History, NOBODY, NodeNetwork, ROUTER, condition};
 use crate::support::Stage;
 
-/// How long probes hope.
+/// Timeout of the probes.
 const PROBES: Duration = Duration::from_mins(2);
-/// How long it may take to undo a change, on a slow machine.
+/// Deadline of a roll-back, for slow machines.
 const UNDOING: Duration = Duration::from_mins(1);
 
 fn on(node: &str, desired: &Value) -> Value {
@@ -19,10 +19,10 @@ fn on(node: &str, desired: &Value) -> Value {
 
 // nmstate#45, nmstate#47
 #[test]
-fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
+fn broken_default_route_and_broken_name_server_are_rolled_back() {
     let Some(stage) = Stage::enter() else { return };
     let network = NodeNetwork::deploy(&stage);
-    // The only default route is the one that eth1 got.
+    // The only default route is that of eth1.
     network.script("node01", "ip route delete default dev eth0");
     let route = || {
         network.script(
@@ -53,8 +53,8 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
     let resolver = json!({ "dns-resolver": { "config": { "server": [NOBODY] } } });
     network.apply_policy("resolver", &on("node02", &resolver));
 
-    // Both are there for as long as the probes hope. Meanwhile one node loses NetworkManager with its checkpoint, and
-    // the other one the API server.
+    // Both changes exist until the probes time out. Meanwhile one node loses NetworkManager with its checkpoint, and
+    // the other node loses the API server.
     stage.wait("the broken route", || route().contains(NOBODY).then_some(()));
     network.wait_probing("node01");
     network.crash_manager("node01");
@@ -63,7 +63,7 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
     });
     let cut = network.cut_off("node02");
     let began = Instant::now();
-    // Each is tried again a moment after it was undone.
+    // Each change is tried again shortly after its roll-back.
     let undone = [Cell::new(false), Cell::new(false)];
     stage.wait("route and name server as before", || {
         undone[0].set(undone[0].get() || route() == before.0);
@@ -87,7 +87,7 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
     }
     let logs = ["node01", "node02"].map(|node| network.handler_log(node));
     stage.kubectl(&["delete", "nncp", "gateway", "resolver", "--wait=false"]);
-    // Handlers that start undo at once what was being tried.
+    // Restarted handlers roll back a pending change at once.
     for node in ["node01", "node02"] {
         network.kill_handler(node);
     }
@@ -104,7 +104,7 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
             .map(|condition| condition["message"].to_string())
             .unwrap_or_default();
         println!("{probe}: {text}");
-        // A node that lost the API server makes one attempt only. The probe may fail before the node has lost it.
+        // A node without the API server makes only one attempt. The probe may fail before the node has lost the server.
         let is_final = text.contains("failed runnig probe 'dns' with after network");
         assert!(text.contains("Retrying 1/") || is_final, "{history:#?}");
         assert!(
@@ -120,7 +120,7 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
             "{log}"
         );
     }
-    // There was a checkpoint on the other node alone.
+    // Only the other node had a checkpoint.
     let lost = logs.map(|log| log.contains("NetworkManager was restarted and lost its checkpoint"));
     assert_eq!(lost, [true, false]);
     for node in ["node01", "node02"] {

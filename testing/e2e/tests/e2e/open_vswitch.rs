@@ -1,4 +1,4 @@
-//! Pods on bridges of Open vSwitch, which runs on both nodes.
+//! Pods on bridges of Open vSwitch on both nodes.
 
 use cluster::OpenVswitch;
 use serde_json::{Value, json};
@@ -8,9 +8,9 @@ use crate::pods::{TestNamespace, network, pod};
 use crate::support::{NODES, Stage};
 
 const BRIDGE: &str = "br-ovs";
-/// The port of the bridge that leads to the other node.
+/// The bridge port to the other node.
 const UPLINK: &str = "ovs-up";
-/// The resource by which the marker tells that a node has the bridge.
+/// The marker's resource for nodes with the bridge.
 const RESOURCE: &str = "ovs-cni.network.kubevirt.io/br-ovs";
 
 fn switch(stage: &Stage, node: &str) -> OpenVswitch {
@@ -28,7 +28,7 @@ fn vlan(name: &str, vlan: u16) -> Value {
     network(name, &config.to_string())
 }
 
-/// A pod with a port of a network; the scheduler chooses a node that has the bridge.
+/// A pod with a port of a network. The scheduler selects a node with the bridge.
 fn port(name: &str, node: &str, network: &str, address: &str) -> Value {
     let networks = json!([{ "name": network, "ips": [format!("{address}/24")] }]);
     let mut port = pod(name, Some(node), &networks);
@@ -36,7 +36,7 @@ fn port(name: &str, node: &str, network: &str, address: &str) -> Value {
     port
 }
 
-/// Ports of the bridge without the one to the other node.
+/// Ports of the bridge, except the port to the other node.
 fn ports(switch: &OpenVswitch) -> usize {
     let listed = switch.vsctl(["list-ports", BRIDGE]).unwrap();
     listed.lines().filter(|port| *port != UPLINK).count()
@@ -50,7 +50,7 @@ fn reaches(ns: &TestNamespace<'_>, pod: &str, address: &str, patience: &str) -> 
 }
 
 #[test]
-fn ports_of_a_vlan_reach_each_other_across_nodes_and_outlive_a_crash_of_the_switch() {
+fn ports_of_a_vlan_are_connected_across_nodes_and_after_a_crash_of_the_switch() {
     let Some(stage) = Stage::enter() else { return };
     let _uplinks = NODES.map(|node| stage.uplink(node, UPLINK));
     let mut switches = NODES.map(|node| switch(&stage, node));

@@ -11,8 +11,8 @@ use crate::support::{NODES, OPERATOR, OPERATOR_NAMESPACE, Stage};
 const WORKLOADS: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"];
 
 #[test]
-fn every_workload_is_reported_and_runs_our_image() {
-    // operator#78, which the end of the stage looks at after this test and all others
+fn workloads_are_reported_and_run_the_image() {
+    // operator#78, which the environment checks after this test and all others
     let Some(stage) = Stage::enter() else { return };
     let config = stage.network_addons_config();
     let containers: Vec<_> = config["status"]["containers"]
@@ -44,7 +44,7 @@ fn every_workload_is_reported_and_runs_our_image() {
 }
 
 #[test]
-fn a_deleted_daemonset_comes_back_at_once() {
+fn deleted_daemonset_is_created_again_at_once() {
     // operator#18, without the condition in between
     let Some(stage) = Stage::enter() else { return };
     for name in WORKLOADS {
@@ -70,7 +70,7 @@ fn a_deleted_daemonset_comes_back_at_once() {
 }
 
 #[test]
-fn an_edited_pod_template_is_reverted() {
+fn edited_pod_template_is_reverted() {
     let Some(stage) = Stage::enter() else { return };
     let patch = json!({ "spec": { "template": { "metadata": { "annotations": { "foreign": "edit" } } } } });
     let start = Instant::now();
@@ -98,8 +98,8 @@ fn an_edited_pod_template_is_reverted() {
 }
 
 #[test]
-fn an_invalid_spec_is_reported_and_leaves_what_runs() {
-    // operator#37, the condition; operator#39
+fn invalid_spec_is_reported_and_keeps_the_workloads() {
+    // operator#37 (the condition); operator#39
     let Some(stage) = Stage::enter() else { return };
     let before: Vec<_> = WORKLOADS.iter().map(|name| stage.daemonset_uid(name)).collect();
     stage.patch_config(&json!([{ "op": "add", "path": "/spec/imagePullPolicy", "value": "BAD" }]));
@@ -125,7 +125,7 @@ fn an_invalid_spec_is_reported_and_leaves_what_runs() {
 }
 
 #[test]
-fn a_removed_component_goes_and_the_others_stay() {
+fn removed_component_is_deleted_and_the_others_stay() {
     // operator#15
     let Some(stage) = Stage::enter() else { return };
     let multus = stage.daemonset_uid("multus");
@@ -145,7 +145,7 @@ fn a_removed_component_goes_and_the_others_stay() {
     stage.available();
     assert_eq!(stage.condition("Degraded").unwrap()["status"], "False");
 
-    // Pods that need no bridge start meanwhile.
+    // Pods without the bridge start meanwhile.
     let ns = TestNamespace::create(&stage, "e2e-removed");
     ns.apply(&pod("plain", Some("node01"), &json!([])));
     ns.ready("plain");
@@ -162,7 +162,7 @@ fn a_removed_component_goes_and_the_others_stay() {
 }
 
 #[test]
-fn without_multus_the_nodes_go_back_to_their_own_network() {
+fn nodes_use_their_own_network_after_the_removal_of_multus() {
     let Some(stage) = Stage::enter() else { return };
     for node in NODES {
         assert!(
@@ -190,7 +190,7 @@ fn without_multus_the_nodes_go_back_to_their_own_network() {
 }
 
 #[test]
-fn a_deleted_config_takes_all_with_it_and_comes_back() {
+fn deleted_config_removes_all_objects_and_can_be_created_again() {
     // operator#13, operator#14
     let Some(stage) = Stage::enter() else { return };
     assert!(stage.applied_configuration().is_some());
@@ -200,7 +200,7 @@ fn a_deleted_config_takes_all_with_it_and_comes_back() {
             stage.daemonset_uid(name).is_none().then_some(())
         });
     }
-    // Definitions stay, because users' objects would go with them; what else was ever deployed here left its own.
+    // CRDs are kept, because their deletion would delete users' objects. Earlier tests left CRDs of other components.
     let definition = "CustomResourceDefinition ";
     stage.wait_equal(
         "all that was deployed is gone, but definitions",
@@ -229,7 +229,7 @@ fn a_deleted_config_takes_all_with_it_and_comes_back() {
 }
 
 #[test]
-fn an_idle_operator_writes_nothing() {
+fn idle_operator_writes_nothing() {
     let Some(stage) = Stage::enter() else { return };
     stage.available();
     stage.settle();

@@ -1,4 +1,4 @@
-//! The pod network from nothing: a cluster of its own whose nodes have none.
+//! The pod network on a new cluster without any network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::pods::pod;
 
-/// The image in the manifests as they are published.
+/// The image in the published manifests.
 const PLACEHOLDER: &str = "registry.example/weft:v0.1.0";
 const NODES: [&str; 2] = ["node01", "node02"];
 const CONFIG: &str = "/etc/cni/net.d/10-weft.conflist";
@@ -19,7 +19,7 @@ const HOST_PORT: u16 = 18_080;
 const ECHO_PORT: u16 = 7_777;
 const PAGE: &str = "the page of the pod";
 const DEADLINE: Duration = Duration::from_mins(3);
-/// How often the daemons are killed. A container that is killed more often waits ever longer for its restart.
+/// Number of kills of the daemons. After more kills, the back-off delays the restart of a container longer.
 const KILLS: usize = 2;
 
 const ROLLED_OUT: [&str; 6] = [
@@ -31,7 +31,7 @@ const ROLLED_OUT: [&str; 6] = [
     "--timeout=5m",
 ];
 
-/// A cluster of this test alone, removed in the end.
+/// A cluster of this test alone, removed at the end.
 struct Own(Cluster);
 
 impl Drop for Own {
@@ -97,7 +97,7 @@ impl Own {
         format!("{}\n{logs}", self.0.kubectl().explain("kube-system"))
     }
 
-    /// Whether each node is ready.
+    /// Returns true for each ready node.
     fn ready(&self) -> Vec<bool> {
         let nodes = self.0.kubectl().json(["get", "nodes"]).unwrap();
         let is_ready = |node: &Value| cluster::is_ready(node);
@@ -109,7 +109,7 @@ impl Own {
             .collect()
     }
 
-    /// The daemon of a node, as this machine numbers it.
+    /// The host's process number of a node's daemon.
     fn daemon(&self, node: &str) -> Option<i32> {
         self.0.processes(node).into_iter().find(|pid| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -149,7 +149,7 @@ fn plain(name: &str, node: &str) -> Value {
     pod
 }
 
-/// A pod that answers HTTP, at a port of its node too, and returns what it is sent at another port.
+/// A pod that answers HTTP, also on a port of its node, and echoes on another port.
 fn server(node: &str) -> Value {
     let mut server = plain("server", node);
     server["metadata"]["labels"] = json!({ "app": "server" });
@@ -165,7 +165,7 @@ fn server(node: &str) -> Value {
 
 // cluster-network#84
 #[test]
-fn a_cluster_without_a_network_gets_one_that_survives_its_daemons() {
+fn cluster_without_a_network_gets_one_that_survives_kills_of_its_daemons() {
     let (Ok(image), Ok(archive)) = (
         std::env::var(e2e::IMAGE_VARIABLE),
         std::env::var(e2e::ARCHIVE_VARIABLE),
@@ -184,13 +184,13 @@ fn a_cluster_without_a_network_gets_one_that_survives_its_daemons() {
     let addresses = pods_talk(&own);
     daemons_die_under_traffic(&own, &addresses[0]);
     assert_eq!(["server", "client"].map(|pod| own.pod_ip(pod)), addresses);
-    // Without a network the runtime can't end them.
+    // Without a network, the runtime cannot end these pods.
     own.kubectl(&["delete", "pod", "server", "client"]);
     remove(&own, &image);
     operator_brings_it(&own, &image);
 }
 
-/// From nothing to nodes that are ready.
+/// Installs the network and waits until the nodes are ready.
 fn install(own: &Own, image: &str) {
     let began = Instant::now();
     own.apply("pod-network.yaml", image);
@@ -213,7 +213,7 @@ fn install(own: &Own, image: &str) {
     }
 }
 
-/// Starts a server and a client on different nodes, and has them talk in all ways. Their addresses.
+/// Starts a server and a client on different nodes, and connects them in all ways. Returns their addresses.
 fn pods_talk(own: &Own) -> [String; 2] {
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "server" },
@@ -254,7 +254,7 @@ fn pods_talk(own: &Own) -> [String; 2] {
     addresses
 }
 
-/// Kills daemons while lines go over TCP and come back, and datagrams are answered: none may be lost.
+/// Kills daemons while TCP lines and UDP datagrams are echoed: none may be lost.
 fn daemons_die_under_traffic(own: &Own, server: &str) {
     let lines = own.start(
         "client",
@@ -304,7 +304,7 @@ fn daemons_die_under_traffic(own: &Own, server: &str) {
     );
 }
 
-/// Nothing stays but the files of the plugins.
+/// Checks that only the files of the plugins remain.
 fn remove(own: &Own, image: &str) {
     own.apply("remove.yaml", image);
     own.kubectl(&ROLLED_OUT);
@@ -322,7 +322,7 @@ fn remove(own: &Own, image: &str) {
     });
 }
 
-/// The cluster network operator makes the same of nodes without a network, and checks it.
+/// The cluster network operator does the same on nodes without a network, and checks the connections.
 fn operator_brings_it(own: &Own, image: &str) {
     own.kubectl(&["-n", "kube-system", "delete", "daemonset", "weft-pod-network"]);
     let began = Instant::now();
@@ -368,7 +368,7 @@ fn operator_brings_it(own: &Own, image: &str) {
     });
 }
 
-/// A figure of a process' memory, KiB.
+/// Returns a value of a process' memory, KiB.
 fn memory(pid: i32, of: &str) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let mut lines = rollup.lines().filter_map(|line| line.split_once(':'));

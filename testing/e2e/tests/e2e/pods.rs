@@ -1,10 +1,10 @@
-//! Namespaces, networks and pods of a test's own.
+//! Namespaces, networks and pods of single tests.
 
 use serde_json::{Value, json};
 
 use crate::support::Stage;
 
-/// A namespace of a test's own, deleted when dropped.
+/// A namespace of a test. A drop deletes it.
 pub struct TestNamespace<'a> {
     stage: &'a Stage,
     name: &'static str,
@@ -12,8 +12,8 @@ pub struct TestNamespace<'a> {
 
 const DELETE_PODS: [&str; 5] = ["delete", "pods", "--all", "--wait", "--grace-period=1"];
 
-/// What a container does that ends as soon as it is told to: the first process of one hears no signal that it does not
-/// ask for.
+/// The command of a container that exits at once on SIGTERM: the first process of a container ignores signals without a
+/// handler.
 const SLEEP: [&str; 3] = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"];
 
 /// A pod that is Ready.
@@ -24,7 +24,7 @@ pub struct ReadyPod {
 
 impl<'a> TestNamespace<'a> {
     pub fn create(stage: &'a Stage, name: &'static str) -> Self {
-        // One may be left by a run that was cut off.
+        // An interrupted run may have left the namespace.
         let _ = stage.try_kubectl(&["delete", "namespace", name, "--ignore-not-found", "--wait"]);
         stage.kubectl(&["create", "namespace", name]);
         stage.wait("the namespace has its service account", || {
@@ -81,12 +81,12 @@ impl<'a> TestNamespace<'a> {
         self.kubectl(&[&["exec", pod, "--"], argv].concat())
     }
 
-    /// Has a pod reach an address by its first secondary network.
+    /// Makes a pod connect to an address on its first secondary network.
     pub fn ping(&self, pod: &str, address: &str) -> String {
         self.exec(pod, &["ping", "-c", "3", "-W", "10", "-I", "net1", address])
     }
 
-    /// Waits for an event of a pod whose message contains a text; returns the message.
+    /// Waits for an event of a pod whose message contains a text, and returns the message.
     pub fn wait_for_event(&self, pod: &str, reason: &str, text: &str) -> String {
         self.stage
             .wait(&format!("event {reason} of pod {pod} says \"{text}\""), || {
@@ -113,8 +113,8 @@ impl<'a> TestNamespace<'a> {
 
 impl Drop for TestNamespace<'_> {
     fn drop(&mut self) {
-        // Pods are waited for, because the next test may count what is on the nodes; the end of the namespace takes
-        // seconds more, of which nobody has anything. A failure would hide the test's own.
+        // The deletion waits for pods, because the next test may check the nodes. The end of the namespace would take
+        // seconds more. A failure would hide the test's own.
         let _ = self.try_kubectl(&[&DELETE_PODS[..], &["--timeout=180s"]].concat());
         let _ = self
             .stage
@@ -139,7 +139,7 @@ impl ReadyPod {
         serde_json::from_str(text).unwrap()
     }
 
-    /// The entry of a network of the pod's own namespace.
+    /// The status of a network in the pod's namespace.
     pub fn network_status(&self, network: &str) -> Value {
         let full = format!(
             "{}/{network}",
@@ -153,7 +153,7 @@ impl ReadyPod {
     }
 }
 
-/// A NetworkAttachmentDefinition over a bridge, addresses by the pod.
+/// A NetworkAttachmentDefinition on a bridge. Pods choose their addresses.
 pub fn bridge_network(name: &str, bridge: &str) -> Value {
     let config = json!({
         "cniVersion": "1.0.0", "name": name, "type": "cnv-bridge", "bridge": bridge,
@@ -170,7 +170,7 @@ pub fn network(name: &str, config: &str) -> Value {
     })
 }
 
-/// A pod that sleeps, on a node or wherever it fits, with a selection of networks.
+/// A sleeping pod, on a node or on any node, with a selection of networks.
 pub fn pod(name: &str, node: Option<&str>, networks: &Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -1,4 +1,4 @@
-//! A record of the operator's reports, and of the workloads that they are about.
+//! A record of the operator's reports, and of the workloads that they concern.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -11,8 +11,8 @@ use e2e::OPERATOR_NAMESPACE;
 use e2e::availability::{Event, News};
 use serde_json::Value;
 
-/// Watches that run from the beginning of a test to its end. They are not restarted: a record ends with the first watch
-/// that ends, such as when a test kills the API server.
+/// Watches during a test. They are not restarted: a record ends with the first watch that ends, for instance when a
+/// test kills the API server.
 pub struct Record {
     began: Instant,
     watches: Vec<Child>,
@@ -57,13 +57,13 @@ impl Record {
         record
     }
 
-    /// Whether it has the configuration.
+    /// True if it contains the configuration.
     pub fn has_begun(&self) -> bool {
         let is_configuration = |event: &Event| matches!(event.news, News::Configuration(_));
         lock(&self.notes).events.iter().any(is_configuration)
     }
 
-    /// Notes that the test breaks something now. Its place is behind all that the watches have reported.
+    /// Records that the test damages a part now. The entry follows all earlier events of the watches.
     pub fn disturb(&self) {
         let mut notes = lock(&self.notes);
         let revisions = notes.events.iter().map(|event| event.revision);
@@ -75,7 +75,7 @@ impl Record {
         });
     }
 
-    /// Ends it, and returns what was recorded.
+    /// Ends the record, and returns its events.
     pub fn end(&mut self) -> Vec<Event> {
         self.stop();
         std::mem::take(&mut lock(&self.notes).events)
@@ -99,7 +99,7 @@ impl Drop for Record {
     }
 }
 
-/// Notes events, one a line, until the watch or the record ends.
+/// Records events, one per line, until the watch or the record ends.
 fn read(output: ChildStdout, began: Instant, notes: &Mutex<Notes>) {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         let event = serde_json::from_str::<Value>(&line).ok();

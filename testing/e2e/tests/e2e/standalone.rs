@@ -1,4 +1,4 @@
-//! Multus by its own manifests, without the operator (multus.md §12.1, §12.3, §16).
+//! Multus with its own manifests, without the operator (multus.md §12.1, §12.3, §16).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ const THIN: &str = "thin.yaml";
 const THICK: &str = "thick.yaml";
 const APPROVER: &str = "cert-approver.yaml";
 const WEBHOOK: &str = "nad-webhook.yaml";
-/// Where the nodes keep their kubelets' identities, and are to keep multus' certificates.
+/// Directories of the kubelets' and of multus' certificates on the nodes.
 const KUBELET: &str = "/etc/kubernetes";
 const CERTIFICATES: &str = "/etc/cni/multus/certs";
-/// The image in the manifests as they are published.
+/// The image in the published manifests.
 const PLACEHOLDER: &str = "registry.example/weft:v0.1.0";
 
 fn path(manifest: &str) -> PathBuf {
@@ -26,7 +26,7 @@ fn path(manifest: &str) -> PathBuf {
         .join(manifest)
 }
 
-/// As docs/multus.md and docs/network-definitions.md say.
+/// As described in docs/multus.md and docs/network-definitions.md.
 fn apply(stage: &Stage, manifest: &str) {
     let text = fs::read_to_string(path(manifest)).unwrap();
     assert!(text.contains(PLACEHOLDER), "{manifest}");
@@ -41,15 +41,15 @@ fn roll_out(stage: &Stage, resource: &str) {
     stage.kubectl(&["-n", NAMESPACE, "rollout", "status", resource, "--timeout=300s"]);
 }
 
-/// What is there, with its pods: the next test may count what is on the nodes.
+/// Deletes the objects, and waits for their pods: the next test may check the nodes.
 const DELETE: [&str; 3] = ["delete", "--ignore-not-found", "--cascade=foreground"];
 
-/// Deletes an object; a failure would hide the test's own.
+/// Deletes an object. A failure would hide the test's own.
 fn delete(stage: &Stage, object: &str) {
     let _ = stage.try_kubectl(&[&DELETE[..], &["-n", NAMESPACE, object]].concat());
 }
 
-/// What a manifest deploys, and what that makes itself; gone when this is dropped.
+/// The objects of a manifest, and the objects that they create. A drop removes them.
 struct Deployed<'a> {
     stage: &'a Stage,
     manifest: &'static str,
@@ -66,7 +66,7 @@ impl Drop for Deployed<'_> {
     }
 }
 
-/// Multus as users deploy it themselves, instead of the operator's, which comes back when this is dropped.
+/// Multus as deployed by users, instead of the operator's. A drop restores the operator's.
 struct Alone<'a>(&'a Stage);
 
 impl<'a> Alone<'a> {
@@ -75,7 +75,7 @@ impl<'a> Alone<'a> {
         Self(stage)
     }
 
-    /// Deploys multus and waits until it attaches on all nodes.
+    /// Deploys multus and waits until it attaches pods on all nodes.
     fn deploy(&self, manifest: &str) {
         apply(self.0, manifest);
         self.attaches();
@@ -90,7 +90,7 @@ impl<'a> Alone<'a> {
         }
     }
 
-    /// Deploys the daemon as docs/multus.md says, with a certificate for each node.
+    /// Deploys the daemon as described in docs/multus.md, with a certificate for each node.
     fn deploy_with_certificates(&self) {
         let file = path(THICK).display().to_string();
         let text = self
@@ -132,7 +132,7 @@ impl<'a> Alone<'a> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        // The definition of networks stays, with everybody's networks.
+        // The definition of networks is kept, because it contains the networks of all users.
         for object in [
             DAEMONSET,
             "configmap/multus-cni-config",
@@ -157,7 +157,7 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// A pod on each node, Ready and with an address of the network, which ping each other.
+/// Creates a pod on each node with an address of the network. The pods are Ready and ping each other.
 fn attach(ns: &TestNamespace<'_>, names: [&str; 2], addresses: [&str; 2]) {
     for ((name, address), node) in names.iter().zip(addresses).zip(NODES) {
         let networks = json!([{ "name": "lan", "ips": [format!("{address}/24")] }]);
@@ -172,7 +172,7 @@ fn attach(ns: &TestNamespace<'_>, names: [&str; 2], addresses: [&str; 2]) {
 }
 
 #[test]
-fn without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods() {
+fn daemon_replaces_thin_mode_under_running_pods_without_the_operator() {
     let Some(stage) = Stage::enter() else { return };
     let alone = Alone::enter(&stage);
     let ns = TestNamespace::create(&stage, "e2e-standalone");
@@ -183,7 +183,7 @@ fn without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods() {
     attach(&ns, ["thin-0", "thin-1"], ["10.77.8.1", "10.77.8.2"]);
     alone.deploy(THICK);
     for node in NODES {
-        // Which comes before what thin mode leaves.
+        // It sorts before the file of thin mode.
         let files = stage.multus_configuration(node);
         assert!(
             files.lines().any(|file| file.ends_with("/00-multus.conf")),
@@ -191,11 +191,11 @@ fn without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods() {
         );
     }
     attach(&ns, ["thick-0", "thick-1"], ["10.77.8.3", "10.77.8.4"]);
-    // What one attached stays, and the other one detaches it.
+    // Attachments of one program are kept, and the other program detaches them.
     ns.ping("thin-0", "10.77.8.4");
     ns.delete_pods();
     for (node, before) in NODES.iter().zip(&before) {
-        // The new multus detaches sandboxes whose DEL found no daemon, so less than before may be left.
+        // The new multus detaches sandboxes whose DEL found no daemon, so that fewer attachments may remain.
         stage.wait_equal(
             &format!("no more links, namespaces and files on {node} than before"),
             &HostState::default(),
@@ -205,7 +205,7 @@ fn without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods() {
 }
 
 #[test]
-fn each_node_is_known_by_a_certificate_that_the_cluster_signed() {
+fn node_uses_a_certificate_that_the_cluster_signed() {
     // multus.md §7.8
     let Some(stage) = Stage::enter() else { return };
     let alone = Alone::enter(&stage);
@@ -233,7 +233,7 @@ fn each_node_is_known_by_a_certificate_that_the_cluster_signed() {
 }
 
 #[test]
-fn what_is_wrong_with_a_network_is_said_when_it_is_made() {
+fn invalid_network_is_refused_at_its_creation() {
     let Some(stage) = Stage::enter() else { return };
     apply(&stage, WEBHOOK);
     let _webhook = Deployed {
@@ -247,7 +247,7 @@ fn what_is_wrong_with_a_network_is_said_when_it_is_made() {
         "lan",
         r#"{"cniVersion": "1.0.0", "type": "bridge", "bridge": "br1""#,
     );
-    // Until it serves, nothing is refused: the webhook's failure policy.
+    // Until the webhook serves, nothing is refused, because of its failure policy.
     let refused = stage.wait("a broken definition is refused", || {
         let made = ns.try_apply(&broken);
         if made.is_ok() {

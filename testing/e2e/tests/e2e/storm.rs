@@ -1,4 +1,4 @@
-//! Many pods at once, while what serves them dies, is replaced, or is cut off.
+//! Many pods at once, while their daemons or the API server are killed, replaced, or unreachable.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use crate::support::{HostState, NODES, Stage};
 
 /// Their secondary networks.
 const NETWORKS: [&str; 3] = ["a", "b", "c"];
-/// How many pods there are, unless this variable says otherwise.
+/// Default number of pods, unless this variable is set.
 const PODS: usize = 40;
 const PODS_VARIABLE: &str = "WEFT_STORM_PODS";
 
-/// How often the daemons are killed, and for how long that goes on.
+/// Number of kills of the daemons, and their interval.
 const KILL_EVERY: Duration = Duration::from_secs(2);
 const KILLS_END: Duration = Duration::from_secs(60);
-/// Makes the bridge over the spare NIC, which a node has from its start on.
+/// Creates the bridge over the spare NIC, which a node has from its start.
 const BRIDGE: &str = "ip link add br1 type bridge\nip link set eth1 master br1 up\nip link set br1 up";
-/// How long the API server is away.
+/// Duration of the API server's outage.
 const OUTAGE: Duration = Duration::from_secs(30);
 
 /// A namespace with networks whose addresses are leased on the node.
@@ -52,7 +52,7 @@ fn wanted() -> usize {
     said.and_then(|text| text.parse().ok()).unwrap_or(PODS)
 }
 
-/// Waits until all pods are Ready, and makes sure of all networks of each.
+/// Waits until all pods are Ready, and checks all networks of each.
 fn all_attached(stage: &Stage, ns: &TestNamespace<'_>, count: usize, mut meanwhile: impl FnMut()) {
     stage.wait(&format!("{count} pods are Ready"), || {
         meanwhile();
@@ -87,7 +87,7 @@ fn all_attached(stage: &Stage, ns: &TestNamespace<'_>, count: usize, mut meanwhi
     let all = taken.len();
     taken.dedup();
     assert_eq!(taken.len(), all, "an address was given twice");
-    // What the status says is what the pod has.
+    // The pod has the state in its status.
     for index in [0, count - 1] {
         is_as_told(ns, &format!("p{index}"));
     }
@@ -110,7 +110,8 @@ fn is_as_told(ns: &TestNamespace<'_>, name: &str) {
     }
 }
 
-/// Kills the daemons of both nodes, and their pods, because the kubelet waits ever longer before it restarts a container.
+/// Kills the daemons of both nodes, and deletes their pods, because the kubelet's back-off delays each restart of a
+/// container longer.
 fn kill_daemons(stage: &Stage) {
     for node in NODES {
         for pid in stage.daemon_pids(node, "multus-daemon") {
@@ -130,7 +131,7 @@ fn kill_daemons(stage: &Stage) {
     ]);
 }
 
-/// Leases, records and cache files on a node of sandboxes that don't run there.
+/// Leases, records and cache files on a node of sandboxes that do not run there.
 fn strays(stage: &Stage, node: &str) -> Vec<String> {
     let running = stage.node(
         node,
@@ -144,7 +145,7 @@ fn strays(stage: &Stage, node: &str) -> Vec<String> {
         ..
     } = stage.host_state(node);
     let named = scratch.into_iter().chain(results).filter(|file| !runs(file));
-    // A lease that was given back meanwhile is none.
+    // A lease that was released meanwhile is ignored.
     let leased = leases.into_iter().filter(|file| {
         let holder = stage.node(node, &["sh", "-c", &format!("cat {file} 2>/dev/null || true")]);
         !holder.is_empty() && !runs(&holder)
@@ -153,7 +154,7 @@ fn strays(stage: &Stage, node: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_leaks_in_a_storm_of_pods_whose_daemon_dies_and_whose_api_server_goes() {
+fn storm_of_pods_leaks_nothing_despite_kills_and_an_outage_of_the_api_server() {
     let Some(stage) = Stage::enter() else { return };
     let ns = networks(&stage, "e2e-storm");
     let before = NODES.map(|node| stage.host_state(node));
@@ -175,8 +176,8 @@ fn nothing_leaks_in_a_storm_of_pods_whose_daemon_dies_and_whose_api_server_goes(
     stage.available_on_all_nodes(&["multus"]);
 
     ns.kubectl(&["delete", "pods", "--all", "--wait=false", "--grace-period=1"]);
-    // As elected controllers do that can't renew their lease, these end too. One that goes on may miss that an object was
-    // deleted and made again, and then never removes what the first one owned.
+    // Like elected controllers that cannot renew their Lease, these exit too. A controller that continues may miss that
+    // an object was deleted and created again, and then never removes the objects that the first one owned.
     for program in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
         stage.cluster.crash("control", program).unwrap();
     }
@@ -193,7 +194,7 @@ fn nothing_leaks_in_a_storm_of_pods_whose_daemon_dies_and_whose_api_server_goes(
 }
 
 #[test]
-fn no_pod_starts_without_its_networks_while_multus_is_rolled_out() {
+fn pods_start_with_their_networks_during_a_roll_out_of_multus() {
     let Some(stage) = Stage::enter() else { return };
     let ns = networks(&stage, "e2e-roll");
     let usual = stage.network_addons_config()["spec"].clone();
@@ -209,7 +210,7 @@ fn no_pod_starts_without_its_networks_while_multus_is_rolled_out() {
         .iter()
         .map(|pod| pod["metadata"]["uid"].clone())
         .collect();
-    // Both nodes, by another template.
+    // Both nodes, with another template.
     let mut changed = usual.clone();
     changed["placementConfiguration"] =
         json!({ "workloads": { "nodeSelector": { "kubernetes.io/os": "linux" } } });
@@ -229,9 +230,9 @@ fn no_pod_starts_without_its_networks_while_multus_is_rolled_out() {
 }
 
 #[test]
-fn a_node_that_loses_power_keeps_no_leases_of_what_ran_there() {
+fn node_after_a_power_cut_keeps_no_leases() {
     let Some(stage) = Stage::enter() else { return };
-    // Not the operator's node: that it never ends by itself is watched all the time.
+    // Not the operator's node: other checks require that the operator never ends by itself.
     let operators = stage.operator_node();
     let node = NODES.into_iter().find(|node| *node != operators).unwrap();
     let ns = networks(&stage, "e2e-power");

@@ -1,4 +1,4 @@
-//! The stage that all tests share: the cluster, its nodes, and what is on them.
+//! The shared environment of all tests: the cluster, its nodes, and their state.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,12 +17,12 @@ pub use e2e::{NODES, OPERATOR, OPERATOR_NAMESPACE};
 use crate::log::Log;
 use crate::record::Record;
 
-/// How long anything may take; generous, because machines differ by a factor of ten.
+/// Deadline of waits. Generous, because machines differ by a factor of ten.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 const CR: [&str; 3] = ["get", "networkaddonsconfig", "cluster"];
 
-/// The cluster with the product on it, held by one test at a time.
+/// The cluster with the product, used by one test at a time.
 pub struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) kubectl: Kubectl,
@@ -31,7 +31,7 @@ pub struct Stage {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// What attachments leave on a node.
+/// State of attachments on a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct HostState {
     pub veths: BTreeSet<String>,
@@ -40,12 +40,12 @@ pub struct HostState {
     pub results: BTreeSet<String>,
     pub leases: BTreeSet<String>,
     pub records: BTreeSet<String>,
-    /// Lines of the ruleset that name an attachment.
+    /// Lines of the ruleset with an attachment.
     pub rules: BTreeSet<String>,
 }
 
 impl HostState {
-    /// The items of this state that the earlier one lacks.
+    /// Returns the items of this state that the earlier one lacks.
     pub fn beyond(&self, before: &Self) -> Self {
         let more =
             |now: &BTreeSet<String>, before: &BTreeSet<String>| now.difference(before).cloned().collect();
@@ -72,7 +72,8 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    /// The stage, once it is this test's turn; `None` where there is none, which is said.
+    /// Waits for this test's turn, and returns the environment. Without a cluster, prints the reason and returns
+    /// `None`.
     pub fn enter() -> Option<Self> {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +97,7 @@ impl Stage {
         Some(stage)
     }
 
-    /// Whatever a test did, the operator has not ended by itself.
+    /// Checks that the operator has not ended by itself.
     fn has_no_restarts(&self) {
         let selector = format!("name={OPERATOR}");
         let pods = self.json(&["-n", OPERATOR_NAMESPACE, "get", "pods", "--selector", &selector]);
@@ -111,7 +112,7 @@ impl Stage {
         }
     }
 
-    /// The node that the operator runs on.
+    /// The node of the operator.
     pub fn operator_node(&self) -> String {
         let selector = format!("name={OPERATOR}");
         let path = "jsonpath={.items[0].spec.nodeName}";
@@ -157,13 +158,13 @@ impl Stage {
         run::output(&mut command).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Waits for a condition; when it does not come, says what the cluster looks like.
+    /// Waits for a condition. After the deadline, prints evidence of the cluster.
     pub fn wait<T>(&self, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
         let outcome = wait::until_some(what, DEADLINE, &mut condition, || self.evidence());
         outcome.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Waits until an observation equals what is expected; shows both when it does not.
+    /// Waits until an observation equals the expected value. After the deadline, prints both.
     pub fn wait_equal<T: PartialEq + std::fmt::Debug>(
         &self,
         what: &str,
@@ -187,14 +188,14 @@ impl Stage {
         }
     }
 
-    /// Waits for a condition that says what is wrong.
+    /// Waits for a condition that describes its failure.
     pub fn wait_for(&self, what: &str, mut condition: impl FnMut() -> Result<(), String>) {
         if let Err(error) = wait::until(what, DEADLINE, &mut condition) {
             panic!("{error}\n{}", self.evidence());
         }
     }
 
-    /// Lets time pass, where that is what a test is about.
+    /// Waits for a duration, if time itself is tested.
     pub fn pass(&self, span: Duration) {
         let start = std::time::Instant::now();
         self.wait("time has passed", || (start.elapsed() >= span).then_some(()));
@@ -246,7 +247,7 @@ impl Stage {
         self.kubectl(&["patch", CR[1], CR[2], "--type=json", "-p", &patch.to_string()]);
     }
 
-    /// Creates the CR, or gives it another specification.
+    /// Creates the configuration, or changes its specification.
     pub fn configure(&self, spec: &Value) {
         let config = json!({
             "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
@@ -269,7 +270,7 @@ impl Stage {
         )
     }
 
-    /// What the operator remembers of the configuration that it applied.
+    /// The operator's record of the applied configuration.
     pub fn applied_configuration(&self) -> Option<Value> {
         let name = "cluster-networks-addons-operator-applied-cluster";
         self.kubectl
@@ -277,12 +278,12 @@ impl Stage {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Multus' files among a node's CNI configurations, a line each.
+    /// Multus' files in a node's directory of CNI configurations, one per line.
     pub fn multus_configuration(&self, node: &str) -> String {
         self.node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"])
     }
 
-    /// Has the operator take multus away, and waits until it has left all nodes.
+    /// Makes the operator remove multus, and waits until it has left all nodes.
     pub fn remove_multus(&self) {
         self.patch_config(&json!([{ "op": "remove", "path": "/spec/multus" }]));
         for node in NODES {
@@ -293,12 +294,12 @@ impl Stage {
         }
     }
 
-    /// Has the operator deploy multus.
+    /// Makes the operator deploy multus.
     pub fn add_multus(&self) {
         self.patch_config(&json!([{ "op": "add", "path": "/spec/multus", "value": {} }]));
     }
 
-    /// Waits until the CR is Available and its workloads are as the spec asks.
+    /// Waits until the configuration is Available and its workloads match the specification.
     pub fn available(&self) {
         self.wait("the CR is Available, not Degraded and not Progressing", || {
             let is = |kind: &str, status: &str| self.condition(kind).is_some_and(|c| c["status"] == status);
@@ -306,8 +307,8 @@ impl Stage {
         });
     }
 
-    /// Waits until the CR is Available and these workloads run in their newest form on all nodes: a status may still be
-    /// that of the configuration before.
+    /// Waits until the configuration is Available and the newest versions of these workloads run on all nodes: a status
+    /// may still belong to the previous configuration.
     pub fn available_on_all_nodes(&self, names: &[&str]) {
         for name in names {
             self.wait(&format!("DaemonSet {name} runs on all nodes"), || {
@@ -340,7 +341,7 @@ impl Stage {
         pods
     }
 
-    /// Process ids (as this machine counts) of the operator.
+    /// The host's process ids of the operator.
     pub fn operator_pids(&self) -> Vec<u32> {
         let is_operator = |pid: &u32| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -354,7 +355,8 @@ impl Stage {
             .collect()
     }
 
-    /// Kills the operator, and its pod, because the kubelet waits ever longer before it restarts a container.
+    /// Kills the operator, and deletes its pod, because the kubelet's back-off delays each restart of a container
+    /// longer.
     pub fn kill_operator(&self, pid: u32) {
         self.kill_9(pid);
         let selector = format!("name={OPERATOR}");
@@ -381,7 +383,7 @@ impl Stage {
         found.and_then(|set| set["metadata"]["uid"].as_str().map(str::to_owned))
     }
 
-    /// What attachments have left on a node at this moment.
+    /// The current state of attachments on a node.
     pub fn host_state(&self, node: &str) -> HostState {
         let lines = |argv: &[&str]| -> BTreeSet<String> {
             let output = self
@@ -415,7 +417,7 @@ impl Stage {
         }
     }
 
-    /// Process ids (as this machine counts) of a weft daemon on a node.
+    /// The host's process ids of a weft daemon on a node.
     pub fn daemon_pids(&self, node: &str, daemon: &str) -> Vec<u32> {
         let node_ns = self.node(node, &["stat", "-Lc", "%i", "/proc/self/ns/net"]);
         let node_ns: u64 = node_ns.trim().parse().unwrap();
@@ -437,7 +439,7 @@ impl Stage {
             .collect()
     }
 
-    /// Process ids (as this machine counts) of the image's daemons on a node, by whatever name they run.
+    /// The host's process ids of the image's daemons on a node, under any name.
     pub fn weft_pids(&self, node: &str) -> Vec<u32> {
         let is_weft = |pid: &u32| {
             let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -449,25 +451,25 @@ impl Stage {
             .collect()
     }
 
-    /// Notes that the test breaks something now, so that availability may end at any moment.
+    /// Records that the test damages a part now, so that availability may end at any moment.
     pub fn disturb(&self) {
         self.record.disturb();
     }
 
     pub fn kill_9(&self, pid: u32) {
         self.disturb();
-        // It may be gone by now.
+        // It may have ended already.
         let _ = run::output(Command::new("kill").args(["-9", &pid.to_string()]));
     }
 
-    /// A bridge on one node, removed when dropped.
+    /// A bridge on one node. A drop removes it.
     pub fn temporary_bridge<'a>(&'a self, node: &'a str, name: &'a str) -> TemporaryLink<'a> {
         self.node(node, &["ip", "link", "add", name, "type", "bridge"]);
         self.node(node, &["ip", "link", "set", name, "up"]);
         TemporaryLink(self, node, name)
     }
 
-    /// A link of one node to the spare network of all nodes, removed when dropped. Its other end is on `br1`.
+    /// A link of one node to the spare network of all nodes. A drop removes it. Its other end is on `br1`.
     pub fn uplink<'a>(&'a self, node: &'a str, name: &'a str) -> TemporaryLink<'a> {
         let script = format!(
             "ip link show {name} >/dev/null 2>&1 || ip link add {name} type veth peer name {name}-far\n\
@@ -477,12 +479,12 @@ impl Stage {
         TemporaryLink(self, node, name)
     }
 
-    /// The operator's requests so far, watches left out.
+    /// The operator's requests so far, except watches.
     pub fn operator_requests(&self) -> Vec<Value> {
         operator_requests(&self.audit())
     }
 
-    /// Audit events recorded so far.
+    /// The audit log's events so far.
     pub fn audit(&self) -> Vec<Value> {
         let log = fs::read_to_string(self.cluster.audit_log()).unwrap();
         log.lines()
@@ -490,7 +492,7 @@ impl Stage {
             .collect()
     }
 
-    /// Waits until the operator has gone quiet: no request but watches for a while.
+    /// Waits until the operator sends no request except watches for a while.
     pub fn settle(&self) {
         let mut last = (0, std::time::Instant::now());
         self.wait("the operator's requests cease", || {
@@ -502,7 +504,7 @@ impl Stage {
         });
     }
 
-    /// The operator's requests during a span of time, watches left out.
+    /// The operator's requests in a time span, except watches.
     pub fn observe(&self, span: Duration) -> Vec<Value> {
         let before = self.operator_requests().len();
         self.pass(span);
@@ -516,7 +518,7 @@ fn operator_requests(events: &[Value]) -> Vec<Value> {
     events.iter().filter(wanted).cloned().collect()
 }
 
-/// A link on one node, removed when dropped.
+/// A link on one node. A drop removes it.
 pub struct TemporaryLink<'a>(&'a Stage, &'a str, &'a str);
 
 impl Drop for TemporaryLink<'_> {
@@ -532,7 +534,7 @@ impl Drop for TemporaryLink<'_> {
     }
 }
 
-/// Whether there is one pod, on this node, and it is Ready.
+/// Returns true if there is one pod, on this node, and it is Ready.
 pub fn only_on(pods: &[Value], node: &str) -> bool {
     let [pod] = pods else { return false };
     pod["spec"]["nodeName"] == node && cluster::is_ready(pod)

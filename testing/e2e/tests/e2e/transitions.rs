@@ -1,4 +1,4 @@
-//! From one configuration to another: where workloads run, and what is left of an operator that dies on the way.
+//! Transitions between configurations: placement of workloads, and kills of the operator.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::{
 
 const ALL: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"];
 
-/// Kills of the operator in one run.
+/// Number of kills of the operator in a run.
 const KILLS: usize = 20;
 
-/// Seed of the times at which the operator is killed, to repeat a run.
+/// Seed of the times of the kills, to repeat a run.
 const SEED_VARIABLE: &str = "WEFT_E2E_SEED";
 
 #[test]
-fn workloads_run_where_they_are_placed() {
+fn workloads_run_on_their_nodes() {
     // operator#20, multus#114
     let Some(stage) = Stage::enter() else { return };
     let placement = |name: &str| {
@@ -54,8 +54,8 @@ fn workloads_run_where_they_are_placed() {
         );
     }
     stage.available();
-    // The daemon of the node that multus left took the configuration along. Where the API server did not answer the daemon
-    // in time, the shim withdraws the file two minutes later, and the pod below starts then.
+    // The daemon removed the configuration when multus left the node. If the API server did not answer the daemon in
+    // time, the shim removes the file two minutes later, and the pod below starts then.
     let kept = stage.multus_configuration("node02");
     let log = leaving.end();
     let unanswered = log.contains("whether the DaemonSet still wants a pod");
@@ -78,9 +78,9 @@ fn workloads_run_where_they_are_placed() {
 }
 
 #[test]
-fn an_operator_that_is_killed_on_the_way_gets_to_the_same_end() {
+fn operator_killed_during_a_transition_reaches_the_same_state() {
     let Some(stage) = Stage::enter() else { return };
-    // Without a disturbance.
+    // The reference, without kills.
     stage.configure(&usual());
     stage.available_on_all_nodes(&ALL);
     let expected = dump::deployed(&stage);
@@ -111,20 +111,20 @@ fn an_operator_that_is_killed_on_the_way_gets_to_the_same_end() {
     stage.available_on_all_nodes(&ALL);
 }
 
-/// What the tests leave behind for each other.
+/// State of the tests on the cluster.
 fn usual() -> Value {
     json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" })
 }
 
-/// Some components, with some settings. Multus is always among them: a node that it leaves between two kills may start no
-/// pods for two minutes, the operator's among them.
+/// Returns some components with settings. Multus is always included: a node that loses it between two kills may start
+/// no pods for two minutes, including the operator's.
 fn some_configuration(dice: &mut Dice) -> Value {
     let mut spec = json!({ "imagePullPolicy": "IfNotPresent", "multus": {} });
     if dice.below(3) > 0 {
         spec["linuxBridge"] = json!({ "preserveDefaultVlan": dice.below(2) == 0 });
     }
     if dice.below(3) == 0 {
-        // Both nodes, by another template.
+        // Both nodes, with another template.
         let placement = json!({ "nodeSelector": { "kubernetes.io/os": "linux" } });
         spec["placementConfiguration"] = json!({ "workloads": placement });
     }
@@ -145,7 +145,7 @@ fn differences(expected: &Dump, found: &Dump) -> String {
     lines.join("\n")
 }
 
-/// Numbers that look random, the same ones for the same seed.
+/// A deterministic pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {

@@ -1,4 +1,4 @@
-//! Addresses that virtual machines keep, and their names. The objects of KubeVirt are made by hand: nobody runs guests.
+//! Persistent addresses of virtual machines, and their names. The test writes KubeVirt's objects, and no guests run.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const MACHINE: &str = "web";
 /// The first address of the network's range.
 const ADDRESS: &str = "10.83.0.50";
 
-/// The definitions of KubeVirt's kinds, until this is dropped.
+/// The definitions of KubeVirt's kinds, until the drop.
 pub struct Definitions<'a>(&'a Stage);
 
 impl<'a> Definitions<'a> {
@@ -77,7 +77,7 @@ fn machine() -> Value {
     json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": MACHINE }, "spec": {} })
 }
 
-/// The instance of the machine, which reports these addresses of its interface.
+/// The instance of the machine, with these addresses of its interface.
 fn instance(owner: &str, addresses: &[&str]) -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
@@ -94,7 +94,7 @@ fn instance(owner: &str, addresses: &[&str]) -> Value {
     })
 }
 
-/// A pod that carries the machine, as KubeVirt makes it.
+/// A pod of the machine, as created by KubeVirt.
 fn launcher(name: &str, node: &str) -> Value {
     let mut launcher = pod(
         name,

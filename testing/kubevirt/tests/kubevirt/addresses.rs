@@ -87,7 +87,7 @@ fn vm_keeps_its_address_and_name_until_it_is_deleted() {
         stage.wait_for(&format!("claim and {name} are gone"), || {
             match (claim(&stage), looked_up(&stage, name)) {
                 (None, Err(answer)) if answer.contains("NXDOMAIN") => Ok(()),
-                left => Err(format!("{left:?}")),
+                remaining => Err(format!("{remaining:?}")),
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Claims of addresses, as long as KubeVirt keeps the machines that they belong to.
+//! Claims of addresses during the lifetime of KubeVirt's machines.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use crate::addresses::{NETWORK, claim, lan};
 use crate::machine::Machine;
 use crate::stage::Stage;
 
-/// A finalizer of nobody, which holds up the end of an instance.
+/// A finalizer of the test, which delays the end of an instance.
 const FINALIZER: &str = "example.com/held";
 
 fn wait_until_gone(stage: &Stage, when: &str) {
-    stage.wait_for(&format!("the claim is gone after {when}"), || {
+    stage.wait_for(&format!("the end of the claim after {when}"), || {
         match claim(stage) {
             None => Ok(()),
             Some(claim) => Err(format!("{claim:?}")),
@@ -42,7 +42,7 @@ fn claim_of_a_stopped_vm_is_kept_for_its_next_start() {
     stage.wait_for("the instance and its pods are gone", || {
         match (machine.instance(), machine.launchers().len()) {
             (None, 0) => Ok(()),
-            left => Err(format!("{left:?}")),
+            remaining => Err(format!("{remaining:?}")),
         }
     });
     assert_eq!(claim(&stage), Some(first.clone()));
@@ -77,8 +77,8 @@ fn claim_is_released_when_the_vm_and_all_of_its_instance_are_gone() {
         .push(json!(FINALIZER));
     hold(&stage, &finalizers);
     stage.run(&["delete", "vm", "alpha", "--cascade=foreground", "--wait=false"]);
-    // KubeVirt's own finalizers go once the guest has ended.
-    let left = stage.wait("the instance has ended but for the finalizer", || {
+    // KubeVirt removes its finalizers after the guest ended.
+    let remaining = stage.wait("the end of the instance except for the finalizer", || {
         let instance = machine.instance().expect("the instance");
         (instance["metadata"]["finalizers"]
             .as_array()?
@@ -86,7 +86,10 @@ fn claim_is_released_when_the_vm_and_all_of_its_instance_are_gone() {
             .all(|it| it == FINALIZER || it == "foregroundDeletion"))
         .then_some(instance)
     });
-    assert!(claim(&stage).is_some(), "the instance is still there: {left:#}");
+    assert!(
+        claim(&stage).is_some(),
+        "the instance still exists: {remaining:#}"
+    );
     hold(&stage, &json!([]));
     wait_until_gone(&stage, "the end of the held instance");
 }

@@ -69,17 +69,17 @@ fn vm_that_is_deleted_leaves_nothing_and_gives_back_its_addresses() {
     assert_eq!(stage.veths().difference(&before).count(), 3);
 
     stage.run(&["delete", "vm", "alpha"]);
-    stage.wait_for("nothing is left of the VM", || {
-        let left: Vec<_> = ["vm", "vmi", "pods"]
+    stage.wait_for("the removal of all objects of the VM", || {
+        let remaining: Vec<_> = ["vm", "vmi", "pods"]
             .iter()
             .flat_map(|kind| stage.list(kind))
             .collect();
         let veths = stage.veths();
         let veths: Vec<_> = veths.difference(&before).collect();
-        if left.is_empty() && veths.is_empty() {
+        if remaining.is_empty() && veths.is_empty() {
             Ok(())
         } else {
-            Err(format!("{} objects, interfaces {veths:?}", left.len()))
+            Err(format!("{} objects, interfaces {veths:?}", remaining.len()))
         }
     });
 

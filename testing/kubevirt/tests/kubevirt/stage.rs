@@ -1,4 +1,4 @@
-//! The cluster with the product and KubeVirt on it, and a namespace of a test's own.
+//! The cluster with the product and KubeVirt, and a namespace for each test.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,12 +11,12 @@ use cluster::{Cluster, Kubectl, run, wait};
 use e2e::{IMAGE_VARIABLE, OPERATOR_NAMESPACE};
 use serde_json::{Value, json};
 
-/// How long anything may take; generous, because machines differ by a factor of ten.
+/// Deadline of waits. Generous, because machines differ by a factor of ten.
 const DEADLINE: Duration = Duration::from_secs(300);
 /// Networks of the test's namespace, on the bridge over the spare NICs of all nodes.
 const NETWORKS: [&str; 2] = ["blue", "green"];
 
-/// What a test plays on. Its namespace is deleted when it is dropped, unless the test fails.
+/// The environment of a test. A drop deletes the namespace, unless the test failed.
 pub struct Stage {
     pub cluster: Cluster,
     pub kubectl: Kubectl,
@@ -24,7 +24,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The stage; `None` where there is none, which is said.
+    /// Returns the environment. Without a cluster, prints the reason and returns `None`.
     pub fn enter(namespace: &'static str) -> Option<Self> {
         if std::env::var(IMAGE_VARIABLE).is_err() {
             println!(
@@ -43,7 +43,7 @@ impl Stage {
         Some(stage)
     }
 
-    /// Has the operator deploy every component. Nothing happens when that is so already.
+    /// Makes the operator deploy every component, if it does not already.
     fn configure(&self) {
         let file =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/network-addons-config-all.yaml");
@@ -72,7 +72,7 @@ impl Stage {
         }
     }
 
-    /// Deletes the namespace: its virtual machines first, as they would be started again until the last moment.
+    /// Deletes the namespace, and first its virtual machines, which would otherwise be started again.
     fn clear(&self) {
         let machines = ["--namespace", self.namespace, "vm", "--all"];
         self.kubectl.delete(machines).unwrap();
@@ -80,7 +80,7 @@ impl Stage {
     }
 
     fn create_namespace(&self) {
-        // One may be left by a run that was cut off.
+        // An interrupted run may have left the namespace.
         self.clear();
         self.kubectl.run(["create", "namespace", self.namespace]).unwrap();
         for name in NETWORKS {
@@ -102,7 +102,7 @@ impl Stage {
         self.kubectl.apply(&object.to_string()).unwrap();
     }
 
-    /// What the API server warns of when an object is created, which it is not.
+    /// Returns the API server's warnings for an object, which is not created.
     pub fn warnings(&self, object: &Value) -> String {
         let mut object = object.clone();
         object["metadata"]["namespace"] = json!(self.namespace);
@@ -118,9 +118,9 @@ impl Stage {
         input.write_all(object.to_string().as_bytes()).unwrap();
         drop(input);
         let output = child.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{told}");
-        told
+        let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{warnings}");
+        warnings
     }
 
     /// Runs kubectl in the test's namespace.

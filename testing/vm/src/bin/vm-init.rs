@@ -11,7 +11,7 @@ use rustix::system::RebootCommand;
 use vm::console;
 use vm::plan::{self, Step};
 
-/// `finit_module(2)`: the kernel itself is to decompress the module.
+/// `finit_module(2)`: the kernel decompresses the module.
 const COMPRESSED: i32 = 4;
 
 fn main() {
@@ -20,7 +20,7 @@ fn main() {
         Err(error) => console::broken(&error.to_string()),
     };
     println!("{end}");
-    // What the serial line has not sent is lost with the power.
+    // Unsent output of the serial line would be lost at power-off.
     let _ = std::io::stdout().flush();
     let _ = rustix::termios::tcdrain(std::io::stdout());
     if let Err(error) = rustix::system::reboot(RebootCommand::PowerOff) {
@@ -65,7 +65,7 @@ fn load(path: &str) -> Result<(), Box<dyn Error>> {
         .is_some_and(|extension| extension == "ko");
     let flags = if plain { 0 } else { COMPRESSED };
     match rustix::system::finit_module(File::open(path)?, c"", flags) {
-        // Another module had asked for it.
+        // Another module has already loaded it.
         Err(rustix::io::Errno::EXIST) => Ok(()),
         done => Ok(done?),
     }

@@ -1,4 +1,4 @@
-//! The machine is what tests in it rely on.
+//! Properties of the virtual machine that other tests rely on.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Whether this is the virtual machine; says so if not. No other machine's links are to be touched.
+/// Returns true in the virtual machine. Elsewhere, prints a reason: links of other machines must not be changed.
 fn is_guest(name: &str) -> bool {
     let guest = std::env::var_os(vm::GUEST).is_some();
     if !guest {
@@ -27,7 +27,7 @@ fn ip(arguments: &str) {
 }
 
 #[test]
-fn the_kernel_has_every_kind_of_link_that_tests_want() {
+fn kernel_has_all_kinds_of_links() {
     if !is_guest("kinds of links") {
         return;
     }

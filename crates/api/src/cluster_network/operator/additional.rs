@@ -1,4 +1,4 @@
-//! Networks that pods can be attached to as well (cluster-network §8).
+//! Additional networks for pods (cluster-network §8).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,62 +8,62 @@ use super::super::{
     schemas::{self, Addition},
 };
 
-/// A network that pods can be attached to as well.
+/// An additional network for pods.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdditionalNetwork {
     /// Raw or `SimpleMacvlan`.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Name of its `NetworkAttachmentDefinition`.
+    /// Name of the `NetworkAttachmentDefinition`.
     pub name: String,
-    /// Namespace of its `NetworkAttachmentDefinition`; `default` by default.
+    /// Namespace of the `NetworkAttachmentDefinition`. The default is `default`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// CNI configuration of a network of type Raw, as JSON text.
     #[serde(rename = "rawCNIConfig", skip_serializing_if = "String::is_empty")]
     pub raw_cni_config: String,
-    /// How a network of type `SimpleMacvlan` is set up.
+    /// Settings of a network of type `SimpleMacvlan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simple_macvlan_config: Option<SimpleMacvlanConfig>,
 }
 
-/// How a network of type `SimpleMacvlan` is set up.
+/// Settings of a network of type `SimpleMacvlan`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SimpleMacvlanConfig {
-    /// Interface of the node; the one of the default route by default.
+    /// Interface of the node. The default is the interface of the default route.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub master: String,
-    /// Where addresses come from; DHCP by default.
+    /// Source of addresses. The default is DHCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipam_config: Option<IpamConfig>,
     /// Mode of macvlan: Bridge, Private, VEPA or Passthru.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mode: String,
-    /// MTU of the interface; the kernel chooses it by default.
+    /// MTU of the interface. The kernel chooses the default.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "schemas::uint32")]
     pub mtu: u32,
 }
 
-/// Where addresses come from.
+/// Source of addresses.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct IpamConfig {
     /// DHCP or Static.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Addresses that are written down here.
+    /// Static addresses.
     #[serde(rename = "staticIPAMConfig", skip_serializing_if = "Option::is_none")]
     pub static_ipam_config: Option<StaticIpamConfig>,
 }
 
-/// Addresses that are written down here.
+/// Static addresses.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct StaticIpamConfig {
-    /// Addresses of the interface. Without any, a pod says them in its annotation.
+    /// Addresses of the interface. If empty, the annotation of the pod contains the addresses.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<StaticIpamAddress>,
     /// Routes of the pod.
@@ -78,7 +78,7 @@ pub struct StaticIpamConfig {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct StaticIpamAddress {
-    /// The address with the length of its prefix.
+    /// The address with its prefix length.
     pub address: String,
     /// Gateway of the default route.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -89,9 +89,9 @@ pub struct StaticIpamAddress {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct StaticIpamRoute {
-    /// The block that is routed.
+    /// The destination range.
     pub destination: String,
-    /// The gateway; that of the interface by default.
+    /// The gateway. The default is the gateway of the interface.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub gateway: String,
 }
@@ -103,15 +103,15 @@ pub struct StaticIpamDns {
     /// Addresses of name servers.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
-    /// Domain of short names.
+    /// The local domain of short names.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// Domains that are searched.
+    /// The search domains.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub search: Vec<String>,
 }
 
-/// What derivation does not know of the schema.
+/// Parts of the schema that are not derived.
 pub(super) fn additions() -> Vec<Addition> {
     let atomic = || serde_json::json!({ "x-kubernetes-list-type": "atomic" });
     vec![

@@ -1,4 +1,4 @@
-//! How OVN-Kubernetes is set up.
+//! Settings of OVN-Kubernetes.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -9,31 +9,31 @@ use super::super::{
     schemas::{self, Addition},
 };
 
-/// How OVN-Kubernetes is set up.
+/// Settings of OVN-Kubernetes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OvnKubernetesConfig {
-    /// MTU of pods. Without it, that of the nodes less what tunnels need.
+    /// MTU of pods. The default is the MTU of the nodes minus the overhead of tunnels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::uint32")]
     pub mtu: Option<u32>,
-    /// UDP port of the tunnels. It cannot be changed.
+    /// UDP port of the tunnels. The field is immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "positive")]
     pub geneve_port: Option<u32>,
-    /// Tunnels to nodes with Windows.
+    /// Tunnels to Windows nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hybrid_overlay_config: Option<HybridOverlayConfig>,
     /// Encryption of traffic between nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipsec_config: Option<IpsecConfig>,
-    /// Log of what network policies allow and deny.
+    /// Audit log of network policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_audit_config: Option<PolicyAuditConfig>,
-    /// How traffic leaves nodes.
+    /// Traffic that leaves the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_config: Option<GatewayConfig>,
-    /// Addresses that pods leave the cluster with.
+    /// Egress addresses of pods.
     #[serde(rename = "egressIPConfig", skip_serializing_if = "EgressIpConfig::is_empty")]
     pub egress_ip_config: EgressIpConfig,
     /// The former name of `ipv4.internalJoinSubnet`.
@@ -42,33 +42,33 @@ pub struct OvnKubernetesConfig {
     /// The former name of `ipv6.internalJoinSubnet`.
     #[serde(rename = "v6InternalSubnet", skip_serializing_if = "String::is_empty")]
     pub v6_internal_subnet: String,
-    /// Subnets that only OVN-Kubernetes uses.
+    /// Internal IPv4 subnets of OVN-Kubernetes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<OvnFamilyConfig>,
-    /// Subnets that only OVN-Kubernetes uses.
+    /// Internal IPv6 subnets of OVN-Kubernetes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<OvnFamilyConfig>,
-    /// Whether routes to pods are advertised by BGP.
+    /// Advertisement of routes to pods by BGP: Enabled or Disabled.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "switch")]
     pub route_advertisements: String,
-    /// How packets get from node to node: Geneve, which is the default, or `NoOverlay`.
+    /// Transport between nodes: Geneve, which is the default, or `NoOverlay`.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "transport")]
     pub transport: String,
-    /// How it is without tunnels.
+    /// Settings of the transport `NoOverlay`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_overlay_config: Option<NoOverlayConfig>,
-    /// How BGP is set up that the operator manages.
+    /// Settings of BGP that the operator manages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bgp_managed_config: Option<BgpManagedConfig>,
 }
 
-/// Tunnels to nodes with Windows.
+/// Tunnels to Windows nodes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HybridOverlayConfig {
-    /// Addresses of pods on those nodes. Only the first entry is used.
+    /// Ranges of pod addresses on Windows nodes. Only the first entry is used.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub hybrid_cluster_network: Vec<ClusterNetworkEntry>,
     /// UDP port of the tunnels.
@@ -81,124 +81,124 @@ pub struct HybridOverlayConfig {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct IpsecConfig {
-    /// Disabled, External or Full. An object that says nothing means Full.
+    /// Disabled, External or Full. An object without mode means Full.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "ipsec_mode")]
     pub mode: String,
-    /// What there is to say about mode Full.
+    /// Settings of mode Full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full: Option<IpsecFullConfig>,
 }
 
-/// What there is to say about mode Full.
+/// Settings of mode Full.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct IpsecFullConfig {
-    /// Whether encrypted packets are put into UDP: Always, or Auto, which is only where it is needed.
+    /// UDP encapsulation of encrypted packets: Always, or Auto, which uses it only where necessary.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "encapsulation")]
     pub encapsulation: String,
 }
 
-/// Log of what network policies allow and deny.
+/// Audit log of network policies.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyAuditConfig {
-    /// Messages a second and node.
+    /// Messages per second and node.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "positive")]
     pub rate_limit: Option<u32>,
-    /// Megabytes of a file.
+    /// Maximum size of a file, megabytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "positive")]
     pub max_file_size: Option<u32>,
-    /// Files that are kept.
+    /// Maximum number of files.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "positive")]
     pub max_log_files: Option<i32>,
-    /// Where else the log goes: null, libc, unix:FILE or udp:HOST:PORT.
+    /// Additional destination of the log: null, libc, unix:FILE or udp:HOST:PORT.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub destination: String,
-    /// Facility of syslog, such as local0.
+    /// Syslog facility, such as local0.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub syslog_facility: String,
 }
 
-/// How traffic leaves nodes.
+/// Traffic that leaves the nodes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayConfig {
-    /// Whether it goes through the routing table of the node.
+    /// If true, the traffic passes the routing table of the node.
     #[serde(skip_serializing_if = "is_false")]
     pub routing_via_host: bool,
-    /// What nodes forward: Restricted, which is cluster traffic alone, or Global.
+    /// Forwarding on nodes: Restricted, which forwards only cluster traffic, or Global.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ip_forwarding: String,
-    /// Subnets of IPv4.
+    /// IPv4 subnets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<GatewayFamilyConfig>,
-    /// Subnets of IPv6.
+    /// IPv6 subnets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<GatewayFamilyConfig>,
 }
 
-/// Subnets of a family.
+/// Subnets of one family.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayFamilyConfig {
-    /// Addresses behind which services are reached from the node.
+    /// Subnet of the addresses that represent services on the node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub internal_masquerade_subnet: String,
 }
 
-/// Addresses that pods leave the cluster with.
+/// Egress addresses of pods.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EgressIpConfig {
-    /// Seconds after which a node that does not answer loses its egress addresses. 0 never asks.
+    /// Seconds until an unreachable node loses its egress addresses. 0 disables the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "reachability")]
     pub reachability_total_timeout_seconds: Option<u32>,
 }
 
 impl EgressIpConfig {
-    /// Whether nothing is said.
+    /// No field is set.
     pub fn is_empty(&self) -> bool {
         self.reachability_total_timeout_seconds.is_none()
     }
 }
 
-/// Subnets that only OVN-Kubernetes uses.
+/// Internal subnets of OVN-Kubernetes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OvnFamilyConfig {
-    /// Between nodes and their gateways.
+    /// Subnet between nodes and their gateways.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub internal_join_subnet: String,
-    /// Between nodes.
+    /// Subnet between nodes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub internal_transit_switch_subnet: String,
 }
 
-/// How it is without tunnels.
+/// Settings of the transport `NoOverlay`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NoOverlayConfig {
-    /// Whether pods leave the cluster with the address of their node.
+    /// If enabled, packets of pods leave the cluster with the address of their node.
     #[serde(rename = "outboundSNAT", skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "switch")]
     pub outbound_snat: String,
-    /// Who sees to routes: Managed or Unmanaged.
+    /// Management of the routes: Managed or Unmanaged.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "routing")]
     pub routing: String,
 }
 
-/// How BGP is set up that the operator manages.
+/// Settings of BGP that the operator manages.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BgpManagedConfig {
-    /// Who talks to whom: `FullMesh`.
+    /// Topology of the BGP sessions: `FullMesh`.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "bgp_topology")]
     pub bgp_topology: String,
@@ -244,7 +244,7 @@ fn encapsulation(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Always", "Auto"] })
 }
 
-/// A subnet that is at most so large a prefix, of IPv4.
+/// An IPv4 subnet with at most this prefix length.
 fn subnet_v4(prefix: u8) -> Value {
     json!({
         "maxLength": 18,
@@ -259,7 +259,7 @@ fn subnet_v4(prefix: u8) -> Value {
     })
 }
 
-/// A subnet of IPv6.
+/// An IPv6 subnet.
 fn subnet_v6() -> Value {
     json!({
         "maxLength": 48,
@@ -272,7 +272,7 @@ fn subnet_v6() -> Value {
     })
 }
 
-/// What derivation does not know of the schema.
+/// Parts of the schema that are not derived.
 pub(super) fn additions() -> Vec<Addition> {
     let default = |value: Value| json!({ "default": value });
     let atomic = json!({ "x-kubernetes-list-type": "atomic" });

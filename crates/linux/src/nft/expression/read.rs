@@ -1,4 +1,4 @@
-//! Reading the statements of rules.
+//! Decoding of the expressions of rules.
 
 use super::{
     CONNECTION_STATE, DATA, Expression, FIB_ADDRESS_TYPE, FIB_DESTINATION, Header, Meta, NAME,
@@ -12,7 +12,7 @@ use crate::{
     route::attributes,
 };
 
-/// The attributes of one statement.
+/// The attributes of one expression.
 #[derive(Clone, Copy)]
 struct Data<'a>(&'a [u8]);
 
@@ -33,7 +33,7 @@ impl Data<'_> {
         field(self.0, kind).map(text)
     }
 
-    /// A number that is only known as 0 or 1.
+    /// A number that must be 0 or 1.
     fn switch(number: u32) -> Option<bool> {
         match number {
             0 => Some(false),
@@ -44,7 +44,7 @@ impl Data<'_> {
 }
 
 impl Expression {
-    /// Reads the list of a rule.
+    /// Decodes the list of expressions of a rule.
     pub(in crate::nft) fn read_all(list: &[u8]) -> Vec<Self> {
         let mut expressions = Vec::new();
         attributes(list, |kind, entry| {
@@ -57,7 +57,7 @@ impl Expression {
         expressions
     }
 
-    /// `None` for everything that Weft would not have written in this way.
+    /// Returns `None` for expressions that Weft never writes in this form.
     fn read(name: &str, data: Data<'_>) -> Option<Self> {
         match name {
             name::META => read_meta(data),

@@ -1,13 +1,26 @@
-//! Stands in for every program of KubeVirt's launcher image: the pods of virtual machines are real, their guests are not.
+//! Stand-in for every program of KubeVirt's launcher image: the pods of virtual machines are real, and their guests are
+//! not.
 //!
-//! | called as | does |
+//!
+//! called as
+//! effect
+//!
 //! |---|---|
-//! | `cp SOURCE TARGET` | copies a file, as the init container of container disks wants it |
-//! | anything, with `--no-op` | ends with success |
-//! | anything else, such as `virt-launcher-monitor` | runs until SIGTERM or until its guest leaves, and ends with success |
 //!
-//! A guest leaves, after a migration or by its own shutdown, when anything connects to [`GUEST_PORT`] and sends a
-//! request: the API server's proxy of pods reaches it on every node.
+//! `cp SOURCE TARGET`
+//! copies a file, as in the init container of container disks
+//!
+//!
+//! any name, with `--no-op`
+//! exits with success
+//!
+//!
+//! any other name, such as `virt-launcher-monitor`
+//! runs until SIGTERM or until its guest leaves, and exits with success
+//!
+//!
+//! A guest leaves, after a migration or its own shutdown, when a client sends a request to [`GUEST_PORT`]. The API
+//! server's proxy of pods reaches the port on every node.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -17,10 +30,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// Where a request ends the guest.
+/// Port for the request that ends the guest.
 const GUEST_PORT: u16 = 32100;
-/// How long one who connects may take to send the beginning of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of a client's request.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
@@ -47,24 +60,24 @@ fn guest() -> Result<(), String> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
-    // Before there are threads, so that none of them is ended by one. The first process of a container ignores them
-    // unless they are blocked.
+    // Signals are blocked before threads exist, so that no thread is ended by one. The first process of a container
+    // ignores signals unless they are blocked.
     signals
         .thread_block()
         .map_err(|error| format!("cannot block signals: {error}"))?;
     std::thread::spawn(|| match serve() {
         Ok(()) => {
-            println!("the guest has left");
+            println!("the guest left");
             std::process::exit(0)
         }
-        // The containers of one pod share a network, and one of them suffices.
+        // The containers of a pod share a network, and one listener suffices.
         Err(error) => println!("cannot listen on port {GUEST_PORT}: {error}"),
     });
-    println!("a guest that does nothing runs");
+    println!("an idle guest runs");
     let signal = signals
         .wait()
         .map_err(|error| format!("cannot wait for a signal: {error}"))?;
-    println!("{signal}: the guest is stopped");
+    println!("{signal}: the guest stops");
     Ok(())
 }
 
@@ -73,10 +86,10 @@ fn serve() -> std::io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, GUEST_PORT))?;
     for stream in listener.incoming() {
         let mut stream = stream?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let mut beginning = [0; 1024];
         if stream.read(&mut beginning).is_ok_and(|length| length > 0) {
-            // The guest leaves, whether the one who asked still listens or not.
+            // The guest leaves even if the client is gone.
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             return Ok(());
         }

@@ -1,31 +1,31 @@
-//! What becomes of a virtual machine instance: decides only, from the instance and its launcher pods.
+//! The next state of a virtual machine instance, computed without I/O from the instance and its launcher pods.
 //!
 //! ```text
 //! Scheduled ── containers ready ──> Running ── deleted, or its pod succeeded ──> Succeeded
 //!                                      └────── its pod failed or is gone ──────> Failed
 //! ```
 //!
-//! A migration takes one step each time that it is looked at: an address of the target, the start, the guest's arrival,
-//! the end. An instance is written whole, as it has no status of its own for the API server.
+//! A migration takes one step in each reconciliation: the address of the target, the start, the arrival of the guest,
+//! the end. An instance is written as a whole, because its kind has no status subresource.
 
 use serde_json::{Value, json};
 
 use crate::interfaces;
 use crate::names::{APP, CREATED_BY, LAUNCHER, MIGRATION_TARGET, NODE_NAME, UNPAUSED};
 
-/// Where migrations go to on a node; nobody listens there.
+/// Port of migrations on a node. No process listens on it.
 const MIGRATION_PORT: &str = "49152";
 
-/// What is to be done for an instance.
+/// The writes for an instance.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The instance as it is to be written, if it changes.
+    /// The changed instance; `None` if nothing changes.
     pub(crate) instance: Option<Value>,
-    /// Names of launcher pods whose guest has left them.
+    /// Names of launcher pods whose guest left.
     pub(crate) left: Vec<String>,
 }
 
-/// What is to be done for `instance`, of whose namespace `pods` are; `now` is the time in RFC 3339.
+/// Computes the plan for `instance` with the pods of its namespace. `now` is the time in RFC 3339.
 pub(crate) fn plan(instance: &Value, pods: &[&Value], now: &str) -> Plan {
     let pods: Vec<&Value> = pods.iter().copied().filter(|pod| is_of(pod, instance)).collect();
     let mut next = instance.clone();
@@ -46,10 +46,11 @@ pub(crate) fn plan(instance: &Value, pods: &[&Value], now: &str) -> Plan {
     }
 }
 
-/// Whether a launcher pod of an instance waits for the condition that its guest is not paused.
+/// Returns true if a launcher pod of an instance lacks the condition that its guest is not paused.
 ///
-/// virt-controller 1.5 sets it by a patch that begins with a test of all conditions as it knows them. Since 1.34
-/// Kubernetes writes a field into conditions that it does not know, so that the test fails, and the pod is never ready.
+/// virt-controller 1.5 sets the condition by a patch that first tests all conditions as virt-controller decodes them.
+/// Kubernetes 1.34 added a field to conditions, which virt-controller does not decode, so that the test fails, and the
+/// pod never becomes ready.
 pub(crate) fn waits_for_unpaused(pod: &Value) -> bool {
     let has = |list: &Value, key: &str| {
         list.as_array()
@@ -63,7 +64,7 @@ pub(crate) fn waits_for_unpaused(pod: &Value) -> bool {
         && pod["status"]["phase"] == "Running"
 }
 
-/// The condition that [`waits_for_unpaused`] asks for, as a patch of the pod's status.
+/// Returns the condition of [`waits_for_unpaused`], as a patch of the pod's status.
 pub(crate) fn unpaused(now: &str) -> Value {
     json!({ "status": { "conditions": [
         { "type": UNPAUSED, "status": "True", "lastProbeTime": now, "lastTransitionTime": now },
@@ -100,7 +101,7 @@ fn running(next: &mut Value, pod: Option<&Value>, pods: &[&Value], now: &str) {
     }
 }
 
-/// The guest has started.
+/// Sets the state of a started guest.
 fn start(next: &mut Value, pod: &Value, now: &str) {
     enter(next, "Running", now);
     interfaces::update(next, pod);
@@ -120,7 +121,7 @@ fn start(next: &mut Value, pod: &Value, now: &str) {
     }
     conditions.extend([migratable, condition("StorageLiveMigratable", true)]);
     status["conditions"] = conditions.into();
-    // virt-controller waits for it before a migration.
+    // virt-controller waits for this field before a migration.
     status["selinuxContext"] = json!("none");
     status["migrationMethod"] = json!("LiveMigration");
     status["migrationTransport"] = json!("Unix");
@@ -136,7 +137,7 @@ fn condition(kind: &str, holds: bool) -> Value {
     json!({ "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": null })
 }
 
-/// Takes the next step of a migration that goes on.
+/// Applies the next step of a migration.
 fn migrate(next: &mut Value, pods: &[&Value], now: &str) {
     let migration = next["status"]["migrationState"].clone();
     let is_set = |field: &str| !matches!(&migration[field], Value::Null | Value::Bool(false));
@@ -170,7 +171,7 @@ fn migrate(next: &mut Value, pods: &[&Value], now: &str) {
     }
 }
 
-/// The guest is on another node now.
+/// Sets the new node of the guest.
 fn arrive(next: &mut Value, node: &str) {
     next["status"]["nodeName"] = json!(node);
     remove(&mut next["status"], "evacuationNodeName");
@@ -186,7 +187,7 @@ fn remove(object: &mut Value, field: &str) {
     }
 }
 
-/// Pods that a migration left behind.
+/// Returns the source pods of finished migrations.
 fn left(instance: &Value, pods: &[&Value]) -> Vec<String> {
     let migration = &instance["status"]["migrationState"];
     if migration["completed"] != true || migration["failed"] == true {
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn migration_goes_step_by_step_and_ends_the_pod_that_the_guest_left() {
+    fn migration_proceeds_step_by_step_and_ends_the_source_pod() {
         let (source, target) = (pod("p", "node01", "Running"), pod("q", "node02", "Running"));
         let pods = [&source, &target];
         let mut now = instance("Running");
@@ -302,7 +303,7 @@ mod tests {
         ] {
             assert!(
                 now["status"]["migrationState"][field].is_null(),
-                "{field} comes later"
+                "{field} is set in a later step"
             );
             let plan = plan(&now, &pods, NOW);
             assert_eq!(plan.left, [] as [&str; 0]);
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_running_pods_without_the_condition_wait_for_it() {
+    fn running_pod_without_the_condition_waits_for_it() {
         let mut pod = pod("p", "node01", "Running");
         assert!(waits_for_unpaused(&pod));
         let condition = unpaused(NOW)["status"]["conditions"][0].clone();

@@ -1,4 +1,4 @@
-//! What an instance says about its interfaces: as virt-handler says it, from devices of a guest that it has not got.
+//! The interfaces in an instance's status, written like virt-handler from the devices of a simulated guest.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -8,7 +8,7 @@ use crate::names::{DOMAIN, NETWORK_STATUS};
 /// Interface of a pod on the cluster's network.
 const POD_INTERFACE: &str = "eth0";
 
-/// Plugs interfaces that the pod has into the guest, and unplugs those that it is to be without.
+/// Adds interfaces that the pod has to the guest, and removes absent ones.
 pub(crate) fn update(instance: &mut Value, pod: &Value) {
     let mut entries = instance["status"]["interfaces"]
         .as_array()
@@ -36,14 +36,14 @@ pub(crate) fn update(instance: &mut Value, pod: &Value) {
         });
         found.tell(&mut entries[place], wanted);
     }
-    // What neither the guest has nor multus.
+    // Neither the guest nor multus has the interface.
     entries.retain(|entry| sources(entry).next().is_some());
     if entries != before {
         instance["status"]["interfaces"] = entries.into();
     }
 }
 
-/// Whether the guest would take over the address of its pod, and so can't be moved.
+/// Returns true if the guest would use the address of its pod, and can therefore not migrate.
 pub(crate) fn bridges_the_pod_network(instance: &Value) -> bool {
     let bridged = wanted(instance).filter(|interface| interface.get("bridge").is_some());
     bridged
@@ -73,7 +73,7 @@ struct Plugged {
 }
 
 impl Plugged {
-    /// The one that is meant for an interface of the guest, if the pod has it already.
+    /// Returns the pod's interface for an interface of the guest, if it exists.
     fn of(instance: &Value, wanted: &Value, pod: &Value) -> Option<Self> {
         let network = network(instance, wanted)?;
         let text = pod["metadata"]["annotations"][NETWORK_STATUS]
@@ -98,8 +98,8 @@ impl Plugged {
         })
     }
 
-    /// Says it in the entry of the interface, and leaves alone what virt-controller says there.
-    fn tell(self, entry: &mut Value, wanted: &Value) {
+    /// Writes the entry of the interface, and keeps virt-controller's fields.
+    fn write(self, entry: &mut Value, wanted: &Value) {
         let others = sources(entry).filter(|source| *source != DOMAIN);
         let all: Vec<&str> = std::iter::once(DOMAIN).chain(others).collect();
         entry["infoSource"] = json!(all.join(", "));
@@ -115,7 +115,7 @@ impl Plugged {
     }
 }
 
-/// The name that virt-controller gives an interface of the pod, by that of its network.
+/// Returns virt-controller's name of the pod's interface for a network.
 fn pod_interface(network: &str) -> String {
     let digest: String = Sha256::digest(network)
         .iter()
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn pod_interface_is_named_as_virt_controller_names_it() {
+    fn pod_interface_has_the_name_of_virt_controller() {
         assert_eq!(pod_interface("blue"), "pod16477688c0e");
     }
 
     #[test]
-    fn secondary_interface_is_plugged_once_the_pod_has_it_and_unplugged_when_it_is_to_be_absent() {
+    fn secondary_interface_follows_the_pod_and_the_state_absent() {
         let without = pod(&json!([{ "interface": "eth0", "default": true }]));
         let mut now = instance("");
         update(&mut now, &without);
@@ -166,7 +166,7 @@ mod tests {
         let with = pod(&json!([{ "interface": "pod16477688c0e", "ips": ["192.168.1.2"] }]));
         update(&mut now, &with);
         assert_eq!(now["status"]["interfaces"][1]["infoSource"], "domain");
-        // virt-controller adds what it knows, wherever.
+        // virt-controller adds its source at any position.
         now["status"]["interfaces"][1]["infoSource"] = json!("multus-status, domain");
         update(&mut now, &with);
         let blue = &now["status"]["interfaces"][1];
@@ -182,14 +182,14 @@ mod tests {
         now["spec"]["domain"]["devices"]["interfaces"][1]["state"] = json!("absent");
         update(&mut now, &with);
         assert_eq!(now["status"]["interfaces"][1]["infoSource"], "multus-status");
-        // virt-controller says so once multus has unplugged it.
+        // virt-controller removes its source after multus unplugged the interface.
         now["status"]["interfaces"][1]["infoSource"] = json!("");
         update(&mut now, &without);
         assert_eq!(now["status"]["interfaces"].as_array().unwrap().len(), 1);
     }
 
     #[test]
-    fn bridge_on_the_pod_network_is_told_from_one_beside_it() {
+    fn bridge_on_the_pod_network_differs_from_a_secondary_bridge() {
         let mut now = instance("");
         assert!(!bridges_the_pod_network(&now));
         now["spec"]["domain"]["devices"]["interfaces"][0] = json!({ "name": "default", "bridge": {} });

@@ -1,25 +1,25 @@
-//! Stands in for virt-handler on all nodes at once, so that KubeVirt's control plane works with guests that do not exist.
+//! Stand-in for virt-handler on all nodes, so that KubeVirt's control plane works with simulated guests.
 //!
 //! ```text
 //! watches ──> instances and launcher pods ── five times a second ──> plan ──> PUT instance, end pod, patch condition
 //! timer ────> nodes ─────────────────────────────────────────────────────> PATCH heartbeat and resources
 //! ```
 //!
-//! # What it copies
-//! * Nodes: the heartbeat, the label by which guests are scheduled, one model of processor on all nodes, and room for
+//! # Simulated
+//! * Nodes: the heartbeat, the label for the scheduling of guests, one processor model on all nodes, and resources for
 //!   guests' network devices.
 //! * Instances: Scheduled to Running once the launcher's containers are ready, the end as the launcher ends, interfaces
 //!   with MAC, addresses and sources, hot-plug and unplug of secondary networks, `LiveMigratable` (false for a bridge on
 //!   the pod network), and what virt-controller reads before it migrates.
 //! * Migrations that succeed, step by step, with the end of the source's launcher.
 //!
-//! # What it does not
-//! * Anything inside a pod or a guest: no libvirt, no network binding (the pod keeps the addresses and interfaces that
-//!   the plugins made), no DHCP, no guest agent, no disks.
-//! * pause, console, VNC and other subresources that virt-api asks a virt-handler pod for.
-//! * Migrations that fail or are cancelled, and post-copy.
+//! # Not simulated
+//! * The inside of pods and guests: no libvirt, no network binding (the pod keeps the addresses and interfaces of the
+//!   plugins), no DHCP, no guest agent, no disks.
+//! * pause, console, VNC and other subresources for which virt-api calls a virt-handler pod.
+//! * Failed or cancelled migrations, and post-copy.
 //!
-//! Besides, it sets the condition of launcher pods that KubeVirt 1.5 cannot set on Kubernetes 1.34
+//! In addition, it sets a condition of launcher pods that KubeVirt 1.5 cannot set on Kubernetes 1.34
 //! ([`guest::waits_for_unpaused`]).
 
 mod guest;
@@ -46,17 +46,17 @@ use serde_json::Value;
 use crate::guest::Plan;
 use crate::names::{APP, LAUNCHER};
 
-/// Between two looks at what the watches have brought. Steps of a migration are that far apart.
+/// Interval between reconciliations, which is also the interval between steps of a migration.
 const PACE: Duration = Duration::from_millis(200);
-/// Between two heartbeats; virt-controller gives a node five minutes.
+/// Interval between heartbeats. virt-controller allows five minutes.
 const HEARTBEATS: Duration = Duration::from_secs(30);
-/// Where a launcher waits for the word that its guest has left.
+/// Port of a launcher for the request that ends its guest.
 const GUEST_PORT: u16 = 32100;
 
-/// Stands in for virt-handler on all nodes.
+/// Stand-in for virt-handler on all nodes
 #[derive(Debug, clap::Parser)]
 struct Args {
-    /// The cluster, and the service account of virt-handler
+    /// Kubeconfig of the cluster, with the service account of virt-handler
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
 }
@@ -80,12 +80,12 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let mut heartbeats = tokio::time::interval(HEARTBEATS);
     loop {
         tokio::select! {
-            change = changes.next() => handler.take(change.context("the watches have ended")?),
+            change = changes.next() => handler.take(change.context("the watches ended")?),
             _ = pace.tick() => handler.look().await,
             _ = heartbeats.tick() => {
                 if let Err(error) = handler.beat().await {
-                    eprintln!("cannot say that the nodes live: {error}");
-                    // As soon as the API server is there.
+                    eprintln!("cannot write the heartbeat of the nodes: {error}");
+                    // The next attempt follows soon, because the API server may just have started.
                     heartbeats.reset_after(PACE * 5);
                 }
             }
@@ -93,7 +93,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What a watch told.
+/// An event of a watch.
 struct Change {
     kind: Kind,
     event: Event<DynamicObject>,
@@ -112,9 +112,9 @@ type Key = (String, String);
 #[derive(Debug, Default)]
 struct Store {
     objects: BTreeMap<Key, Value>,
-    /// Those of a list that has not come to its end.
+    /// Objects of an incomplete list.
     listed: BTreeMap<Key, Value>,
-    /// Whether a list has come to its end.
+    /// True after the first complete list.
     complete: bool,
 }
 
@@ -148,8 +148,8 @@ struct Handler {
     instance: ApiResource,
     instances: Store,
     pods: Store,
-    /// UIDs of pods that were told that their guest has left.
-    told: BTreeSet<String>,
+    /// UIDs of pods whose guests were ended.
+    ended: BTreeSet<String>,
 }
 
 impl Handler {
@@ -160,11 +160,11 @@ impl Handler {
             instance: ApiResource::from_gvk_with_plural(&kind, "virtualmachineinstances"),
             instances: Store::default(),
             pods: Store::default(),
-            told: BTreeSet::new(),
+            ended: BTreeSet::new(),
         }
     }
 
-    /// What changes among instances and launcher pods; never ends.
+    /// Streams changes of instances and launcher pods without end.
     fn changes(&self) -> impl Stream<Item = Change> + use<> {
         let pod = ApiResource::erase::<Pod>(&());
         let launchers = watcher::Config::default().labels(&format!("{APP}={LAUNCHER}"));
@@ -190,8 +190,8 @@ impl Handler {
         }
     }
 
-    /// Does what is to be done for all instances. What fails is tried again at the next look.
-    async fn look(&mut self) {
+    /// Reconciles all instances. Failed writes are retried at the next reconciliation.
+    async fn reconcile(&mut self) {
         if !(self.instances.complete && self.pods.complete) {
             return;
         }
@@ -209,7 +209,7 @@ impl Handler {
             let pods: Vec<&Value> = beside.map(|(_, pod)| pod).collect();
             let plan = guest::plan(instance, &pods, &now);
             match plan.instance {
-                // The watch of pods may be behind that of instances.
+                // The watch of pods may be later than the watch of instances.
                 Some(next) if next["status"]["phase"] == "Failed" => match self
                     .with_pods_of_now(&key, &now)
                     .await
@@ -239,7 +239,7 @@ impl Handler {
         }
     }
 
-    /// What is to be done for an instance by the pods that the API server has now.
+    /// Returns the plan for an instance with the current pods of the API server.
     async fn with_pods_of_now(&self, key: &Key, now: &str) -> kube::Result<Plan> {
         let api = Api::<DynamicObject>::namespaced_with(
             self.client.clone(),
@@ -270,19 +270,19 @@ impl Handler {
                 println!("instance {}/{}: written, {phase}", key.0, key.1);
                 put(&mut self.instances.objects, &object);
             }
-            // Somebody else was faster; the watch brings what they wrote.
+            // Another writer was faster, and the watch reports its change.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => eprintln!("instance {}/{}: {error}", key.0, key.1),
         }
     }
 
-    /// Tells a launcher that its guest has left.
+    /// Ends the guest of a launcher.
     async fn end(&mut self, key: &Key) {
         let Some(pod) = self.pods.objects.get(key) else {
             return;
         };
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        if self.told.contains(&uid) {
+        if self.ended.contains(&uid) {
             return;
         }
         let path = format!("/api/v1/namespaces/{}/pods/{}:{GUEST_PORT}/proxy/", key.0, key.1);
@@ -293,13 +293,10 @@ impl Handler {
         };
         match outcome {
             Ok(_) => {
-                println!("pod {}/{}: its guest has left", key.0, key.1);
-                self.told.insert(uid);
+                println!("pod {}/{}: its guest left", key.0, key.1);
+                self.ended.insert(uid);
             }
-            Err(error) => eprintln!(
-                "pod {}/{}: cannot tell it that its guest has left: {error}",
-                key.0, key.1
-            ),
+            Err(error) => eprintln!("pod {}/{}: cannot end its guest: {error}", key.0, key.1),
         }
     }
 
@@ -318,7 +315,7 @@ impl Handler {
         }
     }
 
-    /// Says that all nodes live, and what they have.
+    /// Writes heartbeat and resources of all nodes.
     async fn beat(&self) -> kube::Result<()> {
         let nodes = Api::<Node>::all(self.client.clone());
         let beat = Patch::Merge(node::heartbeat(&now()));
@@ -336,7 +333,7 @@ impl Handler {
     }
 }
 
-/// The time, in RFC 3339 and whole seconds.
+/// Returns the time in RFC 3339, in whole seconds.
 fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,15 +1,15 @@
-//! What a node says to virt-controller: that guests may come to it.
+//! The labels, annotations and resources by which virt-controller accepts a node for guests.
 
 use serde_json::{Value, json};
 
 use crate::names::{CPU_MODELS, HEARTBEAT, SCHEDULABLE, TUN};
 
-/// Model of all processors, so that guests can move between all nodes.
+/// Processor model of all nodes, so that guests can migrate between all of them.
 const CPU_MODEL: &str = "StandIn";
-/// Guests that a node has room for.
+/// Number of guests that fit on a node.
 const GUESTS: &str = "1k";
 
-/// Labels and annotations of every node.
+/// Returns labels and annotations of a node.
 pub(crate) fn heartbeat(now: &str) -> Value {
     let mut labels = json!({ SCHEDULABLE: "true" });
     for prefix in CPU_MODELS {
@@ -18,7 +18,7 @@ pub(crate) fn heartbeat(now: &str) -> Value {
     json!({ "metadata": { "labels": labels, "annotations": { HEARTBEAT: now } } })
 }
 
-/// What every node has for guests: the kubelet keeps it, and admits pods by it.
+/// Returns resources of a node. The kubelet keeps them, and admits pods by them.
 pub(crate) fn resources() -> Value {
     let amounts = json!({ TUN: GUESTS });
     json!({ "status": { "capacity": amounts, "allocatable": amounts } })
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_takes_guests_of_the_same_processor_everywhere() {
+    fn nodes_accept_guests_of_the_same_processor_model() {
         let patch = heartbeat("2026-01-01T00:00:00Z");
         let metadata = &patch["metadata"];
         assert_eq!(metadata["annotations"][HEARTBEAT], "2026-01-01T00:00:00Z");

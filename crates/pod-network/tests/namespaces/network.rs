@@ -1,4 +1,4 @@
-//! Segments of nodes, with a router between them that knows no pods.
+//! Network namespaces of nodes on several segments, with a router between the segments that has no routes to pods.
 
 use std::{
     net::{IpAddr, UdpSocket},
@@ -17,38 +17,38 @@ use linux::{
 };
 use pod_network::{Arranged, Choices, Kernel, Node, arrange};
 
-/// How long a packet may take on a slow machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Deadline of a packet, for slow machines.
+const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Runs `test` in a world of its own. Without root it says so and does nothing.
-pub(crate) fn in_a_world(name: &str, test: impl FnOnce(&mut World) + Send + 'static) {
+/// Runs `test` in a new network. Without root, prints the reason and returns.
+pub(crate) fn in_a_network(name: &str, test: impl FnOnce(&mut Network) + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: {name} needs root to make network namespaces");
         return;
     }
     let thread = std::thread::spawn(|| {
         unshare_network().unwrap();
-        test(&mut World::new());
+        test(&mut Network::new());
     });
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
 }
 
-/// The router's namespace, which this thread is in.
-pub(crate) struct World {
+/// The router between the segments: the namespace of this thread.
+pub(crate) struct Network {
     pub(crate) socket: Socket,
     ports: u32,
 }
 
-/// A segment: its bridge, which is the router's interface there.
+/// A segment: the bridge, which is also the router's interface, and the router's addresses.
 #[derive(Clone)]
 pub(crate) struct Segment {
     bridge: Link,
     gateways: Vec<IpNet>,
 }
 
-impl World {
+impl Network {
     fn new() -> Self {
         let mut socket = Socket::open().unwrap();
         let lo = socket.link_by_name("lo").unwrap();
@@ -57,7 +57,7 @@ impl World {
         Self { socket, ports: 0 }
     }
 
-    /// A segment in which the router has these addresses.
+    /// Creates a segment in which the router has these addresses.
     pub(crate) fn segment(&mut self, name: &str, gateways: &[&str]) -> Segment {
         let spec = BridgeSpec {
             name,
@@ -75,7 +75,7 @@ impl World {
         Segment { bridge, gateways }
     }
 
-    /// A node in a segment, with these addresses there.
+    /// Creates a node in a segment, with these addresses.
     pub(crate) fn node(
         &mut self,
         segment: &Segment,
@@ -131,7 +131,7 @@ fn everything(is_ipv4: bool) -> IpNet {
     if is_ipv4 { "0.0.0.0/0" } else { "::/0" }.parse().unwrap()
 }
 
-/// The thread's namespace passes packets on.
+/// Enables forwarding in the namespace of the thread.
 fn forward() {
     for steps in [
         &["net", "ipv4", "ip_forward"][..],
@@ -141,7 +141,7 @@ fn forward() {
     }
 }
 
-/// A pair with one end called `name` here, and the other called `eth0` inside.
+/// Creates a veth pair: `name` in this namespace, and `eth0` inside.
 fn pair(here: &mut Socket, inside: &mut Socket, name: &str) -> (Link, Link) {
     let home = NetNs::current().unwrap();
     let spec = VethSpec {
@@ -167,7 +167,6 @@ pub(crate) struct Host {
     pub(crate) node: Node,
 }
 
-/// What the tests choose.
 pub(crate) fn choices() -> Choices {
     Choices {
         vxlan_id: 7765,
@@ -178,14 +177,14 @@ pub(crate) fn choices() -> Choices {
 }
 
 impl Host {
-    /// Makes of the node what these nodes need. Nothing may fail.
+    /// Applies the state that these nodes need. All changes must succeed.
     pub(crate) fn arrange(&mut self, nodes: &[Node]) -> Arranged {
         let arranged = arrange(&mut self.kernel, &self.node, nodes, &choices()).unwrap();
         assert!(arranged.failures.is_empty(), "{}: {arranged:#?}", self.node.name);
         arranged
     }
 
-    /// A pod with the `number`th address of each range of the node, plugged in as `ptp` does it.
+    /// Creates a pod with the `number`th address of each range of the node, connected as by `ptp`.
     pub(crate) fn pod(&mut self, number: u8) -> Pod {
         let ns = NetNs::create_anonymous().unwrap();
         let mut inside = ns.run(Socket::open).unwrap().unwrap();
@@ -231,7 +230,7 @@ impl Host {
         Pod { ns, addresses }
     }
 
-    /// All routes of the main table, in words.
+    /// All routes of the main table, as text.
     pub(crate) fn routes(&mut self) -> Vec<String> {
         let mut all = self.socket.routes(Family::V4).unwrap();
         all.extend(self.socket.routes(Family::V6).unwrap());
@@ -249,7 +248,7 @@ impl Host {
         shown
     }
 
-    /// The tunnel, if it is there.
+    /// The tunnel, if it exists.
     pub(crate) fn tunnel(&mut self) -> Option<Link> {
         self.socket.find_link(pod_network::names::TUNNEL).unwrap()
     }
@@ -285,11 +284,11 @@ impl Pod {
 /// A UDP socket in a namespace.
 pub(crate) fn udp(ns: &NetNs, address: IpAddr, port: u16) -> UdpSocket {
     let socket = ns.run(|| UdpSocket::bind((address, port))).unwrap().unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
     socket
 }
 
-/// Sends to `receiver`, which must get it, and its answer must come back. The address that the receiver saw.
+/// Sends a packet to `receiver` and receives the answer. Returns the address that the receiver saw.
 #[track_caller]
 pub(crate) fn exchange(sender: &UdpSocket, receiver: &UdpSocket) -> IpAddr {
     let mut text = [0; 32];

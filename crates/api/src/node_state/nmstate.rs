@@ -1,4 +1,4 @@
-//! `NMState`: the wish for the node state components, and how they are set up (nmstate §2.2).
+//! `NMState`: the deployment of the node state components and their settings (nmstate §2.2).
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use super::Condition;
 pub use crate::network_addons::SelfSignConfiguration;
 use crate::{Error, schema};
 
-/// Version for manifests of former releases.
+/// The version of manifests of former releases.
 const OLD_VERSION: &str = "v1beta1";
 
-/// How the node state components are set up. What is not said is the node state operator's choice.
+/// Settings of the node state components. The node state operator chooses defaults for unset fields.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "nmstate.io",
@@ -36,91 +36,92 @@ const OLD_VERSION: &str = "v1beta1";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NMStateSpec {
-    /// Affinity of the handler, which runs on the nodes.
+    /// Affinity of the handler on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Nodes on which the handler runs.
+    /// Node selector of the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Taints that the handler tolerates.
+    /// Tolerations of the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Affinity of everything but the handler.
+    /// Affinity of all components except the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra_affinity: Option<Affinity>,
-    /// Nodes on which everything but the handler runs.
+    /// Node selector of all components except the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra_node_selector: Option<BTreeMap<String, String>>,
-    /// Taints that everything but the handler tolerates.
+    /// Tolerations of all components except the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra_tolerations: Option<Vec<Toleration>>,
-    /// Intervals of the webhook's certificates.
+    /// Renewal intervals of the webhook's certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_sign_configuration: Option<SelfSignConfiguration>,
-    /// How a node is probed after its configuration was changed.
+    /// Probes of a node after a change of its configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_configuration: Option<ProbeConfiguration>,
-    /// Where metrics are served.
+    /// Listen address of metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_configuration: Option<MetricsConfiguration>,
-    /// Choices beyond the established ones.
+    /// Settings of Weft's handler that upstream does not have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler_configuration: Option<HandlerConfiguration>,
-    /// How much the handler logs: info or debug.
+    /// Log level of the handler: info or debug.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "log_level")]
     pub log_level: String,
 }
 
-/// How a node is probed.
+/// Probes of a node.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct ProbeConfiguration {
-    /// Look-ups of names.
+    /// DNS probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<DnsProbe>,
 }
 
-/// A look-up of a name.
+/// A DNS probe.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct DnsProbe {
-    /// Name that is looked up.
+    /// Name that the probe resolves.
     pub host: String,
 }
 
-/// Where metrics are served.
+/// Listen address of metrics.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricsConfiguration {
-    /// Address and port; 0 serves none.
+    /// Address and port. 0 disables metrics.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub bind_address: String,
 }
 
-/// Choices about the handler beyond the established ones.
+/// Settings of Weft's handler that upstream does not have.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HandlerConfiguration {
-    /// How nodes are configured: by NetworkManager, or without it, in the kernel alone, which lasts until a node is
-    /// started anew.
+    /// Backend of the configuration: NetworkManager, or the kernel alone, whose configuration lasts until the node
+    /// restarts.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "backend")]
     pub backend: String,
-    /// Whether the original design is served: what `NodeNetworkState` says in spec, and policies that match interfaces.
-    /// Without it, nobody configures a node by writing its `NodeNetworkState`. It is served unless this says false.
+    /// If false, the original design is disabled: the spec of `NodeNetworkState`, and policies that match interfaces.
+    /// The default is true. If disabled, writes to a `NodeNetworkState` configure no node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_design: Option<bool>,
-    /// How often nodes are compared with their policies, and brought back to them, in seconds. Never unless said.
+    /// Interval in seconds between comparisons of nodes with their policies, which repair drift. By default, nodes are
+    /// not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "seconds")]
     pub drift_seconds: Option<u32>,
 }
 
-/// How the deployment is going.
+/// The state of the deployment.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct NMStateStatus {
-    /// Aspects of the state of the deployment.
+    /// Conditions of the deployment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -137,15 +138,15 @@ fn log_level(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["info", "debug"] })
 }
 
-/// The definition of the resource in both versions.
+/// Returns the definition of the resource in both versions.
 ///
 /// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+/// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
     let texts = [
-        "How the node state components are set up.",
-        "How the deployment is going.",
+        "Settings of the node state components.",
+        "The state of the deployment.",
     ];
     let mut crd = schema::finish(NMState::crd(), &[], &texts)?;
     let mut old = crd.spec.versions.clone();
@@ -163,7 +164,7 @@ pub fn crd() -> Result<CustomResourceDefinition, Error> {
         };
         for name in ["affinity", "infraAffinity", "tolerations", "infraTolerations"] {
             if let Some(node) = descend(root, &["spec", name]) {
-                // Kubernetes' own texts would be nine tenths of the definition.
+                // The descriptions of Kubernetes' types would be nine tenths of the definition.
                 without_texts(node, false);
             }
         }
@@ -203,7 +204,7 @@ fn set_default(root: &mut JSONSchemaProps, path: &[&str], value: serde_json::Val
     }
 }
 
-/// Drops the descriptions below a node, and its own if it is a part of another one.
+/// Removes the descriptions below a node, and the node's own description if it is part of another node.
 fn without_texts(node: &mut JSONSchemaProps, part: bool) {
     if part {
         node.description = None;

@@ -1,5 +1,5 @@
-//! Commands for people, and the same as a plugin of kubectl (`kubectl weft …`). They print; they do not log. Flags are
-//! kubectl's, not Go's, and exit codes answer questions.
+//! Commands for users, which also form a plugin of kubectl (`kubectl weft …`). They print, and do not log. Their flags
+//! follow kubectl instead of Go, and their exit codes answer questions.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,55 +11,54 @@ use program::terminal;
 
 use crate::{network, nmstate};
 
-/// Name of the program as a plugin of kubectl.
+/// Name of the kubectl plugin.
 const PLUGIN: &str = "kubectl-weft";
 
-/// What `kubectl weft --help` says first.
+/// Introduction of `kubectl weft --help`.
 const ABOUT: &str = "\
-Looks at the network add-ons of a cluster, and at what their operator does
+Show the state of a cluster's network add-ons, and the effects of changes
 
-  kubectl weft status              how the add-ons are, and what to do
-  kubectl weft diff -f cr.yaml     what a NetworkAddonsConfig would change
-  kubectl weft render -f cr.yaml   what it means, without a cluster
-  kubectl weft explain pod NAME    which networks a pod gets, and what came of it
-  kubectl weft doctor [NODE]       whether attachments are as they were made, and
-                                   what is left over on nodes
-  kubectl weft macpool who MAC     which objects have a MAC address
-  kubectl weft macpool usage       how full the range of MAC addresses is
-  kubectl weft dns lookup NAME     what the secondary DNS answers, and why nothing
-  kubectl weft dns records         all names that have an address
-  kubectl weft ippool who IP       which virtual machine keeps an IP address
-  kubectl weft ippool usage        how full the ranges of these addresses are
+  kubectl weft status              state of the add-ons, with remedies
+  kubectl weft diff -f cr.yaml     changes of a NetworkAddonsConfig
+  kubectl weft render -f cr.yaml   its objects, without a cluster
+  kubectl weft explain pod NAME    networks of a pod, and results of attachment
+  kubectl weft doctor [NODE]       damaged attachments, and leftovers on nodes
+  kubectl weft macpool who MAC     objects with a MAC address
+  kubectl weft macpool usage       usage of the range of MAC addresses
+  kubectl weft dns lookup NAME     answer of the secondary DNS, or why it has none
+  kubectl weft dns records         all names with an address
+  kubectl weft ippool who IP       virtual machine that owns an IP address
+  kubectl weft ippool usage        usage of the ranges of IP addresses
   kubectl weft network plan -f network.yaml
-                                   what a network of the cluster would change
-  kubectl weft network status      how the network of the cluster is
-  kubectl weft network check       which endpoints the nodes of the cluster reach
+                                   changes of a network configuration
+  kubectl weft network status      state of the cluster's network
+  kubectl weft network check       endpoints that the nodes reach
   kubectl weft nmstate preview -f policy.yaml
-                                   what a policy would change on each node";
+                                   changes of a policy on each node";
 
-/// Commands for people.
+/// Commands for users.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     #[command(flatten)]
     Operator(operator::cli::Command),
-    /// Show which networks a pod gets, from where, and what came of it
+    /// Show the networks of a pod, their origins, and the results of their attachment
     Explain(multus::explain::Args),
-    /// Check the attachments of a node, and find what is left over
+    /// Check the attachments of a node, and find leftovers
     Doctor(multus::doctor::Args),
-    /// Show who has a MAC address, and how full the pool is
+    /// Show the owners of a MAC address, and the usage of the pool
     Macpool(kubemacpool::cli::Args),
-    /// Show what is answered for names of virtual machines, and why nothing is
+    /// Show the answers of the secondary DNS, or why it has none
     Dns(secondary_dns::cli::Args),
-    /// Show who keeps an IP address, and how full the ranges of networks are
+    /// Show the owner of an IP address, and the usage of ranges
     Ippool(kubevirt_ipam::cli::Args),
     /// Show whether the network of the cluster works
     Network(network::Args),
-    /// Show what a policy would change on the nodes
+    /// Show the changes of a policy on the nodes
     Nmstate(nmstate::Args),
 }
 
 impl Command {
-    /// The command as a plugin of kubectl means it.
+    /// Converts the command into its form in the kubectl plugin.
     fn of_cluster(self) -> Self {
         match self {
             Self::Doctor(args) => Self::Doctor(args.of_cluster()),
@@ -68,7 +67,7 @@ impl Command {
     }
 }
 
-/// The commands alone.
+/// The command line of the kubectl plugin.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl weft", bin_name = "kubectl weft", version, about = ABOUT, arg_required_else_help = true)]
 struct Plugin {
@@ -76,13 +75,13 @@ struct Plugin {
     command: Command,
 }
 
-/// Whether the program was called as a plugin of kubectl; the first argument is its name.
+/// Returns true if the program was called as a kubectl plugin. The first argument is the program's name.
 pub(crate) fn is_plugin(argv: &[OsString]) -> bool {
     let program = argv.first().map(Path::new).and_then(Path::file_name);
     program.is_some_and(|name| name == PLUGIN)
 }
 
-/// Whether a command line is for people.
+/// Returns true if the command line is a command for users.
 pub(crate) fn is_meant(argv: &[OsString]) -> bool {
     let commands = Command::augment_subcommands(clap::Command::new(PLUGIN));
     argv.get(1)
@@ -90,7 +89,7 @@ pub(crate) fn is_meant(argv: &[OsString]) -> bool {
         .is_some_and(|name| commands.find_subcommand(name).is_some())
 }
 
-/// Runs the program as a plugin of kubectl.
+/// Runs the program as a kubectl plugin.
 pub(crate) fn plugin(argv: Vec<OsString>) -> ExitCode {
     match Plugin::try_parse_from(argv) {
         Ok(plugin) => run(plugin.command.of_cluster()),
@@ -98,9 +97,9 @@ pub(crate) fn plugin(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Shows help, or what is wrong with the arguments.
+/// Prints help, or the error in the arguments.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
-    // Nothing can be done when even that can't be shown.
+    // A failure to print cannot be reported.
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
@@ -108,7 +107,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Runs a command: prints what it has to say, and tells by the exit code how it went.
+/// Runs a command: prints its answer, and returns its exit code.
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Operator(command) => {

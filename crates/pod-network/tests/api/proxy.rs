@@ -1,4 +1,4 @@
-//! The way to the API server, which can be cut.
+//! A TCP proxy to the API server that tests can cut.
 
 use std::{
     io,
@@ -7,8 +7,8 @@ use std::{
     thread,
 };
 
-/// Forwards connections while it is open.
-pub(crate) struct Way {
+/// Forwards connections until it is cut.
+pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
@@ -19,7 +19,7 @@ struct State {
     open: Vec<TcpStream>,
 }
 
-impl Way {
+impl Proxy {
     pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -49,7 +49,7 @@ impl Way {
         Self { address, state }
     }
 
-    /// Ends all connections, and takes no more until it is opened.
+    /// Closes all connections, and refuses new ones until `open`.
     pub(crate) fn cut(&self) {
         let mut state = self.state.lock().unwrap();
         state.cut = true;
