@@ -8,7 +8,7 @@ use netlink_packet_route::{
     link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage},
 };
 
-use super::{LinkKind, Mac};
+use super::{Link, LinkKind, Mac};
 use crate::{
     Feature, Result,
     route::{Request, Socket},
@@ -122,17 +122,20 @@ impl Socket {
         })
     }
 
-    /// Creates a veth pair. Both ends are down, and have one queue for each direction.
-    pub fn create_veth(&mut self, spec: &VethSpec<'_>) -> Result<()> {
+    /// Creates a veth pair. Both ends are down, and have one queue for each direction. Returns the end in the socket's
+    /// namespace.
+    pub fn create_veth(&mut self, spec: &VethSpec<'_>) -> Result<Link> {
         let kind = LinkKind::Veth {
             peer_name: spec.peer_name,
             peer_ns: spec.peer_ns,
         };
-        self.create_link(&LinkSpec {
+        let spec = LinkSpec {
             mtu: spec.mtu,
             mac: spec.mac,
             ..LinkSpec::new(spec.name, kind)
-        })
+        };
+        let request = Request::new(spec.kind.doing(), spec.name).needs(spec.kind.feature());
+        self.create_and_read(request, spec.message())
     }
 
     /// Creates a link of this kind, down, with a name and no settings. Kernels without the driver, whose configuration
@@ -144,6 +147,14 @@ impl Socket {
         message.attributes.push(LinkAttribute::LinkInfo(info));
         let request = Request::new("create link", name).needs(Feature::Driver(symbol));
         self.create(request, message)
+    }
+
+    /// Makes a link in the socket's namespace and reads it.
+    pub(crate) fn create_and_read(&mut self, request: Request<'_>, message: LinkMessage) -> Result<Link> {
+        let message = RouteNetlinkMessage::NewLink(message);
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        let created = self.execute_and_read(request, message, flags, |bytes| Link::read(request, bytes))?;
+        created.map_or_else(|| self.link_by_name(request.object), Ok)
     }
 
     fn create(&mut self, request: Request<'_>, message: LinkMessage) -> Result<()> {
