@@ -185,7 +185,8 @@ impl World {
         self.note_users();
     }
 
-    /// An instance that runs uses the claims that are its own, or its machine's.
+    /// An instance that runs uses the claims that are its own, or its machine's. One that plugs a network in again, whose claim was
+    /// deleted meanwhile, uses it once a pod is attached: until then the claim makes room for another one.
     fn note_users(&mut self) {
         let Some(instance) = self.instance.clone().filter(|instance| !instance.deleting) else {
             return;
@@ -193,7 +194,9 @@ impl World {
         for (name, claim) in &mut self.claims {
             let network = name.strip_prefix("vm1.").unwrap();
             let ours = |owner: &String| *owner == instance.uid || instance.owner.as_ref() == Some(owner);
-            if instance.networks.contains(network) && claim.owners.iter().any(ours) && claim.held {
+            let uses = instance.networks.contains(network)
+                && (!claim.deleting || instance.attached.contains(network));
+            if uses && claim.owners.iter().any(ours) && claim.held {
                 claim.users.insert(instance.uid.clone());
             }
         }
@@ -573,6 +576,7 @@ impl World {
             name,
             Some(Claim {
                 deleting: true,
+                users: BTreeSet::new(),
                 ..before
             }),
         );

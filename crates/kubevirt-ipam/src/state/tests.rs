@@ -18,7 +18,7 @@ fn instance(networks: &[Source]) -> Instance {
 
 fn claim(machine: &str) -> Claim {
     Claim {
-        machine: machine.to_owned(),
+        machine: machine.into(),
         held: true,
         ..Claim::default()
     }
@@ -110,4 +110,140 @@ fn status_that_changes_nothing_of_interest_concerns_nobody() {
     let mut state = State::default();
     assert_eq!(state.instance_seen(name("vm1"), instance(&[])), [name("vm1")]);
     assert!(state.instance_seen(name("vm1"), instance(&[])).is_empty());
+}
+
+fn wanted(range: &str) -> Wanted {
+    let config = format!(r#"{{"name": "lan", "persistentIPRanges": [{{"subnet": "{range}"}}]}}"#);
+    Wanted {
+        name: "c".to_owned(),
+        network: "lan".to_owned(),
+        ranges: Config::parse(&config).expect("readable").ranges,
+        requested: Vec::new(),
+    }
+}
+
+fn with_address(address: &str, version: u64) -> Claim {
+    Claim {
+        network: "lan".into(),
+        ips: [address.to_owned()].into(),
+        version,
+        ..claim("vm1")
+    }
+}
+
+fn reserved(state: &mut State, id: &str) -> Result<Vec<String>, Refused> {
+    let addresses = state.reserve(&name(id), &wanted("10.0.0.0/29"))?;
+    Ok(addresses.iter().map(ToString::to_string).collect())
+}
+
+// kubevirt-ipam#111, the decision
+#[test]
+fn reserved_address_is_given_to_no_other_claim() {
+    let mut state = State::default();
+    assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    assert_eq!(reserved(&mut state, "b"), Ok(vec!["10.0.0.3/29".to_owned()]));
+    // A request without an answer is repeated with the same address.
+    assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    // The write was refused.
+    state.settled(&name("a"));
+    assert_eq!(reserved(&mut state, "c"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    // It was not.
+    state.claim_seen(name("b"), with_address("10.0.0.3/29", 1));
+    state.settled(&name("b"));
+    assert_eq!(reserved(&mut state, "d"), Ok(vec!["10.0.0.4/29".to_owned()]));
+    // The claim is gone, and so is its address.
+    state.claim_gone(&name("b"));
+    assert_eq!(reserved(&mut state, "e"), Ok(vec!["10.0.0.3/29".to_owned()]));
+    state.claim_gone(&name("c"));
+    assert_eq!(reserved(&mut state, "f"), Ok(vec!["10.0.0.2/29".to_owned()]));
+}
+
+#[test]
+fn reserved_address_survives_events_of_the_claim() {
+    let mut state = State::default();
+    state.claim_seen(
+        name("a"),
+        Claim {
+            network: "old".into(),
+            ..claim("vm1")
+        },
+    );
+    assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    let moved = Claim {
+        network: "lan".into(),
+        version: 1,
+        ..claim("vm1")
+    };
+    state.claim_seen(name("a"), moved);
+    assert_eq!(reserved(&mut state, "b"), Ok(vec!["10.0.0.3/29".to_owned()]));
+    // Somebody else wrote another address meanwhile: the reserved one is free.
+    state.claim_seen(name("a"), with_address("10.0.0.6/29", 2));
+    assert_eq!(reserved(&mut state, "c"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    assert!(state.addresses["lan"].values().all(|holders| holders.len() == 1));
+}
+
+// kubevirt-ipam#109, the decision
+#[test]
+fn claim_without_finalizer_is_found_where_its_machine_exists() {
+    let free = |owner: &str| Claim {
+        held: false,
+        owners: [owner.into()].into(),
+        ..claim("vm1")
+    };
+    let mut state = State::default();
+    state.machine_seen(
+        name("vm1"),
+        Machine {
+            uid: "vm".into(),
+            ..Machine::default()
+        },
+    );
+    for (id, claim) in [
+        ("ours", free("vm")),
+        ("foreign", free("other")),
+        ("held", claim("vm1")),
+        (
+            "unlabelled",
+            Claim {
+                machine: "".into(),
+                ..free("vm")
+            },
+        ),
+        (
+            "of-another",
+            Claim {
+                machine: "vm2".into(),
+                ..free("vm")
+            },
+        ),
+        (
+            "ending",
+            Claim {
+                deleting: true,
+                ..free("vm")
+            },
+        ),
+    ] {
+        state.claim_seen(name(id), claim);
+    }
+    assert_eq!(state.unheld(), [name("ours")]);
+    state.machine_gone(name("vm1"));
+    assert!(state.unheld().is_empty());
+    // Its instance is still there.
+    let left = Instance {
+        owner: "vm".into(),
+        ..Instance::default()
+    };
+    state.instance_seen(name("vm1"), left);
+    assert_eq!(state.unheld(), [name("ours")]);
+}
+
+#[test]
+fn what_machines_have_in_common_is_kept_once() {
+    let mut state = State::default();
+    for machine in ["vm1", "vm2"] {
+        state.instance_seen(name(machine), instance(&[Source::Pod]));
+    }
+    let networks = |machine: &str| Arc::as_ptr(&state.instance(&name(machine)).expect("known").networks);
+    assert!(std::ptr::addr_eq(networks("vm1"), networks("vm2")));
 }
