@@ -139,13 +139,16 @@ impl Reconciler {
         const PAUSE: Duration = Duration::from_secs(1);
         for attempt in 1..=ATTEMPTS {
             let unheld = state::lock(&self.shared).unheld();
-            let writes = unheld.iter().map(|id| async move { (id, self.hold(id).await) });
+            let writes = unheld.into_iter().map(|id| async move {
+                let done = self.hold(&id).await;
+                (id, done)
+            });
             let mut writes = stream::iter(writes).buffer_unordered(WORKERS);
             let mut has_failed = false;
             while let Some((id, done)) = writes.next().await {
                 if let Err(error) = done {
                     has_failed = true;
-                    let claim = messages::object(id);
+                    let claim = messages::object(&id);
                     tracing::warn!(claim, %error, attempt, "cannot add the finalizer");
                 }
             }

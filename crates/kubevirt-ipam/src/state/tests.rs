@@ -247,3 +247,125 @@ fn what_machines_have_in_common_is_kept_once() {
     let networks = |machine: &str| Arc::as_ptr(&state.instance(&name(machine)).expect("known").networks);
     assert!(std::ptr::addr_eq(networks("vm1"), networks("vm2")));
 }
+
+/// The API server's side of claims that get addresses: what they have, and writes that are on their way.
+#[derive(Debug, Default)]
+struct Written {
+    /// By claim, its addresses and its version. One that was deleted is absent.
+    claims: BTreeMap<usize, (Vec<String>, u64)>,
+    /// Writes that nobody waits for any more, or whose answer is awaited: they may come through as long as the claim has
+    /// none.
+    under_way: BTreeMap<usize, Vec<String>>,
+    versions: u64,
+}
+
+impl Written {
+    fn version(&mut self) -> u64 {
+        self.versions += 1;
+        self.versions
+    }
+
+    fn cached(&self, number: usize) -> Option<Claim> {
+        let (ips, version) = self.claims.get(&number)?;
+        Some(Claim {
+            network: "lan".into(),
+            ips: ips.clone().into(),
+            version: *version,
+            ..claim(&format!("vm{number}"))
+        })
+    }
+
+    /// A write comes through, if the claim is as it was when it was read.
+    fn lands(&mut self, number: usize) -> bool {
+        let Some(ips) = self.under_way.remove(&number) else {
+            return false;
+        };
+        let version = self.version();
+        match self.claims.get_mut(&number) {
+            Some(claim) if claim.0.is_empty() => {
+                *claim = (ips, version);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+}
+
+fn id_of(number: usize) -> Name {
+    name(&format!("c{number}"))
+}
+
+/// What happens to a claim: several claims are worked on at a time, answers and events come late or never.
+fn happens(state: &mut State, written: &mut Written, number: usize, what: u8) {
+    let id = id_of(number);
+    match what {
+        // A worker reads the claim, and writes addresses.
+        0 | 1 => match written.cached(number) {
+            None => {
+                let version = written.version();
+                written.claims.insert(number, (Vec::new(), version));
+            }
+            Some(claim) if !claim.ips.is_empty() => {
+                state.claim_seen(id.clone(), claim);
+                state.settled(&id);
+            }
+            Some(_) => {
+                if let Ok(ips) = state.reserve(&id, &wanted("10.0.0.0/29")) {
+                    let ips = ips.iter().map(ToString::to_string).collect();
+                    written.under_way.insert(number, ips);
+                }
+            }
+        },
+        // It gets the answer.
+        2 if written.lands(number) => {
+            if let Some(claim) = written.cached(number) {
+                state.claim_seen(id.clone(), claim);
+            }
+            state.settled(&id);
+        }
+        // It is refused.
+        3 if written.under_way.remove(&number).is_some() => state.settled(&id),
+        // The write comes through, and its answer is lost.
+        4 => {
+            written.lands(number);
+        }
+        // The watch reports what there is.
+        5 => match written.cached(number) {
+            Some(claim) => drop(state.claim_seen(id, claim)),
+            None => drop(state.claim_gone(&id)),
+        },
+        // It is deleted; the watch reports that later, or another one of its name.
+        6 => {
+            written.claims.remove(&number);
+            written.under_way.remove(&number);
+        }
+        _ => {}
+    }
+}
+
+proptest::proptest! {
+    // kubevirt-ipam#111, the decision
+    #[test]
+    fn no_two_claims_ever_have_one_address(
+        events in proptest::collection::vec((0..9_usize, 0..7_u8), 1..200),
+    ) {
+        let (mut state, mut written) = (State::default(), Written::default());
+        for (number, what) in events {
+            happens(&mut state, &mut written, number, what);
+            let mut all: Vec<_> = written.claims.values().flat_map(|(ips, _)| ips).collect();
+            let count = all.len();
+            all.sort();
+            all.dedup();
+            proptest::prop_assert_eq!(all.len(), count, "{:?}", written);
+        }
+        // When all is known, no address is taken for nobody.
+        for number in 0..9 {
+            happens(&mut state, &mut written, number, 3);
+            happens(&mut state, &mut written, number, 5);
+            state.settled(&id_of(number));
+        }
+        let held: usize = written.claims.values().map(|(ips, _)| ips.len()).sum();
+        let taken = state.addresses.get("lan").map_or(0, BTreeMap::len);
+        proptest::prop_assert_eq!(taken, held);
+    }
+}
