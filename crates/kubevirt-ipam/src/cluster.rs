@@ -51,11 +51,6 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether it is certain that nothing was written.
-    pub(crate) fn is_refusal(&self) -> bool {
-        !matches!(self, Self::Other(_))
-    }
-
     fn of(error: &kube::Error) -> Self {
         let text = message(error);
         let kube::Error::Api(status) = error else {

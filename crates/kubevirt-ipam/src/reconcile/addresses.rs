@@ -91,13 +91,9 @@ impl Reconciler {
                 state::lock(&self.shared).settled(&id);
                 Ok(())
             }
-            Err(error) => {
-                // Where it may have been written, the addresses stay reserved until that is clear.
-                if error.is_refusal() {
-                    state::lock(&self.shared).settled(&id);
-                }
-                Err(failed(error))
-            }
+            // It may have been written, even if a repeated write is refused: the addresses stay reserved until the claim is known
+            // to have some, or to be gone.
+            Err(error) => Err(failed(error)),
         }
     }
 

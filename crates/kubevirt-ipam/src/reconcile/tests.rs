@@ -615,6 +615,15 @@ impl World {
             let held = self.claims.iter().find(|(_, claim)| claim.held);
             return held.map(|(name, _)| format!("{name} is held for nobody"));
         }
+        let exists = |owner: &String| {
+            let machine = self.machine.as_ref().filter(|machine| !machine.deleting);
+            machine.is_some_and(|it| it.uid == *owner)
+                || self.instance.as_ref().is_some_and(|it| it.uid == *owner)
+        };
+        let is_free = |claim: &Claim| !claim.held && !claim.deleting && claim.owners.iter().any(exists);
+        if let Some((name, claim)) = self.claims.iter().find(|(_, claim)| is_free(claim)) {
+            return Some(format!("{name} is not held: {claim:?}"));
+        }
         let instance = self.instance.as_ref().filter(|instance| !instance.deleting)?;
         instance.networks.iter().find_map(|network| {
             let name = format!("vm1.{network}");
@@ -831,10 +840,29 @@ async fn history(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         }
         world.note("nothing happens any more");
     }
+    let settled = async || {
+        settle(&world).await;
+        let mut world = kube_kit::lock(&world);
+        let wrong = world.wrong.take();
+        wrong.or_else(|| world.settled())
+    };
+    let what = settled().await;
+    wrong(&world, what)?;
+    let is_removed = kube_kit::lock(&world).random(2) == 0;
+    if is_removed {
+        kube_kit::lock(&world).reinstall();
+        let what = settled().await;
+        wrong(&world, what)?;
+    }
+    Ok(())
+}
+
+/// All that has begun comes to its end, and is seen.
+async fn settle(world: &Shares) {
     for _ in 0..12 {
         for replica in 0..2 {
             {
-                let mut world = kube_kit::lock(&world);
+                let mut world = kube_kit::lock(world);
                 // An end that began comes to an end.
                 if world.instance.as_ref().is_some_and(|it| it.deleting) {
                     world.set_instance(None);
@@ -846,17 +874,11 @@ async fn history(seed: u64, bug: Option<Bug>) -> Result<(), String> {
                     }
                 }
             }
-            if kube_kit::lock(&world).replicas[replica].pending {
-                reconcile(&world, replica, 0).await;
+            if kube_kit::lock(world).replicas[replica].pending {
+                reconcile(world, replica, 0).await;
             }
         }
     }
-    let what = {
-        let mut world = kube_kit::lock(&world);
-        let wrong = world.wrong.take();
-        wrong.or_else(|| world.settled())
-    };
-    wrong(&world, what)
 }
 
 const HISTORIES: u64 = 300;
