@@ -1,5 +1,7 @@
 use super::*;
-use crate::objects::InstanceNetwork;
+use crate::network::Config;
+use crate::plan::Wanted;
+use crate::pool::Refused;
 
 fn name(text: &str) -> Name {
     Name::new("ns1", text)
