@@ -182,6 +182,20 @@ pub struct KubeSecondaryDNS {
     /// Address of the name server for clients outside of the cluster.
     #[serde(rename = "nameServerIP", skip_serializing_if = "String::is_empty")]
     pub name_server_ip: String,
+    /// Seconds for which clients may cache answers, from 0 to 86400. Defaults to an hour. Only Weft's images use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<i32>,
+    /// Prefixes such as 10.10.0.0/16. Only addresses in one of these prefixes are published. Without prefixes, all
+    /// addresses are published. Only Weft's images use them.
+    #[serde(rename = "allowedPrefixes", skip_serializing_if = "Vec::is_empty")]
+    pub allowed_prefixes: Vec<String>,
+    /// One process of Weft watches machines and answers queries, instead of two. It does not log queries.
+    #[serde(rename = "singleProcess", skip_serializing_if = "std::ops::Not::not")]
+    pub single_process: bool,
+    /// Running pods of Weft apply changes of domain, nameServerIP, ttl and allowedPrefixes within two minutes, without a
+    /// restart.
+    #[serde(rename = "followSettings", skip_serializing_if = "std::ops::Not::not")]
+    pub follow_settings: bool,
     /// Service `secondary-dns` for the name server, on port 53 over UDP and TCP. Without the field, the administrator
     /// creates a Service.
     #[serde(skip_serializing_if = "Option::is_none")]

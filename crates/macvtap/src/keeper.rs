@@ -176,9 +176,9 @@ mod tests {
             .collect()
     }
 
-    fn planned(running: &[&str], wanted: &[&str]) -> (Vec<String>, Vec<String>) {
+    fn planned(running: &[&str], desired: &[&str]) -> (Vec<String>, Vec<String>) {
         let running: Vec<String> = running.iter().map(|name| (*name).to_owned()).collect();
-        let Plan { stop, start } = plan(running.iter(), wanted(wanted));
+        let Plan { stop, start } = plan(running.iter(), wanted(desired));
         (stop, start.into_iter().map(|resource| resource.name).collect())
     }
 

@@ -29,6 +29,7 @@ Show the state of a cluster's network add-ons, and the effects of changes
   kubectl weft dns records         all names with an address
   kubectl weft ippool who IP       virtual machine that owns an IP address
   kubectl weft ippool usage        usage of the ranges of IP addresses
+  kubectl weft ippool release      remove finalizers of a removed controller
   kubectl weft network plan -f network.yaml
                                    changes of a network configuration
   kubectl weft network status      state of the cluster's network

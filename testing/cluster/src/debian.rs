@@ -85,6 +85,14 @@ const DNSMASQ: Set = Set {
     for_root: false,
 };
 
+/// A load generator for DNS servers.
+const DNSPERF: Set = Set {
+    folder: "debian-dnsperf",
+    programs: &[(DNSPERF_PROGRAM, "dnsperf")],
+    apart: &[],
+    for_root: false,
+};
+
 /// Programs in the pods of Kubernetes' tests.
 const SUITE: Set = Set {
     folder: "debian-conformance",
@@ -103,6 +111,9 @@ const SUITE: Set = Set {
 
 /// Path of the DHCP server below `/`.
 pub const DNSMASQ_PROGRAM: &str = "usr/sbin/dnsmasq";
+
+/// Path of dnsperf below `/`.
+pub const DNSPERF_PROGRAM: &str = "usr/bin/dnsperf";
 
 /// The package that depends on the newest kernel.
 const KERNEL: &str = "linux-image-amd64";
@@ -218,6 +229,11 @@ impl Packages {
     /// Downloads dnsmasq, a DHCP server.
     pub fn ensure_dnsmasq(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         DNSMASQ.ensure(home, progress)
+    }
+
+    /// Downloads dnsperf, which measures DNS servers.
+    pub fn ensure_dnsperf(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        DNSPERF.ensure(home, progress)
     }
 
     /// Downloads the programs in the pods of Kubernetes' tests: `usr/bin/curl`, `dash`, `dig`, `getent`, `nc.openbsd`,

@@ -8,13 +8,16 @@
 //! Both servers run all the time, and each kind of query is sent to both in turn.
 //!
 //! Clients and server share the machine's processors: queries per second are a lower bound, and the server's processor
-//! time is the relevant result, printed as queries per second and core. The monitor lists its instances from a stand-in
+//! time is the relevant result, printed as queries per second and core. Debian's dnsperf sends queries beside the threads of
+//! this process. The monitor lists its instances from a stand-in
 //! for an API server in this process, which generates them page by page: the measured start is an upper bound. The same
 //! stand-in sends events of single instances, whose names are queried until they are answered.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod cluster;
+mod dnsperf;
+mod events;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -39,6 +42,9 @@ struct Args {
     /// The CoreDNS for comparison
     #[arg(long, value_name = "COREDNS")]
     theirs: PathBuf,
+    /// Debian's dnsperf, which asks the same questions
+    #[arg(long, value_name = "DNSPERF")]
+    dnsperf: PathBuf,
     /// Virtual machines, each with two names
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=65_000))]
     vms: u32,
@@ -60,15 +66,6 @@ const UNDER_WAY: usize = 32;
 const MONITOR: u16 = 8081;
 /// Port of the server in one process with its monitor.
 const ALL_IN_ONE: u16 = 5353;
-/// Number of instances that are created and deleted, one after the other.
-const EVENTS: u32 = 500;
-/// Interval between events. Some events occur while zone files are written.
-const BETWEEN_EVENTS: Duration = Duration::from_millis(10);
-/// Interval between queries for the name of a created or deleted instance.
-const LOOK: Duration = Duration::from_micros(100);
-/// Response codes (RFC 1035): the name exists, or not.
-const EXISTS: u8 = 0;
-const NO_NAME: u8 = 3;
 /// After this time, an idle process has returned its memory.
 const REST: Duration = Duration::from_secs(25);
 /// Timeout of a start, and of an answer.
@@ -113,11 +110,8 @@ fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
             "{:<28}    ours   theirs  ours/theirs      ours     theirs           ours  theirs",
             ""
         );
-        for (what, name) in [
-            ("addresses", Asked::Interface),
-            ("names that do not exist", Asked::Missing),
-            ("names of other zones", Asked::Elsewhere),
-        ] {
+        for name in Asked::ALL {
+            let what = name.text();
             let mut rates = [Vec::new(), Vec::new()];
             let mut times = [Vec::new(), Vec::new()];
             for _ in 0..ROUNDS {
@@ -138,6 +132,7 @@ fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
                 their_time.as_secs_f64() * 1000.0,
             );
         }
+        dnsperf::measure(directory, args, [&ours, &theirs])?;
         println!(
             "ready after {:.0} ms; theirs after {:.0} ms",
             ours.ready_after.as_secs_f64() * 1000.0,
@@ -189,54 +184,10 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
         thread::sleep(REST);
         println!("    at rest {}", server.memory()?);
         if mode == "all-in-one" {
-            measure_events(&cluster, args)?;
+            events::measure(&cluster, args, server.process.id())?;
         }
     }
     Ok(())
-}
-
-/// Measures the time until an event of the watch affects answers, for a server in one process with its monitor.
-fn measure_events(cluster: &Cluster, args: &Args) -> anyhow::Result<()> {
-    let socket = client(ALL_IN_ONE)?;
-    let mut times = [Vec::new(), Vec::new()];
-    let mut version = 0;
-    for n in args.vms..args.vms + EVENTS {
-        let name = Asked::Interface.name(n);
-        for ((event, code), times) in [("ADDED", EXISTS), ("DELETED", NO_NAME)]
-            .into_iter()
-            .zip(&mut times)
-        {
-            version += 1;
-            let told = Instant::now();
-            cluster.tell(event, n, version)?;
-            while answer_code(&socket, version, &name)? != Some(code) {
-                if told.elapsed() > PATIENCE {
-                    bail!("{name} is not answered as it should be after {event}");
-                }
-                thread::sleep(LOOK);
-            }
-            times.push(told.elapsed());
-            thread::sleep(BETWEEN_EVENTS);
-        }
-    }
-    for (what, mut times) in ["comes", "goes"].into_iter().zip(times) {
-        let late = late(&mut times);
-        println!(
-            "    an instance {what}: answered after {:.2} ms, 99 of 100 within {:.2} ms",
-            times[times.len() / 2].as_secs_f64() * 1000.0,
-            late.as_secs_f64() * 1000.0,
-        );
-    }
-    Ok(())
-}
-
-/// Returns the response code of a query for an address, or `None` if the answer is lost.
-fn answer_code(socket: &UdpSocket, id: u32, name: &str) -> anyhow::Result<Option<u8>> {
-    let id = u16::try_from(id % 65_536)?;
-    socket.send(&query(id, name))?;
-    let mut room = [0; 512];
-    let answered = socket.recv(&mut room).is_ok();
-    Ok((answered && room[..2] == id.to_be_bytes()).then_some(room[3] % 16))
 }
 
 /// Returns the result of the monitor's readiness probe.
@@ -408,6 +359,16 @@ enum Asked {
 }
 
 impl Asked {
+    const ALL: [Self; 3] = [Self::Interface, Self::Missing, Self::Elsewhere];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Interface => "addresses",
+            Self::Missing => "names that do not exist",
+            Self::Elsewhere => "names of other zones",
+        }
+    }
+
     fn name(self, n: u32) -> String {
         match self {
             Self::Interface => format!("nic1.vm{n}.ns{}.vm", n % 100),
