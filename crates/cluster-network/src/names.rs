@@ -124,6 +124,12 @@ pub mod env {
     pub const API_PORT: &str = "APISERVER_OVERRIDE_PORT";
 }
 
+/// Names of metrics.
+pub mod metric {
+    /// The state of `IPsec`.
+    pub const IPSEC_STATE: &str = "openshift_network_operator_ipsec_state";
+}
+
 /// Label of kube-proxy's pods and `DaemonSet` as kubeadm installs it.
 pub const FOREIGN_KUBE_PROXY: (&str, &str) = ("k8s-app", "kube-proxy");
 /// User agent.

@@ -47,6 +47,13 @@ pub struct Stored<T> {
     pub spec: T,
 }
 
+impl<T> Stored<T> {
+    /// The version of the object, for writes that must not overwrite another one.
+    pub fn version(&self) -> Value {
+        self.object["metadata"]["resourceVersion"].clone()
+    }
+}
+
 /// An object can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{id} is not readable: {cause}")]

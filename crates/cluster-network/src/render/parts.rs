@@ -290,6 +290,23 @@ pub(super) fn service_cidrs() -> Result<Vec<Value>, Error> {
     parse("service_cidr.yaml", include_str!("service_cidr.yaml"))
 }
 
+/// How Prometheus finds the operator's metrics (§16). Only OpenShift's authority signs the certificate of their Service.
+pub(super) fn operator_metrics(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let mut objects = parse("operator_metrics.yaml", include_str!("operator_metrics.yaml"))?;
+    if !context.facts.openshift {
+        let monitor = find(&mut objects, "ServiceMonitor", "network-operator")?;
+        set(
+            monitor,
+            "/spec/endpoints/0/tlsConfig",
+            json!({ "insecureSkipVerify": true }),
+        )?;
+    }
+    for object in &mut objects {
+        object["metadata"]["namespace"] = json!(context.settings.namespace);
+    }
+    Ok(objects)
+}
+
 /// Nodes of the control plane, by the label that nodes have; all nodes with Linux where none has such a label.
 pub(super) fn control_plane_selector(facts: &Facts) -> Value {
     let mut selector = json!({ "kubernetes.io/os": "linux" });
