@@ -20,6 +20,9 @@ const MULTI_NETWORK_POLICY: &str = "multus-networkpolicy";
 
 /// Namespaces whose networks pods of all namespaces may be attached to.
 const GLOBAL_NAMESPACES: &str = "default,openshift-multus,openshift-sriov-network-operator,openshift-cnv";
+/// How many nodes are probed for their MTU: enough to find a mix, and a bound for large clusters.
+const MOST_PROBED_NODES: usize = 16;
+
 /// Where multus sees the node's directory of configurations.
 const CONF_DIR_IN_MULTUS: &str = "/host/etc/cni/net.d";
 /// Where multus sees the directory that OVN-Kubernetes writes its configuration to.
@@ -268,6 +271,24 @@ pub(super) fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value
     use_image(&mut objects, OWN, &settings.image, &settings.pull_policy);
     let (host, port) = (&facts.api_server.host, &facts.api_server.port);
     let is_known = !host.is_empty();
+    if facts.linux_nodes > 1 {
+        let nodes = facts.linux_nodes.min(MOST_PROBED_NODES);
+        let job = find(&mut objects, "Job", "mtu-prober")?;
+        // Each pod is on another node.
+        job["spec"]["completions"] = json!(nodes);
+        job["spec"]["parallelism"] = json!(nodes);
+        job["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"] = json!({
+            "requiredDuringSchedulingIgnoredDuringExecution": [{
+                "labelSelector": { "matchLabels": { "app": names::MTU_PROBER_APP } },
+                "topologyKey": "kubernetes.io/hostname",
+            }],
+        });
+        for container in containers_of(job)? {
+            if let Some(command) = container["command"].as_array_mut() {
+                command.push(json!(format!("--nodes={nodes}")));
+            }
+        }
+    }
     set_variable(&mut objects, names::API_HOST, is_known.then_some(host));
     set_variable(&mut objects, names::API_PORT, is_known.then_some(port));
     for object in &mut objects {

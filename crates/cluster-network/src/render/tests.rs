@@ -580,3 +580,36 @@ fn nodes_copy_the_list_of_sysctls() {
     );
     assert_eq!(volume("tuning-conf-dir")["hostPath"]["path"], "/etc/cni/tuning");
 }
+
+// cluster-network#98
+#[test]
+fn prober_of_mtu_has_a_pod_on_several_nodes() {
+    let job = |linux_nodes| {
+        let facts = Facts {
+            linux_nodes,
+            ..facts()
+        };
+        let objects = super::mtu_prober(&facts, &settings()).expect("objects");
+        objects
+            .into_iter()
+            .find(|object| object["kind"] == "Job")
+            .expect("a Job")
+    };
+    for (nodes, expected) in [(0, None), (1, None), (3, Some(3)), (500, Some(16))] {
+        let job = job(nodes);
+        let number = |key: &str| job["spec"][key].as_u64();
+        assert_eq!(
+            (number("completions"), number("parallelism")),
+            (expected, expected)
+        );
+        let pod = &job["spec"]["template"]["spec"];
+        let command = pod["containers"][0]["command"].as_array().expect("a command");
+        let flag = expected.map(|expected| json!(format!("--nodes={expected}")));
+        assert_eq!(command.get(5), flag.as_ref());
+        let term = &pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+        assert_eq!(
+            term["topologyKey"] == "kubernetes.io/hostname",
+            expected.is_some()
+        );
+    }
+}
