@@ -115,6 +115,8 @@ pub(crate) struct Masquerade {
 pub(crate) struct Desired {
     /// Ways to the ranges of other nodes.
     pub routes: BTreeMap<IpNet, Hop>,
+    /// Ranges of the node itself: packets to addresses without a pod are refused.
+    pub unreachable: BTreeSet<IpNet>,
     /// Present if some node is reached through it.
     pub tunnel: Option<Tunnel>,
     /// Masquerading.
@@ -203,6 +205,7 @@ pub(crate) fn desired<'a>(
             inside,
         },
         routes,
+        unreachable: own.ranges.iter().map(IpNet::trunc).collect(),
         links,
         problems,
         peers,

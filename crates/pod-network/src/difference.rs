@@ -16,7 +16,7 @@ use linux::{
 use crate::{
     desired::{Desired, Hop, Tunnel},
     messages::Problem,
-    names::{ROUTE_PROTOCOL, TUNNEL},
+    names::{LAST_PRIORITY, ROUTE_PROTOCOL, TUNNEL},
 };
 
 /// What is there.
@@ -24,6 +24,8 @@ use crate::{
 pub(crate) struct Seen {
     /// All unicast routes of the main table, one for each next hop.
     pub routes: Vec<Route>,
+    /// All unreachable routes of the main table.
+    pub unreachable: Vec<Route>,
     /// The link with the tunnel's name.
     pub tunnel: Option<SeenTunnel>,
 }
@@ -86,11 +88,16 @@ pub(crate) enum Change {
     AddRoute(IpNet, Hop),
     /// Lead a route of ours another way.
     ReplaceRoute(IpNet, Hop),
+    /// Refuse packets to a range of this node that no pod has.
+    AddUnreachable(IpNet),
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Change::DeleteRoute(route) if route.unreachable => {
+                write!(f, "remove unreachable route {route}")
+            }
             Change::DeleteRoute(route) => write!(f, "remove route {route}"),
             Change::DeleteTunnel => write!(f, "remove {TUNNEL}"),
             Change::CreateTunnel { vxlan, .. } => {
@@ -105,6 +112,7 @@ impl fmt::Display for Change {
             Change::DeleteNeighbour(ip) => write!(f, "remove neighbour {ip}"),
             Change::AddRoute(range, hop) => write!(f, "add route {range} {hop}"),
             Change::ReplaceRoute(range, hop) => write!(f, "replace route {range} {hop}"),
+            Change::AddUnreachable(range) => write!(f, "add unreachable route {range}"),
         }
     }
 }
@@ -198,7 +206,20 @@ pub(crate) fn difference(desired: &Desired, seen: &Seen) -> (Vec<Change>, BTreeS
             ([], []) => changes.push(Change::AddRoute(*range, *hop)),
         }
     }
+    refuse(&desired.unreachable, &seen.unreachable, &mut changes);
     (changes, problems)
+}
+
+/// Brings the host to refuse packets to the ranges of this node, where no pod has the address, and to no others.
+fn refuse(ranges: &BTreeSet<IpNet>, seen: &[Route], changes: &mut Vec<Change>) {
+    let ours = seen.iter().filter(|route| route.protocol == Some(ROUTE_PROTOCOL));
+    let (right, wrong): (Vec<&Route>, Vec<&Route>) =
+        ours.partition(|route| ranges.contains(&route.dst) && route.priority == Some(LAST_PRIORITY));
+    changes.extend(wrong.into_iter().copied().map(Change::DeleteRoute));
+    let missing = ranges
+        .iter()
+        .filter(|range| !right.iter().any(|route| route.dst == **range));
+    changes.extend(missing.copied().map(Change::AddUnreachable));
 }
 
 /// Somebody else's route that ours would take the place of: IPv6 routes have a metric of 1024 where none is given.

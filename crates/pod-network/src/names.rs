@@ -11,6 +11,9 @@ pub const TUNNEL: &str = "weft.vxlan";
 /// The number that our routes carry (`rtm_protocol`). None of <linux/rtnetlink.h>, and free in iproute2's `rt_protos`.
 pub const ROUTE_PROTOCOL: u8 = 87;
 
+/// The metric of unreachable routes: any other route to the same range comes first.
+pub(crate) const LAST_PRIORITY: u32 = u32::MAX;
+
 /// The table of packet rules.
 pub const TABLE: Table = Table {
     family: Family::Inet,

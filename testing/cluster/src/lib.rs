@@ -21,6 +21,7 @@
 //! * [`image`] makes container images without a container engine.
 
 pub mod coredns;
+pub mod flannel;
 pub mod go;
 pub mod image;
 pub mod kubernetes;

@@ -38,14 +38,16 @@ fn memory(rollup: &str) -> Memory {
     }
 }
 
+/// Memory of a process; none where it ended.
+pub(super) fn of(pid: i32) -> Memory {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    memory(&rollup.unwrap_or_default())
+}
+
 /// Processes of ours on a node: what they are, and their memory.
 pub(super) fn processes(cluster: &Cluster, node: &str) -> Vec<(String, Memory)> {
     let programs = programs(cluster, node).into_iter();
-    let memory = |pid: i32| {
-        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
-        memory(&rollup.unwrap_or_default())
-    };
-    programs.map(|(name, pid)| (name, memory(pid))).collect()
+    programs.map(|(name, pid)| (name, of(pid))).collect()
 }
 
 /// Time that all threads of a process had on processors, as far as `/proc/PID/task/TID/schedstat` says, in nanoseconds.
