@@ -9,6 +9,7 @@ mod harness;
 mod ipam;
 mod macpool;
 mod memory;
+mod network;
 mod nmstate;
 mod operator;
 mod pods;
@@ -30,6 +31,8 @@ enum Command {
     Attach(attach::Args),
     /// Pods that become Ready per second, with and without networks, on the demo's cluster
     Pods(pods::Args),
+    /// The pod network beside flannel: latency, throughput, start of pods, memory, on a cluster of its own; needs root
+    Network(network::Args),
     /// The operator: time to deploy and to repair, requests while idle, memory among many objects; needs root
     Operator(operator::Args),
     /// The MAC pool: reviews over TLS, starts with many virtual machines, memory, API requests; needs root
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Command::Cni(args) => cni::run(args),
         Command::Attach(args) => attach::run(args),
         Command::Pods(args) => pods::run(args),
+        Command::Network(args) => network::run(args),
         Command::Operator(args) => operator::run(args),
         Command::Macpool(args) => macpool::run(args),
         Command::Ipam(args) => ipam::run(args),

@@ -17,7 +17,9 @@ use kube_kit::{
 };
 use tokio::time::Instant;
 
-use crate::{facts::ApiServer, reconcile::Reconciler, report::Reports, settings::Settings, watches};
+use crate::{
+    facts::ApiServer, metrics::Metrics, reconcile::Reconciler, report::Reports, settings::Settings, watches,
+};
 
 /// How long to wait at most before a failed pass is repeated: after an outage, nothing tells that it is over when nothing
 /// changed meanwhile.
@@ -49,22 +51,25 @@ pub struct Operator {
     ask_again: Option<Instant>,
     /// Reports of the controllers that run beside this one.
     reports: Reports,
+    metrics: Metrics,
 }
 
 impl Operator {
     /// Starts the watches.
-    pub fn start(client: Client, settings: Settings, api_server: ApiServer) -> Self {
+    pub fn start(client: Client, settings: Settings, api_server: ApiServer, metrics: Metrics) -> Self {
         let cache = Cache::new();
+        metrics.watches().of(&cache);
         let changes = watches::start(&client, &cache, &settings);
         let applier = Applier::with_cache(client.clone(), Policy::owned_by("Network"), cache.clone());
         Self {
             client,
-            reconciler: Reconciler::new(applier, settings, api_server),
+            reconciler: Reconciler::new(applier, settings, api_server, metrics.clone()),
             cache,
             changes,
-            queue: Queue::new(),
+            queue: Queue::counted(metrics.workqueue().clone()),
             ask_again: None,
             reports: Reports::default(),
+            metrics,
         }
     }
 
@@ -135,10 +140,14 @@ impl Operator {
 
     async fn pass(&mut self, shutdown: &Shutdown) {
         let was_served = self.serves_networks();
+        let reconciles = self.metrics.reconciles();
+        reconciles.started();
+        let started = Instant::now();
         let result = tokio::select! {
             () = shutdown.wait() => return,
             result = self.reconciler.reconcile() => result,
         };
+        reconciles.ended(result.is_ok(), started.elapsed());
         match result {
             Ok(()) => self.queue.succeeded(&()),
             Err(error) => {

@@ -103,6 +103,8 @@ pub struct Facts {
     pub host_mtu: Option<u32>,
     /// Whether traffic leaves through the routing table of nodes, where the configuration does not say it (§4.2).
     pub routing_via_host: bool,
+    /// How many nodes run Linux.
+    pub linux_nodes: usize,
     /// How many nodes are of the control plane.
     pub control_plane_nodes: usize,
     /// Whether one node alone runs workloads of a cluster whose control plane is hosted by another one.

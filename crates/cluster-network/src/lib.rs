@@ -27,6 +27,7 @@ pub mod kube_proxy;
 pub mod leader;
 pub mod manifests;
 pub mod messages;
+pub mod metrics;
 pub mod names;
 pub mod objects;
 pub mod observe;
@@ -50,10 +51,15 @@ pub mod workloads;
 use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
-use kube_kit::{client, process, serve, shutdown::Shutdown};
+use kube_kit::{
+    client, process,
+    serve::{Bind, Readiness, Serving},
+    shutdown::Shutdown,
+};
 
 use controller::Operator;
 use leader::{Candidate, Timing};
+use metrics::Metrics;
 use settings::Settings;
 
 /// Where a pod finds its namespace.
@@ -93,7 +99,7 @@ struct Start {
     /// Namespace of the operator; that of the pod by default
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Where probes are served
+    /// Where probes and metrics are served over TLS
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9104")]
     listen: SocketAddr,
     /// Accepted for the sake of established manifests, without effect
@@ -125,20 +131,24 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     let namespace = namespace.unwrap_or_else(|| names::OPERATOR_NAMESPACE.to_owned());
     let settings = Settings::read(&namespace, |name| std::env::var(name).ok())?;
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
-    let readiness = serve::Readiness::new();
-    let probes = serve::Server::start(listen, serve::probes(readiness.clone())).await?;
-    let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
+    let metrics = Metrics::default();
+    let client =
+        client::counted_client_from(names::COMPONENT, kubeconfig.as_deref(), metrics.requests()).await?;
+    let readiness = Readiness::new();
+    let server = metrics
+        .serve(Bind::from(listen), &namespace, client.clone(), readiness.clone())
+        .await?;
     let mut candidate = Candidate::new(client.clone(), &namespace, &identity(), Timing::default());
     // An operator that waits for its turn is well.
     readiness.set(true);
     if !candidate.elected(&shutdown).await {
-        probes.stop().await;
+        stop(server).await;
         return Ok(());
     }
     readiness.set(false);
     let work = async {
         let api_server = controller::api_server(&client, &settings).await;
-        let operator = Operator::start(client.clone(), settings, api_server);
+        let operator = Operator::start(client.clone(), settings, api_server, metrics);
         let reports = operator.reports();
         // Beside each other, in one thread.
         tokio::join!(
@@ -156,8 +166,14 @@ async fn operate(start: Start) -> anyhow::Result<()> {
         "another operator is the leader, or the Lease could not be renewed"
     );
     candidate.release().await;
-    probes.stop().await;
+    stop(server).await;
     Ok(())
+}
+
+async fn stop(server: Option<Serving>) {
+    if let Some(server) = server {
+        server.stop().await;
+    }
 }
 
 /// The identity of this operator: its pod, or else its process.

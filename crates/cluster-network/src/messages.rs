@@ -143,3 +143,9 @@ pub mod signer {
         format!("Auto-approved CSR {request:?}")
     }
 }
+
+/// Value of the label `is_legacy_api` where the default network has no `IPsec` (§16).
+pub const IPSEC_NOT_SUPPORTED: &str = "N/A - ipsec not supported (non-OVN network)";
+
+/// Help of the state of `IPsec`.
+pub const IPSEC_HELP: &str = "A metric with a constant '1' value labeled by the IPsec mode and whether it is configured by the legacy API";

@@ -55,6 +55,10 @@ pub const CONFIG_HASH: &str = "network.operator.openshift.io/config-hash";
 /// Annotation of the `ClusterOperator` with what was seen of the workloads (§11.2).
 pub const LAST_SEEN_STATE: &str = "network.operator.openshift.io/last-seen-state";
 
+/// Label of nodes with their operating system, and the one that is served.
+pub const OS_LABEL: &str = "kubernetes.io/os";
+/// See [`OS_LABEL`].
+pub const LINUX: &str = "linux";
 /// Labels of control plane nodes, formerly and now.
 pub const MASTER_LABEL: &str = "node-role.kubernetes.io/master";
 /// See [`MASTER_LABEL`].
@@ -124,10 +128,22 @@ pub mod env {
     pub const API_PORT: &str = "APISERVER_OVERRIDE_PORT";
 }
 
+/// Names of metrics.
+pub mod metric {
+    /// The state of `IPsec`.
+    pub const IPSEC_STATE: &str = "openshift_network_operator_ipsec_state";
+}
+
 /// Label of kube-proxy's pods and `DaemonSet` as kubeadm installs it.
 pub const FOREIGN_KUBE_PROXY: (&str, &str) = ("k8s-app", "kube-proxy");
 /// User agent.
 pub const COMPONENT: &str = "network-operator";
+/// ConfigMap in which probers of the MTU report the MTU of their nodes.
+pub const MTU_PROBER_RESULTS: &str = "mtu-prober";
+/// Key of the MTU of each node, in the ConfigMap of the result.
+pub const MTU_OF_NODES: &str = "nodes";
+/// Label of the prober's pods.
+pub const MTU_PROBER_APP: &str = "mtu-prober";
 /// Field manager of what the prober of the MTU writes.
 pub const MTU_PROBER: &str = "cluster-network-operator/mtu-prober";
 /// The Deployment of the operator.

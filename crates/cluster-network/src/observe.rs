@@ -47,6 +47,13 @@ pub struct Stored<T> {
     pub spec: T,
 }
 
+impl<T> Stored<T> {
+    /// The version of the object, for writes that must not overwrite another one.
+    pub fn version(&self) -> Value {
+        self.object["metadata"]["resourceVersion"].clone()
+    }
+}
+
 /// An object can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{id} is not readable: {cause}")]
@@ -175,6 +182,10 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
         host_mtu: hosted_mtu(&platform, is_external).or(host_mtu.and_then(Result::ok)),
         platform,
         routing_via_host: via_host.is_some_and(|mode| mode == "local"),
+        linux_nodes: nodes
+            .iter()
+            .filter(|node| node["metadata"]["labels"][names::OS_LABEL] == names::LINUX)
+            .count(),
         control_plane_nodes: install_replicas(cache).unwrap_or(control_plane_nodes),
         single_hosted_node: is_external && topology("infrastructureTopology", "SingleReplica"),
         labelled_master: masters > 0,

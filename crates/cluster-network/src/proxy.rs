@@ -17,6 +17,7 @@ use serde::Deserialize;
 use crate::messages;
 
 pub mod controller;
+pub mod readiness;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,8 @@ pub struct Spec {
     pub https_proxy: String,
     /// What does not go through it: domains, addresses and blocks of them, with commas between; or `*`.
     pub no_proxy: String,
+    /// URLs that must answer through the proxy before it counts.
+    pub readiness_endpoints: Vec<String>,
     /// `ConfigMap` in `openshift-config` with authorities.
     #[serde(rename = "trustedCA")]
     pub trusted_ca: Reference,

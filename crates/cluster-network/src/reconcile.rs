@@ -13,6 +13,7 @@ use kube_kit::{
     cache::{Blocked, Cache},
 };
 use prober::Prober;
+use program::logging;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -20,7 +21,9 @@ use crate::{
     cluster_config,
     facts::{ApiServer, Facts},
     failures::{Failures, Level},
-    messages, names,
+    messages,
+    metrics::Metrics,
+    names,
     names::manager,
     observe::{self, Stored},
     plan::{Input, Plan, Rejection},
@@ -54,6 +57,9 @@ pub struct Reconciler {
     blocked: Vec<Blocked>,
     /// How far the Job is that finds out the MTU of the nodes.
     prober: Prober,
+    /// The log level that the configuration asks for; `None` for that of the start.
+    log_level: Option<&'static str>,
+    metrics: Metrics,
 }
 
 /// The end of a pass before its goal; noted as a failure already.
@@ -61,7 +67,7 @@ struct Stop(Option<String>);
 
 impl Reconciler {
     /// A reconciler that believes the cache of the applier.
-    pub fn new(applier: Applier, settings: Settings, api_server: ApiServer) -> Self {
+    pub fn new(applier: Applier, settings: Settings, api_server: ApiServer, metrics: Metrics) -> Self {
         Self {
             applier,
             settings,
@@ -71,6 +77,8 @@ impl Reconciler {
             look_again: None,
             blocked: Vec::new(),
             prober: Prober::default(),
+            log_level: None,
+            metrics,
         }
     }
 
@@ -129,6 +137,7 @@ impl Reconciler {
         let Some(stored) = self.operator_config(cluster.as_ref()).await? else {
             return Err(Stop(None));
         };
+        self.set_log_level(&stored.spec.operator_log_level);
         if stored.spec.management_state == names::UNMANAGED {
             tracing::info!("the operator configuration is Unmanaged");
             return Err(Stop(None));
@@ -157,11 +166,22 @@ impl Reconciler {
             self.probe_mtu(&stored, &merged, &facts).await?;
         }
         let plan = plan.map_err(|rejection| self.rejected(&rejection))?;
+        self.metrics.set_ipsec(&merged);
         self.store_operator_config(&stored, &plan).await?;
         self.apply_plan(&stored, &plan).await?;
         self.write_cluster_status(cluster.as_ref(), &plan).await?;
         self.failures.clear(Level::OperatorConfig);
         Ok(())
+    }
+
+    /// Changes the log level of this process (§17.8).
+    fn set_log_level(&mut self, wanted: &str) {
+        let level = log_level(wanted);
+        if level != self.log_level {
+            self.log_level = level;
+            logging::set_level(level);
+            tracing::info!("operatorLogLevel is {wanted:?}");
+        }
     }
 
     /// The cluster configuration, if it is there and valid.
@@ -228,7 +248,7 @@ impl Reconciler {
                 "fields of the operator configuration are overwritten by those of the cluster configuration"
             );
         }
-        let patch = decided(&merged);
+        let patch = decided(&merged, stored.as_ref().map(Stored::version));
         match self.applier.apply_as(manager::CLUSTER_CONFIG, &patch, None).await {
             // The object that is there now counts.
             Ok(_) => observe::operator_config(self.cache()).map_err(|error| Stop(Some(error.to_string()))),
@@ -271,10 +291,19 @@ impl Reconciler {
     }
 }
 
+/// The log level of a value of `operatorLogLevel`; `None` for that of the start.
+fn log_level(wanted: &str) -> Option<&'static str> {
+    match wanted {
+        "Debug" => Some("debug"),
+        "Trace" | "TraceAll" => Some("trace"),
+        _ => None,
+    }
+}
+
 /// What the cluster configuration decides, as an operator configuration. The state and the legacy switch are always
 /// there: what is left out would be taken back.
-fn decided(merged: &operator::NetworkSpec) -> Value {
-    json!({
+fn decided(merged: &operator::NetworkSpec, version: Option<Value>) -> Value {
+    let mut object = json!({
         "apiVersion": "operator.openshift.io/v1",
         "kind": "Network",
         "metadata": { "name": api::cluster_network::SINGLETON },
@@ -284,5 +313,28 @@ fn decided(merged: &operator::NetworkSpec) -> Value {
             "serviceNetwork": merged.service_network,
             "defaultNetwork": { "type": merged.default_network.kind },
         },
-    })
+    });
+    if let Some(version) = version {
+        object["metadata"]["resourceVersion"] = version;
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::log_level;
+
+    // cluster-network#89
+    #[test]
+    fn log_level_follows_operator_log_level() {
+        for (wanted, level) in [
+            ("", None),
+            ("Normal", None),
+            ("Debug", Some("debug")),
+            ("Trace", Some("trace")),
+            ("TraceAll", Some("trace")),
+        ] {
+            assert_eq!(log_level(wanted), level, "{wanted}");
+        }
+    }
 }

@@ -50,11 +50,13 @@ pub enum Part {
     NodeIdentity,
     /// What keeps service blocks as they are.
     ServiceCidrs,
+    /// How Prometheus finds the operator's metrics.
+    OperatorMetrics,
 }
 
 impl Part {
     /// All parts, in the order in which they are applied.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Multus,
         Self::AdmissionController,
         Self::MultiNetworkPolicy,
@@ -65,6 +67,7 @@ impl Part {
         Self::PublicRole,
         Self::NodeIdentity,
         Self::ServiceCidrs,
+        Self::OperatorMetrics,
     ];
 
     /// The value of the label that all objects of the part carry.
@@ -80,6 +83,7 @@ impl Part {
             Self::PublicRole => "public-role",
             Self::NodeIdentity => "network-node-identity",
             Self::ServiceCidrs => "service-cidrs",
+            Self::OperatorMetrics => "operator-metrics",
         }
     }
 
@@ -99,6 +103,7 @@ impl Part {
             Self::PublicRole => parts::public_role(),
             Self::NodeIdentity if has_node_identity(context) => node_identity::objects(context),
             Self::ServiceCidrs => parts::service_cidrs(),
+            Self::OperatorMetrics if context.facts.monitoring => parts::operator_metrics(context),
             _ => Ok(Vec::new()),
         }
     }

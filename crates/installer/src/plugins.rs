@@ -10,12 +10,14 @@
 //!
 //! Without it, each name becomes a copy, and the program ends (the init containers of operands.md §13).
 
+mod allow_list;
 mod bridge_defaults;
 mod layout;
 mod watch;
 
 use crate::names::BINARY;
 use crate::{About, Error, copy};
+use allow_list::AllowList;
 use bridge_defaults::BridgeDefaults;
 use clap::Args as ClapArgs;
 use layout::Installation;
@@ -60,6 +62,15 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub unless_present: Vec<String>,
 
+    /// List of the sysctls that tuning may set, for the file allowlist.conf of --tuning-dir. While it is missing, that file
+    /// stays
+    #[arg(long, value_name = "FILE", requires = "tuning_dir")]
+    pub sysctl_allow_list: Option<PathBuf>,
+
+    /// Directory of tuning's configuration in this container, which is /etc/cni/tuning on the node
+    #[arg(long, value_name = "DIR")]
+    pub tuning_dir: Option<PathBuf>,
+
     /// Plugins to install, such as bridge and tuning
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
@@ -78,9 +89,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         check,
         preserve_default_vlan,
         unless_present,
+        sysctl_allow_list,
+        tuning_dir,
         names,
     } = args;
     let mut wanted = Wanted {
+        allow_list: sysctl_allow_list
+            .zip(tuning_dir)
+            .map(|(from, dir)| AllowList::new(&from, &dir)),
         defaults: BridgeDefaults::new(&to, &names, preserve_default_vlan),
         installation: Installation::new(&to, host_dir.as_deref(), &from, &names)?
             .and_unless_present(unless_present)?,
@@ -99,8 +115,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     retry_forever(FIRST_PAUSE, || keep_installed(&to, &mut wanted))
 }
 
-/// The desired content of the directory.
+/// The desired content of the directory, and what belongs to its plugins.
 struct Wanted {
+    allow_list: Option<AllowList>,
     defaults: Option<BridgeDefaults>,
     installation: Installation,
 }
@@ -112,14 +129,25 @@ impl Wanted {
         if let Some(defaults) = &self.defaults {
             paths.extend(defaults.missing()?);
         }
+        if let Some(list) = &self.allow_list {
+            paths.extend(list.missing()?);
+        }
         Ok(paths)
+    }
+
+    /// The directories whose changes count, apart from that of the plugins.
+    fn directories(&self) -> Vec<PathBuf> {
+        let lists = self.allow_list.iter();
+        lists.flat_map(AllowList::directories).collect()
     }
 
     /// Installs everything. Returns whether anything changed.
     fn ensure(&mut self) -> Result<bool, Error> {
-        // The defaults come before the plugin, or the first pods would be attached to another network.
+        // Configuration comes before the plugin, or the first pods would be attached to another network, and their sysctls
+        // not checked.
+        let limited = self.allow_list.as_ref().map_or(Ok(false), AllowList::ensure)?;
         let written = self.defaults.as_ref().map_or(Ok(false), BridgeDefaults::ensure)?;
-        Ok(self.installation.ensure()? || written)
+        Ok(self.installation.ensure()? || written || limited)
     }
 }
 
@@ -182,7 +210,7 @@ impl Repairs {
 fn keep_installed(to: &Path, wanted: &mut Wanted) -> Result<Infallible, Error> {
     fs::create_dir_all(to).about("create", to)?;
     // The watch starts before the check, so that no change is missed in between.
-    let mut watcher = Watcher::open(to)?;
+    let mut watcher = Watcher::open(to, wanted.directories())?;
     install(to, wanted)?;
     println!("Entering sleep... (success)");
     let mut repairs = Repairs::new(Instant::now());

@@ -26,7 +26,7 @@ pub const MAIN_TABLE: u32 = 254;
 /// The kernel's table for the host's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 
-/// A unicast route.
+/// A unicast or unreachable route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// Destination; `0.0.0.0/0` or `::/0` for the default route.
@@ -51,6 +51,8 @@ pub struct Route {
     pub protocol: Option<u8>,
     /// The gateway is treated as a neighbour on the link, even if no subnet of the link contains it.
     pub onlink: bool,
+    /// Packets are refused with an ICMP message, and there is no next hop.
+    pub unreachable: bool,
 }
 
 impl Route {
@@ -68,6 +70,7 @@ impl Route {
             source: None,
             protocol: None,
             onlink: false,
+            unreachable: false,
         }
     }
 
@@ -81,7 +84,11 @@ impl Route {
             message.header.flags |= RouteFlags::Onlink;
         }
         message.header.scope = self.scope.map_or(RouteScope::Universe, RouteScope::from);
-        message.header.kind = RouteType::Unicast;
+        message.header.kind = if self.unreachable {
+            RouteType::Unreachable
+        } else {
+            RouteType::Unicast
+        };
         let table = self.table.unwrap_or(MAIN_TABLE);
         message.header.table = u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
         let attributes = &mut message.attributes;
@@ -105,12 +112,14 @@ impl Route {
         message
     }
 
-    /// Reads the payload of an `RTM_NEWROUTE`: one route for each next hop; empty for routes that are not unicast.
+    /// Reads the payload of an `RTM_NEWROUTE`: one route for each next hop; empty for other kinds of routes.
     pub(crate) fn read(request: Request<'_>, bytes: &[u8]) -> Result<Vec<Route>> {
         let message = RouteMessage::parse(bytes).map_err(|e| request.unreadable(e))?;
-        if message.header.kind != RouteType::Unicast {
-            return Ok(Vec::new());
-        }
+        let unreachable = match message.header.kind {
+            RouteType::Unicast => false,
+            RouteType::Unreachable => true,
+            _ => return Ok(Vec::new()),
+        };
         let length = message.header.destination_prefix_length;
         let dst = match message.header.address_family {
             netlink_packet_route::AddressFamily::Inet => {
@@ -126,6 +135,7 @@ impl Route {
         route.scope = Some(message.header.scope.into());
         route.protocol = Some(message.header.protocol.into());
         route.onlink = message.header.flags.contains(RouteFlags::Onlink);
+        route.unreachable = unreachable;
         let mut hops = Vec::new();
         for attribute in &message.attributes {
             match attribute {
@@ -271,6 +281,19 @@ impl Socket {
 
     /// Lists all unicast routes of one family in all tables, with one entry for each next hop.
     pub fn routes(&mut self, family: Family) -> Result<Vec<Route>> {
+        let mut routes = self.all_routes(family)?;
+        routes.retain(|route| !route.unreachable);
+        Ok(routes)
+    }
+
+    /// All unreachable routes of one family, in all tables.
+    pub fn unreachable_routes(&mut self, family: Family) -> Result<Vec<Route>> {
+        let mut routes = self.all_routes(family)?;
+        routes.retain(|route| route.unreachable);
+        Ok(routes)
+    }
+
+    fn all_routes(&mut self, family: Family) -> Result<Vec<Route>> {
         let request = Request::new("list routes", "");
         let mut question = RouteMessage::default();
         question.header.address_family = Family::raw(Some(family));

@@ -111,6 +111,8 @@ pub(crate) struct Masquerade {
 pub(crate) struct Desired {
     /// Routes to the ranges of other nodes.
     pub routes: BTreeMap<IpNet, Hop>,
+    /// Ranges of the node itself: packets to addresses without a pod are refused.
+    pub unreachable: BTreeSet<IpNet>,
     /// `None` if no node needs the tunnel.
     pub tunnel: Option<Tunnel>,
     /// Masquerading.
@@ -198,6 +200,7 @@ pub(crate) fn desired<'a>(
             inside,
         },
         routes,
+        unreachable: own.ranges.iter().map(IpNet::trunc).collect(),
         links,
         problems,
         peers,

@@ -16,7 +16,7 @@ use linux::{
 use crate::{
     desired::{Desired, Hop, Tunnel},
     messages::Problem,
-    names::{ROUTE_PROTOCOL, TUNNEL},
+    names::{LAST_PRIORITY, ROUTE_PROTOCOL, TUNNEL},
 };
 
 /// The observed state.
@@ -24,6 +24,8 @@ use crate::{
 pub(crate) struct Observed {
     /// All unicast routes of the main table, one for each next hop.
     pub routes: Vec<Route>,
+    /// All unreachable routes of the main table.
+    pub unreachable: Vec<Route>,
     /// The link with the tunnel's name.
     pub tunnel: Option<ObservedTunnel>,
 }
@@ -74,11 +76,16 @@ pub(crate) enum Change {
     DeleteNeighbour(IpAddr),
     AddRoute(IpNet, Hop),
     ReplaceRoute(IpNet, Hop),
+    /// Refuses packets to addresses without a pod in a range of this node.
+    AddUnreachable(IpNet),
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Change::DeleteRoute(route) if route.unreachable => {
+                write!(f, "remove unreachable route {route}")
+            }
             Change::DeleteRoute(route) => write!(f, "remove route {route}"),
             Change::DeleteTunnel => write!(f, "remove {TUNNEL}"),
             Change::CreateTunnel { vxlan, .. } => {
@@ -93,6 +100,7 @@ impl fmt::Display for Change {
             Change::DeleteNeighbour(ip) => write!(f, "remove neighbour {ip}"),
             Change::AddRoute(range, hop) => write!(f, "add route {range} {hop}"),
             Change::ReplaceRoute(range, hop) => write!(f, "replace route {range} {hop}"),
+            Change::AddUnreachable(range) => write!(f, "add unreachable route {range}"),
         }
     }
 }
@@ -189,7 +197,22 @@ pub(crate) fn difference(desired: &Desired, observed: &Observed) -> (Vec<Change>
             ([], []) => changes.push(Change::AddRoute(*range, *hop)),
         }
     }
+    refuse(&desired.unreachable, &observed.unreachable, &mut changes);
     (changes, problems)
+}
+
+/// Plans the unreachable routes to the ranges of this node, for addresses without a pod, and removes other ones.
+fn refuse(ranges: &BTreeSet<IpNet>, observed: &[Route], changes: &mut Vec<Change>) {
+    let ours = observed
+        .iter()
+        .filter(|route| route.protocol == Some(ROUTE_PROTOCOL));
+    let (right, stale): (Vec<&Route>, Vec<&Route>) =
+        ours.partition(|route| ranges.contains(&route.dst) && route.priority == Some(LAST_PRIORITY));
+    changes.extend(stale.into_iter().copied().map(Change::DeleteRoute));
+    let missing = ranges
+        .iter()
+        .filter(|range| !right.iter().any(|route| route.dst == **range));
+    changes.extend(missing.copied().map(Change::AddUnreachable));
 }
 
 /// Returns true for a route of another owner that ours would replace. IPv6 routes without a metric get 1024.

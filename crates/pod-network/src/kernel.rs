@@ -17,7 +17,7 @@ use crate::{
     desired::{Hop, Host, HostLink, Masquerade},
     difference::{Change, Observed, ObservedTunnel},
     masquerade,
-    names::{ROUTE_PROTOCOL, TUNNEL},
+    names::{LAST_PRIORITY, ROUTE_PROTOCOL, TUNNEL},
 };
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -59,18 +59,25 @@ impl Kernel {
     pub(crate) fn observe(&mut self) -> linux::Result<Observation> {
         let links = self.routing.links()?;
         let addresses = self.routing.all_addresses()?;
-        let mut routes = Vec::new();
+        let (mut routes, mut unreachable) = (Vec::new(), Vec::new());
         for family in FAMILIES {
             routes.extend(self.routing.routes(family)?);
+            unreachable.extend(self.routing.unreachable_routes(family)?);
         }
-        routes.retain(|route| route.table == Some(MAIN_TABLE));
+        for routes in [&mut routes, &mut unreachable] {
+            routes.retain(|route| route.table == Some(MAIN_TABLE));
+        }
         let tunnel = match links.iter().find(|link| link.name == TUNNEL) {
             Some(link) => Some(self.tunnel(link, &addresses)?),
             None => None,
         };
         Ok(Observation {
             host: host(&links, &addresses, &routes),
-            observed: Observed { routes, tunnel },
+            observed: Observed {
+                routes,
+                unreachable,
+                tunnel,
+            },
         })
     }
 
@@ -117,7 +124,7 @@ impl Kernel {
                 | Change::DeleteNeighbour(_),
                 Err(error),
             ) if error.is_not_found() => Ok(()),
-            (Change::AddAddress(_), Err(error)) if error.is_exists() => Ok(()),
+            (Change::AddAddress(_) | Change::AddUnreachable(_), Err(error)) if error.is_exists() => Ok(()),
             (_, done) => done,
         }
     }
@@ -176,6 +183,12 @@ impl Kernel {
                 let route = route(socket, *range, hop)?;
                 socket.replace_route(&route)
             }
+            Change::AddUnreachable(range) => socket.add_only_route(&Route {
+                unreachable: true,
+                priority: Some(LAST_PRIORITY),
+                protocol: Some(ROUTE_PROTOCOL),
+                ..Route::to(*range)
+            }),
         }
     }
 
@@ -207,7 +220,8 @@ impl Kernel {
         match self.observe() {
             Ok(view) => {
                 let ours = |route: &&Route| route.protocol == Some(ROUTE_PROTOCOL);
-                let routes = view.observed.routes.iter().filter(ours).copied();
+                let routes = view.observed.routes.iter().chain(&view.observed.unreachable);
+                let routes = routes.filter(ours).copied();
                 let mut changes: Vec<_> = routes.map(Change::DeleteRoute).collect();
                 let is_ours = view.observed.tunnel.is_some_and(|tunnel| tunnel.vxlan.is_some());
                 changes.extend(is_ours.then_some(Change::DeleteTunnel));

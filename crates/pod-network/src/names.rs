@@ -12,6 +12,9 @@ pub const TUNNEL: &str = "weft.vxlan";
 /// iproute2's `rt_protos` does not use it.
 pub const ROUTE_PROTOCOL: u8 = 87;
 
+/// The metric of unreachable routes: any other route to the same range comes first.
+pub(crate) const LAST_PRIORITY: u32 = u32::MAX;
+
 /// The table of packet rules.
 pub const TABLE: Table = Table {
     family: Family::Inet,

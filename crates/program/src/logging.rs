@@ -4,14 +4,17 @@ use crate::zap::{Encoder, Lines, TimeEncoding};
 use serde_json::{Map, Value};
 use std::fmt::{self, Write as _};
 use std::io;
+use std::sync::OnceLock;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Default log level.
@@ -50,21 +53,54 @@ pub fn zap(production: bool) -> (Format, &'static str) {
     (Format::Zap(Lines { encoder, time: None }), level)
 }
 
+/// The filter of the running program.
+static RUNNING: OnceLock<Filter> = OnceLock::new();
+
+/// A filter that can change, and its state at the start.
+struct Filter {
+    handle: reload::Handle<Targets, Registry>,
+    started: Targets,
+}
+
+impl Filter {
+    fn new(started: Targets) -> (reload::Layer<Targets, Registry>, Self) {
+        let (layer, handle) = reload::Layer::new(started.clone());
+        (layer, Self { handle, started })
+    }
+
+    fn set(&self, level: Option<&str>) {
+        let changed = level.map_or_else(|| self.started.clone(), |level| filter("", level));
+        if let Err(error) = self.handle.reload(changed) {
+            tracing::warn!(%error, "cannot change the log level");
+        }
+    }
+}
+
+/// Changes the log level of the running program; `None` returns to that of the start. Without [`start`] nothing happens.
+pub fn set_level(level: Option<&str>) {
+    if let Some(filter) = RUNNING.get() {
+        filter.set(level);
+    }
+}
+
 /// Starts logging to standard error. `WEFT_LOG` overrides `level`.
 pub fn start(format: Format, level: &str) {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    let filter = filter(&wanted, level);
+    let (filter, running) = Filter::new(filter(&wanted, level));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(false);
     let registry = tracing_subscriber::registry().with(filter);
-    // A second start is ignored.
-    let _ = match format {
+    let started = match format {
         Format::Text => registry.with(lines.compact()).try_init(),
         Format::Zap(form) => registry.with(lines.event_format(ZapLines(form))).try_init(),
         Format::Klog => registry.with(lines.event_format(KlogLines)).try_init(),
         Format::Bracketed => registry.with(lines.event_format(BracketedLines)).try_init(),
     };
+    // A second start is ignored.
+    if started.is_ok() {
+        let _ = RUNNING.set(running);
+    }
 }
 
 /// Parses the filter of the variable; an invalid one is reported and ignored.
@@ -306,6 +342,27 @@ mod tests {
         });
         let bytes = sink.0.lock().expect("the sink").clone();
         String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn level_of_running_program_changes_and_returns() {
+        let (layer, running) = Filter::new(filter("", DEFAULT));
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            let debug = || tracing::enabled!(Level::DEBUG);
+            let trace = || tracing::enabled!(Level::TRACE);
+            assert_eq!((debug(), trace()), (false, false));
+            running.set(Some("debug"));
+            assert_eq!((debug(), trace()), (true, false));
+            running.set(Some("trace"));
+            assert_eq!((debug(), trace()), (true, true));
+            assert!(
+                !tracing::enabled!(target: "hyper", Level::DEBUG),
+                "libraries stay quiet"
+            );
+            running.set(None);
+            assert_eq!((debug(), trace()), (false, false));
+        });
     }
 
     #[test]

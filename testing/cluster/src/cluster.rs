@@ -5,6 +5,7 @@ mod beside;
 mod owner;
 
 use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -426,19 +427,29 @@ impl Cluster {
     /// Returns a socket in the network of a node, or of `control`, for use by any thread.
     pub(crate) fn udp_socket(&self, node: &str, address: SocketAddr) -> Result<UdpSocket> {
         let network = self.space(node)?.network()?;
-        let bind = || {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(network.as_fd(), kind)?;
-            UdpSocket::bind(address)
-        };
-        // The thread ends in that namespace, and does not return.
-        let bound = std::thread::scope(|scope| scope.spawn(bind).join());
-        bound
-            .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
-            .map_err(|source| Error::Io {
-                what: format!("cannot listen on {address} of {node}"),
-                source,
-            })
+        on_network(&network, || UdpSocket::bind(address)).map_err(|source| Error::Io {
+            what: format!("cannot listen on {address} of {node}"),
+            source,
+        })
+    }
+
+    /// Calls `work` in the network namespace of a process, such as that of a pod. Sockets that it makes stay there.
+    ///
+    /// # Errors
+    /// When there is no such process, or `work` fails.
+    pub fn on_network_of<T: Send>(pid: i32, work: impl FnOnce() -> io::Result<T> + Send) -> Result<T> {
+        let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
+        let network = fs::File::open(&path).at("open", &path)?;
+        on_network(&network, work).at("use the network of", &path)
+    }
+
+    /// Starts a long-running program of a node, apart from this process: it ends with the cluster. One that runs already
+    /// is left alone. The program is a path on the node; its output is among the [logs](Self::logs).
+    ///
+    /// # Errors
+    /// When there is no such node, or the program ends at once.
+    pub fn start_on(&self, node: &str, name: &str, argv: &[String]) -> Result<bool> {
+        self.space(node)?.start(name, argv)
     }
 
     /// Returns the host's process numbers of all processes of a node, or of `control`.
@@ -516,6 +527,15 @@ fn import(node: &Space, archive: &Path, references: &[String]) -> Result<()> {
     let file = fs::File::open(archive).at("open", archive)?;
     let mut import = node.command(["ctr", "--namespace", "k8s.io", "images", "import", "-"])?;
     run::output_keeping_input(import.stdin(Stdio::from(file))).map(drop)
+}
+
+/// Calls `work` in a network namespace, on a thread that goes there and does not come back.
+fn on_network<T: Send>(network: &fs::File, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let enter = || {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(enter).join()).unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
 fn must_be_root() -> Result<()> {

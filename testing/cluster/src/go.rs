@@ -24,6 +24,39 @@ pub fn build(
     otherwise: &str,
     progress: &mut dyn Progress,
 ) -> Result<()> {
+    build_programs(source, programs, flags, Linked::Go, otherwise, progress)
+}
+
+/// Builds programs with parts in C as [`build`] builds programs. They are static, too.
+///
+/// # Errors
+/// [`Error::Missing`] where there is no Go.
+pub fn build_with_c(
+    source: &Path,
+    programs: &[Wanted<'_>],
+    flags: &str,
+    otherwise: &str,
+    progress: &mut dyn Progress,
+) -> Result<()> {
+    let flags = format!("{flags} -linkmode external -extldflags -static");
+    build_programs(source, programs, &flags, Linked::C, otherwise, progress)
+}
+
+/// Which parts a program has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Linked {
+    Go,
+    C,
+}
+
+fn build_programs(
+    source: &Path,
+    programs: &[Wanted<'_>],
+    flags: &str,
+    linked: Linked,
+    otherwise: &str,
+    progress: &mut dyn Progress,
+) -> Result<()> {
     let Some(dir) = programs.first().and_then(|(_, file)| file.parent()) else {
         return Ok(());
     };
@@ -31,6 +64,9 @@ pub fn build(
     let unfinished = dir.join("new");
     fs::create_dir_all(&unfinished).at("create", &unfinished)?;
     let mut go = command(source, &["build"], flags, otherwise)?;
+    if linked == Linked::C {
+        go.env("CGO_ENABLED", "1");
+    }
     go.arg("-o").arg(&unfinished);
     go.args(programs.iter().map(|(package, _)| package));
     run::watched(&mut go, &dir.join("build.log"), progress)?;

@@ -21,6 +21,7 @@
 //! * [`image`] creates container images without a container engine.
 
 pub mod coredns;
+pub mod flannel;
 pub mod go;
 pub mod image;
 pub mod kubernetes;

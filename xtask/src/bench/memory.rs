@@ -38,14 +38,16 @@ fn memory(rollup: &str) -> Memory {
     }
 }
 
+/// Returns the memory of a process, or none if it has ended.
+pub(super) fn of(pid: i32) -> Memory {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    memory(&rollup.unwrap_or_default())
+}
+
 /// Returns Weft's processes on a node, with names and memory.
 pub(super) fn processes(cluster: &Cluster, node: &str) -> Vec<(String, Memory)> {
     let programs = programs(cluster, node).into_iter();
-    let memory = |pid: i32| {
-        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
-        memory(&rollup.unwrap_or_default())
-    };
-    programs.map(|(name, pid)| (name, memory(pid))).collect()
+    programs.map(|(name, pid)| (name, of(pid))).collect()
 }
 
 /// Returns the processor time of all threads of a process in nanoseconds, from `/proc/PID/task/TID/schedstat`.

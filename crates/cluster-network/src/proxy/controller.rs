@@ -15,7 +15,7 @@ use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{Infrastructure, Installation, Network, Spec, Status, status, validate};
+use super::{Infrastructure, Installation, Network, Spec, Status, readiness, status, validate};
 use crate::objects::{self, text, texts};
 use crate::report::{Failure, Level, Reports};
 use crate::trust::controller::{BUNDLE_NAME, BUNDLE_NAMESPACE, bundle};
@@ -115,7 +115,7 @@ fn installation(object: &Value) -> Installation {
 pub async fn run(client: Client, system: PathBuf, reports: &Reports, shutdown: &Shutdown) {
     let queue = Queue::with_longest(LONGEST);
     queue.add(());
-    let controller = Controller::start(client, system, &queue);
+    let mut controller = Controller::start(client, system, &queue);
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
@@ -126,7 +126,11 @@ pub async fn run(client: Client, system: PathBuf, reports: &Reports, shutdown: &
             queue.add_after((), BEGINNING);
             continue;
         }
-        let failure = controller.reconcile().await.err();
+        let reconciled = tokio::select! {
+            () = shutdown.wait() => return,
+            reconciled = controller.reconcile() => reconciled,
+        };
+        let failure = reconciled.err();
         reports.set(Level::ProxyConfig, failure.as_ref());
         match failure {
             None => queue.succeeded(&()),
@@ -136,6 +140,16 @@ pub async fn run(client: Client, system: PathBuf, reports: &Reports, shutdown: &
             }
         }
     }
+}
+
+fn invalid(error: &dyn std::error::Error) -> Failure {
+    Failure::at_once(
+        INVALID,
+        format!(
+            "The configuration is invalid for proxy '{SINGLETON}' ({error}). Use 'oc edit proxy.config.openshift.io \
+             {SINGLETON}' to fix."
+        ),
+    )
 }
 
 struct Controller {
@@ -149,6 +163,8 @@ struct Controller {
     bundles: Store<Name, Option<String>>,
     /// The bundle of the cluster.
     merged: Store<Name, Option<trust::Digest>>,
+    /// The proxy whose endpoints answered, and the bundle that TLS trusted.
+    probed: Option<(Spec, trust::Digest)>,
     _watches: Waking<()>,
 }
 
@@ -169,6 +185,7 @@ impl Controller {
             installation: watches.start(&CONFIG_MAP, Some(namespace), &installer, (), installation),
             bundles: watches.start(&CONFIG_MAP, Some(USER_NAMESPACE), &Options::all(), (), bundle),
             merged: watches.start(&CONFIG_MAP, Some(BUNDLE_NAMESPACE), &merged, (), digest),
+            probed: None,
             _watches: watches,
         }
     }
@@ -182,16 +199,15 @@ impl Controller {
             && has_begun(&self.merged)
     }
 
-    async fn reconcile(&self) -> Result<(), Failure> {
+    async fn reconcile(&mut self) -> Result<(), Failure> {
         let key = Name::new("", SINGLETON);
         let Some(live) = self.proxy.get(&key) else {
             // A cluster without this API, or without a proxy in it.
             return Ok(());
         };
-        validate(&live.spec).map_err(|error| {
-            Failure::at_once(INVALID, format!("The configuration is invalid for proxy '{SINGLETON}' ({error}). Use 'oc edit proxy.config.openshift.io {SINGLETON}' to fix."))
-        })?;
-        self.merge(&live.spec.trusted_ca.name).await?;
+        validate(&live.spec).map_err(|error| invalid(&error))?;
+        let bundle = self.merge(&live.spec.trusted_ca.name).await?;
+        self.probe(&live.spec, &bundle).await?;
         let infrastructure = self.infrastructure.get(&key).unwrap_or_else(|| Infrastructure {
             name: SINGLETON.to_owned(),
             ..Infrastructure::default()
@@ -220,8 +236,24 @@ impl Controller {
         Ok(())
     }
 
-    /// Brings the bundle of the cluster about, from that of the user and that of the system.
-    async fn merge(&self, user: &str) -> Result<(), Failure> {
+    /// Asks the endpoints through the proxy, unless they answered already: an unchanged proxy is asked once.
+    async fn probe(&mut self, spec: &Spec, bundle: &str) -> Result<(), Failure> {
+        if !spec.is_set() || spec.readiness_endpoints.is_empty() {
+            return Ok(());
+        }
+        let probed = Some((spec.clone(), trust::digest(bundle)));
+        if self.probed == probed {
+            return Ok(());
+        }
+        readiness::check(spec, bundle)
+            .await
+            .map_err(|error| invalid(&error))?;
+        self.probed = probed;
+        Ok(())
+    }
+
+    /// Brings the bundle of the cluster about, from that of the user and that of the system, and returns it.
+    async fn merge(&self, user: &str) -> Result<String, Failure> {
         let system = fs::read_to_string(&self.system).unwrap_or_default();
         let of_user = if user.is_empty() {
             None
@@ -243,12 +275,12 @@ impl Controller {
         })?;
         if merged.is_empty() {
             // An image without a bundle, and a user who has none.
-            return Ok(());
+            return Ok(merged);
         }
         let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);
         let digest = trust::digest(&merged);
         if self.merged.get(&key).flatten() == Some(digest) {
-            return Ok(());
+            return Ok(merged);
         }
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -256,7 +288,7 @@ impl Controller {
                 "name": BUNDLE_NAME, "namespace": BUNDLE_NAMESPACE,
                 "annotations": { OWNING_COMPONENT: COMPONENT },
             },
-            "data": { BUNDLE: merged },
+            "data": { BUNDLE: &merged },
         });
         let applied = objects::apply(&self.client, &CONFIG_MAP, PART, &object).await;
         let applied = applied.map_err(|error| {
@@ -267,7 +299,7 @@ impl Controller {
             Failure::at_once("EnsureProxyConfigFailure", text)
         })?;
         self.merged.put(key, objects::version(&applied), Some(digest));
-        Ok(())
+        Ok(merged)
     }
 
     async fn write(&self, wanted: &Status) -> Result<(), String> {

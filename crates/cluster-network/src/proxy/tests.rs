@@ -7,6 +7,7 @@ fn spec(http: &str, https: &str, none: &str) -> Spec {
         https_proxy: https.to_owned(),
         no_proxy: none.to_owned(),
         trusted_ca: Reference::default(),
+        ..Spec::default()
     }
 }
 

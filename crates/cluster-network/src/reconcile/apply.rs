@@ -39,20 +39,7 @@ impl Reconciler {
         if plan.filled == stored.spec {
             return Ok(());
         }
-        let mut spec = json!(plan.filled);
-        if let Some(fields) = spec.as_object_mut() {
-            // Their other field managers keep both (§3.2).
-            fields.shift_remove("migration");
-            if !stored.spec.disable_network_diagnostics {
-                fields.shift_remove("disableNetworkDiagnostics");
-            }
-        }
-        let object = json!({
-            "apiVersion": "operator.openshift.io/v1",
-            "kind": OWNER_KIND,
-            "metadata": { "name": SINGLETON },
-            "spec": spec,
-        });
+        let object = filled_config(stored, &plan.filled);
         let applied = self
             .applier
             .apply_as(manager::OPERATOR_CONFIG, &object, None)
@@ -295,6 +282,25 @@ pub(super) fn owner(operator: &Value) -> Value {
         "uid": operator["metadata"]["uid"],
         "controller": true,
         "blockOwnerDeletion": true,
+    })
+}
+
+/// The operator configuration with its defaults. The whole specification is written: the version of the read object keeps a
+/// later edit from being lost.
+fn filled_config(stored: &Stored<NetworkSpec>, filled: &NetworkSpec) -> Value {
+    let mut spec = json!(filled);
+    if let Some(fields) = spec.as_object_mut() {
+        // Their other field managers keep both (§3.2).
+        fields.shift_remove("migration");
+        if !stored.spec.disable_network_diagnostics {
+            fields.shift_remove("disableNetworkDiagnostics");
+        }
+    }
+    json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": OWNER_KIND,
+        "metadata": { "name": SINGLETON, "resourceVersion": stored.version() },
+        "spec": spec,
     })
 }
 

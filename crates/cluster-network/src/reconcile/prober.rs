@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Reconciler, Stop, apply::owner};
-use crate::{facts::Facts, failures::Level, names, observe::Stored, render};
+use crate::{facts::Facts, failures::Level, names, observe::Stored, probe, render};
 
 /// How far the Job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,16 @@ impl Reconciler {
     }
 
     async fn delete_prober(&self, facts: &Facts) -> Result<(), String> {
+        let result = object::CONFIG_MAP.object(Some(&self.settings.namespace), names::MTU);
+        if let Lookup::Present(map) = self.cache().lookup(&result) {
+            let nodes = probe::outliers(&map);
+            if !nodes.is_empty() {
+                tracing::warn!(
+                    ?nodes,
+                    "the MTU of these nodes is less than that of others, and counts for all"
+                );
+            }
+        }
         let objects = render::mtu_prober(facts, &self.settings).map_err(|error| error.to_string())?;
         for object in objects.iter().rev() {
             let deleted = self

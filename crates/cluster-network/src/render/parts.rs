@@ -20,6 +20,9 @@ const MULTI_NETWORK_POLICY: &str = "multus-networkpolicy";
 
 /// Namespaces whose networks pods of all namespaces may be attached to.
 const GLOBAL_NAMESPACES: &str = "default,openshift-multus,openshift-sriov-network-operator,openshift-cnv";
+/// How many nodes are probed for their MTU: enough to find a mix, and a bound for large clusters.
+const MOST_PROBED_NODES: usize = 16;
+
 /// Where multus sees the node's directory of configurations.
 const CONF_DIR_IN_MULTUS: &str = "/host/etc/cni/net.d";
 /// Where multus sees the directory that OVN-Kubernetes writes its configuration to.
@@ -268,6 +271,24 @@ pub(super) fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value
     use_image(&mut objects, OWN, &settings.image, &settings.pull_policy);
     let (host, port) = (&facts.api_server.host, &facts.api_server.port);
     let is_known = !host.is_empty();
+    if facts.linux_nodes > 1 {
+        let nodes = facts.linux_nodes.min(MOST_PROBED_NODES);
+        let job = find(&mut objects, "Job", "mtu-prober")?;
+        // Each pod is on another node.
+        job["spec"]["completions"] = json!(nodes);
+        job["spec"]["parallelism"] = json!(nodes);
+        job["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"] = json!({
+            "requiredDuringSchedulingIgnoredDuringExecution": [{
+                "labelSelector": { "matchLabels": { "app": names::MTU_PROBER_APP } },
+                "topologyKey": "kubernetes.io/hostname",
+            }],
+        });
+        for container in containers_of(job)? {
+            if let Some(command) = container["command"].as_array_mut() {
+                command.push(json!(format!("--nodes={nodes}")));
+            }
+        }
+    }
     set_variable(&mut objects, names::API_HOST, is_known.then_some(host));
     set_variable(&mut objects, names::API_PORT, is_known.then_some(port));
     for object in &mut objects {
@@ -288,6 +309,23 @@ pub(super) fn public_role() -> Result<Vec<Value>, Error> {
 /// What keeps service blocks as they are (§17, 7).
 pub(super) fn service_cidrs() -> Result<Vec<Value>, Error> {
     parse("service_cidr.yaml", include_str!("service_cidr.yaml"))
+}
+
+/// How Prometheus finds the operator's metrics (§16). Only OpenShift's authority signs the certificate of their Service.
+pub(super) fn operator_metrics(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let mut objects = parse("operator_metrics.yaml", include_str!("operator_metrics.yaml"))?;
+    if !context.facts.openshift {
+        let monitor = find(&mut objects, "ServiceMonitor", "network-operator")?;
+        set(
+            monitor,
+            "/spec/endpoints/0/tlsConfig",
+            json!({ "insecureSkipVerify": true }),
+        )?;
+    }
+    for object in &mut objects {
+        object["metadata"]["namespace"] = json!(context.settings.namespace);
+    }
+    Ok(objects)
 }
 
 /// Nodes of the control plane, by the label that nodes have; all nodes with Linux where none has such a label.

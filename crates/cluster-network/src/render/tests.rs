@@ -481,3 +481,135 @@ fn nothing_is_rendered_for_prometheus_where_it_is_not() {
             .any(|object| object["kind"] == "ServiceMonitor")
     );
 }
+
+// cluster-network#93
+#[test]
+fn metrics_of_the_operator_are_announced_to_prometheus() {
+    let spec = of_type("Weft");
+    let on = |monitoring, openshift| {
+        let facts = Facts {
+            openshift,
+            monitoring,
+            ..facts()
+        };
+        rendered_on(&spec, &NetworkDiagnostics::default(), &facts)
+    };
+    assert_eq!(
+        of_part(&on(false, false), Part::OperatorMetrics),
+        Vec::<String>::new()
+    );
+    let plain = on(true, false);
+    assert_eq!(
+        of_part(&plain, Part::OperatorMetrics),
+        [
+            "ServiceMonitor network-operator",
+            "Role prometheus-k8s",
+            "RoleBinding prometheus-k8s",
+            "PrometheusRule openshift-network-operator-ipsec-rules",
+        ]
+    );
+    let tls = |rendered: &Rendered| {
+        let monitor = find(rendered, "ServiceMonitor", "network-operator").expect("a monitor");
+        monitor["spec"]["endpoints"][0]["tlsConfig"].clone()
+    };
+    assert_eq!(tls(&plain), json!({ "insecureSkipVerify": true }));
+    assert_eq!(
+        tls(&on(true, true))["serverName"],
+        "metrics.openshift-network-operator.svc"
+    );
+}
+
+// cluster-network#87
+#[test]
+fn nodes_copy_the_list_of_sysctls() {
+    let rendered = rendered(&of_type("Weft"));
+    let list = find(&rendered, "ConfigMap", "cni-sysctl-allowlist").expect("a list");
+    assert_eq!(list["metadata"]["namespace"], "openshift-multus");
+    let text = list["data"]["allowlist.conf"].as_str().expect("lines");
+    let expected = [
+        (
+            "net.ipv4.conf",
+            &[
+                "accept_redirects",
+                "accept_source_route",
+                "arp_accept",
+                "arp_notify",
+            ][..],
+        ),
+        (
+            "net.ipv4.conf",
+            &["disable_policy", "secure_redirects", "send_redirects"],
+        ),
+        (
+            "net.ipv6.conf",
+            &[
+                "accept_ra",
+                "accept_redirects",
+                "accept_source_route",
+                "arp_accept",
+            ],
+        ),
+        ("net.ipv6.conf", &["arp_notify"]),
+        ("net.ipv6.neigh", &["base_reachable_time_ms", "retrans_time_ms"]),
+    ];
+    let expected: Vec<String> = expected
+        .iter()
+        .flat_map(|(group, names)| names.iter().map(move |name| format!("^{group}.IFNAME.{name}$")))
+        .collect();
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+
+    let daemon = find(&rendered, "DaemonSet", "multus-additional-cni-plugins").expect("a DaemonSet");
+    let pod = &daemon["spec"]["template"]["spec"];
+    let command = pod["containers"][0]["command"].as_array().expect("a command");
+    for argument in [
+        "--sysctl-allow-list=/etc/sysctl-allowlist/allowlist.conf",
+        "--tuning-dir=/host/etc/cni/tuning",
+    ] {
+        assert!(command.contains(&json!(argument)), "{command:?}");
+    }
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    let volume = |name: &str| {
+        volumes
+            .iter()
+            .find(|volume| volume["name"] == name)
+            .expect("a volume")
+    };
+    assert_eq!(
+        volume("cni-sysctl-allowlist")["configMap"],
+        json!({ "name": "cni-sysctl-allowlist", "optional": true })
+    );
+    assert_eq!(volume("tuning-conf-dir")["hostPath"]["path"], "/etc/cni/tuning");
+}
+
+// cluster-network#98
+#[test]
+fn prober_of_mtu_has_a_pod_on_several_nodes() {
+    let job = |linux_nodes| {
+        let facts = Facts {
+            linux_nodes,
+            ..facts()
+        };
+        let objects = super::mtu_prober(&facts, &settings()).expect("objects");
+        objects
+            .into_iter()
+            .find(|object| object["kind"] == "Job")
+            .expect("a Job")
+    };
+    for (nodes, expected) in [(0, None), (1, None), (3, Some(3)), (500, Some(16))] {
+        let job = job(nodes);
+        let number = |key: &str| job["spec"][key].as_u64();
+        assert_eq!(
+            (number("completions"), number("parallelism")),
+            (expected, expected)
+        );
+        let pod = &job["spec"]["template"]["spec"];
+        let command = pod["containers"][0]["command"].as_array().expect("a command");
+        let flag = expected.map(|expected| json!(format!("--nodes={expected}")));
+        assert_eq!(command.get(5), flag.as_ref());
+        let term = &pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+        assert_eq!(
+            term["topologyKey"] == "kubernetes.io/hostname",
+            expected.is_some()
+        );
+    }
+}

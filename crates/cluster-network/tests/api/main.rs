@@ -13,6 +13,10 @@ mod configuration;
 #[cfg(test)]
 mod leader;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
+mod node_settings;
+#[cfg(test)]
 mod objects;
 #[cfg(test)]
 mod ovn;

@@ -375,6 +375,42 @@ fn mtu_is_probed_by_a_job_that_goes_once_it_is_done() {
     assert_eq!(*mtu, 4900);
 }
 
+// cluster-network#98
+#[test]
+fn probers_of_several_nodes_agree_on_the_least_mtu() {
+    let stage = Stage::start();
+    for name in ["node1", "node2"] {
+        stage.apply(&json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": { "kubernetes.io/os": "linux" } },
+        }));
+    }
+    let _operator = stage.operator();
+    choose(&stage);
+    let namespace = "openshift-network-operator";
+    let job = format!("/apis/batch/v1/namespaces/{namespace}/jobs/mtu-prober");
+    assert_eq!(stage.there(&job)["spec"]["completions"], 2);
+    let results = format!("/api/v1/namespaces/{namespace}/configmaps/mtu-prober");
+    stage.there(&results);
+    // The prober of the other node, whose MTU is less than that of any link.
+    stage.change(&results, &json!({ "data": { "node2": "1280" } }));
+    let account = format!("system:serviceaccount:{namespace}:mtu-prober");
+    let _prober = stage.task_as(&account, async |client, _| {
+        let probed =
+            cluster_network::probe::report(client, "openshift-network-operator", "mtu", "node1", 9000, 2);
+        probed.await.expect("a result");
+    });
+    let map = stage.there(&format!("/api/v1/namespaces/{namespace}/configmaps/mtu"));
+    assert_eq!(
+        map["data"],
+        json!({ "mtu": "1280", "nodes": "node1: 9000\nnode2: 1280\n" })
+    );
+    stage.gone(&job);
+    stage.gone(&results);
+    stage.there(NODE);
+    let mtu = &stage.there(OPERATOR)["spec"]["defaultNetwork"]["ovnKubernetesConfig"]["mtu"];
+    assert_eq!(*mtu, 1180);
+}
+
 // cluster-network#31
 #[test]
 fn mtu_migration_goes_on_until_it_is_finished() {

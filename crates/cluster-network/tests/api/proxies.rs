@@ -1,6 +1,11 @@
 //! The cluster's proxy, and the bundle of authorities that others get.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use cluster_network::report::{Failure, Level, Reports};
 use cluster_network::{proxy, trust};
@@ -260,4 +265,102 @@ fn proxy_is_completed_and_its_authorities_are_merged() {
         .filter(|it| it.code == 403)
         .collect();
     assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// A proxy that answers with 503 until it works. It counts its requests.
+struct Proxy {
+    url: String,
+    works: Arc<AtomicBool>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (works, requests) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (is_working, count) = (Arc::clone(&works), Arc::clone(&requests));
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                count.fetch_add(1, Ordering::SeqCst);
+                let status = if is_working.load(Ordering::SeqCst) {
+                    200
+                } else {
+                    503
+                };
+                // The head of a request for a short URL is one read.
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
+            }
+        });
+        Self { url, works, requests }
+    }
+}
+
+// cluster-network#96
+#[test]
+fn proxy_counts_once_its_endpoints_answer() {
+    let server = start();
+    let answering = Proxy::start();
+    server.create(
+        &format!("{CONFIG}/networks"),
+        &json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": { "name": "cluster" },
+            "spec": {
+                "networkType": "Weft", "serviceNetwork": ["10.96.0.0/12"],
+                "clusterNetwork": [{ "cidr": "10.244.0.0/16", "hostPrefix": 24 }],
+            },
+            "status": { "serviceNetwork": ["10.96.0.0/12"], "clusterNetwork": [{ "cidr": "10.244.0.0/16" }] },
+        }),
+    );
+    let infrastructure = json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": { "name": "cluster" },
+    });
+    server.create(&format!("{CONFIG}/infrastructures"), &infrastructure);
+    let status = json!({ "apiServerInternalURI": "https://api-int.example.com:6443" });
+    server.report(&format!("{CONFIG}/infrastructures/cluster"), &status);
+    let path = format!("{CONFIG}/proxies/cluster");
+    server.create(
+        &format!("{CONFIG}/proxies"),
+        &json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": { "name": "cluster" },
+            "spec": { "httpProxy": answering.url, "readinessEndpoints": ["http://ready.example/"] },
+        }),
+    );
+    let reports = Reports::default();
+    let told = reports.clone();
+    let _task = server.task_as(OPERATOR, |client, shutdown| async move {
+        proxy::controller::run(client, "/nowhere".into(), &told, &shutdown).await;
+    });
+    until("Degraded", || match failure(&reports, Level::ProxyConfig) {
+        Some(failure) if failure.reason == "InvalidProxyConfig" && !failure.is_debounced => {
+            let cause = "(readinessEndpoint probe failed for endpoint 'http://ready.example/': status 503)";
+            assert!(failure.message.contains(cause), "{}", failure.message);
+            Ok(())
+        }
+        other => Err(format!("{other:?}")),
+    });
+    assert!(server.get(&path).expect("a proxy")["status"]["httpProxy"].is_null());
+
+    answering.works.store(true, Ordering::SeqCst);
+    server.wait_for("the status", &path, |proxy| {
+        (proxy?["status"]["httpProxy"] == answering.url.as_str()).then_some(())
+    });
+    until("no failure", || match failure(&reports, Level::ProxyConfig) {
+        None => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let requests = answering.requests.load(Ordering::SeqCst);
+    // Events of other objects, whose effect is visible.
+    server
+        .patch(
+            &format!("{CONFIG}/networks/cluster"),
+            &json!({ "status": { "serviceNetwork": ["10.97.0.0/16"] } }),
+        )
+        .accepted();
+    server.wait_for("the new range", &path, |proxy| {
+        let exceptions = proxy?["status"]["noProxy"].as_str()?;
+        exceptions.contains("10.97.0.0/16").then_some(())
+    });
+    assert_eq!(answering.requests.load(Ordering::SeqCst), requests);
 }

@@ -1,15 +1,16 @@
 //! A server with the operator's definitions and rights, and the objects that tests put there.
 
-use std::{ops::Deref, time::Duration};
+use std::{net::SocketAddr, ops::Deref, sync::mpsc, time::Duration};
 
 use cluster_network::{
     controller::Operator,
     facts::ApiServer,
     failures::DEBOUNCE,
     manifests,
+    metrics::Metrics,
     settings::{Ovn, Settings},
 };
-use kube_kit::serve::Readiness;
+use kube_kit::serve::{Bind, Readiness};
 use serde_json::{Value, json};
 use stage::{Admin, Method, Server};
 pub(crate) use stage::{Task, until};
@@ -81,6 +82,17 @@ impl Stage {
 
     /// Runs the operator, which tells what may pass when it has lasted for so long.
     pub(crate) fn operator_that_waits(&self, debounce: Duration) -> Task {
+        self.operator_with(debounce, None)
+    }
+
+    /// Runs the operator with its server, and returns the server's address.
+    pub(crate) fn operator_with_metrics(&self) -> (Task, SocketAddr) {
+        let (sender, address) = mpsc::channel();
+        let task = self.operator_with(DEBOUNCE, Some(sender));
+        (task, address.recv().expect("an address"))
+    }
+
+    fn operator_with(&self, debounce: Duration, address: Option<mpsc::Sender<SocketAddr>>) -> Task {
         self.task_as(ACCOUNT, move |client, shutdown| async move {
             let settings = Settings {
                 version: VERSION.to_owned(),
@@ -103,8 +115,21 @@ impl Stage {
                 host: "192.0.2.1".to_owned(),
                 port: "6443".to_owned(),
             };
-            let operator = Operator::start(client, settings, api_server).debounced_for(debounce);
-            Box::pin(operator.run(&shutdown, &Readiness::new())).await;
+            let (metrics, readiness) = (Metrics::default(), Readiness::new());
+            let bind = address
+                .as_ref()
+                .map_or(Bind::Off, |_| Bind::At("127.0.0.1".to_owned(), 0));
+            let server = metrics
+                .serve(bind, &settings.namespace, client.clone(), readiness.clone())
+                .await
+                .expect("a server");
+            if let Some((server, address)) = server.as_ref().zip(address) {
+                address.send(server.address()).expect("a test");
+            }
+            let operator = Operator::start(client, settings, api_server, metrics);
+            let operator = operator.debounced_for(debounce);
+            Box::pin(operator.run(&shutdown, &readiness)).await;
+            drop(server);
         })
     }
 

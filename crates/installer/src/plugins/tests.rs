@@ -40,6 +40,8 @@ impl Node {
             check: false,
             preserve_default_vlan: false,
             unless_present: Vec::new(),
+            sysctl_allow_list: None,
+            tuning_dir: None,
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
@@ -260,7 +262,7 @@ fn entries_depend_on_plugin_of_platform() {
 fn deleted_files_are_restored() {
     let node = Node::new();
     let mut installation = node.installation();
-    let mut watcher = Watcher::open(&node.bin()).expect("a watch");
+    let mut watcher = Watcher::open(&node.bin(), Vec::new()).expect("a watch");
     installation.ensure().expect("installed");
     let (repaired, repairs) = mpsc::channel();
     std::thread::spawn(move || {
@@ -284,6 +286,46 @@ fn deleted_files_are_restored() {
             repairs
                 .recv_timeout(left)
                 .unwrap_or_else(|_| panic!("not repaired: {:?}", node.listing()));
+        }
+    }
+}
+
+// cluster-network#87
+#[test]
+fn change_of_mounted_allow_list_reaches_the_node() {
+    let node = Node::new();
+    let mounted = node.root.path().join("mounted");
+    let tuning = node.root.path().join("tuning");
+    // A kubelet replaces the link `..data` when the ConfigMap changes.
+    let publish = |version: &str| {
+        let dir = mounted.join(version);
+        fs::create_dir_all(&dir).expect("a directory");
+        fs::write(dir.join("allowlist.conf"), version).expect("a list");
+        symlink(version, mounted.join("..new")).expect("a link");
+        fs::rename(mounted.join("..new"), mounted.join("..data")).expect("renamed");
+    };
+    publish("..1");
+    symlink("..data/allowlist.conf", mounted.join("allowlist.conf")).expect("a link");
+    let mut wanted = Wanted {
+        allow_list: Some(AllowList::new(&mounted.join("allowlist.conf"), &tuning)),
+        defaults: None,
+        installation: node.installation(),
+    };
+    let to = node.bin();
+    std::thread::spawn(move || keep_installed(&to, &mut wanted));
+    for version in ["..1", "..2"] {
+        if version != "..1" {
+            publish(version);
+        }
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let list = || fs::read_to_string(tuning.join("allowlist.conf")).unwrap_or_default();
+        while list() != version {
+            assert!(
+                Instant::now() < deadline,
+                "{version} did not arrive: {:?}",
+                list()
+            );
+            std::thread::yield_now();
         }
     }
 }
@@ -386,6 +428,7 @@ fn failed_installation_is_retried() {
     fs::write(node.bin(), "in the way").expect("a file");
     let to = node.bin();
     let mut wanted = Wanted {
+        allow_list: None,
         defaults: None,
         installation: node.installation(),
     };

@@ -11,18 +11,20 @@ use std::time::Duration;
 /// How long to collect changes: other installers write their plugins in bursts.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// A watch on the entries of one directory.
+/// A watch on the entries of directories.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    dir: PathBuf,
+    dirs: Vec<PathBuf>,
     inotify: Inotify,
 }
 
 impl Watcher {
-    /// Starts watching.
-    pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
+    /// Starts watching. Directories that do not exist are created.
+    pub(crate) fn open(dir: &Path, others: Vec<PathBuf>) -> Result<Self, Error> {
+        let mut dirs = others;
+        dirs.push(dir.to_path_buf());
         let mut watcher = Self {
-            dir: dir.to_path_buf(),
+            dirs,
             inotify: Inotify::init().about("watch", dir)?,
         };
         watcher.watch()?;
@@ -37,10 +39,10 @@ impl Watcher {
             | WatchMask::ATTRIB
             | WatchMask::DELETE_SELF
             | WatchMask::MOVE_SELF;
-        self.inotify
-            .watches()
-            .add(&self.dir, mask)
-            .about("watch", &self.dir)?;
+        for dir in &self.dirs {
+            fs::create_dir_all(dir).about("create", dir)?;
+            self.inotify.watches().add(dir, mask).about("watch", dir)?;
+        }
         Ok(())
     }
 
@@ -51,7 +53,6 @@ impl Watcher {
         thread::sleep(GATHER);
         lost |= self.read(&mut buffer, false)?;
         if lost {
-            fs::create_dir_all(&self.dir).about("create", &self.dir)?;
             self.watch()?;
         }
         Ok(())
@@ -76,7 +77,10 @@ impl Watcher {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(lost),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).about("watch", &self.dir),
+                Err(error) => {
+                    let dir = self.dirs.last().map_or(Path::new("/"), PathBuf::as_path);
+                    return Err(error).about("watch", dir);
+                }
             }
         }
     }

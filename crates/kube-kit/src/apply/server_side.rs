@@ -11,6 +11,7 @@ use crate::merge::cover;
 use crate::object::{Kind, ObjectId};
 use kube::core::params::{Patch, PatchParams};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -55,7 +56,7 @@ impl Applier {
             // A watch may select only objects with our labels.
             Lookup::Absent | Lookup::Unknown => None,
         };
-        let rendering = fingerprint(rendered);
+        let rendering = fingerprint(&content(rendered));
         let key = (id.clone(), subresource, manager.to_owned());
         if let Some(live) = &known {
             let before = lock(&self.sent.0).get(&key).cloned();
@@ -129,5 +130,32 @@ impl Applier {
             None => request.patch(&id.name, &parameters, &patch),
         };
         self.send(id, request).await
+    }
+}
+
+/// An object without the version that a write expects: the same content sent again is the same write.
+fn content(rendered: &Value) -> Cow<'_, Value> {
+    if rendered.pointer("/metadata/resourceVersion").is_none() {
+        return Cow::Borrowed(rendered);
+    }
+    let mut content = rendered.clone();
+    if let Some(metadata) = content.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.shift_remove("resourceVersion");
+    }
+    Cow::Owned(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn expected_version_is_not_part_of_the_content() {
+        let object = |metadata: Value| json!({ "kind": "ConfigMap", "metadata": metadata });
+        let of = |metadata| fingerprint(&content(&object(metadata)));
+        let plain = of(json!({ "name": "a" }));
+        assert_eq!(of(json!({ "name": "a", "resourceVersion": "7" })), plain);
+        assert_ne!(of(json!({ "name": "b", "resourceVersion": "7" })), plain);
     }
 }

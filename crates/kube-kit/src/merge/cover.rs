@@ -39,8 +39,8 @@ fn compare(rendered: &Value, live: Option<&Value>, path: &str, paths: &mut Vec<S
 
 fn members(rendered: &Map<String, Value>, live: &Map<String, Value>, path: &str, paths: &mut Vec<String>) {
     for (key, value) in rendered {
-        // The API server does not store it.
-        if path == "/metadata" && key == "managedFields" {
+        // The API server does not store the first one, and the second one is a condition of a write.
+        if path == "/metadata" && ["managedFields", "resourceVersion"].contains(&key.as_str()) {
             continue;
         }
         let step = key.replace('~', "~0").replace('/', "~1");
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn uncovered_ignores_additional_fields() {
         let rendered = json!({
-            "metadata": { "name": "a", "labels": { "x/y": "1" } },
+            "metadata": { "name": "a", "resourceVersion": "1", "labels": { "x/y": "1" } },
             "spec": { "containers": [{ "name": "c", "env": [{ "name": "A", "value": "" }], "ports": [{ "containerPort": 1 }],
                 "resources": { "requests": { "cpu": "1000m" } } }], "tolerations": [], "clusterIP": null },
         });

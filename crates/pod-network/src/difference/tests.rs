@@ -50,6 +50,7 @@ fn desired(routes: &[(&str, Hop)], tunnel: Option<Tunnel>) -> Desired {
     Desired {
         routes: routes.iter().map(|(range, hop)| (net(range), *hop)).collect(),
         tunnel,
+        unreachable: BTreeSet::new(),
         masquerade: Masquerade::default(),
         mtu: None,
         links: BTreeSet::new(),
@@ -228,6 +229,7 @@ fn routes_of_others_stay_and_are_reported() {
     };
     let mut observed = Observed {
         routes: vec![theirs("10.1.1.0/24", 4), theirs("10.1.3.0/24", 3), metric],
+        unreachable: Vec::new(),
         tunnel: None,
     };
     let before = observed.routes.clone();
@@ -300,6 +302,7 @@ fn link_of_another_kind_with_the_tunnels_name_stays() {
     };
     let observed = Observed {
         routes: Vec::new(),
+        unreachable: Vec::new(),
         tunnel: Some(foreign),
     };
     let (changes, _) = difference(&both(), &observed);
@@ -380,4 +383,41 @@ proptest! {
         };
         prop_assert_eq!(sorted(&observed), sorted(&fresh));
     }
+}
+
+// cluster-network#99
+#[test]
+fn own_ranges_are_unreachable_and_routes_of_others_stay() {
+    let wanted = Desired {
+        unreachable: [net("10.1.0.0/24"), net("fd00:1::/64")].into(),
+        ..desired(&[], None)
+    };
+    let route = |range: &str, protocol, priority| Route {
+        unreachable: true,
+        protocol: Some(protocol),
+        priority: Some(priority),
+        ..Route::to(net(range))
+    };
+    let steps = |unreachable: Vec<Route>| {
+        let observed = Observed {
+            unreachable,
+            ..Observed::default()
+        };
+        let (changes, problems) = difference(&wanted, &observed);
+        assert!(problems.is_empty(), "{problems:?}");
+        changes.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        steps(vec![
+            route("10.1.9.0/24", ROUTE_PROTOCOL, u32::MAX),
+            route("10.1.8.0/24", 4, 0)
+        ]),
+        [
+            "remove unreachable route 10.1.9.0/24",
+            "add unreachable route 10.1.0.0/24",
+            "add unreachable route fd00:1::/64",
+        ]
+    );
+    let ours = |range| route(range, ROUTE_PROTOCOL, u32::MAX);
+    assert!(steps(vec![ours("10.1.0.0/24"), ours("fd00:1::/64")]).is_empty());
 }

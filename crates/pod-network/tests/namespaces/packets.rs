@@ -1,7 +1,13 @@
 //! Reachability between pods, nodes and the outside: the path and the source address.
 
-use linux::netns::NetNs;
-use pod_network::{Node, Peers};
+use std::{
+    io::ErrorKind,
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use linux::{address::Family, netns::NetNs};
+use pod_network::{Node, Peers, names::ROUTE_PROTOCOL};
 
 use crate::network::{Host, Network, Segment, exchange, in_a_network, udp};
 
@@ -185,6 +191,55 @@ fn removed_node_loses_its_routes_and_new_node_is_reached() {
                 .iter()
                 .any(|route| route.starts_with(administrator))
         );
+    });
+}
+
+// cluster-network#99
+#[test]
+fn connection_to_an_address_without_a_pod_is_refused_at_once() {
+    in_a_network("addresses without a pod", |network| {
+        let mut hosts = cluster(network).hosts;
+        let all = nodes(&hosts);
+        for host in &mut hosts {
+            host.arrange(&all);
+        }
+        let pods: Vec<_> = hosts.iter_mut().map(|host| host.pod(7)).collect();
+        // From the node itself, and from pods on the segment and behind the tunnel.
+        for from in [&hosts[0].ns, &pods[0].ns, &pods[1].ns, &pods[2].ns] {
+            for address in ["10.1.0.99", "fd00:1::99"] {
+                let socket = SocketAddr::new(address.parse().unwrap(), 80);
+                let connect = || TcpStream::connect_timeout(&socket, Duration::from_mins(1));
+                let error = from.run(connect).unwrap().expect_err("no pod answers");
+                assert!(
+                    [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable].contains(&error.kind()),
+                    "{address}: {error}"
+                );
+            }
+        }
+        // An event restores the routes, and removal deletes them.
+        for family in [Family::V4, Family::V6] {
+            let routes = hosts[0].socket.unreachable_routes(family).unwrap();
+            let ours: Vec<_> = routes
+                .into_iter()
+                .filter(|route| route.protocol == Some(ROUTE_PROTOCOL))
+                .collect();
+            assert_eq!(ours.len(), 1, "{ours:?}");
+            hosts[0].socket.delete_route(&ours[0]).unwrap();
+        }
+        assert_eq!(hosts[0].arrange(&all).changes.len(), 2);
+        hosts[0]
+            .ns
+            .run(pod_network::Kernel::open)
+            .unwrap()
+            .unwrap()
+            .clear();
+        for family in [Family::V4, Family::V6] {
+            let left = hosts[0].socket.unreachable_routes(family).unwrap();
+            assert!(
+                !left.iter().any(|route| route.protocol == Some(ROUTE_PROTOCOL)),
+                "{left:?}"
+            );
+        }
     });
 }
 

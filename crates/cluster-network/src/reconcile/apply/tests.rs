@@ -6,9 +6,9 @@ use kube_kit::{apply::Applier, merge::Policy};
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
-use super::{super::Reconciler, cluster_status};
+use super::{super::Reconciler, cluster_status, filled_config};
 use crate::base::{b, entry, ovn, spec, texts};
-use crate::{facts::ApiServer, settings::Settings};
+use crate::{facts::ApiServer, metrics::Metrics, observe::Stored, settings::Settings};
 
 // cluster-network#67
 #[test]
@@ -80,7 +80,10 @@ fn before(codes: &'static [(&'static str, u16)]) -> (Reconciler, Asked) {
     let applier = Applier::new(Client::new(service, "default"), Policy::owned_by("Network"));
     let image = |name: &str| (name == "NETWORK_OPERATOR_IMAGE").then(|| "weft".to_owned());
     let settings = Settings::read("ns", image).expect("settings");
-    (Reconciler::new(applier, settings, ApiServer::default()), asked)
+    (
+        Reconciler::new(applier, settings, ApiServer::default(), Metrics::default()),
+        asked,
+    )
 }
 
 async fn apply(
@@ -140,4 +143,19 @@ async fn annotations_steer_what_is_sent() {
     assert_eq!(outcome, Ok(()));
     let (outcome, _) = apply(&[("PATCH apply", 422)], &json!({})).await;
     assert_eq!(outcome, Err(ERROR.to_owned()));
+}
+
+// cluster-network#97
+#[test]
+fn defaults_are_written_to_the_version_that_was_read() {
+    let object = json!({ "metadata": { "name": "cluster", "resourceVersion": "7" } });
+    let stored = Stored {
+        object: Arc::new(object),
+        spec: b(),
+    };
+    let written = filled_config(&stored, &b());
+    assert_eq!(
+        written["metadata"],
+        json!({ "name": "cluster", "resourceVersion": "7" })
+    );
 }

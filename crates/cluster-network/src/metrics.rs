@@ -1,0 +1,245 @@
+//! Metrics of the operator (§16): the state of `IPsec`, and the metrics that every controller has. Clients need the right to
+//! read them.
+
+use std::path::PathBuf;
+
+use api::cluster_network::operator::NetworkSpec;
+use axum::Router;
+use kube::Client;
+use kube_kit::{
+    auth,
+    metrics::{Process, Reconciles, Requests, Watches, Workqueue},
+    serve::{self, Bind, Certified, Limits, Readiness, Serving},
+    tls::{self, Profile},
+};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use crate::{messages, names, ovn::ipsec::Mode};
+
+/// Path of the metrics, and of the right to read them.
+const PATH: &str = "/metrics";
+/// Directory with the certificate of the platform's service authority, where there is one.
+const CERTIFICATES: &str = "/var/run/secrets/serving-cert";
+/// Service of the metrics.
+const SERVICE: &str = "metrics";
+/// Value of the label `controller`.
+const CONTROLLER: &str = "operconfig";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ipsec {
+    mode: &'static str,
+    is_legacy_api: &'static str,
+}
+
+impl Ipsec {
+    /// The state that a configuration asks for. Without a mode it is of an old version.
+    fn of(spec: &NetworkSpec) -> Self {
+        if spec.default_network.kind != names::OVN_KUBERNETES {
+            return Self {
+                mode: mode(Mode::Disabled),
+                is_legacy_api: messages::IPSEC_NOT_SUPPORTED,
+            };
+        }
+        let config = spec.default_network.ovn_kubernetes_config.as_ref();
+        let has_mode = config
+            .and_then(|config| config.ipsec_config.as_ref())
+            .is_some_and(|ipsec| !ipsec.mode.is_empty());
+        Self {
+            mode: mode(config.map_or(Mode::Disabled, Mode::of)),
+            is_legacy_api: if has_mode { "false" } else { "true" },
+        }
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Disabled => "Disabled",
+        Mode::External => "External",
+        Mode::Full => "Full",
+    }
+}
+
+/// The metrics. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    ipsec: Family<Ipsec, Gauge>,
+    reconciles: Reconciles,
+    workqueue: Workqueue,
+    requests: Requests,
+    watches: Watches,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            ipsec: Family::default(),
+            reconciles: Reconciles::new(CONTROLLER),
+            workqueue: Workqueue::new(CONTROLLER),
+            requests: Requests::default(),
+            watches: Watches::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Records the state of `IPsec` that a valid configuration asks for.
+    pub(crate) fn set_ipsec(&self, spec: &NetworkSpec) {
+        let state = Ipsec::of(spec);
+        if self.ipsec.get(&state).is_some() {
+            return;
+        }
+        // There is one state at a time.
+        self.ipsec.clear();
+        self.ipsec.get_or_create(&state).set(1);
+    }
+
+    pub(crate) fn reconciles(&self) -> &Reconciles {
+        &self.reconciles
+    }
+
+    pub(crate) fn workqueue(&self) -> &Workqueue {
+        &self.workqueue
+    }
+
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    pub(crate) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// Serves probes to everybody, and metrics to users who may `get` their path, over TLS.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or no certificate can be made.
+    pub async fn serve(
+        &self,
+        listen: Bind,
+        namespace: &str,
+        client: Client,
+        readiness: Readiness,
+    ) -> Result<Option<Serving>, serve::NoServer> {
+        let server = Certified {
+            certificates: Some(PathBuf::from(CERTIFICATES)),
+            names: tls::service_names(SERVICE, namespace),
+            profile: Profile::default(),
+            http2: true,
+            authorities: None,
+            limits: Limits::default(),
+        };
+        // The operator works without the certificate of the platform.
+        let loaded = Readiness::new();
+        server
+            .serve(&listen, self.router(client, readiness), &loaded)
+            .await
+    }
+
+    fn router(&self, client: Client, readiness: Readiness) -> Router {
+        let metrics = serve::metrics(self.registry().into());
+        serve::probes(readiness).merge(auth::guarded(metrics, client, PATH))
+    }
+
+    fn registry(&self) -> Registry {
+        let mut registry = Registry::default();
+        registry.register(
+            names::metric::IPSEC_STATE,
+            messages::IPSEC_HELP,
+            self.ipsec.clone(),
+        );
+        self.reconciles.register(&mut registry);
+        self.workqueue.register(&mut registry);
+        self.requests.register(&mut registry);
+        self.watches.register(&mut registry);
+        Process.register(&mut registry);
+        registry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn text(metrics: &Metrics) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &metrics.registry()).expect("text");
+        text
+    }
+
+    fn states(metrics: &Metrics) -> Vec<String> {
+        let text = text(metrics);
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("openshift_network_operator_ipsec_state{"));
+        lines.map(str::to_owned).collect()
+    }
+
+    // cluster-network#90
+    #[test]
+    fn one_ipsec_state_follows_the_configuration() {
+        let metrics = Metrics::default();
+        assert_eq!(states(&metrics), Vec::<String>::new(), "nothing is known yet");
+        let spec = |kind: &str, config: Value| -> NetworkSpec {
+            serde_json::from_value(
+                json!({ "defaultNetwork": { "type": kind, "ovnKubernetesConfig": config } }),
+            )
+            .expect("a configuration")
+        };
+        for (kind, config, mode, is_legacy) in [
+            (
+                "OVNKubernetes",
+                json!({ "ipsecConfig": { "mode": "Disabled" } }),
+                "Disabled",
+                "false",
+            ),
+            (
+                "OVNKubernetes",
+                json!({ "ipsecConfig": { "mode": "Full" } }),
+                "Full",
+                "false",
+            ),
+            (
+                "OVNKubernetes",
+                json!({ "ipsecConfig": { "mode": "External" } }),
+                "External",
+                "false",
+            ),
+            ("OVNKubernetes", json!({ "ipsecConfig": {} }), "Full", "true"),
+            ("OVNKubernetes", json!({}), "Disabled", "true"),
+            ("OVNKubernetes", Value::Null, "Disabled", "true"),
+            (
+                "Weft",
+                Value::Null,
+                "Disabled",
+                "N/A - ipsec not supported (non-OVN network)",
+            ),
+        ] {
+            metrics.set_ipsec(&spec(kind, config));
+            let expected = format!(
+                "openshift_network_operator_ipsec_state{{mode=\"{mode}\",is_legacy_api=\"{is_legacy}\"}} 1"
+            );
+            assert_eq!(states(&metrics), [expected]);
+        }
+    }
+
+    // cluster-network#91
+    #[test]
+    fn metrics_of_every_controller_exist_from_the_start() {
+        let text = text(&Metrics::default());
+        for line in [
+            "controller_runtime_reconcile_total{controller=\"operconfig\",result=\"success\"} 0",
+            "workqueue_depth{controller=\"operconfig\",name=\"operconfig\"} 0",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} is not in\n{text}"
+            );
+        }
+        assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
+    }
+}
