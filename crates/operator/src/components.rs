@@ -20,7 +20,7 @@ use crate::{
     tls::TlsSettings,
 };
 
-pub(crate) mod kube_mac_pool;
+pub mod kube_mac_pool;
 pub(crate) mod kube_secondary_dns;
 pub(crate) mod kubevirt_ipam_controller;
 pub(crate) mod linux_bridge;
@@ -29,7 +29,7 @@ pub(crate) mod monitoring;
 pub(crate) mod multus;
 pub(crate) mod multus_dynamic_networks;
 pub(crate) mod network_policies;
-pub(crate) mod nmstate;
+pub mod nmstate;
 pub(crate) mod ovs;
 
 pub use multus_dynamic_networks::CRI_SOCKETS;
@@ -133,11 +133,15 @@ pub struct Context<'a> {
 impl Context<'_> {
     /// Reads a component's file, and sets the namespace of its objects.
     pub(crate) fn objects(&self, file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
-        let mut objects = manifest::parse(file, yaml)?;
+        Ok(self.in_namespace(manifest::parse(file, yaml)?))
+    }
+
+    /// Sets the namespace of objects.
+    fn in_namespace(&self, mut objects: Vec<Manifest>) -> Vec<Manifest> {
         for object in &mut objects {
             object.set_namespace(self.namespace);
         }
-        Ok(objects)
+        objects
     }
 
     /// The namespace of the operands, the first object of most components.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::names;
 
+/// The image of a container.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Image<'a> {
+pub enum Image<'a> {
     /// An image from an environment variable: the container gets upstream's command line.
     Upstream(&'a str),
     /// The operator's own image: the container gets Weft's command line.

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Everything above `reconcile` is pure. The plan is compared with the caches of the watches: while nothing changes, the
-//! operator sends no request, and drift is corrected at once. [`manifests`] renders the installation of the operator
-//! itself. `admission_policy` makes a policy for the API server of the rules of `configuration`, with the same texts.
+//! operator sends no request, and drift is corrected at once. The crate `manifests` renders the installation of the
+//! operator itself. `admission_policy` makes a policy for the API server of the rules of `configuration`, with the same texts.
 
-mod admission_policy;
+pub mod admission_policy;
 pub mod cli;
 pub mod cluster_facts;
 pub mod components;
@@ -25,13 +25,12 @@ pub mod images;
 pub mod labels;
 mod layout;
 mod mac;
-mod manifest;
-pub mod manifests;
+pub mod manifest;
 mod messages;
 pub mod metrics;
-mod names;
+pub mod names;
 mod plan;
-mod rbac;
+pub mod rbac;
 mod reconcile;
 mod record;
 pub mod render;

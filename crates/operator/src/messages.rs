@@ -54,6 +54,3 @@ pub(crate) fn operator_failed(message: &str) -> String {
 pub(crate) fn failed_reason(reason: &str) -> String {
     format!("Failed: {reason}")
 }
-
-/// Error of the templator without `--input-file`.
-pub(crate) const NO_INPUT_FILE: &str = "Must specify input file";

@@ -6,9 +6,11 @@ pub(crate) const ADMISSION_POLICY: &str = "network-addons-config";
 pub(crate) const CONFIGURATIONS: &str = "networkaddonsconfigs";
 
 /// Name of the operator in requests, events and leases.
-pub(crate) const OPERATOR: &str = "cluster-network-addons-operator";
+pub const OPERATOR: &str = "cluster-network-addons-operator";
 /// Namespace of the shipped manifests.
-pub(crate) const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
+pub const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
+/// Namespace of the monitoring stack in the shipped manifests.
+pub const MONITORING_NAMESPACE: &str = "openshift-monitoring";
 /// Value of the label `app.kubernetes.io/managed-by` on all rendered objects.
 pub(crate) const MANAGED_BY: &str = "cnao-operator";
 /// Value of the label `app.kubernetes.io/component` when the configuration resource has none.
@@ -49,30 +51,30 @@ pub(crate) const REQUIRED_SCC: &str = "openshift.io/required-scc";
 pub(crate) const OPENSHIFT_CLUSTER: &str = "cluster";
 
 /// Environment variables.
-pub(crate) mod env {
+pub mod env {
     /// Image of both containers of multus.
-    pub(crate) const MULTUS_IMAGE: &str = "MULTUS_IMAGE";
+    pub const MULTUS_IMAGE: &str = "MULTUS_IMAGE";
     /// Image of the dynamic networks controller.
-    pub(crate) const MULTUS_DYNAMIC_NETWORKS_IMAGE: &str = "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE";
+    pub const MULTUS_DYNAMIC_NETWORKS_IMAGE: &str = "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE";
     /// Image that installs the CNI plugins for Linux bridges.
-    pub(crate) const LINUX_BRIDGE_IMAGE: &str = "LINUX_BRIDGE_IMAGE";
+    pub const LINUX_BRIDGE_IMAGE: &str = "LINUX_BRIDGE_IMAGE";
     /// Image of the bridge marker.
-    pub(crate) const LINUX_BRIDGE_MARKER_IMAGE: &str = "LINUX_BRIDGE_MARKER_IMAGE";
+    pub const LINUX_BRIDGE_MARKER_IMAGE: &str = "LINUX_BRIDGE_MARKER_IMAGE";
     /// Image of both Open vSwitch containers.
-    pub(crate) const OVS_CNI_IMAGE: &str = "OVS_CNI_IMAGE";
+    pub const OVS_CNI_IMAGE: &str = "OVS_CNI_IMAGE";
     /// Image of both kubemacpool Deployments.
-    pub(crate) const KUBEMACPOOL_IMAGE: &str = "KUBEMACPOOL_IMAGE";
+    pub const KUBEMACPOOL_IMAGE: &str = "KUBEMACPOOL_IMAGE";
     /// Image of both macvtap containers.
-    pub(crate) const MACVTAP_CNI_IMAGE: &str = "MACVTAP_CNI_IMAGE";
+    pub const MACVTAP_CNI_IMAGE: &str = "MACVTAP_CNI_IMAGE";
     /// Image that writes the zones of the secondary DNS.
-    pub(crate) const KUBE_SECONDARY_DNS_IMAGE: &str = "KUBE_SECONDARY_DNS_IMAGE";
+    pub const KUBE_SECONDARY_DNS_IMAGE: &str = "KUBE_SECONDARY_DNS_IMAGE";
     /// Image that serves the zones of the secondary DNS.
-    pub(crate) const CORE_DNS_IMAGE: &str = "CORE_DNS_IMAGE";
+    pub const CORE_DNS_IMAGE: &str = "CORE_DNS_IMAGE";
     /// Image of the KubeVirt IPAM controller.
-    pub(crate) const KUBEVIRT_IPAM_CONTROLLER_IMAGE: &str = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
+    pub const KUBEVIRT_IPAM_CONTROLLER_IMAGE: &str = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
 
     /// The ten images, in the order of the shipped Deployment (operator §13.1).
-    pub(crate) const IMAGES: [&str; 10] = [
+    pub const IMAGES: [&str; 10] = [
         MULTUS_IMAGE,
         MULTUS_DYNAMIC_NETWORKS_IMAGE,
         LINUX_BRIDGE_IMAGE,
@@ -86,27 +88,27 @@ pub(crate) mod env {
     ];
 
     /// Image of the operator itself.
-    pub(crate) const OPERATOR_IMAGE: &str = "OPERATOR_IMAGE";
+    pub const OPERATOR_IMAGE: &str = "OPERATOR_IMAGE";
     /// Name of the operator; kept in the manifest for tools.
-    pub(crate) const OPERATOR_NAME: &str = "OPERATOR_NAME";
+    pub const OPERATOR_NAME: &str = "OPERATOR_NAME";
     /// Version in status and labels.
-    pub(crate) const OPERATOR_VERSION: &str = "OPERATOR_VERSION";
+    pub const OPERATOR_VERSION: &str = "OPERATOR_VERSION";
     /// Namespace of the operator.
-    pub(crate) const OPERATOR_NAMESPACE: &str = "OPERATOR_NAMESPACE";
+    pub const OPERATOR_NAMESPACE: &str = "OPERATOR_NAMESPACE";
     /// Namespace of the operands.
-    pub(crate) const OPERAND_NAMESPACE: &str = "OPERAND_NAMESPACE";
+    pub const OPERAND_NAMESPACE: &str = "OPERAND_NAMESPACE";
     /// Must be set, and may be empty.
-    pub(crate) const WATCH_NAMESPACE: &str = "WATCH_NAMESPACE";
+    pub const WATCH_NAMESPACE: &str = "WATCH_NAMESPACE";
     /// Name of the operator's pod.
-    pub(crate) const POD_NAME: &str = "POD_NAME";
+    pub const POD_NAME: &str = "POD_NAME";
     /// Namespace of the monitoring stack.
-    pub(crate) const MONITORING_NAMESPACE: &str = "MONITORING_NAMESPACE";
+    pub const MONITORING_NAMESPACE: &str = "MONITORING_NAMESPACE";
     /// Service account of the monitoring stack.
-    pub(crate) const MONITORING_SERVICE_ACCOUNT: &str = "MONITORING_SERVICE_ACCOUNT";
+    pub const MONITORING_SERVICE_ACCOUNT: &str = "MONITORING_SERVICE_ACCOUNT";
     /// Template of the links of alerts.
-    pub(crate) const RUNBOOK_URL_TEMPLATE: &str = "RUNBOOK_URL_TEMPLATE";
+    pub const RUNBOOK_URL_TEMPLATE: &str = "RUNBOOK_URL_TEMPLATE";
     /// Verbosity of the log.
-    pub(crate) const LOG_LEVEL: &str = "CNAO_LOG_LEVEL";
+    pub const LOG_LEVEL: &str = "CNAO_LOG_LEVEL";
 }
 
 /// Types of the conditions in status.

@@ -20,6 +20,7 @@ const E2E: &str = "e2e";
 /// not named here affect all of them when they are part of the product, and none otherwise.
 const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("operator", &["operator::", "transitions::"]),
+    ("manifests", &["operator::", "standalone::", "transitions::"]),
     ("kubemacpool", &["mac_pool::", "native_pods::"]),
     ("weft-nmstate", &["node_network"]),
     ("dynamic-networks", &["hot_plug::"]),
@@ -98,13 +99,20 @@ const EVERYTHING: [&str; 6] = [
 const READERS: [(&str, &[&str]); 3] = [
     (
         "deploy/",
-        &["operator", "api", "cluster-network", "pod-network", E2E],
+        &[
+            "operator",
+            "manifests",
+            "api",
+            "cluster-network",
+            "pod-network",
+            E2E,
+        ],
     ),
     (
         "examples/",
         &["operator", "multus", "weft-nmstate", KUBEVIRT, E2E],
     ),
-    ("docs/", &["operator"]),
+    ("docs/", &["manifests"]),
 ];
 
 /// The packages of the workspace: their folder, and what they depend on.
@@ -246,7 +254,8 @@ mod tests {
         Packages::from([
             package("linux", "crates/linux", &["rustix"]),
             package("kubemacpool", "crates/kubemacpool", &["linux"]),
-            package("operator", "crates/operator", &[]),
+            package("operator", "crates/operator", &["manifests"]),
+            package("manifests", "crates/manifests", &["operator"]),
             package("weft", "crates/weft", &["kubemacpool", "operator"]),
             package(E2E, "testing/e2e", &["cluster"]),
             package("cluster", "testing/cluster", &[]),

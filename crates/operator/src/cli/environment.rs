@@ -10,7 +10,6 @@ use kube_kit::object::{self, ObjectId};
 use serde_json::Value;
 
 use crate::{
-    manifests,
     names::{self, env},
     settings::{self, Settings},
 };
@@ -166,7 +165,7 @@ impl Flags {
 fn shipped(name: &str) -> Option<String> {
     match name {
         env::OPERATOR_VERSION => Some(env!("CARGO_PKG_VERSION").to_owned()),
-        env::MONITORING_NAMESPACE => Some(manifests::MONITORING_NAMESPACE.to_owned()),
+        env::MONITORING_NAMESPACE => Some(names::MONITORING_NAMESPACE.to_owned()),
         _ => None,
     }
 }

@@ -1,16 +1,19 @@
 //! The MAC pool: unique addresses of virtual machines and pods (operands §4).
 
-use api::network_addons::NetworkAddonsConfigSpec;
+use api::network_addons::{KubeMacPool as Range, NetworkAddonsConfigSpec};
 
 use super::{Component, Context, monitoring, replace_roles};
 use crate::{
+    cluster_facts::{Cluster, NodeState, Platform},
+    images::Images,
     mac,
     manifest::{Error, Manifest},
     names,
+    settings::Prometheus,
 };
 
 /// The Deployment that answers webhooks; another one renews its certificates.
-pub(crate) const MANAGER: &str = "kubemacpool-mac-controller-manager";
+pub const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
 pub(crate) struct KubeMacPool;
 
@@ -64,6 +67,36 @@ impl Component for KubeMacPool {
         )?);
         Ok(objects)
     }
+}
+
+/// The objects of a pool with this range in a cluster with a monitoring stack, in the order in which they are applied.
+/// All containers have the operator's own `image`.
+pub fn objects(
+    range: Range,
+    image: &str,
+    pull_policy: &str,
+    namespace: &str,
+) -> Result<Vec<Manifest>, Error> {
+    let spec = NetworkAddonsConfigSpec {
+        kube_mac_pool: Some(range),
+        image_pull_policy: pull_policy.to_owned(),
+        ..NetworkAddonsConfigSpec::default()
+    };
+    let cluster = Cluster {
+        platform: Platform {
+            monitoring: true,
+            ..Platform::default()
+        },
+        openshift_network: None,
+    };
+    KubeMacPool.render(&Context {
+        spec: &spec,
+        cluster: &cluster,
+        images: &Images::default().with_own(Some(image.to_owned())),
+        namespace,
+        prometheus: &Prometheus::default(),
+        node_state: &NodeState::default(),
+    })
 }
 
 /// Checks the range of the pool.

@@ -15,7 +15,7 @@ use super::{Component, Context};
 use crate::{
     cluster_facts::{NMStateObject, NodeStateDefinition},
     images::Image,
-    manifest::{Error, Manifest},
+    manifest::{self, Error, Manifest},
     names::condition,
     workloads::{State, Workload},
 };
@@ -38,8 +38,7 @@ impl Component for NMState {
         let mut objects = context.namespace_object()?;
         if context.node_state.definition != NodeStateDefinition::Foreign {
             objects.push(Manifest::definition(api::node_state::crd())?);
-            let mut operator =
-                context.objects("nmstate/operator.yaml", include_str!("nmstate/operator.yaml"))?;
+            let mut operator = context.in_namespace(operator()?);
             for workload in operator.iter_mut().filter(|object| object.has_pods()) {
                 complete(workload, context)?;
             }
@@ -50,7 +49,7 @@ impl Component for NMState {
             NMStateObject::None => None,
             NMStateObject::Ours(settings) => Some(settings),
         };
-        let mut nmstate = context.objects("nmstate/nmstate.yaml", include_str!("nmstate/nmstate.yaml"))?;
+        let mut nmstate = context.in_namespace(default_object()?);
         if let Some(settings) = settings {
             // An existing object belongs to the user; the configuration does not change it.
             for object in &mut nmstate {
@@ -60,6 +59,16 @@ impl Component for NMState {
         objects.extend(nmstate);
         Ok(objects)
     }
+}
+
+/// The objects of the node state operator, without the values that depend on the installation.
+pub fn operator() -> Result<Vec<Manifest>, Error> {
+    manifest::parse("nmstate/operator.yaml", include_str!("nmstate/operator.yaml"))
+}
+
+/// The `NMState` for clusters that have none.
+pub fn default_object() -> Result<Vec<Manifest>, Error> {
+    manifest::parse("nmstate/nmstate.yaml", include_str!("nmstate/nmstate.yaml"))
 }
 
 /// Progress of handlers, webhook and metrics. The node state operator deploys them, and reports them in the conditions

@@ -4,10 +4,8 @@ use std::{fs, path::PathBuf};
 
 use clap::Parser;
 use cluster::wait;
-use operator::{
-    cli::{Answer, Command, answer},
-    manifests::{Install, render_install},
-};
+use manifests::{Install, render_install};
+use operator::cli::{Answer, Command, answer};
 use serde_json::{Value, json};
 
 use crate::fixture::{DEADLINE, Fixture, IMAGE, VERSION};

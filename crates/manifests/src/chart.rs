@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::{Choice, Error, Install, documents, environment_value, in_order, parts, release::File};
-use crate::{
+use operator::{
     manifest::Manifest,
     names::{self, env},
 };

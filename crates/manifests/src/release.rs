@@ -18,7 +18,7 @@ use super::{
     Choice, Error, Install, chart, csv, documents, in_order, mac_pool, multus_alone, node_state, parts,
     pod_network, render_admission, render_files, yaml,
 };
-use crate::names;
+use operator::names;
 
 /// A file of a release: its path below the directory of the release, and its content.
 pub(super) type File = (String, String);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const SPECIFICATION: &str = include_str!("../../../../../docs/behaviour/operator.md");
+const SPECIFICATION: &str = include_str!("../../../../docs/behaviour/operator.md");
 
 /// The cells of the rows after the first line that starts with `start`.
 fn table(start: &str) -> Vec<Vec<String>> {

@@ -28,16 +28,13 @@ mod release;
 mod template;
 pub mod templator;
 
-use crate::{
+use operator::{
     admission_policy::{self, Action},
     labels,
     manifest::{self, Manifest},
     names::{self, env},
     rbac,
 };
-
-/// Default namespace of the monitoring stack.
-pub(crate) const MONITORING_NAMESPACE: &str = "openshift-monitoring";
 
 /// Files of an installation, in the order in which they are applied.
 pub(crate) const FILES: [&str; 4] = [
@@ -120,7 +117,7 @@ pub(crate) struct Parts {
 
 pub(crate) fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Error> {
     let file = FILES[2];
-    let mut accounts = in_namespace(file, include_str!("manifests/accounts.yaml"), install)?;
+    let mut accounts = in_namespace(file, include_str!("accounts.yaml"), install)?;
     for object in &mut accounts {
         let rules = match object.kind() {
             "ClusterRole" => rbac::cluster_rules(choice.allow_multus),
@@ -129,21 +126,21 @@ pub(crate) fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Err
         };
         set_rules(object, rules);
     }
-    let mut upstream = in_namespace(file, include_str!("manifests/established.yaml"), install)?;
+    let mut upstream = in_namespace(file, include_str!("established.yaml"), install)?;
     for role in upstream
         .iter_mut()
         .filter(|object| object.kind() == "ClusterRole")
     {
         set_rules(role, rbac::upstream_rules(choice.allow_multus));
     }
-    let mut deployments = in_namespace(file, include_str!("manifests/operator.yaml"), install)?;
+    let mut deployments = in_namespace(file, include_str!("operator.yaml"), install)?;
     let mut deployment = deployments.pop().ok_or(Error::Empty { file })?;
     complete(&mut deployment, install, choice)?;
     Ok(Parts {
         accounts,
         upstream,
         deployment,
-        granted: manifest::parse(file, include_str!("manifests/nmstate-role.yaml"))?,
+        granted: manifest::parse(file, include_str!("nmstate-role.yaml"))?,
     })
 }
 
@@ -175,7 +172,7 @@ pub fn render_install(install: &Install<'_>) -> Result<Vec<(&'static str, String
 
 fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static str, String)>, Error> {
     let [namespace, definition, operator, example] = FILES;
-    let mut namespaces = in_namespace(namespace, include_str!("manifests/namespace.yaml"), install)?;
+    let mut namespaces = in_namespace(namespace, include_str!("namespace.yaml"), install)?;
     for object in &mut namespaces {
         object
             .labels_mut()?
@@ -203,7 +200,7 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
 
 /// The objects of the example.
 fn example_objects() -> Result<Vec<Manifest>, Error> {
-    Ok(manifest::parse(FILES[3], include_str!("manifests/example.yaml"))?)
+    Ok(manifest::parse(FILES[3], include_str!("example.yaml"))?)
 }
 
 /// Reads the objects of a file, and sets the namespace of the installation.
@@ -227,7 +224,7 @@ pub const MARKERS_FILE: &str = "admission-policy-markers.yaml";
 
 /// Renders the [admission](ADMISSION_FILES) [policies](MARKERS_FILE): pairs of file name and YAML.
 pub fn render_admission() -> Result<Vec<(&'static str, String)>, Error> {
-    let markers = manifest::parse(MARKERS_FILE, include_str!("manifests/markers-policy.yaml"))?;
+    let markers = manifest::parse(MARKERS_FILE, include_str!("markers-policy.yaml"))?;
     ADMISSION_FILES
         .into_iter()
         .map(|(name, action)| (name, admission_policy::objects(action).to_vec()))
@@ -266,7 +263,7 @@ fn environment(install: &Install<'_>, choice: &Choice) -> Value {
         field(env::OPERAND_NAMESPACE, "metadata.namespace"),
         field(env::POD_NAME, "metadata.name"),
         value(env::WATCH_NAMESPACE, ""),
-        value(env::MONITORING_NAMESPACE, MONITORING_NAMESPACE),
+        value(env::MONITORING_NAMESPACE, names::MONITORING_NAMESPACE),
         value(env::MONITORING_SERVICE_ACCOUNT, "prometheus-k8s"),
         value(
             env::RUNBOOK_URL_TEMPLATE,

@@ -177,7 +177,7 @@ fn objects_equal_those_of_manifests() {
         version: "1.2.3",
         pull_policy: "IfNotPresent",
     };
-    let files = super::super::render_install(&install).expect("files");
+    let files = crate::render_install(&install).expect("files");
     let [_, definition, operator, example] =
         [0, 1, 2, 3].map(|index| serde_saphyr::from_multiple::<Value>(&files[index].1).expect("YAML"));
     // A template has a single role.

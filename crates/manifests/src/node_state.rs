@@ -4,7 +4,8 @@
 use serde_json::json;
 
 use super::{Error, Install, documents, in_order};
-use crate::{
+use operator::{
+    components::nmstate,
     images::Image,
     manifest::{self, Manifest},
 };
@@ -50,8 +51,7 @@ const VARIABLES: [(&str, &str); 8] = [
 /// # Errors
 /// If the operator's own files lack the target of a step.
 pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
-    let source = "nmstate/operator.yaml";
-    let objects = manifest::parse(source, include_str!("../components/nmstate/operator.yaml"))?;
+    let objects = nmstate::operator()?;
     let [definition, namespace, account, role, binding, operator, nmstate] = FILES;
     let (mut accounts, mut bindings, mut workloads) = (Vec::new(), Vec::new(), Vec::new());
     for mut object in objects {
@@ -80,10 +80,7 @@ pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": { "name": NAMESPACE, "labels": { "name": NAMESPACE } },
     }));
-    let example = manifest::parse(
-        "nmstate/nmstate.yaml",
-        include_str!("../components/nmstate/nmstate.yaml"),
-    )?;
+    let example = nmstate::default_object()?;
     Ok(vec![
         (definition, in_order(definition, &api::node_state::crd()?)?),
         (namespace, documents(namespace, &[space])?),

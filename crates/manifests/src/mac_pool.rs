@@ -1,17 +1,11 @@
 //! Installation of the MAC pool alone, without the operator (kubemacpool §18): the objects that the operator would
 //! deploy, without the parts that depend on the operator.
 
-use api::network_addons::{KubeMacPool as Range, NetworkAddonsConfigSpec};
+use api::network_addons::KubeMacPool as Range;
 use serde_json::json;
 
 use super::{Error, Install, documents};
-use crate::{
-    cluster_facts::{Cluster, NodeState, Platform},
-    components::{Component as _, Context, kube_mac_pool},
-    images::Images,
-    manifest::Manifest,
-    settings::Prometheus,
-};
+use operator::{components::kube_mac_pool, manifest::Manifest};
 
 /// The first file installs the pool, and the second its monitoring. The third replaces the first, and installs the pool
 /// with several managers.
@@ -65,29 +59,11 @@ pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)
 
 /// All objects, those of monitoring first.
 fn objects(install: &Install<'_>) -> Result<Vec<Manifest>, Error> {
-    let spec = NetworkAddonsConfigSpec {
-        kube_mac_pool: Some(Range {
-            range_start: RANGE[0].to_owned(),
-            range_end: RANGE[1].to_owned(),
-        }),
-        image_pull_policy: install.pull_policy.to_owned(),
-        ..NetworkAddonsConfigSpec::default()
+    let range = Range {
+        range_start: RANGE[0].to_owned(),
+        range_end: RANGE[1].to_owned(),
     };
-    let cluster = Cluster {
-        platform: Platform {
-            monitoring: true,
-            ..Platform::default()
-        },
-        openshift_network: None,
-    };
-    let mut objects = kube_mac_pool::KubeMacPool.render(&Context {
-        spec: &spec,
-        cluster: &cluster,
-        images: &Images::default().with_own(Some(install.image.to_owned())),
-        namespace: NAMESPACE,
-        prometheus: &Prometheus::default(),
-        node_state: &NodeState::default(),
-    })?;
+    let mut objects = kube_mac_pool::objects(range, install.image, install.pull_policy, NAMESPACE)?;
     for object in &mut objects {
         if object.kind() == "Namespace" {
             object

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use super::{
     Choice, Error, Install, csv, documents, example_objects, in_order, parts, print, template, yaml,
 };
-use crate::{
+use operator::{
     manifest::Manifest,
-    messages,
     names::{self, env},
 };
 
@@ -191,9 +190,12 @@ pub fn known(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     kept
 }
 
+/// Error without `--input-file`.
+const NO_INPUT_FILE: &str = "Must specify input file";
+
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("{}", messages::NO_INPUT_FILE)]
+    #[error("{}", NO_INPUT_FILE)]
     NoInputFile,
 }
 

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::*;
-use crate::watches;
 
 mod roles;
 
@@ -133,21 +132,6 @@ fn roles_of_node_state_operator_equal_tables() {
     let (_, objects) = files(&install()).remove(2);
     let roles: Vec<_> = objects.iter().rev().take(2).map(permissions).collect();
     assert_eq!(roles, [expected(NODE_STATE_NAMESPACE), expected(NODE_STATE)]);
-}
-
-#[test]
-fn roles_allow_watching_all_rendered_kinds() {
-    let held: Permissions = permissions(&operator("ClusterRole"))
-        .union(&permissions(&operator("Role")))
-        .cloned()
-        .collect();
-    for kind in watches::rendered_kinds() {
-        // A watch selects by label, so names do not apply.
-        for verb in ["list", "watch", "get", "create"] {
-            let permission = format!("{}/{} {verb}", kind.group, kind.plural);
-            assert!(held.contains(&permission), "{permission}");
-        }
-    }
 }
 
 #[test]

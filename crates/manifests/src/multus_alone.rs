@@ -2,7 +2,7 @@
 //! names, so that it replaces an existing installation.
 
 use super::{Error, Install, documents};
-use crate::{
+use operator::{
     images::Image,
     manifest::{self, Manifest},
 };

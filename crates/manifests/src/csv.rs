@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Choice, Error, Install, parts};
-use crate::{
+use operator::{
     manifest::{self, Manifest},
     names::{self, env},
 };

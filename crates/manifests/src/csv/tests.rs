@@ -78,7 +78,7 @@ fn cluster_service_version_installs_objects_of_manifests() {
     let strategy = &csv["spec"]["install"];
     assert_eq!(strategy["strategy"], "deployment");
     let spec = &strategy["spec"];
-    let files = super::super::render_install(&install()).expect("files");
+    let files = crate::render_install(&install()).expect("files");
     let objects: Vec<Value> = serde_saphyr::from_multiple(&files[2].1).expect("YAML");
     let shipped = |kind: &str| objects.iter().find(|object| object["kind"] == kind).expect("it");
     let cluster_roles = objects.iter().filter(|object| {

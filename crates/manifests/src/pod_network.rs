@@ -2,7 +2,7 @@
 //! (docs/pod-network.md).
 
 use super::{Error, Install, documents};
-use crate::{images::Image, manifest};
+use operator::{images::Image, manifest};
 
 /// Folder of the files in a release.
 pub(crate) const FOLDER: &str = "pod-network";
