@@ -10,6 +10,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube_kit::connection::{self, Answer, Flags};
 use kube_kit::duration::GoDuration;
+use program::table::aligned;
 
 use crate::messages;
 use crate::names::{INTERVAL, NAMESPACE, REACHABLE, SOURCE, TO};
@@ -17,8 +18,6 @@ use crate::names::{INTERVAL, NAMESPACE, REACHABLE, SOURCE, TO};
 #[cfg(test)]
 mod tests;
 
-/// Exit code when something is out of reach, or not known to be in reach.
-const FAILURE: u8 = 1;
 /// Checks that are read at once.
 const PAGE: u32 = 500;
 /// A result that is older tells nothing about now.
@@ -167,42 +166,39 @@ fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error
         1 => format!("\n1 of {total} endpoints is not known to be reachable.\n"),
         _ => format!("\n{bad} of {total} endpoints are not known to be reachable.\n"),
     };
-    Ok(Answer {
-        text,
-        remarks: String::new(),
-        code: if bad == 0 { 0 } else { FAILURE },
-    })
+    Ok(Answer::plain(text, bad == 0))
 }
 
 fn table(rows: &[(&Check, State)], failures: bool) -> String {
-    let shown: Vec<_> = rows
+    let shown = rows
         .iter()
-        .filter(|(_, state)| !failures || !matches!(state, State::Reachable { .. }))
-        .map(|(check, state)| {
-            let name = check.metadata.name.as_deref().unwrap_or_default();
-            (messages::target(name), check.spec.target_endpoint.as_str(), state)
-        })
-        .collect();
-    let wide = |width: fn(&(&str, &str, &State)) -> usize| shown.iter().map(width).max().unwrap_or_default();
-    let (names, endpoints) = (wide(|row| row.0.len()), wide(|row| row.1.len()));
-    shown
-        .iter()
-        .map(|(target, endpoint, state)| {
-            let (mark, remark) = match state {
-                State::Reachable { latency } => ("ok  ", latency.clone()),
-                State::Unreachable { since: Some(since), why } => ("FAIL", format!("since {since}: {why}")),
-                State::Unreachable { since: None, why } => ("FAIL", why.clone()),
-                State::Stale { since } => (
-                    "?   ",
-                    format!(
-                        "no result since {since}, for more than {}: does the pod of network-check-source run?",
-                        GoDuration::from(STALE)
-                    ),
-                ),
-                State::Unchecked => ("?   ", "not checked yet".to_owned()),
-            };
-            let line = format!("  {mark}  {target:names$}  {endpoint:endpoints$}  {remark}");
-            format!("{}\n", line.trim_end())
-        })
-        .collect()
+        .filter(|(_, state)| !failures || !matches!(state, State::Reachable { .. }));
+    let rows: Vec<_> = shown.map(|(check, state)| row(check, state)).collect();
+    aligned(&rows)
+}
+
+fn row(check: &Check, state: &State) -> [String; 4] {
+    let (mark, remark) = match state {
+        State::Reachable { latency } => ("ok  ", latency.clone()),
+        State::Unreachable {
+            since: Some(since),
+            why,
+        } => ("FAIL", format!("since {since}: {why}")),
+        State::Unreachable { since: None, why } => ("FAIL", why.clone()),
+        State::Stale { since } => (
+            "?   ",
+            format!(
+                "no result since {since}, for more than {}: does the pod of network-check-source run?",
+                GoDuration::from(STALE)
+            ),
+        ),
+        State::Unchecked => ("?   ", "not checked yet".to_owned()),
+    };
+    let name = check.metadata.name.as_deref().unwrap_or_default();
+    [
+        format!("  {mark}"),
+        messages::target(name).to_owned(),
+        check.spec.target_endpoint.clone(),
+        remark,
+    ]
 }

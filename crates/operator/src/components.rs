@@ -113,6 +113,17 @@ pub(crate) const ALL: [&dyn Component; 11] = [
     &network_policies::NetworkPolicies,
 ];
 
+/// Names of all components, in the order in which they are applied.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().map(Component::name)
+}
+
+/// Names of the components that a specification enables.
+pub fn enabled(spec: &NetworkAddonsConfigSpec) -> Vec<&'static str> {
+    let enabled = ALL.into_iter().filter(|component| component.enabled(spec));
+    enabled.map(Component::name).collect()
+}
+
 /// The input of rendering.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {

@@ -14,13 +14,15 @@ pub enum Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    pub(crate) fn reference(self) -> &'a str {
+    /// Reference of the image.
+    pub fn reference(self) -> &'a str {
         match self {
             Self::Upstream(reference) | Self::Native(reference) => reference,
         }
     }
 
-    pub(crate) fn is_native(self) -> bool {
+    /// Whether it is the operator's own image.
+    pub fn is_native(self) -> bool {
         matches!(self, Self::Native(_))
     }
 }
@@ -68,14 +70,14 @@ impl Images {
     }
 
     /// The image of the containers that `variable` configures.
-    pub(crate) fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
+    pub fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
         let upstream = self.upstream.get(variable).map(|image| Image::Upstream(image));
         let own = || self.own.as_deref().map(Image::Native);
         upstream.or_else(own).ok_or(UnknownImage { variable })
     }
 
     /// The operator's own image, if it is known.
-    pub(crate) fn own(&self) -> Option<&str> {
+    pub fn own(&self) -> Option<&str> {
         self.own.as_deref()
     }
 

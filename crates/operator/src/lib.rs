@@ -3,7 +3,7 @@
 //! ```text
 //!     watches, detect: NetworkAddonsConfig, record, facts about the cluster
 //!                                 │ observed state
-//!   configuration, render ──> plan: objects in order, with labels and owners ──> cli: diff, render, status
+//!   configuration, render ──> plan: objects in order, with labels and owners ──> the crate cli: diff, render, status
 //!                                 │
 //!           reconcile: clean up ──> apply ──> prune ──> certificates ──> status, events, metrics
 //! ```
@@ -13,12 +13,11 @@
 //! operator itself. `admission_policy` makes a policy for the API server of the rules of `configuration`, with the same texts.
 
 pub mod admission_policy;
-pub mod cli;
 pub mod cluster_facts;
 pub mod components;
 pub mod configuration;
 pub mod controller;
-mod detect;
+pub mod detect;
 mod failures;
 mod general;
 pub mod images;
@@ -26,20 +25,20 @@ pub mod labels;
 mod layout;
 mod mac;
 pub mod manifest;
-mod messages;
+pub mod messages;
 pub mod metrics;
 pub mod names;
-mod plan;
+pub mod plan;
 pub mod rbac;
 mod reconcile;
-mod record;
+pub mod record;
 pub mod render;
-mod resource;
+pub mod resource;
 pub mod settings;
 mod status;
 mod tls;
-mod watches;
-mod workloads;
+pub mod watches;
+pub mod workloads;
 
 use std::path::PathBuf;
 

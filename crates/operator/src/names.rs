@@ -12,7 +12,7 @@ pub const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
 /// Namespace of the monitoring stack in the shipped manifests.
 pub const MONITORING_NAMESPACE: &str = "openshift-monitoring";
 /// Value of the label `app.kubernetes.io/managed-by` on all rendered objects.
-pub(crate) const MANAGED_BY: &str = "cnao-operator";
+pub const MANAGED_BY: &str = "cnao-operator";
 /// Value of the label `app.kubernetes.io/component` when the configuration resource has none.
 pub(crate) const DEFAULT_COMPONENT: &str = "network";
 /// Label that excludes kubemacpool's objects from the operator's metrics Service.
@@ -112,18 +112,18 @@ pub mod env {
 }
 
 /// Types of the conditions in status.
-pub(crate) mod condition {
+pub mod condition {
     /// All requested components are deployed and ready.
-    pub(crate) const AVAILABLE: &str = "Available";
+    pub const AVAILABLE: &str = "Available";
     /// A workload is being rolled out.
-    pub(crate) const PROGRESSING: &str = "Progressing";
+    pub const PROGRESSING: &str = "Progressing";
     /// Something failed.
-    pub(crate) const DEGRADED: &str = "Degraded";
+    pub const DEGRADED: &str = "Degraded";
     /// Suffix of the types of the components' own conditions.
     const OF_COMPONENT: &str = "Available";
 
     /// Type of a component's own condition: `LinuxBridgeAvailable` for `linuxBridge`.
-    pub(crate) fn of_component(name: &str) -> String {
+    pub fn of_component(name: &str) -> String {
         let mut letters = name.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
         first
@@ -134,50 +134,50 @@ pub(crate) mod condition {
     }
 
     /// Whether a type is that of a component's own condition, of any version of the operator.
-    pub(crate) fn is_of_component(kind: &str) -> bool {
+    pub fn is_of_component(kind: &str) -> bool {
         kind != AVAILABLE && kind.ends_with(OF_COMPONENT)
     }
 
     /// Type that the first generation wrote instead of [`DEGRADED`].
-    pub(crate) const FAILING: &str = "Failing";
+    pub const FAILING: &str = "Failing";
 }
 
 /// Reasons of conditions and events (operator §7.3, §7.4).
-pub(crate) mod reason {
+pub mod reason {
     /// OpenShift's network configuration cannot be read.
-    pub(crate) const OPENSHIFT_NETWORK: &str = "FailedToGetOpenShiftNetworkConfig";
+    pub const OPENSHIFT_NETWORK: &str = "FailedToGetOpenShiftNetworkConfig";
     /// The specification is invalid.
-    pub(crate) const VALIDATE: &str = "FailedToValidate";
+    pub const VALIDATE: &str = "FailedToValidate";
     /// The record of the last applied configuration cannot be read, or the change is not allowed.
-    pub(crate) const PREVIOUS_CONFIG: &str = "FailedToGetPreviousConfigSpec";
+    pub const PREVIOUS_CONFIG: &str = "FailedToGetPreviousConfigSpec";
     /// Objects cannot be rendered.
-    pub(crate) const RENDER: &str = "FailedToRender";
+    pub const RENDER: &str = "FailedToRender";
     /// Objects of removed components cannot be rendered.
-    pub(crate) const RENDER_DELETE: &str = "FailedToRenderDelete";
+    pub const RENDER_DELETE: &str = "FailedToRenderDelete";
     /// An object cannot be applied.
-    pub(crate) const APPLY: &str = "FailedToApply";
+    pub const APPLY: &str = "FailedToApply";
     /// A watch is refused, fails or is stale.
-    pub(crate) const WATCH: &str = "FailedToWatch";
+    pub const WATCH: &str = "FailedToWatch";
     /// An object cannot be deleted.
-    pub(crate) const DELETE: &str = "FailedToDeleteObjects";
+    pub const DELETE: &str = "FailedToDeleteObjects";
     /// The namespace of a workload is gone.
-    pub(crate) const NO_NAMESPACE: &str = "NoNamespace";
+    pub const NO_NAMESPACE: &str = "NoNamespace";
     /// A DaemonSet is gone.
-    pub(crate) const NO_DAEMON_SET: &str = "NoDaemonSet";
+    pub const NO_DAEMON_SET: &str = "NoDaemonSet";
     /// A Deployment is gone.
-    pub(crate) const NO_DEPLOYMENT: &str = "NoDeployment";
+    pub const NO_DEPLOYMENT: &str = "NoDeployment";
     /// Available is False because of a failure.
-    pub(crate) const FAILING: &str = "Failing";
+    pub const FAILING: &str = "Failing";
     /// Available is False because something is being rolled out.
-    pub(crate) const STARTUP: &str = "Startup";
+    pub const STARTUP: &str = "Startup";
     /// Progressing is True.
-    pub(crate) const DEPLOYING: &str = "Deploying";
+    pub const DEPLOYING: &str = "Deploying";
     /// Progressing is False because a user has to act.
-    pub(crate) const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
+    pub const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
     /// Event: a workload was changed.
-    pub(crate) const MODIFIED: &str = "Modified";
+    pub const MODIFIED: &str = "Modified";
     /// Event: workloads are being rolled out.
-    pub(crate) const PROGRESSING: &str = "Progressing";
+    pub const PROGRESSING: &str = "Progressing";
     /// Event: all components are available again.
-    pub(crate) const AVAILABLE: &str = "Available";
+    pub const AVAILABLE: &str = "Available";
 }

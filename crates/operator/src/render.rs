@@ -16,12 +16,13 @@ use crate::{
 /// The rendered objects of one component.
 #[derive(Clone, Debug)]
 pub struct Group {
-    pub(crate) component: &'static str,
+    /// Name of the component.
+    pub component: &'static str,
     /// The objects in the order in which they are applied.
     pub objects: Vec<Value>,
     /// Objects that belong to the component and are not rendered, such as Secrets: their content depends on the
     /// observed state.
-    pub(crate) issued: Vec<ObjectId>,
+    pub issued: Vec<ObjectId>,
 }
 
 /// The objects of all deployed components, with labels and owners.

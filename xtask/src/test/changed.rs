@@ -20,6 +20,7 @@ const E2E: &str = "e2e";
 /// not named here affect all of them when they are part of the product, and none otherwise.
 const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("operator", &["operator::", "transitions::"]),
+    ("cli", &["operator::"]),
     ("manifests", &["operator::", "standalone::", "transitions::"]),
     ("kubemacpool", &["mac_pool::", "native_pods::"]),
     ("weft-nmstate", &["node_network"]),

@@ -210,7 +210,7 @@ fn decided(spec: &Value, applied: Record, own_namespace: Option<&Value>) -> Resu
 fn unsafe_change_is_an_error() {
     let applied = Record {
         spec: Some(
-            crate::configuration::read(json!({ "imagePullPolicy": "Always" })).expect("a specification"),
+            operator::configuration::read(json!({ "imagePullPolicy": "Always" })).expect("a specification"),
         ),
         inventory: None,
     };

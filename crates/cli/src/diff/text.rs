@@ -4,7 +4,7 @@ use kube_kit::{merge::Difference, object};
 use serde_json::Value;
 
 use super::{Change, ObjectDiff};
-use crate::cli::connection::named;
+use crate::connection::named;
 
 /// Replaces secrets, and values without a meaning for people.
 const HIDDEN: &str = "(not shown)";

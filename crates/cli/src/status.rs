@@ -12,11 +12,14 @@ mod table;
 use api::names::{MANAGED_BY_LABEL, NETWORK_ADDONS_KIND};
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use kube::{Api, core::params::ListParams};
-use kube_kit::{connection::Error as Refused, object};
+use kube_kit::{
+    connection::{Answer, Error as Refused},
+    object,
+};
 use serde_json::Value;
 
 use super::connection::{Cluster, Error};
-use crate::{names, resource};
+use operator::{names, resource};
 
 /// Start of the text of `weft status --help`.
 pub(super) const ABOUT: &str = "\
@@ -58,13 +61,6 @@ pub(crate) enum Output {
     Json,
 }
 
-#[derive(Debug)]
-pub(super) struct Outcome {
-    pub(crate) text: String,
-    /// Whether the requested components are available.
-    pub(crate) available: bool,
-}
-
 /// The objects that were read from the cluster.
 #[derive(Clone, Debug, Default)]
 struct Observed {
@@ -82,7 +78,7 @@ struct Observed {
 ///
 /// # Errors
 /// If the state cannot be determined.
-pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
+pub(super) async fn run(args: &Args) -> Result<Answer, Error> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let observed = observe(&cluster, args.namespace.as_deref()).await?;
     let report = report::report(&observed, Timestamp::now());
@@ -91,10 +87,7 @@ pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
         // The report has texts and numbers, whose serialization cannot fail.
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&report).unwrap_or_default()),
     };
-    Ok(Outcome {
-        text,
-        available: report.available,
-    })
+    Ok(Answer::plain(text, report.available))
 }
 
 async fn observe(cluster: &Cluster, namespace: Option<&str>) -> Result<Observed, Error> {

@@ -10,7 +10,7 @@ use super::{
     pods::Trouble,
     report::{Report, State, find, has_status},
 };
-use crate::names::{self, condition, reason};
+use operator::names::{self, condition, reason};
 
 /// Text of the error about a kind that the cluster does not serve.
 const UNKNOWN_KIND: &str = "no matches for kind";

@@ -11,7 +11,7 @@ use super::{
     next::{self, Next},
     pods::{self, Trouble, text},
 };
-use crate::{
+use operator::{
     cluster_facts::{Cluster, NodeState, NodeStateDefinition},
     components, configuration,
     images::Images,
@@ -21,7 +21,7 @@ use crate::{
     record::Record,
     resource::{self, Resource},
     settings::Settings,
-    workloads::{self, Observation, Progress},
+    workloads,
 };
 
 /// Maximum age of reported warnings in seconds.
@@ -223,8 +223,7 @@ fn rank(kind: &str) -> usize {
 
 /// The component of a condition: `MultusAvailable` belongs to multus.
 fn component_of(kind: &str) -> Option<&'static str> {
-    let mut names = components::ALL.into_iter().map(components::Component::name);
-    names.find(|name| condition::of_component(name) == kind)
+    components::names().find(|name| condition::of_component(name) == kind)
 }
 
 fn components(configuration: &Value, observed: &Observed, conditions: &[&Condition]) -> Vec<Component> {
@@ -232,9 +231,9 @@ fn components(configuration: &Value, observed: &Observed, conditions: &[&Conditi
     // A condition reports an unreadable specification.
     let spec = configuration::read(spec).unwrap_or_default();
     let nothing = configuration::read(Value::Null).unwrap_or_default();
+    let (wanted, always) = (components::enabled(&spec), components::enabled(&nothing));
     let known = known_workloads();
-    let described = components::ALL.into_iter().filter_map(|component| {
-        let name = component.name();
+    let described = components::names().filter_map(|name| {
         let names = known.iter().find(|(known, _)| *known == name).map(|(_, ids)| ids);
         let live: Vec<&Value> = observed
             .workloads
@@ -252,7 +251,7 @@ fn components(configuration: &Value, observed: &Observed, conditions: &[&Conditi
         let condition = conditions
             .iter()
             .find(|found| component_of(&found.kind) == Some(name));
-        let is_wanted = component.enabled(&spec) && !component.enabled(&nothing);
+        let is_wanted = wanted.contains(&name) && !always.contains(&name);
         // Components of any configuration are shown only if they have a problem. Components that are no longer
         // requested are shown while they run on because the configuration is rejected.
         let is_shown = is_wanted || !live.is_empty() || condition.is_some_and(|found| found.status != "True");
@@ -278,7 +277,7 @@ fn state(condition: Option<&Condition>, live: &[&Value]) -> State {
         Some(found) if is_rolling(found) => State::Progressing,
         Some(_) => State::Degraded,
         None if live.is_empty() => State::NotDeployed,
-        None if going_on(live).is_empty() => State::Available,
+        None if workloads::unfinished(live).is_empty() => State::Available,
         None => State::Progressing,
     }
 }
@@ -288,21 +287,9 @@ fn is_rolling(found: &Condition) -> bool {
     found.status != "True" && [reason::STARTUP, reason::DEPLOYING].contains(&found.reason.as_str())
 }
 
-/// The unfinished steps of workloads, with the texts of the operator.
-fn going_on(live: &[&Value]) -> Vec<String> {
-    let workloads: Vec<_> = live
-        .iter()
-        .map(|object| workloads::Workload::observed(ObjectId::of(object), &Observation::Seen(object)))
-        .collect();
-    match workloads::progress(workloads.iter()) {
-        Progress::Lines(lines) | Progress::JustReady(lines) => lines,
-        Progress::Failed(failure) => vec![failure.message],
-    }
-}
-
 /// The workloads of every component, as rendered with all components enabled.
 fn known_workloads() -> Vec<(&'static str, Vec<ObjectId>)> {
-    let names = components::ALL.into_iter().map(components::Component::name);
+    let names = components::names();
     let all: Map<String, Value> = names.map(|name| (name.to_owned(), json!({}))).collect();
     let resource = Resource {
         object: json!({ "spec": all }).into(),
@@ -377,7 +364,7 @@ fn in_progress(report: &Report, observed: &Observed, of_components: &[&Condition
         let lines = match conditions.find(|found| component_of(&found.kind) == Some(component.name)) {
             Some(found) if is_rolling(found) => found.message.lines().map(str::to_owned).collect(),
             Some(_) => Vec::new(),
-            None => going_on(&observed.workloads.iter().filter(is_of).collect::<Vec<_>>()),
+            None => workloads::unfinished(&observed.workloads.iter().filter(is_of).collect::<Vec<_>>()),
         };
         all.extend(lines.into_iter().map(|message| Problem {
             about: component.name.to_owned(),

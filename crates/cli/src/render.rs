@@ -6,16 +6,15 @@
 use std::{path::PathBuf, sync::Arc};
 
 use api::names::NETWORK_ADDONS_KIND;
-use kube_kit::object::ObjectId;
+use kube_kit::{connection::Answer, object::ObjectId};
 use serde_json::{Value, json};
 
 use super::{
     environment::{self, Flags},
     input,
 };
-use crate::{
+use operator::{
     cluster_facts::{Cluster, NMStateObject, NodeState, NodeStateDefinition, OpenShiftNetwork, Platform},
-    components::{Component as _, kube_mac_pool::KubeMacPool},
     manifest,
     plan::{Observed, Plan, Rejection},
     record::Record,
@@ -132,11 +131,11 @@ pub(super) struct Rendered {
     pub(crate) groups: Vec<Group>,
 }
 
-/// The text to print, and notes for the user.
+/// Renders the objects.
 ///
 /// # Errors
 /// If the operator would reject the specification, or a fact is missing that the operator would know.
-pub(super) fn run(args: &Args) -> Result<(String, Vec<String>), Error> {
+pub(super) fn run(args: &Args) -> Result<Answer, Error> {
     let input = input::read(&args.filename)?;
     let deployment = args.operator.deployment()?;
     let settings = args
@@ -151,7 +150,7 @@ pub(super) fn run(args: &Args) -> Result<(String, Vec<String>), Error> {
             json!({ "apiVersion": "v1", "kind": "List", "items": objects })
         ),
     };
-    Ok((text, input.notes))
+    Ok(Answer::new(text, input.notes, true))
 }
 
 /// The cluster that the flags describe.
@@ -203,7 +202,7 @@ pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<
         return Err(error.into());
     }
     let mut groups = plan.groups;
-    if plan.draws_range && groups.iter().any(|group| group.component == KubeMacPool.name()) {
+    if plan.draws_range {
         return Err(Error::RandomRange {
             namespace: settings.operand_namespace.clone(),
         });
@@ -276,7 +275,7 @@ mod tests {
     }
 
     /// Runs the command on a configuration with this specification.
-    fn rendered(spec: &Value, flags: &[&str]) -> Result<(String, Vec<String>), Error> {
+    fn rendered(spec: &Value, flags: &[&str]) -> Result<(String, String), Error> {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("cr.yaml");
         let cr = json!({
@@ -286,7 +285,8 @@ mod tests {
         fs::write(&file, cr.to_string()).expect("a file");
         let file = file.display().to_string();
         let arguments = ["render", "-f", &file].into_iter().chain(flags.iter().copied());
-        run(&Command::try_parse_from(arguments).expect("arguments").args)
+        let answer = run(&Command::try_parse_from(arguments).expect("arguments").args)?;
+        Ok((answer.text, answer.remarks))
     }
 
     fn objects(text: &str) -> Vec<Value> {
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn render_prints_objects_in_order_of_application() {
         let (text, notes) = rendered(&json!({ "multus": {}, "linuxBridge": {} }), &IMAGE).expect("objects");
-        assert_eq!(notes, Vec::<String>::new());
+        assert_eq!(notes, "");
         assert_eq!(
             names(&text),
             [

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use kube_kit::object::{self, ObjectId};
 use serde_json::Value;
 
-use crate::{
+use operator::{
     names::{self, env},
     settings::{self, Settings},
 };

@@ -13,6 +13,7 @@ use std::{path::PathBuf, sync::Arc};
 use api::names::NETWORK_ADDONS_KIND;
 use kube::core::params::ListParams;
 use kube_kit::{
+    connection::Answer,
     merge::{self, Difference, Policy},
     object::{self, ObjectId},
 };
@@ -24,7 +25,7 @@ use super::{
     input,
     render::flat,
 };
-use crate::{
+use operator::{
     cluster_facts::{Cluster, NodeState},
     detect,
     plan::{Observed, Plan, Rejection},
@@ -100,12 +101,10 @@ pub(super) enum Error {
     Refused { object: String, cause: merge::Error },
 }
 
-#[derive(Debug)]
-pub(super) struct Outcome {
-    pub(crate) text: String,
-    pub(crate) differs: bool,
-    /// Notes for the user.
-    pub(crate) notes: Vec<String>,
+impl From<kube_kit::connection::Error> for Error {
+    fn from(error: kube_kit::connection::Error) -> Self {
+        Self::Cluster(error.into())
+    }
 }
 
 /// The operator's change of an object.
@@ -135,7 +134,7 @@ struct ObjectDiff {
 ///
 /// # Errors
 /// If the cluster cannot be read, or the operator would reject the specification.
-pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
+pub(super) async fn run(args: &Args) -> Result<Answer, Error> {
     let input = args.filename.as_deref().map(input::read).transpose()?;
     let cluster = connection::Cluster::connect(&args.cluster).await?;
     let live = cluster.configuration().await?;
@@ -187,11 +186,11 @@ pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
     }
     let is_owned = |live: &Value| object::owned_by(live, NETWORK_ADDONS_KIND);
     diffs.extend(gone(&cluster, &plan.pruned, is_owned).await?);
-    Ok(Outcome {
-        text: text::print(&diffs, unchanged),
-        differs: !diffs.is_empty() || !plan.unrendered.is_empty(),
+    Ok(Answer::new(
+        text::print(&diffs, unchanged),
         notes,
-    })
+        diffs.is_empty() && plan.unrendered.is_empty(),
+    ))
 }
 
 /// Notes on a plan.
@@ -276,7 +275,7 @@ async fn settings(flags: &environment::Flags, cluster: &connection::Cluster) -> 
             let settings = flags.settings(Some(&Deployment::of(&live)), |_| None)?;
             // The layout of the nodes comes from the node of the operator's pod.
             let namespace = Some(settings.operator_namespace.as_str());
-            let named = ListParams::default().labels(&format!("name={}", crate::names::OPERATOR));
+            let named = ListParams::default().labels(&format!("name={}", operator::names::OPERATOR));
             let pods = cluster.list(object::POD, namespace, &named).await?;
             let pod_name = pods.first().map(|pod| ObjectId::of(pod).name);
             Ok(Settings { pod_name, ..settings })

@@ -12,7 +12,7 @@ use kube_kit::{
 };
 use serde_json::Value;
 
-use crate::{detect, names};
+use operator::{detect, names, resource};
 
 /// A cluster that cannot be read. Each text has the next step.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +108,7 @@ impl Cluster {
     }
 
     pub(super) async fn configuration(&self) -> Result<Option<Value>, Error> {
-        match self.applier.get(&crate::resource::id()).await {
+        match self.applier.get(&resource::id()).await {
             Err(error) if error.is_unknown_kind() => Err(Error::NotInstalled),
             got => Ok(got?),
         }

@@ -1,8 +1,9 @@
 //! The report as a table of 80 columns.
 
+use program::table::{WIDTH, fitted};
+
 use super::report::{Problem, Report, State, Workload};
 
-const WIDTH: usize = 80;
 /// Indentation of continued lines.
 const HANG: &str = "    ";
 /// Maximum number of characters of one line of a message: some messages quote whole objects.
@@ -82,15 +83,15 @@ fn conditions(report: &Report) -> String {
             it.reason.clone(),
         ]
     });
-    let head = ["CONDITION", "STATUS", "FOR", "REASON"].map(str::to_owned);
-    aligned(&[vec![head], rows.collect()].concat())
+    let rows: Vec<_> = rows.collect();
+    fitted(["CONDITION", "STATUS", "FOR", "REASON"], [usize::MAX; 4], &rows)
 }
 
 fn components(report: &Report) -> String {
     if report.components.is_empty() {
         return "COMPONENT    none requested\n".to_owned();
     }
-    let mut rows = vec![["COMPONENT", "READY", "STATE / IMAGE"].map(str::to_owned)];
+    let mut rows = Vec::new();
     for component in &report.components {
         rows.push([
             component.name.to_owned(),
@@ -108,7 +109,7 @@ fn components(report: &Report) -> String {
             rows.extend(images.map(|image| [String::new(), String::new(), tag(image)]));
         }
     }
-    aligned(&rows)
+    fitted(["COMPONENT", "READY", "STATE / IMAGE"], [usize::MAX; 3], &rows)
 }
 
 fn state(state: State) -> &'static str {
@@ -137,42 +138,6 @@ fn tag(image: &str) -> String {
         Some((name, digest)) => format!("{name}@{}", digest.chars().take(12).collect::<String>()),
         None => last.to_owned(),
     }
-}
-
-/// Rows in aligned columns; the last column gets the remaining width.
-fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let mut widths = [0; COLUMNS];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (index, (cell, width)) in row.iter().zip(widths).enumerate() {
-            if index + 1 == COLUMNS {
-                line.push_str(&shortened(cell, WIDTH.saturating_sub(line.chars().count())));
-            } else {
-                line.push_str(&format!("{cell:width$}  "));
-            }
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// The head and the tail of a text that is too long: images often differ in the tail.
-fn shortened(text: &str, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
-        return text.to_owned();
-    }
-    let half = width.saturating_sub(1) / 2;
-    let head: String = text.chars().take(width.saturating_sub(1) - half).collect();
-    let tail: String = text.chars().skip(length - half).collect();
-    format!("{head}…{tail}")
 }
 
 fn section(title: &str, entries: impl Iterator<Item = String>) -> String {
