@@ -8,39 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Choice, Error, Install, documents, environment_value, in_order, parts, release::File};
 use operator::{
+    images::{OPERANDS, Operand},
     manifest::Manifest,
     names::{self, env},
 };
-
-/// Images of operands: the variable, its placeholder in YAML, and the template expression.
-const IMAGES: [(&str, &str, &str); 10] = [
-    (env::MULTUS_IMAGE, "chartMultus", "multus"),
-    (
-        env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
-        "chartDynamicNetworks",
-        "multusDynamicNetworks",
-    ),
-    (env::LINUX_BRIDGE_IMAGE, "chartLinuxBridge", "linuxBridge"),
-    (
-        env::LINUX_BRIDGE_MARKER_IMAGE,
-        "chartLinuxBridgeMarker",
-        "linuxBridgeMarker",
-    ),
-    (env::OVS_CNI_IMAGE, "chartOvs", "ovs"),
-    (env::KUBEMACPOOL_IMAGE, "chartKubeMacPool", "kubeMacPool"),
-    (env::MACVTAP_CNI_IMAGE, "chartMacvtap", "macvtap"),
-    (
-        env::KUBE_SECONDARY_DNS_IMAGE,
-        "chartSecondaryDNS",
-        "kubeSecondaryDNS",
-    ),
-    (env::CORE_DNS_IMAGE, "chartCoreDNS", "coreDNS"),
-    (
-        env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
-        "chartIpam",
-        "kubevirtIpamController",
-    ),
-];
 
 /// Variables with a chart value: the variable, its placeholder, and the template expression.
 const VARIABLES: [(&str, &str, &str); 4] = [
@@ -104,12 +75,13 @@ pub(super) fn files(install: &Install<'_>, choice: &Choice) -> Result<Vec<File>,
         ("chartDigest", digest),
         ("chartPullPolicy", install.pull_policy),
     ];
-    let images =
-        IMAGES.map(|(variable, word, _)| (word, choice.images.get(variable).map_or("", String::as_str)));
     let meaning = |word: &str| {
-        let mut words = words.iter().chain(&images);
-        let (_, value) = words.find(|(it, _)| *it == word)?;
-        Some(json!(value).to_string())
+        let known = words.iter().find(|(it, _)| *it == word).map(|(_, value)| *value);
+        let image = || {
+            let image = choice.images.get(operand(word)?.variable);
+            Some(image.map_or("", String::as_str))
+        };
+        Some(json!(known.or_else(image)?).to_string())
     };
     let filled = |text: &str| replaced(text, meaning);
     let definition = in_order("chart", &api::network_addons::crd()?)?;
@@ -147,8 +119,8 @@ fn operator() -> Result<String, Error> {
         pull_policy: "chartPullPolicy",
     };
     let choice = Choice {
-        images: IMAGES
-            .map(|(variable, word, _)| (variable, word.to_owned()))
+        images: OPERANDS
+            .map(|operand| (operand.variable, placeholder(&operand)))
             .into(),
         allow_multus: true,
     };
@@ -183,8 +155,7 @@ fn operator() -> Result<String, Error> {
     ]
     .concat();
     let words = replaced(&yaml, |word| {
-        let image = IMAGES.iter().find(|(_, it, _)| *it == word);
-        let image = image.map(|(.., value)| format!("{{{{ .Values.operandImages.{value} | quote }}}}"));
+        let image = operand(word).map(|it| format!("{{{{ .Values.operandImages.{} | quote }}}}", it.value));
         let variable = || {
             VARIABLES
                 .iter()
@@ -195,6 +166,17 @@ fn operator() -> Result<String, Error> {
         image.or_else(variable).or_else(other)
     });
     Ok(words.lines().map(optional).collect())
+}
+
+/// Placeholder of an image in YAML: `chartOvs`.
+fn placeholder(operand: &Operand) -> String {
+    let (first, rest) = operand.value.split_at(1);
+    format!("chart{}{rest}", first.to_ascii_uppercase())
+}
+
+/// The image of a placeholder.
+fn operand(word: &str) -> Option<Operand> {
+    OPERANDS.into_iter().find(|operand| placeholder(operand) == word)
 }
 
 /// Documents under a condition, after others.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Choice, Error, Install, parts};
 use operator::{
+    images::{OPERANDS, Operand},
     manifest::{self, Manifest},
     names::{self, env},
 };
@@ -12,20 +13,6 @@ use operator::{
 pub(super) const PACKAGE: &str = "cluster-network-addons";
 /// The only channel.
 pub(super) const CHANNEL: &str = "alpha";
-
-/// Images in the order of `relatedImages`, which differs from that of the environment.
-const RELATED: [&str; 10] = [
-    env::MULTUS_IMAGE,
-    env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
-    env::LINUX_BRIDGE_IMAGE,
-    env::LINUX_BRIDGE_MARKER_IMAGE,
-    env::KUBEMACPOOL_IMAGE,
-    env::OVS_CNI_IMAGE,
-    env::MACVTAP_CNI_IMAGE,
-    env::KUBE_SECONDARY_DNS_IMAGE,
-    env::CORE_DNS_IMAGE,
-    env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
-];
 
 /// Name of a version of the package.
 pub(super) fn name(version: &str) -> String {
@@ -40,9 +27,20 @@ pub(super) struct RelatedImage {
     pub(crate) reference: String,
 }
 
+/// The images in the order of `relatedImages` and of the flags of parents: the MAC pool comes before Open vSwitch.
+pub(super) fn images_of_parents() -> [Operand; 10] {
+    let mut operands = OPERANDS;
+    let place = |variable| operands.iter().position(|operand| operand.variable == variable);
+    if let (Some(pool), Some(ovs)) = (place(env::KUBEMACPOOL_IMAGE), place(env::OVS_CNI_IMAGE)) {
+        operands.swap(pool, ovs);
+    }
+    operands
+}
+
 /// All images of an installation. The operator's own image replaces each that is not chosen.
 pub(super) fn related_images(install: &Install<'_>, choice: &Choice) -> Vec<RelatedImage> {
-    let chosen = RELATED.iter().filter_map(|variable| choice.images.get(variable));
+    let chosen = images_of_parents().into_iter();
+    let chosen = chosen.filter_map(|operand| choice.images.get(operand.variable));
     chosen
         .map(String::as_str)
         .filter(|reference| !reference.is_empty())

@@ -30,7 +30,7 @@ pub mod templator;
 
 use operator::{
     admission_policy::{self, Action},
-    labels,
+    images, labels,
     manifest::{self, Manifest},
     names::{self, env},
     rbac,
@@ -88,7 +88,7 @@ pub enum Error {
 /// Options of the generators beyond an [`Install`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Choice {
-    /// Images of operands by their [variable](env::IMAGES). A missing variable is empty: the operator's own image.
+    /// Images of operands by their [variable](images::variables). A missing variable is empty: the operator's own image.
     pub(crate) images: BTreeMap<&'static str, String>,
     /// Whether the operator may deploy multus.
     pub(crate) allow_multus: bool,
@@ -251,7 +251,7 @@ fn environment(install: &Install<'_>, choice: &Choice) -> Value {
     let value = environment_value;
     let field =
         |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
-    let images = env::IMAGES.into_iter().map(|name| {
+    let images = images::variables().into_iter().map(|name| {
         let image = choice.images.get(name).map_or("", String::as_str);
         value(name, image)
     });
@@ -337,8 +337,8 @@ pub struct Args {
 /// Parses the argument of an image variable.
 fn operand_image(text: &str) -> Result<(&'static str, String), String> {
     let (name, image) = text.split_once('=').unwrap_or((text, ""));
-    let known = env::IMAGES.into_iter().find(|variable| *variable == name);
-    let variable = known.ok_or_else(|| format!("not one of {}", env::IMAGES.join(", ")))?;
+    let known = images::variables().into_iter().find(|variable| *variable == name);
+    let variable = known.ok_or_else(|| format!("not one of {}", images::variables().join(", ")))?;
     if image.is_empty() {
         return Err("it names no image".to_owned());
     }

@@ -3,15 +3,16 @@
 use std::{collections::BTreeMap, ffi::OsString, fs, path::PathBuf};
 
 use anyhow::Context as _;
-use clap::{ArgAction, Args as _};
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
 use serde_json::{Value, json};
 
 use super::{
     Choice, Error, Install, csv, documents, example_objects, in_order, parts, print, template, yaml,
 };
 use operator::{
+    images::{OPERANDS, Operand},
     manifest::Manifest,
-    names::{self, env},
+    names,
 };
 
 /// Arguments of both commands.
@@ -57,94 +58,40 @@ pub struct Args {
     pub(crate) images: ImageArgs,
 }
 
-/// Images of the components; an absent or empty one is Weft's own.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Images of components, Weft's own by default")]
-pub struct ImageArgs {
-    /// multus
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub multus_image: String,
-    /// Dynamic networks
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub multus_dynamic_networks_image: String,
-    /// CNI plugins of linuxBridge
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub linux_bridge_cni_image: String,
-    /// Marker of linuxBridge
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub linux_bridge_marker_image: String,
-    /// MAC pool
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub kubemacpool_image: String,
-    /// Open vSwitch
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub ovs_cni_image: String,
-    /// macvtap
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub macvtap_cni_image: String,
-    /// Zones of the secondary DNS
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub kube_secondary_dns_image: String,
-    /// Server of the secondary DNS
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub core_dns_image: String,
-    /// KubeVirt IPAM
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    pub kubevirt_ipam_controller_image: String,
-}
+/// Images of the components by their variable; a missing one is Weft's own.
+#[derive(Clone, Debug, Default)]
+pub struct ImageArgs(BTreeMap<&'static str, String>);
 
-impl ImageArgs {
-    /// The images by variable, each with its name in templates.
-    fn by_variable(&self) -> [(&'static str, &'static str, &str); 10] {
-        let Self {
-            multus_image,
-            multus_dynamic_networks_image,
-            linux_bridge_cni_image,
-            linux_bridge_marker_image,
-            kubemacpool_image,
-            ovs_cni_image,
-            macvtap_cni_image,
-            kube_secondary_dns_image,
-            core_dns_image,
-            kubevirt_ipam_controller_image,
-        } = self;
-        [
-            (env::MULTUS_IMAGE, "Multus", multus_image),
-            (
-                env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
-                "MultusDynamicNetworks",
-                multus_dynamic_networks_image,
-            ),
-            (env::LINUX_BRIDGE_IMAGE, "LinuxBridgeCni", linux_bridge_cni_image),
-            (
-                env::LINUX_BRIDGE_MARKER_IMAGE,
-                "LinuxBridgeMarker",
-                linux_bridge_marker_image,
-            ),
-            (env::KUBEMACPOOL_IMAGE, "KubeMacPool", kubemacpool_image),
-            (env::OVS_CNI_IMAGE, "OvsCni", ovs_cni_image),
-            (env::MACVTAP_CNI_IMAGE, "MacvtapCni", macvtap_cni_image),
-            (
-                env::KUBE_SECONDARY_DNS_IMAGE,
-                "KubeSecondaryDNS",
-                kube_secondary_dns_image,
-            ),
-            (env::CORE_DNS_IMAGE, "CoreDNS", core_dns_image),
-            (
-                env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
-                "KubevirtIpamController",
-                kubevirt_ipam_controller_image,
-            ),
-        ]
+impl clap::Args for ImageArgs {
+    fn augment_args(command: Command) -> Command {
+        let flag = |operand: Operand| {
+            Arg::new(operand.flag)
+                .long(operand.flag)
+                .value_name("REF")
+                .help(operand.about)
+        };
+        command
+            .next_help_heading("Images of components, Weft's own by default")
+            .args(csv::images_of_parents().map(flag))
     }
 
-    /// The images that are set.
-    pub(super) fn chosen(&self) -> BTreeMap<&'static str, String> {
-        let given = self.by_variable().into_iter();
-        given
-            .filter(|(_, _, image)| !image.is_empty())
-            .map(|(variable, _, image)| (variable, image.to_owned()))
-            .collect()
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ImageArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |operand: Operand| {
+            let image = matches.get_one::<String>(operand.flag)?;
+            (!image.is_empty()).then(|| (operand.variable, image.clone()))
+        };
+        Ok(Self(OPERANDS.into_iter().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
@@ -159,7 +106,7 @@ fn go_bool(text: &str) -> Result<bool, String> {
 
 /// The arguments without unknown flags: parents pass the flags of other generators too.
 pub fn known(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let command = Args::augment_args(clap::Command::new("templator"));
+    let command = Args::augment_args(Command::new("templator"));
     let takes_value = |flag: &str| {
         let name = flag.split('=').next().unwrap_or_default();
         let argument = command
@@ -251,7 +198,7 @@ impl Args {
 
     fn choice(&self) -> Choice {
         Choice {
-            images: self.images.chosen(),
+            images: self.images.0.clone(),
             allow_multus: self.allow_multus,
         }
     }
@@ -277,11 +224,10 @@ fn data(args: &Args) -> Result<Value, Error> {
     let related: Vec<Value> = related
         .map(|image| json!({ "Name": image.name, "Ref": image.reference }))
         .collect();
-    let addons: serde_json::Map<String, Value> = args
-        .images
-        .by_variable()
+    let image = |variable| args.images.0.get(variable).map_or("", String::as_str);
+    let addons: serde_json::Map<String, Value> = OPERANDS
         .into_iter()
-        .map(|(_, name, image)| (name.to_owned(), json!(image)))
+        .map(|operand| (operand.field.to_owned(), json!(image(operand.variable))))
         .collect();
     Ok(json!({
         "Version": args.version,

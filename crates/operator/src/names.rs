@@ -73,20 +73,6 @@ pub mod env {
     /// Image of the KubeVirt IPAM controller.
     pub const KUBEVIRT_IPAM_CONTROLLER_IMAGE: &str = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
 
-    /// The ten images, in the order of the shipped Deployment (operator §13.1).
-    pub const IMAGES: [&str; 10] = [
-        MULTUS_IMAGE,
-        MULTUS_DYNAMIC_NETWORKS_IMAGE,
-        LINUX_BRIDGE_IMAGE,
-        LINUX_BRIDGE_MARKER_IMAGE,
-        OVS_CNI_IMAGE,
-        KUBEMACPOOL_IMAGE,
-        MACVTAP_CNI_IMAGE,
-        KUBE_SECONDARY_DNS_IMAGE,
-        CORE_DNS_IMAGE,
-        KUBEVIRT_IPAM_CONTROLLER_IMAGE,
-    ];
-
     /// Image of the operator itself.
     pub const OPERATOR_IMAGE: &str = "OPERATOR_IMAGE";
     /// Name of the operator; kept in the manifest for tools.

@@ -20,10 +20,11 @@ fn file(name: &str) -> String {
 #[test]
 fn chart_has_no_placeholder_left() {
     for (name, content) in files(&install(), &Choice::default()).expect("a chart") {
-        let words = IMAGES.map(|it| it.1).into_iter();
-        let words = words.chain(VARIABLES.map(|it| it.1)).chain(WORDS.map(|it| it.0));
-        for word in words.chain([BLOCK, "chartRepository", "chartTag", "chartDigest"]) {
-            assert!(!content.contains(word), "{word} in {name}");
+        let words = VARIABLES.map(|it| it.1).into_iter().chain(WORDS.map(|it| it.0));
+        let words = words.chain([BLOCK, "chartRepository", "chartTag", "chartDigest"]);
+        let images = OPERANDS.map(|operand| placeholder(&operand));
+        for word in words.map(str::to_owned).chain(images) {
+            assert!(!content.contains(&word), "{word} in {name}");
         }
     }
 }

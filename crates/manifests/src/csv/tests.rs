@@ -112,7 +112,8 @@ fn related_images_are_all_pullable_images() {
     };
     let own = json!({ "name": "weft", "image": "registry.example:5000/weft@sha256:0123" });
     assert_eq!(images(&Choice::default()), json!([own]));
-    let all = env::IMAGES.map(|variable| (variable, format!("r.example/o/{}:1", variable.to_lowercase())));
+    let all = operator::images::variables()
+        .map(|variable| (variable, format!("r.example/o/{}:1", variable.to_lowercase())));
     let choice = Choice {
         images: all.into(),
         allow_multus: false,

@@ -1,6 +1,6 @@
 //! Output for the builds of parent operators (operator §13.3).
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{CommandFactory as _, Parser};
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn defaults_equal_specification() {
     assert_eq!(args.image(), "localhost/cluster-network-addons-operator:latest");
     assert_eq!(args.image_pull_policy, "Always");
     assert!(args.allow_multus && !args.dump_crds && args.input_file.is_none());
-    assert!(args.images.chosen().is_empty());
+    assert!(args.images.0.is_empty());
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn flags_are_parsed_as_by_go_and_unknown_ones_ignored() {
     );
     assert!(!args.allow_multus && args.dump_crds);
     assert_eq!(args.image(), "r.example/o/weft@sha256:0123");
-    let chosen: Vec<_> = args.images.chosen().into_iter().collect();
+    let chosen: Vec<_> = args.images.0.clone().into_iter().collect();
     assert_eq!(chosen, [("KUBEMACPOOL_IMAGE", "r.example/pool:1".to_owned())]);
 }
 
