@@ -1,15 +1,12 @@
 //! `ClusterOperator.config.openshift.io`: how an operator of the platform is doing (cluster-network §10.1). Shipped for
 //! clusters that have no such kind.
 
-use k8s_openapi::{
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{null_as_default, schemas};
+use super::{Condition, null_as_default, schemas};
 use crate::{Error, schema};
 
 /// Nothing is asked for.
@@ -38,33 +35,13 @@ pub struct ClusterOperatorSpec {}
 pub struct ClusterOperatorStatus {
     /// Aspects of its state.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<ClusterOperatorCondition>,
+    pub conditions: Vec<Condition>,
     /// Versions that everything has reached.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<OperandVersion>,
     /// Objects that belong to the operator.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub related_objects: Vec<ObjectReference>,
-}
-
-/// One aspect of an operator's state.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterOperatorCondition {
-    /// Which aspect: Available, Progressing, Degraded or Upgradeable.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// True, False or Unknown.
-    pub status: String,
-    /// When the status of the condition last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_transition_time: Option<Time>,
-    /// Why, in one word.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Why, for people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
 }
 
 /// A version that a part has reached.
