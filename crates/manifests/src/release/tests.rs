@@ -153,7 +153,7 @@ fn checked_in_folders_are_up_to_date() {
 fn migration_guide_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let guide = fs::read_to_string(root.join("../../docs/migration.md")).expect("the guide");
-    let sources: String = stored(root, "tests")
+    let sources: String = stored(&root.join("../operator"), "tests")
         .into_iter()
         .map(|(_, source)| source)
         .collect();
