@@ -4,10 +4,12 @@
 //! cluster ──> observe ──> report: states, problems, next step ──> table or JSON
 //! ```
 
+mod components;
 mod next;
 mod pods;
 mod report;
 mod table;
+mod warnings;
 
 use api::names::{MANAGED_BY_LABEL, NETWORK_ADDONS_KIND};
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};

@@ -7,8 +7,9 @@ use kube_kit::cache::REFUSED;
 use serde::Serialize;
 
 use super::{
+    components::State,
     pods::Trouble,
-    report::{Report, State, find, has_status},
+    report::{Report, find, has_status},
 };
 use operator::names::{self, condition, reason};
 

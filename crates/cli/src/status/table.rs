@@ -2,7 +2,10 @@
 
 use program::table::{WIDTH, fitted};
 
-use super::report::{Problem, Report, State, Workload};
+use super::{
+    components::{State, Workload},
+    report::{Problem, Report},
+};
 
 /// Indentation of continued lines.
 const HANG: &str = "    ";
