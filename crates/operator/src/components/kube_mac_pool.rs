@@ -2,7 +2,7 @@
 
 use api::network_addons::{KubeMacPool as Range, NetworkAddonsConfigSpec};
 
-use super::{Component, Context, monitoring, replace_roles};
+use super::{Context, monitoring, replace_roles};
 use crate::{
     cluster_facts::{Cluster, NodeState, Platform},
     images::Images,
@@ -15,58 +15,46 @@ use crate::{
 /// The Deployment that answers webhooks; another one renews its certificates.
 pub const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
-pub(crate) struct KubeMacPool;
-
-impl Component for KubeMacPool {
-    fn name(&self) -> &'static str {
-        "kubeMacPool"
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = monitoring::objects(
+        context,
+        "kube_mac_pool/monitoring.yaml",
+        include_str!("kube_mac_pool/monitoring.yaml"),
+    )?;
+    objects.extend(context.namespace_object()?);
+    let mut base = context.objects("kube_mac_pool/base.yaml", include_str!("kube_mac_pool/base.yaml"))?;
+    if let Some(pool) = &context.spec.kube_mac_pool {
+        for ranges in base.iter_mut().filter(|object| object.kind() == "ConfigMap") {
+            ranges.set_data("RANGE_START", &pool.range_start)?;
+            ranges.set_data("RANGE_END", &pool.range_end)?;
+        }
     }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.kube_mac_pool.is_some()
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let mut objects = monitoring::objects(
-            context,
-            "kube_mac_pool/monitoring.yaml",
-            include_str!("kube_mac_pool/monitoring.yaml"),
-        )?;
-        objects.extend(context.namespace_object()?);
-        let mut base = context.objects("kube_mac_pool/base.yaml", include_str!("kube_mac_pool/base.yaml"))?;
-        if let Some(pool) = &context.spec.kube_mac_pool {
-            for ranges in base.iter_mut().filter(|object| object.kind() == "ConfigMap") {
-                ranges.set_data("RANGE_START", &pool.range_start)?;
-                ranges.set_data("RANGE_END", &pool.range_end)?;
-            }
-        }
-        if context.images.of(names::env::KUBEMACPOOL_IMAGE)?.is_native() {
-            let narrow = include_str!("kube_mac_pool/native-role.yaml");
-            replace_roles(
-                &mut base,
-                context.objects("kube_mac_pool/native-role.yaml", narrow)?,
-            );
-            // Rights are added before the wider role is replaced.
-            objects.extend(context.objects(
-                "kube_mac_pool/native-namespace-role.yaml",
-                include_str!("kube_mac_pool/native-namespace-role.yaml"),
-            )?);
-        }
-        objects.extend(base);
-        let mut workloads = context.objects(
-            "kube_mac_pool/workloads.yaml",
-            include_str!("kube_mac_pool/workloads.yaml"),
-        )?;
-        for workload in workloads.iter_mut().filter(|object| object.has_pods()) {
-            complete(workload, context)?;
-        }
-        objects.extend(workloads);
+    if context.images.of(names::env::KUBEMACPOOL_IMAGE)?.is_native() {
+        let narrow = include_str!("kube_mac_pool/native-role.yaml");
+        replace_roles(
+            &mut base,
+            context.objects("kube_mac_pool/native-role.yaml", narrow)?,
+        );
+        // Rights are added before the wider role is replaced.
         objects.extend(context.objects(
-            "kube_mac_pool/webhook.yaml",
-            include_str!("kube_mac_pool/webhook.yaml"),
+            "kube_mac_pool/native-namespace-role.yaml",
+            include_str!("kube_mac_pool/native-namespace-role.yaml"),
         )?);
-        Ok(objects)
     }
+    objects.extend(base);
+    let mut workloads = context.objects(
+        "kube_mac_pool/workloads.yaml",
+        include_str!("kube_mac_pool/workloads.yaml"),
+    )?;
+    for workload in workloads.iter_mut().filter(|object| object.has_pods()) {
+        complete(workload, context)?;
+    }
+    objects.extend(workloads);
+    objects.extend(context.objects(
+        "kube_mac_pool/webhook.yaml",
+        include_str!("kube_mac_pool/webhook.yaml"),
+    )?);
+    Ok(objects)
 }
 
 /// The objects of a pool with this range in a cluster with a monitoring stack, in the order in which they are applied.
@@ -89,7 +77,7 @@ pub fn objects(
         },
         openshift_network: None,
     };
-    KubeMacPool.render(&Context {
+    render(&Context {
         spec: &spec,
         cluster: &cluster,
         images: &Images::default().with_own(Some(image.to_owned())),

@@ -1,11 +1,9 @@
 //! Secondary DNS: addresses of virtual machines on secondary networks (operands §7).
 
-use api::network_addons::{
-    KubeSecondaryDNS, KubeSecondaryDNSService, KubeSecondaryDNSServiceType, NetworkAddonsConfigSpec,
-};
+use api::network_addons::{KubeSecondaryDNS, KubeSecondaryDNSService, KubeSecondaryDNSServiceType};
 use serde_json::{Value, json};
 
-use super::{Component, Context};
+use super::Context;
 use crate::{
     images::Image,
     manifest::{Error, Manifest},
@@ -20,53 +18,40 @@ const PORT: u16 = 5353;
 /// Pods of our own programs.
 const REPLICAS: u8 = 2;
 
-/// See the module.
-pub(crate) struct KubeSecondaryDns;
-
-impl Component for KubeSecondaryDns {
-    fn name(&self) -> &'static str {
-        "kubeSecondaryDNS"
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let images = Containers::of(context)?;
+    let mut objects = context.namespace_object()?;
+    objects.extend(context.objects(
+        "kube_secondary_dns/objects.yaml",
+        include_str!("kube_secondary_dns/objects.yaml"),
+    )?);
+    let settings = context.spec.kube_secondary_dns.clone().unwrap_or_default();
+    for object in &mut objects {
+        if object.kind() == "ConfigMap" {
+            object.set_data("DOMAIN", &settings.domain)?;
+            object.set_data("NAME_SERVER_IP", &settings.name_server_ip)?;
+        }
+        if object.kind() == "NetworkPolicy" && images.server.is_native() {
+            object.replace("/spec/ingress/0/ports", json!([port("UDP"), port("TCP")]))?;
+        }
+        if object.has_pods() {
+            complete(object, context, images, &settings)?;
+        }
     }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.kube_secondary_dns.is_some()
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let images = Containers::of(context)?;
-        let mut objects = context.namespace_object()?;
+    if images.are_native() {
         objects.extend(context.objects(
-            "kube_secondary_dns/objects.yaml",
-            include_str!("kube_secondary_dns/objects.yaml"),
+            "kube_secondary_dns/native-budget.yaml",
+            include_str!("kube_secondary_dns/native-budget.yaml"),
         )?);
-        let settings = context.spec.kube_secondary_dns.clone().unwrap_or_default();
-        for object in &mut objects {
-            if object.kind() == "ConfigMap" {
-                object.set_data("DOMAIN", &settings.domain)?;
-                object.set_data("NAME_SERVER_IP", &settings.name_server_ip)?;
-            }
-            if object.kind() == "NetworkPolicy" && images.server.is_native() {
-                object.replace("/spec/ingress/0/ports", json!([port("UDP"), port("TCP")]))?;
-            }
-            if object.has_pods() {
-                complete(object, context, images, &settings)?;
-            }
-        }
-        if images.are_native() {
-            objects.extend(context.objects(
-                "kube_secondary_dns/native-budget.yaml",
-                include_str!("kube_secondary_dns/native-budget.yaml"),
-            )?);
-        }
-        if let Some(wanted) = &settings.service {
-            let service = include_str!("kube_secondary_dns/service.yaml");
-            for mut service in context.objects("kube_secondary_dns/service.yaml", service)? {
-                expose(&mut service, wanted)?;
-                objects.push(service);
-            }
-        }
-        Ok(objects)
     }
+    if let Some(wanted) = &settings.service {
+        let service = include_str!("kube_secondary_dns/service.yaml");
+        for mut service in context.objects("kube_secondary_dns/service.yaml", service)? {
+            expose(&mut service, wanted)?;
+            objects.push(service);
+        }
+    }
+    Ok(objects)
 }
 
 /// Images of both containers.

@@ -7,11 +7,10 @@
 //!
 //! Where another operator has installed the API, only the object is created, and that operator reconciles it.
 
-use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::{cache::Object, object};
 use serde_json::Value;
 
-use super::{Component, Context};
+use super::Context;
 use crate::{
     cluster_facts::{NMStateObject, NodeStateDefinition},
     images::Image,
@@ -20,45 +19,36 @@ use crate::{
     workloads::{State, Workload},
 };
 
+/// Name of the component.
+pub(crate) const NAME: &str = "nmstate";
+
 /// Name of our `NMState`.
 const OBJECT: &str = "nmstate";
 
-pub(crate) struct NMState;
-
-impl Component for NMState {
-    fn name(&self) -> &'static str {
-        "nmstate"
-    }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.nmstate.is_some()
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let mut objects = context.namespace_object()?;
-        if context.node_state.definition != NodeStateDefinition::Foreign {
-            objects.push(Manifest::definition(api::node_state::crd())?);
-            let mut operator = context.in_namespace(operator()?);
-            for workload in operator.iter_mut().filter(|object| object.has_pods()) {
-                complete(workload, context)?;
-            }
-            objects.extend(operator);
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = context.namespace_object()?;
+    if context.node_state.definition != NodeStateDefinition::Foreign {
+        objects.push(Manifest::definition(api::node_state::crd())?);
+        let mut operator = context.in_namespace(operator()?);
+        for workload in operator.iter_mut().filter(|object| object.has_pods()) {
+            complete(workload, context)?;
         }
-        let settings = match &context.node_state.object {
-            NMStateObject::NotServed | NMStateObject::Foreign => return Ok(objects),
-            NMStateObject::None => None,
-            NMStateObject::Ours(settings) => Some(settings),
-        };
-        let mut nmstate = context.in_namespace(default_object()?);
-        if let Some(settings) = settings {
-            // An existing object belongs to the user; the configuration does not change it.
-            for object in &mut nmstate {
-                object.set("spec", settings.clone());
-            }
-        }
-        objects.extend(nmstate);
-        Ok(objects)
+        objects.extend(operator);
     }
+    let settings = match &context.node_state.object {
+        NMStateObject::NotServed | NMStateObject::Foreign => return Ok(objects),
+        NMStateObject::None => None,
+        NMStateObject::Ours(settings) => Some(settings),
+    };
+    let mut nmstate = context.in_namespace(default_object()?);
+    if let Some(settings) = settings {
+        // An existing object belongs to the user; the configuration does not change it.
+        for object in &mut nmstate {
+            object.set("spec", settings.clone());
+        }
+    }
+    objects.extend(nmstate);
+    Ok(objects)
 }
 
 /// The objects of the node state operator, without the values that depend on the installation.

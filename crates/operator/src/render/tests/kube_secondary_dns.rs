@@ -1,7 +1,6 @@
 //! Operands §7.
 
 use super::*;
-use crate::components::kube_secondary_dns::KubeSecondaryDns;
 
 const COREFILE: &str = "\
 .:5353 {
@@ -191,8 +190,11 @@ const CASES: [(&str, &str, &str); 4] = [
 // operands#12, secondary-dns#61-63: what is deployed, and settings that differ mark the pods differently, so that they roll.
 #[test]
 fn secondary_dns_is_its_objects_in_order() {
-    assert!(KubeSecondaryDns.enabled(&complete(json!({ "kubeSecondaryDNS": {} }))));
-    assert!(!KubeSecondaryDns.enabled(&complete(json!({}))));
+    assert!(enables(
+        "kubeSecondaryDNS",
+        &complete(json!({ "kubeSecondaryDNS": {} }))
+    ));
+    assert!(!enables("kubeSecondaryDNS", &complete(json!({}))));
     for (domain, address, settings) in CASES {
         for native in [false, true] {
             for (scc, openshift4) in [(false, false), (true, false), (true, true)] {
@@ -210,7 +212,7 @@ fn secondary_dns_is_its_objects_in_order() {
                     scc,
                 };
                 assert_objects(
-                    &setting.render(&KubeSecondaryDns, spec),
+                    &setting.render("kubeSecondaryDNS", spec),
                     &objects(domain, address, flavour),
                 );
             }
@@ -220,7 +222,7 @@ fn secondary_dns_is_its_objects_in_order() {
 
 #[test]
 fn nothing_said_means_empty() {
-    let rendered = Setting::default().render(&KubeSecondaryDns, json!({ "kubeSecondaryDNS": {} }));
+    let rendered = Setting::default().render("kubeSecondaryDNS", json!({ "kubeSecondaryDNS": {} }));
     assert_objects(&rendered, &objects("", "", Flavour::default()));
 }
 
@@ -270,7 +272,7 @@ fn service_is_there_where_it_is_asked_for() {
             };
             let mut objects = objects("a.example", "", flavour);
             objects.push(expected.clone());
-            assert_objects(&setting.render(&KubeSecondaryDns, spec), &objects);
+            assert_objects(&setting.render("kubeSecondaryDNS", spec), &objects);
         }
     }
 }
@@ -302,7 +304,7 @@ fn flavours_can_be_mixed() {
                 images: &images,
                 ..*context
             };
-            KubeSecondaryDns.render(&context).expect("objects")
+            components::kube_secondary_dns::render(&context).expect("objects")
         });
         let rendered: Vec<_> = rendered.into_iter().map(Manifest::into_value).collect();
         assert_objects(&rendered, &objects("", "", flavour));
