@@ -30,7 +30,8 @@ pub mod templator;
 
 use operator::{
     admission_policy::{self, Action},
-    images, labels,
+    images::{self, Image},
+    labels,
     manifest::{self, Manifest},
     names::{self, env},
     rbac,
@@ -208,6 +209,26 @@ fn in_namespace(file: &'static str, yaml: &str, install: &Install<'_>) -> Result
     let mut objects = manifest::parse(file, yaml)?;
     for object in &mut objects {
         object.set_namespace(install.namespace);
+    }
+    Ok(objects)
+}
+
+/// Reads the objects of a file, and runs the image of the installation in these containers of its workloads, each of
+/// which has some of them.
+fn with_image(
+    file: &'static str,
+    yaml: &str,
+    containers: &[&str],
+    install: &Install<'_>,
+) -> Result<Vec<Manifest>, Error> {
+    let mut objects = manifest::parse(file, yaml)?;
+    for object in objects.iter_mut().filter(|object| object.has_pods()) {
+        let mut pods = object.pods()?;
+        for container in containers {
+            if let Ok(mut container) = pods.container(container) {
+                container.run(Image::Native(install.image), install.pull_policy);
+            }
+        }
     }
     Ok(objects)
 }

@@ -1,11 +1,8 @@
 //! Installation of multus alone, without the operator (multus.md §12.1, §12.3): in `kube-system` and under upstream's
 //! names, so that it replaces an existing installation.
 
-use super::{Error, Install, documents};
-use operator::{
-    images::Image,
-    manifest::{self, Manifest},
-};
+use super::{Error, Install, documents, with_image};
+use operator::manifest::{self, Manifest};
 
 /// Folder of the files in a release.
 pub(crate) const FOLDER: &str = "multus";
@@ -29,18 +26,8 @@ pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)
         include_str!("multus/access.yaml"),
     )?);
     let file = |name, before: &[Manifest], text| {
-        let mut objects = before.to_vec();
-        objects.extend(manifest::parse(name, text)?);
-        for object in objects.iter_mut().filter(|object| object.has_pods()) {
-            let mut pods = object.pods()?;
-            for container in CONTAINERS {
-                // Each workload has only some of them.
-                if let Ok(mut container) = pods.container(container) {
-                    container.run(Image::Native(install.image), install.pull_policy);
-                }
-            }
-        }
-        Ok::<_, Error>((name, documents(name, &objects)?))
+        let own = with_image(name, text, &CONTAINERS, install)?;
+        Ok::<_, Error>((name, documents(name, &[before, &own].concat())?))
     };
     Ok(vec![
         file(thick, &access, include_str!("multus/thick.yaml"))?,

@@ -1,8 +1,7 @@
 //! Installation of the pod network without the cluster network operator, and its removal from the nodes
 //! (docs/pod-network.md).
 
-use super::{Error, Install, documents};
-use operator::{images::Image, manifest};
+use super::{Error, Install, documents, with_image};
 
 /// Folder of the files in a release.
 pub(crate) const FOLDER: &str = "pod-network";
@@ -19,16 +18,7 @@ const CONTAINERS: [&str; 4] = ["install-plugins", "pod-network", "remove", "stay
 /// If a file of this module is invalid.
 pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
     let file = |name, text| {
-        let mut objects = manifest::parse(name, text)?;
-        for object in objects.iter_mut().filter(|object| object.has_pods()) {
-            let mut pods = object.pods()?;
-            for container in CONTAINERS {
-                // Neither workload has all of them.
-                if let Ok(mut container) = pods.container(container) {
-                    container.run(Image::Native(install.image), install.pull_policy);
-                }
-            }
-        }
+        let objects = with_image(name, text, &CONTAINERS, install)?;
         Ok::<_, Error>((name, documents(name, &objects)?))
     };
     let [network, remove] = FILES;
