@@ -96,7 +96,7 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "NAME   A");
         assert!(
-            lines[1].starts_with("abc…h  ppp") && lines[1].ends_with("ppz"),
+            lines[1].starts_with("ab…gh  ppp") && lines[1].ends_with("ppz"),
             "{text}"
         );
         assert_eq!(lines[1].chars().count(), WIDTH, "{text}");
