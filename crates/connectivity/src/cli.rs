@@ -10,6 +10,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube_kit::connection::{self, Answer, Flags};
 use kube_kit::duration::GoDuration;
+use kube_kit::pages::Pages;
 use program::table::aligned;
 
 use crate::messages;
@@ -18,8 +19,6 @@ use crate::names::{INTERVAL, NAMESPACE, REACHABLE, SOURCE, TO};
 #[cfg(test)]
 mod tests;
 
-/// Checks that are read at once.
-const PAGE: u32 = 500;
 /// A result that is older tells nothing about now.
 const STALE: Duration = Duration::from_secs(INTERVAL.as_secs() * 5);
 
@@ -65,20 +64,11 @@ pub fn answer(args: &Args) -> Answer {
     connection::answer(async {
         let client = connection::connect(&args.cluster).await?;
         let api: Api<Check> = Api::namespaced(client, NAMESPACE);
-        let mut checks = Vec::new();
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = match api.list(&page).await {
-                Ok(list) => list,
-                Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoChecks),
-                Err(error) => return Err(connection::Error::of("list the checks", &error).into()),
-            };
-            checks.extend(list.items);
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
-        }
+        let checks = match Pages::new(api, ListParams::default()).all().await {
+            Ok(checks) => checks,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoChecks),
+            Err(error) => return Err(connection::Error::of("list the checks", &error).into()),
+        };
         report(&checks, args, Timestamp::now())
     })
 }

@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use kube_kit::connection::{self, Answer, Flags};
+use kube_kit::pages::Pages;
 use program::table::table;
 
 use crate::claims;
@@ -25,9 +26,6 @@ use crate::names::{self, env};
 use crate::settings::{Invalid, Settings};
 use crate::vmi::{Refused, Vmi};
 use crate::zone::{Found, Owner, Zone, Zones};
-
-/// Objects that are read at once.
-const PAGE: u32 = 500;
 
 /// Shows the names of virtual machines on secondary networks.
 #[derive(Clone, Debug, ClapArgs)]
@@ -161,13 +159,14 @@ impl Known {
             Launchers::default()
         };
         let api: Api<Vmi> = Api::all(client.clone());
-        let mut parameters = ListParams::default().limit(PAGE);
+        let mut pages = Pages::new(api, ListParams::default());
         loop {
-            let page = match api.list(&parameters).await {
+            let page = match pages.next().await {
                 Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoKubevirt),
                 page => page.map_err(|error| connection::Error::of("virtual machine instances", &error))?,
             };
-            for vmi in &page.items {
+            let Some(page) = page else { return Ok(known) };
+            for vmi in &page {
                 let (namespace, name) = vmi.name();
                 let early = |network: &str| {
                     let claimed = claimed.get(&claims::claim_of(vmi, network)).cloned();
@@ -180,10 +179,6 @@ impl Known {
                 let of = (namespace.to_owned(), name.to_owned());
                 known.instances.insert(of, (owners.collect(), published.refused));
                 known.model.set(&key(namespace, name), published.records);
-            }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(known),
             }
         }
     }
