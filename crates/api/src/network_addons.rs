@@ -186,6 +186,20 @@ pub struct KubeSecondaryDNS {
     /// Address under which the name server is reached from outside of the cluster.
     #[serde(rename = "nameServerIP", skip_serializing_if = "String::is_empty")]
     pub name_server_ip: String,
+    /// Seconds that answers may be cached, from 0 to 86400. Without it, an hour. Weft's own programs use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<i32>,
+    /// Prefixes such as 10.10.0.0/16: addresses in one of them are published, and no others. Without them, all are. Weft's own
+    /// programs use them.
+    #[serde(rename = "allowedPrefixes", skip_serializing_if = "Vec::is_empty")]
+    pub allowed_prefixes: Vec<String>,
+    /// One process of Weft for both watching machines and answering, in place of two. It does not log queries.
+    #[serde(rename = "singleProcess", skip_serializing_if = "std::ops::Not::not")]
+    pub single_process: bool,
+    /// Changes of domain, nameServerIP, ttl and allowedPrefixes are followed by running pods of Weft, within two minutes,
+    /// in place of new pods.
+    #[serde(rename = "followSettings", skip_serializing_if = "std::ops::Not::not")]
+    pub follow_settings: bool,
     /// A Service named secondary-dns in front of the name server, on port 53 over UDP and TCP. Without it there is none,
     /// and the administrator makes one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -49,7 +49,7 @@ struct QueueLabels {
 /// Results of a reconcile.
 const RESULTS: [&str; 2] = ["success", "error"];
 
-/// Metrics of the reconciles of one controller with one worker.
+/// Metrics of the reconciles of one controller.
 #[derive(Debug, Clone)]
 pub struct Reconciles {
     controller: &'static str,
@@ -84,6 +84,12 @@ impl Reconciles {
         };
         beside.begin();
         beside
+    }
+
+    /// Sets the number of workers of this controller, which is 1 otherwise.
+    pub fn workers(&self, workers: usize) {
+        let workers = i64::try_from(workers).unwrap_or(i64::MAX);
+        self.workers.get_or_create(&self.labels()).set(workers);
     }
 
     /// Creates the counters with 0, so that they are not absent before the first event.
@@ -129,7 +135,7 @@ impl Reconciles {
 
     /// Records the start of a reconcile.
     pub fn started(&self) {
-        self.active.get_or_create(&self.labels()).set(1);
+        self.active.get_or_create(&self.labels()).inc();
     }
 
     /// Records the end of a reconcile.
@@ -146,7 +152,7 @@ impl Reconciles {
         self.time
             .get_or_create(&self.labels())
             .observe(took.as_secs_f64());
-        self.active.get_or_create(&self.labels()).set(0);
+        self.active.get_or_create(&self.labels()).dec();
     }
 
     fn labels(&self) -> ControllerLabels {

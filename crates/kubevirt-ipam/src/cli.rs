@@ -4,20 +4,26 @@
 //! cluster ──> networks, claims ──> State, as the controller's ──> who, usage ──> text, exit code
 //! ```
 //!
-//! The controller need not run, and nothing is ever written to a cluster.
+//! The controller need not run. `weft ippool release` alone writes, and only to a cluster without a controller.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
+use futures::stream::{self, StreamExt as _};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use kube_kit::connection::{self, Answer, Flags};
 use kube_kit::watch::{DeserializeGuard, Name};
 use serde::de::DeserializeOwned;
 
+use crate::cluster::Cluster;
+use crate::controller::WORKERS;
 use crate::messages::object;
+use crate::names;
 use crate::network::Network;
 use crate::objects::{Claim, WireClaim, WireNetworkDefinition};
 use crate::pool;
@@ -27,6 +33,8 @@ mod tests;
 
 /// Exit code of a free address, and of a range that is nearly full.
 const FAILURE: u8 = 1;
+/// After such a time a running controller has renewed its Lease, if it can.
+const RENEWED: Duration = Duration::from_secs(6);
 /// Objects that are read at once.
 const PAGE: u32 = 500;
 /// A range is nearly full from so many of a hundred addresses on.
@@ -48,7 +56,19 @@ enum Question {
     /// Show how full the ranges of networks are
     #[command(after_help = USAGE_EXAMPLES)]
     Usage(Usage),
+    /// Remove the finalizers of all claims, after the controller was removed
+    #[command(after_help = RELEASE_EXAMPLES)]
+    Release(Release),
 }
+
+const RELEASE_EXAMPLES: &str = "\
+Without a controller, the finalizer of a claim keeps its virtual machine and its namespace from being deleted.
+A controller that is installed later adds it again.
+
+Examples:
+  weft ippool release
+
+Exit code: 0 no claim has the finalizer, 1 a controller runs, or a claim keeps it, 2 it cannot be told.";
 
 const WHO_EXAMPLES: &str = "\
 Examples:
@@ -80,6 +100,13 @@ struct Usage {
     cluster: Flags,
 }
 
+/// Arguments of `weft ippool release`.
+#[derive(Clone, Debug, ClapArgs)]
+struct Release {
+    #[command(flatten)]
+    cluster: Flags,
+}
+
 /// Answers a question, and prints nothing.
 pub fn answer(args: Args) -> Answer {
     connection::answer(asked(args.question))
@@ -88,6 +115,7 @@ pub fn answer(args: Args) -> Answer {
 async fn asked(question: Question) -> Result<Answer, connection::Error> {
     match question {
         Question::Who(Who { ip, cluster }) => Ok(who(ip, &claims(&cluster).await?)),
+        Question::Release(Release { cluster }) => release(&connection::connect(&cluster).await?).await,
         Question::Usage(Usage { cluster }) => {
             let client = connection::connect(&cluster).await?;
             let networks = all::<WireNetworkDefinition>(&client, "NetworkAttachmentDefinitions").await?;
@@ -97,6 +125,73 @@ async fn asked(question: Question) -> Result<Answer, connection::Error> {
             Ok(usage(&networks.collect::<Vec<_>>(), &claims(&cluster).await?))
         }
     }
+}
+
+/// Removes our finalizer from all claims, unless a controller runs: it would add them again, or lose addresses that are in use.
+async fn release(client: &Client) -> Result<Answer, connection::Error> {
+    if let Some(lease) = controller(client).await? {
+        return Ok(Answer {
+            remarks: format!("error: a controller renews the Lease {lease:?}: remove the component first\n"),
+            code: FAILURE,
+            ..Answer::default()
+        });
+    }
+    let claims = all::<WireClaim>(client, "IPAMClaims").await?;
+    let claims = claims
+        .into_iter()
+        .map(|wire| (Name::of(&wire.metadata), Claim::of(wire)));
+    let held: Vec<_> = claims.filter(|(_, claim)| claim.held).map(|(id, _)| id).collect();
+    let cluster = Cluster::new(client.clone());
+    let writes = held.iter().map(|id| {
+        let cluster = &cluster;
+        async move { (id, cluster.unhold(id).await) }
+    });
+    let mut writes = stream::iter(writes).buffer_unordered(WORKERS);
+    let mut answer = Answer::default();
+    let mut released = 0;
+    while let Some((id, done)) = writes.next().await {
+        match done {
+            Ok(()) => released += 1,
+            Err(error) => {
+                answer.code = FAILURE;
+                answer.remarks +=
+                    &format!("error: IPAMClaim {:?} keeps its finalizer: {error}\n", object(id));
+            }
+        }
+    }
+    answer.text = format!("IPAMClaims without the finalizer now: {released}\n");
+    Ok(answer)
+}
+
+/// The Lease that a running controller renews, if there is one. Clocks do not matter: a renewal changes the Lease.
+async fn controller(client: &Client) -> Result<Option<String>, connection::Error> {
+    let leases = || async {
+        let parameters = ListParams::default().fields(&format!("metadata.name={}", names::LEASE));
+        let listed = Api::<Lease>::all(client.clone()).list(&parameters).await;
+        let listed = listed.map_err(|error| connection::Error::of("Leases", &error))?;
+        let is_held = |lease: &Lease| {
+            let holder = lease
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.holder_identity.as_deref());
+            holder.is_some_and(|holder| !holder.is_empty())
+        };
+        Ok::<_, connection::Error>(listed.items.into_iter().filter(is_held).collect::<Vec<_>>())
+    };
+    let before = leases().await?;
+    if before.is_empty() {
+        return Ok(None);
+    }
+    tokio::time::sleep(RENEWED).await;
+    let now = leases().await?;
+    let is_renewed = |lease: &&Lease| {
+        let version = &lease.metadata.resource_version;
+        !before
+            .iter()
+            .any(|former| former.metadata.resource_version == *version)
+    };
+    let renewed = now.iter().find(is_renewed);
+    Ok(renewed.map(|lease| object(&Name::of(&lease.metadata))))
 }
 
 async fn claims(cluster: &Flags) -> Result<Vec<(Name, Claim)>, connection::Error> {
@@ -140,11 +235,11 @@ fn who(ip: IpAddr, claims: &[(Name, Claim)]) -> Answer {
             let machine = if claim.machine.is_empty() {
                 "-"
             } else {
-                &claim.machine
+                &*claim.machine
             };
             let state = if claim.deleting { "being deleted" } else { "held" };
             [
-                claim.network.clone(),
+                claim.network.to_string(),
                 object(id),
                 machine.to_owned(),
                 state.to_owned(),
@@ -181,7 +276,7 @@ fn usage(networks: &[Network], claims: &[(Name, Claim)]) -> Answer {
     }
     let (mut rows, mut full) = (Vec::new(), false);
     for (name, definitions) in by_name {
-        let of_network = claims.iter().filter(|(_, claim)| claim.network == name);
+        let of_network = claims.iter().filter(|(_, claim)| *claim.network == *name);
         let held: Vec<_> = of_network
             .flat_map(|(_, claim)| pool::addresses_of(&claim.ips))
             .collect();

@@ -17,6 +17,7 @@ use crate::network::Network;
 use crate::objects::{
     Claim, ClaimSpec, Instance, Machine, WireClaim, WireInstance, WireMachine, WireNetworkDefinition,
 };
+use crate::uid::Uid;
 
 /// How long a read may take (§5).
 const READ: Duration = Duration::from_secs(1);
@@ -95,6 +96,15 @@ impl LiveClaim {
         self
     }
 
+    /// With our finalizer.
+    fn held(mut self) -> Self {
+        let finalizers = self.0.metadata.finalizers.get_or_insert_default();
+        if !finalizers.iter().any(|finalizer| finalizer == names::FINALIZER) {
+            finalizers.push(names::FINALIZER.to_owned());
+        }
+        self
+    }
+
     /// With this owner alone.
     fn owned(mut self, owner: &Owner) -> Result<Self, Error> {
         let reference = serde_json::from_value(owner.reference());
@@ -112,7 +122,7 @@ pub(crate) struct Owner {
     /// Its name.
     pub(crate) name: String,
     /// Its UID.
-    pub(crate) uid: String,
+    pub(crate) uid: Uid,
 }
 
 impl Owner {
@@ -132,7 +142,7 @@ impl Owner {
 
     fn reference(&self) -> Value {
         json!({
-            "apiVersion": names::KUBEVIRT_API, "kind": self.kind, "name": self.name, "uid": self.uid,
+            "apiVersion": names::KUBEVIRT_API, "kind": self.kind, "name": self.name, "uid": self.uid.to_string(),
             "controller": true, "blockOwnerDeletion": true,
         })
     }
@@ -294,17 +304,17 @@ impl Cluster {
         }
     }
 
-    /// Makes a claim.
+    /// Creates a claim; the claim afterwards.
     ///
     /// # Errors
     /// When the API server does not take it, or has one of that name.
-    pub(crate) async fn create(&self, namespace: &str, claim: Value) -> Result<(), Error> {
+    pub(crate) async fn create(&self, namespace: &str, claim: Value) -> Result<LiveClaim, Error> {
         let claim: DynamicObject =
             serde_json::from_value(claim).map_err(|error| Error::Other(error.to_string()))?;
         let claims = self.claims(namespace)?;
         within(WRITE, claims.create(&PostParams::default(), &claim))
             .await
-            .map(drop)
+            .map(LiveClaim)
     }
 
     /// Removes our finalizer from a claim that has not changed since it was read. One that is gone is fine.
@@ -313,6 +323,39 @@ impl Cluster {
     /// When the API server does not take it.
     pub(crate) async fn release(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
         self.replace(namespace, claim.released()).await
+    }
+
+    /// Removes our finalizer from a claim, as it is now. One that is gone is fine.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub(crate) async fn unhold(&self, id: &Name) -> Result<(), Error> {
+        const ATTEMPTS: usize = 5;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let Some(live) = self.claim(id).await? else {
+                return Ok(());
+            };
+            match self.release(&id.namespace, live).await {
+                // It has changed since it was read.
+                Err(Error::Conflict(_)) if attempts < ATTEMPTS => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Adds our finalizer to a claim that has not changed since it was read; the claim afterwards.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub(crate) async fn hold(&self, namespace: &str, claim: LiveClaim) -> Result<LiveClaim, Error> {
+        let LiveClaim(object) = claim.held();
+        let claims = self.claims(namespace)?;
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let parameters = PostParams::default();
+        let written = within(WRITE, claims.replace(&name, &parameters, &object)).await?;
+        Ok(LiveClaim(written))
     }
 
     /// Gives an owner to a claim that has not changed since it was read. One that is gone is fine.

@@ -1,9 +1,11 @@
-//! Queues of virtual machines to reconcile: two, as the upstream program has two controllers; one worker, because
-//! both change the same claims.
+//! Queues of virtual machines to reconcile: two, as the upstream program has two controllers. Several virtual machines are
+//! reconciled at a time, and each of them by one worker: both controllers change the same claims.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use kube_kit::metrics::{Reconciles, Workqueue};
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
@@ -15,6 +17,9 @@ use crate::messages;
 use crate::names::{INSTANCE_CONTROLLER, MACHINE_CONTROLLER};
 use crate::reconcile::{Error, Reconciler};
 use crate::state::{self, Shared};
+
+/// Virtual machines that are reconciled at a time: each takes a few requests, one after the other.
+pub(crate) const WORKERS: usize = 8;
 
 /// Virtual machines to reconcile. Clones share them. Nothing is queued before the worker runs.
 #[derive(Clone, Debug)]
@@ -38,12 +43,20 @@ impl Figures {
             Reconciles::new(INSTANCE_CONTROLLER),
             Workqueue::new(INSTANCE_CONTROLLER),
         );
+        let machines = reconciles.beside(MACHINE_CONTROLLER);
+        for controller in [&machines, &reconciles] {
+            controller.workers(WORKERS);
+        }
         Self {
-            machines: (
-                reconciles.beside(MACHINE_CONTROLLER),
-                queue.beside(MACHINE_CONTROLLER),
-            ),
+            machines: (machines, queue.beside(MACHINE_CONTROLLER)),
             instances: (reconciles, queue),
+        }
+    }
+
+    fn of(&self, controller: Controller) -> &Reconciles {
+        match controller {
+            Controller::Machines => &self.machines.0,
+            Controller::Instances => &self.instances.0,
         }
     }
 
@@ -87,38 +100,17 @@ impl Queues {
         }
     }
 
-    /// Queues all virtual machines: the worker runs from now on.
-    fn open(&self, shared: &Shared) {
-        self.open.store(true, Ordering::Relaxed);
-        let all = state::lock(shared).all();
-        self.instances(all);
-    }
-}
-
-/// Reconciles virtual machines until the shutdown, and finishes the one that is begun.
-pub(crate) async fn run(
-    queues: Queues,
-    figures: Figures,
-    shared: Shared,
-    reconciler: Reconciler,
-    shutdown: &Shutdown,
-) {
-    tokio::select! {
-        () = shutdown.wait() => return,
-        () = reconciler.catch_up() => {}
-    }
-    queues.open(&shared);
-    loop {
-        let (name, queue, reconciles) = tokio::select! {
-            biased;
-            () = shutdown.wait() => return,
-            name = queues.machines.next() => (name, &queues.machines, &figures.machines.0),
-            name = queues.instances.next() => (name, &queues.instances, &figures.instances.0),
+    /// A virtual machine that failed is requeued with back-off.
+    fn ended(&self, ended: Ended) {
+        let Ended {
+            name,
+            controller,
+            done,
+        } = ended;
+        let queue = match controller {
+            Controller::Machines => &self.machines,
+            Controller::Instances => &self.instances,
         };
-        let began = Instant::now();
-        reconciles.started();
-        let done = reconciler.reconcile(&name).await;
-        reconciles.ended(done.is_ok(), began.elapsed());
         match done {
             Ok(()) => queue.succeeded(&name),
             Err(error) => {
@@ -131,5 +123,122 @@ pub(crate) async fn run(
                 }
             }
         }
+    }
+
+    /// Queues all virtual machines: the worker runs from now on.
+    fn open(&self, shared: &Shared) {
+        self.open.store(true, Ordering::Relaxed);
+        let all = state::lock(shared).all();
+        self.instances(all);
+    }
+}
+
+/// Which queue a virtual machine comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Controller {
+    Machines,
+    Instances,
+}
+
+/// A reconcile that has ended.
+struct Ended {
+    name: Name,
+    controller: Controller,
+    done: Result<(), Error>,
+}
+
+/// Virtual machines in work. Each is in work once, and waits for that if the other queue has it too.
+#[derive(Debug, Default)]
+struct Busy(BTreeMap<Name, Option<Controller>>);
+
+impl Busy {
+    /// Whether work on a virtual machine may begin now. If not, it begins when the present one has ended.
+    fn begins(&mut self, name: &Name, controller: Controller) -> bool {
+        match self.0.get_mut(name) {
+            Some(waiting) => {
+                *waiting = Some(controller);
+                false
+            }
+            None => self.0.insert(name.clone(), None).is_none(),
+        }
+    }
+
+    /// Ends work on a virtual machine. The controller whose work on it begins now, if one waits.
+    fn ends(&mut self, name: &Name) -> Option<Controller> {
+        let waiting = self.0.get_mut(name).and_then(Option::take);
+        if waiting.is_none() {
+            self.0.remove(name);
+        }
+        waiting
+    }
+}
+
+/// Reconciles virtual machines until the shutdown, and finishes those that are begun.
+pub(crate) async fn run(
+    queues: Queues,
+    figures: Figures,
+    shared: Shared,
+    reconciler: Reconciler,
+    shutdown: &Shutdown,
+) {
+    tokio::select! {
+        () = shutdown.wait() => return,
+        () = reconciler.catch_up() => {}
+    }
+    queues.open(&shared);
+    let reconcile = async |name: Name, controller: Controller| {
+        let reconciles = figures.of(controller);
+        let began = Instant::now();
+        reconciles.started();
+        let done = reconciler.reconcile(&name).await;
+        reconciles.ended(done.is_ok(), began.elapsed());
+        Ended {
+            name,
+            controller,
+            done,
+        }
+    };
+    let (mut work, mut busy) = (FuturesUnordered::new(), Busy::default());
+    loop {
+        let (name, controller) = tokio::select! {
+            biased;
+            () = shutdown.wait() => break,
+            Some(ended) = work.next() => {
+                let ended: Ended = ended;
+                if let Some(controller) = busy.ends(&ended.name) {
+                    work.push(reconcile(ended.name.clone(), controller));
+                }
+                queues.ended(ended);
+                continue;
+            }
+            name = queues.machines.next(), if work.len() < WORKERS => (name, Controller::Machines),
+            name = queues.instances.next(), if work.len() < WORKERS => (name, Controller::Instances),
+        };
+        if busy.begins(&name, controller) {
+            work.push(reconcile(name, controller));
+        }
+    }
+    while let Some(ended) = work.next().await {
+        queues.ended(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_is_in_work_once() {
+        let (one, other) = (Name::new("ns", "one"), Name::new("ns", "other"));
+        let mut busy = Busy::default();
+        assert!(busy.begins(&one, Controller::Machines));
+        assert!(busy.begins(&other, Controller::Instances));
+        assert!(!busy.begins(&one, Controller::Instances), "it waits");
+        assert_eq!(busy.ends(&other), None);
+        assert_eq!(busy.ends(&one), Some(Controller::Instances));
+        assert!(!busy.begins(&one, Controller::Machines), "it is in work again");
+        assert_eq!(busy.ends(&one), Some(Controller::Machines));
+        assert_eq!(busy.ends(&one), None);
+        assert!(busy.begins(&one, Controller::Machines));
     }
 }

@@ -15,6 +15,7 @@ pub mod cli;
 mod cluster;
 mod controller;
 pub mod election;
+mod intern;
 mod ip_request;
 pub mod manager;
 mod messages;
@@ -30,6 +31,7 @@ mod reviews;
 pub mod selection;
 pub mod settings;
 pub mod state;
+pub mod uid;
 mod watches;
 
 pub use settings::Args;

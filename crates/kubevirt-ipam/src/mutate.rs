@@ -204,7 +204,7 @@ impl<L: Lookup> Claims<'_, L> {
         }
         let id = Name::new(&review.namespace, &claim);
         let machine = self.known.claim(&id).unwrap_or_default().machine;
-        if !machine.is_empty() && machine != review.instance {
+        if !machine.is_empty() && *machine != *review.instance {
             return Err(review.refused(403, text::foreign(&id, &machine)));
         }
         self.taken.insert(claim.clone(), network.to_owned());

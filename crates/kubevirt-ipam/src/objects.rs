@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
@@ -12,41 +13,42 @@ use serde::de::{Deserializer, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use crate::names;
+use crate::uid::Uid;
 
 /// A virtual machine.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Machine {
     /// UID.
-    pub uid: String,
+    pub uid: Uid,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Names of the networks of its template.
-    pub networks: Vec<String>,
+    pub networks: Arc<[String]>,
 }
 
 /// A virtual machine that runs, or is to run.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Instance {
     /// UID.
-    pub uid: String,
+    pub uid: Uid,
     /// UID of the virtual machine that controls it; empty for one that stands alone.
-    pub owner: String,
+    pub owner: Uid,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Whether a pod runs it.
     pub has_pods: bool,
     /// The annotation with requested addresses.
-    pub addresses: Option<String>,
+    pub addresses: Option<Box<str>>,
     /// Its networks, in their order.
-    pub networks: Vec<InstanceNetwork>,
+    pub networks: Arc<[InstanceNetwork]>,
     /// Its interfaces that are of interest: their names, and hardware addresses where the user chose one.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Arc<[Interface]>,
     /// Names of interfaces that its status reports.
-    pub reported: Vec<String>,
+    pub reported: Arc<[String]>,
 }
 
 /// A network of an instance.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct InstanceNetwork {
     /// Its name within the instance.
     pub name: String,
@@ -55,7 +57,7 @@ pub struct InstanceNetwork {
 }
 
 /// What a network of an instance is.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Source {
     /// The network of all pods.
     Pod,
@@ -66,7 +68,7 @@ pub enum Source {
 }
 
 /// An interface of an instance.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Interface {
     /// Name of its network.
     pub name: String,
@@ -77,20 +79,18 @@ pub struct Interface {
 /// A claim.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Claim {
-    /// UID.
-    pub uid: String,
     /// The instance that its label names; empty without one.
-    pub machine: String,
+    pub machine: Box<str>,
     /// Whether it has our finalizer.
     pub held: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// UIDs of its owners.
-    pub owners: Vec<String>,
+    pub owners: Box<[Uid]>,
     /// Name of the network, as the network's configuration says it.
-    pub network: String,
+    pub network: Arc<str>,
     /// Its addresses, with prefix lengths.
-    pub ips: Vec<String>,
+    pub ips: Box<[String]>,
     /// Its resource version as a number; 0 where it is none.
     pub version: u64,
 }
@@ -133,13 +133,15 @@ impl Claim {
         let version = metadata.resource_version.and_then(|version| version.parse().ok());
         Self {
             version: version.unwrap_or_default(),
-            uid: metadata.uid.unwrap_or_default(),
-            machine: labels.get(names::MACHINE_LABEL).cloned().unwrap_or_default(),
+            machine: labels
+                .get(names::MACHINE_LABEL)
+                .map(|machine| machine.as_str().into())
+                .unwrap_or_default(),
             held: finalizers.iter().any(|finalizer| finalizer == names::FINALIZER),
             deleting: metadata.deletion_timestamp.is_some(),
-            owners: fitted(owners.into_iter().map(|owner| owner.uid)),
-            network: spec.unwrap_or_default().network,
-            ips: fitted(status.and_then(|status| status.ips).unwrap_or_default()),
+            owners: owners.into_iter().map(|owner| owner.uid.into()).collect(),
+            network: spec.unwrap_or_default().network.into(),
+            ips: status.and_then(|status| status.ips).unwrap_or_default().into(),
         }
     }
 }
@@ -182,23 +184,16 @@ impl From<WireMachine> for Machine {
         let template = wire.spec.and_then(|spec| spec.template);
         let networks = template.and_then(|template| template.spec?.networks);
         Self {
-            uid: wire.metadata.uid.unwrap_or_default(),
+            uid: wire.metadata.uid.unwrap_or_default().into(),
             deleting: wire.metadata.deletion_timestamp.is_some(),
             networks: names_of(networks),
         }
     }
 }
 
-fn names_of(list: Option<Vec<Option<Named>>>) -> Vec<String> {
+fn names_of(list: Option<Vec<Option<Named>>>) -> Arc<[String]> {
     let named = list.into_iter().flatten().flatten();
-    fitted(named.filter_map(|named| named.name))
-}
-
-/// A list without room for more: thousands of them are kept, most with one item or two.
-fn fitted<T>(items: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut list: Vec<T> = items.into_iter().collect();
-    list.shrink_to_fit();
-    list
+    named.filter_map(|named| named.name).collect()
 }
 
 /// What of an instance is read.
@@ -301,13 +296,13 @@ impl From<WireInstance> for Instance {
         let mut owners = metadata.owner_references.into_iter().flatten();
         let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == names::MACHINE);
         Self {
-            uid: metadata.uid.unwrap_or_default(),
-            owner: owner.map(|owner| owner.uid).unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default().into(),
+            owner: owner.map(|owner| owner.uid.into()).unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             has_pods: status.active_pods.is_some_and(|pods| !pods.is_empty()),
-            addresses,
-            networks: fitted(networks.map(|network| network.kept(&namespace))),
-            interfaces: fitted(interfaces.map(interface)),
+            addresses: addresses.map(Into::into),
+            networks: networks.map(|network| network.kept(&namespace)).collect(),
+            interfaces: interfaces.map(interface).collect(),
             reported: names_of(status.interfaces),
         }
     }

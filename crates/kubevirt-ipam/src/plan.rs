@@ -17,6 +17,7 @@ use crate::names;
 use crate::network::{Config, InvalidConfig, Network};
 use crate::objects::{Claim, Instance, Machine, Source};
 use crate::pool::Range;
+use crate::uid::Uid;
 use api::ipam_claim::claim_name;
 
 #[cfg(test)]
@@ -160,7 +161,7 @@ pub fn plan(
 fn wanted(name: &Name, instance: &Instance, networks: &impl Networks) -> Ensure {
     let mut ensure = Ensure::default();
     let mut taken: BTreeMap<String, String> = BTreeMap::new();
-    for network in &instance.networks {
+    for network in instance.networks.iter() {
         let config = match &network.source {
             Source::Multus(definition) => match readable(networks, definition, &network.name) {
                 Ok(config) => config,
@@ -250,15 +251,15 @@ pub enum Belongs {
 /// Whose a claim is, for the virtual machine or instance of this name. One without an owner is what the deletion of a virtual
 /// machine leaves that orphans what it owned.
 pub fn belongs(claim: &Claim, name: &str, machine: Option<&Machine>, instance: &Instance) -> Belongs {
-    match claim.owners.as_slice() {
+    match &*claim.owners {
         [owner] if is_owner(owner, machine, Some(instance)) => Belongs::Ours,
-        [] if claim.machine == name && claim.held && !claim.deleting => Belongs::Orphaned,
+        [] if *claim.machine == *name && claim.held && !claim.deleting => Belongs::Orphaned,
         _ => Belongs::Foreign,
     }
 }
 
 /// Whether a UID is that of the virtual machine, of its instance, or of the virtual machine that the instance came from.
-fn is_owner(uid: &str, machine: Option<&Machine>, instance: Option<&Instance>) -> bool {
+fn is_owner(uid: &Uid, machine: Option<&Machine>, instance: Option<&Instance>) -> bool {
     let of_machine = machine.map(|machine| &machine.uid);
     let of_instance = instance
         .into_iter()
@@ -277,12 +278,22 @@ pub fn is_left_behind(
     machine: Option<&Machine>,
     instance: Option<&Instance>,
 ) -> bool {
-    let of_others = |owner: &String| !is_owner(owner, machine, instance);
-    claim.machine == name
+    let of_others = |owner: &Uid| !is_owner(owner, machine, instance);
+    *claim.machine == *name
         && claim.held
         && claim.deleting
         && !claim.owners.is_empty()
         && claim.owners.iter().all(of_others)
+}
+
+/// Whether a claim lacks our finalizer, and its virtual machine may use its addresses: the removal of the component leaves such
+/// claims. Without it, the addresses of a deleted virtual machine would be free before its pod has ended.
+pub fn is_unheld(claim: &Claim, name: &str, machine: Option<&Machine>, instance: Option<&Instance>) -> bool {
+    let is_ours = match &*claim.owners {
+        [owner] => is_owner(owner, machine, instance),
+        _ => false,
+    };
+    is_ours && *claim.machine == *name && !claim.held && !claim.deleting && !may_release(machine, instance)
 }
 
 /// Whether a claim outlived its network: neither the virtual machine nor its instance names the network any more, and no pod
@@ -293,14 +304,14 @@ pub fn is_unplugged(
     machine: Option<&Machine>,
     instance: &Instance,
 ) -> bool {
-    if instance.deleting || claim.machine != name || !claim.held {
+    if instance.deleting || *claim.machine != *name || !claim.held {
         return false;
     }
     if belongs(claim, name, machine, instance) != Belongs::Ours {
         return false;
     }
-    let of_machine = machine.into_iter().flat_map(|machine| &machine.networks);
+    let of_machine = machine.into_iter().flat_map(|machine| machine.networks.iter());
     let of_instance = instance.networks.iter().map(|network| &network.name);
-    let mut named = of_machine.chain(of_instance).chain(&instance.reported);
+    let mut named = of_machine.chain(of_instance).chain(instance.reported.iter());
     !named.any(|network| claim_name(name, network) == claim_id)
 }

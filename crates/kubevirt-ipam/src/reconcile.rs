@@ -54,6 +54,14 @@ pub(crate) enum Error {
         /// Why not.
         error: ApiError,
     },
+    /// A claim does not get our finalizer.
+    #[error("cannot add the finalizer to IPAMClaim {claim:?}: {error}")]
+    Hold {
+        /// Its name.
+        claim: String,
+        /// Why not.
+        error: ApiError,
+    },
     /// A claim gets no addresses.
     #[error("cannot give addresses to IPAMClaim {claim:?}: {error}")]
     Give {
@@ -203,7 +211,7 @@ impl Reconciler {
             }
         }
         for wanted in there.iter().filter(|wanted| !wanted.ranges.is_empty()) {
-            if let Err(error) = self.give(name, instance, wanted).await {
+            if let Err(error) = self.give(name, instance, wanted, None).await {
                 failures.push(error);
             }
         }
@@ -211,11 +219,15 @@ impl Reconciler {
             return failures;
         }
         // A claim of an owner that is gone would be collected, whoever uses it.
-        let live = match self.live(name).await {
-            Ok(live) => live,
-            Err(error) => {
-                failures.push(error);
-                return failures;
+        let live = if found.agrees() {
+            found.clone()
+        } else {
+            match self.live(name).await {
+                Ok(live) => live,
+                Err(error) => {
+                    failures.push(error);
+                    return failures;
+                }
             }
         };
         let Some(now) = live
@@ -227,22 +239,46 @@ impl Reconciler {
             return failures;
         };
         for wanted in missing {
-            let mut done = self.claim(name, &live, now, &wanted).await;
-            if done.is_ok() && !wanted.ranges.is_empty() {
-                done = self.give(name, now, &wanted).await;
-            }
-            if let Err(error) = done {
+            if let Err(error) = self.provide(name, &live, now, &wanted).await {
                 failures.push(error);
             }
         }
         failures
     }
 
+    /// Sees to it that a claim exists, and has addresses where the network has a range.
+    async fn provide(
+        &self,
+        name: &Name,
+        found: &Found,
+        instance: &Instance,
+        wanted: &Wanted,
+    ) -> Result<(), Error> {
+        let made = self.claim(name, found, instance, wanted).await?;
+        let is_new = made.is_some();
+        let report = async {
+            if is_new {
+                let text = messages::event::created(&wanted.name, &wanted.network);
+                self.publish(name, instance, Kind::Normal, reason::CREATED, &text)
+                    .await;
+            }
+        };
+        let give = async {
+            if wanted.ranges.is_empty() {
+                Ok(())
+            } else {
+                self.give(name, instance, wanted, made).await
+            }
+        };
+        // No virtual machine waits for an event.
+        let ((), given) = tokio::join!(report, give);
+        given
+    }
+
     /// What the API server says now.
     async fn live(&self, name: &Name) -> Result<Found, Error> {
-        let machine = self.cluster.machine(name).await;
+        let (machine, instance) = tokio::join!(self.cluster.machine(name), self.cluster.instance(name));
         let machine = machine.map_err(|error| Error::Read(messages::no_machine(name, error)))?;
-        let instance = self.cluster.instance(name).await;
         let instance = instance.map_err(|error| Error::Read(error.to_string()))?;
         Ok(Found { machine, instance })
     }
@@ -279,18 +315,18 @@ impl Reconciler {
     fn other_network(&self, name: &Name, wanted: &Wanted) -> Option<String> {
         let state = state::lock(&self.shared);
         let claim = state.claim(&Name::new(&name.namespace, &wanted.name))?;
-        let differs = !claim.ips.is_empty() && claim.network != wanted.network;
+        let differs = !claim.ips.is_empty() && *claim.network != *wanted.network;
         differs.then(|| messages::event::other_network(&wanted.name, &claim.network, &wanted.network))
     }
 
-    /// Makes a claim, or gets hold of the one that exists.
+    /// Creates a claim, or finds that the one that exists is ours. The claim, if it is new.
     async fn claim(
         &self,
         name: &Name,
         found: &Found,
         instance: &Instance,
         wanted: &Wanted,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<LiveClaim>, Error> {
         self.may_write()?;
         let owner = Owner::of(&name.name, found.machine.as_ref(), instance);
         let spec = ClaimSpec {
@@ -306,13 +342,16 @@ impl Reconciler {
         );
         let object = claim_object(&name.namespace, &wanted.name, &spec, &name.name, &owner);
         match self.cluster.create(&name.namespace, object).await {
-            Ok(()) => {
-                let text = messages::event::created(&wanted.name, &wanted.network);
-                self.publish(name, instance, Kind::Normal, reason::CREATED, &text)
-                    .await;
-                Ok(())
+            Ok(made) => {
+                if let Ok(claim) = made.claim() {
+                    self.know(&Name::new(&name.namespace, &wanted.name), claim);
+                }
+                Ok(Some(made))
             }
-            Err(ApiError::Exists(_)) => self.existing(name, found, instance, wanted).await,
+            Err(ApiError::Exists(_)) => {
+                let existing = self.existing(name, found, instance, wanted).await;
+                existing.map(|()| None)
+            }
             Err(error) => {
                 let text = messages::event::failed(&wanted.name, &error);
                 self.publish(name, instance, Kind::Warning, reason::FAILED, &text)
@@ -483,7 +522,7 @@ impl Reconciler {
             kind: Some(names::INSTANCE.to_owned()),
             namespace: Some(name.namespace.clone()),
             name: Some(name.name.clone()),
-            uid: Some(instance.uid.clone()),
+            uid: Some(instance.uid.to_string()),
             ..ObjectReference::default()
         };
         self.recorder.publish(&regarding, kind, reason, text).await;
@@ -502,6 +541,19 @@ enum Why {
 }
 
 impl Found {
+    /// Whether the instance says itself that the virtual machine controls it: no read of the API server tells more.
+    fn agrees(&self) -> bool {
+        match (&self.machine, &self.instance) {
+            (Some(machine), Some(instance)) => {
+                !machine.deleting
+                    && !instance.deleting
+                    && instance.owner == machine.uid
+                    && !machine.uid.is_empty()
+            }
+            _ => false,
+        }
+    }
+
     fn owns(&self, name: &Name, claim: &Claim) -> Belongs {
         match &self.instance {
             Some(instance) => plan::belongs(claim, &name.name, self.machine.as_ref(), instance),
@@ -512,7 +564,7 @@ impl Found {
     /// Whether a claim is to be given up, and why.
     fn gives_up(&self, name: &Name, id: &str, claim: &Claim) -> Option<Why> {
         let (machine, instance) = (self.machine.as_ref(), self.instance.as_ref());
-        if !claim.held || claim.machine != name.name {
+        if !claim.held || *claim.machine != *name.name {
             return None;
         }
         if plan::may_release(machine, instance) {
@@ -528,7 +580,7 @@ impl Found {
 
 /// Whose a claim is, as an event says it.
 fn whose(claim: &Claim) -> String {
-    match (claim.machine.as_str(), claim.owners.is_empty()) {
+    match (&*claim.machine, claim.owners.is_empty()) {
         ("", true) => "nobody".to_owned(),
         ("", false) => "another object".to_owned(),
         (machine, _) if claim.deleting => format!("a virtual machine {machine:?} that is being deleted"),

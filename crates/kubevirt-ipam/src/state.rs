@@ -1,18 +1,20 @@
 //! The caches: filled by watches, read by webhook and controller.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ipnet::IpNet;
 use kube_kit::watch::Name;
 
+use crate::intern::Interner;
 use crate::mutate::Lookup;
-use crate::network::{Config, Network};
-use crate::objects::{Claim, Instance, Machine, Source};
-use crate::plan::{self, Networks, Plan, Wanted};
-use crate::pool::{self, Holders, Refused};
+use crate::network::Network;
+use crate::objects::{Claim, Instance, InstanceNetwork, Interface, Machine, Source};
+use crate::plan::{self, Networks, Plan};
+use crate::pool::{self, Holders};
+use addresses::Reserved;
 
+mod addresses;
 #[cfg(test)]
 mod tests;
 
@@ -47,33 +49,88 @@ impl fmt::Display for Holder {
     }
 }
 
+/// All that is cached under one name: a virtual machine and its instance have the same, and a claim's label says it.
+#[derive(Debug, Default)]
+struct Named {
+    machine: Option<Machine>,
+    instance: Option<Arc<Instance>>,
+    /// Names of the claims whose label names it, in order. Most have one or two: a set would take ten times the memory.
+    claims: Box<[Box<str>]>,
+}
+
+impl Named {
+    fn is_empty(&self) -> bool {
+        self.machine.is_none() && !self.may_need_work()
+    }
+
+    /// Whether anything could have to be done: a machine that never ran has no claims.
+    fn may_need_work(&self) -> bool {
+        self.instance.is_some() || !self.claims.is_empty()
+    }
+}
+
+/// What many objects have in common.
+#[derive(Debug, Default)]
+struct Common {
+    names: Interner<[String]>,
+    networks: Interner<[InstanceNetwork]>,
+    interfaces: Interner<[Interface]>,
+    texts: Interner<str>,
+}
+
+impl Common {
+    fn machine(&mut self, mut machine: Machine) -> Machine {
+        self.names.intern(&mut machine.networks);
+        machine
+    }
+
+    fn instance(&mut self, mut instance: Instance) -> Instance {
+        self.networks.intern(&mut instance.networks);
+        self.names.intern(&mut instance.reported);
+        // No two instances have one hardware address.
+        if instance
+            .interfaces
+            .iter()
+            .all(|interface| interface.mac.is_empty())
+        {
+            self.interfaces.intern(&mut instance.interfaces);
+        }
+        instance
+    }
+
+    fn claim(&mut self, mut claim: Claim) -> Claim {
+        self.texts.intern(&mut claim.network);
+        claim
+    }
+}
+
 /// The caches of all kinds. Each change returns the virtual machines to reconcile.
 #[derive(Debug)]
 pub struct State {
-    machines: HashMap<Name, Machine>,
-    instances: HashMap<Name, Arc<Instance>>,
+    /// By the name of a virtual machine.
+    named: BTreeMap<Name, Named>,
     networks: BTreeMap<Name, Arc<Network>>,
     claims: BTreeMap<Name, Claim>,
-    /// By virtual machine, the names of the claims whose label names it, in order. Most have one or two: a set for each would
-    /// take ten times the memory.
-    claims_of: BTreeMap<Name, Vec<String>>,
     /// By network, who has which address.
-    addresses: BTreeMap<String, Holders<Holder>>,
+    addresses: BTreeMap<Arc<str>, Holders<Holder>>,
+    /// By claim, addresses that are about to be written into it; they are among the others, too.
+    reserved: BTreeMap<Name, Reserved>,
     /// Claims that stand in the way of a virtual machine.
     in_the_way: BTreeMap<Name, Name>,
+    common: Common,
     awaited: BTreeSet<Part>,
 }
 
 impl Default for State {
     fn default() -> Self {
         Self {
-            machines: HashMap::new(),
-            instances: HashMap::new(),
+            named: BTreeMap::new(),
             networks: BTreeMap::new(),
             claims: BTreeMap::new(),
-            claims_of: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             in_the_way: BTreeMap::new(),
+            common: Common::default(),
             awaited: BTreeSet::from([Part::Machines, Part::Instances, Part::Networks, Part::Claims]),
         }
     }
@@ -88,42 +145,50 @@ impl State {
 
     /// A virtual machine was seen.
     pub fn machine_seen(&mut self, name: Name, machine: Machine) -> Vec<Name> {
-        let known = self.machines.get(&name);
-        if known == Some(&machine) {
+        if self.machine(&name) == Some(&machine) {
             return Vec::new();
         }
-        self.machines.insert(name.clone(), machine);
+        let machine = self.common.machine(machine);
+        self.named.entry(name.clone()).or_default().machine = Some(machine);
         self.concerned(name)
     }
 
     /// A virtual machine is gone.
     pub fn machine_gone(&mut self, name: Name) -> Vec<Name> {
-        self.machines.remove(&name);
+        self.change(&name, |named| named.machine = None);
         self.concerned(name)
     }
 
     /// The virtual machine, where there is anything that could have to be done about it.
     fn concerned(&self, name: Name) -> Vec<Name> {
-        if self.instances.contains_key(&name) || self.claims_of.contains_key(&name) {
-            vec![name]
-        } else {
-            Vec::new()
-        }
+        let concerned = self.named.get(&name).is_some_and(Named::may_need_work);
+        if concerned { vec![name] } else { Vec::new() }
     }
 
     /// An instance was seen.
     pub fn instance_seen(&mut self, name: Name, instance: Instance) -> Vec<Name> {
-        if self.instances.get(&name).is_some_and(|known| **known == instance) {
+        if self.instance(&name).is_some_and(|known| **known == instance) {
             return Vec::new();
         }
-        self.instances.insert(name.clone(), Arc::new(instance));
+        let instance = self.common.instance(instance);
+        self.named.entry(name.clone()).or_default().instance = Some(Arc::new(instance));
         vec![name]
     }
 
     /// An instance is gone.
     pub fn instance_gone(&mut self, name: Name) -> Vec<Name> {
-        self.instances.remove(&name);
+        self.change(&name, |named| named.instance = None);
         vec![name]
+    }
+
+    /// Changes what is cached under a name that may be unknown, and drops the name when nothing is left.
+    fn change(&mut self, name: &Name, change: impl FnOnce(&mut Named)) {
+        if let Some(named) = self.named.get_mut(name) {
+            change(named);
+            if named.is_empty() {
+                self.named.remove(name);
+            }
+        }
     }
 
     /// A network was seen.
@@ -152,15 +217,19 @@ impl State {
 
     /// Instances that may be attached to a network.
     fn attached(&self, id: &Name) -> Vec<Name> {
-        let is_attached = |(name, instance): &(&Name, &Arc<Instance>)| {
-            let mut sources = instance.networks.iter().map(|network| &network.source);
+        let is_attached = |(name, named): &(&Name, &Named)| {
+            let networks = named
+                .instance
+                .iter()
+                .flat_map(|instance| instance.networks.iter());
+            let mut sources = networks.map(|network| &network.source);
             sources.any(|source| match source {
                 Source::Multus(definition) => definition == id,
                 Source::Pod => name.namespace == id.namespace,
                 Source::Other => false,
             })
         };
-        let attached = self.instances.iter().filter(is_attached);
+        let attached = self.named.iter().filter(is_attached);
         attached.map(|(name, _)| name.clone()).collect()
     }
 
@@ -173,30 +242,36 @@ impl State {
             return Vec::new();
         }
         let mut concerned = self.forget_claim(&id);
+        let claim = self.common.claim(claim);
         if !claim.machine.is_empty() {
-            let machine = Name::new(&id.namespace, &claim.machine);
-            let names = self.claims_of.entry(machine.clone()).or_default();
-            if let Err(place) = names.binary_search(&id.name) {
-                names.reserve_exact(1);
-                names.insert(place, id.name.clone());
+            let machine = Name::new(&id.namespace, &*claim.machine);
+            let named = self.named.entry(machine.clone()).or_default();
+            let mut names = std::mem::take(&mut named.claims).into_vec();
+            if let Err(place) = names.binary_search_by(|name| (**name).cmp(&id.name)) {
+                names.insert(place, id.name.as_str().into());
             }
+            named.claims = names.into();
             concerned.push(machine);
         }
         if !claim.network.is_empty() {
-            let holders = self.addresses.entry(claim.network.clone()).or_default();
             for address in pool::addresses_of(&claim.ips) {
-                let all = holders.entry(address).or_default();
-                all.reserve_exact(1);
-                all.push(Holder(id.clone()));
+                self.take(&claim.network, address, &id);
             }
         }
-        self.claims.insert(id, claim);
+        if claim.ips.is_empty() {
+            self.claims.insert(id, claim);
+        } else {
+            self.claims.insert(id.clone(), claim);
+            self.settled(&id);
+        }
         concerned
     }
 
     /// A claim is gone.
     pub fn claim_gone(&mut self, id: &Name) -> Vec<Name> {
-        self.forget_claim(id)
+        let concerned = self.forget_claim(id);
+        self.settled(id);
+        concerned
     }
 
     fn forget_claim(&mut self, id: &Name) -> Vec<Name> {
@@ -204,27 +279,16 @@ impl State {
         let Some(claim) = self.claims.remove(id) else {
             return concerned;
         };
-        if let Some(holders) = self.addresses.get_mut(&claim.network) {
-            for address in pool::addresses_of(&claim.ips) {
-                if let Some(all) = holders.get_mut(&address) {
-                    all.retain(|Holder(holder)| holder != id);
-                    if all.is_empty() {
-                        holders.remove(&address);
-                    }
-                }
-            }
-            if holders.is_empty() {
-                self.addresses.remove(&claim.network);
-            }
+        for address in pool::addresses_of(&claim.ips) {
+            self.free(&claim.network, address, id);
         }
         if !claim.machine.is_empty() {
-            let machine = Name::new(&id.namespace, &claim.machine);
-            if let Some(names) = self.claims_of.get_mut(&machine) {
-                names.retain(|name| *name != id.name);
-                if names.is_empty() {
-                    self.claims_of.remove(&machine);
-                }
-            }
+            let machine = Name::new(&id.namespace, &*claim.machine);
+            self.change(&machine, |named| {
+                let mut names = std::mem::take(&mut named.claims).into_vec();
+                names.retain(|name| **name != *id.name);
+                named.claims = names.into();
+            });
             concerned.push(machine);
         }
         concerned
@@ -237,8 +301,8 @@ impl State {
 
     /// All virtual machines that a new leader reconciles.
     pub fn all(&self) -> BTreeSet<Name> {
-        let instances = self.instances.keys();
-        instances.chain(self.claims_of.keys()).cloned().collect()
+        let all = self.named.iter().filter(|(_, named)| named.may_need_work());
+        all.map(|(name, _)| name.clone()).collect()
     }
 
     /// What is to be done about the claims of a virtual machine.
@@ -253,70 +317,41 @@ impl State {
 
     /// A virtual machine.
     pub fn machine(&self, name: &Name) -> Option<&Machine> {
-        self.machines.get(name)
+        self.named.get(name)?.machine.as_ref()
     }
 
     /// An instance.
     pub fn instance(&self, name: &Name) -> Option<&Arc<Instance>> {
-        self.instances.get(name)
+        self.named.get(name)?.instance.as_ref()
     }
 
     /// Claims whose label names a virtual machine, by their names.
     pub fn claims_of(&self, machine: &Name) -> impl Iterator<Item = (&str, &Claim)> {
-        let names = self.claims_of.get(machine).into_iter().flatten();
+        let names = self
+            .named
+            .get(machine)
+            .into_iter()
+            .flat_map(|named| &named.claims);
         names.filter_map(|name| {
-            let id = Name::new(&machine.namespace, name);
-            Some((name.as_str(), self.claims.get(&id)?))
+            let id = Name::new(&machine.namespace, &**name);
+            Some((&**name, self.claims.get(&id)?))
         })
     }
 
-    /// One address of each family for a claim on a network.
-    ///
-    /// # Errors
-    /// When there is none, or one that is asked for can't be given.
-    pub fn allocate(&self, wanted: &Wanted) -> Result<Vec<IpNet>, Refused> {
-        let none = Holders::new();
-        let holders = self.addresses.get(&wanted.network).unwrap_or(&none);
-        pool::allocate(&wanted.ranges, holders, &wanted.requested)
+    /// Whether a claim lacks our finalizer, and its virtual machine may use its addresses.
+    pub fn is_unheld(&self, id: &Name, claim: &Claim) -> bool {
+        if claim.held || claim.machine.is_empty() {
+            return false;
+        }
+        let name = Name::new(&id.namespace, &*claim.machine);
+        let instance = self.instance(&name).map(|instance| &**instance);
+        plan::is_unheld(claim, &name.name, self.machine(&name), instance)
     }
 
-    /// What is odd about the addresses of a claim on a network with ranges.
-    pub fn oddities(&self, id: &Name, wanted: &Wanted) -> Vec<String> {
-        use crate::messages::event;
-        let mut odd = Vec::new();
-        let holders = self.addresses.get(&wanted.network);
-        let claim = self.claims.get(id);
-        for address in claim.into_iter().flat_map(|claim| pool::addresses_of(&claim.ips)) {
-            let others = holders
-                .and_then(|holders| holders.get(&address))
-                .into_iter()
-                .flatten();
-            let other = others.map(|Holder(other)| other).find(|other| *other != id);
-            if let Some(other) = other {
-                odd.push(event::shared_address(&id.name, address, other));
-            }
-            if !wanted.ranges.iter().any(|range| range.contains(address)) {
-                odd.push(event::foreign_address(&id.name, address, &wanted.network));
-            }
-        }
-        let configs = self
-            .networks
-            .values()
-            .filter_map(|network| network.config.as_ref().ok());
-        let shares = |config: &&Config| {
-            let mut pairs = config
-                .ranges
-                .iter()
-                .flat_map(|one| wanted.ranges.iter().map(move |two| (one, two)));
-            config.name != wanted.network && pairs.any(|(one, two)| one.overlaps(two))
-        };
-        let mut sharing = configs.filter(shares);
-        odd.extend(
-            sharing
-                .next()
-                .map(|other| event::shared_range(&wanted.network, &other.name)),
-        );
-        odd
+    /// All such claims.
+    pub fn unheld(&self) -> Vec<Name> {
+        let unheld = self.claims.iter().filter(|(id, claim)| self.is_unheld(id, claim));
+        unheld.map(|(id, _)| id.clone()).collect()
     }
 
     /// How many claims are held, how many are being deleted, and how many stand in the way of a virtual machine.

@@ -13,6 +13,8 @@ use netlink_packet_core::NetlinkBuffer;
 use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, poll};
 
+pub use filter::LinkFilter;
+
 use crate::{
     Errno, Error, Result,
     address::{Address, Family},
@@ -142,13 +144,10 @@ impl LinkMonitor {
         })
     }
 
-    /// Starts listening for changes of links of one kind, such as `bridge`: no other event wakes the process. An event that
-    /// leaves the kind out is dropped too.
-    pub fn open_for_kind(kind: &str) -> Result<Self> {
-        let monitor = Self::open()?;
-        filter::attach(&monitor, kind)
-            .map_err(|error| Error::io("filter events of links of kind", kind, &error))?;
-        Ok(monitor)
+    /// Passes the events about links of `filter` alone from now on: no other event wakes the process. Replaces an earlier
+    /// filter. An event that leaves the kind out counts as one of a link without a kind.
+    pub fn pass_only(&self, filter: &LinkFilter<'_>) -> Result<()> {
+        filter::attach(self, filter).map_err(|error| Error::io("filter link events", "", &error))
     }
 
     /// The next event that is there already, without waiting. Call until `None` before waiting for the

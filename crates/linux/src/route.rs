@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use netlink_packet_core::{
-    DoneBuffer, ErrorBuffer, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART,
-    NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NetlinkBuffer, NetlinkMessage, NlasIterator,
-    parse_string,
+    DoneBuffer, ErrorBuffer, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_ECHO,
+    NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NetlinkBuffer, NetlinkMessage,
+    NlasIterator, parse_string,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -94,6 +94,25 @@ impl Socket {
     ) -> Result<()> {
         self.converse(request, message, NLM_F_REQUEST | NLM_F_ACK | flags, |_| Ok(()))
             .map(drop)
+    }
+
+    /// Sends a change and returns the changed object, which the kernel sends with the acknowledgement: saves a second
+    /// request. `None` from kernels that do not send it, such as those before Linux 6.2 for new links. `read` gets the
+    /// object's bytes without the netlink header.
+    pub(crate) fn execute_and_read<T>(
+        &mut self,
+        request: Request<'_>,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        mut read: impl FnMut(&[u8]) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut found = None;
+        let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_ECHO | flags;
+        self.converse(request, message, flags, |bytes| {
+            found = Some(read(bytes)?);
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// Asks for one object; `read` gets its bytes without the netlink header.

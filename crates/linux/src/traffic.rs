@@ -13,7 +13,7 @@ use netlink_packet_route::{
 
 use crate::{
     Errno, Feature, Result,
-    link::LinkRef,
+    link::{Link, LinkRef},
     route::{Request, Socket, attributes},
 };
 
@@ -164,7 +164,7 @@ fn inside<'a>(mut bytes: &'a [u8], path: &[u16]) -> Option<&'a [u8]> {
 impl Socket {
     /// Makes a link of the kind that others redirect to what they receive: what it is given it sends to itself, at a
     /// rate of its own. It is up.
-    pub fn create_ifb(&mut self, name: &str, mtu: u32) -> Result<()> {
+    pub fn create_ifb(&mut self, name: &str, mtu: u32) -> Result<Link> {
         let mut message = LinkMessage::default();
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
@@ -174,11 +174,8 @@ impl Socket {
             LinkAttribute::TxQueueLen(0),
             LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::from(IFB))]),
         ];
-        self.execute(
-            Request::new("create ifb", name).needs(Feature::Driver("CONFIG_IFB")),
-            RouteNetlinkMessage::NewLink(message),
-            NLM_F_CREATE | NLM_F_EXCL,
-        )
+        let request = Request::new("create ifb", name).needs(Feature::Driver("CONFIG_IFB"));
+        self.create_and_read(request, message)
     }
 
     /// Has the link send at the rate of a bucket, in place of whatever it had.

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::names::BOND;
 use anyhow::Context;
 use linux::link::Link;
-use linux::monitor::{LinkEvent, LinkMonitor};
+use linux::monitor::{LinkEvent, LinkFilter, LinkMonitor};
 use linux::route::Socket;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::io::unix::AsyncFd;
@@ -22,21 +22,35 @@ impl Links {
     /// # Errors
     /// When the kernel refuses.
     pub(crate) fn open(config: &Config) -> anyhow::Result<Self> {
-        // Listening begins before listing, so that no change is missed in between.
+        // The subscription comes before the list, so that no change is missed in between.
         let monitor = LinkMonitor::open()?;
-        let mut socket = Socket::open()?;
-        let mut known = Known::new(Concern::of(config));
-        known.list(socket.links()?);
         #[allow(
             deprecated,
             reason = "its successor asks for a promise in unsafe code that holds here: the monitor never replaces its socket"
         )]
         let monitor = AsyncFd::new(monitor).context("cannot wait for link events")?;
-        Ok(Self {
+        let mut links = Self {
             monitor,
-            socket,
-            known,
-        })
+            socket: Socket::open()?,
+            known: Known::new(Concern::of(config)),
+        };
+        links.list()?;
+        Ok(links)
+    }
+
+    /// Lists the links, and has the kernel drop the events about others. Returns whether the known links changed.
+    fn list(&mut self) -> anyhow::Result<bool> {
+        let before = self.known.links.clone();
+        loop {
+            self.known.list(self.socket.links()?);
+            let listed = self.known.links.clone();
+            self.known.pass_events_to(self.monitor.get_ref())?;
+            self.known.list(self.socket.links()?);
+            // Otherwise a link that was renamed before the filter knew its index has an unseen event.
+            if self.known.links == listed {
+                return Ok(listed != before);
+            }
+        }
     }
 
     /// Names of the links as of the last event.
@@ -55,12 +69,11 @@ impl Links {
             ready.clear_ready();
             let changed = match outcome {
                 Outcome::Nothing => false,
-                Outcome::Changed => true,
-                Outcome::Unclear => {
-                    let before = self.known.links.clone();
-                    self.known.list(self.socket.links()?);
-                    self.known.links != before
+                Outcome::Changed => {
+                    self.list()?;
+                    true
                 }
+                Outcome::Unclear => self.list()?,
             };
             if changed {
                 return Ok(());
@@ -128,6 +141,27 @@ impl Known {
     fn list(&mut self, links: Vec<Link>) {
         let included = links.into_iter().filter(|link| self.concern.includes(link));
         self.links = included.map(|link| (link.index, link.name)).collect();
+    }
+
+    /// Has the kernel drop the events about other links.
+    fn pass_events_to(&self, monitor: &LinkMonitor) -> linux::Result<()> {
+        let indexes: Vec<_> = self.links.keys().copied().collect();
+        match &self.concern {
+            Concern::Named(names) => {
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
+                monitor.pass_only(&LinkFilter {
+                    names: &names,
+                    indexes: &indexes,
+                    ..LinkFilter::default()
+                })
+            }
+            Concern::Suitable => monitor.pass_only(&LinkFilter {
+                kinds: &[BOND],
+                without_kind: true,
+                indexes: &indexes,
+                ..LinkFilter::default()
+            }),
+        }
     }
 
     fn follow(&mut self, event: LinkEvent) -> Outcome {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The policy is optional, because the operator validates too. Rules that depend on the cluster (OpenShift's network
-//! configuration) or on the previously applied configuration are missing here.
+//! configuration) or on the previously applied configuration are missing here, and so are those of `kubeSecondaryDNS`.
 
 mod cel;
 

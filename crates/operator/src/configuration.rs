@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     cluster_facts::{Cluster, Platform},
-    components::{kube_mac_pool, macvtap, multus, multus_dynamic_networks},
+    components::{kube_mac_pool, kube_secondary_dns, macvtap, multus, multus_dynamic_networks},
     general, layout,
 };
 
@@ -54,6 +54,7 @@ pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String
         general::validate_self_sign(spec),
         multus_dynamic_networks::validate(spec, cluster),
         macvtap::validate(spec, cluster),
+        kube_secondary_dns::validate(spec),
         general::validate_tls(spec),
         layout::validate(spec),
     ]

@@ -238,6 +238,14 @@ impl Manifest {
         Ok(())
     }
 
+    /// Adds an entry to a ConfigMap.
+    pub(crate) fn add_data(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let missing = self.missing("data");
+        let data = self.0.get_mut("data").and_then(Value::as_object_mut);
+        data.ok_or(missing)?.insert(key.to_owned(), json!(value));
+        Ok(())
+    }
+
     /// The rules of all groups of a `PrometheusRule`.
     pub(crate) fn prometheus_rules(&mut self) -> impl Iterator<Item = &mut Map<String, Value>> {
         let groups = self.0.pointer_mut("/spec/groups").and_then(Value::as_array_mut);

@@ -225,9 +225,9 @@ fn limit(
     let (Some(name), Some(bucket)) = (ifb, &config.egress) else {
         return Ok(None);
     };
-    host.create_ifb(name, port.mtu)
+    let ifb = host
+        .create_ifb(name, port.mtu)
         .explain(|| "failed to create ifb device".to_owned())?;
-    let ifb = host.link_by_name(name).explain(|| "get ifb device".to_owned())?;
     host.shape(&ifb, bucket)
         .explain(|| format!("failed to limit what {name} sends"))?;
     redirect(host, port, &ifb).explain(|| format!("failed to redirect what {} receives", port.name))?;

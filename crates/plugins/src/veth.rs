@@ -66,8 +66,8 @@ pub(crate) fn create(
         peer_name: spec.outer_name,
         peer_ns: Some(home.as_fd()),
     });
-    match made {
-        Ok(()) => {}
+    let inner = match made {
+        Ok(inner) => inner,
         Err(error) if error.is_exists() => {
             let outer = host.find_link(spec.outer_name).explain(|| MAKE_VETH.to_owned())?;
             return match outer {
@@ -76,8 +76,8 @@ pub(crate) fn create(
             };
         }
         Err(error) => return Err(kernel(MAKE_VETH, &error)),
-    }
-    match describe(pod, host, spec) {
+    };
+    match describe(inner, host, spec) {
         Ok(pair) => {
             ignore_routers(&pair.outer_name);
             Ok(Some(pair))
@@ -115,8 +115,7 @@ pub(crate) fn already_exists(ifname: &str, outer_name: &str) -> Error {
     ))
 }
 
-fn describe(pod: &mut Pod, host: &mut Socket, spec: PairSpec<'_>) -> linux::Result<Pair> {
-    let inner = pod.socket.link_by_name(spec.ifname)?;
+fn describe(inner: Link, host: &mut Socket, spec: PairSpec<'_>) -> linux::Result<Pair> {
     let outer_index = match inner.peer {
         Some(index) => index,
         None => host.link_by_name(spec.outer_name)?.index,

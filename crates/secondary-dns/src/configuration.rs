@@ -14,7 +14,7 @@ use kube_kit::watch_dir::DirWatcher;
 use crate::names::env;
 
 /// Keys of the `ConfigMap`, which are called as the variables in whose place they count.
-const KEYS: [&str; 2] = [env::DOMAIN, env::NAME_SERVER_IP];
+const KEYS: [&str; 4] = [env::DOMAIN, env::NAME_SERVER_IP, env::TTL, env::ALLOWED];
 /// The link that kubelet replaces, so that all keys change at once.
 const DATA: &str = "..data";
 /// How often the files are read where inotify reports nothing.
@@ -26,7 +26,7 @@ const CALM: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Configuration {
     directory: Option<PathBuf>,
-    values: [Option<String>; 2],
+    values: [Option<String>; KEYS.len()],
 }
 
 impl Configuration {
@@ -89,7 +89,7 @@ fn watch(directory: &Path) -> Option<DirWatcher> {
 }
 
 /// What the files say, all of them at one moment where kubelet writes them.
-fn values(directory: &Path) -> [Option<String>; 2] {
+fn values(directory: &Path) -> [Option<String>; KEYS.len()] {
     let directory = fs::canonicalize(directory.join(DATA)).unwrap_or_else(|_| directory.to_owned());
     KEYS.map(|key| fs::read_to_string(directory.join(key)).ok())
 }
@@ -127,6 +127,10 @@ mod tests {
             read(&configuration, "KSD_TTL").as_deref(),
             Some("KSD_TTL of the environment")
         );
+        assert_eq!(
+            read(&configuration, "KSD_IPV6").as_deref(),
+            Some("KSD_IPV6 of the environment")
+        );
         // Nothing differs, then the name server does.
         publish(directory.path(), "..2", ["a.example", ""]);
         let short = tokio::time::timeout(Duration::from_millis(300), configuration.changed());
@@ -138,6 +142,12 @@ mod tests {
             read(&configuration, "NAME_SERVER_IP").as_deref(),
             Some("192.0.2.1")
         );
+        // A key that was not there comes.
+        let present = directory.path().join(DATA);
+        fs::write(fs::canonicalize(present).unwrap().join("KSD_TTL"), "60").unwrap();
+        let long = tokio::time::timeout(Duration::from_mins(1), configuration.changed());
+        long.await.expect("the poll is faster");
+        assert_eq!(read(&configuration, "KSD_TTL").as_deref(), Some("60"));
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl Model {
         if !name_servers.is_empty() {
             made.add(origin, *ttl, Data::Other(Box::new(RData::NS(NS(server.clone())))));
             for address in name_servers {
-                made.add(&server, *ttl, Data::Address(*address));
+                made.add(&server, *ttl, (*address).into());
             }
         }
         Some(made)

@@ -5,7 +5,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use hickory_proto::rr::rdata::SOA;
@@ -26,7 +26,7 @@ pub struct Zone {
     origin: Name,
     soa: SOA,
     soa_ttl: u32,
-    names: BTreeMap<Box<[u8]>, Vec<Entry>>,
+    names: BTreeMap<Box<[u8]>, Entries>,
     records: usize,
 }
 
@@ -44,10 +44,28 @@ pub struct Entry {
 /// What a record says; most say an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// An address.
-    Address(IpAddr),
+    /// An IPv4 address.
+    V4(Ipv4Addr),
+    /// An IPv6 address. It has a place of its own, so that all others stay small.
+    V6(Box<Ipv6Addr>),
     /// Anything else.
     Other(Box<RData>),
+}
+
+/// Records at a name. Most names have one, which takes no allocation of its own.
+#[derive(Debug)]
+enum Entries {
+    One(Entry),
+    Several(Vec<Entry>),
+}
+
+/// A record that was read from a file, with the key of its name.
+#[derive(Debug)]
+pub(crate) struct FileRecord {
+    key: Box<[u8]>,
+    /// Where it stands in the file, counted from 1.
+    pub(crate) line: usize,
+    entry: Entry,
 }
 
 /// What there is at a name.
@@ -65,8 +83,8 @@ impl Data {
     /// Its type.
     pub fn record_type(&self) -> RecordType {
         match self {
-            Self::Address(IpAddr::V4(_)) => RecordType::A,
-            Self::Address(IpAddr::V6(_)) => RecordType::AAAA,
+            Self::V4(_) => RecordType::A,
+            Self::V6(_) => RecordType::AAAA,
             Self::Other(data) => data.record_type(),
         }
     }
@@ -74,11 +92,94 @@ impl Data {
     /// In the form that messages are made of.
     pub fn to_rdata(&self) -> RData {
         match self {
-            Self::Address(IpAddr::V4(address)) => RData::A((*address).into()),
-            Self::Address(IpAddr::V6(address)) => RData::AAAA((*address).into()),
+            Self::V4(address) => RData::A((*address).into()),
+            Self::V6(address) => RData::AAAA((**address).into()),
             Self::Other(data) => (**data).clone(),
         }
     }
+}
+
+impl From<IpAddr> for Data {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::V4(address),
+            IpAddr::V6(address) => Self::V6(Box::new(address)),
+        }
+    }
+}
+
+impl Entries {
+    fn as_slice(&self) -> &[Entry] {
+        match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Several(entries) => entries,
+        }
+    }
+
+    /// `None` where there is no record.
+    fn of(mut entries: Vec<Entry>) -> Option<Self> {
+        if entries.len() > 1 {
+            entries.shrink_to_fit();
+            return Some(Self::Several(entries));
+        }
+        entries.pop().map(Self::One)
+    }
+
+    fn into_vec(self) -> Vec<Entry> {
+        match self {
+            Self::One(entry) => vec![entry],
+            Self::Several(entries) => entries,
+        }
+    }
+}
+
+impl FileRecord {
+    /// A record at a name of the zone of this origin.
+    pub(crate) fn new(origin: &Name, name: &Name, line: usize, ttl: u32, data: Data) -> Self {
+        let mut room = [0; LONGEST];
+        Self {
+            key: key(name, usize::from(origin.num_labels()), &mut room).into(),
+            line,
+            entry: Entry {
+                data,
+                ttl,
+                source: None,
+            },
+        }
+    }
+
+    /// The name that it is at, in lower case.
+    pub(crate) fn name(&self, origin: &Name) -> Option<Name> {
+        let mut labels = Vec::new();
+        let mut rest = &*self.key;
+        while let Some((length, behind)) = rest.split_first() {
+            let (label, next) = behind.split_at_checked(usize::from(*length))?;
+            labels.push(label);
+            rest = next;
+        }
+        labels.reverse();
+        Name::from_labels(labels).ok()?.append_domain(origin).ok()
+    }
+
+    /// What the record says.
+    pub(crate) fn data(&self) -> &Data {
+        &self.entry.data
+    }
+
+    /// Whether it is at the name of the zone itself.
+    pub(crate) fn is_at_origin(&self) -> bool {
+        self.key.is_empty()
+    }
+
+    /// Whether both are at one name.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+/// Sorts records by their names; those of one name stay in the order of the file.
+pub(crate) fn sort(records: &mut [FileRecord]) {
+    records.sort_by(|one, other| one.key.cmp(&other.key));
 }
 
 impl Zone {
@@ -90,6 +191,27 @@ impl Zone {
             soa_ttl,
             names: BTreeMap::new(),
             records: 0,
+        }
+    }
+
+    /// A zone of records that are [sorted](sort). Its map is filled to the last place, which one that grows is not.
+    pub(crate) fn of(origin: Name, soa: SOA, soa_ttl: u32, sorted: Vec<FileRecord>) -> Self {
+        let records = sorted.len();
+        let mut sorted = sorted.into_iter().peekable();
+        let names = std::iter::from_fn(|| {
+            let first = sorted.next()?;
+            let mut entries = vec![first.entry];
+            while let Some(next) = sorted.next_if(|next| next.key == first.key) {
+                entries.push(next.entry);
+            }
+            Some((first.key, Entries::of(entries)?))
+        });
+        Self {
+            origin,
+            soa,
+            soa_ttl,
+            names: names.collect(),
+            records,
         }
     }
 
@@ -131,7 +253,7 @@ impl Zone {
         let mut room = [0; LONGEST];
         let key = key(name, usize::from(self.origin.num_labels()), &mut room);
         if let Some(entries) = self.names.get(key) {
-            return Some(Found::Records(entries));
+            return Some(Found::Records(entries.as_slice()));
         }
         if key.is_empty() {
             return Some(Found::Records(&[]));
@@ -167,7 +289,7 @@ impl Zone {
         self.forget(source, old.iter().map(|record| text_key(&record.owner)));
         for record in new {
             let entry = Entry {
-                data: Data::Address(record.address),
+                data: record.address.into(),
                 ttl,
                 source: Some(Arc::clone(source)),
             };
@@ -178,14 +300,15 @@ impl Zone {
     /// Removes the records that an instance has at some names.
     pub(crate) fn forget(&mut self, source: &Arc<str>, keys: impl Iterator<Item = Box<[u8]>>) {
         for key in keys {
-            let Some(entries) = self.names.get_mut(&key) else {
+            let Some(entries) = self.names.remove(&key) else {
                 continue;
             };
+            let mut entries = entries.into_vec();
             let before = entries.len();
             entries.retain(|entry| entry.source.as_ref() != Some(source));
             self.records -= before - entries.len();
-            if entries.is_empty() {
-                self.names.remove(&key);
+            if let Some(left) = Entries::of(entries) {
+                self.names.insert(key, left);
             }
         }
     }
@@ -203,9 +326,14 @@ impl Zone {
     /// Instances that share a name stand in the order of the zone file.
     fn insert(&mut self, key: Box<[u8]>, entry: Entry) {
         self.records += 1;
-        let entries = self.names.entry(key).or_insert_with(|| Vec::with_capacity(1));
+        let Some(present) = self.names.remove(&key) else {
+            self.names.insert(key, Entries::One(entry));
+            return;
+        };
+        let mut entries = present.into_vec();
         let at = entries.partition_point(|other| other.source <= entry.source);
         entries.insert(at, entry);
+        self.names.insert(key, Entries::Several(entries));
     }
 }
 

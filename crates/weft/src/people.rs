@@ -30,6 +30,7 @@ Looks at the network add-ons of a cluster, and at what their operator does
   kubectl weft dns records         all names that have an address
   kubectl weft ippool who IP       which virtual machine keeps an IP address
   kubectl weft ippool usage        how full the ranges of these addresses are
+  kubectl weft ippool release      remove finalizers that a removed controller left
   kubectl weft network plan -f network.yaml
                                    what a network of the cluster would change
   kubectl weft network status      how the network of the cluster is

@@ -115,7 +115,7 @@ const CHAINED: Case = Case {
 };
 
 /// All of them, in the order in which they are measured.
-pub(crate) const CASES: [Case; 16] = [
+pub(crate) const CASES: [Case; 17] = [
     Case {
         name: "bridge",
         ..PLAIN
@@ -171,12 +171,8 @@ pub(crate) const CASES: [Case; 16] = [
     },
     mapped("portmap@1", 0),
     mapped("portmap@1000", 1000 / MAPPINGS),
-    Case {
-        name: "firewall",
-        plugin: "firewall",
-        keys: |place| json!({ "prevResult": previous(place, Some(ADDRESS)) }),
-        ..CHAINED
-    },
+    admitted("firewall@1", 0),
+    admitted("firewall@100", 100),
     Case {
         name: "bandwidth",
         plugin: "bandwidth",
@@ -216,6 +212,17 @@ const fn mapped(name: &'static str, containers: u32) -> Case {
         name,
         plugin: "portmap",
         keys: mappings,
+        host: Before::Containers(containers),
+        ..CHAINED
+    }
+}
+
+/// One address, beside so many containers with an address each.
+const fn admitted(name: &'static str, containers: u32) -> Case {
+    Case {
+        name,
+        plugin: "firewall",
+        keys: |place| json!({ "prevResult": previous(place, Some(&address(place))) }),
         host: Before::Containers(containers),
         ..CHAINED
     }
@@ -276,9 +283,13 @@ fn mappings(place: &Place<'_>) -> Value {
     let ports: Vec<_> = (first..first + count)
         .map(|port| json!({ "hostPort": port, "containerPort": 80, "protocol": "tcp" }))
         .collect();
+    json!({ "runtimeConfig": { "portMappings": ports }, "prevResult": previous(place, Some(&address(place))) })
+}
+
+/// The address of a container that another plugin gave one.
+fn address(place: &Place<'_>) -> String {
     let [c, d] = u16::try_from(place.number).unwrap_or_default().to_be_bytes();
-    let address = format!("10.62.{c}.{d}/16");
-    json!({ "runtimeConfig": { "portMappings": ports }, "prevResult": previous(place, Some(&address)) })
+    format!("10.62.{c}.{d}/16")
 }
 
 /// Container ID number `number` of some kind: 64 digits, as runtimes make them.
@@ -400,7 +411,7 @@ mod tests {
             );
         }
         let firewall = config("firewall");
-        assert_eq!(firewall["prevResult"]["ips"][0]["address"], "10.63.0.2/16");
+        assert_eq!(firewall["prevResult"]["ips"][0]["address"], "10.62.0.0/16");
         assert_eq!(config("bandwidth")["prevResult"]["interfaces"][0]["name"], OUTER);
     }
 

@@ -85,6 +85,14 @@ const DNSMASQ: Set = Set {
     for_root: false,
 };
 
+/// What asks DNS servers as fast as they answer.
+const DNSPERF: Set = Set {
+    folder: "debian-dnsperf",
+    programs: &[(DNSPERF_PROGRAM, "dnsperf")],
+    apart: &[],
+    for_root: false,
+};
+
 /// What pods of Kubernetes' own tests run.
 const SUITE: Set = Set {
     folder: "debian-conformance",
@@ -103,6 +111,9 @@ const SUITE: Set = Set {
 
 /// The DHCP server, by its place below `/`.
 pub const DNSMASQ_PROGRAM: &str = "usr/sbin/dnsmasq";
+
+/// The program that measures DNS servers, by its place below `/`.
+pub const DNSPERF_PROGRAM: &str = "usr/bin/dnsperf";
 
 /// The package that depends on the newest kernel's.
 const KERNEL: &str = "linux-image-amd64";
@@ -216,6 +227,11 @@ impl Packages {
     /// Brings in dnsmasq, a DHCP server.
     pub fn ensure_dnsmasq(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         DNSMASQ.ensure(home, progress)
+    }
+
+    /// Brings in dnsperf, which measures DNS servers.
+    pub fn ensure_dnsperf(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        DNSPERF.ensure(home, progress)
     }
 
     /// Brings in what pods of Kubernetes' own tests run: `usr/bin/curl`, `dash`, `dig`, `getent`, `nc.openbsd`, `ss` and

@@ -48,7 +48,7 @@ mod space;
 
 pub use api_server::{ApiServer, GarbageCollector};
 pub use cluster::{Certificate, Cluster, Component, Options};
-pub use debian::{DNSMASQ_PROGRAM, Packages};
+pub use debian::{DNSMASQ_PROGRAM, DNSPERF_PROGRAM, Packages};
 pub use error::{Error, Result};
 pub use helm::Helm;
 pub use home::Home;

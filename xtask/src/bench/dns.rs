@@ -1,6 +1,7 @@
-//! `cargo xtask bench dns`: the image's server of the secondary DNS beside CoreDNS, by the program in `testing/bench`.
+//! `cargo xtask bench dns`: the image's server of the secondary DNS beside CoreDNS, by the program in `testing/bench` and by
+//! Debian's dnsperf.
 
-use cluster::{Home, Steps, coredns};
+use cluster::{DNSPERF_PROGRAM, Home, Packages, Steps, coredns};
 
 use super::harness;
 use crate::image;
@@ -17,14 +18,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let home = Home::from_env()?;
+    let dnsperf = Packages::ensure_dnsperf(&home, &mut Steps::new())?;
+    let theirs = coredns::ensure(&home, "do without this measurement", &mut Steps::new())?;
     let mut command = harness::build("dns-bench", &[image::WEFT])?;
     command.arg("--ours").arg(image::built(image::WEFT)?);
-    let theirs = coredns::ensure(
-        &Home::from_env()?,
-        "do without this measurement",
-        &mut Steps::new(),
-    )?;
     command.arg("--theirs").arg(theirs);
+    command.arg("--dnsperf").arg(dnsperf.file(DNSPERF_PROGRAM));
+    // Where its libraries were unpacked; all other programs of the measurement are static.
+    command.envs(dnsperf.variables());
     command.args(["--vms", &args.vms.to_string()]);
     command.args(["--seconds", &args.seconds.to_string()]);
     harness::run(command)

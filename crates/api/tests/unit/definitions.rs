@@ -70,6 +70,11 @@ const TOP: &str = "/ object
     .spec.kubeSecondaryDNS object
     .spec.kubeSecondaryDNS.domain string
     .spec.kubeSecondaryDNS.nameServerIP string
+    .spec.kubeSecondaryDNS.ttl integer int32
+    .spec.kubeSecondaryDNS.allowedPrefixes array
+    .spec.kubeSecondaryDNS.allowedPrefixes[] string
+    .spec.kubeSecondaryDNS.singleProcess boolean
+    .spec.kubeSecondaryDNS.followSettings boolean
     .spec.kubeSecondaryDNS.service object
     .spec.kubeSecondaryDNS.service.type string
     .spec.kubeSecondaryDNS.service.nodePort integer int32

@@ -40,14 +40,20 @@ struct State<Key, T> {
 }
 
 struct Entry<T> {
-    version: Box<str>,
+    version: Version,
     value: T,
 }
 
 struct Grave {
     uid: Box<str>,
     /// The last known version before the deletion.
-    version: Box<str>,
+    version: Version,
+}
+
+/// A resource version. Stores have thousands, and a number takes no heap.
+enum Version {
+    Number(u64),
+    Text(Box<str>),
 }
 
 /// A list in progress.
@@ -158,8 +164,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
             Some(written) => written <= state.reached,
             None => known.is_some(),
         };
-        let is_known =
-            known.is_some_and(|known| *known.version == *version || older(version, &known.version));
+        let is_known = known.is_some_and(|known| known.version.is(version) || older(version, &known.version));
         if is_old || is_known {
             return;
         }
@@ -186,7 +191,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         state.own.remove(&key);
         let grave = Grave {
             uid: uid.into(),
-            version: version.into(),
+            version: Version::new(version),
         };
         state.buried.insert(key, grave);
     }
@@ -260,7 +265,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
             return false;
         }
         state.own.remove(&key);
-        if known.is_some_and(|known| !version.is_empty() && *known.version == *version) {
+        if known.is_some_and(|known| !version.is_empty() && known.version.is(version)) {
             return false;
         }
         state.entries.insert(key, Entry::new(version, value()));
@@ -310,7 +315,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         let is_passed = |key: &&Key| {
-            let version = state.entries.get(*key).and_then(|entry| number(&entry.version));
+            let version = state.entries.get(*key).and_then(|entry| entry.version.number());
             version.is_some_and(|version| version <= state.reached)
         };
         let passed: Vec<Key> = state.own.keys().filter(is_passed).cloned().collect();
@@ -331,7 +336,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
             None => (BTreeSet::new(), BTreeSet::new()),
         };
         let listed = number(version);
-        let is_later = |version: &str| Some(number(version)? > listed?);
+        let is_later = |version: &Version| Some(version.number()? > listed?);
         let outlasts = |key: &Key, entry: &Entry<T>| {
             state.own.contains_key(key) && is_later(&entry.version).unwrap_or_else(|| written.contains(key))
         };
@@ -359,8 +364,28 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
 impl<T> Entry<T> {
     fn new(version: &str, value: T) -> Self {
         Self {
-            version: version.into(),
+            version: Version::new(version),
             value,
+        }
+    }
+}
+
+impl Version {
+    fn new(text: &str) -> Self {
+        number(text).map_or_else(|| Self::Text(text.into()), Self::Number)
+    }
+
+    fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Text(_) => None,
+        }
+    }
+
+    fn is(&self, text: &str) -> bool {
+        match self {
+            Self::Number(known) => number(text) == Some(*known),
+            Self::Text(known) => **known == *text,
         }
     }
 }
@@ -371,8 +396,8 @@ fn number(version: &str) -> Option<u64> {
 }
 
 /// Whether a version is known to be older than another one.
-fn older(version: &str, than: &str) -> bool {
-    matches!((number(version), number(than)), (Some(version), Some(than)) if version < than)
+fn older(version: &str, than: &Version) -> bool {
+    matches!((number(version), than.number()), (Some(version), Some(than)) if version < than)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@ use super::*;
 
 fn claim(id: &str, network: &str, machine: &str, ips: &[&str]) -> (Name, Claim) {
     let claim = Claim {
-        machine: machine.to_owned(),
-        network: network.to_owned(),
+        machine: machine.into(),
+        network: network.into(),
         ips: ips.iter().map(|ip| (*ip).to_owned()).collect(),
         ..Claim::default()
     };

@@ -63,27 +63,29 @@ fn instance() -> Instance {
         source,
     };
     Instance {
-        networks: vec![
+        networks: [
             network("podnet", Source::Pod),
             network("randomnet", Source::Multus(Name::new("ns1", "supadupanet"))),
-        ],
-        interfaces: vec![Interface {
+        ]
+        .into(),
+        interfaces: [Interface {
             name: "podnet".to_owned(),
             ..Interface::default()
-        }],
+        }]
+        .into(),
         ..Instance::default()
     }
 }
 
 fn with_mac(mac: &str) -> Instance {
     let mut instance = instance();
-    instance.interfaces[0].mac = mac.to_owned();
+    Arc::make_mut(&mut instance.interfaces)[0].mac = mac.to_owned();
     instance
 }
 
 fn asking(addresses: &str) -> Instance {
     let mut instance = instance();
-    instance.addresses = Some(addresses.to_owned());
+    instance.addresses = Some(addresses.into());
     instance
 }
 
@@ -225,7 +227,7 @@ fn hardware_address_is_asked_for_on_the_default_network() {
 fn addresses_are_asked_for_on_the_default_network() {
     // kubevirt-ipam#6
     let mut asking = asking(r#"{"podnet":["192.168.1.10","fd20:1234::200"]}"#);
-    asking.interfaces[0].mac = "02:03:04:05:06:07".to_owned();
+    Arc::make_mut(&mut asking.interfaces)[0].mac = "02:03:04:05:06:07".to_owned();
     let verdict = create(&launcher(None), &asking, &Known::primary());
     let element = r#"[{"name":"default","namespace":"randomNS","ips":["192.168.1.10/16","fd20:1234::200/64"],"mac":"02:03:04:05:06:07","ipam-claim-reference":"vm1.podnet"}]"#;
     assert_eq!(
@@ -350,13 +352,13 @@ fn default_network_annotation_is_allowed_where_addresses_do_not_persist() {
 fn instance_without_a_pod_network_or_its_interface_is_left_alone() {
     // kubevirt-ipam#19, kubevirt-ipam#20
     let mut no_network = instance();
-    no_network.networks.clear();
+    no_network.networks = [].into();
     assert_allowed(
         &create(&launcher(None), &no_network, &Known::primary()),
         "carry on",
     );
     let mut no_interface = instance();
-    no_interface.interfaces.clear();
+    no_interface.interfaces = [].into();
     assert_allowed(
         &create(&launcher(None), &no_interface, &Known::primary()),
         "carry on",
@@ -432,7 +434,7 @@ fn network_of_the_pod_alone_is_skipped() {
         "carry on",
     );
     let mut default = instance();
-    default.networks[1].source = Source::Other;
+    Arc::make_mut(&mut default.networks)[1].source = Source::Other;
     assert_allowed(&create(&launcher(Some(ELEMENT)), &default, &known), "carry on");
 }
 
@@ -495,7 +497,7 @@ fn two_networks_on_one_definition_have_claims_of_their_own() {
             name: name.to_owned(),
             source: source.clone(),
         })
-        .to_vec();
+        .into();
     let selection =
         r#"[{"name":"supadupanet","interface":"net2"},{"name":"supadupanet","interface":"pod16477688c0e"}]"#;
     let verdict = create(&launcher(Some(selection)), &two, &Known::nad());
@@ -540,11 +542,13 @@ fn update_that_leaves_networks_alone_is_never_refused() {
 fn claim_of_another_network_or_machine_is_refused() {
     // kubevirt-ipam#91
     let mut two = instance();
-    two.networks.push(InstanceNetwork {
+    let mut networks = two.networks.to_vec();
+    networks.push(InstanceNetwork {
         name: "random_net".to_owned(),
         source: Source::Multus(Name::new("ns1", "other")),
     });
-    two.networks[1].name = "random.net".to_owned();
+    networks[1].name = "random.net".to_owned();
+    two.networks = networks.into();
     let known = Known::nad().with("other", NAD);
     let selection = format!("{ELEMENT},other");
     assert_denied(
@@ -556,7 +560,7 @@ fn claim_of_another_network_or_machine_is_refused() {
     let mut known = Known::nad();
     let id = Name::new("ns1", "vm1.randomnet");
     let of = |machine: &str| Claim {
-        machine: machine.to_owned(),
+        machine: machine.into(),
         ..Claim::default()
     };
     known.claims.insert(id.clone(), of("vm1"));
@@ -599,8 +603,8 @@ fn addresses_of_a_range_are_asked_for() {
         "IPAMClaim \"ns1/vm1.randomnet\" has no addresses yet: try again",
     );
     let claim = Claim {
-        machine: "vm1".to_owned(),
-        ips: vec!["10.0.0.2/24".to_owned(), "fd00::2/64".to_owned()],
+        machine: "vm1".into(),
+        ips: ["10.0.0.2/24".to_owned(), "fd00::2/64".to_owned()].into(),
         ..Claim::default()
     };
     known.claims.insert(id, claim);

@@ -37,20 +37,21 @@ fn instance_keeps_what_is_looked_at() {
         mac: mac.to_owned(),
     };
     let expected = Instance {
-        uid: "u".to_owned(),
-        owner: "vm".to_owned(),
+        uid: "u".into(),
+        owner: "vm".into(),
         deleting: false,
         has_pods: true,
-        addresses: Some("{}".to_owned()),
-        networks: vec![
+        addresses: Some("{}".into()),
+        networks: [
             network("podnet", Source::Pod),
             network("a", Source::Multus(Name::new("ns1", "blue"))),
             network("b", Source::Multus(Name::new("other", "red"))),
             network("c", Source::Other),
             network("d", Source::Other),
-        ],
-        interfaces: vec![interface("podnet", "m"), interface("a", "")],
-        reported: vec!["a".to_owned()],
+        ]
+        .into(),
+        interfaces: [interface("podnet", "m"), interface("a", "")].into(),
+        reported: ["a".to_owned()].into(),
     };
     assert_eq!(instance, expected);
 }
@@ -82,13 +83,12 @@ fn claim_keeps_what_is_looked_at() {
     }))
     .unwrap();
     let expected = Claim {
-        uid: "u".to_owned(),
-        machine: "vm1".to_owned(),
+        machine: "vm1".into(),
         held: true,
         deleting: false,
-        owners: vec!["o".to_owned()],
-        network: "goodnet".to_owned(),
-        ips: vec!["10.0.0.1/24".to_owned()],
+        owners: ["o".into()].into(),
+        network: "goodnet".into(),
+        ips: ["10.0.0.1/24".to_owned()].into(),
         version: 7,
     };
     assert_eq!(Claim::of(wire), expected);

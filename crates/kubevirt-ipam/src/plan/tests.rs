@@ -46,7 +46,7 @@ fn networks() -> Known {
 
 fn machine() -> Machine {
     Machine {
-        uid: VM.to_owned(),
+        uid: VM.into(),
         ..Machine::default()
     }
 }
@@ -57,12 +57,13 @@ fn instance() -> Instance {
         source,
     };
     Instance {
-        uid: VMI.to_owned(),
+        uid: VMI.into(),
         has_pods: true,
-        networks: vec![
+        networks: [
             network("podnet", Source::Pod),
             network("random_net", Source::Multus(Name::new("ns1", "supadupanet"))),
-        ],
+        ]
+        .into(),
         ..Instance::default()
     }
 }
@@ -147,7 +148,7 @@ fn opted_in_networks_get_claims() {
 fn network_in_the_place_of_the_default_one_gets_no_claim() {
     // kubevirt-ipam#43
     let mut instance = instance();
-    instance.networks[1].source = Source::Other;
+    Arc::make_mut(&mut instance.networks)[1].source = Source::Other;
     let expected = vec![wanted("vm1.podnet", "primarynet")];
     assert!(matches!(planned(None, Some(&instance)), Plan::Ensure(ensure) if ensure.claims == expected));
 }
@@ -188,7 +189,7 @@ fn broken_network_hinders_no_other() {
 fn networks_that_would_share_a_claim_are_told() {
     // kubevirt-ipam#91
     let mut instance = instance();
-    instance.networks[0] = InstanceNetwork {
+    Arc::make_mut(&mut instance.networks)[0] = InstanceNetwork {
         name: "random.net".to_owned(),
         source: Source::Multus(Name::new("ns1", "supadupanet")),
     };
@@ -204,9 +205,9 @@ fn networks_that_would_share_a_claim_are_told() {
 
 fn claim(owners: &[&str]) -> Claim {
     Claim {
-        machine: "vm1".to_owned(),
+        machine: "vm1".into(),
         held: true,
-        owners: owners.iter().map(|uid| (*uid).to_owned()).collect(),
+        owners: owners.iter().map(|uid| (*uid).into()).collect(),
         ..Claim::default()
     }
 }
@@ -223,8 +224,8 @@ fn owner_tells_whose_a_claim_is() {
     assert_eq!(whose(&claim(&[VM, "other"]), Some(&machine())), Belongs::Foreign);
     assert_eq!(whose(&claim(&[]), Some(&machine())), Belongs::Orphaned);
     for change in [
-        (|claim: &mut Claim| claim.machine.clear()) as fn(&mut Claim),
-        |claim| claim.machine = "vm2".to_owned(),
+        (|claim: &mut Claim| claim.machine = "".into()) as fn(&mut Claim),
+        |claim| claim.machine = "vm2".into(),
         |claim| claim.held = false,
         |claim| claim.deleting = true,
     ] {
@@ -238,23 +239,23 @@ fn owner_tells_whose_a_claim_is() {
 fn claim_goes_when_its_network_left() {
     // kubevirt-ipam#85
     let mut instance = instance();
-    instance.networks.truncate(1);
+    instance.networks = instance.networks[..1].into();
     let gone = |claim: &Claim, machine: &Machine, instance: &Instance| {
         is_unplugged(("vm1.random.net", claim), "vm1", Some(machine), instance)
     };
     assert!(gone(&claim(&[VM]), &machine(), &instance));
     // The virtual machine still names it, or a pod is still attached.
     let mut names_it = machine();
-    names_it.networks.push("random_net".to_owned());
+    names_it.networks = ["random_net".to_owned()].into();
     assert!(!gone(&claim(&[VM]), &names_it, &instance));
     let mut attached = instance.clone();
-    attached.reported.push("random_net".to_owned());
+    attached.reported = ["random_net".to_owned()].into();
     assert!(!gone(&claim(&[VM]), &machine(), &attached));
     // It is none of ours, or is held by nobody, or everything ends anyway.
     assert!(!gone(&claim(&["other"]), &machine(), &instance));
     assert!(!gone(&claim(&[]), &machine(), &instance));
     let mut of_another = claim(&[VM]);
-    of_another.machine = "vm2".to_owned();
+    of_another.machine = "vm2".into();
     assert!(!gone(&of_another, &machine(), &instance));
     let mut free = claim(&[VM]);
     free.held = false;
@@ -283,11 +284,11 @@ fn claim_of_an_earlier_machine_goes_when_its_instance_is_gone() {
     assert!(behind(&left, Some(&machine()), None));
     // The instance of the earlier one still runs.
     let mut ending = deleting_instance(true);
-    ending.owner = "earlier".to_owned();
+    ending.owner = "earlier".into();
     assert!(!behind(&left, Some(&machine()), Some(&ending)));
     // It is not being deleted, or somebody else's.
     assert!(!behind(&claim(&["earlier"]), Some(&machine()), Some(&instance())));
-    left.machine = "vm2".to_owned();
+    left.machine = "vm2".into();
     assert!(!behind(&left, Some(&machine()), Some(&instance())));
     let mut own = claim(&[VM]);
     own.deleting = true;

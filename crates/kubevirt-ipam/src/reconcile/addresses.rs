@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt as _};
 use kube_kit::events::Kind;
 use kube_kit::watch::Name;
 
 use super::{Error, Reconciler};
-use crate::cluster::Error as ApiError;
+use crate::cluster::{Error as ApiError, LiveClaim};
+use crate::controller::WORKERS;
 use crate::messages;
 use crate::mutate::Lookup as _;
 use crate::names::reason;
@@ -15,9 +17,15 @@ use crate::plan::Wanted;
 use crate::state;
 
 impl Reconciler {
-    /// Gives a claim of ours addresses of the network's range, if it has none. There is one worker, and one replica that writes:
-    /// no other writer gives addresses between the read of those that are taken and the write.
-    pub(super) async fn give(&self, name: &Name, instance: &Instance, wanted: &Wanted) -> Result<(), Error> {
+    /// Gives a claim of ours addresses of the network's range, if it has none. `made` is the claim as it was created a moment
+    /// ago. Several workers give addresses at a time, and one replica: each reserves its own before it writes.
+    pub(super) async fn give(
+        &self,
+        name: &Name,
+        instance: &Instance,
+        wanted: &Wanted,
+        made: Option<LiveClaim>,
+    ) -> Result<(), Error> {
         let id = Name::new(&name.namespace, &wanted.name);
         let (known, odd) = {
             let state = state::lock(&self.shared);
@@ -37,18 +45,21 @@ impl Reconciler {
             claim: id.name.clone(),
             error: error.to_string(),
         };
-        let live = self.cluster.claim(&id).await.map_err(failed)?;
-        let Some(live) = live else {
+        let live = match made {
+            Some(made) => Some(made),
+            None => self.cluster.claim(&id).await.map_err(failed)?,
+        };
+        let Some(mut live) = live else {
             return Err(Error::Changed);
         };
         let now = live.claim().map_err(failed)?;
         if !now.ips.is_empty() || now.deleting {
             self.know(&id, now);
+            state::lock(&self.shared).settled(&id);
             return Ok(());
         }
         self.may_write()?;
-        let mut live = live;
-        if now.network != wanted.network {
+        if *now.network != *wanted.network {
             // Its addresses count among those of the network that it names.
             let moved = self
                 .cluster
@@ -56,7 +67,7 @@ impl Reconciler {
                 .await;
             live = moved.map_err(failed)?;
         }
-        let given = state::lock(&self.shared).allocate(wanted);
+        let given = state::lock(&self.shared).reserve(&id, wanted);
         let ips: Vec<_> = match given {
             Ok(given) => given.iter().map(ToString::to_string).collect(),
             Err(refused) => {
@@ -77,18 +88,17 @@ impl Reconciler {
         match written.and_then(|written| written.claim()) {
             Ok(claim) => {
                 self.know(&id, claim);
+                state::lock(&self.shared).settled(&id);
                 Ok(())
             }
-            Err(error) => {
-                // It may have been written: these addresses stay taken until that is clear.
-                self.settle(&id, &ips).await;
-                Err(failed(error))
-            }
+            // It may have been written, even if a repeated write is refused: the addresses stay reserved until the claim is known
+            // to have some, or to be gone.
+            Err(error) => Err(failed(error)),
         }
     }
 
     /// Puts a claim that the API server had a moment ago into the cache, unless the watch has a newer one.
-    fn know(&self, id: &Name, claim: Claim) {
+    pub(super) fn know(&self, id: &Name, claim: Claim) {
         if let Some(watched) = &self.claims {
             watched.put(id.clone(), &claim.version.to_string(), ());
             if !watched.contains(id) {
@@ -98,28 +108,8 @@ impl Reconciler {
         state::lock(&self.shared).claim_seen(id.clone(), claim);
     }
 
-    /// Finds out what became of a write without an answer.
-    async fn settle(&self, id: &Name, ips: &[String]) {
-        const PAUSE: Duration = Duration::from_millis(500);
-        while self.leadership.may_write() {
-            match self.cluster.claim(id).await {
-                Ok(Some(live)) => {
-                    if let Ok(claim) = live.claim() {
-                        self.know(id, claim);
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    let claim = messages::object(id);
-                    tracing::warn!(claim, ?ips, %error, "cannot find out whether addresses were given");
-                }
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// Lists all claims: the former leader has given addresses that the cache may lack.
+    /// Lists all claims, because the former leader has given addresses that the cache may lack, and adds our finalizer to those
+    /// that lack it: nothing is released or given before.
     pub(crate) async fn catch_up(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
         loop {
@@ -128,7 +118,7 @@ impl Reconciler {
                     for (id, claim) in claims {
                         self.know(&id, claim);
                     }
-                    return;
+                    break;
                 }
                 // There are no claims before their definition.
                 Err(ApiError::NotServed(_)) => return,
@@ -136,5 +126,56 @@ impl Reconciler {
             }
             tokio::time::sleep(PAUSE).await;
         }
+        self.hold_all().await;
+    }
+
+    /// Adds our finalizer to the claims that lack it. One that cannot be written does not keep the others waiting for ever.
+    async fn hold_all(&self) {
+        const ATTEMPTS: usize = 5;
+        const PAUSE: Duration = Duration::from_secs(1);
+        for attempt in 1..=ATTEMPTS {
+            let unheld = state::lock(&self.shared).unheld();
+            let writes = unheld.into_iter().map(|id| async move {
+                let done = self.hold(&id).await;
+                (id, done)
+            });
+            let mut writes = stream::iter(writes).buffer_unordered(WORKERS);
+            let mut has_failed = false;
+            while let Some((id, done)) = writes.next().await {
+                if let Err(error) = done {
+                    has_failed = true;
+                    let claim = messages::object(&id);
+                    tracing::warn!(claim, %error, attempt, "cannot add the finalizer");
+                }
+            }
+            if !has_failed {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        tracing::error!(
+            "IPAMClaims without the finalizer lose their addresses as soon as their virtual machine is deleted"
+        );
+    }
+
+    /// Adds our finalizer to a claim that lacks it.
+    async fn hold(&self, id: &Name) -> Result<(), Error> {
+        let failed = |error: ApiError| Error::Hold {
+            claim: id.name.clone(),
+            error,
+        };
+        let Some(live) = self.cluster.claim(id).await.map_err(failed)? else {
+            return Ok(());
+        };
+        let claim = live.claim().map_err(failed)?;
+        if !state::lock(&self.shared).is_unheld(id, &claim) {
+            self.know(id, claim);
+            return Ok(());
+        }
+        self.may_write()?;
+        tracing::info!(claim = messages::object(id), "adding the finalizer");
+        let held = self.cluster.hold(&id.namespace, live).await.map_err(failed)?;
+        self.know(id, held.claim().map_err(failed)?);
+        Ok(())
     }
 }

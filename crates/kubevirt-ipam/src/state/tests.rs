@@ -1,5 +1,7 @@
 use super::*;
-use crate::objects::InstanceNetwork;
+use crate::network::Config;
+use crate::plan::Wanted;
+use crate::pool::Refused;
 
 fn name(text: &str) -> Name {
     Name::new("ns1", text)
@@ -18,7 +20,7 @@ fn instance(networks: &[Source]) -> Instance {
 
 fn claim(machine: &str) -> Claim {
     Claim {
-        machine: machine.to_owned(),
+        machine: machine.into(),
         held: true,
         ..Claim::default()
     }
@@ -110,4 +112,270 @@ fn status_that_changes_nothing_of_interest_concerns_nobody() {
     let mut state = State::default();
     assert_eq!(state.instance_seen(name("vm1"), instance(&[])), [name("vm1")]);
     assert!(state.instance_seen(name("vm1"), instance(&[])).is_empty());
+}
+
+fn wanted(range: &str) -> Wanted {
+    let config = format!(r#"{{"name": "lan", "persistentIPRanges": [{{"subnet": "{range}"}}]}}"#);
+    Wanted {
+        name: "c".to_owned(),
+        network: "lan".to_owned(),
+        ranges: Config::parse(&config).expect("readable").ranges,
+        requested: Vec::new(),
+    }
+}
+
+fn with_address(address: &str, version: u64) -> Claim {
+    Claim {
+        network: "lan".into(),
+        ips: [address.to_owned()].into(),
+        version,
+        ..claim("vm1")
+    }
+}
+
+fn reserved(state: &mut State, id: &str) -> Result<Vec<String>, Refused> {
+    let addresses = state.reserve(&name(id), &wanted("10.0.0.0/29"))?;
+    Ok(addresses.iter().map(ToString::to_string).collect())
+}
+
+// kubevirt-ipam#111, the decision
+#[test]
+fn reserved_address_is_given_to_no_other_claim() {
+    let mut state = State::default();
+    assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    assert_eq!(reserved(&mut state, "b"), Ok(vec!["10.0.0.3/29".to_owned()]));
+    // A request without an answer is repeated with the same address.
+    assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    // Its claim does without.
+    state.settled(&name("a"));
+    assert_eq!(reserved(&mut state, "c"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    // It was not.
+    state.claim_seen(name("b"), with_address("10.0.0.3/29", 1));
+    state.settled(&name("b"));
+    assert_eq!(reserved(&mut state, "d"), Ok(vec!["10.0.0.4/29".to_owned()]));
+    // The claim is gone, and so is its address.
+    state.claim_gone(&name("b"));
+    assert_eq!(reserved(&mut state, "e"), Ok(vec!["10.0.0.3/29".to_owned()]));
+    state.claim_gone(&name("c"));
+    assert_eq!(reserved(&mut state, "f"), Ok(vec!["10.0.0.2/29".to_owned()]));
+}
+
+#[test]
+fn reserved_address_survives_events_of_the_claim() {
+    let mut state = State::default();
+    state.claim_seen(
+        name("a"),
+        Claim {
+            network: "old".into(),
+            ..claim("vm1")
+        },
+    );
+    assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    let moved = Claim {
+        network: "lan".into(),
+        version: 1,
+        ..claim("vm1")
+    };
+    state.claim_seen(name("a"), moved);
+    assert_eq!(reserved(&mut state, "b"), Ok(vec!["10.0.0.3/29".to_owned()]));
+    // Somebody else wrote another address meanwhile: the reserved one is free.
+    state.claim_seen(name("a"), with_address("10.0.0.6/29", 2));
+    assert_eq!(reserved(&mut state, "c"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    assert!(state.addresses["lan"].values().all(|holders| holders.len() == 1));
+}
+
+// kubevirt-ipam#109, the decision
+#[test]
+fn claim_without_finalizer_is_found_where_its_machine_exists() {
+    let free = |owner: &str| Claim {
+        held: false,
+        owners: [owner.into()].into(),
+        ..claim("vm1")
+    };
+    let mut state = State::default();
+    state.machine_seen(
+        name("vm1"),
+        Machine {
+            uid: "vm".into(),
+            ..Machine::default()
+        },
+    );
+    for (id, claim) in [
+        ("ours", free("vm")),
+        ("foreign", free("other")),
+        ("held", claim("vm1")),
+        (
+            "unlabelled",
+            Claim {
+                machine: "".into(),
+                ..free("vm")
+            },
+        ),
+        (
+            "of-another",
+            Claim {
+                machine: "vm2".into(),
+                ..free("vm")
+            },
+        ),
+        (
+            "ending",
+            Claim {
+                deleting: true,
+                ..free("vm")
+            },
+        ),
+    ] {
+        state.claim_seen(name(id), claim);
+    }
+    assert_eq!(state.unheld(), [name("ours")]);
+    state.machine_gone(name("vm1"));
+    assert!(state.unheld().is_empty());
+    // Its instance is still there.
+    let left = Instance {
+        owner: "vm".into(),
+        ..Instance::default()
+    };
+    state.instance_seen(name("vm1"), left);
+    assert_eq!(state.unheld(), [name("ours")]);
+}
+
+#[test]
+fn what_machines_have_in_common_is_kept_once() {
+    let mut state = State::default();
+    for machine in ["vm1", "vm2"] {
+        state.instance_seen(name(machine), instance(&[Source::Pod]));
+    }
+    let networks = |machine: &str| Arc::as_ptr(&state.instance(&name(machine)).expect("known").networks);
+    assert!(std::ptr::addr_eq(networks("vm1"), networks("vm2")));
+}
+
+/// A claim as the API server has it.
+#[derive(Clone, Debug, Default)]
+struct Stored {
+    ips: Vec<String>,
+    version: u64,
+}
+
+/// The API server's side of claims that get addresses.
+#[derive(Debug, Default)]
+struct Written {
+    /// Those that exist.
+    claims: BTreeMap<usize, Stored>,
+    /// Writes that may still come through, with the version that was read before. A worker waits for the last one at most.
+    under_way: BTreeMap<usize, Vec<Stored>>,
+    versions: u64,
+}
+
+impl Written {
+    fn store(&mut self, number: usize, ips: Vec<String>) {
+        self.versions += 1;
+        let version = self.versions;
+        self.claims.insert(number, Stored { ips, version });
+    }
+
+    fn cached(&self, number: usize) -> Option<Claim> {
+        let Stored { ips, version } = self.claims.get(&number)?.clone();
+        Some(Claim {
+            network: "lan".into(),
+            ips: ips.into(),
+            version,
+            ..claim(&format!("vm{number}"))
+        })
+    }
+
+    /// A write arrives. It comes through if the claim has the version that was read.
+    fn arrives(&mut self, number: usize, write: Stored) -> bool {
+        let is_current = self
+            .claims
+            .get(&number)
+            .is_some_and(|claim| claim.version == write.version);
+        if is_current {
+            self.store(number, write.ips);
+        }
+        is_current
+    }
+}
+
+fn id_of(number: usize) -> Name {
+    name(&format!("c{number}"))
+}
+
+/// What happens to a claim: several claims are worked on at a time, answers and events come late or never.
+fn happens(state: &mut State, written: &mut Written, number: usize, what: u8) {
+    let id = id_of(number);
+    let knows = |state: &mut State, written: &Written| match written.cached(number) {
+        Some(claim) => drop(state.claim_seen(id.clone(), claim)),
+        None => drop(state.claim_gone(&id)),
+    };
+    match what {
+        // A worker reads the claim, and writes addresses. It creates the claim where there is none.
+        0 | 1 => match written.claims.get(&number).cloned() {
+            None => written.store(number, Vec::new()),
+            Some(Stored { ips, .. }) if !ips.is_empty() => {
+                knows(state, written);
+                state.settled(&id);
+            }
+            Some(Stored { version, .. }) => {
+                if let Ok(ips) = state.reserve(&id, &wanted("10.0.0.0/29")) {
+                    let ips = ips.iter().map(ToString::to_string).collect();
+                    let writes = written.under_way.entry(number).or_default();
+                    writes.push(Stored { ips, version });
+                }
+            }
+        },
+        // The last write arrives, and its answer too: it came through, or is refused.
+        2 => {
+            let write = written.under_way.get_mut(&number).and_then(Vec::pop);
+            if write.is_some_and(|write| written.arrives(number, write)) {
+                knows(state, written);
+                state.settled(&id);
+            }
+        }
+        // The first one arrives, and its answer is lost.
+        3 => {
+            let writes = written.under_way.entry(number).or_default();
+            if !writes.is_empty() {
+                let write = writes.remove(0);
+                written.arrives(number, write);
+            }
+        }
+        // The watch reports what there is.
+        4 => knows(state, written),
+        // Somebody changes something else of it.
+        5 => {
+            if let Some(Stored { ips, .. }) = written.claims.get(&number).cloned() {
+                written.store(number, ips);
+            }
+        }
+        // It is deleted; the watch reports that later, or another one of its name.
+        _ => drop(written.claims.remove(&number)),
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+
+    // kubevirt-ipam#111, the decision
+    #[test]
+    fn no_two_claims_ever_have_one_address(
+        events in proptest::collection::vec((0..4_usize, 0..7_u8), 1..120),
+    ) {
+        let (mut state, mut written) = (State::default(), Written::default());
+        for (number, what) in events {
+            happens(&mut state, &mut written, number, what);
+            let mut all: Vec<_> = written.claims.values().flat_map(|claim| &claim.ips).collect();
+            let count = all.len();
+            all.sort();
+            all.dedup();
+            proptest::prop_assert_eq!(all.len(), count, "{:?}", written);
+        }
+        // When those without addresses are gone, no address is taken for nobody.
+        written.claims.retain(|_, claim| !claim.ips.is_empty());
+        for number in 0..4 {
+            happens(&mut state, &mut written, number, 4);
+        }
+        let taken = state.addresses.get("lan").map_or(0, BTreeMap::len);
+        proptest::prop_assert_eq!(taken, written.claims.len());
+    }
 }

@@ -25,14 +25,15 @@ fn running() -> (Stage, Managing, Value, Value) {
     (stage, manager, vm, vmi)
 }
 
-/// Waits until the controller has looked at everything that came before: it has one worker, and takes things in order.
+/// Waits until the controller has looked at everything that came before: it begins in order, and then has nothing in work.
 #[track_caller]
-fn settle(stage: &Stage, name: &str) {
+fn settle(stage: &Stage, manager: &Managing, name: &str) {
     stage.primary_network();
     let mut marker = instance(name);
     marker["spec"]["networks"] = json!([{ "name": "podnet", "pod": {} }]);
     stage.create(&instances("ns1"), &marker);
     stage.wait_until_held(&format!("{name}.podnet"), true);
+    manager.wait_until_idle();
 }
 
 // kubevirt-ipam#42
@@ -76,13 +77,13 @@ fn instance_that_stands_alone_owns_its_claims() {
 // kubevirt-ipam#43
 #[test]
 fn default_network_of_multus_gets_no_claim() {
-    let (stage, _manager) = start();
+    let (stage, manager) = start();
     stage.both_networks();
     let mut vmi = instance("vm1");
     vmi["spec"]["networks"] =
         json!([{ "name": "main", "multus": { "networkName": "ns1/supadupanet", "default": true } }]);
     stage.create(&instances("ns1"), &vmi);
-    settle(&stage, "later");
+    settle(&stage, &manager, "later");
     assert_eq!(stage.claim_names(), ["later.podnet"]);
 }
 
@@ -117,9 +118,9 @@ fn claims_are_released_when_machine_and_instance_are_gone() {
 // kubevirt-ipam#47, kubevirt-ipam#50, kubevirt-ipam#60
 #[test]
 fn stopped_machine_keeps_its_claims_until_it_is_deleted() {
-    let (stage, _manager, ..) = running();
+    let (stage, manager, ..) = running();
     stage.delete(&format!("{}/vm1", instances("ns1")));
-    settle(&stage, "later");
+    settle(&stage, &manager, "later");
     stage.wait_until_held(SECONDARY, true);
     stage.held(&machines("ns1"), "vm1");
     stage.wait_until_held(SECONDARY, false);
@@ -129,14 +130,14 @@ fn stopped_machine_keeps_its_claims_until_it_is_deleted() {
 // kubevirt-ipam#48, kubevirt-ipam#49
 #[test]
 fn ending_instance_that_stands_alone_keeps_its_claims_as_long_as_it_has_pods() {
-    let (stage, _manager) = start();
+    let (stage, manager) = start();
     stage.both_networks();
     let mut vmi = instance("vm1");
     vmi["status"] = json!({ "activePods": { "uid": "node01" } });
     stage.create(&instances("ns1"), &vmi);
     stage.wait_until_held(SECONDARY, true);
     stage.held(&instances("ns1"), "vm1");
-    settle(&stage, "later");
+    settle(&stage, &manager, "later");
     stage.wait_until_held(SECONDARY, true);
     let without = json!({ "status": { "activePods": null } });
     stage
@@ -148,10 +149,10 @@ fn ending_instance_that_stands_alone_keeps_its_claims_as_long_as_it_has_pods() {
 // kubevirt-ipam#51, kubevirt-ipam#62
 #[test]
 fn deleted_machine_whose_instance_is_there_keeps_its_claims() {
-    let (stage, _manager, ..) = running();
+    let (stage, manager, ..) = running();
     stage.held(&machines("ns1"), "vm1");
     stage.held(&instances("ns1"), "vm1");
-    settle(&stage, "later");
+    settle(&stage, &manager, "later");
     stage.wait_until_held(SECONDARY, true);
     stage.let_go(&instances("ns1"), "vm1");
     stage.wait_until_held(SECONDARY, false);
@@ -160,11 +161,11 @@ fn deleted_machine_whose_instance_is_there_keeps_its_claims() {
 // kubevirt-ipam#63
 #[test]
 fn machine_that_is_created_leads_to_no_request() {
-    let (stage, _manager) = start();
-    settle(&stage, "earlier");
+    let (stage, manager) = start();
+    settle(&stage, &manager, "earlier");
     let mark = stage.mark();
     stage.machine("vm1");
-    settle(&stage, "later");
+    settle(&stage, &manager, "later");
     let requests = stage.requests_since(mark);
     assert!(
         requests.iter().all(|request| !request.uri.contains("vm1")),
@@ -202,9 +203,9 @@ fn claim_of_the_machine_is_left_as_it_is() {
         claim["metadata"]["ownerReferences"] = json!([owner(&vm)]);
         claim["spec"]["network"] = json!("another");
     });
-    let _manager = Managing::start(&stage);
+    let manager = Managing::start(&stage);
     stage.instance("vm1");
-    settle(&stage, "later");
+    settle(&stage, &manager, "later");
     stage.wait_until_held(PRIMARY, true);
     assert_eq!(stage.claim(SECONDARY), Some(before));
 }
@@ -251,12 +252,12 @@ fn claims_of_others_are_not_touched() {
 // kubevirt-ipam#57, kubevirt-ipam#58
 #[test]
 fn claims_that_change_or_go_meanwhile_hinder_no_others() {
-    let (stage, _manager) = start();
+    let (stage, manager) = start();
     stage.machine("vm1");
     for name in ["vm1.a", "vm1.b", "vm1.c"] {
         stage.existing_claim(name, "vm1", |_| ());
     }
-    settle(&stage, "later");
+    settle(&stage, &manager, "later");
     stage.delete(&format!("{}/vm1", machines("ns1")));
     // Whoever comes first: the claim goes, or changes, in the middle of it.
     stage.let_go(&claims("ns1"), "vm1.a");
@@ -287,8 +288,8 @@ fn machines_that_were_deleted_while_nobody_looked_are_released() {
 
 #[test]
 fn nothing_is_asked_or_written_when_nothing_changes() {
-    let (stage, _manager, ..) = running();
-    settle(&stage, "earlier");
+    let (stage, manager, ..) = running();
+    settle(&stage, &manager, "earlier");
     let mark = stage.mark();
     let news = json!({ "status": { "guestOSInfo": { "name": "linux" } } });
     stage
@@ -299,7 +300,7 @@ fn nothing_is_asked_or_written_when_nothing_changes() {
     stage
         .patch(&format!("{}/supadupanet", networks("ns1")), &labels)
         .accepted();
-    settle(&stage, "later");
+    settle(&stage, &manager, "later");
     let requests = stage.requests_since(mark);
     let of_marker = |request: &stage::Request| request.uri.contains("/later") || request.verb == "create";
     let others: Vec<_> = requests.iter().filter(|request| !of_marker(request)).collect();
@@ -308,4 +309,38 @@ fn nothing_is_asked_or_written_when_nothing_changes() {
         .iter()
         .filter(|request| request.verb == "create" && !request.uri.contains("/events"));
     assert_eq!(writes.count(), 1, "the claim of the marker alone: {requests:#?}");
+}
+
+// kubevirt-ipam#109
+#[test]
+fn claims_without_finalizer_are_held_when_a_controller_starts() {
+    let (stage, manager, vm, _) = running();
+    drop(manager);
+    let free = json!({ "metadata": { "finalizers": null } });
+    for name in [SECONDARY, PRIMARY] {
+        stage
+            .patch(&format!("{}/{name}", claims("ns1")), &free)
+            .accepted();
+    }
+    let foreign = stage.existing_claim("vm1.foreign", "vm1", |claim| {
+        claim["metadata"]["finalizers"] = json!([]);
+    });
+    // What has to be released, and would be first if claims came in turn.
+    stage.existing_claim("gone.random.net", "gone", |_| ());
+    let mark = stage.mark();
+    let manager = Managing::start(&stage);
+    for name in [SECONDARY, PRIMARY] {
+        let claim = stage.wait_until_held(name, true);
+        assert_eq!(claim["metadata"]["ownerReferences"], json!([owner(&vm)]));
+    }
+    stage.wait_until_held("gone.random.net", false);
+    manager.wait_until_idle();
+    assert_eq!(stage.claim("vm1.foreign"), Some(foreign));
+    let requests = stage.requests_since(mark);
+    let writes = requests.iter().filter(|request| request.verb == "update");
+    let written: Vec<_> = writes
+        .filter_map(|request| request.uri.trim_end_matches('?').rsplit('/').next())
+        .collect();
+    assert_eq!(written.len(), 3, "{written:?}");
+    assert_eq!(written.last(), Some(&"gone.random.net"), "{written:?}");
 }

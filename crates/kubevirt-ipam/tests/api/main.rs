@@ -14,6 +14,8 @@ mod manager;
 #[cfg(test)]
 mod pool;
 #[cfg(test)]
+mod release;
+#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod webhook;

@@ -1,6 +1,7 @@
 //! The whole controller, in a thread of the test's process.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::mpsc;
 
 use kube_kit::serve::Bind;
@@ -11,7 +12,16 @@ use kubevirt_ipam::settings::Settings;
 use kubevirt_ipam::state::Shared;
 use stage::Hold;
 
-use crate::stage::{Stage, Task};
+use crate::stage::{Stage, Task, until};
+
+/// The answer of a server without TLS, with its head.
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    let mut tcp = TcpStream::connect(address).expect("a connection");
+    write!(tcp, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    tcp.read_to_string(&mut answer).expect("an answer");
+    answer
+}
 
 /// A controller that runs until it is dropped.
 pub(crate) struct Managing {
@@ -84,6 +94,25 @@ impl Managing {
             leadership,
             task,
         }
+    }
+
+    /// Waits until nothing is queued or in work.
+    #[track_caller]
+    pub(crate) fn wait_until_idle(&self) {
+        let [_, figures] = self.plain[..] else {
+            panic!("metrics are served");
+        };
+        until("the controller to be idle", || {
+            let text = get(figures, "/metrics");
+            let is_work = |line: &&str| {
+                let figure = ["workqueue_depth", "controller_runtime_active_workers"];
+                figure.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0")
+            };
+            match text.lines().find(is_work) {
+                Some(line) => Err(line.to_owned()),
+                None => Ok(()),
+            }
+        });
     }
 
     /// Ends it as SIGKILL would.

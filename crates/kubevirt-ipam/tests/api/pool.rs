@@ -267,3 +267,31 @@ fn requested_address_in_no_subnet_is_reported() {
     let about = |event: &&String| event.contains("requested address");
     assert_eq!(stage.events(NS).iter().filter(about).count(), 1);
 }
+
+// kubevirt-ipam#111
+#[test]
+fn instances_that_start_at_once_get_addresses_of_their_own() {
+    let (stage, manager) =
+        start(r#"{"name":"lan","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/26"}]}"#);
+    let names: Vec<_> = (0..40).map(|number| format!("vm{number}")).collect();
+    std::thread::scope(|scope| {
+        for some in names.chunks(10) {
+            let stage = &stage;
+            scope.spawn(move || {
+                for name in some {
+                    stage.create(&instances(NS), &on_lan(name));
+                }
+            });
+        }
+    });
+    let given: std::collections::BTreeSet<_> = names
+        .iter()
+        .flat_map(|name| addresses(&stage, &format!("{name}.lan")))
+        .collect();
+    assert_eq!(given.len(), names.len(), "{given:?}");
+    manager.wait_until_idle();
+    // The lowest ones: none is lost.
+    let expected: std::collections::BTreeSet<_> =
+        (2..42).map(|number| format!("10.0.0.{number}/26")).collect();
+    assert_eq!(given, expected);
+}

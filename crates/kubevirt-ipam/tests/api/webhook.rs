@@ -1,13 +1,12 @@
 //! The webhook, asked by a real API server (kubevirt-ipam §3, §6).
 
-use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::json;
 
-use crate::manager::Managing;
+use crate::manager::{Managing, get};
 use crate::stage::{Stage, instances, launcher, pods, until};
 
 fn asked() -> (Stage, Managing) {
@@ -156,13 +155,6 @@ fn shown(address: SocketAddr) -> Vec<u8> {
 #[test]
 fn probes_and_figures_tell_the_truth() {
     let (stage, manager) = asked();
-    let get = |address: SocketAddr, path: &str| {
-        let mut tcp = TcpStream::connect(address).expect("a connection");
-        write!(tcp, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
-        let mut answer = String::new();
-        tcp.read_to_string(&mut answer).expect("an answer");
-        answer
-    };
     let [probes, figures] = manager.plain[..] else {
         panic!("two addresses");
     };

@@ -8,7 +8,7 @@ use netlink_packet_route::{
     link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage},
 };
 
-use super::{LinkKind, Mac};
+use super::{Link, LinkKind, Mac};
 use crate::{
     Feature, Result,
     route::{Request, Socket},
@@ -121,17 +121,19 @@ impl Socket {
         })
     }
 
-    /// Makes a veth pair, both ends down, each with one queue per direction.
-    pub fn create_veth(&mut self, spec: &VethSpec<'_>) -> Result<()> {
+    /// Makes a veth pair, both ends down, each with one queue per direction. Returns the end in the socket's namespace.
+    pub fn create_veth(&mut self, spec: &VethSpec<'_>) -> Result<Link> {
         let kind = LinkKind::Veth {
             peer_name: spec.peer_name,
             peer_ns: spec.peer_ns,
         };
-        self.create_link(&LinkSpec {
+        let spec = LinkSpec {
             mtu: spec.mtu,
             mac: spec.mac,
             ..LinkSpec::new(spec.name, kind)
-        })
+        };
+        let request = Request::new(spec.kind.doing(), spec.name).needs(spec.kind.feature());
+        self.create_and_read(request, spec.message())
     }
 
     /// Makes a link of this kind with nothing but a name, down. Kernels without its driver, whose configuration symbol
@@ -143,6 +145,14 @@ impl Socket {
         message.attributes.push(LinkAttribute::LinkInfo(info));
         let request = Request::new("create link", name).needs(Feature::Driver(symbol));
         self.create(request, message)
+    }
+
+    /// Makes a link in the socket's namespace and reads it.
+    pub(crate) fn create_and_read(&mut self, request: Request<'_>, message: LinkMessage) -> Result<Link> {
+        let message = RouteNetlinkMessage::NewLink(message);
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        let created = self.execute_and_read(request, message, flags, |bytes| Link::read(request, bytes))?;
+        created.map_or_else(|| self.link_by_name(request.object), Ok)
     }
 
     fn create(&mut self, request: Request<'_>, message: LinkMessage) -> Result<()> {

@@ -9,7 +9,7 @@ use std::{
 use linux::{
     arp,
     link::{Link, LinkChange, OperState},
-    monitor::{self, HostEvent, HostMonitor, LinkEvent, LinkMonitor, Settled},
+    monitor::{self, HostEvent, HostMonitor, LinkEvent, LinkFilter, LinkMonitor, Settled},
     netns::NetNs,
     nft,
     route::Socket,
@@ -42,7 +42,13 @@ fn named(link: &Link, name: &str) -> bool {
 #[test]
 fn monitor_of_one_kind_is_woken_by_links_of_that_kind_alone() {
     alone("link events of a kind", || {
-        let mut monitor = LinkMonitor::open_for_kind("bridge").unwrap();
+        let mut monitor = LinkMonitor::open().unwrap();
+        monitor
+            .pass_only(&LinkFilter {
+                kinds: &["bridge"],
+                ..LinkFilter::default()
+            })
+            .unwrap();
         let mut here = Socket::open().unwrap();
         let pod = neighbourhood(&mut here, "vethevent");
         let br = bridge(&mut here, "br0");
@@ -57,6 +63,69 @@ fn monitor_of_one_kind_is_woken_by_links_of_that_kind_alone() {
             }
         }
         assert_eq!(monitor.pending().unwrap(), None);
+    });
+}
+
+#[test]
+fn monitor_of_names_and_indexes_is_not_woken_by_other_links() {
+    alone("link events of names and indexes", || {
+        let mut here = Socket::open().unwrap();
+        let known = bridge(&mut here, "longest-name-15");
+        let mut monitor = LinkMonitor::open().unwrap();
+        monitor
+            .pass_only(&LinkFilter {
+                names: &["br", "br0"],
+                indexes: &[known.index],
+                ..LinkFilter::default()
+            })
+            .unwrap();
+        for name in ["br00", "b", "longest-name-1"] {
+            let other = bridge(&mut here, name);
+            here.delete_link(&other).unwrap();
+        }
+        let rename = LinkChange {
+            name: Some("other"),
+            ..LinkChange::default()
+        };
+        here.change_link(&known, "rename link", &rename).unwrap();
+        bridge(&mut here, "br0");
+        here.delete_link_by_name("br0").unwrap();
+        let mut seen = Vec::new();
+        loop {
+            match monitor.next_before(Some(far_deadline())).unwrap().unwrap() {
+                LinkEvent::Changed(link) => seen.push(link.name),
+                LinkEvent::Gone(link) => break assert_eq!(link.name, "br0"),
+                LinkEvent::Lost => panic!("few events are not lost"),
+            }
+        }
+        seen.dedup();
+        assert_eq!(seen, ["other", "br0"]);
+        assert_eq!(monitor.pending().unwrap(), None);
+    });
+}
+
+#[test]
+fn monitor_of_links_without_a_kind_is_not_woken_by_pairs() {
+    alone("link events of links without a kind", || {
+        let mut monitor = LinkMonitor::open().unwrap();
+        monitor
+            .pass_only(&LinkFilter {
+                kinds: &["bond"],
+                without_kind: true,
+                ..LinkFilter::default()
+            })
+            .unwrap();
+        let mut here = Socket::open().unwrap();
+        let pod = neighbourhood(&mut here, "vethevent");
+        let br = bridge(&mut here, "br0");
+        here.set_master(&pod.outer, br.index).unwrap();
+        here.delete_link_by_name("vethevent").unwrap();
+        let loopback = here.link_by_name("lo").unwrap();
+        here.set_up(&loopback).unwrap();
+        match monitor.next_before(Some(far_deadline())).unwrap() {
+            Some(LinkEvent::Changed(link)) => assert!(named(&link, "lo"), "{link:?}"),
+            other => panic!("{other:?}"),
+        }
     });
 }
 

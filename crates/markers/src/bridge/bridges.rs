@@ -3,7 +3,7 @@
 use super::names::BRIDGE;
 use crate::source::Source;
 use linux::link::Link;
-use linux::monitor::{LinkEvent, LinkMonitor};
+use linux::monitor::{LinkEvent, LinkFilter, LinkMonitor};
 use linux::route::Socket;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,7 +24,11 @@ impl Bridges {
     /// If the kernel refuses.
     pub fn open() -> linux::Result<Self> {
         // The subscription comes before the list, so that no change is missed in between.
-        let monitor = LinkMonitor::open_for_kind(BRIDGE)?;
+        let monitor = LinkMonitor::open()?;
+        monitor.pass_only(&LinkFilter {
+            kinds: &[BRIDGE],
+            ..LinkFilter::default()
+        })?;
         let mut socket = Socket::open()?;
         let known = Known::of(socket.links()?);
         Ok(Self {

@@ -1,20 +1,34 @@
 //! Secondary DNS: addresses of virtual machines on secondary networks (operands §7).
 
-use api::network_addons::{KubeSecondaryDNS, KubeSecondaryDNSService, KubeSecondaryDNSServiceType};
+use api::network_addons::{
+    KubeSecondaryDNS, KubeSecondaryDNSService, KubeSecondaryDNSServiceType, NetworkAddonsConfigSpec,
+};
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::Context;
 use crate::{
     images::Image,
-    manifest::{Error, Manifest},
+    manifest::{Error, Manifest, Pods},
+    messages::specification,
     names,
 };
 
 /// Annotation of the pods with the settings that they were started with.
 const SETTINGS: &str = "networkaddonsoperator.network.kubevirt.io/secondary-dns-settings";
 
+/// The container of the name server.
+const SERVER: &str = "secondary-dns";
 /// Port of the name server in its pods.
 const PORT: u16 = 5353;
+/// Longest time that answers may be cached, in seconds.
+const LONGEST_TTL: i32 = 86_400;
+/// Settings that only our own monitor knows: variables, and keys of the ConfigMap.
+const TTL: &str = "KSD_TTL";
+const ALLOWED_PREFIXES: &str = "KSD_ALLOWED_PREFIXES";
+/// Where the ConfigMap is mounted whose changes are followed, and its volume.
+const FOLLOWED: &str = "/etc/secondary-dns";
+const FOLLOWED_VOLUME: &str = "settings";
 /// Pods of our own programs.
 const REPLICAS: u8 = 2;
 
@@ -30,6 +44,11 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         if object.kind() == "ConfigMap" {
             object.set_data("DOMAIN", &settings.domain)?;
             object.set_data("NAME_SERVER_IP", &settings.name_server_ip)?;
+            if images.monitor.is_native() && settings.follow_settings {
+                for (key, value) in own_settings(&settings) {
+                    object.add_data(key, &value)?;
+                }
+            }
         }
         if object.kind() == "NetworkPolicy" && images.server.is_native() {
             object.replace("/spec/ingress/0/ports", json!([port("UDP"), port("TCP")]))?;
@@ -52,6 +71,28 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         }
     }
     Ok(objects)
+}
+
+/// Checks the time that answers may be cached, and the prefixes.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+    let Some(settings) = &spec.kube_secondary_dns else {
+        return Vec::new();
+    };
+    let ttl = settings.ttl.filter(|ttl| !(0..=LONGEST_TTL).contains(ttl));
+    let is_wrong = |prefix: &&String| prefix.trim().parse::<IpNet>().is_err();
+    let prefixes = settings.allowed_prefixes.iter().filter(is_wrong);
+    ttl.map(specification::dns_ttl)
+        .into_iter()
+        .chain(prefixes.map(specification::dns_prefix))
+        .collect()
+}
+
+/// Settings that only our own monitor knows, with their values.
+fn own_settings(settings: &KubeSecondaryDNS) -> Vec<(&'static str, String)> {
+    let ttl = settings.ttl.map(|ttl| (TTL, ttl.to_string()));
+    let prefixes = (!settings.allowed_prefixes.is_empty())
+        .then(|| (ALLOWED_PREFIXES, settings.allowed_prefixes.join(",")));
+    ttl.into_iter().chain(prefixes).collect()
 }
 
 /// Images of both containers.
@@ -98,14 +139,38 @@ fn complete(
     }
     if images.monitor.is_native() {
         // The environment of a container stays what it was at its start: other settings need other pods.
-        let started_with = KubeSecondaryDNS {
-            service: None,
-            ..settings.clone()
+        let started_with = if settings.follow_settings {
+            KubeSecondaryDNS {
+                single_process: settings.single_process,
+                follow_settings: true,
+                ..KubeSecondaryDNS::default()
+            }
+        } else {
+            KubeSecondaryDNS {
+                service: None,
+                ..settings.clone()
+            }
         };
         let started_with = Manifest::of("KubeSecondaryDNS", &started_with)?;
         pods.annotate(SETTINGS, &started_with.into_value().to_string())?;
     }
-    let mut server = pods.container("secondary-dns")?;
+    let is_single = settings.single_process && images.are_native();
+    if is_single {
+        pods.without_container(SERVER)?;
+        pods.set("volumes", json!([]))?;
+    }
+    if settings.follow_settings && images.monitor.is_native() {
+        let map =
+            json!({ "name": FOLLOWED_VOLUME, "configMap": { "name": "secondary-dns", "defaultMode": 420 } });
+        pods.add_volume(map)?;
+    } else if is_single {
+        pods.without("volumes")?;
+    }
+    complete_monitor(&mut pods, context, images, settings)?;
+    if is_single {
+        return Ok(());
+    }
+    let mut server = pods.container(SERVER)?;
     server.run(images.server, context.pull_policy());
     if images.server.is_native() {
         server
@@ -114,13 +179,40 @@ fn complete(
             .eager_readiness()
             .read_only_root()?;
     }
+    Ok(())
+}
+
+fn complete_monitor(
+    pods: &mut Pods<'_>,
+    context: &Context<'_>,
+    images: Containers<'_>,
+    settings: &KubeSecondaryDNS,
+) -> Result<(), Error> {
     let mut monitor = pods.container("status-monitor")?;
     monitor.run(images.monitor, context.pull_policy());
-    if images.monitor.is_native() {
-        monitor
-            .command(&["/weft", "secondary-dns", "monitor"])
-            .eager_readiness()
-            .read_only_root()?;
+    if !images.monitor.is_native() {
+        return Ok(());
+    }
+    let is_single = settings.single_process && images.are_native();
+    let mode = if is_single { "all-in-one" } else { "monitor" };
+    monitor
+        .command(&["/weft", "secondary-dns", mode])
+        .eager_readiness()
+        .read_only_root()?;
+    if is_single {
+        // It answers from memory.
+        monitor.without("volumeMounts");
+        for (name, protocol) in [("dns", "UDP"), ("dns-tcp", "TCP")] {
+            monitor.add_port(json!({ "name": name, "containerPort": PORT, "protocol": protocol }))?;
+        }
+    }
+    if settings.follow_settings {
+        monitor.add_arguments(&["--config".to_owned(), FOLLOWED.to_owned()]);
+        monitor.mount_read_only(FOLLOWED_VOLUME, FOLLOWED);
+    } else {
+        for (name, value) in own_settings(settings) {
+            monitor.add_variable(name, &value)?;
+        }
     }
     Ok(())
 }

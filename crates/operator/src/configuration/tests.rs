@@ -90,6 +90,28 @@ fn validate_checks_range_of_pool() {
     assert_eq!(errors(json!({ "kubeMacPool": {} })), Vec::<String>::new());
 }
 
+// operands#35
+#[test]
+fn validate_checks_settings_of_secondary_dns() {
+    let check = |settings: Value| errors(json!({ "kubeSecondaryDNS": settings }));
+    for settings in [
+        json!({}),
+        json!({ "ttl": 0 }),
+        json!({ "ttl": 86_400, "allowedPrefixes": ["10.0.0.0/8", " fd00::/8"] }),
+    ] {
+        assert_eq!(check(settings), Vec::<String>::new());
+    }
+    assert_eq!(
+        check(json!({ "ttl": 86_401, "allowedPrefixes": ["10.0.0.0/8", "10.0.0.1", ""] })),
+        [
+            "kubeSecondaryDNS: ttl 86401 is not a number of seconds from 0 to 86400",
+            "kubeSecondaryDNS: allowedPrefixes: \"10.0.0.1\" is not a prefix such as 10.0.0.0/8",
+            "kubeSecondaryDNS: allowedPrefixes: \"\" is not a prefix such as 10.0.0.0/8",
+        ]
+    );
+    assert_eq!(check(json!({ "ttl": -1 })).len(), 1);
+}
+
 // operator#42
 #[test]
 fn validate_checks_bounds_of_intervals() {

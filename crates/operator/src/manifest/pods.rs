@@ -177,7 +177,18 @@ impl Pods<'_> {
         Ok(())
     }
 
-    fn add_volume(&mut self, volume: Value) -> Result<(), Error> {
+    /// Removes a container.
+    pub(crate) fn without_container(&mut self, name: &str) -> Result<(), Error> {
+        let missing = self.missing("containers");
+        let containers = self.spec()?.get_mut("containers").and_then(Value::as_array_mut);
+        containers
+            .ok_or(missing)?
+            .retain(|container| container["name"] != name);
+        Ok(())
+    }
+
+    /// Appends a volume.
+    pub(crate) fn add_volume(&mut self, volume: Value) -> Result<(), Error> {
         let missing = self.missing("volumes");
         let volumes = self.spec()?.get_mut("volumes").and_then(Value::as_array_mut);
         volumes.ok_or(missing)?.push(volume);
@@ -290,6 +301,15 @@ impl Container<'_> {
             .ok_or(missing)?
             .push(json!({ "name": volume, "mountPath": path }));
         Ok(self)
+    }
+
+    /// Appends the mount of a volume that the container only reads.
+    pub(crate) fn mount_read_only(&mut self, volume: &str, path: &str) -> &mut Self {
+        let all = self.0.entry("volumeMounts").or_insert_with(|| json!([]));
+        if let Some(all) = all.as_array_mut() {
+            all.push(json!({ "name": volume, "mountPath": path, "readOnly": true }));
+        }
+        self
     }
 
     /// Probes liveness and readiness without initial delay, every ten seconds.

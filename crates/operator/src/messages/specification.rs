@@ -42,6 +42,16 @@ pub(crate) fn multicast(end: &str, octet: impl Display) -> String {
     )
 }
 
+/// The TTL of the secondary DNS is out of bounds.
+pub(crate) fn dns_ttl(ttl: impl Display) -> String {
+    format!("kubeSecondaryDNS: ttl {ttl} is not a number of seconds from 0 to 86400")
+}
+
+/// A prefix of the secondary DNS cannot be parsed.
+pub(crate) fn dns_prefix(prefix: impl Display) -> String {
+    format!("kubeSecondaryDNS: allowedPrefixes: \"{prefix}\" is not a prefix such as 10.0.0.0/8")
+}
+
 /// An unknown pull policy.
 pub(crate) fn pull_policy(policy: impl Display) -> String {
     format!("requested imagePullPolicy '{policy}' is not valid")

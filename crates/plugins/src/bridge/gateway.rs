@@ -96,17 +96,13 @@ fn make_vlan_gateway(host: &mut Socket, bridge: &Link, name: &str) -> Result<(Li
         peer_name: &port_name,
         peer_ns: None,
     });
-    let exists = matches!(&made, Err(error) if error.is_exists());
-    // A concurrent ADD may have created it.
-    match find_vlan_gateway(host, name)? {
-        Some(link) if exists => return Ok((link, false)),
-        found => {
-            made.explain(|| MAKE_VETH.to_owned())?;
-            found
-        }
+    if matches!(&made, Err(error) if error.is_exists())
+        // A concurrent ADD may have created it.
+        && let Some(link) = find_vlan_gateway(host, name)?
+    {
+        return Ok((link, false));
     }
-    .map(|link| (link, true))
-    .ok_or_else(|| Error::internal(format!("{MAKE_VETH}: \"{name}\" has disappeared")))
+    made.map(|link| (link, true)).explain(|| MAKE_VETH.to_owned())
 }
 
 /// Adds the gateway's peer to the bridge. Sets the gateway up last, so that an `up` gateway is complete.

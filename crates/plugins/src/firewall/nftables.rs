@@ -35,6 +35,15 @@ const TABLE: Table = Table {
 const HOOKS: [(&str, i32); 3] = [(ISOLATION, -2), (FORWARD, -1), (UNMARK, 1)];
 const IPTABLES_HOOK: Hook = hook(0);
 const ADDRESSES: [&str; 2] = [ADDRESSES_IPV4, ADDRESSES_IPV6];
+const PAIR: &[KeyPart] = &[KeyPart::InterfaceName, KeyPart::InterfaceName];
+/// Sets with their keys and comments.
+const SETS: [(&str, &[KeyPart], &str); 5] = [
+    (ADDRESSES_IPV4, &[KeyPart::Ipv4], ADMITTED_COMMENT),
+    (ADDRESSES_IPV6, &[KeyPart::Ipv6], ADMITTED_COMMENT),
+    (BRIDGES, &[KeyPart::InterfaceName], BRIDGES_COMMENT),
+    (SAME, PAIR, PAIRS_COMMENT),
+    (ISOLATED, PAIR, PAIRS_COMMENT),
+];
 
 const fn hook(priority: i32) -> Hook {
     Hook {
@@ -55,33 +64,58 @@ fn key_of(address: &IpAddr) -> Key {
     Key::of(&[Value::Ip(*address)])
 }
 
+/// The rules that one update has read: several decisions need the same chains.
+#[derive(Default)]
+struct ReadChains(Vec<(Table, String, Vec<Rule>)>);
+
+impl ReadChains {
+    fn rules(&mut self, socket: &mut Socket, table: Table, chain: &str) -> linux::Result<&[Rule]> {
+        let is = |(of, name, _): &(Table, String, Vec<Rule>)| *of == table && name == chain;
+        let read = self.0.iter().position(is);
+        let at = read.unwrap_or(self.0.len());
+        if read.is_none() {
+            let rules = socket.rules(table, chain)?;
+            self.0.push((table, chain.to_owned(), rules));
+        }
+        Ok(&self.0[at].2)
+    }
+}
+
+/// The IP versions of addresses.
+fn versions(addresses: &[IpAddr]) -> impl Iterator<Item = Version> + '_ {
+    let is_of = |version: &Version| {
+        addresses
+            .iter()
+            .any(|address| Version::of(&IpNet::from(*address)) == *version)
+    };
+    Version::ALL.into_iter().filter(move |version| is_of(version))
+}
+
 /// Adds missing rules with their tables, chains and sets. `admin` is the administrator's chain.
 fn ensure(
     socket: &mut Socket,
+    chains: &mut ReadChains,
     wanted: Vec<RequiredRule>,
     admin: &str,
     changes: &mut Transaction,
 ) -> linux::Result<()> {
     let mut missing: Vec<RequiredRule> = Vec::new();
     for rule in wanted {
-        let there = socket.rules(rule.table, &rule.chain)?;
+        let there = chains.rules(socket, rule.table, &rule.chain)?;
         // Both families may request the same rule.
         let is_known = missing
             .iter()
             .any(|other| other.table == rule.table && other.chain == rule.chain && other.rule == rule.rule);
-        if !is_known && !rule.is_in(&there) {
+        if !is_known && !rule.is_in(there) {
             missing.push(rule);
         }
     }
-    let mut made = Vec::new();
+    let (mut made, mut made_of_ours) = (Vec::new(), Vec::new());
     for rule in &missing {
-        if made.contains(&rule.table) {
-            continue;
-        }
-        made.push(rule.table);
         if rule.table == TABLE {
-            add_table(changes);
-        } else {
+            add_place(rule, &mut made_of_ours, changes);
+        } else if !made.contains(&rule.table) {
+            made.push(rule.table);
             changes.add_table(rule.table, "");
             changes.add_chain(rule.table, IPTABLES_FORWARD, Some(IPTABLES_HOOK), "");
             changes.add_chain(rule.table, CNI_FORWARD, None, "");
@@ -98,29 +132,33 @@ fn ensure(
     Ok(())
 }
 
-/// Our table, with its chains and sets.
-fn add_table(changes: &mut Transaction) {
-    changes.add_table(TABLE, TABLE_COMMENT);
-    for (chain, priority) in HOOKS {
-        changes.add_chain(TABLE, chain, Some(hook(priority)), "");
+/// Adds our table, and the chain and the sets of a rule unless `made` has them. An ADD does not wait for chains and sets that
+/// only other configs need: the kernel takes long to make them.
+fn add_place(rule: &RequiredRule, made: &mut Vec<&'static str>, changes: &mut Transaction) {
+    if made.is_empty() {
+        changes.add_table(TABLE, TABLE_COMMENT);
     }
-    let pair = [KeyPart::InterfaceName, KeyPart::InterfaceName];
-    for (name, key, comment) in [
-        (ADDRESSES_IPV4, &[KeyPart::Ipv4][..], ADMITTED_COMMENT),
-        (ADDRESSES_IPV6, &[KeyPart::Ipv6], ADMITTED_COMMENT),
-        (BRIDGES, &[KeyPart::InterfaceName], BRIDGES_COMMENT),
-        (SAME, &pair, PAIRS_COMMENT),
-        (ISOLATED, &pair, PAIRS_COMMENT),
-    ] {
-        changes.add_set(
-            TABLE,
-            &SetSpec {
-                name,
-                key,
-                data: &[],
-                comment,
-            },
-        );
+    for (chain, priority) in HOOKS {
+        if chain == rule.chain && !made.contains(&chain) {
+            made.push(chain);
+            changes.add_chain(TABLE, chain, Some(hook(priority)), "");
+        }
+    }
+    for (name, key, comment) in SETS {
+        let is_used = |step: &Expression| matches!(step, Expression::Lookup { set, .. } if set == name);
+        if rule.rule.iter().any(is_used) && !made.contains(&name) {
+            made.push(name);
+            let data = &[];
+            changes.add_set(
+                TABLE,
+                &SetSpec {
+                    name,
+                    key,
+                    data,
+                    comment,
+                },
+            );
+        }
     }
 }
 
@@ -133,14 +171,11 @@ pub(super) fn admit(
 ) -> linux::Result<()> {
     let comment = comment::of_attachment(attachment);
     socket.update(|socket| {
-        let mut changes = Transaction::new();
-        let of = |address: &IpAddr| Version::of(&IpNet::from(*address));
-        let wanted = Version::ALL
-            .into_iter()
-            .filter(|version| addresses.iter().any(|address| of(address) == *version))
+        let (mut changes, mut chains) = (Transaction::new(), ReadChains::default());
+        let wanted = versions(addresses)
             .flat_map(|version| admitting(config, version))
             .collect();
-        ensure(socket, wanted, &config.admin_chain, &mut changes)?;
+        ensure(socket, &mut chains, wanted, &config.admin_chain, &mut changes)?;
         for address in addresses {
             let (set, key) = (set_of(address), key_of(address));
             if socket.element(TABLE, set, &key)?.is_some() {
@@ -148,7 +183,7 @@ pub(super) fn admit(
             }
             changes.add_element(TABLE, set, &key, &comment);
         }
-        delete_upstream(socket, addresses, &mut changes)?;
+        delete_upstream(socket, &mut chains, addresses, &mut changes)?;
         Ok(changes)
     })
 }
@@ -193,20 +228,21 @@ pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>)
 pub(super) fn remove_upstream(socket: &mut Socket, addresses: &[IpAddr]) -> linux::Result<()> {
     socket.update(|socket| {
         let mut changes = Transaction::new();
-        delete_upstream(socket, addresses, &mut changes)?;
+        delete_upstream(socket, &mut ReadChains::default(), addresses, &mut changes)?;
         Ok(changes)
     })
 }
 
 fn delete_upstream(
     socket: &mut Socket,
+    chains: &mut ReadChains,
     addresses: &[IpAddr],
     changes: &mut Transaction,
 ) -> linux::Result<()> {
-    for version in Version::ALL {
+    for version in versions(addresses) {
         let table = version.table(IPTABLES_FILTER);
-        for rule in socket.rules(table, CNI_FORWARD)? {
-            if addresses.iter().any(|address| is_of(&rule, address)) {
+        for rule in chains.rules(socket, table, CNI_FORWARD)? {
+            if addresses.iter().any(|address| is_of(rule, address)) {
                 changes.delete_rule(table, CNI_FORWARD, rule.handle);
             }
         }
@@ -281,7 +317,13 @@ fn bridge_elements(policy: Policy, bridge: &str) -> [(&'static str, Key, bool); 
 pub(super) fn isolate(socket: &mut Socket, policy: Policy, bridge: &str) -> linux::Result<()> {
     socket.update(|socket| {
         let mut changes = Transaction::new();
-        ensure(socket, isolating().into(), "", &mut changes)?;
+        ensure(
+            socket,
+            &mut ReadChains::default(),
+            isolating().into(),
+            "",
+            &mut changes,
+        )?;
         for (set, key, wanted) in bridge_elements(policy, bridge) {
             let is_there = socket.element(TABLE, set, &key)?.is_some();
             if wanted && !is_there {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use hickory_proto::rr::rdata::{CNAME, MX, NS, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{Name, RData};
 
-use super::{Data, Found, Zone};
+use super::{Data, FileRecord, Zone, sort};
 
 /// Longest string of a TXT record, in octets.
 const STRING: usize = 255;
@@ -101,7 +101,7 @@ pub fn read(text: &str, origin: &Name) -> Result<Zone, Invalid> {
         default_ttl: None,
         last_ttl: None,
         soa: None,
-        waiting: Vec::new(),
+        records: Vec::new(),
     };
     let mut lines = Lines { rest: text, line: 0 };
     while let Some(entry) = lines.next_entry()? {
@@ -109,8 +109,7 @@ pub fn read(text: &str, origin: &Name) -> Result<Zone, Invalid> {
         let at = |reason| Invalid { line, reason };
         reader.take(&entry).map_err(at)?;
     }
-    let line = lines.line;
-    reader.finish().map_err(|reason| Invalid { line, reason })
+    reader.finish(lines.line)
 }
 
 /// Text that is cut into entries.
@@ -227,9 +226,10 @@ struct Reader {
     owner: Option<Name>,
     default_ttl: Option<u32>,
     last_ttl: Option<u32>,
-    soa: Option<Zone>,
-    /// Records in front of the SOA record.
-    waiting: Vec<(Name, u32, Data)>,
+    /// With its TTL.
+    soa: Option<(SOA, u32)>,
+    /// All others.
+    records: Vec<FileRecord>,
 }
 
 impl Reader {
@@ -276,60 +276,61 @@ impl Reader {
             _ => return Err(Reason::NoTtl),
         };
         self.last_ttl = Some(ttl);
-        self.put(owner, ttl, data)
+        self.put(&owner, entry.line, ttl, data)
     }
 
-    fn put(&mut self, owner: Name, ttl: u32, data: Data) -> Result<(), Reason> {
-        let other = match data {
-            Data::Other(other) => other,
-            address @ Data::Address(_) => return self.add(owner, ttl, address),
-        };
-        match *other {
-            RData::SOA(_) if self.soa.is_some() => Err(Reason::SecondSoa),
-            RData::SOA(_) if owner != self.zone => Err(Reason::SoaElsewhere),
-            RData::SOA(soa) => {
-                self.soa = Some(Zone::new(self.zone.clone(), soa, ttl));
-                for (owner, ttl, data) in std::mem::take(&mut self.waiting) {
-                    self.add(owner, ttl, data)?;
+    fn put(&mut self, owner: &Name, line: usize, ttl: u32, data: Data) -> Result<(), Reason> {
+        match &data {
+            Data::Other(other) => match &**other {
+                RData::SOA(_) if self.soa.is_some() => return Err(Reason::SecondSoa),
+                RData::SOA(_) if *owner != self.zone => return Err(Reason::SoaElsewhere),
+                RData::SOA(soa) => {
+                    self.soa = Some((soa.clone(), ttl));
+                    return Ok(());
                 }
-                Ok(())
-            }
-            RData::NS(_) if owner != self.zone => Err(Reason::Delegation(owner.to_ascii())),
-            other => self.add(owner, ttl, Data::Other(Box::new(other))),
+                RData::NS(_) if *owner != self.zone => return Err(Reason::Delegation(owner.to_ascii())),
+                _ => {}
+            },
+            Data::V4(_) | Data::V6(_) => {}
         }
-    }
-
-    fn add(&mut self, owner: Name, ttl: u32, data: Data) -> Result<(), Reason> {
-        let Some(zone) = &mut self.soa else {
-            self.waiting.push((owner, ttl, data));
-            return Ok(());
-        };
-        let is_alias = |data: &Data| matches!(data, Data::Other(it) if matches!(**it, RData::CNAME(_)));
-        if let Some(Found::Records(others)) = zone.find(&owner) {
-            let taken = others.iter().any(|other| is_alias(&other.data));
-            if taken || (is_alias(&data) && (!others.is_empty() || owner == self.zone)) {
-                return Err(Reason::Alias(owner.to_ascii()));
-            }
-        }
-        zone.add(&owner, ttl, data);
+        self.records
+            .push(FileRecord::new(&self.zone, owner, line, ttl, data));
         Ok(())
     }
 
-    fn finish(self) -> Result<Zone, Reason> {
-        self.soa.ok_or(Reason::NoSoa)
+    /// `end` is the last line.
+    fn finish(self, end: usize) -> Result<Zone, Invalid> {
+        let Self {
+            zone,
+            soa,
+            mut records,
+            ..
+        } = self;
+        let (soa, ttl) = soa.ok_or(Invalid {
+            line: end,
+            reason: Reason::NoSoa,
+        })?;
+        sort(&mut records);
+        if let Some(second) = second_beside_alias(&records) {
+            return Err(Invalid {
+                line: second.line,
+                reason: Reason::Alias(second.name(&zone).unwrap_or_default().to_ascii()),
+            });
+        }
+        Ok(Zone::of(zone, soa, ttl, records))
     }
 
     fn data(&self, kind: &str, words: &mut Words<'_, '_>) -> Result<Data, Reason> {
         let data = match kind {
             "A" => {
-                return Ok(Data::Address(
-                    value::<Ipv4Addr>(words.next("address")?, "IPv4 address")?.into(),
-                ));
+                return Ok(Data::V4(value::<Ipv4Addr>(
+                    words.next("address")?,
+                    "IPv4 address",
+                )?));
             }
             "AAAA" => {
-                return Ok(Data::Address(
-                    value::<Ipv6Addr>(words.next("address")?, "IPv6 address")?.into(),
-                ));
+                let address = value::<Ipv6Addr>(words.next("address")?, "IPv6 address")?;
+                return Ok(Data::V6(Box::new(address)));
             }
             "NS" => RData::NS(NS(self.name(words.next("name server")?)?)),
             "CNAME" => RData::CNAME(CNAME(self.name(words.next("name")?)?)),
@@ -389,6 +390,22 @@ impl Reader {
         name.set_fqdn(true);
         Ok(name)
     }
+}
+
+/// The first line of the file that gives a name an alias and something else; records are sorted.
+fn second_beside_alias(records: &[FileRecord]) -> Option<&FileRecord> {
+    let is_alias =
+        |record: &FileRecord| matches!(record.data(), Data::Other(it) if matches!(**it, RData::CNAME(_)));
+    let groups = records.chunk_by(FileRecord::is_beside);
+    let wrong = groups.filter_map(|group| {
+        let (first, rest) = group.split_first()?;
+        if is_alias(first) && first.is_at_origin() {
+            return Some(first);
+        }
+        // An alias is wrong behind anything, and anything behind an alias.
+        rest.iter().find(|record| is_alias(first) || is_alias(record))
+    });
+    wrong.min_by_key(|record| record.line)
 }
 
 /// The rest of an entry.

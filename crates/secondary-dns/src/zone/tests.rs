@@ -193,8 +193,9 @@ proptest! {
                 let found = zone.find(&name(&owner));
                 let addresses = |v4: bool| -> Vec<IpAddr> {
                     let Some(Found::Records(entries)) = &found else { return Vec::new() };
-                    let addresses = entries.iter().filter_map(|entry| match entry.data {
-                        Data::Address(address) => Some(address),
+                    let addresses = entries.iter().filter_map(|entry| match &entry.data {
+                        Data::V4(address) => Some(IpAddr::V4(*address)),
+                        Data::V6(address) => Some(IpAddr::V6(**address)),
                         Data::Other(_) => None,
                     });
                     addresses.filter(|address| address.is_ipv4() == v4).collect()

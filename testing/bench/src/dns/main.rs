@@ -8,13 +8,15 @@
 //! Both servers run all the time, and each kind of question is asked of one and of the other in turn.
 //!
 //! Clients and server share the machine's processors: queries per second are a floor, the server's own time on processors
-//! is what counts, and is told as queries per second and core. The monitor lists its instances from a stand-in of an API
+//! is what counts, and is told as queries per second and core. Debian's dnsperf asks beside the threads of this process. The monitor lists its instances from a stand-in of an API
 //! server in this process, which makes them up page by page: its start is a ceiling. The same stand-in tells the watch of
 //! single instances, whose names are asked for until they are answered.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod cluster;
+mod dnsperf;
+mod events;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -39,6 +41,9 @@ struct Args {
     /// The CoreDNS to measure against
     #[arg(long, value_name = "COREDNS")]
     theirs: PathBuf,
+    /// Debian's dnsperf, which asks the same questions
+    #[arg(long, value_name = "DNSPERF")]
+    dnsperf: PathBuf,
     /// Virtual machines, each with two names
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=65_000))]
     vms: u32,
@@ -60,15 +65,6 @@ const UNDER_WAY: usize = 32;
 const MONITOR: u16 = 8081;
 /// Port of the server that is in one process with its monitor.
 const ALL_IN_ONE: u16 = 5353;
-/// Instances that come and go, one after the other.
-const EVENTS: u32 = 500;
-/// From one event to the next: now and then one comes while zone files are written.
-const BETWEEN_EVENTS: Duration = Duration::from_millis(10);
-/// Between two questions for the name of an instance that came or went.
-const LOOK: Duration = Duration::from_micros(100);
-/// Response codes (RFC 1035): the name exists, and it does not.
-const EXISTS: u8 = 0;
-const NO_NAME: u8 = 3;
 /// After such a time a process that does nothing has given memory back.
 const REST: Duration = Duration::from_secs(25);
 /// How long the server may take to start, and an answer.
@@ -113,11 +109,8 @@ fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
             "{:<28}    ours   theirs  ours/theirs      ours     theirs           ours  theirs",
             ""
         );
-        for (what, name) in [
-            ("addresses", Asked::Interface),
-            ("names that do not exist", Asked::Missing),
-            ("names of other zones", Asked::Elsewhere),
-        ] {
+        for name in Asked::ALL {
+            let what = name.text();
             let mut rates = [Vec::new(), Vec::new()];
             let mut times = [Vec::new(), Vec::new()];
             for _ in 0..ROUNDS {
@@ -138,6 +131,7 @@ fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
                 their_time.as_secs_f64() * 1000.0,
             );
         }
+        dnsperf::measure(directory, args, [&ours, &theirs])?;
         println!(
             "ready after {:.0} ms; theirs after {:.0} ms",
             ours.ready_after.as_secs_f64() * 1000.0,
@@ -189,54 +183,10 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
         thread::sleep(REST);
         println!("    at rest {}", server.memory()?);
         if mode == "all-in-one" {
-            measure_events(&cluster, args)?;
+            events::measure(&cluster, args, server.process.id())?;
         }
     }
     Ok(())
-}
-
-/// How long an event of the watch takes to be answered, by a server in one process with its monitor.
-fn measure_events(cluster: &Cluster, args: &Args) -> anyhow::Result<()> {
-    let socket = client(ALL_IN_ONE)?;
-    let mut times = [Vec::new(), Vec::new()];
-    let mut version = 0;
-    for n in args.vms..args.vms + EVENTS {
-        let name = Asked::Interface.name(n);
-        for ((event, code), times) in [("ADDED", EXISTS), ("DELETED", NO_NAME)]
-            .into_iter()
-            .zip(&mut times)
-        {
-            version += 1;
-            let told = Instant::now();
-            cluster.tell(event, n, version)?;
-            while answer_code(&socket, version, &name)? != Some(code) {
-                if told.elapsed() > PATIENCE {
-                    bail!("{name} is not answered as it should be after {event}");
-                }
-                thread::sleep(LOOK);
-            }
-            times.push(told.elapsed());
-            thread::sleep(BETWEEN_EVENTS);
-        }
-    }
-    for (what, mut times) in ["comes", "goes"].into_iter().zip(times) {
-        let late = late(&mut times);
-        println!(
-            "    an instance {what}: answered after {:.2} ms, 99 of 100 within {:.2} ms",
-            times[times.len() / 2].as_secs_f64() * 1000.0,
-            late.as_secs_f64() * 1000.0,
-        );
-    }
-    Ok(())
-}
-
-/// The response code of a question for an address; `None` if the answer is lost.
-fn answer_code(socket: &UdpSocket, id: u32, name: &str) -> anyhow::Result<Option<u8>> {
-    let id = u16::try_from(id % 65_536)?;
-    socket.send(&query(id, name))?;
-    let mut room = [0; 512];
-    let answered = socket.recv(&mut room).is_ok();
-    Ok((answered && room[..2] == id.to_be_bytes()).then_some(room[3] % 16))
 }
 
 /// Whether the probe of the monitor says so.
@@ -408,6 +358,16 @@ enum Asked {
 }
 
 impl Asked {
+    const ALL: [Self; 3] = [Self::Interface, Self::Missing, Self::Elsewhere];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Interface => "addresses",
+            Self::Missing => "names that do not exist",
+            Self::Elsewhere => "names of other zones",
+        }
+    }
+
     fn name(self, n: u32) -> String {
         match self {
             Self::Interface => format!("nic1.vm{n}.ns{}.vm", n % 100),

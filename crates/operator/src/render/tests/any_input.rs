@@ -11,7 +11,7 @@ use super::*;
 use crate::{configuration, general, record};
 
 /// Keys with a meaning somewhere, and some without.
-const KEYS: [&str; 41] = [
+const KEYS: [&str; 45] = [
     "multus",
     "multusDynamicNetworks",
     "hostCRISocketPath",
@@ -27,6 +27,10 @@ const KEYS: [&str; 41] = [
     "kubeSecondaryDNS",
     "domain",
     "nameServerIP",
+    "ttl",
+    "allowedPrefixes",
+    "singleProcess",
+    "followSettings",
     "macvtap",
     "devicePluginConfig",
     "kubevirtIpamController",

@@ -277,6 +277,120 @@ fn service_is_there_where_it_is_asked_for() {
     }
 }
 
+fn native() -> Setting {
+    Setting {
+        native: true,
+        ..Setting::default()
+    }
+}
+
+fn native_objects(settings: &'static str) -> Vec<Value> {
+    let flavour = Flavour {
+        server: true,
+        monitor: Some(settings),
+        scc: false,
+    };
+    objects("a.example", "", flavour)
+}
+
+/// The pod of the Deployment.
+fn pod(objects: &mut [Value]) -> &mut Value {
+    let deployment = objects.iter_mut().find(|object| object["kind"] == "Deployment");
+    &mut deployment.expect("a Deployment")["spec"]["template"]["spec"]
+}
+
+fn push(list: &mut Value, item: Value) {
+    list.as_array_mut().expect("a list").push(item);
+}
+
+// operands#35
+#[test]
+fn settings_of_our_own_reach_our_monitor() {
+    let spec = json!({ "kubeSecondaryDNS": {
+        "domain": "a.example", "ttl": 60, "allowedPrefixes": ["10.0.0.0/8", "fd00::/8"],
+    } });
+    let mut expected =
+        native_objects(r#"{"domain":"a.example","ttl":60,"allowedPrefixes":["10.0.0.0/8","fd00::/8"]}"#);
+    let env = &mut pod(&mut expected)["containers"][1]["env"];
+    push(env, json!({ "name": "KSD_TTL", "value": "60" }));
+    push(
+        env,
+        json!({ "name": "KSD_ALLOWED_PREFIXES", "value": "10.0.0.0/8,fd00::/8" }),
+    );
+    assert_objects(&native().render("kubeSecondaryDNS", spec.clone()), &expected);
+    // Upstream's monitor does not know them.
+    assert_objects(
+        &Setting::default().render("kubeSecondaryDNS", spec),
+        &objects("a.example", "", Flavour::default()),
+    );
+}
+
+// operands#35
+#[test]
+fn settings_that_are_followed_roll_no_pod() {
+    let mut expected = native_objects(r#"{"followSettings":true}"#);
+    expected[1]["data"]["KSD_TTL"] = json!("60");
+    let pod = pod(&mut expected);
+    let monitor = &mut pod["containers"][1];
+    monitor["args"] = json!(["--config", "/etc/secondary-dns"]);
+    push(
+        &mut monitor["volumeMounts"],
+        json!({ "name": "settings", "mountPath": "/etc/secondary-dns", "readOnly": true }),
+    );
+    let map = json!({ "name": "settings", "configMap": { "name": "secondary-dns", "defaultMode": 420 } });
+    push(&mut pod["volumes"], map);
+    let spec = json!({ "kubeSecondaryDNS": { "domain": "a.example", "ttl": 60, "followSettings": true } });
+    assert_objects(&native().render("kubeSecondaryDNS", spec.clone()), &expected);
+    assert_objects(
+        &Setting::default().render("kubeSecondaryDNS", spec),
+        &objects("a.example", "", Flavour::default()),
+    );
+}
+
+// operands#35
+#[test]
+fn single_process_has_one_container() {
+    let single = |settings: &'static str| {
+        let mut expected = native_objects(settings);
+        let pod = pod(&mut expected);
+        let mut monitor = pod["containers"][1].take();
+        monitor["command"] = json!(["/weft", "secondary-dns", "all-in-one"]);
+        for (name, protocol) in [("dns", "UDP"), ("dns-tcp", "TCP")] {
+            push(
+                &mut monitor["ports"],
+                json!({ "name": name, "containerPort": 5353, "protocol": protocol }),
+            );
+        }
+        monitor
+            .as_object_mut()
+            .expect("a container")
+            .shift_remove("volumeMounts");
+        pod["containers"] = json!([monitor]);
+        pod.as_object_mut().expect("a pod").shift_remove("volumes");
+        expected
+    };
+    let spec = json!({ "kubeSecondaryDNS": { "domain": "a.example", "singleProcess": true } });
+    assert_objects(
+        &native().render("kubeSecondaryDNS", spec.clone()),
+        &single(r#"{"domain":"a.example","singleProcess":true}"#),
+    );
+    assert_objects(
+        &Setting::default().render("kubeSecondaryDNS", spec),
+        &objects("a.example", "", Flavour::default()),
+    );
+    let mut followed = single(r#"{"singleProcess":true,"followSettings":true}"#);
+    let pod = pod(&mut followed);
+    pod["containers"][0]["args"] = json!(["--config", "/etc/secondary-dns"]);
+    pod["containers"][0]["volumeMounts"] =
+        json!([{ "name": "settings", "mountPath": "/etc/secondary-dns", "readOnly": true }]);
+    pod["volumes"] =
+        json!([{ "name": "settings", "configMap": { "name": "secondary-dns", "defaultMode": 420 } }]);
+    let spec = json!({ "kubeSecondaryDNS": {
+        "domain": "a.example", "singleProcess": true, "followSettings": true,
+    } });
+    assert_objects(&native().render("kubeSecondaryDNS", spec), &followed);
+}
+
 #[test]
 fn flavours_can_be_mixed() {
     let spec = complete(json!({ "kubeSecondaryDNS": {} }));

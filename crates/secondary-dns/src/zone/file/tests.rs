@@ -1,4 +1,5 @@
 use super::*;
+use crate::zone::Found;
 use hickory_proto::rr::RecordType;
 
 fn name(text: &str) -> Name {
@@ -233,7 +234,7 @@ proptest::proptest! {
     fn addresses_come_back(address: [u8; 4]) {
         let address = Ipv4Addr::from(address);
         let zone = zone(&format!("{HEAD}a IN A {address}\n"));
-        let expected = Data::Address(address.into());
+        let expected = Data::V4(address);
         let found = matches!(zone.find(&name("A.VM.")), Some(Found::Records([entry]))
             if entry.data == expected && entry.data.record_type() == RecordType::A);
         proptest::prop_assert!(found);
