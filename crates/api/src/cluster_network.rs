@@ -12,6 +12,7 @@ pub mod config;
 pub mod operator;
 mod schemas;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -32,6 +33,26 @@ pub struct ClusterNetworkEntry {
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "schemas::uint32")]
     pub host_prefix: u32,
+}
+
+/// A condition of an operator.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Type of the condition: Available, Progressing, Degraded or Upgradeable.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// True, False or Unknown.
+    pub status: String,
+    /// When the status of the condition last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+    /// Reason of the status, in one word.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Reason of the status, as text.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 /// A change of the MTU, and the MTU before and after it.

@@ -10,6 +10,8 @@ use kube::Api;
 use kube::api::ListParams;
 use kube_kit::connection::{self, Answer, Flags};
 use kube_kit::duration::GoDuration;
+use kube_kit::pages::Pages;
+use program::table::aligned;
 
 use crate::messages;
 use crate::names::{INTERVAL, NAMESPACE, REACHABLE, SOURCE, TO};
@@ -17,10 +19,6 @@ use crate::names::{INTERVAL, NAMESPACE, REACHABLE, SOURCE, TO};
 #[cfg(test)]
 mod tests;
 
-/// Exit code if an endpoint is unreachable or has no recent result.
-const FAILURE: u8 = 1;
-/// Checks in one page of the list.
-const PAGE: u32 = 500;
 /// Older results count as none.
 const STALE: Duration = Duration::from_secs(INTERVAL.as_secs() * 5);
 
@@ -66,20 +64,11 @@ pub fn answer(args: &Args) -> Answer {
     connection::answer(async {
         let client = connection::connect(&args.cluster).await?;
         let api: Api<Check> = Api::namespaced(client, NAMESPACE);
-        let mut checks = Vec::new();
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = match api.list(&page).await {
-                Ok(list) => list,
-                Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoChecks),
-                Err(error) => return Err(connection::Error::of("list the checks", &error).into()),
-            };
-            checks.extend(list.items);
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
-        }
+        let checks = match Pages::new(api, ListParams::default()).all().await {
+            Ok(checks) => checks,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoChecks),
+            Err(error) => return Err(connection::Error::of("list the checks", &error).into()),
+        };
         report(&checks, args, Timestamp::now())
     })
 }
@@ -167,42 +156,39 @@ fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error
         1 => format!("\n1 of {total} endpoints is not known to be reachable.\n"),
         _ => format!("\n{bad} of {total} endpoints are not known to be reachable.\n"),
     };
-    Ok(Answer {
-        text,
-        remarks: String::new(),
-        code: if bad == 0 { 0 } else { FAILURE },
-    })
+    Ok(Answer::plain(text, bad == 0))
 }
 
 fn table(rows: &[(&Check, State)], failures: bool) -> String {
-    let shown: Vec<_> = rows
+    let shown = rows
         .iter()
-        .filter(|(_, state)| !failures || !matches!(state, State::Reachable { .. }))
-        .map(|(check, state)| {
-            let name = check.metadata.name.as_deref().unwrap_or_default();
-            (messages::target(name), check.spec.target_endpoint.as_str(), state)
-        })
-        .collect();
-    let wide = |width: fn(&(&str, &str, &State)) -> usize| shown.iter().map(width).max().unwrap_or_default();
-    let (names, endpoints) = (wide(|row| row.0.len()), wide(|row| row.1.len()));
-    shown
-        .iter()
-        .map(|(target, endpoint, state)| {
-            let (mark, remark) = match state {
-                State::Reachable { latency } => ("ok  ", latency.clone()),
-                State::Unreachable { since: Some(since), cause } => ("FAIL", format!("since {since}: {cause}")),
-                State::Unreachable { since: None, cause } => ("FAIL", cause.clone()),
-                State::Stale { since } => (
-                    "?   ",
-                    format!(
-                        "no result since {since}, for more than {}: does the pod of network-check-source run?",
-                        GoDuration::from(STALE)
-                    ),
-                ),
-                State::Unchecked => ("?   ", "not checked yet".to_owned()),
-            };
-            let line = format!("  {mark}  {target:names$}  {endpoint:endpoints$}  {remark}");
-            format!("{}\n", line.trim_end())
-        })
-        .collect()
+        .filter(|(_, state)| !failures || !matches!(state, State::Reachable { .. }));
+    let rows: Vec<_> = shown.map(|(check, state)| row(check, state)).collect();
+    aligned(&rows)
+}
+
+fn row(check: &Check, state: &State) -> [String; 4] {
+    let (mark, remark) = match state {
+        State::Reachable { latency } => ("ok  ", latency.clone()),
+        State::Unreachable {
+            since: Some(since),
+            cause,
+        } => ("FAIL", format!("since {since}: {cause}")),
+        State::Unreachable { since: None, cause } => ("FAIL", cause.clone()),
+        State::Stale { since } => (
+            "?   ",
+            format!(
+                "no result since {since}, for more than {}: does the pod of network-check-source run?",
+                GoDuration::from(STALE)
+            ),
+        ),
+        State::Unchecked => ("?   ", "not checked yet".to_owned()),
+    };
+    let name = check.metadata.name.as_deref().unwrap_or_default();
+    [
+        format!("  {mark}"),
+        messages::target(name).to_owned(),
+        check.spec.target_endpoint.clone(),
+        remark,
+    ]
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+
+pub use program::answer::Answer;
 use thiserror::Error;
 
 use crate::{client, process};
@@ -13,28 +15,11 @@ use crate::{client, process};
 /// Deadline of a connection, and of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Exit code of a command that cannot read the cluster.
-pub const TROUBLE: u8 = 2;
-
-/// Output of a command for people.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Answer {
-    /// Standard output.
-    pub text: String,
-    /// Standard error.
-    pub remarks: String,
-    /// Exit code.
-    pub code: u8,
-}
-
-/// Runs a command, and returns its output. An error becomes an output with the code [`TROUBLE`].
+/// Runs a command, and returns its output. An error becomes an output with the code
+/// [`TROUBLE`](program::answer::TROUBLE).
 pub fn answer<E: Display + From<Error>>(question: impl Future<Output = Result<Answer, E>>) -> Answer {
     let answered = process::run(question).unwrap_or_else(|error| Err(Error::Runtime(error).into()));
-    answered.unwrap_or_else(|error| Answer {
-        remarks: format!("error: {error}\n"),
-        code: TROUBLE,
-        ..Answer::default()
-    })
+    answered.unwrap_or_else(|error| Answer::failed(&error))
 }
 
 /// Flags for the access to the cluster.

@@ -30,6 +30,7 @@ pub mod inventory;
 pub mod merge;
 pub mod metrics;
 pub mod object;
+pub mod pages;
 pub mod patch;
 pub mod path;
 pub mod places;

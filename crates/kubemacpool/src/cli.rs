@@ -18,9 +18,6 @@ use crate::mac::{InvalidMac, Mac};
 use crate::names;
 use inventory::Inventory;
 
-/// Exit code of an address without a holder, and of a nearly full range.
-const FAILURE: u8 = 1;
-
 /// Shows the addresses of a cluster.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -118,27 +115,19 @@ async fn who(args: &Who) -> Result<Answer, Error> {
         Err(error) => Some(error.to_string()),
         Ok(_) => None,
     };
-    Ok(Answer {
-        text: text::who(mac, &found, inventory.range.as_ref().ok()),
-        remarks: remarks(inventory.notes.iter().chain(&pool)),
-        code: if found.is_empty() { FAILURE } else { 0 },
-    })
+    Ok(Answer::new(
+        text::who(mac, &found, inventory.range.as_ref().ok()),
+        inventory.notes.iter().chain(&pool),
+        !found.is_empty(),
+    ))
 }
 
 async fn usage(args: &Usage) -> Result<Answer, Error> {
     let client = connection::connect(&args.cluster).await?;
     let inventory = gather::inventory(&client, args.namespace.as_deref()).await?;
-    let remarks = remarks(inventory.notes.iter());
+    let notes = inventory.notes.clone();
     let report = inventory.usage()?;
-    Ok(Answer {
-        text: text::usage(&report),
-        remarks,
-        code: if report.is_nearly_full() { FAILURE } else { 0 },
-    })
-}
-
-fn remarks<'a>(notes: impl Iterator<Item = &'a String>) -> String {
-    notes.map(|note| format!("note: {note}\n")).collect()
+    Ok(Answer::new(text::usage(&report), notes, !report.is_nearly_full()))
 }
 
 impl Inventory {

@@ -255,7 +255,7 @@ fn who(ip: IpAddr, claims: &[(Name, Claim)]) -> Answer {
         };
     }
     Answer {
-        text: table(["NETWORK", "IPAMCLAIM", "VIRTUAL MACHINE", "STATE"], &rows),
+        text: program::table::table(["NETWORK", "IPAMCLAIM", "VIRTUAL MACHINE", "STATE"], &rows),
         ..Answer::default()
     }
 }
@@ -309,7 +309,7 @@ fn usage(networks: &[Network], claims: &[(Name, Claim)]) -> Answer {
     }
     let heads = ["NETWORK", "DEFINITION", "SUBNET", "ADDRESSES", "TAKEN", "FREE"];
     Answer {
-        text: table(heads, &rows),
+        text: program::table::table(heads, &rows),
         remarks: if full {
             "note: a range is nearly full: widen it, or add another one to the network's persistentIPRanges\n"
                 .to_owned()
@@ -318,21 +318,4 @@ fn usage(networks: &[Network], claims: &[(Name, Claim)]) -> Answer {
         },
         code: if full { FAILURE } else { 0 },
     }
-}
-
-/// Columns as wide as they have to be.
-fn table<const COLUMNS: usize>(heads: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
-    let mut widths = heads.map(str::len);
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |cells: [&str; COLUMNS]| {
-        let cells = cells.iter().zip(widths);
-        let text: String = cells.map(|(cell, width)| format!("{cell:<width$}  ")).collect();
-        format!("{}\n", text.trim_end())
-    };
-    let body = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
-    std::iter::once(line(heads)).chain(body).collect()
 }

@@ -24,13 +24,12 @@ pub use node::Node;
 use crate::daemon_config::{self, DaemonConfig};
 use crate::names;
 use clap::{Args as ClapArgs, ValueEnum};
-use kube_kit::connection::{self, Answer, Flags, TROUBLE};
+use kube_kit::connection::{self, Answer, Flags};
+use program::answer::{FINDINGS, TROUBLE, WELL};
 use report::Report;
 use std::env;
 use std::path::PathBuf;
 
-/// Exit code for findings.
-const FINDINGS: u8 = 1;
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
 
 const EXAMPLES: &str = "\
@@ -151,7 +150,7 @@ fn code(report: &Report) -> u8 {
         .is_some_and(|repair| repair.refused.is_some());
     match (is_refused, report.findings.is_empty()) {
         (true, _) => TROUBLE,
-        (false, true) => 0,
+        (false, true) => WELL,
         (false, false) => FINDINGS,
     }
 }

@@ -18,9 +18,6 @@ use crate::net_conf;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use kube_kit::connection::{self, Answer, Flags};
 
-/// Exit code for problems.
-const DIFFERS: u8 = 1;
-
 /// Explain the state of an object
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -103,17 +100,9 @@ async fn pod(args: &PodArgs) -> Result<Answer, Error> {
         Form::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
     };
     // The JSON report contains them.
-    let remarks = match args.output {
-        Form::Text => report
-            .notes
-            .iter()
-            .map(|note| format!("note: {note}\n"))
-            .collect(),
-        Form::Json => String::new(),
+    let notes: &[String] = match args.output {
+        Form::Text => &report.notes,
+        Form::Json => &[],
     };
-    Ok(Answer {
-        text,
-        remarks,
-        code: if report.problems.is_empty() { 0 } else { DIFFERS },
-    })
+    Ok(Answer::new(text, notes, report.problems.is_empty()))
 }

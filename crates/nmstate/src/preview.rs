@@ -18,8 +18,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use kube_kit::connection::{self, Flags};
-use kube_kit::process;
+use kube_kit::connection::{self, Answer, Flags};
+use program::answer::TROUBLE;
 use program::terminal;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -27,8 +27,6 @@ use thiserror::Error;
 use crate::engine::{Backend, Engine};
 use crate::yaml::{self, Malformed};
 
-/// Exit code if something would change.
-const CHANGES: u8 = 1;
 /// Kind of the objects in the file.
 const POLICY: &str = "NodeNetworkConfigurationPolicy";
 
@@ -104,17 +102,6 @@ enum Error {
     Engine(#[source] io::Error),
 }
 
-/// Output of the command.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Answer {
-    /// Text for standard output.
-    pub text: String,
-    /// Text for standard error.
-    pub remarks: String,
-    /// Exit code.
-    pub code: u8,
-}
-
 /// Runs with these arguments, without the program's name.
 pub fn run(arguments: &[OsString]) -> ExitCode {
     let argv = std::iter::once(OsString::from("weft nmstate preview")).chain(arguments.iter().cloned());
@@ -125,29 +112,19 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                _ => ExitCode::from(terminal::TROUBLE),
+                _ => ExitCode::from(TROUBLE),
             };
         }
     };
     let width = text::width(std::env::var("COLUMNS").ok().as_deref());
-    let answer = process::run(answer(args, width))
-        .unwrap_or_else(|error| trouble(&connection::Error::Runtime(error).into()));
-    terminal::answer(&answer.text, &answer.remarks, answer.code)
+    connection::answer(preview(&args, width)).print()
 }
 
 /// Evaluates the policies, and formats the result for this line width. Prints nothing.
 pub async fn answer(args: Args, width: usize) -> Answer {
     preview(&args, width)
         .await
-        .unwrap_or_else(|error| trouble(&error))
-}
-
-fn trouble(error: &Error) -> Answer {
-    Answer {
-        remarks: format!("error: {error}\n"),
-        code: terminal::TROUBLE,
-        ..Answer::default()
-    }
+        .unwrap_or_else(|error| Answer::failed(&error))
 }
 
 async fn preview(args: &Args, width: usize) -> Result<Answer, Error> {

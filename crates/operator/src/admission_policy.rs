@@ -27,14 +27,15 @@ use cel::{concat, hole, list, literal};
 
 /// Effect of the policy on an invalid configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Action {
+pub enum Action {
     /// It is stored, and the client gets a warning.
     Warn,
+    /// It is refused.
     Deny,
 }
 
 /// The policy and its binding. The binding has the same name for both actions: one replaces the other.
-pub(crate) fn objects(action: Action) -> [Manifest; 2] {
+pub fn objects(action: Action) -> [Manifest; 2] {
     [policy(), binding(action)]
 }
 

@@ -1,7 +1,7 @@
 //! The components, each a module with its validation, its defaults and its objects.
 //!
 //! ```text
-//! spec ──> validate ──> defaults ──> Component: enabled ──> render ──> objects in order
+//! spec ──> validate ──> defaults ──> ALL: enabled ──> render ──> objects in order
 //!                          ▲                       └──────> leftovers, issued
 //!              specification applied before
 //! ```
@@ -20,7 +20,7 @@ use crate::{
     tls::TlsSettings,
 };
 
-pub(crate) mod kube_mac_pool;
+pub mod kube_mac_pool;
 pub(crate) mod kube_secondary_dns;
 pub(crate) mod kubevirt_ipam_controller;
 pub(crate) mod linux_bridge;
@@ -29,32 +29,40 @@ pub(crate) mod monitoring;
 pub(crate) mod multus;
 pub(crate) mod multus_dynamic_networks;
 pub(crate) mod network_policies;
-pub(crate) mod nmstate;
+pub mod nmstate;
 pub(crate) mod ovs;
 
 pub use multus_dynamic_networks::CRI_SOCKETS;
 
-/// A part of the configuration with its objects. All methods are pure.
-pub(crate) trait Component: Sync {
+/// A part of the configuration with its objects. All functions are pure.
+#[derive(Clone, Copy)]
+pub(crate) struct Component {
     /// Name of the component: its field in the specification, if it has one.
-    fn name(&self) -> &'static str;
-
+    pub(crate) name: &'static str,
     /// Whether the specification enables the component.
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool;
-
+    pub(crate) enabled: fn(&NetworkAddonsConfigSpec) -> bool,
     /// The component's objects in the order in which they are applied. Called for enabled components with a complete
     /// specification. Labels and owners are added later.
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error>;
-
+    pub(crate) render: fn(&Context<'_>) -> Result<Vec<Manifest>, Error>,
     /// Objects of the component that are not rendered, such as Secrets of certificates: the operator writes them
     /// depending on the observed state, and deletes them with the component.
-    fn issued(&self, _context: &Context<'_>) -> Result<Vec<ObjectId>, Error> {
-        Ok(Vec::new())
-    }
-
+    pub(crate) issued: fn(&Context<'_>) -> Result<Vec<ObjectId>, Error>,
     /// Objects of earlier versions that conflict with this component: deleted before it is applied.
-    fn leftovers(&self, _cluster: &Cluster) -> &'static [Leftover] {
-        &[]
+    pub(crate) leftovers: fn(&Cluster) -> &'static [Leftover],
+}
+
+/// A component whose objects are all rendered, and that conflicts with none of earlier versions.
+const fn component(
+    name: &'static str,
+    enabled: fn(&NetworkAddonsConfigSpec) -> bool,
+    render: fn(&Context<'_>) -> Result<Vec<Manifest>, Error>,
+) -> Component {
+    Component {
+        name,
+        enabled,
+        render,
+        issued: |_| Ok(Vec::new()),
+        leftovers: |_| &[],
     }
 }
 
@@ -99,19 +107,57 @@ pub(crate) enum Place {
 }
 
 /// All components in the order in which they are applied (operator §8.1).
-pub(crate) const ALL: [&dyn Component; 11] = [
-    &multus::Multus,
-    &multus_dynamic_networks::MultusDynamicNetworks,
-    &linux_bridge::LinuxBridge,
-    &kube_mac_pool::KubeMacPool,
-    &ovs::Ovs,
-    &macvtap::Macvtap,
-    &kube_secondary_dns::KubeSecondaryDns,
-    &kubevirt_ipam_controller::KubevirtIpamController,
-    &nmstate::NMState,
-    &monitoring::Monitoring,
-    &network_policies::NetworkPolicies,
+pub(crate) const ALL: [Component; 11] = [
+    Component {
+        leftovers: multus::leftovers,
+        ..component("multus", |spec| spec.multus.is_some(), multus::render)
+    },
+    component(
+        "multusDynamicNetworks",
+        |spec| spec.multus_dynamic_networks.is_some(),
+        multus_dynamic_networks::render,
+    ),
+    component(
+        "linuxBridge",
+        |spec| spec.linux_bridge.is_some(),
+        linux_bridge::render,
+    ),
+    component(
+        "kubeMacPool",
+        |spec| spec.kube_mac_pool.is_some(),
+        kube_mac_pool::render,
+    ),
+    component("ovs", |spec| spec.ovs.is_some(), ovs::render),
+    component("macvtap", |spec| spec.macvtap.is_some(), macvtap::render),
+    component(
+        "kubeSecondaryDNS",
+        |spec| spec.kube_secondary_dns.is_some(),
+        kube_secondary_dns::render,
+    ),
+    Component {
+        issued: kubevirt_ipam_controller::issued,
+        leftovers: kubevirt_ipam_controller::leftovers,
+        ..component(
+            kubevirt_ipam_controller::NAME,
+            |spec| spec.kubevirt_ipam_controller.is_some(),
+            kubevirt_ipam_controller::render,
+        )
+    },
+    component(nmstate::NAME, |spec| spec.nmstate.is_some(), nmstate::render),
+    component("monitoring", |_| true, monitoring::render),
+    component("networkPolicies", |_| true, network_policies::render),
 ];
+
+/// Names of all components, in the order in which they are applied.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().map(|component| component.name)
+}
+
+/// Names of the components that a specification enables.
+pub fn enabled(spec: &NetworkAddonsConfigSpec) -> Vec<&'static str> {
+    let enabled = ALL.into_iter().filter(|component| (component.enabled)(spec));
+    enabled.map(|component| component.name).collect()
+}
 
 /// The input of rendering.
 #[derive(Clone, Copy, Debug)]
@@ -133,11 +179,15 @@ pub struct Context<'a> {
 impl Context<'_> {
     /// Reads a component's file, and sets the namespace of its objects.
     pub(crate) fn objects(&self, file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
-        let mut objects = manifest::parse(file, yaml)?;
+        Ok(self.in_namespace(manifest::parse(file, yaml)?))
+    }
+
+    /// Sets the namespace of objects.
+    fn in_namespace(&self, mut objects: Vec<Manifest>) -> Vec<Manifest> {
         for object in &mut objects {
             object.set_namespace(self.namespace);
         }
-        Ok(objects)
+        objects
     }
 
     /// The namespace of the operands, the first object of most components.

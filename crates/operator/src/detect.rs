@@ -36,7 +36,7 @@ pub struct Error {
 }
 
 /// Detects the platform. Can be repeated at any time.
-pub(crate) async fn platform(client: &Client, settings: &Settings) -> Result<Platform, Error> {
+pub async fn platform(client: &Client, settings: &Settings) -> Result<Platform, Error> {
     let mut monitoring = true;
     for name in MONITORING {
         monitoring &= match api(client, object::CUSTOM_RESOURCE_DEFINITION, None)
@@ -149,7 +149,7 @@ fn image_of(pod: &Value) -> Option<String> {
 }
 
 /// OpenShift's network configuration, if it exists. Call it only on OpenShift 4.
-pub(crate) async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwork>, kube::Error> {
+pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwork>, kube::Error> {
     // RBAC allows to list this kind, and not to get it.
     let cluster = ListParams::default().fields("metadata.name=cluster");
     let list = match api(client, object::OPENSHIFT_NETWORK, None).list(&cluster).await {
@@ -166,7 +166,7 @@ pub(crate) fn known_openshift_network(known: &[Object]) -> Option<OpenShiftNetwo
 }
 
 /// The owner of the definition of `NMState`.
-pub(crate) fn node_state_definition(definition: &Value) -> NodeStateDefinition {
+pub fn node_state_definition(definition: &Value) -> NodeStateDefinition {
     let managed_by = definition
         .pointer("/metadata/labels")
         .and_then(|labels| labels.get(MANAGED_BY_LABEL));
@@ -178,7 +178,7 @@ pub(crate) fn node_state_definition(definition: &Value) -> NodeStateDefinition {
 }
 
 /// All `NMState` objects; `None` if the API is not served.
-pub(crate) async fn node_states(client: &Client) -> Result<Option<Vec<Object>>, kube::Error> {
+pub async fn node_states(client: &Client) -> Result<Option<Vec<Object>>, kube::Error> {
     match api(client, object::NMSTATE, None)
         .list(&ListParams::default())
         .await
@@ -194,7 +194,7 @@ pub(crate) async fn node_states(client: &Client) -> Result<Option<Vec<Object>>, 
 }
 
 /// The `NMState` object that counts; `None` for `objects` means that the API is not served.
-pub(crate) fn nmstate_object(nmstates: Option<&[Object]>) -> NMStateObject {
+pub fn nmstate_object(nmstates: Option<&[Object]>) -> NMStateObject {
     nmstates.map_or(NMStateObject::NotServed, |nmstates| {
         read_nmstates(nmstates.iter().map(|nmstate| Value::clone(nmstate)))
     })

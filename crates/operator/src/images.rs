@@ -2,10 +2,105 @@
 
 use std::collections::BTreeMap;
 
-use crate::names;
+use crate::names::env;
 
+/// The image of an operand, by all of its names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Image<'a> {
+pub struct Operand {
+    /// Variable of the operator's environment.
+    pub variable: &'static str,
+    /// Value below `operandImages` of the Helm chart.
+    pub value: &'static str,
+    /// Field below `AddonsImages` in the templates of parent operators.
+    pub field: &'static str,
+    /// Flag of `manifest-templator`.
+    pub flag: &'static str,
+    /// Description of the flag.
+    pub about: &'static str,
+}
+
+/// The ten images, in the order of the shipped Deployment (operator §13.1).
+pub const OPERANDS: [Operand; 10] = [
+    Operand {
+        variable: env::MULTUS_IMAGE,
+        value: "multus",
+        field: "Multus",
+        flag: "multus-image",
+        about: "multus",
+    },
+    Operand {
+        variable: env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
+        value: "multusDynamicNetworks",
+        field: "MultusDynamicNetworks",
+        flag: "multus-dynamic-networks-image",
+        about: "Dynamic networks",
+    },
+    Operand {
+        variable: env::LINUX_BRIDGE_IMAGE,
+        value: "linuxBridge",
+        field: "LinuxBridgeCni",
+        flag: "linux-bridge-cni-image",
+        about: "CNI plugins of linuxBridge",
+    },
+    Operand {
+        variable: env::LINUX_BRIDGE_MARKER_IMAGE,
+        value: "linuxBridgeMarker",
+        field: "LinuxBridgeMarker",
+        flag: "linux-bridge-marker-image",
+        about: "Marker of linuxBridge",
+    },
+    Operand {
+        variable: env::OVS_CNI_IMAGE,
+        value: "ovs",
+        field: "OvsCni",
+        flag: "ovs-cni-image",
+        about: "Open vSwitch",
+    },
+    Operand {
+        variable: env::KUBEMACPOOL_IMAGE,
+        value: "kubeMacPool",
+        field: "KubeMacPool",
+        flag: "kubemacpool-image",
+        about: "MAC pool",
+    },
+    Operand {
+        variable: env::MACVTAP_CNI_IMAGE,
+        value: "macvtap",
+        field: "MacvtapCni",
+        flag: "macvtap-cni-image",
+        about: "macvtap",
+    },
+    Operand {
+        variable: env::KUBE_SECONDARY_DNS_IMAGE,
+        value: "kubeSecondaryDNS",
+        field: "KubeSecondaryDNS",
+        flag: "kube-secondary-dns-image",
+        about: "Zones of the secondary DNS",
+    },
+    Operand {
+        variable: env::CORE_DNS_IMAGE,
+        value: "coreDNS",
+        field: "CoreDNS",
+        flag: "core-dns-image",
+        about: "Server of the secondary DNS",
+    },
+    Operand {
+        variable: env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
+        value: "kubevirtIpamController",
+        field: "KubevirtIpamController",
+        flag: "kubevirt-ipam-controller-image",
+        about: "KubeVirt IPAM",
+    },
+];
+
+/// The variables of the ten images.
+pub fn variables() -> [&'static str; 10] {
+    OPERANDS.map(|operand| operand.variable)
+}
+
+/// The image of a container.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Image<'a> {
     /// An image from an environment variable: the container gets upstream's command line.
     Upstream(&'a str),
     /// The operator's own image: the container gets Weft's command line.
@@ -13,13 +108,15 @@ pub(crate) enum Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    pub(crate) fn reference(self) -> &'a str {
+    /// Reference of the image.
+    pub fn reference(self) -> &'a str {
         match self {
             Self::Upstream(reference) | Self::Native(reference) => reference,
         }
     }
 
-    pub(crate) fn is_native(self) -> bool {
+    /// Whether it is the operator's own image.
+    pub fn is_native(self) -> bool {
         matches!(self, Self::Native(_))
     }
 }
@@ -29,8 +126,8 @@ impl<'a> Image<'a> {
 #[error(
     "environment variable {variable} is not set, and the operator's own image, to be used instead, is unknown: set \
      it, or {} or {}",
-    names::env::POD_NAME,
-    names::env::OPERATOR_IMAGE
+    env::POD_NAME,
+    env::OPERATOR_IMAGE
 )]
 pub struct UnknownImage {
     variable: &'static str,
@@ -53,7 +150,7 @@ impl Images {
         };
         Self {
             own: None,
-            upstream: names::env::IMAGES.into_iter().filter_map(set).collect(),
+            upstream: variables().into_iter().filter_map(set).collect(),
         }
     }
 
@@ -67,20 +164,20 @@ impl Images {
     }
 
     /// The image of the containers that `variable` configures.
-    pub(crate) fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
+    pub fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
         let upstream = self.upstream.get(variable).map(|image| Image::Upstream(image));
         let own = || self.own.as_deref().map(Image::Native);
         upstream.or_else(own).ok_or(UnknownImage { variable })
     }
 
     /// The operator's own image, if it is known.
-    pub(crate) fn own(&self) -> Option<&str> {
+    pub fn own(&self) -> Option<&str> {
         self.own.as_deref()
     }
 
     /// Checks that every container has an image.
     pub(crate) fn complete(&self) -> Result<(), UnknownImage> {
-        names::env::IMAGES
+        variables()
             .into_iter()
             .try_for_each(|variable| self.of(variable).map(drop))
     }

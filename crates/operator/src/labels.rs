@@ -43,7 +43,7 @@ pub struct Stamp {
 
 /// Makes a valid label value of a version: a run of forbidden characters becomes one `_`. A value begins and ends with
 /// a letter or a digit; leading and trailing punctuation is dropped.
-pub(crate) fn label_safe(version: &str) -> String {
+pub fn label_safe(version: &str) -> String {
     let mut safe = String::new();
     let mut in_run = false;
     for c in version.chars() {

@@ -3,44 +3,42 @@
 //! ```text
 //!     watches, detect: NetworkAddonsConfig, record, facts about the cluster
 //!                                 │ observed state
-//!   configuration, render ──> plan: objects in order, with labels and owners ──> cli: diff, render, status
+//!   configuration, render ──> plan: objects in order, with labels and owners ──> the crate cli: diff, render, status
 //!                                 │
 //!           reconcile: clean up ──> apply ──> prune ──> certificates ──> status, events, metrics
 //! ```
 //!
 //! Everything above `reconcile` is pure. The plan is compared with the caches of the watches: while nothing changes, the
-//! operator sends no request, and drift is corrected at once. [`manifests`] renders the installation of the operator
-//! itself. `admission_policy` makes a policy for the API server of the rules of `configuration`, with the same texts.
+//! operator sends no request, and drift is corrected at once. The crate `manifests` renders the installation of the
+//! operator itself. `admission_policy` makes a policy for the API server of the rules of `configuration`, with the same texts.
 
-mod admission_policy;
-pub mod cli;
+pub mod admission_policy;
 pub mod cluster_facts;
 pub mod components;
 pub mod configuration;
 pub mod controller;
-mod detect;
+pub mod detect;
 mod failures;
 mod general;
 pub mod images;
 pub mod labels;
 mod layout;
 mod mac;
-mod manifest;
-pub mod manifests;
-mod messages;
+pub mod manifest;
+pub mod messages;
 pub mod metrics;
-mod names;
-mod plan;
-mod rbac;
+pub mod names;
+pub mod plan;
+pub mod rbac;
 mod reconcile;
-mod record;
+pub mod record;
 pub mod render;
-mod resource;
+pub mod resource;
 pub mod settings;
 mod status;
 mod tls;
-mod watches;
-mod workloads;
+pub mod watches;
+pub mod workloads;
 
 use std::path::PathBuf;
 

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use serde_json::{Map, Value, json};
 
-pub(crate) use pods::Pods;
+pub use pods::{Container, Pods};
 
 /// An operand that cannot be rendered. Apart from an unknown image, each is a defect of the operator's own files.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +43,12 @@ pub enum Error {
     Image(#[from] crate::images::UnknownImage),
 }
 
+/// An object of Kubernetes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Manifest(Value);
+pub struct Manifest(Value);
 
 /// Reads the objects of a file, in order. `file` is its name in messages.
-pub(crate) fn parse(file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
+pub fn parse(file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
     let values: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|cause| Error::Syntax {
         file,
         cause: cause.to_string(),
@@ -66,9 +67,7 @@ impl Manifest {
     }
 
     /// Makes a manifest of a definition that is generated from the types of `api`.
-    pub(crate) fn definition(
-        definition: Result<CustomResourceDefinition, api::Error>,
-    ) -> Result<Self, Error> {
+    pub fn definition(definition: Result<CustomResourceDefinition, api::Error>) -> Result<Self, Error> {
         const KIND: &str = "CustomResourceDefinition";
         let definition = definition.map_err(|error| Error::Syntax {
             file: KIND,
@@ -77,23 +76,28 @@ impl Manifest {
         Self::of(KIND, &definition)
     }
 
-    pub(crate) fn from_value(object: Value) -> Self {
+    /// Makes a manifest of an object.
+    pub fn from_value(object: Value) -> Self {
         Self(object)
     }
 
-    pub(crate) fn kind(&self) -> &str {
+    /// The kind; empty if it is missing.
+    pub fn kind(&self) -> &str {
         self.text("/kind")
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// The name; empty if it is missing.
+    pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
-    pub(crate) fn value(&self) -> &Value {
+    /// The object.
+    pub fn value(&self) -> &Value {
         &self.0
     }
 
-    pub(crate) fn into_value(self) -> Value {
+    /// The object.
+    pub fn into_value(self) -> Value {
         self.0
     }
 
@@ -113,7 +117,7 @@ impl Manifest {
 
     /// Sets the namespace of the object, of the service accounts that it binds and of the webhook services that it
     /// names. A Namespace gets it as its name; cluster-scoped objects get none.
-    pub(crate) fn set_namespace(&mut self, namespace: &str) {
+    pub fn set_namespace(&mut self, namespace: &str) {
         if self.kind() == "Namespace" {
             self.0["metadata"]["name"] = json!(namespace);
         }
@@ -144,7 +148,8 @@ impl Manifest {
         }
     }
 
-    pub(crate) fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
+    /// The labels of the object, created if they are absent.
+    pub fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
         let missing = self.missing("labels");
         object_at(self.metadata()?, "labels").ok_or(missing)
     }
@@ -153,7 +158,8 @@ impl Manifest {
         self.0.pointer("/metadata/annotations").and_then(Value::as_object)
     }
 
-    pub(crate) fn annotate(&mut self, key: &str, value: &str) -> Result<(), Error> {
+    /// Sets an annotation of the object.
+    pub fn annotate(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let missing = self.missing("annotations");
         let annotations = object_at(self.metadata()?, "annotations").ok_or(missing)?;
         annotations.insert(key.to_owned(), json!(value));
@@ -169,13 +175,13 @@ impl Manifest {
     }
 
     /// Sets a field of the object's metadata.
-    pub(crate) fn set_metadata(&mut self, key: &str, value: Value) -> Result<(), Error> {
+    pub fn set_metadata(&mut self, key: &str, value: Value) -> Result<(), Error> {
         self.metadata()?.insert(key.to_owned(), value);
         Ok(())
     }
 
     /// Sets a field of the object's specification.
-    pub(crate) fn set_spec(&mut self, key: &str, value: Value) -> Result<(), Error> {
+    pub fn set_spec(&mut self, key: &str, value: Value) -> Result<(), Error> {
         let missing = self.missing("specification");
         let spec = self.0.get_mut("spec").and_then(Value::as_object_mut);
         spec.ok_or(missing)?.insert(key.to_owned(), value);
@@ -183,7 +189,7 @@ impl Manifest {
     }
 
     /// Removes a field of the object's specification.
-    pub(crate) fn without_spec(&mut self, key: &str) -> Result<(), Error> {
+    pub fn without_spec(&mut self, key: &str) -> Result<(), Error> {
         let missing = self.missing("specification");
         let spec = self.0.get_mut("spec").and_then(Value::as_object_mut);
         spec.ok_or(missing)?.shift_remove(key);
@@ -191,21 +197,21 @@ impl Manifest {
     }
 
     /// Sets a top-level field of the object.
-    pub(crate) fn set(&mut self, key: &str, value: Value) {
+    pub fn set(&mut self, key: &str, value: Value) {
         if let Some(members) = self.0.as_object_mut() {
             members.insert(key.to_owned(), value);
         }
     }
 
     /// Replaces the value at a JSON pointer.
-    pub(crate) fn replace(&mut self, pointer: &str, value: Value) -> Result<(), Error> {
+    pub fn replace(&mut self, pointer: &str, value: Value) -> Result<(), Error> {
         let missing = self.missing(pointer);
         *self.0.pointer_mut(pointer).ok_or(missing)? = value;
         Ok(())
     }
 
     /// The pod template of a workload.
-    pub(crate) fn pods(&mut self) -> Result<Pods<'_>, Error> {
+    pub fn pods(&mut self) -> Result<Pods<'_>, Error> {
         let missing = self.missing("pod template");
         let object = format!("{} {}", self.kind(), self.name());
         let template = self
@@ -252,7 +258,7 @@ impl Manifest {
     }
 
     /// Whether the object is a workload with a pod template.
-    pub(crate) fn has_pods(&self) -> bool {
+    pub fn has_pods(&self) -> bool {
         matches!(
             self.kind(),
             "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet"

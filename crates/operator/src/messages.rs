@@ -46,7 +46,7 @@ pub(crate) const READY_HELP: &str = "CNAO CR Ready";
 pub(crate) const MAC_POOL_HELP: &str = "KubeMacpool is deployed by CNAO CR";
 
 /// Event: something failed.
-pub(crate) fn operator_failed(message: &str) -> String {
+pub fn operator_failed(message: &str) -> String {
     format!("Operator failed: {message}")
 }
 
@@ -54,6 +54,3 @@ pub(crate) fn operator_failed(message: &str) -> String {
 pub(crate) fn failed_reason(reason: &str) -> String {
     format!("Failed: {reason}")
 }
-
-/// Error of the templator without `--input-file`.
-pub(crate) const NO_INPUT_FILE: &str = "Must specify input file";

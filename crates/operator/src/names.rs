@@ -6,11 +6,13 @@ pub(crate) const ADMISSION_POLICY: &str = "network-addons-config";
 pub(crate) const CONFIGURATIONS: &str = "networkaddonsconfigs";
 
 /// Name of the operator in requests, events and leases.
-pub(crate) const OPERATOR: &str = "cluster-network-addons-operator";
+pub const OPERATOR: &str = "cluster-network-addons-operator";
 /// Namespace of the shipped manifests.
-pub(crate) const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
+pub const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
+/// Namespace of the monitoring stack in the shipped manifests.
+pub const MONITORING_NAMESPACE: &str = "openshift-monitoring";
 /// Value of the label `app.kubernetes.io/managed-by` on all rendered objects.
-pub(crate) const MANAGED_BY: &str = "cnao-operator";
+pub const MANAGED_BY: &str = "cnao-operator";
 /// Value of the label `app.kubernetes.io/component` when the configuration resource has none.
 pub(crate) const DEFAULT_COMPONENT: &str = "network";
 /// Label that excludes kubemacpool's objects from the operator's metrics Service.
@@ -49,79 +51,65 @@ pub(crate) const REQUIRED_SCC: &str = "openshift.io/required-scc";
 pub(crate) const OPENSHIFT_CLUSTER: &str = "cluster";
 
 /// Environment variables.
-pub(crate) mod env {
+pub mod env {
     /// Image of both containers of multus.
-    pub(crate) const MULTUS_IMAGE: &str = "MULTUS_IMAGE";
+    pub const MULTUS_IMAGE: &str = "MULTUS_IMAGE";
     /// Image of the dynamic networks controller.
-    pub(crate) const MULTUS_DYNAMIC_NETWORKS_IMAGE: &str = "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE";
+    pub const MULTUS_DYNAMIC_NETWORKS_IMAGE: &str = "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE";
     /// Image that installs the CNI plugins for Linux bridges.
-    pub(crate) const LINUX_BRIDGE_IMAGE: &str = "LINUX_BRIDGE_IMAGE";
+    pub const LINUX_BRIDGE_IMAGE: &str = "LINUX_BRIDGE_IMAGE";
     /// Image of the bridge marker.
-    pub(crate) const LINUX_BRIDGE_MARKER_IMAGE: &str = "LINUX_BRIDGE_MARKER_IMAGE";
+    pub const LINUX_BRIDGE_MARKER_IMAGE: &str = "LINUX_BRIDGE_MARKER_IMAGE";
     /// Image of both Open vSwitch containers.
-    pub(crate) const OVS_CNI_IMAGE: &str = "OVS_CNI_IMAGE";
+    pub const OVS_CNI_IMAGE: &str = "OVS_CNI_IMAGE";
     /// Image of both kubemacpool Deployments.
-    pub(crate) const KUBEMACPOOL_IMAGE: &str = "KUBEMACPOOL_IMAGE";
+    pub const KUBEMACPOOL_IMAGE: &str = "KUBEMACPOOL_IMAGE";
     /// Image of both macvtap containers.
-    pub(crate) const MACVTAP_CNI_IMAGE: &str = "MACVTAP_CNI_IMAGE";
+    pub const MACVTAP_CNI_IMAGE: &str = "MACVTAP_CNI_IMAGE";
     /// Image that writes the zones of the secondary DNS.
-    pub(crate) const KUBE_SECONDARY_DNS_IMAGE: &str = "KUBE_SECONDARY_DNS_IMAGE";
+    pub const KUBE_SECONDARY_DNS_IMAGE: &str = "KUBE_SECONDARY_DNS_IMAGE";
     /// Image that serves the zones of the secondary DNS.
-    pub(crate) const CORE_DNS_IMAGE: &str = "CORE_DNS_IMAGE";
+    pub const CORE_DNS_IMAGE: &str = "CORE_DNS_IMAGE";
     /// Image of the KubeVirt IPAM controller.
-    pub(crate) const KUBEVIRT_IPAM_CONTROLLER_IMAGE: &str = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
-
-    /// The ten images, in the order of the shipped Deployment (operator §13.1).
-    pub(crate) const IMAGES: [&str; 10] = [
-        MULTUS_IMAGE,
-        MULTUS_DYNAMIC_NETWORKS_IMAGE,
-        LINUX_BRIDGE_IMAGE,
-        LINUX_BRIDGE_MARKER_IMAGE,
-        OVS_CNI_IMAGE,
-        KUBEMACPOOL_IMAGE,
-        MACVTAP_CNI_IMAGE,
-        KUBE_SECONDARY_DNS_IMAGE,
-        CORE_DNS_IMAGE,
-        KUBEVIRT_IPAM_CONTROLLER_IMAGE,
-    ];
+    pub const KUBEVIRT_IPAM_CONTROLLER_IMAGE: &str = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
 
     /// Image of the operator itself.
-    pub(crate) const OPERATOR_IMAGE: &str = "OPERATOR_IMAGE";
+    pub const OPERATOR_IMAGE: &str = "OPERATOR_IMAGE";
     /// Name of the operator; kept in the manifest for tools.
-    pub(crate) const OPERATOR_NAME: &str = "OPERATOR_NAME";
+    pub const OPERATOR_NAME: &str = "OPERATOR_NAME";
     /// Version in status and labels.
-    pub(crate) const OPERATOR_VERSION: &str = "OPERATOR_VERSION";
+    pub const OPERATOR_VERSION: &str = "OPERATOR_VERSION";
     /// Namespace of the operator.
-    pub(crate) const OPERATOR_NAMESPACE: &str = "OPERATOR_NAMESPACE";
+    pub const OPERATOR_NAMESPACE: &str = "OPERATOR_NAMESPACE";
     /// Namespace of the operands.
-    pub(crate) const OPERAND_NAMESPACE: &str = "OPERAND_NAMESPACE";
+    pub const OPERAND_NAMESPACE: &str = "OPERAND_NAMESPACE";
     /// Must be set, and may be empty.
-    pub(crate) const WATCH_NAMESPACE: &str = "WATCH_NAMESPACE";
+    pub const WATCH_NAMESPACE: &str = "WATCH_NAMESPACE";
     /// Name of the operator's pod.
-    pub(crate) const POD_NAME: &str = "POD_NAME";
+    pub const POD_NAME: &str = "POD_NAME";
     /// Namespace of the monitoring stack.
-    pub(crate) const MONITORING_NAMESPACE: &str = "MONITORING_NAMESPACE";
+    pub const MONITORING_NAMESPACE: &str = "MONITORING_NAMESPACE";
     /// Service account of the monitoring stack.
-    pub(crate) const MONITORING_SERVICE_ACCOUNT: &str = "MONITORING_SERVICE_ACCOUNT";
+    pub const MONITORING_SERVICE_ACCOUNT: &str = "MONITORING_SERVICE_ACCOUNT";
     /// Template of the links of alerts.
-    pub(crate) const RUNBOOK_URL_TEMPLATE: &str = "RUNBOOK_URL_TEMPLATE";
+    pub const RUNBOOK_URL_TEMPLATE: &str = "RUNBOOK_URL_TEMPLATE";
     /// Verbosity of the log.
-    pub(crate) const LOG_LEVEL: &str = "CNAO_LOG_LEVEL";
+    pub const LOG_LEVEL: &str = "CNAO_LOG_LEVEL";
 }
 
 /// Types of the conditions in status.
-pub(crate) mod condition {
+pub mod condition {
     /// All requested components are deployed and ready.
-    pub(crate) const AVAILABLE: &str = "Available";
+    pub const AVAILABLE: &str = "Available";
     /// A workload is being rolled out.
-    pub(crate) const PROGRESSING: &str = "Progressing";
+    pub const PROGRESSING: &str = "Progressing";
     /// Something failed.
-    pub(crate) const DEGRADED: &str = "Degraded";
+    pub const DEGRADED: &str = "Degraded";
     /// Suffix of the types of the components' own conditions.
     const OF_COMPONENT: &str = "Available";
 
     /// Type of a component's own condition: `LinuxBridgeAvailable` for `linuxBridge`.
-    pub(crate) fn of_component(name: &str) -> String {
+    pub fn of_component(name: &str) -> String {
         let mut letters = name.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
         first
@@ -132,50 +120,50 @@ pub(crate) mod condition {
     }
 
     /// Whether a type is that of a component's own condition, of any version of the operator.
-    pub(crate) fn is_of_component(kind: &str) -> bool {
+    pub fn is_of_component(kind: &str) -> bool {
         kind != AVAILABLE && kind.ends_with(OF_COMPONENT)
     }
 
     /// Type that the first generation wrote instead of [`DEGRADED`].
-    pub(crate) const FAILING: &str = "Failing";
+    pub const FAILING: &str = "Failing";
 }
 
 /// Reasons of conditions and events (operator §7.3, §7.4).
-pub(crate) mod reason {
+pub mod reason {
     /// OpenShift's network configuration cannot be read.
-    pub(crate) const OPENSHIFT_NETWORK: &str = "FailedToGetOpenShiftNetworkConfig";
+    pub const OPENSHIFT_NETWORK: &str = "FailedToGetOpenShiftNetworkConfig";
     /// The specification is invalid.
-    pub(crate) const VALIDATE: &str = "FailedToValidate";
+    pub const VALIDATE: &str = "FailedToValidate";
     /// The record of the last applied configuration cannot be read, or the change is not allowed.
-    pub(crate) const PREVIOUS_CONFIG: &str = "FailedToGetPreviousConfigSpec";
+    pub const PREVIOUS_CONFIG: &str = "FailedToGetPreviousConfigSpec";
     /// Objects cannot be rendered.
-    pub(crate) const RENDER: &str = "FailedToRender";
+    pub const RENDER: &str = "FailedToRender";
     /// Objects of removed components cannot be rendered.
-    pub(crate) const RENDER_DELETE: &str = "FailedToRenderDelete";
+    pub const RENDER_DELETE: &str = "FailedToRenderDelete";
     /// An object cannot be applied.
-    pub(crate) const APPLY: &str = "FailedToApply";
+    pub const APPLY: &str = "FailedToApply";
     /// A watch is refused, fails or is stale.
-    pub(crate) const WATCH: &str = "FailedToWatch";
+    pub const WATCH: &str = "FailedToWatch";
     /// An object cannot be deleted.
-    pub(crate) const DELETE: &str = "FailedToDeleteObjects";
+    pub const DELETE: &str = "FailedToDeleteObjects";
     /// The namespace of a workload is gone.
-    pub(crate) const NO_NAMESPACE: &str = "NoNamespace";
+    pub const NO_NAMESPACE: &str = "NoNamespace";
     /// A DaemonSet is gone.
-    pub(crate) const NO_DAEMON_SET: &str = "NoDaemonSet";
+    pub const NO_DAEMON_SET: &str = "NoDaemonSet";
     /// A Deployment is gone.
-    pub(crate) const NO_DEPLOYMENT: &str = "NoDeployment";
+    pub const NO_DEPLOYMENT: &str = "NoDeployment";
     /// Available is False because of a failure.
-    pub(crate) const FAILING: &str = "Failing";
+    pub const FAILING: &str = "Failing";
     /// Available is False because something is being rolled out.
-    pub(crate) const STARTUP: &str = "Startup";
+    pub const STARTUP: &str = "Startup";
     /// Progressing is True.
-    pub(crate) const DEPLOYING: &str = "Deploying";
+    pub const DEPLOYING: &str = "Deploying";
     /// Progressing is False because a user has to act.
-    pub(crate) const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
+    pub const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
     /// Event: a workload was changed.
-    pub(crate) const MODIFIED: &str = "Modified";
+    pub const MODIFIED: &str = "Modified";
     /// Event: workloads are being rolled out.
-    pub(crate) const PROGRESSING: &str = "Progressing";
+    pub const PROGRESSING: &str = "Progressing";
     /// Event: all components are available again.
-    pub(crate) const AVAILABLE: &str = "Available";
+    pub const AVAILABLE: &str = "Available";
 }

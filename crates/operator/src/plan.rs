@@ -31,54 +31,61 @@ use crate::{
 };
 
 /// Everything that a plan depends on.
-pub(crate) struct Observed<'a> {
-    pub(crate) resource: &'a Resource,
-    pub(crate) settings: &'a Settings,
-    pub(crate) cluster: Cluster,
-    pub(crate) node_state: NodeState,
+pub struct Observed<'a> {
+    /// The configuration resource.
+    pub resource: &'a Resource,
+    /// Settings of the operator.
+    pub settings: &'a Settings,
+    /// Facts about the cluster.
+    pub cluster: Cluster,
+    /// State of the `NMState` API.
+    pub node_state: NodeState,
     /// The record of the last reconcile, or the reason why it cannot be read.
-    pub(crate) applied: Result<Record, String>,
+    pub applied: Result<Record, String>,
     /// The operator's own namespace.
-    pub(crate) own_namespace: Option<Arc<Value>>,
+    pub own_namespace: Option<Arc<Value>>,
     /// The definition of networks, unless it is known to have no owner.
-    pub(crate) networks: Option<Value>,
+    pub networks: Option<Value>,
     /// Octets for a range of MAC addresses, if the specification has none.
-    pub(crate) random: [u8; 2],
+    pub random: [u8; 2],
 }
 
 /// The work of one reconcile.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Objects of earlier versions that are deleted before their component is applied, whatever their owner.
-    pub(crate) leftovers: Vec<(&'static str, ObjectId)>,
+    pub leftovers: Vec<(&'static str, ObjectId)>,
     /// Labels that are removed from the operator's own namespace.
-    pub(crate) own_labels: Vec<String>,
+    pub own_labels: Vec<String>,
     /// The definition of networks without the owner that the first generation set. With that owner, the garbage
     /// collector would delete the networks of all users together with the configuration resource.
-    pub(crate) freed: Option<Value>,
+    pub freed: Option<Value>,
     /// The ConfigMap that records the specification and the inventory.
-    pub(crate) record: Value,
+    pub record: Value,
     /// All rendered objects, and those of earlier reconciles.
-    pub(crate) inventory: Inventory,
+    pub inventory: Inventory,
     /// The objects of each component, in the order in which they are applied.
-    pub(crate) groups: Vec<Group>,
+    pub groups: Vec<Group>,
     /// Objects that are deleted last, if the configuration resource owns them.
-    pub(crate) pruned: Vec<ObjectId>,
+    pub pruned: Vec<ObjectId>,
     /// Deployed components with their workloads, including those that cannot be rendered.
-    pub(crate) deployed: Vec<(&'static str, Vec<ObjectId>)>,
+    pub deployed: Vec<(&'static str, Vec<ObjectId>)>,
     /// Components that cannot be rendered.
-    pub(crate) unrendered: Vec<(&'static str, manifest::Error)>,
+    pub unrendered: Vec<(&'static str, manifest::Error)>,
     /// Whether a range of MAC addresses was made from [`Observed::random`].
-    pub(crate) draws_range: bool,
+    pub draws_range: bool,
 }
 
 /// The configuration as a whole is rejected.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Rejection {
+pub enum Rejection {
+    /// The specification is invalid, for these reasons.
     #[error("{}", messages::failed_to_validate(.0))]
     Invalid(Vec<String>),
+    /// The record of the last reconcile cannot be read.
     #[error("{}", messages::previous_configuration(.0))]
     UnreadableRecord(String),
+    /// The change is not allowed, for these reasons.
     #[error("{}", messages::unsafe_change(.0))]
     Unsafe(Vec<String>),
     /// The objects of the previous specification, which an earlier operator applied, cannot be rendered.
@@ -108,7 +115,7 @@ impl Rejection {
 
 impl Plan {
     /// Decides the work. A component that cannot be rendered does not block the others.
-    pub(crate) fn of(observed: &Observed<'_>) -> Result<Self, Rejection> {
+    pub fn of(observed: &Observed<'_>) -> Result<Self, Rejection> {
         let Observed {
             resource, settings, ..
         } = observed;

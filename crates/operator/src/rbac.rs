@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// One rule: groups, resources, names and verbs, each separated by blanks; `-` is the core group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Rule {
+pub struct Rule {
     groups: &'static str,
     resources: &'static str,
     names: &'static str,
@@ -236,24 +236,26 @@ const NAMESPACE: [Rule; 18] = [
     ),
 ];
 
-pub(crate) fn cluster_rules(allow_multus: bool) -> Vec<Rule> {
+/// Rules of the cluster role. Some are for multus alone.
+pub fn cluster_rules(allow_multus: bool) -> Vec<Rule> {
     let held = |rule: &Rule| allow_multus || ![MULTUS_DEVICES, MULTUS_DAEMON_SET].contains(rule);
     CLUSTER.into_iter().filter(held).collect()
 }
 
 /// Additional rules of the cluster role for upstream's images.
-pub(crate) fn upstream_rules(allow_multus: bool) -> Vec<Rule> {
+pub fn upstream_rules(allow_multus: bool) -> Vec<Rule> {
     let multus = allow_multus.then_some(MULTUS);
     ESTABLISHED.into_iter().chain(multus).collect()
 }
 
-pub(crate) fn namespace_rules() -> Vec<Rule> {
+/// Rules of the role in the namespace of the operands.
+pub fn namespace_rules() -> Vec<Rule> {
     NAMESPACE.to_vec()
 }
 
 impl Rule {
     /// The rule in the form of a role's manifest.
-    pub(crate) fn to_value(self) -> Value {
+    pub fn to_value(self) -> Value {
         let list = |text: &str| -> Vec<String> {
             text.split_whitespace()
                 .map(|word| {

@@ -34,11 +34,7 @@ use tokio::time::Instant;
 
 use crate::{
     cluster_facts::{Cluster, NMStateObject, NodeState, NodeStateDefinition, OpenShiftNetwork, Platform},
-    components::{
-        Component as _,
-        kubevirt_ipam_controller::KubevirtIpamController,
-        nmstate::{self, NMState},
-    },
+    components::{kubevirt_ipam_controller, nmstate},
     detect,
     failures::{Failure, Failures},
     messages,
@@ -205,7 +201,7 @@ impl Reconciler {
         self.report_losses(&cr).await;
         let mut outcome = self.apply_configuration(&cr).await;
         if let Err(error) = self.rotate_certificates(&cr).await {
-            let component = KubevirtIpamController.name();
+            let component = kubevirt_ipam_controller::NAME;
             match &mut outcome {
                 Ok(outcome) => outcome.failures.add(component, reason::APPLY, error),
                 Err(stop) => {
@@ -379,7 +375,7 @@ impl Reconciler {
                 (NodeState { definition, object }, Some(second_step))
             }
             Err(error) => {
-                failures.add(NMState.name(), reason::RENDER, client::message(&error));
+                failures.add(nmstate::NAME, reason::RENDER, client::message(&error));
                 let object = NMStateObject::None;
                 (NodeState { definition, object }, None)
             }

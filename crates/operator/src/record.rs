@@ -12,18 +12,20 @@ use crate::{configuration, manifest::Manifest, names, resource};
 
 /// Content of the ConfigMap.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
+pub struct Record {
     /// The complete specification; `None` if nothing was applied yet.
-    pub(crate) spec: Option<NetworkAddonsConfigSpec>,
+    pub spec: Option<NetworkAddonsConfigSpec>,
     /// Record objects; `None` if the ConfigMap was written by an operator that keeps no inventory.
-    pub(crate) inventory: Option<Inventory>,
+    pub inventory: Option<Inventory>,
 }
 
 /// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
+    /// The specification is not JSON.
     #[error("{key}: {0}", key = names::APPLIED_KEY)]
     Syntax(#[from] serde_json::Error),
+    /// The specification has a field of the wrong type.
     #[error("{key}: {0}", key = names::APPLIED_KEY)]
     Spec(#[from] configuration::Unreadable),
 }
@@ -33,7 +35,7 @@ pub(crate) enum Error {
 ///
 /// # Errors
 /// If the specification cannot be read.
-pub(crate) fn read_under(config_map: &Value, uid: &str) -> Result<Record, Error> {
+pub fn read_under(config_map: &Value, uid: &str) -> Result<Record, Error> {
     let mut applied = read(config_map)?;
     if resource::owner_uid(config_map).is_some_and(|owner| owner != uid) {
         applied = Record {
@@ -78,7 +80,8 @@ pub(crate) fn render(
     })))
 }
 
-pub(crate) fn id(operator_namespace: &str) -> ObjectId {
+/// Identity of the ConfigMap.
+pub fn id(operator_namespace: &str) -> ObjectId {
     kube_kit::object::CONFIG_MAP.object(Some(operator_namespace), names::APPLIED_CONFIG_MAP)
 }
 

@@ -16,12 +16,13 @@ use crate::{
 /// The rendered objects of one component.
 #[derive(Clone, Debug)]
 pub struct Group {
-    pub(crate) component: &'static str,
+    /// Name of the component.
+    pub component: &'static str,
     /// The objects in the order in which they are applied.
     pub objects: Vec<Value>,
     /// Objects that belong to the component and are not rendered, such as Secrets: their content depends on the
     /// observed state.
-    pub(crate) issued: Vec<ObjectId>,
+    pub issued: Vec<ObjectId>,
 }
 
 /// The objects of all deployed components, with labels and owners.
@@ -35,11 +36,11 @@ pub(crate) fn each<'a>(
     context: &'a Context<'_>,
     stamp: &'a Stamp,
 ) -> impl Iterator<Item = (&'static str, Result<Group, Error>)> + 'a {
-    enabled(context).map(|component| (component.name(), group(component, context, stamp)))
+    enabled(context).map(|component| (component.name, group(&component, context, stamp)))
 }
 
-fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Result<Group, Error> {
-    let mut objects = component.render(context)?;
+fn group(component: &Component, context: &Context<'_>, stamp: &Stamp) -> Result<Group, Error> {
+    let mut objects = (component.render)(context)?;
     for object in &mut objects {
         stamp.put_on(object)?;
     }
@@ -50,9 +51,9 @@ fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Res
     // The sort is stable: objects of one rank keep the order of the component.
     objects.sort_by_key(rank);
     Ok(Group {
-        component: component.name(),
+        component: component.name,
         objects,
-        issued: component.issued(context)?,
+        issued: (component.issued)(context)?,
     })
 }
 
@@ -78,17 +79,17 @@ fn rank(object: &Value) -> u8 {
     }
 }
 
-fn enabled<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Component> + 'a {
+fn enabled<'a>(context: &'a Context<'_>) -> impl Iterator<Item = Component> + 'a {
     components::ALL
         .into_iter()
-        .filter(|component| component.enabled(context.spec))
+        .filter(|component| (component.enabled)(context.spec))
 }
 
 /// Objects of earlier versions that must be gone before the enabled components are applied, each with its component.
 pub(crate) fn leftovers(context: &Context<'_>) -> Vec<(&'static str, ObjectId)> {
-    let of = |component: &'static dyn Component| {
-        let leftovers = component.leftovers(context.cluster).iter();
-        leftovers.map(move |leftover| (component.name(), leftover.id(context.namespace)))
+    let of = |component: Component| {
+        let leftovers = (component.leftovers)(context.cluster).iter();
+        leftovers.map(move |leftover| (component.name, leftover.id(context.namespace)))
     };
     enabled(context).flat_map(of).collect()
 }
@@ -164,7 +165,7 @@ pub(crate) fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
     };
     let renamed = components::ALL
         .into_iter()
-        .flat_map(|component| component.leftovers(context.cluster));
+        .flat_map(|component| (component.leftovers)(context.cluster));
     LEGACY
         .iter()
         .chain(forgotten)

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{cluster_facts::Cluster, configuration, labels::Stamp, settings::Settings, tls::TlsSettings};
 
 /// Identity of the one configuration resource that is reconciled.
-pub(crate) fn id() -> ObjectId {
+pub fn id() -> ObjectId {
     object::NETWORK_ADDONS_CONFIG.object(None, api::names::NETWORK_ADDONS_SINGLETON)
 }
 
@@ -21,9 +21,12 @@ pub(crate) fn is_deleted_in_foreground(object: &Value) -> bool {
         && finalizers.is_some_and(|list| list.contains(&json!("foregroundDeletion")))
 }
 
-pub(crate) struct Resource {
-    pub(crate) object: Arc<Value>,
-    pub(crate) uid: String,
+/// The configuration resource.
+pub struct Resource {
+    /// The whole object.
+    pub object: Arc<Value>,
+    /// Its uid; empty if it is not in a cluster.
+    pub uid: String,
 }
 
 impl Resource {
@@ -51,7 +54,7 @@ impl Resource {
     }
 
     /// Whether the specification enables node state.
-    pub(crate) fn wants_node_state(&self) -> bool {
+    pub fn wants_node_state(&self) -> bool {
         self.object.pointer("/spec/nmstate").is_some_and(Value::is_object)
     }
 
@@ -87,7 +90,7 @@ impl Resource {
 }
 
 /// The uid of the configuration resource that owns an object, if one does.
-pub(crate) fn owner_uid(object: &Value) -> Option<&str> {
+pub fn owner_uid(object: &Value) -> Option<&str> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners
         .iter()
@@ -96,7 +99,7 @@ pub(crate) fn owner_uid(object: &Value) -> Option<&str> {
 }
 
 /// A status that cannot be parsed counts as empty, and is overwritten.
-pub(crate) fn read_status(status: Value) -> NetworkAddonsConfigStatus {
+pub fn read_status(status: Value) -> NetworkAddonsConfigStatus {
     serde_json::from_value(status).unwrap_or_default()
 }
 

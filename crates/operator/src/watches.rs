@@ -49,7 +49,8 @@ pub(crate) fn rendered_kinds() -> Vec<Kind> {
     [&RENDERED[..], &RENDERED_IF_SERVED[..]].concat()
 }
 
-pub(crate) fn definition(kind: Kind) -> ObjectId {
+/// The definition of a kind.
+pub fn definition(kind: Kind) -> ObjectId {
     let name = format!("{}.{}", kind.plural, kind.group);
     object::CUSTOM_RESOURCE_DEFINITION.object(None, &name)
 }

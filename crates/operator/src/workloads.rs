@@ -88,6 +88,18 @@ pub(crate) fn progress<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Pro
     }
 }
 
+/// The unfinished steps of existing workloads, with the texts of the status.
+pub fn unfinished(live: &[&Value]) -> Vec<String> {
+    let workloads: Vec<_> = live
+        .iter()
+        .map(|object| Workload::observed(ObjectId::of(object), &Observation::Seen(object)))
+        .collect();
+    match progress(workloads.iter()) {
+        Progress::Lines(lines) | Progress::JustReady(lines) => lines,
+        Progress::Failed(failure) => vec![failure.message],
+    }
+}
+
 /// Since when workloads are ready without an observed interruption.
 #[derive(Debug, Default)]
 pub(crate) struct ReadySince(BTreeMap<ObjectId, Instant>);

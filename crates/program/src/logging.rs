@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::sync::OnceLock;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
@@ -93,9 +93,17 @@ pub fn start(format: Format, level: &str) {
     let registry = tracing_subscriber::registry().with(filter);
     let started = match format {
         Format::Text => registry.with(lines.compact()).try_init(),
-        Format::Zap(form) => registry.with(lines.event_format(ZapLines(form))).try_init(),
-        Format::Klog => registry.with(lines.event_format(KlogLines)).try_init(),
-        Format::Bracketed => registry.with(lines.event_format(BracketedLines)).try_init(),
+        Format::Zap(form) => registry
+            .with(lines.event_format(Lined(
+                move |metadata: &Metadata<'_>, fields: Fields, writer: &mut Writer<'_>| {
+                    zap_line(form, metadata, fields, writer)
+                },
+            )))
+            .try_init(),
+        Format::Klog => registry.with(lines.event_format(Lined(klog_line))).try_init(),
+        Format::Bracketed => registry
+            .with(lines.event_format(Lined(bracketed_line)))
+            .try_init(),
     };
     // A second start is ignored.
     if started.is_ok() {
@@ -115,14 +123,14 @@ pub(crate) fn filter(wanted: &str, level: &str) -> Targets {
     }
 }
 
-/// Lines in the format of upstream's operator: one JSON object with `level`, `ts`, `logger`, `msg` and the fields of
-/// the event, or the same as text.
-struct ZapLines(Lines);
+/// A format whose lines a function writes.
+pub(crate) struct Lined<F>(pub(crate) F);
 
-impl<S, N> FormatEvent<S, N> for ZapLines
+impl<S, N, F> FormatEvent<S, N> for Lined<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
+    F: Fn(&Metadata<'_>, Fields, &mut Writer<'_>) -> fmt::Result,
 {
     fn format_event(
         &self,
@@ -132,94 +140,69 @@ where
     ) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let time = now(self.0.time)?;
-        let metadata = event.metadata();
-        match self.0.encoder {
-            Encoder::Json => {
-                let mut line = Map::new();
-                line.insert(
-                    "level".to_owned(),
-                    metadata.level().as_str().to_lowercase().into(),
-                );
-                line.insert("ts".to_owned(), time);
-                line.insert("logger".to_owned(), metadata.target().into());
-                line.insert("msg".to_owned(), fields.message.into());
-                line.extend(fields.others);
-                writeln!(writer, "{}", Value::Object(line))
+        self.0(event.metadata(), fields, &mut writer)
+    }
+}
+
+/// Lines in the format of upstream's operator: one JSON object with `level`, `ts`, `logger`, `msg` and the fields of
+/// the event, or the same as text.
+fn zap_line(lines: Lines, metadata: &Metadata<'_>, fields: Fields, writer: &mut Writer<'_>) -> fmt::Result {
+    let time = now(lines.time)?;
+    match lines.encoder {
+        Encoder::Json => {
+            let mut line = Map::new();
+            line.insert(
+                "level".to_owned(),
+                metadata.level().as_str().to_lowercase().into(),
+            );
+            line.insert("ts".to_owned(), time);
+            line.insert("logger".to_owned(), metadata.target().into());
+            line.insert("msg".to_owned(), fields.message.into());
+            line.extend(fields.others);
+            writeln!(writer, "{}", Value::Object(line))
+        }
+        Encoder::Console => {
+            let time = time.as_str().map_or_else(|| time.to_string(), ToOwned::to_owned);
+            let (level, logger) = (metadata.level(), metadata.target());
+            write!(writer, "{time}\t{level}\t{logger}\t{}", fields.message)?;
+            if !fields.others.is_empty() {
+                write!(writer, "\t{}", Value::Object(fields.others))?;
             }
-            Encoder::Console => {
-                let time = time.as_str().map_or_else(|| time.to_string(), ToOwned::to_owned);
-                let (level, logger) = (metadata.level(), metadata.target());
-                write!(writer, "{time}\t{level}\t{logger}\t{}", fields.message)?;
-                if !fields.others.is_empty() {
-                    write!(writer, "\t{}", Value::Object(fields.others))?;
-                }
-                writeln!(writer)
-            }
+            writeln!(writer)
         }
     }
 }
 
 /// Lines in the format of klog: severity and date, time of day, process, module, text, and the fields of the event.
-struct KlogLines;
-
-impl<S, N> FormatEvent<S, N> for KlogLines
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        let severity = match *event.metadata().level() {
-            Level::ERROR => 'E',
-            Level::WARN => 'W',
-            Level::INFO | Level::DEBUG | Level::TRACE => 'I',
-        };
-        let mut date = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut date))?;
-        let process = std::process::id();
-        let module = event.metadata().target();
-        let head = klog_head(severity, &date);
-        write!(writer, "{head} {process:>7} {module}] {:?}", fields.message)?;
-        for (key, value) in &fields.others {
-            write!(writer, " {key}={value}")?;
-        }
-        writeln!(writer)
+fn klog_line(metadata: &Metadata<'_>, fields: Fields, writer: &mut Writer<'_>) -> fmt::Result {
+    let severity = match *metadata.level() {
+        Level::ERROR => 'E',
+        Level::WARN => 'W',
+        Level::INFO | Level::DEBUG | Level::TRACE => 'I',
+    };
+    let mut date = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut date))?;
+    let process = std::process::id();
+    let module = metadata.target();
+    let head = klog_head(severity, &date);
+    write!(writer, "{head} {process:>7} {module}] {:?}", fields.message)?;
+    for (key, value) in fields.others {
+        write!(writer, " {key}={value}")?;
     }
+    writeln!(writer)
 }
 
 /// Lines in the format of upstream's DNS server: `[INFO] text`, and the fields of the event as JSON.
-struct BracketedLines;
-
-impl<S, N> FormatEvent<S, N> for BracketedLines
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        let level = match *event.metadata().level() {
-            Level::WARN => "WARNING",
-            level => level.as_str(),
-        };
-        write!(writer, "[{level}] {}", fields.message)?;
-        if !fields.others.is_empty() {
-            write!(writer, " {}", Value::Object(fields.others))?;
-        }
-        writeln!(writer)
+fn bracketed_line(metadata: &Metadata<'_>, fields: Fields, writer: &mut Writer<'_>) -> fmt::Result {
+    let level = match *metadata.level() {
+        Level::WARN => "WARNING",
+        level => level.as_str(),
+    };
+    write!(writer, "[{level}] {}", fields.message)?;
+    if !fields.others.is_empty() {
+        write!(writer, " {}", Value::Object(fields.others))?;
     }
+    writeln!(writer)
 }
 
 /// `I0102 15:04:05.000000`, from a date and time in RFC 3339.
@@ -321,24 +304,25 @@ mod tests {
 
     /// A log line in this format.
     fn line(form: Lines) -> String {
-        line_of(ZapLines(form))
+        line_of(
+            move |metadata: &Metadata<'_>, fields: Fields, writer: &mut Writer<'_>| {
+                zap_line(form, metadata, fields, writer)
+            },
+        )
     }
 
     fn line_of<F>(form: F) -> String
     where
-        F: FormatEvent<tracing_subscriber::Registry, tracing_subscriber::fmt::format::DefaultFields>
-            + Send
-            + Sync
-            + 'static,
+        F: Fn(&Metadata<'_>, Fields, &mut Writer<'_>) -> fmt::Result + Send + Sync + 'static,
     {
         let sink = Sink::default();
         let writer = sink.clone();
         let lines = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())
-            .event_format(form);
+            .event_format(Lined(form));
         let subscriber = tracing_subscriber::registry().with(lines);
         tracing::subscriber::with_default(subscriber, || {
-            tracing::warn!(count = 3, object = %"a/b", "something \"odd\"");
+            tracing::warn!(count = 3, object = "a/b", "something \"odd\"");
         });
         let bytes = sink.0.lock().expect("the sink").clone();
         String::from_utf8(bytes).expect("text")
@@ -367,17 +351,7 @@ mod tests {
 
     #[test]
     fn klog_line_has_severity_time_and_process() {
-        let sink = Sink::default();
-        let writer = sink.clone();
-        let lines = tracing_subscriber::fmt::layer()
-            .with_writer(move || writer.clone())
-            .event_format(KlogLines);
-        let subscriber = tracing_subscriber::registry().with(lines);
-        tracing::subscriber::with_default(subscriber, || {
-            tracing::warn!(count = 3, object = "a/b", "something \"odd\"");
-        });
-        let bytes = sink.0.lock().expect("the sink").clone();
-        let line = String::from_utf8(bytes).expect("text");
+        let line = line_of(klog_line);
         let (head, text) = line.split_once("] ").expect("a head");
         assert_eq!(text, "\"something \\\"odd\\\"\" count=3 object=\"a/b\"\n");
         let parts: Vec<_> = head.split_whitespace().collect();
@@ -408,7 +382,7 @@ mod tests {
     #[test]
     fn bracketed_line_starts_with_level() {
         assert_eq!(
-            line_of(BracketedLines),
+            line_of(bracketed_line),
             "[WARNING] something \"odd\" {\"count\":3,\"object\":\"a/b\"}\n"
         );
     }

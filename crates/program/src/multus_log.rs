@@ -1,18 +1,16 @@
 //! Logging as multus' configuration defines it, in multus' format (multus.md §11).
 
-use crate::logging::{Fields, VARIABLE, filter, with_digits};
+use crate::logging::{Fields, Lined, VARIABLE, filter, with_digits};
 use crate::rotated::{Rotated, Rotation};
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Log level of multus' configuration.
@@ -88,12 +86,12 @@ pub fn start(sinks: &Sinks) {
     let file = file.map(|file| {
         tracing_subscriber::fmt::layer()
             .with_writer(Mutex::new(file))
-            .event_format(Lines)
+            .event_format(Lined(line))
     });
     let stderr = to_stderr.then(|| {
         tracing_subscriber::fmt::layer()
             .with_writer(io::stderr)
-            .event_format(Lines)
+            .event_format(Lined(line))
     });
     let registry = tracing_subscriber::registry().with(filter(&wanted, sinks.level.filter()));
     let _ = registry.with(stderr).with(file).try_init();
@@ -101,40 +99,25 @@ pub fn start(sinks: &Sinks) {
 
 /// Lines in the format of multus: `2026-01-02T03:04:05Z [verbose] text`, followed by the fields of the event (multus.md
 /// §11).
-struct Lines;
-
-impl<S, N> FormatEvent<S, N> for Lines
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        let mut date = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut date))?;
-        let level = Verbosity::name_of(*event.metadata().level());
-        write!(
-            writer,
-            "{} [{level}] {}",
-            with_digits(&date, 0),
-            visible(&fields.message)
-        )?;
-        for (key, value) in &fields.others {
-            match value.as_str() {
-                Some(text) if !text.contains(char::is_whitespace) => {
-                    write!(writer, " {key}={}", visible(text))?;
-                }
-                _ => write!(writer, " {key}={value}")?,
+fn line(metadata: &Metadata<'_>, fields: Fields, writer: &mut Writer<'_>) -> fmt::Result {
+    let mut date = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut date))?;
+    let level = Verbosity::name_of(*metadata.level());
+    write!(
+        writer,
+        "{} [{level}] {}",
+        with_digits(&date, 0),
+        visible(&fields.message)
+    )?;
+    for (key, value) in fields.others {
+        match value.as_str() {
+            Some(text) if !text.contains(char::is_whitespace) => {
+                write!(writer, " {key}={}", visible(text))?;
             }
+            _ => write!(writer, " {key}={value}")?,
         }
-        writeln!(writer)
     }
+    writeln!(writer)
 }
 
 /// Escapes the control characters of a text, which could steer a terminal: plugins write arbitrary text.
@@ -185,7 +168,7 @@ mod tests {
         let writer = sink.clone();
         let lines = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())
-            .event_format(Lines);
+            .event_format(Lined(line));
         let subscriber = tracing_subscriber::registry()
             .with(filter("", level.filter()))
             .with(lines);

@@ -1,7 +1,6 @@
-//! Files that commands read, and output for people and pipes.
+//! Files that commands read, and output for pipes.
 
 use std::io::{self, Read as _};
-use std::process::ExitCode;
 
 /// Name of standard input.
 pub const STDIN: &str = "-";
@@ -17,28 +16,6 @@ pub fn read(file: &str) -> io::Result<String> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
     Ok(text)
-}
-
-/// Exit code of an invalid command line, and of output that cannot be written.
-pub const TROUBLE: u8 = 2;
-
-/// Prints the output of a command for people, `remarks` to standard error, and returns its exit code.
-///
-/// Both contain text of the cluster's users: their control characters are replaced, because they could steer the
-/// terminal.
-pub fn answer(text: &str, remarks: &str, code: u8) -> ExitCode {
-    eprint!("{}", harmless(remarks));
-    match print(&harmless(text)) {
-        Ok(()) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("error: cannot write to standard output: {error}");
-            ExitCode::from(TROUBLE)
-        }
-    }
-}
-
-fn harmless(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "?")
 }
 
 /// Prints to standard output. A reader that closes the pipe early is not an error.
@@ -71,11 +48,6 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
-    }
-
-    #[test]
-    fn control_characters_are_replaced() {
-        assert_eq!(harmless("a\tb\nc \u{1b}[2J\r\u{9b}ä"), "a\tb\nc ?[2J??ä");
     }
 
     #[test]

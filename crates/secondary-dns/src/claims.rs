@@ -16,6 +16,7 @@ use api::ipam_claim::{IPAMClaim, claim_name};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use kube_kit::connection;
+use kube_kit::pages::Pages;
 use kube_kit::watch::{self, DeserializeGuard, Name, Options, Store, Trouble, Watch};
 
 use crate::launchers::Launchers;
@@ -66,22 +67,16 @@ pub(crate) async fn first_list<T: Clone>(watch: &Watch<Name, T>, kind: &str) {
 /// When they can't be read.
 pub(crate) async fn list(client: &Client) -> Result<BTreeMap<Name, Vec<IpAddr>>, connection::Error> {
     let api: Api<IPAMClaim> = Api::all(client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut pages = Pages::new(api, ListParams::default().limit(PAGE));
     let mut all = BTreeMap::new();
     loop {
-        let page = match api.list(&parameters).await {
+        let page = match pages.next().await {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(all),
             page => page.map_err(|error| connection::Error::of("claims of addresses", &error))?,
         };
-        all.extend(
-            page.items
-                .iter()
-                .map(|claim| (Name::of(&claim.metadata), addresses(claim))),
-        );
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(all),
-        }
+        let Some(page) = page else { return Ok(all) };
+        let claims = page.iter();
+        all.extend(claims.map(|claim| (Name::of(&claim.metadata), addresses(claim))));
     }
 }
 

@@ -16,6 +16,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use kube_kit::connection::{self, Answer, Flags};
+use kube_kit::pages::Pages;
+use program::table::table;
 
 use crate::claims;
 use crate::launchers::{self, Launchers};
@@ -24,11 +26,6 @@ use crate::names::{self, env};
 use crate::settings::{Invalid, Settings};
 use crate::vmi::{Refused, Vmi};
 use crate::zone::{Found, Owner, Zone, Zones};
-
-/// Exit code of a name without an address, and of a cluster without records.
-const FAILURE: u8 = 1;
-/// Objects that are read at once.
-const PAGE: u32 = 500;
 
 /// Shows the names of virtual machines on secondary networks.
 #[derive(Clone, Debug, ClapArgs)]
@@ -117,26 +114,19 @@ async fn lookup(args: &Lookup) -> Result<Answer, Error> {
     let client = connection::connect(&args.cluster).await?;
     let known = Known::read(&client).await?;
     let (text, is_found) = known.look_up(&name.to_lowercase());
-    Ok(Answer {
-        text,
-        remarks: known.remarks(),
-        code: if is_found { 0 } else { FAILURE },
-    })
+    Ok(Answer::new(text, &known.notes, is_found))
 }
 
 async fn records(args: &Records) -> Result<Answer, Error> {
     let client = connection::connect(&args.cluster).await?;
     let known = Known::read(&client).await?;
     let rows = known.rows(args.namespace.as_deref());
-    Ok(Answer {
-        text: if rows.is_empty() {
-            "there are no records\n".to_owned()
-        } else {
-            table(&rows)
-        },
-        remarks: known.remarks(),
-        code: if rows.is_empty() { FAILURE } else { 0 },
-    })
+    let text = if rows.is_empty() {
+        "there are no records\n".to_owned()
+    } else {
+        table(["NAME", "TYPE", "ADDRESS"], &rows)
+    };
+    Ok(Answer::new(text, &known.notes, !rows.is_empty()))
 }
 
 /// What a server would know.
@@ -169,13 +159,14 @@ impl Known {
             Launchers::default()
         };
         let api: Api<Vmi> = Api::all(client.clone());
-        let mut parameters = ListParams::default().limit(PAGE);
+        let mut pages = Pages::new(api, ListParams::default());
         loop {
-            let page = match api.list(&parameters).await {
+            let page = match pages.next().await {
                 Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoKubevirt),
                 page => page.map_err(|error| connection::Error::of("virtual machine instances", &error))?,
             };
-            for vmi in &page.items {
+            let Some(page) = page else { return Ok(known) };
+            for vmi in &page {
                 let (namespace, name) = vmi.name();
                 let early = |network: &str| {
                     let claimed = claimed.get(&claims::claim_of(vmi, network)).cloned();
@@ -189,15 +180,7 @@ impl Known {
                 known.instances.insert(of, (owners.collect(), published.refused));
                 known.model.set(&key(namespace, name), published.records);
             }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(known),
-            }
         }
-    }
-
-    fn remarks(&self) -> String {
-        self.notes.iter().map(|note| format!("note: {note}\n")).collect()
     }
 
     /// What is answered for a name, and whether it has a record.
@@ -342,15 +325,4 @@ fn literal_variables(deployment: Deployment) -> Vec<(String, String)> {
     let ours = variables.filter(|variable| known.contains(&variable.name.as_str()));
     ours.filter_map(|variable| Some((variable.name, variable.value?)))
         .collect()
-}
-
-fn table(rows: &[[String; 3]]) -> String {
-    let head = ["NAME", "TYPE", "ADDRESS"].map(str::to_owned);
-    let width = |column: usize| {
-        let cells = rows.iter().chain([&head]).map(|row| row[column].len());
-        cells.max().unwrap_or_default()
-    };
-    let (first, second) = (width(0), width(1));
-    let line = |[name, kind, address]: &[String; 3]| format!("{name:first$}  {kind:second$}  {address}\n");
-    [&head].into_iter().chain(rows).map(line).collect()
 }

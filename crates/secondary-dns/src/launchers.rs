@@ -15,6 +15,7 @@ use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use kube_kit::connection;
+use kube_kit::pages::Pages;
 use kube_kit::watch::{Name, Options};
 use serde::Deserialize;
 use serde::de::Deserializer;
@@ -238,23 +239,19 @@ impl Launchers {
 /// When they can't be read.
 pub(crate) async fn list(client: &Client) -> Result<Launchers, connection::Error> {
     let api: Api<Pod> = Api::all(client.clone());
-    let first = ListParams::default()
+    let parameters = ListParams::default()
         .labels(names::LAUNCHERS)
         .fields(names::NOT_ENDED)
         .limit(PAGE);
-    let mut parameters = first.clone();
+    let mut pages = Pages::new(api, parameters);
     let mut all = Launchers::default();
-    loop {
-        let page = api.list(&parameters).await;
-        let page = page.map_err(|error| connection::Error::of("pods of instances", &error))?;
-        for pod in &page.items {
+    let failed = |error| connection::Error::of("pods of instances", &error);
+    while let Some(page) = pages.next().await.map_err(failed)? {
+        for pod in &page {
             all.observe(pod);
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = first.clone().continue_token(&token),
-            None => return Ok(all),
-        }
     }
+    Ok(all)
 }
 
 /// Name of the interface in the pod, as KubeVirt derives it from the name of the network; older versions count them.

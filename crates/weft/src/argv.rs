@@ -109,7 +109,7 @@ fn forgiving(mut argv: Vec<OsString>) -> Vec<OsString> {
         .is_some_and(|command| FORGIVING.iter().any(|it| command == it))
     {
         let arguments = argv.split_off(2);
-        argv.extend(operator::manifests::templator::known(arguments));
+        argv.extend(manifests::templator::known(arguments));
     }
     argv
 }

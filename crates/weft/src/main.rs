@@ -67,11 +67,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Print or write the manifests that install the operator
-    Manifests(operator::manifests::Args),
+    Manifests(manifests::Args),
     /// Fill in a manifest template of a parent operator. Unknown flags are ignored
-    ManifestTemplator(operator::manifests::templator::Args),
+    ManifestTemplator(manifests::templator::Args),
     /// Print the manifests that OLM needs to install the operator. Unknown flags are ignored
-    CsvGenerator(operator::manifests::templator::Args),
+    CsvGenerator(manifests::templator::Args),
     #[command(flatten)]
     ForUsers(user_commands::Command),
     /// Deploy the components of the NetworkAddonsConfig
@@ -156,9 +156,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             logging::start(Format::Zap(args.zap.lines()), args.log_level());
             process::run(operator::run(args))?
         }
-        Command::Manifests(args) => operator::manifests::run(args),
-        Command::ManifestTemplator(args) => operator::manifests::templator::run(&args),
-        Command::CsvGenerator(args) => operator::manifests::templator::run_csv(&args),
+        Command::Manifests(args) => manifests::run(args),
+        Command::ManifestTemplator(args) => manifests::templator::run(&args),
+        Command::CsvGenerator(args) => manifests::templator::run_csv(&args),
         Command::Multus(args) => {
             logging::start(Format::Text, logging::QUIET);
             return Ok(multus::thin::run(&args));

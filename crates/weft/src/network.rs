@@ -1,9 +1,7 @@
 //! `weft network`: questions about the network of the cluster.
 
-use std::process::ExitCode;
-
 use clap::{Args as ClapArgs, Subcommand};
-use program::terminal;
+use program::answer::Answer;
 
 /// Show the network of the cluster
 #[derive(Clone, Debug, ClapArgs)]
@@ -25,13 +23,12 @@ enum Question {
     Check(connectivity::cli::Args),
 }
 
-/// Prints the answer, and returns its exit code.
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let answer = match &args.question {
+/// Runs a command, and returns its output.
+pub(crate) fn answer(args: &Args) -> Answer {
+    match &args.question {
         Question::Manifests(args) => cluster_network::cli::manifests(args),
         Question::Plan(args) => cluster_network::cli::plan(args),
         Question::Status(args) => cluster_network::cli::status(args),
         Question::Check(args) => connectivity::cli::answer(args),
-    };
-    terminal::answer(&answer.text, &answer.remarks, answer.code)
+    }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use program::terminal;
+use program::answer::TROUBLE;
 
 use crate::{network, nmstate};
 
@@ -41,7 +41,7 @@ Show the state of a cluster's network add-ons, and the effects of changes
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     #[command(flatten)]
-    Operator(operator::cli::Command),
+    Addons(cli::Command),
     /// Show the networks of a pod, their origins, and the results of their attachment
     Explain(multus::explain::Args),
     /// Check the attachments of a node, and find leftovers
@@ -104,38 +104,21 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        _ => ExitCode::from(terminal::TROUBLE),
+        _ => ExitCode::from(TROUBLE),
     }
 }
 
 /// Runs a command: prints its answer, and returns its exit code.
 pub(crate) fn run(command: Command) -> ExitCode {
-    match command {
-        Command::Operator(command) => {
-            let answer = operator::cli::answer(command);
-            terminal::answer(&answer.text, &answer.remarks, answer.code)
-        }
-        Command::Explain(args) => {
-            let answer = multus::explain::answer(args);
-            terminal::answer(&answer.text, &answer.remarks, answer.code)
-        }
-        Command::Doctor(args) => {
-            let answer = multus::doctor::answer(&args);
-            terminal::answer(&answer.text, &answer.remarks, answer.code)
-        }
-        Command::Macpool(args) => {
-            let answer = kubemacpool::cli::answer(args);
-            terminal::answer(&answer.text, &answer.remarks, answer.code)
-        }
-        Command::Dns(args) => {
-            let answer = secondary_dns::cli::answer(args);
-            terminal::answer(&answer.text, &answer.remarks, answer.code)
-        }
-        Command::Ippool(args) => {
-            let answer = kubevirt_ipam::cli::answer(args);
-            terminal::answer(&answer.text, &answer.remarks, answer.code)
-        }
-        Command::Network(args) => network::run(&args),
-        Command::Nmstate(args) => nmstate::run(&args),
-    }
+    let answer = match command {
+        Command::Addons(command) => cli::answer(command),
+        Command::Explain(args) => multus::explain::answer(args),
+        Command::Doctor(args) => multus::doctor::answer(&args),
+        Command::Macpool(args) => kubemacpool::cli::answer(args),
+        Command::Dns(args) => secondary_dns::cli::answer(args),
+        Command::Ippool(args) => kubevirt_ipam::cli::answer(args),
+        Command::Network(args) => network::answer(&args),
+        Command::Nmstate(args) => return nmstate::run(&args),
+    };
+    answer.print()
 }

@@ -20,6 +20,8 @@ const E2E: &str = "e2e";
 /// missing here affect all of them, and other packages none.
 const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("operator", &["operator::", "transitions::"]),
+    ("cli", &["operator::"]),
+    ("manifests", &["operator::", "standalone::", "transitions::"]),
     ("kubemacpool", &["mac_pool::", "native_pods::"]),
     ("weft-nmstate", &["node_network"]),
     ("dynamic-networks", &["hot_plug::"]),
@@ -98,13 +100,20 @@ const EVERYTHING: [&str; 6] = [
 const READERS: [(&str, &[&str]); 3] = [
     (
         "deploy/",
-        &["operator", "api", "cluster-network", "pod-network", E2E],
+        &[
+            "operator",
+            "manifests",
+            "api",
+            "cluster-network",
+            "pod-network",
+            E2E,
+        ],
     ),
     (
         "examples/",
         &["operator", "multus", "weft-nmstate", KUBEVIRT, E2E],
     ),
-    ("docs/", &["operator"]),
+    ("docs/", &["manifests"]),
 ];
 
 /// The packages of the workspace: directory and dependencies.
@@ -246,7 +255,8 @@ mod tests {
         Packages::from([
             package("linux", "crates/linux", &["rustix"]),
             package("kubemacpool", "crates/kubemacpool", &["linux"]),
-            package("operator", "crates/operator", &[]),
+            package("operator", "crates/operator", &["manifests"]),
+            package("manifests", "crates/manifests", &["operator"]),
             package("weft", "crates/weft", &["kubemacpool", "operator"]),
             package(E2E, "testing/e2e", &["cluster"]),
             package("cluster", "testing/cluster", &[]),

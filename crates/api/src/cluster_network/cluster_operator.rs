@@ -1,15 +1,12 @@
 //! `ClusterOperator.config.openshift.io`: the state of an operator of the platform (cluster-network §10.1). Weft ships
 //! the definition for clusters without this kind.
 
-use k8s_openapi::{
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{null_as_default, schemas};
+use super::{Condition, null_as_default, schemas};
 use crate::{Error, schema};
 
 /// The spec has no fields.
@@ -38,33 +35,13 @@ pub struct ClusterOperatorSpec {}
 pub struct ClusterOperatorStatus {
     /// Conditions of the operator.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<ClusterOperatorCondition>,
+    pub conditions: Vec<Condition>,
     /// Versions that are rolled out completely.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<OperandVersion>,
     /// Objects that the operator manages.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub related_objects: Vec<ObjectReference>,
-}
-
-/// A condition of an operator.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterOperatorCondition {
-    /// Type of the condition: Available, Progressing, Degraded or Upgradeable.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// True, False or Unknown.
-    pub status: String,
-    /// When the status of the condition last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_transition_time: Option<Time>,
-    /// Reason of the status, in one word.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Reason of the status, as text.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
 }
 
 /// The version of an operand.

@@ -8,10 +8,7 @@ mod ovn;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -26,6 +23,7 @@ pub use ovn::{
     IpsecFullConfig, NoOverlayConfig, OvnFamilyConfig, OvnKubernetesConfig, PolicyAuditConfig,
 };
 
+pub use super::Condition;
 use super::{ClusterNetworkEntry, MtuMigration, is_false, null_as_default, schemas};
 use crate::{Error, schema};
 
@@ -244,26 +242,6 @@ pub struct NetworkStatus {
     pub generations: Vec<Value>,
 }
 
-/// A condition of the operator.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Condition {
-    /// Type of the condition: Available, Progressing, Degraded or Upgradeable.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// True, False or Unknown.
-    pub status: String,
-    /// When the status of the condition last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_transition_time: Option<Time>,
-    /// Reason of the status, in one word.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Reason of the status, as text.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
-}
-
 fn management_state(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "pattern": "^(Managed|Unmanaged|Force|Removed)$" })
 }
@@ -353,6 +331,10 @@ pub fn crd() -> Result<CustomResourceDefinition, Error> {
             ),
         ),
         ("status.conditions", by("type")),
+        (
+            "status.conditions[]",
+            json!({ "description": "One aspect of the operator's state." }),
+        ),
     ];
     schemas::add(
         crd,

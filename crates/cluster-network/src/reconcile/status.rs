@@ -4,7 +4,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use api::cluster_network::{
     SINGLETON,
-    cluster_operator::{ClusterOperatorCondition, ClusterOperatorStatus, ObjectReference, OperandVersion},
+    cluster_operator::{ClusterOperatorStatus, ObjectReference, OperandVersion},
     operator::{Condition, NetworkStatus},
 };
 use k8s_openapi::jiff::Timestamp;
@@ -139,7 +139,7 @@ impl Reconciler {
         };
         let mut before = operator.map(status_of).unwrap_or_default().conditions;
         if !before.iter().any(|condition| condition.kind == "Available") {
-            before = cluster_operator.conditions.iter().map(of_platform).collect();
+            before.clone_from(&cluster_operator.conditions);
         }
         conditions::next(&finding, &before, now())
     }
@@ -206,7 +206,7 @@ impl Reconciler {
             before.versions.clone()
         };
         let after = ClusterOperatorStatus {
-            conditions: conditions.iter().map(to_platform).collect(),
+            conditions: conditions.to_vec(),
             versions,
             related_objects: if self.rendered {
                 self.related_now()
@@ -269,40 +269,6 @@ impl Reconciler {
 fn status_of(operator: &Value) -> NetworkStatus {
     let status = operator.get("status").cloned().unwrap_or_default();
     serde_json::from_value(status).unwrap_or_default()
-}
-
-fn of_platform(condition: &ClusterOperatorCondition) -> Condition {
-    let ClusterOperatorCondition {
-        kind,
-        status,
-        last_transition_time,
-        reason,
-        message,
-    } = condition.clone();
-    Condition {
-        kind,
-        status,
-        last_transition_time,
-        reason,
-        message,
-    }
-}
-
-fn to_platform(condition: &Condition) -> ClusterOperatorCondition {
-    let Condition {
-        kind,
-        status,
-        last_transition_time,
-        reason,
-        message,
-    } = condition.clone();
-    ClusterOperatorCondition {
-        kind,
-        status,
-        last_transition_time,
-        reason,
-        message,
-    }
 }
 
 fn now() -> Timestamp {

@@ -5,6 +5,7 @@
 mod apply;
 mod events;
 mod objects;
+mod pages;
 mod watch;
 
 use cluster::ApiServer;

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use kube_kit::connection;
+use kube_kit::pages::Pages;
 use serde::de::DeserializeOwned;
 
 use super::Error;
@@ -17,8 +18,6 @@ use crate::names::{self, env};
 use crate::namespaces::{Managed, Rules};
 use crate::range::Range;
 
-/// Page size of lists.
-const PAGE: u32 = 500;
 /// Note without KubeVirt.
 const NO_KUBEVIRT: &str = "KubeVirt is not installed in this cluster: only pods were checked";
 
@@ -53,18 +52,10 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let api: Api<K> = Api::all(client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
-    let mut found = Vec::new();
-    loop {
-        let page = match api.list(&parameters).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-            page => page.map_err(|error| connection::Error::of(what, &error))?,
-        };
-        found.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(Some(found)),
-        }
+    match Pages::new(api, ListParams::default()).all().await {
+        Ok(found) => Ok(Some(found)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(connection::Error::of(what, &error).into()),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use program::table::table;
+
 use super::inventory::{Found, Installed, Report, Standing};
 use crate::mac::Mac;
 
@@ -112,28 +114,6 @@ fn addresses(count: usize) -> String {
         1 => "1 more address is".to_owned(),
         _ => format!("{} more addresses are", grouped(count as u64)),
     }
-}
-
-/// A table with columns as wide as their longest cell.
-fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
-    let mut text = String::new();
-    let head = head.map(str::to_owned);
-    let all = std::iter::once(&head).chain(rows);
-    let mut widths = [0; N];
-    for row in all.clone() {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    for row in all {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 /// A number with separated thousands.

@@ -1,12 +1,12 @@
 //! Renders a report as text.
 
 use super::report::{Check, Finding, Kind, Report, Row};
-use crate::explain::text::{WIDTH, clipped, wrapped};
+use crate::explain::text::{clipped, wrapped};
+use program::table::fitted;
 
 const HEAD: [&str; 4] = ["CHECK", "INTERFACE", "NETWORK", "POD"];
 /// Maximum widths of all columns but the last. An interface has at most 15 characters.
-const LIMITS: [usize; 3] = [11, 15, 22];
-const GAP: &str = "  ";
+const LIMITS: [usize; 4] = [11, 15, 22, usize::MAX];
 /// Displayed characters of a sandbox's ID.
 const ID: usize = 12;
 
@@ -15,7 +15,8 @@ pub(super) fn of(report: &Report) -> String {
     let mut text = summary(report);
     if !report.attachments.is_empty() {
         text.push('\n');
-        text.push_str(&table(&report.attachments));
+        let rows: Vec<_> = report.attachments.iter().map(cells).collect();
+        text.push_str(&fitted(HEAD, LIMITS, &rows));
     }
     text.push_str(&section("Not checked", not_checked(&report.attachments)));
     if !report.findings.is_empty() {
@@ -104,28 +105,6 @@ fn about(finding: &Finding) -> String {
     parts.join(", ")
 }
 
-fn table(rows: &[Row]) -> String {
-    let cells: Vec<[String; 4]> = std::iter::once(HEAD.map(str::to_owned))
-        .chain(rows.iter().map(cells))
-        .collect();
-    let mut widths = [0; 3];
-    for row in &cells {
-        for ((width, cell), limit) in widths.iter_mut().zip(row).zip(LIMITS) {
-            *width = cell.chars().count().max(*width).min(limit);
-        }
-    }
-    let used: usize = widths.iter().map(|width| width + GAP.len()).sum();
-    let widths = [widths[0], widths[1], widths[2], WIDTH - used];
-    let mut text = String::new();
-    for row in &cells {
-        let fitted = row.iter().zip(widths);
-        let line: Vec<_> = fitted.map(|(cell, width)| fitted_to(cell, width)).collect();
-        text.push_str(line.join(GAP).trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 fn cells(row: &Row) -> [String; 4] {
     let check = match row.check {
         Check::Ok => "ok",
@@ -144,19 +123,11 @@ fn short(id: &str) -> String {
     id.chars().take(ID).collect()
 }
 
-/// Pads a cell to the width, or truncates it with dots.
-fn fitted_to(cell: &str, width: usize) -> String {
-    if cell.chars().count() <= width {
-        return format!("{cell:<width$}");
-    }
-    let kept: String = cell.chars().take(width.saturating_sub(3)).collect();
-    format!("{kept}...")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::report::Repair;
     use super::*;
+    use program::table::WIDTH;
 
     fn row(check: Check, interface: &str, network: &str, pod: &str) -> Row {
         Row {
@@ -251,6 +222,6 @@ Problems
         report.attachments.push(long);
         let text = of(&report);
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
-        assert!(text.contains("ppp..."), "{text}");
+        assert!(text.contains("nnn…nnn") && text.contains("ppp…ppp"), "{text}");
     }
 }

@@ -1,10 +1,9 @@
 //! Renders a report as text.
 
 use super::report::{Attached, Network, Report};
+use program::table::{WIDTH, table};
 use std::fmt::Write as _;
 
-/// Columns of a terminal.
-pub(crate) const WIDTH: usize = 80;
 /// Limits of displayed events and of each event's length: some quote whole objects.
 const EVENTS: usize = 10;
 const LONGEST: usize = 400;
@@ -14,7 +13,7 @@ pub(in crate::explain) fn of(report: &Report) -> String {
     let mut text = head(report);
     if !report.networks.is_empty() {
         text.push('\n');
-        text.push_str(&table(report));
+        text.push_str(&networks(report));
     }
     if !report.problems.is_empty() {
         text.push_str("\nProblems\n");
@@ -87,27 +86,9 @@ fn verdict(report: &Report) -> &'static str {
     }
 }
 
-fn table(report: &Report) -> String {
-    let head = ["INTERFACE", "NETWORK", "FROM", "PLUGINS", "ATTACHED"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head)
-        .chain(report.networks.iter().map(row))
-        .collect();
-    let mut widths = [0; 5];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+fn networks(report: &Report) -> String {
+    let rows: Vec<_> = report.networks.iter().map(row).collect();
+    table(["INTERFACE", "NETWORK", "FROM", "PLUGINS", "ATTACHED"], &rows)
 }
 
 fn row(network: &Network) -> [String; 5] {

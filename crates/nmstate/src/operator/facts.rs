@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Endpoints, Node, Taint};
 use kube::{Api, Client, core::params::ListParams};
-use kube_kit::client;
+use kube_kit::{client, pages::Pages};
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -96,20 +96,13 @@ impl FactCache {
         if !self.nodes.as_ref().is_some_and(fresh) {
             let mut taints = Vec::new();
             let api: Api<Node> = Api::all(client.clone());
-            let mut parameters = ListParams::default().labels(&selector).limit(PAGE);
-            loop {
-                let page = api
-                    .list(&parameters)
-                    .await
-                    .map_err(|error| Error(Box::new(error)))?;
-                taints.extend(page.items.into_iter().map(|node| {
+            let parameters = ListParams::default().labels(&selector).limit(PAGE);
+            let mut pages = Pages::new(api, parameters);
+            while let Some(page) = pages.next().await.map_err(|error| Error(Box::new(error)))? {
+                taints.extend(page.into_iter().map(|node| {
                     let spec = node.spec.unwrap_or_default();
                     spec.taints.unwrap_or_default()
                 }));
-                match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => parameters = parameters.continue_token(&token),
-                    None => break,
-                }
             }
             self.nodes = Some((selector, Instant::now(), taints));
         }

@@ -1,8 +1,7 @@
 //! The output as text: a table of the nodes that fits the terminal, followed by the changes.
 
-use program::terminal::TROUBLE;
+use program::answer::{FINDINGS, TROUBLE, WELL};
 
-use super::CHANGES;
 use super::changes::Change;
 use super::evaluate::Outcome;
 
@@ -82,8 +81,8 @@ pub(super) fn notes(outcomes: &[(String, Outcome)]) -> Vec<&'static str> {
 pub(super) fn code(outcomes: &[(String, Outcome)]) -> u8 {
     let codes = outcomes.iter().map(|(_, outcome)| match outcome {
         Outcome::Unknown(_) | Outcome::Fails(_) => TROUBLE,
-        Outcome::Changes(changes, _) if !changes.is_empty() => CHANGES,
-        Outcome::Changes(..) | Outcome::NotSelected(_) => 0,
+        Outcome::Changes(changes, _) if !changes.is_empty() => FINDINGS,
+        Outcome::Changes(..) | Outcome::NotSelected(_) => WELL,
     });
     codes.max().unwrap_or_default()
 }

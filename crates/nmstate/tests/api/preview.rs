@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use clap::Parser;
+use kube_kit::connection::Answer;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use weft_nmstate::preview::{self, Answer, Args};
+use weft_nmstate::preview::{self, Args};
 
 use crate::fixture::{Kind, Stage};
 use crate::host;

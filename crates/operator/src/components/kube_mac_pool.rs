@@ -1,69 +1,90 @@
 //! The MAC pool: unique addresses of virtual machines and pods (operands §4).
 
-use api::network_addons::NetworkAddonsConfigSpec;
+use api::network_addons::{KubeMacPool as Range, NetworkAddonsConfigSpec};
 
-use super::{Component, Context, monitoring, replace_roles};
+use super::{Context, monitoring, replace_roles};
 use crate::{
+    cluster_facts::{Cluster, NodeState, Platform},
+    images::Images,
     mac,
     manifest::{Error, Manifest},
     names,
+    settings::Prometheus,
 };
 
 /// The Deployment that answers webhooks; another one renews its certificates.
-pub(crate) const MANAGER: &str = "kubemacpool-mac-controller-manager";
+pub const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
-pub(crate) struct KubeMacPool;
-
-impl Component for KubeMacPool {
-    fn name(&self) -> &'static str {
-        "kubeMacPool"
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = monitoring::objects(
+        context,
+        "kube_mac_pool/monitoring.yaml",
+        include_str!("kube_mac_pool/monitoring.yaml"),
+    )?;
+    objects.extend(context.namespace_object()?);
+    let mut base = context.objects("kube_mac_pool/base.yaml", include_str!("kube_mac_pool/base.yaml"))?;
+    if let Some(pool) = &context.spec.kube_mac_pool {
+        for ranges in base.iter_mut().filter(|object| object.kind() == "ConfigMap") {
+            ranges.set_data("RANGE_START", &pool.range_start)?;
+            ranges.set_data("RANGE_END", &pool.range_end)?;
+        }
     }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.kube_mac_pool.is_some()
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let mut objects = monitoring::objects(
-            context,
-            "kube_mac_pool/monitoring.yaml",
-            include_str!("kube_mac_pool/monitoring.yaml"),
-        )?;
-        objects.extend(context.namespace_object()?);
-        let mut base = context.objects("kube_mac_pool/base.yaml", include_str!("kube_mac_pool/base.yaml"))?;
-        if let Some(pool) = &context.spec.kube_mac_pool {
-            for ranges in base.iter_mut().filter(|object| object.kind() == "ConfigMap") {
-                ranges.set_data("RANGE_START", &pool.range_start)?;
-                ranges.set_data("RANGE_END", &pool.range_end)?;
-            }
-        }
-        if context.images.of(names::env::KUBEMACPOOL_IMAGE)?.is_native() {
-            let narrow = include_str!("kube_mac_pool/native-role.yaml");
-            replace_roles(
-                &mut base,
-                context.objects("kube_mac_pool/native-role.yaml", narrow)?,
-            );
-            // Rights are added before the wider role is replaced.
-            objects.extend(context.objects(
-                "kube_mac_pool/native-namespace-role.yaml",
-                include_str!("kube_mac_pool/native-namespace-role.yaml"),
-            )?);
-        }
-        objects.extend(base);
-        let mut workloads = context.objects(
-            "kube_mac_pool/workloads.yaml",
-            include_str!("kube_mac_pool/workloads.yaml"),
-        )?;
-        for workload in workloads.iter_mut().filter(|object| object.has_pods()) {
-            complete(workload, context)?;
-        }
-        objects.extend(workloads);
+    if context.images.of(names::env::KUBEMACPOOL_IMAGE)?.is_native() {
+        let narrow = include_str!("kube_mac_pool/native-role.yaml");
+        replace_roles(
+            &mut base,
+            context.objects("kube_mac_pool/native-role.yaml", narrow)?,
+        );
+        // Rights are added before the wider role is replaced.
         objects.extend(context.objects(
-            "kube_mac_pool/webhook.yaml",
-            include_str!("kube_mac_pool/webhook.yaml"),
+            "kube_mac_pool/native-namespace-role.yaml",
+            include_str!("kube_mac_pool/native-namespace-role.yaml"),
         )?);
-        Ok(objects)
     }
+    objects.extend(base);
+    let mut workloads = context.objects(
+        "kube_mac_pool/workloads.yaml",
+        include_str!("kube_mac_pool/workloads.yaml"),
+    )?;
+    for workload in workloads.iter_mut().filter(|object| object.has_pods()) {
+        complete(workload, context)?;
+    }
+    objects.extend(workloads);
+    objects.extend(context.objects(
+        "kube_mac_pool/webhook.yaml",
+        include_str!("kube_mac_pool/webhook.yaml"),
+    )?);
+    Ok(objects)
+}
+
+/// The objects of a pool with this range in a cluster with a monitoring stack, in the order in which they are applied.
+/// All containers have the operator's own `image`.
+pub fn objects(
+    range: Range,
+    image: &str,
+    pull_policy: &str,
+    namespace: &str,
+) -> Result<Vec<Manifest>, Error> {
+    let spec = NetworkAddonsConfigSpec {
+        kube_mac_pool: Some(range),
+        image_pull_policy: pull_policy.to_owned(),
+        ..NetworkAddonsConfigSpec::default()
+    };
+    let cluster = Cluster {
+        platform: Platform {
+            monitoring: true,
+            ..Platform::default()
+        },
+        openshift_network: None,
+    };
+    render(&Context {
+        spec: &spec,
+        cluster: &cluster,
+        images: &Images::default().with_own(Some(image.to_owned())),
+        namespace,
+        prometheus: &Prometheus::default(),
+        node_state: &NodeState::default(),
+    })
 }
 
 /// Checks the range of the pool.

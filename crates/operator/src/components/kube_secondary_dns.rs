@@ -6,7 +6,7 @@ use api::network_addons::{
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::{Component, Context};
+use super::Context;
 use crate::{
     images::Image,
     manifest::{Error, Manifest, Pods},
@@ -32,58 +32,45 @@ const FOLLOWED_VOLUME: &str = "settings";
 /// Pods of our own programs.
 const REPLICAS: u8 = 2;
 
-/// See the module.
-pub(crate) struct KubeSecondaryDns;
-
-impl Component for KubeSecondaryDns {
-    fn name(&self) -> &'static str {
-        "kubeSecondaryDNS"
-    }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.kube_secondary_dns.is_some()
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let images = Containers::of(context)?;
-        let mut objects = context.namespace_object()?;
-        objects.extend(context.objects(
-            "kube_secondary_dns/objects.yaml",
-            include_str!("kube_secondary_dns/objects.yaml"),
-        )?);
-        let settings = context.spec.kube_secondary_dns.clone().unwrap_or_default();
-        for object in &mut objects {
-            if object.kind() == "ConfigMap" {
-                object.set_data("DOMAIN", &settings.domain)?;
-                object.set_data("NAME_SERVER_IP", &settings.name_server_ip)?;
-                if images.monitor.is_native() && settings.follow_settings {
-                    for (key, value) in own_settings(&settings) {
-                        object.add_data(key, &value)?;
-                    }
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let images = Containers::of(context)?;
+    let mut objects = context.namespace_object()?;
+    objects.extend(context.objects(
+        "kube_secondary_dns/objects.yaml",
+        include_str!("kube_secondary_dns/objects.yaml"),
+    )?);
+    let settings = context.spec.kube_secondary_dns.clone().unwrap_or_default();
+    for object in &mut objects {
+        if object.kind() == "ConfigMap" {
+            object.set_data("DOMAIN", &settings.domain)?;
+            object.set_data("NAME_SERVER_IP", &settings.name_server_ip)?;
+            if images.monitor.is_native() && settings.follow_settings {
+                for (key, value) in own_settings(&settings) {
+                    object.add_data(key, &value)?;
                 }
             }
-            if object.kind() == "NetworkPolicy" && images.server.is_native() {
-                object.replace("/spec/ingress/0/ports", json!([port("UDP"), port("TCP")]))?;
-            }
-            if object.has_pods() {
-                complete(object, context, images, &settings)?;
-            }
         }
-        if images.are_native() {
-            objects.extend(context.objects(
-                "kube_secondary_dns/native-budget.yaml",
-                include_str!("kube_secondary_dns/native-budget.yaml"),
-            )?);
+        if object.kind() == "NetworkPolicy" && images.server.is_native() {
+            object.replace("/spec/ingress/0/ports", json!([port("UDP"), port("TCP")]))?;
         }
-        if let Some(wanted) = &settings.service {
-            let service = include_str!("kube_secondary_dns/service.yaml");
-            for mut service in context.objects("kube_secondary_dns/service.yaml", service)? {
-                expose(&mut service, wanted)?;
-                objects.push(service);
-            }
+        if object.has_pods() {
+            complete(object, context, images, &settings)?;
         }
-        Ok(objects)
     }
+    if images.are_native() {
+        objects.extend(context.objects(
+            "kube_secondary_dns/native-budget.yaml",
+            include_str!("kube_secondary_dns/native-budget.yaml"),
+        )?);
+    }
+    if let Some(wanted) = &settings.service {
+        let service = include_str!("kube_secondary_dns/service.yaml");
+        for mut service in context.objects("kube_secondary_dns/service.yaml", service)? {
+            expose(&mut service, wanted)?;
+            objects.push(service);
+        }
+    }
+    Ok(objects)
 }
 
 /// Checks the time that answers may be cached, and the prefixes.

@@ -1,17 +1,19 @@
 //! KubeVirt IPAM: addresses that virtual machines keep (operands §8).
 
-use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::object::{self, ObjectId};
 use serde_json::json;
 use webhook::certificates::Identity;
 
-use super::{Component, Context, Leftover, Place, replace_roles};
+use super::{Context, Leftover, Place, replace_roles};
 use crate::{
     cluster_facts::{Cluster, Platform},
     images::{Image, Images},
     manifest::{Error, Manifest},
     names,
 };
+
+/// Name of the component.
+pub(crate) const NAME: &str = "kubevirtIpamController";
 
 /// Name of the Service in front of the webhook. OpenShift puts its certificate into a Secret of the same name.
 const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
@@ -30,9 +32,6 @@ const AUTHORITY_SECRET: &str = "kubevirt-ipam-controller-webhook-ca";
 
 /// User of the established image, and of ours.
 const USER: u32 = 65532;
-
-/// See the module.
-pub(crate) struct KubevirtIpamController;
 
 /// Where the webhook has its certificate from.
 #[derive(Clone, Copy)]
@@ -90,8 +89,7 @@ pub(crate) struct IssuedCertificates {
 impl IssuedCertificates {
     /// The certificate, if the component is deployed and nobody else issues it.
     pub(crate) fn of(context: &Context<'_>) -> Result<Option<Self>, Error> {
-        let component = KubevirtIpamController;
-        if !component.enabled(context.spec)
+        if context.spec.kubevirt_ipam_controller.is_none()
             || issued_secrets(context.images, context.cluster.platform).is_empty()
         {
             return Ok(None);
@@ -132,69 +130,59 @@ pub(crate) fn issued_secrets(images: &Images, platform: Platform) -> &'static [&
     }
 }
 
-impl Component for KubevirtIpamController {
-    fn name(&self) -> &'static str {
-        "kubevirtIpamController"
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let image = context.images.of(names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE)?;
+    let certificates = Certificates::of(context.cluster.platform, image);
+    let mut objects = Vec::new();
+    if !context.cluster.platform.openshift4 {
+        // OpenShift has its own.
+        objects.push(Manifest::definition(api::ipam_claim::crd())?);
     }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.kubevirt_ipam_controller.is_some()
+    let mut controller = context.objects(
+        "kubevirt_ipam_controller/controller.yaml",
+        include_str!("kubevirt_ipam_controller/controller.yaml"),
+    )?;
+    for object in &mut controller {
+        if object.has_pods() {
+            complete(object, context, image, certificates)?;
+        } else if object.kind() == "Service" && matches!(certificates, Certificates::OpenShift) {
+            object.annotate("service.beta.openshift.io/serving-cert-secret-name", SERVICE)?;
+        }
     }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let image = context.images.of(names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE)?;
-        let certificates = Certificates::of(context.cluster.platform, image);
-        let mut objects = Vec::new();
-        if !context.cluster.platform.openshift4 {
-            // OpenShift has its own.
-            objects.push(Manifest::definition(api::ipam_claim::crd())?);
-        }
-        let mut controller = context.objects(
-            "kubevirt_ipam_controller/controller.yaml",
-            include_str!("kubevirt_ipam_controller/controller.yaml"),
-        )?;
-        for object in &mut controller {
-            if object.has_pods() {
-                complete(object, context, image, certificates)?;
-            } else if object.kind() == "Service" && matches!(certificates, Certificates::OpenShift) {
-                object.annotate("service.beta.openshift.io/serving-cert-secret-name", SERVICE)?;
-            }
-        }
-        if image.is_native() {
-            replace_roles(
-                &mut controller,
-                context.objects(
-                    "kubevirt_ipam_controller/native-role.yaml",
-                    include_str!("kubevirt_ipam_controller/native-role.yaml"),
-                )?,
-            );
-        }
-        objects.extend(controller);
-        if image.is_native() {
-            objects.extend(context.objects(
-                "kubevirt_ipam_controller/disruption.yaml",
-                include_str!("kubevirt_ipam_controller/disruption.yaml"),
-            )?);
-        }
-        if matches!(certificates, Certificates::CertManager) {
-            objects.extend(cert_manager(context)?);
-        }
-        objects.extend(webhook(context, image, certificates)?);
-        Ok(objects)
+    if image.is_native() {
+        replace_roles(
+            &mut controller,
+            context.objects(
+                "kubevirt_ipam_controller/native-role.yaml",
+                include_str!("kubevirt_ipam_controller/native-role.yaml"),
+            )?,
+        );
     }
-
-    fn issued(&self, context: &Context<'_>) -> Result<Vec<ObjectId>, Error> {
-        let issued = IssuedCertificates::of(context)?;
-        Ok(issued.iter().flat_map(IssuedCertificates::objects).collect())
+    objects.extend(controller);
+    if image.is_native() {
+        objects.extend(context.objects(
+            "kubevirt_ipam_controller/disruption.yaml",
+            include_str!("kubevirt_ipam_controller/disruption.yaml"),
+        )?);
     }
+    if matches!(certificates, Certificates::CertManager) {
+        objects.extend(cert_manager(context)?);
+    }
+    objects.extend(webhook(context, image, certificates)?);
+    Ok(objects)
+}
 
-    fn leftovers(&self, cluster: &Cluster) -> &'static [Leftover] {
-        if cluster.platform.openshift4 {
-            let [openshift @ .., _, _] = &OLD;
-            openshift
-        } else {
-            &OLD
-        }
+pub(super) fn issued(context: &Context<'_>) -> Result<Vec<ObjectId>, Error> {
+    let issued = IssuedCertificates::of(context)?;
+    Ok(issued.iter().flat_map(IssuedCertificates::objects).collect())
+}
+
+pub(super) fn leftovers(cluster: &Cluster) -> &'static [Leftover] {
+    if cluster.platform.openshift4 {
+        let [openshift @ .., _, _] = &OLD;
+        openshift
+    } else {
+        &OLD
     }
 }
 

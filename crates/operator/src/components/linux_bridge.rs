@@ -2,70 +2,58 @@
 
 mod dhcp;
 
-use api::network_addons::{LinuxBridge as Settings, NetworkAddonsConfigSpec};
+use api::network_addons::LinuxBridge as Settings;
 
-use super::{Component, Context, permit_confined, replace_roles};
+use super::{Context, permit_confined, replace_roles};
 use crate::{
     manifest::{Error, Manifest},
     names,
 };
 
-pub(crate) struct LinuxBridge;
-
-impl Component for LinuxBridge {
-    fn name(&self) -> &'static str {
-        "linuxBridge"
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let scc = context.cluster.platform.scc;
+    let mut objects = context.namespace_object()?;
+    if scc {
+        objects.extend(context.objects("linux_bridge/scc.yaml", include_str!("linux_bridge/scc.yaml"))?);
     }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.linux_bridge.is_some()
+    let mut plugins = context.objects(
+        "linux_bridge/plugins.yaml",
+        include_str!("linux_bridge/plugins.yaml"),
+    )?;
+    for workload in plugins.iter_mut().filter(|object| object.has_pods()) {
+        complete_plugins(workload, context)?;
     }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let scc = context.cluster.platform.scc;
-        let mut objects = context.namespace_object()?;
-        if scc {
-            objects.extend(context.objects("linux_bridge/scc.yaml", include_str!("linux_bridge/scc.yaml"))?);
-        }
-        let mut plugins = context.objects(
-            "linux_bridge/plugins.yaml",
-            include_str!("linux_bridge/plugins.yaml"),
+    objects.extend(plugins);
+    let mut marker = context.objects(
+        "linux_bridge/marker.yaml",
+        include_str!("linux_bridge/marker.yaml"),
+    )?;
+    for workload in marker.iter_mut().filter(|object| object.has_pods()) {
+        complete_marker(workload, context)?;
+    }
+    let ours = context
+        .images
+        .of(names::env::LINUX_BRIDGE_MARKER_IMAGE)?
+        .is_native();
+    if ours {
+        let narrow = include_str!("linux_bridge/native-marker-role.yaml");
+        replace_roles(
+            &mut marker,
+            context.objects("linux_bridge/native-marker-role.yaml", narrow)?,
+        );
+    }
+    objects.extend(marker);
+    if scc {
+        let mut constraints = context.objects(
+            "linux_bridge/marker-scc.yaml",
+            include_str!("linux_bridge/marker-scc.yaml"),
         )?;
-        for workload in plugins.iter_mut().filter(|object| object.has_pods()) {
-            complete_plugins(workload, context)?;
-        }
-        objects.extend(plugins);
-        let mut marker = context.objects(
-            "linux_bridge/marker.yaml",
-            include_str!("linux_bridge/marker.yaml"),
-        )?;
-        for workload in marker.iter_mut().filter(|object| object.has_pods()) {
-            complete_marker(workload, context)?;
-        }
-        let ours = context
-            .images
-            .of(names::env::LINUX_BRIDGE_MARKER_IMAGE)?
-            .is_native();
         if ours {
-            let narrow = include_str!("linux_bridge/native-marker-role.yaml");
-            replace_roles(
-                &mut marker,
-                context.objects("linux_bridge/native-marker-role.yaml", narrow)?,
-            );
+            permit_confined(&mut constraints, &[]);
         }
-        objects.extend(marker);
-        if scc {
-            let mut constraints = context.objects(
-                "linux_bridge/marker-scc.yaml",
-                include_str!("linux_bridge/marker-scc.yaml"),
-            )?;
-            if ours {
-                permit_confined(&mut constraints, &[]);
-            }
-            objects.extend(constraints);
-        }
-        Ok(objects)
+        objects.extend(constraints);
     }
+    Ok(objects)
 }
 
 fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
-use super::{Component, Context};
+use super::Context;
 use crate::{
     cluster_facts::Cluster,
     manifest::{Error, Manifest},
@@ -13,30 +13,18 @@ use crate::{
 /// Default ConfigMap of the device plugin.
 const DEVICE_PLUGIN_CONFIG: &str = "macvtap-deviceplugin-config";
 
-pub(crate) struct Macvtap;
-
-impl Component for Macvtap {
-    fn name(&self) -> &'static str {
-        "macvtap"
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = context.namespace_object()?;
+    objects.extend(context.objects("macvtap/account.yaml", include_str!("macvtap/account.yaml"))?);
+    if context.cluster.platform.scc {
+        objects.extend(context.objects("macvtap/scc.yaml", include_str!("macvtap/scc.yaml"))?);
     }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.macvtap.is_some()
+    let mut node = context.objects("macvtap/node.yaml", include_str!("macvtap/node.yaml"))?;
+    for workload in node.iter_mut().filter(|object| object.has_pods()) {
+        complete(workload, context)?;
     }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let mut objects = context.namespace_object()?;
-        objects.extend(context.objects("macvtap/account.yaml", include_str!("macvtap/account.yaml"))?);
-        if context.cluster.platform.scc {
-            objects.extend(context.objects("macvtap/scc.yaml", include_str!("macvtap/scc.yaml"))?);
-        }
-        let mut node = context.objects("macvtap/node.yaml", include_str!("macvtap/node.yaml"))?;
-        for workload in node.iter_mut().filter(|object| object.has_pods()) {
-            complete(workload, context)?;
-        }
-        objects.extend(node);
-        Ok(objects)
-    }
+    objects.extend(node);
+    Ok(objects)
 }
 
 /// Checks that this is not OpenShift.

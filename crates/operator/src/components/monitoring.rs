@@ -1,41 +1,28 @@
 //! Monitoring of the operator and of its operands: alerts and their recording rules (operands §9). Deployed if the
 //! cluster serves the Prometheus operator's kinds, whatever the specification is.
 
-use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::{Value, json};
 
-use super::{Component, Context};
+use super::Context;
 use crate::{
     manifest::{Error, Manifest},
     names,
 };
 
-pub(crate) struct Monitoring;
-
-impl Component for Monitoring {
-    fn name(&self) -> &'static str {
-        "monitoring"
-    }
-
-    fn enabled(&self, _spec: &NetworkAddonsConfigSpec) -> bool {
-        true
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let mut objects = objects(
-            context,
-            "monitoring/objects.yaml",
-            include_str!("monitoring/objects.yaml"),
-        )?;
-        for object in &mut objects {
-            match object.kind() {
-                "ServiceMonitor" => select_namespace(object, context.namespace)?,
-                "PrometheusRule" => measure_namespace(object, context.namespace),
-                _ => {}
-            }
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = objects(
+        context,
+        "monitoring/objects.yaml",
+        include_str!("monitoring/objects.yaml"),
+    )?;
+    for object in &mut objects {
+        match object.kind() {
+            "ServiceMonitor" => select_namespace(object, context.namespace)?,
+            "PrometheusRule" => measure_namespace(object, context.namespace),
+            _ => {}
         }
-        Ok(objects)
     }
+    Ok(objects)
 }
 
 /// Reads a component's file of monitoring objects: empty without monitoring. Binds roles to the monitoring stack, and

@@ -4,7 +4,7 @@ use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::object::DAEMON_SET;
 use serde_json::{Map, Value, json};
 
-use super::{Component, Context, Leftover, Place, replace_roles};
+use super::{Context, Leftover, Place, replace_roles};
 use crate::{
     cluster_facts::Cluster,
     manifest::{Error, Manifest},
@@ -12,54 +12,42 @@ use crate::{
     names,
 };
 
-pub(crate) struct Multus;
-
-impl Component for Multus {
-    fn name(&self) -> &'static str {
-        "multus"
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    if context.cluster.openshift_network.is_some() {
+        // OpenShift deploys multus itself.
+        return Ok(Vec::new());
     }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.multus.is_some()
+    let mut objects = context.namespace_object()?;
+    objects.push(Manifest::definition(api::net_attach_def::crd())?);
+    let mut access = context.objects("multus/rbac.yaml", include_str!("multus/rbac.yaml"))?;
+    if context.images.of(names::env::MULTUS_IMAGE)?.is_native() {
+        let narrow = include_str!("multus/native-role.yaml");
+        replace_roles(&mut access, context.objects("multus/native-role.yaml", narrow)?);
     }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        if context.cluster.openshift_network.is_some() {
-            // OpenShift deploys multus itself.
-            return Ok(Vec::new());
+    objects.extend(access);
+    let mut daemon = context.objects("multus/daemon.yaml", include_str!("multus/daemon.yaml"))?;
+    for object in &mut daemon {
+        if object.has_pods() {
+            complete(object, context)?;
+        } else if object.kind() == "ConfigMap" && context.directories().moved {
+            set_bin_dir(object, context.directories().bin)?;
         }
-        let mut objects = context.namespace_object()?;
-        objects.push(Manifest::definition(api::net_attach_def::crd())?);
-        let mut access = context.objects("multus/rbac.yaml", include_str!("multus/rbac.yaml"))?;
-        if context.images.of(names::env::MULTUS_IMAGE)?.is_native() {
-            let narrow = include_str!("multus/native-role.yaml");
-            replace_roles(&mut access, context.objects("multus/native-role.yaml", narrow)?);
-        }
-        objects.extend(access);
-        let mut daemon = context.objects("multus/daemon.yaml", include_str!("multus/daemon.yaml"))?;
-        for object in &mut daemon {
-            if object.has_pods() {
-                complete(object, context)?;
-            } else if object.kind() == "ConfigMap" && context.directories().moved {
-                set_bin_dir(object, context.directories().bin)?;
-            }
-        }
-        objects.extend(daemon);
-        if context.cluster.platform.scc {
-            objects.extend(context.objects("multus/scc.yaml", include_str!("multus/scc.yaml"))?);
-        }
-        Ok(objects)
     }
-
-    fn leftovers(&self, _cluster: &Cluster) -> &'static [Leftover] {
-        // The DaemonSet of thin multus, which would go on writing the node's configuration.
-        const OLD: [Leftover; 1] = [Leftover {
-            kind: DAEMON_SET,
-            place: Place::Operands,
-            name: "kube-multus-ds-amd64",
-        }];
-        &OLD
+    objects.extend(daemon);
+    if context.cluster.platform.scc {
+        objects.extend(context.objects("multus/scc.yaml", include_str!("multus/scc.yaml"))?);
     }
+    Ok(objects)
+}
+
+pub(super) fn leftovers(_: &Cluster) -> &'static [Leftover] {
+    // The DaemonSet of thin multus, which would go on writing the node's configuration.
+    const OLD: [Leftover; 1] = [Leftover {
+        kind: DAEMON_SET,
+        place: Place::Operands,
+        name: "kube-multus-ds-amd64",
+    }];
+    &OLD
 }
 
 /// Checks that OpenShift is not configured to deploy no multus.

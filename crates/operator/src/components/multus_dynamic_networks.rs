@@ -3,7 +3,7 @@
 use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::json;
 
-use super::{Component, Context, replace_roles};
+use super::{Context, replace_roles};
 use crate::{
     cluster_facts::{Cluster, Platform},
     general, layout,
@@ -29,43 +29,31 @@ const MULTUS_SOCKET: &str = "/host/run/multus/multus.sock";
 /// Volume for the socket of the controller's probes, and its mount path.
 const RUN: (&str, &str) = ("run", "/run");
 
-pub(crate) struct MultusDynamicNetworks;
-
-impl Component for MultusDynamicNetworks {
-    fn name(&self) -> &'static str {
-        "multusDynamicNetworks"
-    }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.multus_dynamic_networks.is_some()
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let mut objects = context.objects(
-            "multus_dynamic_networks/controller.yaml",
-            include_str!("multus_dynamic_networks/controller.yaml"),
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = context.objects(
+        "multus_dynamic_networks/controller.yaml",
+        include_str!("multus_dynamic_networks/controller.yaml"),
+    )?;
+    let image = context.images.of(names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE)?;
+    if image.is_native() {
+        let roles = context.objects(
+            "multus_dynamic_networks/native-role.yaml",
+            include_str!("multus_dynamic_networks/native-role.yaml"),
         )?;
-        let image = context.images.of(names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE)?;
-        if image.is_native() {
-            let roles = context.objects(
-                "multus_dynamic_networks/native-role.yaml",
-                include_str!("multus_dynamic_networks/native-role.yaml"),
-            )?;
-            replace_roles(&mut objects, roles);
-        }
-        for object in &mut objects {
-            if object.has_pods() {
-                complete(object, context)?;
-            } else if object.kind() == "ConfigMap" {
-                let config = json!({
-                    "criSocketPath": in_container(cri_socket(context)),
-                    "multusSocketPath": MULTUS_SOCKET,
-                });
-                object.replace("/data/dynamic-networks-config.json", json!(config.to_string()))?;
-            }
-        }
-        Ok(objects)
+        replace_roles(&mut objects, roles);
     }
+    for object in &mut objects {
+        if object.has_pods() {
+            complete(object, context)?;
+        } else if object.kind() == "ConfigMap" {
+            let config = json!({
+                "criSocketPath": in_container(cri_socket(context)),
+                "multusSocketPath": MULTUS_SOCKET,
+            });
+            object.replace("/data/dynamic-networks-config.json", json!(config.to_string()))?;
+        }
+    }
+    Ok(objects)
 }
 
 /// Checks that multus is enabled, that this is not OpenShift, and that the socket is supported.

@@ -1,35 +1,22 @@
 //! Network policies that allow pods of components to reach the API server and the DNS of the cluster where other
 //! policies isolate them. Always deployed (operands §10).
 
-use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::{Value, json};
 
-use super::{Component, Context};
+use super::Context;
 use crate::manifest::{Error, Manifest};
 
-pub(crate) struct NetworkPolicies;
-
-impl Component for NetworkPolicies {
-    fn name(&self) -> &'static str {
-        "networkPolicies"
-    }
-
-    fn enabled(&self, _spec: &NetworkAddonsConfigSpec) -> bool {
-        true
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let mut objects = context.objects(
-            "network_policies/policies.yaml",
-            include_str!("network_policies/policies.yaml"),
-        )?;
-        if context.cluster.platform.openshift4 {
-            for policy in &mut objects {
-                dns_of_openshift(policy);
-            }
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = context.objects(
+        "network_policies/policies.yaml",
+        include_str!("network_policies/policies.yaml"),
+    )?;
+    if context.cluster.platform.openshift4 {
+        for policy in &mut objects {
+            dns_of_openshift(policy);
         }
-        Ok(objects)
     }
+    Ok(objects)
 }
 
 /// Turns the egress to the DNS of Kubernetes into one to OpenShift's; other policies have no `to`.

@@ -7,59 +7,58 @@
 //!
 //! Where another operator has installed the API, only the object is created, and that operator reconciles it.
 
-use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::{cache::Object, object};
 use serde_json::Value;
 
-use super::{Component, Context};
+use super::Context;
 use crate::{
     cluster_facts::{NMStateObject, NodeStateDefinition},
     images::Image,
-    manifest::{Error, Manifest},
+    manifest::{self, Error, Manifest},
     names::condition,
     workloads::{State, Workload},
 };
 
+/// Name of the component.
+pub(crate) const NAME: &str = "nmstate";
+
 /// Name of our `NMState`.
 const OBJECT: &str = "nmstate";
 
-pub(crate) struct NMState;
-
-impl Component for NMState {
-    fn name(&self) -> &'static str {
-        "nmstate"
-    }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.nmstate.is_some()
-    }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let mut objects = context.namespace_object()?;
-        if context.node_state.definition != NodeStateDefinition::Foreign {
-            objects.push(Manifest::definition(api::node_state::crd())?);
-            let mut operator =
-                context.objects("nmstate/operator.yaml", include_str!("nmstate/operator.yaml"))?;
-            for workload in operator.iter_mut().filter(|object| object.has_pods()) {
-                complete(workload, context)?;
-            }
-            objects.extend(operator);
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = context.namespace_object()?;
+    if context.node_state.definition != NodeStateDefinition::Foreign {
+        objects.push(Manifest::definition(api::node_state::crd())?);
+        let mut operator = context.in_namespace(operator()?);
+        for workload in operator.iter_mut().filter(|object| object.has_pods()) {
+            complete(workload, context)?;
         }
-        let settings = match &context.node_state.object {
-            NMStateObject::NotServed | NMStateObject::Foreign => return Ok(objects),
-            NMStateObject::None => None,
-            NMStateObject::Ours(settings) => Some(settings),
-        };
-        let mut nmstate = context.objects("nmstate/nmstate.yaml", include_str!("nmstate/nmstate.yaml"))?;
-        if let Some(settings) = settings {
-            // An existing object belongs to the user; the configuration does not change it.
-            for object in &mut nmstate {
-                object.set("spec", settings.clone());
-            }
-        }
-        objects.extend(nmstate);
-        Ok(objects)
+        objects.extend(operator);
     }
+    let settings = match &context.node_state.object {
+        NMStateObject::NotServed | NMStateObject::Foreign => return Ok(objects),
+        NMStateObject::None => None,
+        NMStateObject::Ours(settings) => Some(settings),
+    };
+    let mut nmstate = context.in_namespace(default_object()?);
+    if let Some(settings) = settings {
+        // An existing object belongs to the user; the configuration does not change it.
+        for object in &mut nmstate {
+            object.set("spec", settings.clone());
+        }
+    }
+    objects.extend(nmstate);
+    Ok(objects)
+}
+
+/// The objects of the node state operator, without the values that depend on the installation.
+pub fn operator() -> Result<Vec<Manifest>, Error> {
+    manifest::parse("nmstate/operator.yaml", include_str!("nmstate/operator.yaml"))
+}
+
+/// The `NMState` for clusters that have none.
+pub fn default_object() -> Result<Vec<Manifest>, Error> {
+    manifest::parse("nmstate/nmstate.yaml", include_str!("nmstate/nmstate.yaml"))
 }
 
 /// Progress of handlers, webhook and metrics. The node state operator deploys them, and reports them in the conditions

@@ -1,8 +1,6 @@
 //! Open vSwitch: CNI plugins, and a marker that advertises bridges as resources (operands §5).
 
-use api::network_addons::NetworkAddonsConfigSpec;
-
-use super::{Component, Context, permit_confined, replace_roles};
+use super::{Context, permit_confined, replace_roles};
 use crate::{
     images::Image,
     manifest::{Error, Manifest, Pods},
@@ -15,38 +13,26 @@ const MARKER_CAPABILITY: &str = "DAC_OVERRIDE";
 /// Volume for the file of the marker's own probe, and its mount path.
 const TMP: (&str, &str) = ("tmp", "/tmp");
 
-pub(crate) struct Ovs;
-
-impl Component for Ovs {
-    fn name(&self) -> &'static str {
-        "ovs"
+pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let ours = context.images.of(names::env::OVS_CNI_IMAGE)?.is_native();
+    let mut objects = context.namespace_object()?;
+    let mut node = context.objects("ovs/node.yaml", include_str!("ovs/node.yaml"))?;
+    for workload in node.iter_mut().filter(|object| object.has_pods()) {
+        complete(workload, context)?;
     }
-
-    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
-        spec.ovs.is_some()
+    if ours {
+        let narrow = include_str!("ovs/native-role.yaml");
+        replace_roles(&mut node, context.objects("ovs/native-role.yaml", narrow)?);
     }
-
-    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        let ours = context.images.of(names::env::OVS_CNI_IMAGE)?.is_native();
-        let mut objects = context.namespace_object()?;
-        let mut node = context.objects("ovs/node.yaml", include_str!("ovs/node.yaml"))?;
-        for workload in node.iter_mut().filter(|object| object.has_pods()) {
-            complete(workload, context)?;
-        }
+    objects.extend(node);
+    if context.cluster.platform.scc {
+        let mut constraints = context.objects("ovs/scc.yaml", include_str!("ovs/scc.yaml"))?;
         if ours {
-            let narrow = include_str!("ovs/native-role.yaml");
-            replace_roles(&mut node, context.objects("ovs/native-role.yaml", narrow)?);
+            permit_confined(&mut constraints, &[MARKER_CAPABILITY]);
         }
-        objects.extend(node);
-        if context.cluster.platform.scc {
-            let mut constraints = context.objects("ovs/scc.yaml", include_str!("ovs/scc.yaml"))?;
-            if ours {
-                permit_confined(&mut constraints, &[MARKER_CAPABILITY]);
-            }
-            objects.extend(constraints);
-        }
-        Ok(objects)
+        objects.extend(constraints);
     }
+    Ok(objects)
 }
 
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use super::{Error, Manifest, object_at};
 use crate::images::Image;
 
 /// The pod template of a workload.
-pub(crate) struct Pods<'a> {
+pub struct Pods<'a> {
     pub(super) object: String,
     pub(super) template: &'a mut Map<String, Value>,
 }
@@ -28,7 +28,8 @@ impl Pods<'_> {
             .ok_or(missing)
     }
 
-    pub(crate) fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
+    /// The labels of the pods, created if they are absent.
+    pub fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
         let missing = self.missing("labels");
         let metadata = object_at(self.template, "metadata");
         metadata
@@ -46,7 +47,8 @@ impl Pods<'_> {
         Ok(())
     }
 
-    pub(crate) fn without_annotation(&mut self, key: &str) {
+    /// Removes an annotation of the pods.
+    pub fn without_annotation(&mut self, key: &str) {
         let annotations = self.template.get_mut("metadata");
         let annotations = annotations.and_then(|metadata| metadata.get_mut("annotations"));
         if let Some(Value::Object(annotations)) = annotations {
@@ -55,13 +57,13 @@ impl Pods<'_> {
     }
 
     /// Sets a field of the pod specification.
-    pub(crate) fn set(&mut self, key: &str, value: Value) -> Result<(), Error> {
+    pub fn set(&mut self, key: &str, value: Value) -> Result<(), Error> {
         self.spec()?.insert(key.to_owned(), value);
         Ok(())
     }
 
     /// Removes a field of the pod specification.
-    pub(crate) fn without(&mut self, key: &str) -> Result<(), Error> {
+    pub fn without(&mut self, key: &str) -> Result<(), Error> {
         self.spec()?.shift_remove(key);
         Ok(())
     }
@@ -199,7 +201,7 @@ impl Pods<'_> {
     }
 
     /// A container, or an init container.
-    pub(crate) fn container(&mut self, name: &str) -> Result<Container<'_>, Error> {
+    pub fn container(&mut self, name: &str) -> Result<Container<'_>, Error> {
         let missing = self.missing(format!("container {name}"));
         let spec = self.spec()?;
         let mut found = None;
@@ -218,7 +220,7 @@ impl Pods<'_> {
 }
 
 /// A container of a pod template.
-pub(crate) struct Container<'a>(&'a mut Map<String, Value>);
+pub struct Container<'a>(&'a mut Map<String, Value>);
 
 impl Container<'_> {
     fn missing(&self, part: impl Into<String>) -> Error {
@@ -230,7 +232,7 @@ impl Container<'_> {
     }
 
     /// Sets the image. Sets the pull policy of native containers, and of others if their file has one.
-    pub(crate) fn run(&mut self, image: Image<'_>, pull_policy: &str) -> &mut Self {
+    pub fn run(&mut self, image: Image<'_>, pull_policy: &str) -> &mut Self {
         if image.is_native() || self.0.contains_key("imagePullPolicy") {
             self.0.insert("imagePullPolicy".into(), json!(pull_policy));
         }
@@ -339,7 +341,7 @@ impl Container<'_> {
     }
 
     /// Appends arguments.
-    pub(crate) fn add_arguments(&mut self, arguments: &[String]) -> &mut Self {
+    pub fn add_arguments(&mut self, arguments: &[String]) -> &mut Self {
         let all = self.0.entry("args").or_insert_with(|| json!([]));
         if let Some(all) = all.as_array_mut() {
             all.extend(arguments.iter().map(|argument| json!(argument)));
@@ -348,7 +350,7 @@ impl Container<'_> {
     }
 
     /// Sets an environment variable that the container has already.
-    pub(crate) fn variable(&mut self, name: &str, value: &str) -> Result<&mut Self, Error> {
+    pub fn variable(&mut self, name: &str, value: &str) -> Result<&mut Self, Error> {
         let missing = self.missing(format!("environment variable {name}"));
         let variables = self.0.get_mut("env").and_then(Value::as_array_mut);
         let variable = variables
@@ -360,7 +362,7 @@ impl Container<'_> {
     }
 
     /// Appends an environment variable.
-    pub(crate) fn add_variable(&mut self, name: &str, value: &str) -> Result<&mut Self, Error> {
+    pub fn add_variable(&mut self, name: &str, value: &str) -> Result<&mut Self, Error> {
         let missing = self.missing("environment");
         let variables = self.0.get_mut("env").and_then(Value::as_array_mut);
         variables
@@ -412,7 +414,7 @@ impl Container<'_> {
     }
 
     /// Sets a field of the container.
-    pub(crate) fn set(&mut self, key: &str, value: Value) -> &mut Self {
+    pub fn set(&mut self, key: &str, value: Value) -> &mut Self {
         self.0.insert(key.to_owned(), value);
         self
     }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{Error, Reconciler};
 use crate::{
-    components::{Component as _, nmstate::NMState},
+    components::nmstate,
     messages,
     names::reason,
     resource::{self, Resource},
@@ -31,7 +31,7 @@ impl Reconciler {
         let deployed = self.history.deployed.iter();
         let component = |(name, ids): &(&'static str, Vec<ObjectId>)| {
             let second = self.history.second_step.iter();
-            let second = second.filter(|_| *name == NMState.name()).cloned();
+            let second = second.filter(|_| *name == nmstate::NAME).cloned();
             Component {
                 name,
                 workloads: ids.iter().map(|id| self.observe(id)).chain(second).collect(),

@@ -45,9 +45,16 @@ struct Setting {
     layout: Layout,
 }
 
+/// Whether a specification enables a component.
+fn enables(component: &str, spec: &NetworkAddonsConfigSpec) -> bool {
+    components::enabled(spec).contains(&component)
+}
+
 impl Setting {
-    fn render(self, component: &dyn Component, spec: Value) -> Vec<Value> {
-        self.with(spec, |context| component.render(context).expect("objects"))
+    fn render(self, component: &str, spec: Value) -> Vec<Value> {
+        let named = components::ALL.into_iter().find(|known| known.name == component);
+        let component = named.expect("a component");
+        self.with(spec, |context| (component.render)(context).expect("objects"))
             .into_iter()
             .map(Manifest::into_value)
             .collect()
@@ -90,7 +97,7 @@ fn all_components() -> Value {
 /// The groups of [`render`] for all enabled components.
 fn render_enabled(context: &Context<'_>) -> Vec<Group> {
     enabled(context)
-        .map(|component| group(component, context, &stamps::stamp()).expect("objects"))
+        .map(|component| group(&component, context, &stamps::stamp()).expect("objects"))
         .collect()
 }
 
@@ -304,7 +311,7 @@ fn policy(name: &str, egress: &Value) -> Value {
 // operands#15, operator#75
 #[test]
 fn network_policies_follow_the_platform() {
-    assert!(components::network_policies::NetworkPolicies.enabled(&complete(json!({}))));
+    assert!(enables("networkPolicies", &complete(json!({}))));
     for (openshift4, namespace, label, value, port) in [
         (false, "kube-system", "k8s-app", "kube-dns", 53),
         (
@@ -319,7 +326,7 @@ fn network_policies_follow_the_platform() {
             openshift4,
             ..Setting::default()
         };
-        let objects = setting.render(&components::network_policies::NetworkPolicies, json!({}));
+        let objects = setting.render("networkPolicies", json!({}));
         let api = policy(
             "cnao-allow-egress-to-cluster-api",
             &json!({ "ports": [{ "protocol": "TCP", "port": 6443 }] }),

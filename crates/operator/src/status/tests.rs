@@ -428,7 +428,7 @@ fn deployed_component_has_its_own_condition() {
 fn condition_type_follows_component_name() {
     let types: Vec<_> = crate::components::ALL
         .iter()
-        .map(|component| condition::of_component(component.name()))
+        .map(|component| condition::of_component(component.name))
         .collect();
     assert_eq!(
         types,

@@ -10,7 +10,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     core::{Request, params::PostParams},
 };
-use operator::{cluster_facts::Cluster, configuration, manifests::render_admission};
+use manifests::render_admission;
+use operator::{cluster_facts::Cluster, configuration};
 use proptest::{
     collection::vec,
     option,

@@ -3,11 +3,10 @@
 use std::{fs, path::PathBuf};
 
 use clap::Parser;
+use cli::{Command, answer};
 use cluster::wait;
-use operator::{
-    cli::{Answer, Command, answer},
-    manifests::{Install, render_install},
-};
+use kube_kit::connection::Answer;
+use manifests::{Install, render_install};
 use serde_json::{Value, json};
 
 use crate::fixture::{DEADLINE, Fixture, IMAGE, VERSION};

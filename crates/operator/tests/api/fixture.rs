@@ -15,13 +15,8 @@ use kube_kit::{
     object::{self, Kind},
     serve::Readiness,
 };
-use operator::{
-    controller::Operator,
-    images::Images,
-    manifests::{Install, render_install},
-    metrics::Metrics,
-    settings::Settings,
-};
+use manifests::{Install, render_install};
+use operator::{controller::Operator, images::Images, metrics::Metrics, settings::Settings};
 use serde_json::{Value, json};
 pub(crate) use stage::DEADLINE;
 use stage::{Admin, Hold, Method, Request, Task, until};

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use cluster::Kubectl;
 use kube_kit::object::{self, CLUSTER_ROLE_BINDING, Kind, NODE, POD, SECRET, SERVICE_ACCOUNT};
-use operator::manifests::{MARKERS_FILE, render_admission};
+use manifests::{MARKERS_FILE, render_admission};
 use serde_json::{Value, json};
 use stage::{Method, until};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{
     cluster_facts::{NMStateObject, NodeStateDefinition},
-    rbac,
+    rbac, watches,
 };
 
 /// One permission of a role.
@@ -219,6 +219,23 @@ fn roles_name_rendered_objects_alone() {
     for rule in Held::new(true).namespaced {
         for name in words(&rule, "resourceNames") {
             assert!(known.contains(name), "{name}: {rule}");
+        }
+    }
+}
+
+#[test]
+fn roles_allow_watching_all_rendered_kinds() {
+    let held = Held::new(false);
+    for kind in watches::rendered_kinds() {
+        // A watch selects by label, so names do not apply.
+        for verb in ["list", "watch", "get", "create"] {
+            let permission = Permission {
+                group: kind.group,
+                resource: kind.plural,
+                name: None,
+                verb,
+            };
+            assert!(is_held(&permission, &held.namespaced), "{permission:?}");
         }
     }
 }

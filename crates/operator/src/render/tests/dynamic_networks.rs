@@ -1,7 +1,6 @@
 //! Operands §2.
 
 use super::*;
-use crate::components::{multus::Multus, multus_dynamic_networks::MultusDynamicNetworks};
 
 const CRIO: &str = "/run/crio/crio.sock";
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
@@ -142,7 +141,7 @@ fn expected(native: bool, socket: &str) -> Vec<Value> {
 /// Renders with these settings; the JSON text in the ConfigMap is parsed for the comparison.
 fn render(setting: Setting, settings: &Value) -> Vec<Value> {
     let spec = json!({ "multus": {}, "multusDynamicNetworks": settings });
-    let mut objects = setting.render(&MultusDynamicNetworks, spec);
+    let mut objects = setting.render("multusDynamicNetworks", spec);
     let config = &mut objects[2]["data"]["dynamic-networks-config.json"];
     *config = serde_json::from_str(config.as_str().expect("text")).expect("JSON");
     objects
@@ -198,7 +197,7 @@ fn placements(native: bool, workloads: &Value) -> [Vec<Option<Value>>; 2] {
         native,
         ..Setting::default()
     };
-    [&Multus as &dyn Component, &MultusDynamicNetworks].map(|component| {
+    ["multus", "multusDynamicNetworks"].map(|component| {
         let objects = setting.render(component, spec.clone());
         let daemon_set = objects.iter().find(|object| object["kind"] == "DaemonSet");
         let pod = &daemon_set.expect("a DaemonSet")["spec"]["template"]["spec"];

@@ -5,7 +5,6 @@ mod settings;
 use kube_kit::merge::{self, Change, Policy};
 
 use super::*;
-use crate::components::kube_mac_pool::KubeMacPool;
 
 const RANGE: &str =
     r#"{ "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:00:00:ff:ff:ff" } }"#;
@@ -380,7 +379,7 @@ fn monitoring() -> Vec<Value> {
 // operands#7
 #[test]
 fn mac_pool_without_monitoring_has_main_part() {
-    assert!(KubeMacPool.enabled(&complete(spec())) && !KubeMacPool.enabled(&complete(json!({}))));
+    assert!(enables("kubeMacPool", &complete(spec())) && !enables("kubeMacPool", &complete(json!({}))));
     for native in [false, true] {
         for (scc, openshift4) in [(false, false), (true, false), (true, true)] {
             let setting = Setting {
@@ -390,7 +389,7 @@ fn mac_pool_without_monitoring_has_main_part() {
                 openshift_network: openshift4,
                 ..Setting::default()
             };
-            assert_objects(&setting.render(&KubeMacPool, spec()), &main_part(native, scc));
+            assert_objects(&setting.render("kubeMacPool", spec()), &main_part(native, scc));
         }
     }
 }
@@ -407,7 +406,7 @@ fn mac_pool_with_monitoring_starts_with_its_objects() {
                 ..Setting::default()
             };
             let expected = [monitoring(), main_part(native, scc)].concat();
-            assert_objects(&setting.render(&KubeMacPool, spec()), &expected);
+            assert_objects(&setting.render("kubeMacPool", spec()), &expected);
         }
     }
 }
@@ -415,7 +414,7 @@ fn mac_pool_with_monitoring_starts_with_its_objects() {
 // operands#9: the fields are compared here, an existing bundle survives by the rules of operator §9.1.
 #[test]
 fn merge_keeps_certificate_authority_of_webhooks() {
-    let rendered = Setting::default().render(&KubeMacPool, spec());
+    let rendered = Setting::default().render("kubeMacPool", spec());
     let rendered = rendered.last().expect("the webhook configuration");
     assert_eq!(rendered, &webhook_configuration());
 

@@ -1,7 +1,6 @@
 //! Operands §7.
 
 use super::*;
-use crate::components::kube_secondary_dns::KubeSecondaryDns;
 
 const COREFILE: &str = "\
 .:5353 {
@@ -191,8 +190,11 @@ const CASES: [(&str, &str, &str); 4] = [
 // operands#12, secondary-dns#61-63: what is deployed, and settings that differ mark the pods differently, so that they roll.
 #[test]
 fn secondary_dns_is_its_objects_in_order() {
-    assert!(KubeSecondaryDns.enabled(&complete(json!({ "kubeSecondaryDNS": {} }))));
-    assert!(!KubeSecondaryDns.enabled(&complete(json!({}))));
+    assert!(enables(
+        "kubeSecondaryDNS",
+        &complete(json!({ "kubeSecondaryDNS": {} }))
+    ));
+    assert!(!enables("kubeSecondaryDNS", &complete(json!({}))));
     for (domain, address, settings) in CASES {
         for native in [false, true] {
             for (scc, openshift4) in [(false, false), (true, false), (true, true)] {
@@ -210,7 +212,7 @@ fn secondary_dns_is_its_objects_in_order() {
                     scc,
                 };
                 assert_objects(
-                    &setting.render(&KubeSecondaryDns, spec),
+                    &setting.render("kubeSecondaryDNS", spec),
                     &objects(domain, address, flavour),
                 );
             }
@@ -220,7 +222,7 @@ fn secondary_dns_is_its_objects_in_order() {
 
 #[test]
 fn nothing_said_means_empty() {
-    let rendered = Setting::default().render(&KubeSecondaryDns, json!({ "kubeSecondaryDNS": {} }));
+    let rendered = Setting::default().render("kubeSecondaryDNS", json!({ "kubeSecondaryDNS": {} }));
     assert_objects(&rendered, &objects("", "", Flavour::default()));
 }
 
@@ -270,7 +272,7 @@ fn service_is_there_where_it_is_asked_for() {
             };
             let mut objects = objects("a.example", "", flavour);
             objects.push(expected.clone());
-            assert_objects(&setting.render(&KubeSecondaryDns, spec), &objects);
+            assert_objects(&setting.render("kubeSecondaryDNS", spec), &objects);
         }
     }
 }
@@ -315,10 +317,10 @@ fn settings_of_our_own_reach_our_monitor() {
         env,
         json!({ "name": "KSD_ALLOWED_PREFIXES", "value": "10.0.0.0/8,fd00::/8" }),
     );
-    assert_objects(&native().render(&KubeSecondaryDns, spec.clone()), &expected);
+    assert_objects(&native().render("kubeSecondaryDNS", spec.clone()), &expected);
     // Upstream's monitor does not know them.
     assert_objects(
-        &Setting::default().render(&KubeSecondaryDns, spec),
+        &Setting::default().render("kubeSecondaryDNS", spec),
         &objects("a.example", "", Flavour::default()),
     );
 }
@@ -338,9 +340,9 @@ fn settings_that_are_followed_roll_no_pod() {
     let map = json!({ "name": "settings", "configMap": { "name": "secondary-dns", "defaultMode": 420 } });
     push(&mut pod["volumes"], map);
     let spec = json!({ "kubeSecondaryDNS": { "domain": "a.example", "ttl": 60, "followSettings": true } });
-    assert_objects(&native().render(&KubeSecondaryDns, spec.clone()), &expected);
+    assert_objects(&native().render("kubeSecondaryDNS", spec.clone()), &expected);
     assert_objects(
-        &Setting::default().render(&KubeSecondaryDns, spec),
+        &Setting::default().render("kubeSecondaryDNS", spec),
         &objects("a.example", "", Flavour::default()),
     );
 }
@@ -369,11 +371,11 @@ fn single_process_has_one_container() {
     };
     let spec = json!({ "kubeSecondaryDNS": { "domain": "a.example", "singleProcess": true } });
     assert_objects(
-        &native().render(&KubeSecondaryDns, spec.clone()),
+        &native().render("kubeSecondaryDNS", spec.clone()),
         &single(r#"{"domain":"a.example","singleProcess":true}"#),
     );
     assert_objects(
-        &Setting::default().render(&KubeSecondaryDns, spec),
+        &Setting::default().render("kubeSecondaryDNS", spec),
         &objects("a.example", "", Flavour::default()),
     );
     let mut followed = single(r#"{"singleProcess":true,"followSettings":true}"#);
@@ -386,7 +388,7 @@ fn single_process_has_one_container() {
     let spec = json!({ "kubeSecondaryDNS": {
         "domain": "a.example", "singleProcess": true, "followSettings": true,
     } });
-    assert_objects(&native().render(&KubeSecondaryDns, spec), &followed);
+    assert_objects(&native().render("kubeSecondaryDNS", spec), &followed);
 }
 
 #[test]
@@ -416,7 +418,7 @@ fn flavours_can_be_mixed() {
                 images: &images,
                 ..*context
             };
-            KubeSecondaryDns.render(&context).expect("objects")
+            components::kube_secondary_dns::render(&context).expect("objects")
         });
         let rendered: Vec<_> = rendered.into_iter().map(Manifest::into_value).collect();
         assert_objects(&rendered, &objects("", "", flavour));

@@ -3,7 +3,6 @@
 mod definition;
 
 use super::*;
-use crate::components::kubevirt_ipam_controller::KubevirtIpamController;
 
 const NAME: &str = "kubevirt-ipam-controller-manager";
 const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
@@ -317,7 +316,7 @@ fn expected(setting: Setting, issuer: Issuer, arguments: &[&str]) -> Vec<Value> 
 }
 
 fn render(setting: Setting) -> Vec<Value> {
-    let mut objects = setting.render(&KubevirtIpamController, json!({ "kubevirtIpamController": {} }));
+    let mut objects = setting.render("kubevirtIpamController", json!({ "kubevirtIpamController": {} }));
     for object in &mut objects {
         if object["kind"] == "CustomResourceDefinition" {
             *object = without_descriptions(object.take());
@@ -373,7 +372,7 @@ fn on_openshift_there_is_no_definition_and_certificates_are_the_platforms() {
 #[test]
 fn optional_arguments_are_there_only_when_they_are_set() {
     let arguments = |spec: Value| -> Vec<String> {
-        let objects = Setting::default().render(&KubevirtIpamController, spec);
+        let objects = Setting::default().render("kubevirtIpamController", spec);
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
         let arguments =
             &deployment.expect("a Deployment")["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -416,7 +415,7 @@ fn optional_arguments_are_there_only_when_they_are_set() {
 fn profiles_of_tls_become_arguments() {
     let arguments = |profile: &str| -> Vec<String> {
         let spec = json!({ "kubevirtIpamController": {}, "tlsSecurityProfile": { "type": profile } });
-        let objects = Setting::default().render(&KubevirtIpamController, spec);
+        let objects = Setting::default().render("kubevirtIpamController", spec);
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
         let arguments =
             &deployment.expect("a Deployment")["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -439,7 +438,7 @@ fn profiles_of_tls_become_arguments() {
 fn an_infra_placement_reaches_the_controller() {
     let placement = |placement: Value| -> [Option<Value>; 3] {
         let spec = json!({ "kubevirtIpamController": {}, "placementConfiguration": placement });
-        let objects = Setting::default().render(&KubevirtIpamController, spec);
+        let objects = Setting::default().render("kubevirtIpamController", spec);
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
         let pod = &deployment.expect("a Deployment")["spec"]["template"]["spec"];
         ["nodeSelector", "affinity", "tolerations"].map(|key| pod.get(key).cloned())

@@ -1,7 +1,6 @@
 //! Operands §3.
 
 use super::*;
-use crate::components::linux_bridge::LinuxBridge;
 
 fn plugins(native: bool, scc: bool, bin_dir: &str) -> Value {
     let mut container = json!({
@@ -155,7 +154,7 @@ fn marker_account(native: bool) -> [Value; 3] {
 }
 
 fn render(setting: Setting) -> Vec<Value> {
-    let mut objects = setting.render(&LinuxBridge, json!({ "linuxBridge": {} }));
+    let mut objects = setting.render("linuxBridge", json!({ "linuxBridge": {} }));
     for object in &mut objects {
         if object["metadata"]["name"] == "kube-cni-linux-bridge-plugin" && !setting.native {
             let script = &mut object["spec"]["template"]["spec"]["containers"][0]["command"][2];
@@ -256,7 +255,7 @@ fn preserve_default_vlan_is_passed_to_installer() {
             native: true,
             ..Setting::default()
         };
-        let objects = setting.render(&LinuxBridge, json!({ "linuxBridge": spec }));
+        let objects = setting.render("linuxBridge", json!({ "linuxBridge": spec }));
         let container = &objects[1]["spec"]["template"]["spec"]["containers"][0];
         let words = container["command"].as_array().expect("a command").clone();
         let probe = container["startupProbe"]["exec"]["command"].clone();
@@ -319,15 +318,15 @@ fn dhcp_adds_plugin_and_container_if_enabled() {
         native: true,
         ..Setting::default()
     };
-    let found = native.render(&LinuxBridge, json!({ "linuxBridge": { "dhcp": true } }));
+    let found = native.render("linuxBridge", json!({ "linuxBridge": { "dhcp": true } }));
     assert_objects(&found[1..2], &[expected]);
 
     // Without the field the pods are unchanged; so they are if the plugins have another image.
     let (given, without) = (json!({ "dhcp": false }), json!({}));
     for (setting, spec) in [(native, given), (Setting::default(), json!({ "dhcp": true }))] {
         assert_objects(
-            &setting.render(&LinuxBridge, json!({ "linuxBridge": spec })),
-            &setting.render(&LinuxBridge, json!({ "linuxBridge": without })),
+            &setting.render("linuxBridge", json!({ "linuxBridge": spec })),
+            &setting.render("linuxBridge", json!({ "linuxBridge": without })),
         );
     }
 }

@@ -1,7 +1,6 @@
 //! Operands §6.
 
 use super::*;
-use crate::components::macvtap::Macvtap;
 
 fn config_map() -> Value {
     json!({
@@ -76,7 +75,7 @@ fn plain(native: bool) -> Vec<Value> {
 }
 
 fn render(setting: Setting) -> Vec<Value> {
-    setting.render(&Macvtap, json!({ "macvtap": {} }))
+    setting.render("macvtap", json!({ "macvtap": {} }))
 }
 
 // operands#11
@@ -122,7 +121,7 @@ fn other_macvtap_configuration_changes_pods_alone() {
             native,
             ..Setting::default()
         };
-        let found = setting.render(&Macvtap, json!({ "macvtap": { "devicePluginConfig": "mine" } }));
+        let found = setting.render("macvtap", json!({ "macvtap": { "devicePluginConfig": "mine" } }));
         let mut expected = plain(native);
         expected[3] = daemon_set(native, "/opt/cni/bin", "mine");
         assert_objects(&found, &expected);

@@ -1,7 +1,6 @@
 //! Operands §9, operator §10.2.
 
 use super::*;
-use crate::components::{kube_mac_pool::KubeMacPool, monitoring::Monitoring};
 
 fn monitored() -> Setting {
     Setting {
@@ -102,13 +101,13 @@ fn monitoring_is_rendered_if_its_kinds_are_served() {
     let expected = [role, binding, service, monitor, rules()];
     for native in [false, true] {
         for spec in [json!({}), json!({ "multus": {}, "kubeMacPool": {} })] {
-            assert!(Monitoring.enabled(&complete(spec.clone())));
+            assert!(enables("monitoring", &complete(spec.clone())));
             let setting = Setting {
                 native,
                 ..monitored()
             };
-            assert_objects(&setting.render(&Monitoring, spec.clone()), &expected);
-            assert_objects(&Setting::default().render(&Monitoring, spec), &[]);
+            assert_objects(&setting.render("monitoring", spec.clone()), &expected);
+            assert_objects(&Setting::default().render("monitoring", spec), &[]);
         }
     }
 }
@@ -134,8 +133,8 @@ fn empty_specification_is_monitored() {
 fn alert_of_each_rule_has_a_health_impact_a_summary_and_a_runbook() {
     let spec = json!({ "kubeMacPool": {} });
     let objects = [
-        monitored().render(&Monitoring, spec.clone()),
-        monitored().render(&KubeMacPool, spec),
+        monitored().render("monitoring", spec.clone()),
+        monitored().render("kubeMacPool", spec),
     ]
     .concat();
     let rules = objects.iter().filter(|object| object["kind"] == "PrometheusRule");

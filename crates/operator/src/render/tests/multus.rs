@@ -1,7 +1,6 @@
 //! Operands §1.
 
 use super::*;
-use crate::components::multus::Multus;
 
 fn definition() -> Value {
     json!({
@@ -177,7 +176,7 @@ fn plain(native: bool) -> Vec<Value> {
 }
 
 fn render(setting: Setting) -> Vec<Value> {
-    let mut objects = setting.render(&Multus, json!({ "multus": {} }));
+    let mut objects = setting.render("multus", json!({ "multus": {} }));
     for object in &mut objects {
         if object["kind"] == "ConfigMap" {
             *object = parsed(object.take());
@@ -259,7 +258,7 @@ fn pull_policy_is_set_on_containers_that_have_one() {
             native,
             ..Setting::default()
         };
-        let objects = setting.render(&Multus, json!({ "multus": {}, "imagePullPolicy": "Always" }));
+        let objects = setting.render("multus", json!({ "multus": {}, "imagePullPolicy": "Always" }));
         let pod = objects[6]["spec"]["template"]["spec"].clone();
         [
             pod["initContainers"][0].get("imagePullPolicy").cloned(),

@@ -1,10 +1,7 @@
 //! Operands §15.
 
 use super::*;
-use crate::{
-    cluster_facts::{NMStateObject, NodeStateDefinition},
-    components::nmstate::NMState,
-};
+use crate::cluster_facts::{NMStateObject, NodeStateDefinition};
 
 fn rendered(setting: Setting, definition: NodeStateDefinition, object: NMStateObject) -> Vec<Value> {
     let node_state = NodeState { definition, object };
@@ -13,7 +10,7 @@ fn rendered(setting: Setting, definition: NodeStateDefinition, object: NMStateOb
             node_state: &node_state,
             ..*context
         };
-        NMState.render(&context).expect("objects")
+        components::nmstate::render(&context).expect("objects")
     });
     objects.into_iter().map(Manifest::into_value).collect()
 }
@@ -111,7 +108,9 @@ fn nmstate() -> Value {
 // operands#23
 #[test]
 fn nmstate_without_foreign_operator_deploys_own_one() {
-    assert!(NMState.enabled(&complete(json!({ "nmstate": {} }))) && !NMState.enabled(&complete(json!({}))));
+    assert!(
+        enables("nmstate", &complete(json!({ "nmstate": {} }))) && !enables("nmstate", &complete(json!({})))
+    );
     for native in [false, true] {
         for scc in [false, true] {
             let setting = Setting {
@@ -165,7 +164,7 @@ fn nmstate_without_own_image_is_an_error() {
             spec: &spec,
             ..*context
         };
-        NMState.render(&context).expect_err("no image")
+        components::nmstate::render(&context).expect_err("no image")
     });
     assert_eq!(
         error.to_string(),

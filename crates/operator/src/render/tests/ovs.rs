@@ -3,7 +3,6 @@
 use std::{fs, process::Command};
 
 use super::*;
-use crate::components::ovs::Ovs;
 
 fn daemon_set(native: bool, bin_dir: &str) -> Value {
     let mut install = json!({
@@ -125,13 +124,13 @@ fn plain(native: bool) -> Vec<Value> {
 
 /// The script of upstream's init container.
 fn script() -> String {
-    let objects = Setting::default().render(&Ovs, json!({ "ovs": {} }));
+    let objects = Setting::default().render("ovs", json!({ "ovs": {} }));
     let script = objects[1].pointer("/spec/template/spec/initContainers/0/args/0");
     script.and_then(Value::as_str).expect("a script").to_owned()
 }
 
 fn render(setting: Setting) -> Vec<Value> {
-    setting.render(&Ovs, json!({ "ovs": {} }))
+    setting.render("ovs", json!({ "ovs": {} }))
 }
 
 // operands#10

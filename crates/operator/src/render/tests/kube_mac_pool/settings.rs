@@ -3,7 +3,7 @@
 use super::*;
 
 fn manager_of(spec: Value) -> [Value; 2] {
-    let objects = Setting::default().render(&KubeMacPool, spec);
+    let objects = Setting::default().render("kubeMacPool", spec);
     let container = |name: &str| {
         let found = objects
             .iter()
@@ -92,7 +92,7 @@ fn certificate_intervals_are_passed_unchanged() {
 fn range_changes_config_map_alone() {
     let render = |start: &str| {
         let range = json!({ "rangeStart": start, "rangeEnd": "02:00:00:ff:ff:ff" });
-        Setting::default().render(&KubeMacPool, json!({ "kubeMacPool": range }))
+        Setting::default().render("kubeMacPool", json!({ "kubeMacPool": range }))
     };
     let (before, after) = (render("02:00:00:00:00:00"), render("02:00:00:10:00:00"));
     let changed: Vec<_> = before.iter().zip(&after).filter(|(a, b)| a != b).collect();
@@ -102,7 +102,7 @@ fn range_changes_config_map_alone() {
         json!({ "RANGE_START": "02:00:00:10:00:00", "RANGE_END": "02:00:00:ff:ff:ff" })
     );
     // The operator draws a range if there is none: here from [1, 2].
-    let drawn = Setting::default().render(&KubeMacPool, json!({ "kubeMacPool": {} }));
+    let drawn = Setting::default().render("kubeMacPool", json!({ "kubeMacPool": {} }));
     assert_eq!(
         drawn[4]["data"],
         json!({ "RANGE_START": "02:01:02:00:00:00", "RANGE_END": "02:01:02:ff:ff:ff" })

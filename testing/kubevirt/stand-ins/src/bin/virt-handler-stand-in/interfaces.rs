@@ -34,7 +34,7 @@ pub(crate) fn update(instance: &mut Value, pod: &Value) {
             entries.push(json!({ "name": name }));
             entries.len() - 1
         });
-        found.tell(&mut entries[place], wanted);
+        found.write(&mut entries[place], wanted);
     }
     // Neither the guest nor multus has the interface.
     entries.retain(|entry| sources(entry).next().is_some());

@@ -81,7 +81,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     loop {
         tokio::select! {
             change = changes.next() => handler.take(change.context("the watches ended")?),
-            _ = pace.tick() => handler.look().await,
+            _ = pace.tick() => handler.reconcile().await,
             _ = heartbeats.tick() => {
                 if let Err(error) = handler.beat().await {
                     eprintln!("cannot write the heartbeat of the nodes: {error}");

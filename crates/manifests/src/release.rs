@@ -1,0 +1,139 @@
+//! All files of a release, in the layouts of both generations (operator §13.2, §15).
+//!
+//! ```text
+//! namespace.yaml, …                                       files to apply, flat: assets of a release
+//! manifests/cluster-network-addons/<version>/…            the same by version, with the ClusterServiceVersion
+//! manifests/cluster-network-addons/….package.yaml         names the current version
+//! bundle/manifests/, bundle/metadata/                     content of an OLM bundle image
+//! chart/                                                  the Helm chart
+//! kubemacpool.yaml, …                                     the MAC pool alone
+//! nmstate/                                                the node state operator alone
+//! multus/                                                 multus alone
+//! pod-network/                                            the pod network
+//! ```
+
+use serde_json::json;
+
+use super::{
+    Choice, Error, Install, chart, csv, documents, in_order, mac_pool, multus_alone, node_state, parts,
+    pod_network, render_admission, render_files, yaml,
+};
+use operator::names;
+
+/// A file of a release: its path below the directory of the release, and its content.
+pub(super) type File = (String, String);
+
+/// Renders all files of the release `install.version`.
+pub(super) fn release(
+    install: &Install<'_>,
+    choice: &Choice,
+    replaces: Option<&str>,
+) -> Result<Vec<File>, Error> {
+    let version = install.version;
+    if !is_version(version) {
+        return Err(Error::Version(version.to_owned()));
+    }
+    let csv = csv::cluster_service_version(install, choice, version, replaces)?;
+    let csv = yaml("ClusterServiceVersion", &csv)?;
+    let tree = format!("manifests/{}", csv::PACKAGE);
+    let mut files = Vec::new();
+    for (name, content) in render_files(install, choice)?
+        .into_iter()
+        .chain(render_admission()?)
+    {
+        files.push((format!("{tree}/{version}/{name}"), content.clone()));
+        files.push((name.to_owned(), content));
+    }
+    files.extend([
+        (
+            format!(
+                "{tree}/{version}/{}.clusterserviceversion.yaml",
+                csv::name(version)
+            ),
+            csv.clone(),
+        ),
+        (format!("{tree}/{}.package.yaml", csv::PACKAGE), package(version)?),
+    ]);
+    files.extend(bundle(install, choice, csv)?);
+    files.extend(chart::files(install, choice)?);
+    let pool = mac_pool::render(install)?.into_iter();
+    files.extend(pool.map(|(name, content)| (name.to_owned(), content)));
+    let alone = node_state::render(install)?.into_iter();
+    files.extend(alone.map(|(name, content)| (format!("{}/{name}", node_state::FOLDER), content)));
+    let alone = multus_alone::render(install)?.into_iter();
+    files.extend(alone.map(|(name, content)| (format!("{}/{name}", multus_alone::FOLDER), content)));
+    let network = pod_network::render(install)?.into_iter();
+    files.extend(network.map(|(name, content)| (format!("{}/{name}", pod_network::FOLDER), content)));
+    Ok(files)
+}
+
+/// The package manifest, which names the current version.
+pub(super) fn package(version: &str) -> Result<String, Error> {
+    yaml(
+        "package.yaml",
+        &json!({
+            "packageName": csv::PACKAGE,
+            "channels": [{ "name": csv::CHANNEL, "currentCSV": csv::name(version) }],
+        }),
+    )
+}
+
+/// The content of a bundle image, with the `ClusterServiceVersion` as text.
+fn bundle(install: &Install<'_>, choice: &Choice, csv: String) -> Result<Vec<File>, Error> {
+    const PREFIX: &str = "operators.operatorframework.io.bundle";
+    let annotations = json!({ "annotations": {
+        format!("{PREFIX}.mediatype.v1"): "registry+v1",
+        format!("{PREFIX}.manifests.v1"): "manifests/",
+        format!("{PREFIX}.metadata.v1"): "metadata/",
+        format!("{PREFIX}.package.v1"): csv::PACKAGE,
+        format!("{PREFIX}.channels.v1"): csv::CHANNEL,
+        format!("{PREFIX}.channel.default.v1"): csv::CHANNEL,
+    } });
+    // OLM creates service account, roles and Deployment; the bundle contains the roles of operands.
+    let granted = parts(install, choice)?.granted;
+    let definition = in_order("bundle", &api::network_addons::crd()?)?;
+    let mut files = vec![
+        (
+            format!("bundle/manifests/{}.clusterserviceversion.yaml", names::OPERATOR),
+            csv,
+        ),
+        (
+            "bundle/manifests/network-addons-config.crd.yaml".into(),
+            definition,
+        ),
+        (
+            "bundle/metadata/annotations.yaml".into(),
+            yaml("annotations.yaml", &annotations)?,
+        ),
+        (
+            "bundle/Containerfile".into(),
+            include_str!("bundle.Containerfile").into(),
+        ),
+    ];
+    for role in granted {
+        let file = format!(
+            "bundle/manifests/{}.clusterrole.yaml",
+            node_state::own_name(&role)
+        );
+        files.push((file, documents("bundle", &[role])?));
+    }
+    Ok(files)
+}
+
+/// Whether a text is a version like `1.2.3` or `1.2.3-rc.1`, which is a valid directory name, and which OLM and Helm
+/// can compare.
+fn is_version(text: &str) -> bool {
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Vec<&str> = core.split('.').collect();
+    let is_number = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let rest = &text[core.len()..];
+    numbers.len() == 3
+        && numbers.iter().all(is_number)
+        && rest
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-+.".contains(&byte))
+        && rest.len() != 1
+}
+
+#[cfg(test)]
+mod tests;
