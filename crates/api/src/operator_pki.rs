@@ -18,7 +18,7 @@ use crate::{Error, schema};
     singular = "operatorpki",
     namespaced,
     derive = "PartialEq",
-    doc = "A wish for an authority and a certificate of its own: the Secrets NAME-ca and NAME-cert, and the ConfigMap NAME-ca."
+    doc = "A request for a certificate authority and a certificate of its own: the Secrets NAME-ca and NAME-cert, and the ConfigMap NAME-ca."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OperatorPKISpec {

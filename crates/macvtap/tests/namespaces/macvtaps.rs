@@ -80,7 +80,7 @@ fn failed_allocation_leaves_no_link() {
             .unwrap_err();
         let text = failed.to_string();
         assert!(
-            text.contains("failed to create macvtap: cannot make its device "),
+            text.contains("failed to create macvtap: cannot create its device "),
             "{text}"
         );
         assert_eq!(node.socket.find_link(LINK).unwrap(), None);
