@@ -193,7 +193,7 @@ impl Results {
         for failure in &self.around {
             text.push_str(&format!("\nFAILED beside the specs: {failure}\n"));
         }
-        text.push_str(&self.grouped("skipped themselves", |outcome| match outcome {
+        text.push_str(&self.grouped("skipped by themselves", |outcome| match outcome {
             Outcome::Skipped(reason) => Some(reason),
             _ => None,
         }));

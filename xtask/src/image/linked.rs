@@ -237,7 +237,7 @@ pub(super) mod tests {
         let read = |tree: &str| Linked::read(&[tree.to_owned()], &metadata, "").map_err(|e| e.to_string());
         assert_eq!(
             read("0weft v0.1.0\n"),
-            Err("`cargo metadata` does not know weft 0.1.0".to_owned())
+            Err("`cargo metadata` does not list weft 0.1.0".to_owned())
         );
         assert!(read("weft\n").is_err_and(|error| error.contains("`weft`")));
         assert!(read("\n").is_ok_and(|linked| linked.packages.is_empty()));
