@@ -1,4 +1,4 @@
-//! Additional networks: their rules, their `NetworkAttachmentDefinition`s, and what they need beside (§8).
+//! Additional networks: validation, their `NetworkAttachmentDefinition`s, and their helpers (§8).
 
 mod macvlan;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::names;
 
-/// A network that is well said.
+/// A valid additional network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rendered {
     /// Its name among the additional networks.
@@ -19,7 +19,7 @@ pub struct Rendered {
 /// Renders a network.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All rules that the network breaks.
 pub fn render(network: &AdditionalNetwork) -> Result<Rendered, Vec<String>> {
     let mut errors = Vec::new();
     let config = match network.kind.as_str() {
@@ -79,17 +79,17 @@ fn macvlan(network: &AdditionalNetwork, errors: &mut Vec<String>) -> String {
     }
 }
 
-/// What the IPAM of networks needs beside them (§8.3).
+/// Workloads that the IPAM of additional networks needs (§8.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Helpers {
     /// The daemon of the IPAM plugin `dhcp`.
     pub dhcp: bool,
-    /// What keeps the addresses of whereabouts in order.
+    /// The reconciler of whereabouts, which releases leaked addresses.
     pub whereabouts: bool,
 }
 
 impl Helpers {
-    /// What the networks of a configuration need.
+    /// The helpers of the additional networks of a configuration.
     pub fn of(spec: &NetworkSpec) -> Self {
         let mut helpers = Self::default();
         if spec.disable_multi_network == Some(true) {
@@ -113,12 +113,12 @@ impl Helpers {
     }
 }
 
-/// Whether addresses come by DHCP, which is the default.
+/// True if DHCP assigns the addresses, which is the default.
 fn asks_dhcp(ipam: Option<&IpamConfig>) -> bool {
     ipam.is_none_or(|ipam| ipam.kind != macvlan::STATIC)
 }
 
-/// Type of the IPAM of a CNI configuration. Of a list the first plugin counts that has any.
+/// Type of the IPAM of a CNI configuration. In a list, the first plugin with an IPAM decides.
 fn ipam_type(config: &str) -> Option<String> {
     let config: Value = serde_json::from_str(config).ok()?;
     let ipam = match config.get("plugins").and_then(Value::as_array) {

@@ -1,4 +1,4 @@
-//! Configurations that many tests start from.
+//! Base configurations of many tests.
 
 use api::cluster_network::{
     ClusterNetworkEntry,
@@ -6,7 +6,7 @@ use api::cluster_network::{
 };
 use serde_json::Value;
 
-/// A specification from YAML.
+/// Parses a specification from YAML.
 pub(crate) fn spec<T: serde::de::DeserializeOwned>(yaml: &str) -> T {
     let value: Value = serde_saphyr::from_str(yaml).expect("YAML");
     serde_json::from_value(value).expect("a specification")
@@ -21,12 +21,10 @@ defaultNetwork: {type: OVNKubernetes, ovnKubernetesConfig: {genevePort: 8061}}",
     )
 }
 
-/// The configuration of OVN-Kubernetes.
 pub(crate) fn ovn(spec: &mut NetworkSpec) -> &mut OvnKubernetesConfig {
     spec.default_network.ovn_kubernetes_config.get_or_insert_default()
 }
 
-/// A block of pods.
 pub(crate) fn entry(cidr: &str, host_prefix: u32) -> ClusterNetworkEntry {
     ClusterNetworkEntry {
         cidr: cidr.to_owned(),
@@ -34,7 +32,6 @@ pub(crate) fn entry(cidr: &str, host_prefix: u32) -> ClusterNetworkEntry {
     }
 }
 
-/// Texts as they stand in lists.
 pub(crate) fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! The parts of the operator that work beside its main loop, each with watches of its own.
+//! The controllers that run beside the main loop of the operator, each with its own watches.
 
 use connectivity::generator;
 use kube::Client;
@@ -8,7 +8,7 @@ use crate::proxy::controller::SYSTEM_BUNDLE;
 use crate::report::Reports;
 use crate::{ingress, pki, proxy, signer, trust};
 
-/// Works until the end is wished for.
+/// Runs the controllers until the shutdown.
 pub async fn run(client: &Client, reports: &Reports, shutdown: &Shutdown) {
     let client = || client.clone();
     tokio::join!(

@@ -1,4 +1,4 @@
-//! Other spellings of values, kept for objects that have them (§3.1).
+//! Canonical spelling of values: objects with another spelling stay valid (§3.1).
 
 use api::cluster_network::operator::{AdditionalNetwork, NetworkSpec};
 
@@ -8,7 +8,7 @@ const MODES: [&str; 4] = ["Bridge", "Private", "VEPA", "Passthru"];
 const IPAM: [&str; 2] = ["DHCP", "Static"];
 const TYPES: [&str; 2] = [names::RAW, names::SIMPLE_MACVLAN];
 
-/// Corrects the spelling of values. Returns whether there was anything to correct.
+/// Corrects the spelling of values. Returns true if a value changed.
 pub fn canonicalise(spec: &mut NetworkSpec) -> bool {
     let mut changed = correct(
         &mut spec.default_network.kind,
@@ -21,7 +21,7 @@ pub fn canonicalise(spec: &mut NetworkSpec) -> bool {
 }
 
 fn additional(network: &mut AdditionalNetwork) -> bool {
-    // The values below are corrected only where the type was right already.
+    // The spelling of the values below is corrected only if the type had the exact spelling.
     let was_exact = network.kind == names::SIMPLE_MACVLAN;
     let mut changed = correct(&mut network.kind, &TYPES);
     if let Some(macvlan) = network.simple_macvlan_config.as_mut().filter(|_| was_exact) {

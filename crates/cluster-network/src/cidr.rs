@@ -1,49 +1,49 @@
-//! Blocks of addresses, and which of them overlap.
+//! Blocks of addresses, their families and their overlaps.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// A text is no block of addresses.
+/// The text is not a block of addresses.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("invalid CIDR address: {0}")]
 pub struct Invalid(String);
 
-/// Reads a block, whose address need not be its first one.
+/// Parses a block. Its address may be any address of the block.
 ///
 /// # Errors
-/// When the text is no address with the length of a prefix.
+/// If the text is not an address with a prefix length.
 pub fn parse(text: &str) -> Result<IpNet, Invalid> {
     text.parse().map_err(|_| Invalid(text.to_owned()))
 }
 
-/// Reads a block and masks its address.
+/// Parses a block and masks its address.
 ///
 /// # Errors
-/// When the text is no address with the length of a prefix.
+/// If the text is not an address with a prefix length.
 pub fn parse_masked(text: &str) -> Result<IpNet, Invalid> {
     parse(text).map(|net| net.trunc())
 }
 
-/// Whether a block is of IPv6.
+/// True for a block of IPv6.
 pub fn is_v6(net: &IpNet) -> bool {
     matches!(net, IpNet::V6(_))
 }
 
-/// Blocks that must not overlap.
+/// Blocks without overlaps.
 #[derive(Clone, Debug, Default)]
 pub struct Pool(Vec<IpNet>);
 
-/// Two blocks have addresses in common.
+/// Two blocks that have addresses in common.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("CIDRs {0} and {1} overlap")]
 pub struct Overlap(IpNet, IpNet);
 
 impl Pool {
-    /// Adds a block, unless it overlaps another one of the pool.
+    /// Adds a block.
     ///
     /// # Errors
-    /// When it overlaps one; then the pool stays as it is.
+    /// If the block overlaps a block of the pool. The pool stays unchanged.
     pub fn add(&mut self, net: IpNet) -> Result<(), Overlap> {
         let net = net.trunc();
         let overlaps = |older: &&IpNet| older.contains(&net.addr()) || net.contains(&older.addr());
@@ -55,17 +55,17 @@ impl Pool {
     }
 }
 
-/// Which families some blocks are of.
+/// The address families of some blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Families {
-    /// Whether one is of IPv4.
+    /// True if a block is of IPv4.
     pub v4: bool,
-    /// Whether one is of IPv6.
+    /// True if a block is of IPv6.
     pub v6: bool,
 }
 
 impl Families {
-    /// The address families of blocks. A text that is no block has none.
+    /// The address families of blocks. An invalid block has no family.
     pub fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut families = Self::default();
         for net in texts.into_iter().filter_map(|text| parse(text).ok()) {
@@ -82,13 +82,13 @@ impl Families {
         }
     }
 
-    /// Whether there are both.
+    /// True for both families.
     pub fn is_dual(self) -> bool {
         self.v4 && self.v6
     }
 }
 
-/// Whether a text is an address.
+/// True if the text is an IP address.
 pub fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }

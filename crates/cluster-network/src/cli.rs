@@ -1,6 +1,5 @@
-//! `weft network plan`, `status` and `manifests`: what the operator would do, by its own code, how the network is, and
-//! what installs the operator.
-//! Nothing is ever written to a cluster.
+//! `weft network plan`, `status` and `manifests`: the plan of the operator, the state of the network, and the manifests
+//! that install the operator. None of them writes to a cluster.
 
 mod manifests;
 mod plan;
@@ -22,10 +21,10 @@ pub use status::{Args as StatusArgs, answer as status};
 
 use crate::{facts::CniDirectories, names, settings::Settings, watches};
 
-/// How long the cluster may take to say everything.
+/// Deadline of the lists of all watches.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Why there is no answer. The texts say what to do.
+/// Cause of a failed command. The texts name the remedy.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -43,7 +42,7 @@ enum Error {
     Incomplete(String),
 }
 
-/// Everything that the operator would know.
+/// Lists all objects that the operator watches.
 async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     let cache = Cache::new();
     let mut changes = watches::start(client, &cache, settings);
@@ -62,7 +61,7 @@ async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     Ok(cache)
 }
 
-/// Settings of the operator in the cluster; without one, the default settings.
+/// Settings of the operator in the cluster. Without an operator, the defaults.
 fn settings(operator: Option<&Value>) -> Settings {
     let containers = operator.and_then(|it| it.pointer("/spec/template/spec/containers/0"));
     let variables = containers.and_then(|container| container["env"].as_array());
@@ -89,12 +88,11 @@ fn settings(operator: Option<&Value>) -> Settings {
     })
 }
 
-/// The Deployment of the operator.
 fn operator_id() -> ObjectId {
     object::DEPLOYMENT.object(Some(names::OPERATOR_NAMESPACE), names::OPERATOR_DEPLOYMENT)
 }
 
-/// An object as users name it: `DaemonSet openshift-multus/multus`.
+/// The name of an object as users write it: `DaemonSet openshift-multus/multus`.
 fn named(id: &ObjectId) -> String {
     match &id.namespace {
         Some(namespace) => format!("{} {namespace}/{}", id.kind, id.name),

@@ -1,4 +1,4 @@
-//! The cluster configuration: its rules, and what the operator configuration gets from it (§2).
+//! The cluster configuration: validation, and its merge into the operator configuration (§2).
 
 use api::cluster_network::{config, operator};
 
@@ -8,10 +8,10 @@ use crate::{
     pools::{self, Blocks, Overlaps},
 };
 
-/// What is wrong with the cluster configuration, by the first rule that it breaks (§2.1).
+/// Validates the cluster configuration (§2.1).
 ///
 /// # Errors
-/// The text for the condition.
+/// The message of the condition, for the first broken rule.
 pub fn validate(spec: &config::NetworkSpec, facts: &Facts) -> Result<(), String> {
     let blocks = Blocks {
         cluster: &spec.cluster_network,
@@ -48,7 +48,7 @@ fn allows_dual_stack(facts: &Facts) -> bool {
     }
 }
 
-/// Puts what the cluster configuration decides into an operator configuration (§2.3).
+/// Copies the fields that the cluster configuration decides into an operator configuration (§2.3).
 pub fn merge(spec: &config::NetworkSpec, into: &mut operator::NetworkSpec) {
     into.service_network.clone_from(&spec.service_network);
     into.cluster_network.clone_from(&spec.cluster_network);

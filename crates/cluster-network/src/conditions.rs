@@ -6,18 +6,18 @@ use kube_kit::conditions::since;
 
 use crate::{failures::Failure, messages};
 
-/// What the conditions tell.
+/// The result of one reconciliation, as reported in the conditions.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding<'a> {
-    /// Why the network is degraded.
+    /// Cause of `Degraded`.
     pub failure: Option<&'a Failure>,
-    /// What is going on; reason and text.
+    /// Reason and message of `Progressing`.
     pub progressing: Option<(&'a str, &'a str)>,
-    /// Whether everything is there in this version.
+    /// True if all workloads are available in this version.
     pub reached: bool,
 }
 
-/// The conditions that follow from a finding, and from those before it.
+/// The next conditions, from a finding and the previous conditions.
 pub fn next(finding: &Finding<'_>, before: &[Condition], now: Timestamp) -> Vec<Condition> {
     let find = |kind: &str| before.iter().find(|condition| condition.kind == kind);
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
@@ -42,13 +42,13 @@ pub fn next(finding: &Finding<'_>, before: &[Condition], now: Timestamp) -> Vec<
     });
     let available = find("Available");
     if finding.reached || available.is_some_and(|condition| condition.status == "True") {
-        // It does not become False again: what is wrong is told by the others.
+        // `Available` stays true afterwards: the other conditions report failures.
         conditions.push(condition("Available", "True", "", ""));
     } else if finding.progressing.is_some() || available.is_some() {
         conditions.push(condition("Available", "False", "Startup", messages::STARTING_UP));
     }
     conditions.push(condition("Upgradeable", "True", "", ""));
-    // Conditions of others stay.
+    // Conditions of other controllers stay.
     let ours: Vec<String> = conditions
         .iter()
         .map(|condition| condition.kind.clone())

@@ -1,4 +1,4 @@
-//! The operator as a running thing: watches, a queue of one, and the reconciler.
+//! The running operator: watches, a queue with one key, and the reconciler.
 
 use std::time::Duration;
 
@@ -21,18 +21,18 @@ use crate::{
     facts::ApiServer, metrics::Metrics, reconcile::Reconciler, report::Reports, settings::Settings, watches,
 };
 
-/// How long to wait at most before a failed pass is repeated: after an outage, nothing tells that it is over when nothing
-/// changed meanwhile.
+/// Maximum back-off of a failed reconciliation. The end of an outage is no event, if no object changed meanwhile.
 const RETRY: Duration = Duration::from_mins(1);
 
-/// How long the API server may take to serve a kind whose definition we have made: it is asked again after each pass.
+/// Interval of discovery, until the API server serves a kind whose definition the operator applied. Each reconciliation
+/// starts it again.
 const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
 
-/// How long to wait at the start for the lists of kinds that only some clusters serve.
+/// Deadline, at the start, for the lists of kinds that only some clusters serve.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 
-/// Kinds of other operators that decide what is rendered: a pass that did not list them would take an OpenShift for a plain
-/// cluster.
+/// Kinds of other operators that decide the rendered objects: without their lists, an OpenShift cluster would look like
+/// a plain cluster.
 const DECIDING: [Kind; 4] = [
     object::OPENSHIFT_INFRASTRUCTURE,
     object::FEATURE_GATE,
@@ -47,7 +47,7 @@ pub struct Operator {
     cache: Cache,
     changes: Changes,
     queue: Queue<()>,
-    /// When to ask for kinds that were not served.
+    /// Time of the next discovery of kinds that the API server did not serve.
     ask_again: Option<Instant>,
     /// Reports of the controllers that run beside this one.
     reports: Reports,
@@ -78,14 +78,15 @@ impl Operator {
         self.reports.clone()
     }
 
-    /// Reports a failure that may pass once it has lasted for so long; two minutes by default.
+    /// Sets the time until a transient failure is reported. The default is two minutes.
     #[must_use]
     pub fn debounced_for(mut self, debounce: Duration) -> Self {
         self.reconciler.debounced_for(debounce);
         self
     }
 
-    /// Runs until the shutdown. The next start continues what that interrupts. Ready while all watches are up to date.
+    /// Runs until the shutdown, which may interrupt a reconciliation: the next start repeats it. The operator is ready
+    /// while all watches are synced.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the cluster network operator");
         let mut check = Instant::now() + cache::PATIENCE;
@@ -103,7 +104,7 @@ impl Operator {
             let look_again = self.reconciler.look_again();
             let ask_again = self.ask_again;
             tokio::select! {
-                // Changes come first: many of them are one pass.
+                // Changes come first: one reconciliation handles many of them.
                 biased;
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
@@ -160,18 +161,18 @@ impl Operator {
             self.changes.retry();
             self.ask_again = Some(Instant::now() + OWN_DEFINITIONS);
         }
-        // A pass that asks for nothing has not waited for anything: watches and probes have their turn.
+        // A reconciliation without requests never awaits. Watches and probes run now.
         tokio::task::yield_now().await;
     }
 
-    /// Whether the kind whose definition we bring ourselves is served.
+    /// True if the API server serves `NetworkAttachmentDefinition`, whose definition the operator applies.
     fn serves_networks(&self) -> bool {
         self.cache.serves(kube_kit::object::NETWORK_ATTACHMENT_DEFINITION)
     }
 }
 
-/// Which of the [`DECIDING`] kinds the API server serves. Asks until it answers: a plan made without the answer could prune
-/// what the cluster needs.
+/// The [`DECIDING`] kinds that the API server serves. Retries until the API server answers: a plan without the answer
+/// could prune objects that the cluster needs.
 async fn served(client: &Client) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for kind in DECIDING {
@@ -188,7 +189,7 @@ async fn serves(client: &Client, kind: Kind) -> bool {
         let resources = client.list_api_group_resources(&version);
         match tokio::time::timeout(FIRST_LISTS, resources).await {
             Ok(Ok(list)) => return list.resources.iter().any(|resource| resource.name == kind.plural),
-            // Nothing of the group is served, or this account may not know.
+            // The group is not served, or this account lacks the permission.
             Ok(Err(kube::Error::Api(status))) if status.code < 500 => return false,
             Ok(Err(error)) => {
                 let error = client::message(&error);
@@ -200,7 +201,8 @@ async fn serves(client: &Client, kind: Kind) -> bool {
     }
 }
 
-/// How the API server is reached without services: as the environment says, or by its own address.
+/// Address of the API server for clients without services: from the environment, or the first endpoint of the API
+/// server.
 pub async fn api_server(client: &Client, settings: &Settings) -> ApiServer {
     if let Some((host, port)) = &settings.api_server {
         return ApiServer {

@@ -1,4 +1,4 @@
-//! What the user left open (§4.2). The result is written back, so that all defaults are explicit.
+//! Defaults of the operator configuration (§4.2). The operator writes them back, so that all defaults are explicit.
 
 use api::cluster_network::operator::{
     GatewayConfig, NetworkSpec, OvnKubernetesConfig, PolicyAuditConfig, ProxyConfig,
@@ -7,31 +7,31 @@ use api::cluster_network::operator::{
 use crate::{cidr, facts::Facts, names};
 
 const GENEVE_PORT: u32 = 6081;
-/// What tunnels need of a packet.
+/// Overhead of a tunnel, in bytes of each packet.
 const TUNNEL: u32 = 100;
-/// What tunnels and encryption need of a packet.
+/// Overhead of a tunnel with encryption, in bytes of each packet.
 const ENCRYPTED_TUNNEL: u32 = 146;
 
 /// Transport without tunnels.
 pub const NO_OVERLAY: &str = "NoOverlay";
 
-/// The MTU of the nodes is needed and not known.
+/// The configuration sets no MTU, and the MTU of the nodes has not been probed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the MTU of the nodes is not known")]
 pub struct UnknownMtu;
 
-/// Whether the MTU of the nodes is needed: nobody has said or found out yet how large packets of pods may be.
+/// True if the MTU of the nodes has to be probed: neither the configuration nor the applied one has an MTU of pods.
 pub fn needs_host_mtu(spec: &NetworkSpec, previous: Option<&NetworkSpec>) -> bool {
     spec.default_network.kind == names::OVN_KUBERNETES && mtu(spec).or(previous.and_then(mtu)).is_none()
 }
 
-/// The MTU of pods, where it is said.
+/// The MTU of pods in a configuration, in bytes. An MTU of 0 counts as not set.
 pub fn mtu(spec: &NetworkSpec) -> Option<u32> {
     let ovn = spec.default_network.ovn_kubernetes_config.as_ref()?;
     ovn.mtu.filter(|mtu| *mtu != 0)
 }
 
-/// What packets of pods are smaller than those of nodes.
+/// Difference between the MTU of nodes and the MTU of pods, in bytes.
 pub fn overhead(ovn: &OvnKubernetesConfig) -> u32 {
     if ovn.transport == NO_OVERLAY {
         0
@@ -42,16 +42,16 @@ pub fn overhead(ovn: &OvnKubernetesConfig) -> u32 {
     }
 }
 
-/// Whether traffic between nodes is encrypted: an object that says nothing asks for it (§3).
+/// True if traffic between nodes is encrypted. An empty mode counts as `Full` (§3).
 pub fn encrypts(ovn: &OvnKubernetesConfig) -> bool {
     let mode = ovn.ipsec_config.as_ref().map(|ipsec| ipsec.mode.as_str());
     matches!(mode, Some("" | "Full"))
 }
 
-/// Fills in what is open. Of the previous configuration only the MTU counts.
+/// Fills in the defaults. The MTU of the previous configuration is kept.
 ///
 /// # Errors
-/// When the MTU is open and that of the nodes is not known.
+/// If neither configuration has an MTU, and the MTU of the nodes has not been probed.
 pub fn fill(spec: &mut NetworkSpec, previous: Option<&NetworkSpec>, facts: &Facts) -> Result<(), UnknownMtu> {
     spec.disable_multi_network.get_or_insert(false);
     spec.use_multi_network_policy.get_or_insert(false);
@@ -107,7 +107,7 @@ fn or_text(text: &mut String, default: &str) {
     }
 }
 
-/// What is wrong with the MTU of pods that share the network of the nodes (§4, 7).
+/// Error if the MTU of pods exceeds the MTU of the nodes, in a network without tunnels (§4, 7).
 pub fn no_overlay_error(spec: &NetworkSpec, facts: &Facts) -> Option<String> {
     let ovn = spec.default_network.ovn_kubernetes_config.as_ref()?;
     let (mtu, host) = (ovn.mtu?, facts.host_mtu?);

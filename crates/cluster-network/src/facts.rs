@@ -1,16 +1,16 @@
-//! What the operator knows about the cluster, apart from both configurations.
+//! Observed state of the cluster, besides the two configurations.
 
 use std::{collections::BTreeSet, fmt};
 
 use crate::ovn::observed::Observed;
 
-/// What the machines of the cluster run on.
+/// The infrastructure provider of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
-    /// None: a plain cluster.
+    /// A cluster without a provider.
     #[default]
     None,
-    /// Machines of one's own.
+    /// Physical machines.
     BareMetal,
     /// `vSphere`.
     VSphere,
@@ -24,12 +24,12 @@ pub enum Platform {
     Azure,
     /// Google.
     Gcp,
-    /// Another one, by its name.
+    /// A provider without rules of its own, by its name.
     Other(String),
 }
 
 impl Platform {
-    /// The platform of this name; none is named by an empty one.
+    /// The platform of this name. An empty name means none.
     pub fn named(name: &str) -> Self {
         match name {
             "" | "None" => Self::None,
@@ -61,10 +61,10 @@ impl fmt::Display for Platform {
     }
 }
 
-/// Where nodes keep what CNI needs.
+/// CNI directories of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniDirectories {
-    /// Configurations, which the container runtime reads.
+    /// Configurations for the container runtime.
     pub conf: String,
     /// Plugins.
     pub bin: String,
@@ -79,7 +79,7 @@ impl Default for CniDirectories {
     }
 }
 
-/// The API server as pods of the host's network reach it before there are services.
+/// Endpoint of the API server for pods of the host's network, while there are no services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiServer {
     /// Name or address.
@@ -88,53 +88,53 @@ pub struct ApiServer {
     pub port: String,
 }
 
-/// What the operator knows about the cluster, apart from both configurations.
+/// Observed state of the cluster, besides the two configurations.
 #[allow(
     clippy::struct_excessive_bools,
     reason = "none of them says anything about another"
 )]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What the machines run on.
+    /// The infrastructure provider.
     pub platform: Platform,
-    /// Feature gates that are on.
+    /// Enabled feature gates.
     pub gates: BTreeSet<String>,
-    /// MTU of the nodes, where it is known.
+    /// MTU of the nodes in bytes, if it has been probed.
     pub host_mtu: Option<u32>,
-    /// Whether traffic leaves through the routing table of nodes, where the configuration does not say it (§4.2).
+    /// Default of `routingViaHost`: traffic leaves through the routing table of the node (§4.2).
     pub routing_via_host: bool,
-    /// How many nodes run Linux.
+    /// Number of nodes that run Linux.
     pub linux_nodes: usize,
-    /// How many nodes are of the control plane.
+    /// Number of control plane nodes.
     pub control_plane_nodes: usize,
-    /// Whether one node alone runs workloads of a cluster whose control plane is hosted by another one.
+    /// True if another cluster hosts the control plane, and a single node runs the workloads.
     pub single_hosted_node: bool,
-    /// Whether such nodes are labelled `master`, as they were formerly, and on OpenShift still are.
+    /// True if control plane nodes have the label `master`: the label of old Kubernetes versions and of OpenShift.
     pub labelled_master: bool,
-    /// How the API server is reached.
+    /// Endpoint of the API server.
     pub api_server: ApiServer,
-    /// Where nodes keep what CNI needs.
+    /// CNI directories of the nodes.
     pub cni: CniDirectories,
-    /// Whether this is OpenShift, with its namespaces and priorities.
+    /// True for OpenShift, with its namespaces and priorities.
     pub openshift: bool,
-    /// Whether the kinds of Prometheus' operator are served.
+    /// True if the API server serves the kinds of Prometheus' operator.
     pub monitoring: bool,
-    /// Another DaemonSet that runs kube-proxy, as `namespace/name`.
+    /// DaemonSet of another installer that runs kube-proxy, as `namespace/name`.
     pub foreign_kube_proxy: Option<String>,
     /// The state of OVN-Kubernetes.
     pub ovn: Observed,
-    /// How far the programs are that make each node a user.
+    /// State of the node identity components.
     pub node_identity: NodeIdentity,
 }
 
-/// How far the programs are that make each node of OVN-Kubernetes a user (§17.2).
+/// State of the node identity components, which give each node of OVN-Kubernetes its own user (§17.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
-    /// Whether the installation of the cluster is complete.
+    /// True if the installation of the cluster is complete.
     pub is_bootstrapped: bool,
-    /// Authorities of the certificate of their webhook; empty until there are any.
+    /// Certificate authorities of their webhook's serving certificate. Empty before the first one.
     pub bundle: String,
-    /// Whether their `DaemonSet` is rolled out.
+    /// True if their `DaemonSet` is rolled out.
     pub is_rolled_out: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong, level by level, and whether it is told already (§10.2, §10.3).
+//! Failures by level, and the time at which each one is reported (§10.2, §10.3).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,36 +6,36 @@ use tokio::time::Instant;
 
 use crate::report;
 
-/// How long a failure that may pass lasts before it is told.
+/// Time that a transient failure lasts before it is reported.
 pub const DEBOUNCE: Duration = Duration::from_mins(2);
 
-/// Where something is wrong. The first one that is decides the condition.
+/// Component of a failure. The first failing level decides the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// The cluster configuration.
     ClusterConfig,
     /// The operator configuration, and its application.
     OperatorConfig,
-    /// What is rendered of it.
+    /// Rendering of the operator configuration.
     OperatorRender,
-    /// The cluster's proxy.
+    /// The cluster-wide proxy.
     ProxyConfig,
-    /// Bundles of authorities in `ConfigMap`s of others.
+    /// Bundles of certificate authorities in labelled `ConfigMap`s.
     InjectorConfig,
     /// Certificates of `OperatorPKI`s.
     PkiConfig,
-    /// Workloads that make no progress.
+    /// Workloads whose rollout makes no progress.
     RolloutHung,
-    /// Pods that end again and again.
+    /// Pods in a crash loop.
     PodCrashLoopBackOff,
-    /// Signing requests of nodes.
+    /// Certificate signing requests of nodes.
     CertificateSigner,
-    /// Labels that follow the platform.
+    /// Labels that depend on the platform.
     InfrastructureConfig,
 }
 
 impl Level {
-    /// Levels of the parts that work beside the main loop.
+    /// Levels of the controllers beside the main loop.
     const REPORTED: [(report::Level, Self); 5] = [
         (report::Level::ProxyConfig, Self::ProxyConfig),
         (report::Level::InjectorConfig, Self::InjectorConfig),
@@ -45,23 +45,23 @@ impl Level {
     ];
 }
 
-/// Why the network is degraded.
+/// A failure, as reported in condition `Degraded`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// In one word.
+    /// Reason of the condition, in one word.
     pub reason: &'static str,
-    /// For people.
+    /// Message of the condition.
     pub message: String,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     failure: Failure,
-    /// When it is told; in the past for what can't wait.
+    /// Time of the report. It has passed for a failure that is reported at once.
     due: Instant,
 }
 
-/// What is wrong.
+/// The current failures.
 #[derive(Clone, Debug)]
 pub struct Failures {
     levels: BTreeMap<Level, Entry>,
@@ -75,7 +75,7 @@ impl Default for Failures {
 }
 
 impl Failures {
-    /// Nothing is wrong; what may pass is told when it has lasted for so long.
+    /// No failures. Transient failures are reported after `debounce`.
     pub fn debounced_for(debounce: Duration) -> Self {
         Self {
             levels: BTreeMap::new(),
@@ -83,7 +83,7 @@ impl Failures {
         }
     }
 
-    /// Notes a failure that is told at once.
+    /// Records a failure that is reported at once.
     pub fn immediate(
         &mut self,
         level: Level,
@@ -98,7 +98,7 @@ impl Failures {
         self.levels.insert(level, Entry { failure, due: now });
     }
 
-    /// Notes a failure that is told when the level has been failing for a while.
+    /// Records a failure that is reported after the level has failed for the debounce time.
     pub fn debounced(
         &mut self,
         level: Level,
@@ -117,7 +117,7 @@ impl Failures {
         self.levels.insert(level, Entry { failure, due });
     }
 
-    /// Notes what the parts have to say that work beside the main loop.
+    /// Records the reports of the controllers beside the main loop.
     pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>, now: Instant) {
         for (reported, level) in Level::REPORTED {
             match reports.get(&reported) {
@@ -130,12 +130,12 @@ impl Failures {
         }
     }
 
-    /// Notes that a level is in order.
+    /// Records the success of a level.
     pub fn clear(&mut self, level: Level) {
         self.levels.remove(&level);
     }
 
-    /// What is told.
+    /// The failure to report.
     pub fn told(&self, now: Instant) -> Option<&Failure> {
         self.levels
             .values()
@@ -143,7 +143,7 @@ impl Failures {
             .map(|entry| &entry.failure)
     }
 
-    /// When something that waits has to be told.
+    /// Time at which the next pending failure is reported.
     pub fn due(&self, now: Instant) -> Option<Instant> {
         self.levels
             .values()
@@ -169,7 +169,7 @@ mod tests {
         failures.debounced(config, "ApplyOperatorConfig", "b", later);
         assert_eq!(told(&failures, later), None);
         assert_eq!(failures.due(later), Some(begin + DEBOUNCE));
-        // Another text does not begin anew, and each level waits for itself.
+        // A new message does not restart the debounce time, and each level has its own.
         failures.debounced(render, "RenderError", "c", later);
         let due = begin + DEBOUNCE;
         assert_eq!(
@@ -177,12 +177,12 @@ mod tests {
             Some("c")
         );
         assert_eq!(told(&failures, later + DEBOUNCE), Some("ApplyOperatorConfig"));
-        // Success begins anew.
+        // Success restarts the debounce time.
         failures.clear(render);
         failures.clear(config);
         failures.debounced(render, "RenderError", "d", due);
         assert_eq!(told(&failures, due), None);
-        // What can't wait does not.
+        // An immediate failure is reported at once.
         failures.immediate(config, "InvalidOperatorConfig", "e", due);
         assert_eq!(told(&failures, due), Some("InvalidOperatorConfig"));
         failures.clear(config);

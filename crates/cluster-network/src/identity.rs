@@ -1,27 +1,27 @@
 //! When the webhook that guards the identity of nodes may be applied (§17.2): a webhook without its server would keep every
 //! node from reporting its state.
 
-/// What there is of the webhook's server.
+/// State of the webhook's server.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Server {
-    /// `ConfigMap` `kube-system/bootstrap` says that the cluster has been brought up.
+    /// `ConfigMap` `kube-system/bootstrap` reports the end of the installation.
     pub is_bootstrapped: bool,
-    /// The `ConfigMap` with the authority of the server's certificate exists.
+    /// The `ConfigMap` with the certificate authority of the server exists.
     pub has_authority: bool,
     /// The `DaemonSet` of the server is rolled out.
     pub is_rolled_out: bool,
 }
 
-/// What becomes of the webhook's configuration.
+/// Action for the webhook's configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Webhook {
-    /// It is applied.
+    /// Apply it.
     Apply,
-    /// It is left as it is: not created, and not removed if it exists (`create-wait`).
+    /// Leave it unchanged: neither create nor delete it (`create-wait`).
     Hold,
 }
 
-/// Whether the webhook's configuration is applied.
+/// Decides the action for the webhook's configuration.
 pub fn webhook(server: Server) -> Webhook {
     let Server {
         is_bootstrapped,
@@ -35,12 +35,13 @@ pub fn webhook(server: Server) -> Webhook {
     }
 }
 
-/// Whether the feature is on: it is unless `ConfigMap` `network-node-identity` says anything but `true` for `enabled`.
+/// True if the feature is enabled. It is, unless `ConfigMap` `network-node-identity` has a value other than `true` for
+/// `enabled`.
 pub fn is_enabled(enabled: Option<&str>) -> bool {
     enabled.is_none_or(|enabled| enabled == "true")
 }
 
-/// Whether a `ConfigMap` `kube-system/bootstrap` says that the cluster has been brought up.
+/// True if the status of `ConfigMap` `kube-system/bootstrap` means a complete installation.
 pub fn is_bootstrapped(status: Option<&str>) -> bool {
     status == Some("complete")
 }

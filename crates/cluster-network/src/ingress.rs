@@ -1,4 +1,4 @@
-//! Labels by which network policies let ingress traffic through that comes from the host's network (§17.1).
+//! Labels with which network policies allow ingress traffic from the host's network (§17.1).
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,19 @@ use serde_json::{Value, json};
 
 pub mod controller;
 
-/// Labels of the namespace that stands for the host's network, as long as the default ingress controller is published on it.
+/// Labels of the namespace of the host's network, while the default ingress controller is published on that network.
 const LABELS: [(&str, &str); 2] = [
     ("policy-group.network.openshift.io/ingress", ""),
     ("network.openshift.io/policy-group", "ingress"),
 ];
 
-/// Whether an ingress controller is published on the host's network, by its `status.endpointPublishingStrategy.type`.
+/// True if an ingress controller is published on the host's network: the value of
+/// `status.endpointPublishingStrategy.type`.
 pub fn is_on_host(strategy: &str) -> bool {
     strategy == "HostNetwork"
 }
 
-/// What to merge into the metadata of the namespace with these labels. Nothing if that changes nothing.
+/// Merge patch for the namespace with these labels. `None` if nothing changes.
 pub fn patch(labels: &BTreeMap<String, String>, is_on_host: bool) -> Option<Value> {
     let mut changes = serde_json::Map::new();
     for (key, value) in LABELS {

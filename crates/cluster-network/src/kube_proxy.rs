@@ -1,4 +1,4 @@
-//! kube-proxy: the rules for its settings, and its arguments (§9).
+//! kube-proxy: validation of its settings, and its configuration (§9).
 
 mod configuration;
 
@@ -12,19 +12,19 @@ use crate::{cidr, messages, names};
 /// Arguments of kube-proxy, each with one value.
 pub type Arguments = BTreeMap<String, String>;
 
-/// Arguments as they are given: of each list the last value counts.
+/// Arguments with all their values. The last value of a list applies.
 type Lists = BTreeMap<String, Vec<String>>;
 
-/// Ports of the probes: of ours, and the one that users may ask for.
+/// Ports of the probes: the default, and the only other allowed value.
 const HEALTH_PORT: &str = "10255";
 const OTHER_HEALTH_PORT: &str = "10256";
 /// Port of the metrics within the pod.
 const INNER_METRICS_PORT: &str = "29102";
-/// Ports of the metrics: of ours, and the one that users may ask for.
+/// Ports of the metrics: the default, and the only other allowed value.
 const METRICS_PORT: u16 = 9102;
 const OTHER_METRICS_PORT: u16 = 9101;
 
-/// Everything that is wrong with the settings of kube-proxy (§9.1).
+/// All errors in the settings of kube-proxy (§9.1).
 pub fn errors(spec: &NetworkSpec) -> Vec<String> {
     let Some(config) = &spec.kube_proxy_config else {
         return Vec::new();
@@ -62,14 +62,15 @@ pub fn errors(spec: &NetworkSpec) -> Vec<String> {
     errors
 }
 
-/// Whether a configuration says nothing that counts.
+/// True if a configuration has only defaults.
 fn is_open(config: &ProxyConfig) -> bool {
     config.iptables_sync_period.is_empty()
         && config.proxy_arguments.is_empty()
         && ["", "0.0.0.0", "::"].contains(&config.bind_address.as_str())
 }
 
-/// Of later layers the lists that are not empty win; of each list the last value does.
+/// Merges layers of arguments. A later list replaces an earlier one unless it is empty, and the last value of a list
+/// applies.
 fn merge(layers: &[&Lists]) -> Arguments {
     let mut merged = Arguments::new();
     for (name, values) in layers.iter().copied().flatten() {
@@ -85,22 +86,22 @@ fn lists(pairs: &[(&str, &str)]) -> Lists {
     pairs.iter().map(entry).collect()
 }
 
-/// What kube-proxy is given.
+/// Settings of the kube-proxy pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     /// Its configuration file, as YAML.
     pub file: String,
     /// Port of its probes.
     pub health_port: u16,
-    /// Port under which its metrics are served to those who may read them.
+    /// Port of its metrics, for clients with the right to read them.
     pub metrics_port: u16,
 }
 
 impl Proxy {
-    /// What kube-proxy is given by a configuration whose defaults are filled in.
+    /// The settings from a configuration with defaults.
     ///
     /// # Errors
-    /// When an argument is unknown or has a wrong value; the text names all of them.
+    /// If an argument is unknown or has an invalid value. The message names all of them.
     pub fn of(spec: &NetworkSpec) -> Result<Self, String> {
         let config = spec.kube_proxy_config.clone().unwrap_or_default();
         let mut own = lists(&[("bind-address", &config.bind_address)]);

@@ -1,11 +1,11 @@
-//! Which of several operators works: the one that holds Lease `network-operator-lock` (§1).
+//! Leader election: the operator that holds Lease `network-operator-lock` works (§1).
 //!
 //! ```text
 //! Lease ──> next ──┬─> take it: it has no holder, or its holder has not renewed it for its whole duration
 //!                  └─> wait
 //! ```
 //!
-//! How long a Lease is unchanged is measured by the clock of this process, so that clocks of nodes need not agree.
+//! The clock of this process measures the age of a Lease, so that the clocks of the nodes may differ.
 
 use std::time::{Duration, SystemTime};
 
@@ -23,12 +23,12 @@ use tokio::time::Instant;
 
 use crate::names;
 
-/// How long a Lease lasts, and the pause between two renewals.
+/// Duration of the Lease, and the interval of renewals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Duration of the Lease.
     pub lease: Duration,
-    /// Pause between two renewals, or two attempts.
+    /// Interval of renewals and of attempts.
     pub renewal: Duration,
 }
 
@@ -41,17 +41,17 @@ impl Default for Timing {
     }
 }
 
-/// One of the operators.
+/// An operator that takes part in the election.
 #[derive(Debug)]
 pub struct Candidate {
     api: Api<Lease>,
     identity: String,
     timing: Timing,
-    /// Version of the Lease that was read last, and since when it has been that.
+    /// Resource version of the Lease at the last read, and the time since which it is unchanged.
     seen: Option<(String, Instant)>,
 }
 
-/// Whether a candidate takes a Lease. `unchanged` is how long the Lease has been as it is.
+/// True if the candidate may take the Lease. `unchanged` is the time without a change of the Lease.
 fn is_free(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> bool {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     let seconds = spec.lease_duration_seconds.unwrap_or_default();
@@ -60,7 +60,7 @@ fn is_free(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> bool {
 }
 
 impl Candidate {
-    /// A candidate of this identity, for the Lease of this namespace.
+    /// A candidate with this identity, for the Lease in this namespace.
     pub fn new(client: Client, namespace: &str, identity: &str, timing: Timing) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
@@ -70,7 +70,7 @@ impl Candidate {
         }
     }
 
-    /// Waits until this candidate is the leader. Returns whether it is: not after a shutdown.
+    /// Waits until this candidate is the leader. Returns false after a shutdown.
     pub async fn elected(&mut self, shutdown: &Shutdown) -> bool {
         let mut is_waiting = false;
         loop {
@@ -96,7 +96,7 @@ impl Candidate {
         }
     }
 
-    /// Renews the Lease until another candidate has it, or it cannot be renewed before it ends.
+    /// Renews the Lease. Returns when another candidate holds it, or when it would expire before the next renewal.
     pub async fn lost(&mut self) {
         let mut renewed = Instant::now();
         loop {
@@ -109,14 +109,14 @@ impl Candidate {
                     tracing::warn!(error, "cannot renew Lease {}", names::LEADER_LEASE);
                 }
             }
-            // Another candidate may have it once its duration is over.
+            // Another candidate may take the Lease once it has expired.
             if renewed.elapsed() + self.timing.renewal * 2 >= self.timing.lease {
                 return;
             }
         }
     }
 
-    /// Gives the Lease back, so that the next operator need not wait for its end.
+    /// Releases the Lease, so that the next operator need not wait until it expires.
     pub async fn release(&self) {
         let released = async {
             let Some(mut lease) = self.api.get_opt(names::LEADER_LEASE).await? else {
@@ -143,7 +143,7 @@ impl Candidate {
             .map(drop)
     }
 
-    /// Takes or renews the Lease, where that is possible.
+    /// Takes or renews the Lease if it is free. Returns true if this candidate holds it.
     async fn attempt(&mut self) -> Result<bool, kube::Error> {
         let lease = self.api.get_opt(names::LEADER_LEASE).await?;
         let Some(mut lease) = lease else {
@@ -171,7 +171,7 @@ impl Candidate {
         unless_conflict(self.replace(&lease).await)
     }
 
-    /// The Lease as this candidate holds it from now on.
+    /// The Lease, held by this candidate.
     fn held(&self, before: &LeaseSpec) -> LeaseSpec {
         let now = MicroTime(Timestamp::try_from(SystemTime::now()).unwrap_or_default());
         let is_renewal = before.holder_identity.as_deref() == Some(&self.identity);
@@ -191,7 +191,7 @@ impl Candidate {
     }
 }
 
-/// Another candidate was faster.
+/// Maps a conflict to false: another candidate wrote first.
 fn unless_conflict(written: Result<(), kube::Error>) -> Result<bool, kube::Error> {
     match written {
         Ok(()) => Ok(true),

@@ -1,4 +1,5 @@
-//! `weft cluster-network-operator`: the network of a cluster, from nothing (`docs/behaviour/cluster-network.md`).
+//! `weft cluster-network-operator`: installs and configures the network of a cluster
+//! (`docs/behaviour/cluster-network.md`).
 //!
 //! ```text
 //! Network.config ── cluster_config: validate, translate ──> Network.operator
@@ -8,7 +9,7 @@
 //!              reconcile: observe ──> plan ──> apply ──> prune ──> status
 //! ```
 //!
-//! Everything above `reconcile` is pure: values in, a plan out.
+//! All steps before `reconcile` are pure: values in, a plan out.
 
 pub mod additional_networks;
 pub mod beside;
@@ -62,10 +63,10 @@ use leader::{Candidate, Timing};
 use metrics::Metrics;
 use settings::Settings;
 
-/// Where a pod finds its namespace.
+/// File with the namespace of a pod.
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// What `weft cluster-network-operator start --help` says last.
+/// Last text of `weft cluster-network-operator start --help`.
 const ENVIRONMENT: &str = "\
 NETWORK_OPERATOR_IMAGE names the image of this operator, which it deploys;
 KUBE_PROXY_IMAGE that of kube-proxy. APISERVER_OVERRIDE_HOST and
@@ -107,11 +108,11 @@ struct Start {
     config: Option<PathBuf>,
 }
 
-/// Runs what the arguments say: the operator, until SIGTERM or SIGINT.
+/// Runs a subcommand: the operator until SIGTERM or SIGINT, or one probe of the MTU.
 ///
 /// # Errors
-/// When the environment names no image, the address can't be listened on, or there is no way to the cluster. A failing
-/// API server is no error: it is tried again.
+/// If the environment names no image, the listen address cannot be opened, or the configuration of the client is
+/// missing. A failing API server is no error: the operator retries.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Start(start) => operate(start).await,
@@ -139,7 +140,7 @@ async fn operate(start: Start) -> anyhow::Result<()> {
         .serve(Bind::from(listen), &namespace, client.clone(), readiness.clone())
         .await?;
     let mut candidate = Candidate::new(client.clone(), &namespace, &identity(), Timing::default());
-    // An operator that waits for its turn is well.
+    // An operator that waits for the Lease is ready.
     readiness.set(true);
     if !candidate.elected(&shutdown).await {
         stop(server).await;
@@ -150,7 +151,7 @@ async fn operate(start: Start) -> anyhow::Result<()> {
         let api_server = controller::api_server(&client, &settings).await;
         let operator = Operator::start(client.clone(), settings, api_server, metrics);
         let reports = operator.reports();
-        // Beside each other, in one thread.
+        // Both run concurrently in one thread.
         tokio::join!(
             Box::pin(operator.run(&shutdown, &readiness)),
             beside::run(&client, &reports, &shutdown),
@@ -176,7 +177,7 @@ async fn stop(server: Option<Serving>) {
     }
 }
 
-/// The identity of this operator: its pod, or else its process.
+/// The identity of this operator: the name of its pod. Outside a pod, the component and the process id.
 fn identity() -> String {
     let pod = std::env::var(names::env::POD_NAME)
         .ok()

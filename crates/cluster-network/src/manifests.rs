@@ -1,6 +1,6 @@
-//! What installs the operator: definitions, its account with the rights that it needs and no others, its Deployment.
+//! Manifests that install the operator: definitions, an account with minimal rights, and a Deployment.
 //!
-//! The rights on what is rendered name each object: the names are taken from the rendering itself.
+//! The rights on rendered objects name each object: the names come from the rendering itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,37 +17,37 @@ use crate::{
     watches,
 };
 
-/// What an installation is made of.
+/// Settings of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Install<'a> {
-    /// Reference of the image with everything in it.
+    /// Reference of the image of Weft.
     pub image: &'a str,
     /// Version for annotations and statuses.
     pub version: &'a str,
-    /// When images are pulled.
+    /// Image pull policy.
     pub pull_policy: &'a str,
-    /// Image of kube-proxy; empty where none is to be deployed.
+    /// Image of kube-proxy. Empty if the operator must not deploy it.
     pub kube_proxy_image: &'a str,
-    /// Image of OVN-Kubernetes; empty where none is to be deployed.
+    /// Image of OVN-Kubernetes. Empty if the operator must not deploy it.
     pub ovn_image: &'a str,
-    /// Image of kube-rbac-proxy; empty where no metrics are to be read through it.
+    /// Image of kube-rbac-proxy. Empty if no metrics are served through it.
     pub kube_rbac_proxy_image: &'a str,
-    /// Name or address of the API server and its port, where there are no services yet.
+    /// Name or address of the API server and its port, for a cluster without services.
     pub api_server: Option<(&'a str, &'a str)>,
 }
 
-/// An installation could not be rendered: a defect of the operator's own files.
+/// The manifests could not be rendered: a defect of the operator's own files.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A definition can't be generated.
+    /// A definition cannot be generated.
     #[error(transparent)]
     Definition(#[from] api::Error),
-    /// A file is no YAML, or something is not to be written as YAML.
+    /// A file is not valid YAML, or an object cannot be written as YAML.
     #[error("{file}: {cause}")]
     Yaml {
         /// Name of the file.
         file: &'static str,
-        /// What the parser or the serialiser says.
+        /// Message of the parser or serialiser.
         cause: String,
     },
 }
@@ -63,13 +63,13 @@ pub const FILES: [&str; 4] = [
     ADMISSION_POLICY,
 ];
 
-/// The file that has the API server refuse unsafe changes, for clusters that choose so (§21.4).
+/// The file with which the API server refuses unsafe changes. It is optional (§21.4).
 pub const ADMISSION_POLICY: &str = "admission-policy.yaml";
 
 /// Renders the [files](FILES): pairs of name and YAML.
 ///
 /// # Errors
-/// When a file here is not what it should be.
+/// If an embedded file is invalid.
 pub fn files(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
     let [definitions_file, operator_file, example, policy] = FILES;
     Ok(vec![
@@ -83,7 +83,7 @@ pub fn files(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error
 /// Definitions of the kinds that the operator reads and writes before it deploys anything.
 ///
 /// # Errors
-/// When one can't be generated.
+/// If a definition cannot be generated.
 pub fn definitions() -> Result<Vec<Value>, Error> {
     use api::cluster_network::{cluster_operator, config, operator};
     let definitions = [
@@ -105,7 +105,7 @@ pub fn definitions() -> Result<Vec<Value>, Error> {
 /// Namespace, account, rights and Deployment of the operator.
 ///
 /// # Errors
-/// When a file here is not what it should be.
+/// If the embedded file is invalid.
 pub fn operator(install: &Install<'_>) -> Result<Vec<Value>, Error> {
     let file = FILES[1];
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(include_str!("manifests/operator.yaml"))
@@ -131,7 +131,6 @@ pub fn operator(install: &Install<'_>) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Sets the variables of the operator's container.
 fn set_variables(variables: &mut Vec<Value>, install: &Install<'_>) {
     for (name, value) in [
         (names::env::OWN_IMAGE, install.image),
@@ -148,7 +147,7 @@ fn set_variables(variables: &mut Vec<Value>, install: &Install<'_>) {
     let Some((host, port)) = install.api_server else {
         return;
     };
-    // For itself, and for what it deploys.
+    // The operator and the deployed components have different variables.
     for (name, value) in [
         (names::API_HOST, host),
         (names::API_PORT, port),
@@ -159,8 +158,8 @@ fn set_variables(variables: &mut Vec<Value>, install: &Install<'_>) {
     }
 }
 
-/// Everything that may be rendered, whatever the configuration: with our own default network, and with OVN-Kubernetes in
-/// both of its ways to authenticate nodes.
+/// All objects that any configuration renders: the default network `Weft`, and OVN-Kubernetes with both kinds of node
+/// authentication.
 fn everything() -> Vec<Value> {
     let spec = |default_network: Value| {
         json!({
@@ -188,12 +187,12 @@ fn everything() -> Vec<Value> {
         (ovn, without_identity),
     ];
     let rendered = all.into_iter().flat_map(|(spec, facts)| rendered(spec, &facts));
-    // A file of our own that is wrong is found by a test.
+    // A test proves that the embedded files are valid.
     let prober = render::mtu_prober(&facts_of_everything(), &settings_of_everything()).unwrap_or_default();
     rendered.chain(prober).collect()
 }
 
-/// A cluster in which nothing is left out.
+/// A cluster in which all optional objects are rendered.
 fn facts_of_everything() -> Facts {
     let older = rollout::Workload {
         version: "0.1.0".to_owned(),
@@ -251,7 +250,7 @@ fn settings_of_everything() -> Settings {
 
 fn rendered(spec: Value, facts: &Facts) -> Vec<Value> {
     let settings = settings_of_everything();
-    // It is ours, and well formed: a test renders it.
+    // The configuration is a literal, and a test renders it.
     let spec = serde_json::from_value(spec).unwrap_or_default();
     let context = Context {
         spec: &spec,
@@ -262,8 +261,8 @@ fn rendered(spec: Value, facts: &Facts) -> Vec<Value> {
     render::render(&context).objects
 }
 
-/// The rights on what is rendered. Lists and watches select by label, which no rule can say; everything else names its
-/// objects.
+/// The rights on rendered objects. Lists and watches select by label, so that their rules cannot name objects. All
+/// other rules name objects.
 fn rules_of_rendered() -> Vec<Value> {
     let mut by_kind: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
     for object in everything() {
@@ -288,7 +287,7 @@ fn rules_of_rendered() -> Vec<Value> {
             let is_role = [object::ROLE, object::CLUSTER_ROLE].contains(&kind);
             let mut verbs = vec!["get", "create", "patch", "delete"];
             if is_role {
-                // What it grants, it need not have itself: only these roles, whose rules it brings along.
+                // The operator may grant rights that it lacks, but only with these roles, whose rules it applies.
                 verbs.extend(["escalate", "bind"]);
             }
             rules.push(rule(kind, Some(&names), &verbs));

@@ -1,21 +1,21 @@
-//! Texts that users see, as the specification fixes them.
+//! Texts that the specification fixes.
 
 use std::fmt::Display;
 
-/// How errors are listed: `[one two]`.
+/// A list of errors, in the format `[one two]`.
 fn list<E: Display>(errors: &[E]) -> String {
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
     format!("[{}]", errors.join(" "))
 }
 
-/// The cluster configuration is wrong (§2.2).
+/// The cluster configuration is invalid (§2.2).
 pub fn invalid_cluster_config(error: &str) -> String {
     format!(
         "The cluster configuration is invalid ({error}). Use 'oc edit network.config.openshift.io cluster' to fix."
     )
 }
 
-/// The operator configuration is wrong (§4).
+/// The operator configuration is invalid (§4).
 pub fn invalid_operator_config(errors: &[String]) -> String {
     format!(
         "The operator configuration is invalid (invalid configuration: {}). Use 'oc edit network.operator.openshift.io \
@@ -24,7 +24,7 @@ pub fn invalid_operator_config(errors: &[String]) -> String {
     )
 }
 
-/// The new configuration must not follow the applied one (§5).
+/// The change from the applied configuration is unsafe (§5).
 pub fn unsafe_change(errors: &[String]) -> String {
     format!(
         "Not applying unsafe configuration change: invalid configuration: {}. Use 'oc edit \
@@ -33,12 +33,12 @@ pub fn unsafe_change(errors: &[String]) -> String {
     )
 }
 
-/// Some additional networks are wrong (§8.1).
+/// Additional networks are invalid (§8.1).
 pub fn invalid_additional_networks(errors: &[String]) -> String {
     format!("invalid Additional Network Configuration: {}", list(errors))
 }
 
-/// The configuration of kube-proxy is wrong (§9.3).
+/// The configuration of kube-proxy is invalid (§9.3).
 pub fn invalid_kube_proxy(errors: &[String]) -> String {
     let errors = match errors {
         [one] => one.clone(),
@@ -47,21 +47,21 @@ pub fn invalid_kube_proxy(errors: &[String]) -> String {
     format!("failed to generate kube-proxy configuration file: {errors}")
 }
 
-/// There is no operator configuration (§5).
+/// The operator configuration does not exist (§5).
 pub const NO_OPERATOR_CONFIG: &str = "Operator configuration /cluster was deleted";
 /// The operator configuration cannot be read (§10.1).
 pub const OPERATOR_CONFIG_UNREADABLE: &str = "Failed to get networks.operator.openshift.io cluster";
-/// Nothing has become available yet (§10.2).
+/// No workload is available yet (§10.2).
 pub const STARTING_UP: &str = "The network is starting up";
-/// What no workload is there for yet (§11.2).
+/// No workload has been observed yet (§11.2).
 pub const DEPLOYING: &str = "Deploying";
-/// OVN-Kubernetes is configured, and its image is not.
+/// OVN-Kubernetes is configured without its image.
 pub const NO_OVN_IMAGE: &str = "OVN-Kubernetes is to be deployed, and its image is not known: set environment variable \
                                 OVN_IMAGE of the operator";
-/// Traffic is to be encrypted, and no node gets a certificate for it.
+/// `IPsec` is configured, but nodes get no certificate for it.
 pub const IPSEC_WITHOUT_IDENTITY: &str = "ipsecConfig has mode Full, and ConfigMap network-node-identity disables the \
                                           identities of nodes: their requests for certificates will be refused";
-/// The address of the API server is not known.
+/// The operator has no address of the API server.
 pub const NO_API_SERVER: &str = "OVN-Kubernetes is to be deployed, and the address of the API server is not known: set \
                                  environment variable APISERVER_OVERRIDE_HOST of the operator";
 
@@ -70,22 +70,22 @@ pub fn could_not_apply(object: &str, error: &str) -> String {
     format!("Error while updating operator configuration: could not apply {object}: {error}")
 }
 
-/// What helps where a namespace of a network is missing (§5).
+/// Remedy for a missing namespace of an additional network (§5).
 pub const NAMESPACE_HINT: &str = "Namespace error for networkattachment definition, consider possible solutions: (1) Edit \
                                   config files to include existing namespace (2) Create non-existent namespace (3) Delete \
                                   erroneous network-attachment-definition";
 
-/// Network policies for additional networks are configured, and the image of the program is not.
+/// Network policies for additional networks are configured without the image of their component.
 pub const NO_MULTI_NETWORK_POLICY: &str = "useMultiNetworkPolicy is set, and the image of the program for it is not known: \
                                            set environment variable MULTUS_NETWORKPOLICY_IMAGE of the operator";
-/// A network has whereabouts as its IPAM, and the image of whereabouts is not known.
+/// A network has IPAM whereabouts, without the image of whereabouts.
 pub const NO_WHEREABOUTS: &str = "an additional network has IPAM whereabouts, which another installer has to deploy, because \
                                   environment variable WHEREABOUTS_CNI_IMAGE of the operator is not set";
-/// kube-proxy is to be deployed, and its image is not known.
+/// kube-proxy is configured without its image.
 pub const NO_KUBE_PROXY_IMAGE: &str = "kube-proxy is to be deployed, and its image is not known: set environment variable \
                                        KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";
 
-/// kube-proxy of another installer runs (§19).
+/// Another installer runs kube-proxy (§19).
 pub fn foreign_kube_proxy(daemon_set: &str) -> String {
     format!(
         "kube-proxy is not deployed, because DaemonSet {daemon_set} runs it already: set deployKubeProxy to false, or \
@@ -93,39 +93,39 @@ pub fn foreign_kube_proxy(daemon_set: &str) -> String {
     )
 }
 
-/// A pod ends again and again (§11.2).
+/// A pod is in a crash loop (§11.2).
 pub fn crash_loop(workload: &str, pod: &str) -> String {
     format!("{workload} rollout is not making progress - pod {pod} is in CrashLoopBackOff State")
 }
 
-/// Texts about the cluster's proxy (§15.1).
+/// Texts about the cluster-wide proxy (§15.1).
 pub mod proxy {
-    /// There are exceptions, and no proxy.
+    /// `noProxy` is set without a proxy.
     pub const NO_PROXY_SET: &str = "httpProxy or httpsProxy must be set when using proxy";
     /// The `ConfigMap` of the installer lacks its key.
     pub const NO_INSTALL_CONFIG: &str = "missing install-config in configmap";
 
-    /// A proxy is no URL of such a scheme.
+    /// The URL of a proxy lacks an allowed scheme.
     pub fn wrong_scheme(field: &str, schemes: &str) -> String {
         format!("{field} must be a URL of scheme {schemes}")
     }
 
-    /// An exception is nothing that can be one.
+    /// An entry of `noProxy` is invalid.
     pub fn invalid_no_proxy(entry: &str) -> String {
         format!("invalid noProxy: {entry}")
     }
 
-    /// The platform does not say where the API server is.
+    /// The platform reports no address of the API server.
     pub fn no_internal_url(infrastructure: &str) -> String {
         format!("internal api server url missing from infrastructure config '{infrastructure}'")
     }
 
-    /// Addresses of services are not known yet.
+    /// The status of the network has no service addresses yet.
     pub fn no_services(network: &str) -> String {
         format!("serviceNetwork missing from network '{network}' status")
     }
 
-    /// Addresses of pods are not known yet.
+    /// The status of the network has no pod addresses yet.
     pub fn no_pods(network: &str) -> String {
         format!("clusterNetwork missing from network `{network}` status")
     }
@@ -133,7 +133,7 @@ pub mod proxy {
 
 /// Texts about signing requests (§17.4).
 pub mod signer {
-    /// The requester is no node.
+    /// The requester is not a node.
     pub fn invalid_user(user: &str) -> String {
         format!("requester {user:?} is not a node of this cluster")
     }
@@ -144,8 +144,8 @@ pub mod signer {
     }
 }
 
-/// Value of the label `is_legacy_api` where the default network has no `IPsec` (§16).
+/// Value of label `is_legacy_api` for a default network without `IPsec` (§16).
 pub const IPSEC_NOT_SUPPORTED: &str = "N/A - ipsec not supported (non-OVN network)";
 
-/// Help of the state of `IPsec`.
+/// Help text of the metric of the `IPsec` state.
 pub const IPSEC_HELP: &str = "A metric with a constant '1' value labeled by the IPsec mode and whether it is configured by the legacy API";

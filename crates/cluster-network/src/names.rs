@@ -4,89 +4,89 @@
 pub const OPERATOR_NAMESPACE: &str = "openshift-network-operator";
 /// Namespace of multus.
 pub const MULTUS_NAMESPACE: &str = "openshift-multus";
-/// Namespace of the checks of connectivity.
+/// Namespace of the connectivity checks.
 pub const DIAGNOSTICS_NAMESPACE: &str = "openshift-network-diagnostics";
 /// Namespace of kube-proxy.
 pub const KUBE_PROXY_NAMESPACE: &str = "openshift-kube-proxy";
-/// Namespace of our own default network.
+/// Namespace of the default network `Weft`.
 pub const POD_NETWORK_NAMESPACE: &str = "weft-pod-network";
 
-/// The default network of OpenShift.
+/// Default network OVN-Kubernetes.
 pub const OVN_KUBERNETES: &str = "OVNKubernetes";
-/// Our own default network.
+/// Default network of this project.
 pub const WEFT: &str = "Weft";
 
-/// An additional network whose CNI configuration is given.
+/// Type of additional networks with a CNI configuration of the user.
 pub const RAW: &str = "Raw";
-/// An additional network by macvlan.
+/// Type of additional networks by macvlan.
 pub const SIMPLE_MACVLAN: &str = "SimpleMacvlan";
 
-/// State in which the operator does nothing.
+/// Management state in which the operator does nothing.
 pub const UNMANAGED: &str = "Unmanaged";
 
-/// The configuration that our own default network writes for container runtimes.
+/// Configuration of the default network `Weft` for container runtimes.
 pub const POD_NETWORK_FILE: &str = "10-weft.conflist";
 
-/// The configuration that OVN-Kubernetes writes for container runtimes.
+/// Configuration of OVN-Kubernetes for container runtimes.
 pub const OVN_FILE: &str = "10-ovn-kubernetes.conf";
 
-/// Label with the part of the network that an object belongs to. Every object of ours has it, and is watched by it.
+/// Label with the part of the network. Every rendered object has it, and watches select by it.
 pub const PART_LABEL: &str = "networkoperator.openshift.io/part";
-/// Label of workloads whose progress is a part of the operator's status (§11.1).
+/// Label of workloads whose rollout the operator reports (§11.1).
 pub const STATUS_LABEL: &str = "networkoperator.openshift.io/generates-operator-status";
-/// Its value on ours.
+/// Value of [`STATUS_LABEL`] on rendered workloads.
 pub const STAND_ALONE: &str = "stand-alone";
-/// Annotation with the version that rendered a workload.
+/// Annotation with the version of the operator that rendered a workload.
 pub const VERSION_ANNOTATION: &str = "release.openshift.io/version";
-/// Annotation of workloads that do not decide whether the network is available (§11.2).
+/// Annotation of workloads that do not decide condition `Available` (§11.2).
 pub const NON_CRITICAL: &str = "networkoperator.openshift.io/non-critical";
-/// Annotation of workloads that have made no progress for a while (§11.2).
+/// Annotation of workloads whose rollout makes no progress (§11.2).
 pub const ROLLOUT_HUNG: &str = "networkoperator.openshift.io/rollout-hung";
-/// Annotation of objects that are only created (§5.1).
+/// Annotation of objects that are created, and never updated (§5.1).
 pub const CREATE_ONLY: &str = "networkoperator.openshift.io/create-only";
-/// Annotation of objects that are left alone for now (§5.1).
+/// Annotation of objects that are neither created nor deleted for now (§5.1).
 pub const CREATE_WAIT: &str = "networkoperator.openshift.io/create-wait";
-/// Annotation of objects whose failure degrades nothing (§5.1).
+/// Annotation of objects whose failed apply does not degrade the network (§5.1).
 pub const IGNORE_ERRORS: &str = "networkoperator.openshift.io/ignore-errors";
-/// Annotation with a patch that goes before the object (§5.1).
+/// Annotation with a patch that is sent before the object (§5.1).
 pub const PRE_PATCH: &str = "networkoperator.openshift.io/pre-patch";
-/// Annotation of pods with the hash of the configuration that they read once.
+/// Annotation of pods with the hash of the configuration that they read at their start.
 pub const CONFIG_HASH: &str = "network.operator.openshift.io/config-hash";
-/// Annotation of the `ClusterOperator` with what was seen of the workloads (§11.2).
+/// Annotation of the `ClusterOperator` with the last observed state of the workloads (§11.2).
 pub const LAST_SEEN_STATE: &str = "network.operator.openshift.io/last-seen-state";
 
-/// Label of nodes with their operating system, and the one that is served.
+/// Label of nodes with their operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
-/// See [`OS_LABEL`].
+/// Value of [`OS_LABEL`] on the nodes of the network.
 pub const LINUX: &str = "linux";
-/// Labels of control plane nodes, formerly and now.
+/// Label of control plane nodes in old Kubernetes versions and on OpenShift.
 pub const MASTER_LABEL: &str = "node-role.kubernetes.io/master";
-/// See [`MASTER_LABEL`].
+/// Label of control plane nodes.
 pub const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
 /// Variable of containers with the name or address of the API server.
 pub const API_HOST: &str = "KUBERNETES_SERVICE_HOST";
-/// Variable of containers with its port.
+/// Variable of containers with the port of the API server.
 pub const API_PORT: &str = "KUBERNETES_SERVICE_PORT";
 
 /// Name of the `ClusterOperator`.
 pub const CLUSTER_OPERATOR: &str = "network";
 /// ConfigMap with the applied configuration.
 pub const APPLIED: &str = "applied-cluster";
-/// Its key.
+/// Key of the configuration in ConfigMap [`APPLIED`].
 pub const APPLIED_KEY: &str = "applied";
-/// ConfigMap with the MTU of the nodes, and its key.
+/// ConfigMap with the MTU of the nodes, and its key of that value.
 pub const MTU: &str = "mtu";
-/// ConfigMap that says how traffic leaves nodes.
+/// ConfigMap with the gateway mode of OVN-Kubernetes.
 pub const GATEWAY_MODE: &str = "gateway-mode-config";
 
 /// Field managers of server-side apply (§5.1).
 pub mod manager {
-    /// Writes what is rendered, and the operator configuration.
+    /// Field manager of rendered objects and of the operator configuration.
     pub const OPERATOR_CONFIG: &str = "cluster-network-operator/operconfig";
-    /// Writes what the cluster configuration decides.
+    /// Field manager of the fields that the cluster configuration decides.
     pub const CLUSTER_CONFIG: &str = "cluster-network-operator/clusterconfig";
-    /// Writes statuses.
+    /// Field manager of statuses.
     pub const STATUS: &str = "cluster-network-operator/status-manager";
 }
 
@@ -94,7 +94,7 @@ pub mod manager {
 pub mod env {
     /// Version for annotations and statuses.
     pub const VERSION: &str = "RELEASE_VERSION";
-    /// Our image.
+    /// Image of Weft.
     pub const OWN_IMAGE: &str = "NETWORK_OPERATOR_IMAGE";
     /// Image of kube-proxy.
     pub const KUBE_PROXY_IMAGE: &str = "KUBE_PROXY_IMAGE";
@@ -104,27 +104,27 @@ pub mod env {
     pub const CNI_CONF_DIR: &str = "CNI_CONF_DIR";
     /// Directory of CNI plugins on the nodes.
     pub const CNI_BIN_DIR: &str = "CNI_BIN_DIR";
-    /// Image of the program that enforces network policies on additional networks.
+    /// Image of the component that enforces network policies on additional networks.
     pub const MULTI_NETWORK_POLICY_IMAGE: &str = "MULTUS_NETWORKPOLICY_IMAGE";
-    /// Image of the IPAM plugin whereabouts and its programs.
+    /// Image of the IPAM plugin whereabouts and its components.
     pub const WHEREABOUTS_IMAGE: &str = "WHEREABOUTS_CNI_IMAGE";
     /// Image of OVN-Kubernetes.
     pub const OVN_IMAGE: &str = "OVN_IMAGE";
-    /// Milliseconds between probes of northd's connections to its databases.
+    /// Interval of northd's probes of its database connections, in milliseconds.
     pub const OVN_NORTHD_PROBE: &str = "OVN_NORTHD_PROBE_INTERVAL";
-    /// Milliseconds between probes of connections to southbound databases.
+    /// Interval of probes of connections to southbound databases, in milliseconds.
     pub const OVN_CONTROLLER_PROBE: &str = "OVN_CONTROLLER_INACTIVITY_PROBE";
-    /// Milliseconds between probes of connections to northbound databases.
+    /// Interval of probes of connections to northbound databases, in milliseconds.
     pub const OVN_NB_PROBE: &str = "OVN_NB_INACTIVITY_PROBE";
-    /// Port at which nodes answer those that check them for egress addresses.
+    /// Port on which nodes answer health checks for egress addresses.
     pub const OVN_EGRESS_PORT: &str = "OVN_EGRESSIP_HEALTHCHECK_PORT";
     /// Name of the operator's own pod.
     pub const POD_NAME: &str = "POD_NAME";
-    /// When images are pulled.
+    /// Image pull policy.
     pub const PULL_POLICY: &str = "IMAGE_PULL_POLICY";
-    /// Name or address of the API server for what runs on the nodes.
+    /// Name or address of the API server, for programs on the nodes.
     pub const API_HOST: &str = "APISERVER_OVERRIDE_HOST";
-    /// Its port.
+    /// Port of the API server, for programs on the nodes.
     pub const API_PORT: &str = "APISERVER_OVERRIDE_PORT";
 }
 
@@ -134,38 +134,38 @@ pub mod metric {
     pub const IPSEC_STATE: &str = "openshift_network_operator_ipsec_state";
 }
 
-/// Label of kube-proxy's pods and `DaemonSet` as kubeadm installs it.
+/// Label of kube-proxy's pods and `DaemonSet` in an installation by kubeadm.
 pub const FOREIGN_KUBE_PROXY: (&str, &str) = ("k8s-app", "kube-proxy");
 /// User agent.
 pub const COMPONENT: &str = "network-operator";
-/// ConfigMap in which probers of the MTU report the MTU of their nodes.
+/// ConfigMap in which the probers report the MTU of their nodes.
 pub const MTU_PROBER_RESULTS: &str = "mtu-prober";
-/// Key of the MTU of each node, in the ConfigMap of the result.
+/// Key with the MTU of each node, in ConfigMap [`MTU`].
 pub const MTU_OF_NODES: &str = "nodes";
 /// Label of the prober's pods.
 pub const MTU_PROBER_APP: &str = "mtu-prober";
-/// Field manager of what the prober of the MTU writes.
+/// Field manager of the MTU prober.
 pub const MTU_PROBER: &str = "cluster-network-operator/mtu-prober";
 /// The Deployment of the operator.
 pub const OPERATOR_DEPLOYMENT: &str = "network-operator";
 
-/// Lease of the operator that works.
+/// Lease of the leading operator.
 pub const LEADER_LEASE: &str = "network-operator-lock";
 /// Namespace of OVN-Kubernetes.
 pub const OVN_NAMESPACE: &str = "openshift-ovn-kubernetes";
-/// Namespace of the programs that make each of its nodes a user.
+/// Namespace of the node identity components of OVN-Kubernetes.
 pub const NODE_IDENTITY_NAMESPACE: &str = "openshift-network-node-identity";
-/// Their `DaemonSet`, and the `OperatorPKI` of their certificate.
+/// `DaemonSet` of the node identity components, and `OperatorPKI` of their certificate.
 pub const NODE_IDENTITY: &str = "network-node-identity";
 /// Namespace of `ConfigMaps` that all users may read.
 pub const MANAGED_NAMESPACE: &str = "openshift-config-managed";
-/// Namespace of the cluster's own components.
+/// Namespace of Kubernetes' own components.
 pub const KUBE_SYSTEM: &str = "kube-system";
-/// `ConfigMap` there that says how far the installation is.
+/// `ConfigMap` in `kube-system` with the state of the installation.
 pub const BOOTSTRAP: &str = "bootstrap";
-/// `ConfigMap` there with the configuration of the installer.
+/// `ConfigMap` in `kube-system` with the configuration of the installer.
 pub const INSTALL_CONFIG: &str = "cluster-config-v1";
-/// `ClusterOperator` of the operator of machines.
+/// `ClusterOperator` of the machine config operator.
 pub const MACHINE_OPERATOR: &str = "machine-config";
 /// `ConfigMaps` that tune OVN-Kubernetes (§7.1).
 pub const OVS_FLOWS: &str = "ovs-flows-config";
