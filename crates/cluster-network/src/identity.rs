@@ -1,5 +1,5 @@
-//! When the webhook that guards the identity of nodes may be applied (§17.2): a webhook without its server would keep every
-//! node from reporting its state.
+//! Conditions for the webhook that guards the identity of nodes (§17.2): without its server, the webhook would keep
+//! every node from reporting its state.
 
 /// State of the webhook's server.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

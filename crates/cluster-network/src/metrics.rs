@@ -1,4 +1,4 @@
-//! Metrics of the operator (§16): the state of `IPsec`, and the metrics that every controller has. Clients need the right to
+//! Metrics of the operator (§16): the state of `IPsec`, and the metrics of every controller. Clients need the right to
 //! read them.
 
 use std::path::PathBuf;
@@ -20,9 +20,9 @@ use prometheus_client::{
 
 use crate::{messages, names, ovn::ipsec::Mode};
 
-/// Path of the metrics, and of the right to read them.
+/// Path of the metrics, and of the non-resource URL in the right to read them.
 const PATH: &str = "/metrics";
-/// Directory with the certificate of the platform's service authority, where there is one.
+/// Directory of a serving certificate from the platform, if the platform issues one.
 const CERTIFICATES: &str = "/var/run/secrets/serving-cert";
 /// Service of the metrics.
 const SERVICE: &str = "metrics";
@@ -36,7 +36,7 @@ struct Ipsec {
 }
 
 impl Ipsec {
-    /// The state that a configuration asks for. Without a mode it is of an old version.
+    /// The state of a configuration. A configuration without a mode has the legacy API.
     fn of(spec: &NetworkSpec) -> Self {
         if spec.default_network.kind != names::OVN_KUBERNETES {
             return Self {
@@ -63,7 +63,7 @@ fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// The metrics. Clones share them.
+/// The metrics. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     ipsec: Family<Ipsec, Gauge>,
@@ -86,13 +86,13 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Records the state of `IPsec` that a valid configuration asks for.
+    /// Records the `IPsec` state of a valid configuration.
     pub(crate) fn set_ipsec(&self, spec: &NetworkSpec) {
         let state = Ipsec::of(spec);
         if self.ipsec.get(&state).is_some() {
             return;
         }
-        // There is one state at a time.
+        // Only one state applies at a time.
         self.ipsec.clear();
         self.ipsec.get_or_create(&state).set(1);
     }
@@ -113,10 +113,10 @@ impl Metrics {
         &self.watches
     }
 
-    /// Serves probes to everybody, and metrics to users who may `get` their path, over TLS.
+    /// Serves over TLS: probes to all clients, and metrics to users with the right to `get` their path.
     ///
     /// # Errors
-    /// When the address cannot be listened on, or no certificate can be made.
+    /// If the address cannot be opened, or no certificate can be issued.
     pub async fn serve(
         &self,
         listen: Bind,
@@ -132,7 +132,7 @@ impl Metrics {
             authorities: None,
             limits: Limits::default(),
         };
-        // The operator works without the certificate of the platform.
+        // The operator works without a certificate of the platform.
         let loaded = Readiness::new();
         server
             .serve(&listen, self.router(client, readiness), &loaded)

@@ -1,4 +1,4 @@
-//! Reads and applies objects of any kind, for the parts of the operator that work beside its main loop.
+//! Reads and applies objects of any kind, for the controllers beside the main loop.
 
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
@@ -6,10 +6,10 @@ use kube::{Api, Client};
 use kube_kit::object::Kind;
 use serde_json::Value;
 
-/// First part of the names under which the operator owns fields.
+/// Prefix of the field managers.
 const MANAGER: &str = "cluster-network-operator";
 
-/// The interface of a kind, in a namespace if it has namespaces.
+/// Client for a kind. `namespace` is ignored for kinds without namespaces.
 pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
     let resource = kind.api_resource();
     if kind.namespaced {
@@ -19,10 +19,10 @@ pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> 
     }
 }
 
-/// Applies an object for one part of the operator, and returns what it became.
+/// Applies an object as the field manager of a part of the operator. Returns the stored object.
 ///
 /// # Errors
-/// When the API server refuses or does not answer.
+/// If the API server refuses the object or does not answer.
 pub async fn apply(client: &Client, kind: &Kind, part: &str, object: &Value) -> Result<Value, kube::Error> {
     let params = PatchParams::apply(&format!("{MANAGER}/{part}")).force();
     let name = text(object, "/metadata/name");
@@ -31,7 +31,7 @@ pub async fn apply(client: &Client, kind: &Kind, part: &str, object: &Value) -> 
     serde_json::to_value(applied).map_err(kube::Error::SerdeError)
 }
 
-/// The text at a place; empty if there is none.
+/// The text at a JSON pointer. Empty if there is none.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object
         .pointer(pointer)
@@ -39,14 +39,14 @@ pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The texts of the list at a place.
+/// The texts of the list at a JSON pointer.
 pub fn texts(object: &Value, pointer: &str) -> Vec<String> {
     let list = object.pointer(pointer).and_then(Value::as_array);
     let texts = list.into_iter().flatten().filter_map(Value::as_str);
     texts.map(str::to_owned).collect()
 }
 
-/// Version of an object.
+/// Resource version of an object. Empty if it has none.
 pub fn version(object: &Value) -> &str {
     text(object, "/metadata/resourceVersion")
 }

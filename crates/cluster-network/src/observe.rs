@@ -1,4 +1,4 @@
-//! What the watches know, in the form that plans are made of.
+//! Reads the observed state from the caches of the watches, as input of a plan.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,38 +23,38 @@ use crate::{
     settings::Settings,
 };
 
-/// The object of both kinds that counts.
+/// Identifier of the only cluster configuration.
 pub fn cluster_config_id() -> ObjectId {
     object::CLUSTER_NETWORK.object(None, SINGLETON)
 }
 
-/// See [`cluster_config_id`].
+/// Identifier of the only operator configuration.
 pub fn operator_config_id() -> ObjectId {
     object::OPENSHIFT_NETWORK.object(None, SINGLETON)
 }
 
-/// The object that tells the platform about the operator.
+/// Identifier of the object in which the operator reports to the platform.
 pub fn cluster_operator_id() -> ObjectId {
     object::CLUSTER_OPERATOR.object(None, names::CLUSTER_OPERATOR)
 }
 
-/// A configuration as it is stored.
+/// A stored configuration.
 #[derive(Clone, Debug)]
 pub struct Stored<T> {
     /// The whole object.
     pub object: Arc<Value>,
-    /// What it asks for.
+    /// Its desired state.
     pub spec: T,
 }
 
 impl<T> Stored<T> {
-    /// The version of the object, for writes that must not overwrite another one.
+    /// Resource version of the object, for optimistic concurrency.
     pub fn version(&self) -> Value {
         self.object["metadata"]["resourceVersion"].clone()
     }
 }
 
-/// An object can't be read.
+/// The object cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("{id} is not readable: {cause}")]
 pub struct Unreadable {
@@ -92,15 +92,15 @@ fn present(cache: &Cache, id: &ObjectId) -> Option<Arc<Value>> {
 /// The cluster configuration.
 ///
 /// # Errors
-/// When it is not what its definition says.
+/// If it does not match its definition.
 pub fn cluster_config(cache: &Cache) -> Result<Option<Stored<config::NetworkSpec>>, Unreadable> {
     stored(cache, &cluster_config_id())
 }
 
-/// The operator configuration, unless it is on its way out.
+/// The operator configuration, unless it is being deleted.
 ///
 /// # Errors
-/// When it is not what its definition says.
+/// If it does not match its definition.
 pub fn operator_config(cache: &Cache) -> Result<Option<Stored<operator::NetworkSpec>>, Unreadable> {
     let stored = stored(cache, &operator_config_id())?;
     let stays = |it: &Stored<_>| it.object.pointer("/metadata/deletionTimestamp").is_none();
@@ -110,29 +110,29 @@ pub fn operator_config(cache: &Cache) -> Result<Option<Stored<operator::NetworkS
 /// The applied configuration.
 ///
 /// # Errors
-/// When there is one that can't be read.
+/// If it exists but cannot be parsed.
 pub fn previous(cache: &Cache, namespace: &str) -> Result<Option<operator::NetworkSpec>, String> {
     let id = object::CONFIG_MAP.object(Some(namespace), names::APPLIED);
     present(cache, &id).map(|map| plan::recorded(&map)).transpose()
 }
 
-/// The MTU of the nodes as the prober wrote it down (§4.3).
+/// The MTU of the nodes, as recorded by the prober (§4.3).
 ///
 /// # Errors
-/// When what is there is no number above 0.
+/// If the value is not a number above 0.
 pub fn host_mtu(config_map: &Value) -> Result<u32, String> {
     let text = config_map["data"][names::MTU].as_str().unwrap_or_default();
     let mtu = text.parse().ok().filter(|mtu| *mtu > 0);
     mtu.ok_or_else(|| format!("format error: ConfigMap {} says {text:?}", names::MTU))
 }
 
-/// The mistake in the ConfigMap of the prober, if the ConfigMap exists.
+/// The error in the prober's ConfigMap, if the ConfigMap exists.
 pub fn wrong_host_mtu(cache: &Cache, namespace: &str) -> Option<String> {
     let map = present(cache, &object::CONFIG_MAP.object(Some(namespace), names::MTU))?;
     host_mtu(&map).err()
 }
 
-/// The MTU of nodes whose control plane is hosted by another cluster: those of some clouds are the same everywhere (§4.3).
+/// The MTU of nodes whose control plane another cluster hosts. On some clouds, all nodes have the same MTU (§4.3).
 fn hosted_mtu(platform: &Platform, is_hosted: bool) -> Option<u32> {
     match platform {
         Platform::Aws if is_hosted => Some(9001),
@@ -141,7 +141,7 @@ fn hosted_mtu(platform: &Platform, is_hosted: bool) -> Option<u32> {
     }
 }
 
-/// The facts. `api_server` is how the API server is reached without services.
+/// The facts. `api_server` is the endpoint of the API server for clients without services.
 pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Facts {
     let config_map = |name: &str| present(cache, &object::CONFIG_MAP.object(Some(&settings.namespace), name));
     let infrastructure = object::OPENSHIFT_INFRASTRUCTURE.object(None, SINGLETON);
@@ -202,7 +202,7 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
     }
 }
 
-/// Feature gates that are on in a version; in the newest one where there is no entry for it (§1.3).
+/// Enabled feature gates of a version. Without an entry for the version, the gates of the newest one (§1.3).
 fn feature_gates(object: &Value, version: &str) -> BTreeSet<String> {
     let details = object["status"]["featureGates"].as_array();
     let mut entries = details.into_iter().flatten();
@@ -214,14 +214,14 @@ fn feature_gates(object: &Value, version: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Control plane nodes that the installer was configured with (§7.2); none without an installer.
+/// Number of control plane nodes in the installer's configuration (§7.2). `None` for a cluster without an installer.
 fn install_replicas(cache: &Cache) -> Option<usize> {
     let id = object::CONFIG_MAP.object(Some(names::KUBE_SYSTEM), names::INSTALL_CONFIG);
     let map = present(cache, &id)?;
     Some(replicas(map["data"]["install-config"].as_str()?))
 }
 
-/// `controlPlane.replicas` of the installer's configuration, a number or a text; 0 where it is neither.
+/// `controlPlane.replicas` of the installer's configuration, a number or a text. 0 for any other value.
 fn replicas(config: &str) -> usize {
     let config: Value = serde_saphyr::from_str(config).unwrap_or_default();
     let replicas = &config["controlPlane"]["replicas"];
@@ -268,7 +268,7 @@ fn ovn(cache: &Cache, settings: &Settings, nodes: &[Arc<Value>], is_hosted: bool
     })
 }
 
-/// How far the programs are that make each node a user. A plain cluster has no installer that says when it is complete.
+/// State of the node identity components. A plain cluster has no installer that reports the end of the installation.
 fn node_identity(cache: &Cache, is_openshift: bool) -> NodeIdentity {
     let config_map = |namespace: &str, name: &str| {
         let map = present(cache, &object::CONFIG_MAP.object(Some(namespace), name));
@@ -287,7 +287,7 @@ fn node_identity(cache: &Cache, is_openshift: bool) -> NodeIdentity {
     }
 }
 
-/// Workloads that the watches report, each once: several watches may select one.
+/// All cached workloads. Several watches may select the same workload.
 pub fn workloads(cache: &Cache) -> BTreeMap<ObjectId, Arc<Value>> {
     let all = [object::DAEMON_SET, object::DEPLOYMENT]
         .into_iter()
@@ -295,7 +295,7 @@ pub fn workloads(cache: &Cache) -> BTreeMap<ObjectId, Arc<Value>> {
     all.map(|object| (ObjectId::of(&object), object)).collect()
 }
 
-/// A DaemonSet that runs kube-proxy and is not ours.
+/// A DaemonSet of another installer that runs kube-proxy.
 fn foreign_kube_proxy(cache: &Cache) -> Option<String> {
     let daemon_sets = cache.list(object::DAEMON_SET);
     let (label, value) = names::FOREIGN_KUBE_PROXY;

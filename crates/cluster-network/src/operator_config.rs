@@ -1,4 +1,4 @@
-//! The rules for the operator configuration (§4).
+//! Validation of the operator configuration (§4).
 
 mod ovn;
 
@@ -11,7 +11,7 @@ use crate::{
 
 pub use ovn::{MAX_MTU, min_mtu};
 
-/// Everything that is wrong with the operator configuration.
+/// All errors in the operator configuration.
 pub fn errors(spec: &NetworkSpec) -> Vec<String> {
     let blocks = Blocks {
         cluster: &spec.cluster_network,

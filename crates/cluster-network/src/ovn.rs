@@ -1,4 +1,4 @@
-//! The configuration of OVN-Kubernetes (§7). `render/ovn.rs` makes objects of it.
+//! Decisions about OVN-Kubernetes (§7). `render/ovn.rs` renders its objects.
 //!
 //! ```text
 //! configuration ──┬─> ini: ovnkube.conf

@@ -1,13 +1,14 @@
-//! Certificates that the operator keeps valid for others, each with an authority of its own (§17.4).
+//! Certificates that the operator issues and renews for other components, each from its own certificate authority
+//! (§17.4).
 //!
 //! ```text
 //! OperatorPKI ──> next: what to issue ──> Secret NAME-ca, ConfigMap NAME-ca, Secret NAME-cert
 //!                  ▲                                        │
-//!                  └────────── what there is ───────────────┘
+//!                  └─────────────── observed ───────────────┘
 //! ```
 //!
-//! An authority is in the bundle before anything that it signed is served. Whatever is interrupted is found out from what
-//! is there.
+//! The bundle contains an authority before a server uses a certificate of that authority. An interrupted renewal
+//! continues from the observed objects.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,39 +23,39 @@ mod tests;
 
 const DAY: Duration = Duration::from_hours(24);
 const YEAR: Duration = Duration::from_hours(365 * 24);
-/// Life of an authority.
+/// Lifetime of a certificate authority: 10 years.
 const AUTHORITY_LIFE: Duration = YEAR.saturating_mul(10);
-/// Age at which it is renewed.
+/// Age at which a certificate authority is renewed: 9 years.
 const AUTHORITY_AGE: Duration = YEAR.saturating_mul(9);
-/// Life of a certificate: half a year.
+/// Lifetime of a certificate: half a year.
 const LIFE: Duration = DAY.saturating_mul(180);
-/// Age at which it is renewed: a quarter of a year.
+/// Age at which a certificate is renewed: a quarter of a year.
 const AGE: Duration = DAY.saturating_mul(90);
 
-/// What there is of a wish.
+/// Observed objects of an `OperatorPKI`.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// The authority.
+    /// The certificate authority.
     pub authority: Option<Pair>,
-    /// The bundle of authorities that clients trust.
+    /// The bundle of certificate authorities that clients trust.
     pub bundle: String,
     /// The certificate.
     pub certificate: Option<Pair>,
 }
 
-/// What to write, in this order. `None` means that it is as it should be.
+/// Objects to write, in this order. `None` means no change.
 #[derive(Clone, Debug, Default)]
 pub struct Next {
-    /// A new authority.
+    /// A new certificate authority.
     pub authority: Option<Pair>,
-    /// Another bundle.
+    /// The new bundle.
     pub bundle: Option<String>,
     /// A new certificate.
     pub certificate: Option<Pair>,
 }
 
 impl Next {
-    /// Whether there is nothing to write.
+    /// True if there is no change.
     pub fn is_nothing(&self) -> bool {
         self.authority.is_none() && self.bundle.is_none() && self.certificate.is_none()
     }
@@ -64,15 +65,15 @@ fn is_due(facts: &Facts, age: Duration, now: SystemTime) -> bool {
     let is_old = now
         .duration_since(facts.not_before)
         .is_ok_and(|lived| lived >= age);
-    // One of the future is of no use yet.
+    // A certificate of the future is not valid yet.
     is_old || facts.not_before > now || facts.not_after <= now
 }
 
-/// What to write for a wish, `owner` being its namespace and name. New keys are made where they are needed, which takes a
+/// Decides the objects to write for an `OperatorPKI`. `owner` is its namespace and name. Generating a key takes a
 /// while.
 ///
 /// # Errors
-/// When something can't be issued.
+/// If a certificate cannot be issued.
 pub fn next(found: &Found, owner: &str, common_name: &str, now: SystemTime) -> Result<Next, IssueError> {
     let known = found.authority.as_ref().filter(|pair| {
         facts(pair).is_some_and(|facts| facts.is_authority && !is_due(&facts, AUTHORITY_AGE, now))
@@ -81,7 +82,7 @@ pub fn next(found: &Found, owner: &str, common_name: &str, now: SystemTime) -> R
         None
     } else {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        // Names of authorities are unique: certificates are told apart by them.
+        // The names of authorities are unique, because clients distinguish their certificates by name.
         Some(new_authority(
             &format!("{owner}-ca@{since}"),
             AUTHORITY_LIFE,

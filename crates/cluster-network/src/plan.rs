@@ -1,4 +1,4 @@
-//! The work of one pass, decided from observations alone (§5).
+//! Decides one reconciliation from the observed state alone (§5).
 //!
 //! ```text
 //! operator configuration ──> canonicalise ──> validate ──> defaults ──> safety check ──> render ──> Plan
@@ -18,14 +18,14 @@ use crate::{
     settings::Settings,
 };
 
-/// Everything that a plan depends on.
+/// Input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// The operator configuration, with what the cluster configuration decides.
+    /// The operator configuration, merged with the cluster configuration.
     pub spec: &'a NetworkSpec,
-    /// The configuration that is applied; none when everything is safe.
+    /// The applied configuration. Without one, every change is safe.
     pub previous: Option<&'a NetworkSpec>,
-    /// Checks of connectivity, from the cluster configuration.
+    /// Connectivity checks, from the cluster configuration.
     pub diagnostics: &'a NetworkDiagnostics,
     /// The cluster.
     pub facts: &'a Facts,
@@ -33,39 +33,39 @@ pub struct Input<'a> {
     pub settings: &'a Settings,
 }
 
-/// The work of one pass.
+/// Plan of one reconciliation.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The configuration with all defaults, as the operator configuration is to be.
+    /// The configuration with all defaults: the desired content of the operator configuration.
     pub filled: NetworkSpec,
-    /// The configuration as it is recorded: the MTU is that at the end of a migration.
+    /// The configuration to record as applied. Its MTU is the MTU after a migration.
     pub applied: NetworkSpec,
-    /// What is to be there.
+    /// The desired objects.
     pub rendered: Rendered,
 }
 
-/// The configuration as a whole changes nothing.
+/// The configuration is rejected, and nothing is applied.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Rejection {
-    /// It is wrong.
+    /// The configuration is invalid.
     #[error("{}", messages::invalid_operator_config(.0))]
     Invalid(Vec<String>),
-    /// It must not follow the applied one.
+    /// The change from the applied configuration is unsafe.
     #[error("{}", messages::unsafe_change(.0))]
     Unsafe(Vec<String>),
-    /// Packets of pods are larger than those of nodes.
+    /// The MTU of pods exceeds the MTU of the nodes.
     #[error("{0}")]
     NoOverlay(String),
-    /// Nobody knows how large packets may be.
+    /// The MTU of the nodes has not been probed.
     #[error("Failed to probe MTU: {0}")]
     Mtu(#[from] UnknownMtu),
 }
 
 impl Plan {
-    /// Decides the work. A part that can't be rendered does not keep the others from it.
+    /// Makes the plan. A part that cannot be rendered does not block the other parts.
     ///
     /// # Errors
-    /// When the configuration is wrong, or must not follow the applied one.
+    /// If the configuration is invalid, or the change from the applied configuration is unsafe.
     pub fn of(input: &Input<'_>) -> Result<Self, Rejection> {
         let Input {
             spec,
@@ -89,7 +89,7 @@ impl Plan {
         }
         if let Some(previous) = previous {
             let mut before = previous.clone();
-            // What an older operator did not write down counts as what it meant.
+            // An older operator may not have recorded the defaults that it applied.
             defaults::fill(&mut before, Some(previous), facts)?;
             let errors = safety::errors(&before, &filled, &facts.platform);
             if !errors.is_empty() {
@@ -110,7 +110,7 @@ impl Plan {
     }
 }
 
-/// The configuration once its migration is through: the MTU of pods is the new one (§6.1).
+/// The configuration after its migration: the MTU of pods is the new one (§6.1).
 fn at_the_end(spec: &NetworkSpec) -> NetworkSpec {
     let mut spec = spec.clone();
     let migration = spec
@@ -134,10 +134,10 @@ pub fn record(applied: &NetworkSpec, namespace: &str) -> Value {
     })
 }
 
-/// The configuration that such a ConfigMap records.
+/// Parses the applied configuration in its ConfigMap.
 ///
 /// # Errors
-/// When it is there and can't be read: it must not be taken for none, or everything would be safe.
+/// If it cannot be parsed. Treating it as missing would make every change safe.
 pub fn recorded(config_map: &Value) -> Result<NetworkSpec, String> {
     let text = config_map["data"][names::APPLIED_KEY].as_str();
     let text =

@@ -1,4 +1,4 @@
-//! The rules for the blocks of pods and services, which both configurations share (§2.1, §4).
+//! Validation of the blocks of pods and services in both configurations (§2.1, §4).
 
 use api::cluster_network::ClusterNetworkEntry;
 
@@ -14,20 +14,20 @@ pub struct Blocks<'a> {
     pub cluster: &'a [ClusterNetworkEntry],
     /// Blocks of services.
     pub service: &'a [String],
-    /// The default network.
+    /// Type of the default network.
     pub network_type: &'a str,
 }
 
-/// How an overlap is told.
+/// Format of the message about an overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlaps {
-    /// By the two blocks.
+    /// The two blocks.
     Plain,
-    /// By the field too.
+    /// The field and the two blocks.
     WithField,
 }
 
-/// Everything that is wrong with the blocks, in the order of the rules.
+/// All errors in the blocks, in the order of the rules.
 pub fn errors(blocks: Blocks<'_>, overlaps: Overlaps) -> Vec<String> {
     let mut errors = Vec::new();
     let mut pool = Pool::default();
@@ -74,7 +74,7 @@ fn cluster(blocks: Blocks<'_>, pool: &mut Pool, overlaps: Overlaps, errors: &mut
             }
         };
         families.add(&net);
-        // A network that does not divide its blocks leaves the prefix out.
+        // A network that does not divide its blocks needs no host prefix.
         if blocks.network_type == names::OVN_KUBERNETES || entry.host_prefix != 0 {
             errors.extend(host_prefix_errors(entry.host_prefix, block, &net));
         }
@@ -116,7 +116,7 @@ fn add(
     }
 }
 
-/// The text about a block that others have addresses of.
+/// Message about a block that overlaps another one.
 pub fn in_use(name: &str, block: &str, error: &cidr::Overlap) -> String {
     format!("whole or subset of {name} CIDR {block} is already in use: {error}")
 }

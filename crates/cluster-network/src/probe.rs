@@ -1,4 +1,4 @@
-//! `weft cluster-network-operator probe-mtu`: how large packets of the nodes may be (§4.3).
+//! `weft cluster-network-operator probe-mtu`: finds the MTU of the nodes (§4.3).
 //!
 //! ```text
 //! node ── MTU ──> ConfigMap mtu-prober, a key for each node ── all of them, or a minute ──> ConfigMap mtu: the least
@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 
 use crate::names;
 
-/// How often to try to write the result, and how long to wait in between.
+/// Attempts to write the result, and the delay between them.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(10);
-/// How long to wait for the results of the other nodes: one that is down reports nothing.
+/// Deadline for the results of the other nodes: an unreachable node reports none.
 const GATHER: Duration = Duration::from_mins(1);
 
 /// Where the result is written.
@@ -51,11 +51,10 @@ pub struct Args {
     kubeconfig: Option<PathBuf>,
 }
 
-/// Finds the MTU out, writes it down, and ends.
+/// Finds the MTU, records it in the ConfigMap, and ends.
 ///
 /// # Errors
-/// When a flag is missing, there is no default route, or the ConfigMap can't be written for more than a minute and a
-/// half.
+/// If a flag is missing, no default route exists, or the ConfigMap cannot be written for more than a minute and a half.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         namespace,
@@ -74,10 +73,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     report(client, &namespace, &name, &node_name, mtu, nodes).await
 }
 
-/// Writes the MTU of this node, or the least of several nodes, into the ConfigMap.
+/// Records the MTU of this node, or the least MTU of several nodes, in the ConfigMap.
 ///
 /// # Errors
-/// When a ConfigMap can't be written for more than a minute and a half.
+/// If a ConfigMap cannot be written for more than a minute and a half.
 pub async fn report(
     client: Client,
     namespace: &str,
@@ -95,7 +94,7 @@ pub async fn report(
     write(&maps, name, &result(namespace, name, &results)).await
 }
 
-/// The MTU of each node that reported it.
+/// The MTU of each node that has reported.
 type Results = BTreeMap<String, u32>;
 
 /// Reports the MTU of this node, and waits for the other nodes.
@@ -112,7 +111,7 @@ async fn gather(maps: &Api<ConfigMap>, node: &str, mtu: u32, nodes: usize) -> an
     let complete = await_condition(maps.clone(), names::MTU_PROBER_RESULTS, all);
     match tokio::time::timeout(GATHER, complete).await {
         Ok(Ok(map)) => Ok(results(map.as_ref())),
-        // The least of some nodes is better than none.
+        // The least MTU of some nodes is better than none.
         Ok(Err(_)) | Err(_) => match maps.get(names::MTU_PROBER_RESULTS).await {
             Ok(map) => Ok(results(Some(&map))),
             Err(error) => {
@@ -124,14 +123,14 @@ async fn gather(maps: &Api<ConfigMap>, node: &str, mtu: u32, nodes: usize) -> an
     }
 }
 
-/// The results in a ConfigMap; what is no MTU is left out.
+/// The valid results in a ConfigMap.
 fn results(map: Option<&ConfigMap>) -> Results {
     let data = map.and_then(|map| map.data.as_ref()).into_iter().flatten();
     data.filter_map(|(node, mtu)| Some((node.clone(), mtu.parse().ok().filter(|mtu| *mtu > 0)?)))
         .collect()
 }
 
-/// The ConfigMap with the least MTU, and, of several nodes, the MTU of each.
+/// The ConfigMap with the least MTU. With several nodes, it also has the MTU of each.
 fn result(namespace: &str, name: &str, results: &Results) -> Value {
     let least = results.values().min().copied().unwrap_or_default();
     let mut map = json!({
@@ -145,7 +144,7 @@ fn result(namespace: &str, name: &str, results: &Results) -> Value {
     map
 }
 
-/// The nodes whose MTU is less than that of others, from the ConfigMap of the prober.
+/// The nodes with less than the largest MTU, from the ConfigMap of the prober.
 pub fn outliers(map: &Value) -> Vec<String> {
     let lines = map["data"][names::MTU_OF_NODES]
         .as_str()
@@ -162,10 +161,10 @@ pub fn outliers(map: &Value) -> Vec<String> {
     less.map(|(node, mtu)| format!("{node}: {mtu}")).collect()
 }
 
-/// The smallest MTU of the links that default routes lead out of, over all next hops; `None` without any.
+/// The least MTU of the links of all default routes, over all next hops. `None` without a default route.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel refuses a request.
 pub fn node_mtu() -> Result<Option<u32>, linux::Error> {
     let mut socket = Socket::open()?;
     let mut routes = socket.routes(Family::V4)?;
@@ -191,7 +190,7 @@ async fn write(maps: &Api<ConfigMap>, name: &str, map: &Value) -> anyhow::Result
     written.await.map(drop)
 }
 
-/// Repeats a failing request: the network may not work yet.
+/// Retries a failing request: the network may not work yet.
 async fn retried<T>(
     doing: &str,
     mut request: impl AsyncFnMut() -> Result<T, kube::Error>,

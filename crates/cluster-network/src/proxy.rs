@@ -1,4 +1,4 @@
-//! The cluster's proxy: what users say about it is checked, and completed by what must never go through it (§15.1).
+//! The cluster-wide proxy: validates its configuration, and completes the list of destinations that bypass it (§15.1).
 //!
 //! ```text
 //! Proxy ── validate ──┐
@@ -21,7 +21,7 @@ pub mod readiness;
 #[cfg(test)]
 mod tests;
 
-/// What users say.
+/// Desired state of the proxy.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Spec {
@@ -29,62 +29,62 @@ pub struct Spec {
     pub http_proxy: String,
     /// URL of the proxy for requests over TLS.
     pub https_proxy: String,
-    /// What does not go through it: domains, addresses and blocks of them, with commas between; or `*`.
+    /// Destinations that bypass the proxy: domains, addresses and blocks of addresses, separated by commas; or `*`.
     pub no_proxy: String,
-    /// URLs that must answer through the proxy before it counts.
+    /// URLs that must answer through the proxy before the proxy is used.
     pub readiness_endpoints: Vec<String>,
-    /// `ConfigMap` in `openshift-config` with authorities.
+    /// `ConfigMap` in `openshift-config` with certificate authorities.
     #[serde(rename = "trustedCA")]
     pub trusted_ca: Reference,
 }
 
-/// An object by its name.
+/// A reference to an object, by its name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
 pub struct Reference {
-    /// Empty for none.
+    /// Name of the object. Empty for none.
     pub name: String,
 }
 
-/// What everybody is told.
+/// Effective proxy settings for all components.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Status {
-    /// As users say it.
+    /// Copy of the desired state.
     pub http_proxy: String,
-    /// As users say it.
+    /// Copy of the desired state.
     pub https_proxy: String,
-    /// Completed.
+    /// Complete list of destinations that bypass the proxy.
     pub no_proxy: String,
 }
 
-/// What is wrong with what users say.
+/// Error in the desired state.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Invalid {
-    /// There are exceptions, and no proxy.
+    /// `noProxy` is set without a proxy.
     #[error("{}", messages::proxy::NO_PROXY_SET)]
     NoProxySet,
-    /// The proxy is no URL of this scheme.
+    /// The URL of the proxy lacks an allowed scheme.
     #[error("{}", messages::proxy::wrong_scheme(field, schemes))]
     Scheme {
-        /// Which of the two.
+        /// Name of the field.
         field: &'static str,
-        /// What it may be.
+        /// Allowed schemes.
         schemes: &'static str,
     },
-    /// This exception is nothing that can be one.
+    /// An entry of `noProxy` is invalid.
     #[error("{}", messages::proxy::invalid_no_proxy(.0))]
     NoProxy(String),
 }
 
 impl Spec {
-    /// Whether anything is said about a proxy.
+    /// True if the desired state has any setting of a proxy.
     pub fn is_set(&self) -> bool {
         ![&self.http_proxy, &self.https_proxy, &self.no_proxy]
             .into_iter()
             .all(String::is_empty)
     }
 
-    /// Exceptions that users ask for.
+    /// Entries of `noProxy`.
     fn exceptions(&self) -> impl Iterator<Item = &str> {
         self.no_proxy
             .split(',')
@@ -93,10 +93,10 @@ impl Spec {
     }
 }
 
-/// Checks what users say.
+/// Validates the desired state.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first error.
 pub fn validate(spec: &Spec) -> Result<(), Invalid> {
     if !spec.is_set() {
         return Ok(());
@@ -128,7 +128,7 @@ pub fn validate(spec: &Spec) -> Result<(), Invalid> {
     }
 }
 
-/// No proxy at all.
+/// Value of `noProxy` with which all requests bypass the proxy.
 const EVERYTHING: &str = "*";
 
 fn has_scheme(url: &str, scheme: &str) -> bool {
@@ -136,7 +136,7 @@ fn has_scheme(url: &str, scheme: &str) -> bool {
     rest.is_some_and(|rest| !rest.split('/').next().unwrap_or_default().is_empty())
 }
 
-/// A domain, with a dot at its beginning or end if it wants; an address; or a block of addresses.
+/// True for a domain, with an optional dot at its start or end; for an address; and for a block of addresses.
 fn may_be_excepted(entry: &str) -> bool {
     entry.parse::<IpAddr>().is_ok() || entry.parse::<IpNet>().is_ok() || is_domain(entry)
 }
@@ -154,73 +154,73 @@ fn is_domain(entry: &str) -> bool {
             && edge(label.bytes().next())
             && edge(label.bytes().last())
     };
-    // What looks like an address is none of these.
+    // A malformed address is no domain.
     let has_letter = domain.bytes().any(|byte| byte.is_ascii_alphabetic());
     domain.len() <= LONGEST && has_letter && domain.split('.').all(is_label)
 }
 
-/// What the platform says about itself (`Infrastructure.config.openshift.io`).
+/// The platform, from `Infrastructure.config.openshift.io`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Infrastructure {
     /// Name of the object.
     pub name: String,
-    /// URL of the API server for those inside of the cluster.
+    /// URL of the API server for clients inside the cluster.
     pub internal_url: String,
-    /// Such as `AWS`.
+    /// Name of the platform, such as `AWS`.
     pub platform: String,
-    /// Region, where the platform has some.
+    /// Region, on platforms with regions.
     pub region: String,
-    /// Which of Azure's clouds it is; empty for the public one.
+    /// Cloud of Azure. Empty for the public cloud.
     pub azure_cloud: String,
-    /// URL of Azure's resource manager, where it is one's own.
+    /// URL of Azure's resource manager, in a private cloud.
     pub azure_endpoint: String,
-    /// Whether the control plane is hosted by another cluster.
+    /// True if another cluster hosts the control plane.
     pub is_hosted: bool,
 }
 
-/// What the status of the cluster's `Network` says.
+/// Status of the cluster's `Network`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Network {
     /// Name of the object.
     pub name: String,
-    /// Addresses of services.
+    /// Blocks of services.
     pub services: Vec<String>,
-    /// Addresses of pods.
+    /// Blocks of pods.
     pub pods: Vec<String>,
 }
 
-/// What the installer was told about machines.
+/// Configuration of the installer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Installation {
-    /// There is no such `ConfigMap`: a cluster of another installer.
+    /// The `ConfigMap` does not exist: the cluster has another installer.
     Unknown,
-    /// There is one without the key.
+    /// The `ConfigMap` lacks the key.
     NoConfig,
     /// Blocks of addresses of machines.
     Machines(Vec<String>),
 }
 
-/// Why the exceptions can't be completed.
+/// Observed value without which the list cannot be completed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Missing {
-    /// The internal URL.
+    /// Internal URL of the API server.
     #[error("{}", messages::proxy::no_internal_url(.0))]
     InternalUrl(String),
-    /// Addresses of services.
+    /// Blocks of services.
     #[error("{}", messages::proxy::no_services(.0))]
     Services(String),
-    /// Addresses of pods.
+    /// Blocks of pods.
     #[error("{}", messages::proxy::no_pods(.0))]
     Pods(String),
-    /// What the installer was told.
+    /// Configuration of the installer.
     #[error("{}", messages::proxy::NO_INSTALL_CONFIG)]
     InstallConfig,
 }
 
-/// What everybody is told about the proxy.
+/// The effective proxy settings.
 ///
 /// # Errors
-/// When something is missing without which pods would reach their own cluster through the proxy.
+/// If a value is missing. Without it, pods would reach their own cluster through the proxy.
 pub fn status(
     spec: &Spec,
     infrastructure: &Infrastructure,
@@ -242,9 +242,9 @@ pub fn status(
     })
 }
 
-/// Address of the service that tells machines about themselves, on most clouds.
+/// Address of the metadata service on most clouds.
 const METADATA: &str = "169.254.169.254";
-/// The same, and more, on Azure.
+/// Address of Azure's metadata service and other services of its platform.
 const AZURE_WIRE: &str = "168.63.129.16";
 
 fn no_proxy(
@@ -318,7 +318,7 @@ fn of_platform(infrastructure: &Infrastructure) -> Vec<String> {
     all
 }
 
-/// Host of a URL, IPv6 addresses without brackets.
+/// Host of a URL. IPv6 addresses have no brackets.
 fn host(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?.rsplit('@').next()?;
@@ -329,7 +329,7 @@ fn host(url: &str) -> Option<&str> {
     Some(host).filter(|host| !host.is_empty())
 }
 
-/// The part of the installer's configuration that is read.
+/// The fields of the installer's configuration that the operator reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct InstallConfig {
@@ -351,10 +351,10 @@ struct MachineNetwork {
 }
 
 impl Installation {
-    /// Reads the installer's configuration, which is YAML.
+    /// Parses the installer's configuration, which is YAML.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// If it is malformed.
     pub fn read(config: &str) -> Result<Self, serde_saphyr::Error> {
         let InstallConfig { networking } = serde_saphyr::from_str(config)?;
         let all = networking.machine_network.into_iter().map(|network| network.cidr);

@@ -1,37 +1,37 @@
-//! How the parts of the operator are doing that work beside its main loop, for the condition `Degraded` (§10.3).
+//! Reports of the controllers beside the main loop, for condition `Degraded` (§10.3).
 
 use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 
-/// A part that can fail by itself, in the order in which failures are told.
+/// A controller that reports failures. The order is the precedence of the failures.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Level {
-    /// The cluster's proxy.
+    /// The cluster-wide proxy.
     ProxyConfig,
-    /// Bundles of authorities in `ConfigMaps` of others.
+    /// Bundles of certificate authorities in labelled `ConfigMaps`.
     InjectorConfig,
     /// Certificates of `OperatorPKI`s.
     PkiConfig,
-    /// Signing requests of nodes.
+    /// Certificate signing requests of nodes.
     CertificateSigner,
-    /// Labels that follow the platform.
+    /// Labels that depend on the platform.
     InfrastructureConfig,
 }
 
-/// Why a part is degraded.
+/// Failure of a controller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
-    /// In one word.
+    /// Reason of the condition, in one word.
     pub reason: &'static str,
-    /// For people.
+    /// Message of the condition.
     pub message: String,
-    /// Whether it is told only when it has lasted for two minutes.
+    /// True if the failure is reported only after it has lasted for two minutes.
     pub is_debounced: bool,
 }
 
 impl Failure {
-    /// One that is told at once.
+    /// A failure that is reported at once.
     pub fn at_once(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -40,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// One that is told when it has lasted.
+    /// A failure that is reported after the debounce time.
     pub fn debounced(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -50,12 +50,12 @@ impl Failure {
     }
 }
 
-/// Failures by part. Clones share them.
+/// Failures by controller. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Reports(watch::Sender<BTreeMap<Level, Failure>>);
 
 impl Reports {
-    /// What a part has to say now; nothing when it is fine.
+    /// Records the state of a controller: its failure, or `None` after a success.
     pub fn set(&self, level: Level, failure: Option<&Failure>) {
         self.0.send_if_modified(|failures| {
             let before = match failure {
@@ -66,7 +66,7 @@ impl Reports {
         });
     }
 
-    /// All failures, and a way to wait for changes.
+    /// Receiver of all failures and of their changes.
     pub fn follow(&self) -> watch::Receiver<BTreeMap<Level, Failure>> {
         self.0.subscribe()
     }

@@ -1,4 +1,4 @@
-//! Whether a configuration may follow the one that is applied (§6).
+//! Decides if a change from the applied configuration is safe (§6).
 
 mod blocks;
 
@@ -11,7 +11,7 @@ use crate::{
     operator_config::{MAX_MTU, min_mtu},
 };
 
-/// Everything that keeps a configuration from following another one. Both are compared as they are: neither is changed.
+/// All errors in the change from one configuration to another. Both have their defaults.
 pub fn errors(previous: &NetworkSpec, next: &NetworkSpec, platform: &Platform) -> Vec<String> {
     if previous == next {
         return Vec::new();
@@ -55,12 +55,12 @@ fn ovn(previous: &NetworkSpec, next: &NetworkSpec) -> Vec<String> {
     errors
 }
 
-/// The MTU of pods that a migration starts from.
+/// MTU of pods at the start of a migration.
 fn from(migration: Option<&NetworkMigration>) -> Option<u32> {
     migration?.mtu.as_ref()?.network.as_ref()?.from
 }
 
-/// What is wrong with a change of the MTU in steps (§6.1).
+/// Errors in a migration of the MTU, which is a change in steps (§6.1).
 fn mtu_migration(
     previous: &NetworkSpec,
     next: &NetworkSpec,
@@ -75,7 +75,7 @@ fn mtu_migration(
     };
     let mut errors = Vec::new();
     let applied = before.mtu.unwrap_or_default();
-    // What is applied has moved to the end once the migration runs.
+    // During the migration, the applied MTU is already the new one.
     if from(previous.migration.as_ref()) != Some(begin) && begin != applied {
         errors.push(format!(
             "invalid Migration.MTU.Network.From({begin}) not equal to the currently applied MTU({applied})"

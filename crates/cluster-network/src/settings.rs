@@ -7,19 +7,19 @@ use crate::{facts::CniDirectories, names::env, ovn::ini::EGRESS_HEALTH_PORT};
 pub struct Settings {
     /// Version for annotations and statuses.
     pub version: String,
-    /// The image with everything in it, our own.
+    /// Image of Weft.
     pub image: String,
     /// Image of kube-proxy.
     pub kube_proxy_image: Option<String>,
-    /// Image of the program that lets only those read kube-proxy's metrics who may.
+    /// Image of kube-rbac-proxy, which restricts access to metrics.
     pub kube_rbac_proxy_image: Option<String>,
-    /// Image of the program that enforces network policies on additional networks.
+    /// Image of the component that enforces network policies on additional networks.
     pub multi_network_policy_image: Option<String>,
-    /// Image of the IPAM plugin whereabouts and its programs.
+    /// Image of the IPAM plugin whereabouts and its components.
     pub whereabouts_image: Option<String>,
-    /// When images are pulled.
+    /// Image pull policy.
     pub pull_policy: String,
-    /// Name or address of the API server for what runs on the nodes, and its port.
+    /// Name or address of the API server, and its port, for programs on the nodes.
     pub api_server: Option<(String, String)>,
     /// Directory of CNI configurations on the nodes.
     pub cni_conf_dir: String,
@@ -34,15 +34,15 @@ pub struct Settings {
 /// Settings of OVN-Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ovn {
-    /// Its image.
+    /// Image of OVN-Kubernetes.
     pub image: Option<String>,
-    /// Milliseconds between probes of northd's connections; unset for its own default.
+    /// Interval of northd's probes of its connections, in milliseconds. Without it, northd uses its own default.
     pub northd_probe_interval: Option<String>,
-    /// Milliseconds between probes of connections to southbound databases.
+    /// Interval of probes of connections to southbound databases, in milliseconds.
     pub controller_inactivity_probe: String,
-    /// Milliseconds between probes of connections to northbound databases.
+    /// Interval of probes of connections to northbound databases, in milliseconds.
     pub nb_inactivity_probe: String,
-    /// Port at which nodes answer those that check them for egress addresses.
+    /// Port on which nodes answer health checks for egress addresses.
     pub egress_health_port: u16,
 }
 
@@ -74,7 +74,7 @@ impl Ovn {
     }
 }
 
-/// There is no image.
+/// The environment has no image of Weft.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "environment variable {} is not set: it names the image of this operator",
@@ -86,7 +86,7 @@ impl Settings {
     /// Reads the environment.
     ///
     /// # Errors
-    /// When it does not name our image.
+    /// If it has no image of Weft.
     pub fn read(namespace: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, NoImage> {
         let said = |name: &str| variable(name).filter(|value| !value.is_empty());
         let port = said(env::API_PORT).unwrap_or_else(|| "443".to_owned());

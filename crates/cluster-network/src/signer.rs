@@ -1,4 +1,4 @@
-//! Certificates of nodes for `IPsec`: which signing requests are approved and signed (§17.4).
+//! Certificates of nodes for `IPsec`: decides the approval and signature of certificate signing requests (§17.4).
 //!
 //! ```text
 //! request ──> decide ─┬─> Failed: not a node of this cluster
@@ -17,33 +17,33 @@ mod tests;
 
 /// Name of the signer.
 pub const SIGNER: &str = "network.openshift.io/signer";
-/// First part of the names of users that are nodes.
+/// Prefix of the users of nodes.
 const NODE: &str = "system:ovn-node:";
 
-/// What to do about a request.
+/// Action for a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Decision {
-    /// Nothing.
+    /// No action.
     Leave,
-    /// It can't be answered: the condition `Failed`.
+    /// Condition `Failed`.
     Fail {
-        /// In one word.
+        /// Reason of the condition, in one word.
         reason: &'static str,
-        /// For people.
+        /// Message of the condition.
         message: String,
     },
-    /// The condition `Approved`.
+    /// Condition `Approved`.
     Approve,
-    /// A certificate.
+    /// Issue a certificate.
     Sign,
 }
 
-/// The node that a user claims to be.
+/// The node that a user claims to be. `None` for other users.
 pub fn node_of(user: &str) -> Option<&str> {
     user.strip_prefix(NODE).filter(|node| !node.is_empty())
 }
 
-/// What to do about a request; `exists` says whether the node is there that its [requester](node_of) claims to be.
+/// Decides the action for a request. `exists` is true if the node of its [requester](node_of) exists.
 pub fn decide(request: &CertificateSigningRequest, exists: bool) -> Decision {
     let status = request.status.as_ref();
     let has = |kind: &str| {
@@ -63,7 +63,7 @@ pub fn decide(request: &CertificateSigningRequest, exists: bool) -> Decision {
         return Decision::Leave;
     }
     let user = request.spec.username.as_deref().unwrap_or_default();
-    // Also before it is signed: somebody else may have approved it.
+    // This check also precedes the signature: another client may have approved the request.
     if node_of(user).is_none() || !exists {
         return Decision::Fail {
             reason: reason::INVALID_USER,
@@ -79,25 +79,25 @@ pub fn decide(request: &CertificateSigningRequest, exists: bool) -> Decision {
 
 /// Reasons of conditions and failures.
 pub mod reason {
-    /// The requester is no node.
+    /// The requester is not a node.
     pub const INVALID_USER: &str = "CSRInvalidUser";
-    /// Approved without a person.
+    /// The operator approved the request.
     pub const APPROVED: &str = "AutoApproved";
-    /// There is no authority to sign with.
+    /// The signer has no certificate authority.
     pub const NO_AUTHORITY: &str = "CAFailure";
-    /// The request can't be read.
+    /// The request is malformed.
     pub const DECODE: &str = "CSRDecodeFailure";
-    /// The authority's certificate is unusable.
+    /// The certificate of the authority is unusable.
     pub const CORRUPT_CERTIFICATE: &str = "CorruptCACert";
-    /// The authority's key is unusable.
+    /// The key of the authority is unusable.
     pub const CORRUPT_KEY: &str = "CorruptCAKey";
     /// Signing failed.
     pub const SIGNING: &str = "SigningFailure";
-    /// The answer was not accepted.
+    /// The API server refused the new status of the request.
     pub const UPDATE: &str = "UpdateFailure";
 }
 
-/// The reason for which something was not signed.
+/// The reason of a failed signature.
 pub fn reason_of(refused: &Refused) -> &'static str {
     match refused {
         Refused::Certificate => reason::CORRUPT_CERTIFICATE,
@@ -107,10 +107,9 @@ pub fn reason_of(refused: &Refused) -> &'static str {
     }
 }
 
-/// What a certificate may be used for, of all that a request asks for. Other usages are those of the key, and always the
-/// same.
+/// The extended key usages of a certificate, from the usages in the request. The usages of the key itself are fixed.
 pub fn usages(asked: &[String]) -> Vec<Usage> {
-    /// Ends of RFC 4945's three object identifiers for `IPsec`, below `1.3.6.1.5.5.7.3`.
+    /// Last parts of RFC 4945's three object identifiers for `IPsec`, below `1.3.6.1.5.5.7.3`.
     const IPSEC: [(&str, u64); 3] = [("ipsec end system", 5), ("ipsec tunnel", 6), ("ipsec user", 7)];
     let known = |usage: &String| match usage.as_str() {
         "client auth" => Some(Usage::ClientAuth),

@@ -1,4 +1,4 @@
-//! The authorities that the cluster trusts, and `ConfigMaps` of others that get them (§15.1, §15.2).
+//! The certificate authorities that the cluster trusts, and their injection into labelled `ConfigMap`s (§15.1, §15.2).
 //!
 //! ```text
 //! ConfigMap of the user ──┐
@@ -16,34 +16,34 @@ mod tests;
 
 /// Key of the bundle in `ConfigMaps`.
 pub const BUNDLE: &str = "ca-bundle.crt";
-/// Label of `ConfigMaps` that get the bundle, when it is `true`.
+/// Label of `ConfigMaps` that get the bundle. Its value must be `true`.
 pub const INJECT: &str = "config.openshift.io/inject-trusted-cabundle";
-/// Annotation that says who owns the content.
+/// Annotation with the owner of the content.
 pub const OWNING_COMPONENT: &str = "openshift.io/owning-component";
-/// Its value where nobody else has set one.
+/// Default value of [`OWNING_COMPONENT`].
 pub const COMPONENT: &str = "Networking / cluster-network-operator";
 
-/// A bundle is none.
+/// The bundle is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Invalid {
-    /// There is no PEM block.
+    /// It has no PEM block.
     #[error("no certificates found")]
     Empty,
-    /// A PEM block is broken.
+    /// A PEM block is malformed.
     #[error("malformed PEM: {0}")]
     Pem(String),
-    /// A PEM block is something else.
+    /// A PEM block is not a certificate.
     #[error("PEM block {0} is no certificate")]
     NoCertificate(usize),
-    /// A certificate can't be read.
+    /// A certificate is malformed.
     #[error("certificate {0} is malformed")]
     Certificate(usize),
 }
 
-/// Checks that a bundle has certificates, and nothing else in PEM. Comments between them are fine.
+/// Validates a bundle: its PEM blocks are certificates, and it has at least one. Comments between blocks are allowed.
 ///
 /// # Errors
-/// Which block is wrong, counted from 1.
+/// The first invalid block, counted from 1.
 pub fn check(bundle: &str) -> Result<(), Invalid> {
     let mut count = 0;
     for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(bundle.as_bytes()) {
@@ -54,7 +54,7 @@ pub fn check(bundle: &str) -> Result<(), Invalid> {
         }
         X509Certificate::from_der(&der).map_err(|_| Invalid::Certificate(count))?;
     }
-    // Blocks of unknown kinds are passed over by the library.
+    // The library skips blocks of unknown kinds.
     let begun = bundle.matches("-----BEGIN ").count();
     match (count, begun) {
         (0, 0) => Err(Invalid::Empty),
@@ -63,10 +63,10 @@ pub fn check(bundle: &str) -> Result<(), Invalid> {
     }
 }
 
-/// The bundle of the cluster: what the user trusts, and what the system does.
+/// The bundle of the cluster: the user's bundle, followed by the system's bundle.
 ///
 /// # Errors
-/// When the user's bundle is none. That of the system is not the user's concern.
+/// If the user's bundle is invalid. The system's bundle is not validated, because users cannot correct it.
 pub fn merge(user: Option<&str>, system: &str) -> Result<String, Invalid> {
     match user {
         None => Ok(system.to_owned()),
@@ -80,35 +80,35 @@ pub fn merge(user: Option<&str>, system: &str) -> Result<String, Invalid> {
     }
 }
 
-/// Tells bundles apart.
+/// Digest of a bundle, to compare bundles.
 pub type Digest = [u8; 32];
 
-/// The digest of a bundle.
+/// Computes the digest of a bundle.
 pub fn digest(bundle: &str) -> Digest {
     Sha256::digest(bundle).into()
 }
 
-/// What is known of a `ConfigMap` that wants the bundle.
+/// Observed state of a `ConfigMap` with the label.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Wanting {
-    /// Digest of its bundle: bundles are large, and there are many `ConfigMaps`.
+    /// Digest of its bundle. The digest saves memory: bundles are large, and clusters have many such `ConfigMaps`.
     pub bundle: Option<Digest>,
-    /// Who owns the content; empty if nobody says.
+    /// Owner of the content. Empty without an owner.
     pub component: String,
 }
 
-/// What to apply to a `ConfigMap`.
+/// Change to a `ConfigMap`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Injection {
-    /// Whether the owner is set as well.
+    /// True if the change sets the owner.
     pub sets_component: bool,
 }
 
-/// What to apply to a `ConfigMap`, so that it has the bundle. Nothing if it has.
+/// The change that gives a `ConfigMap` the bundle. `None` if it already has the bundle and an owner.
 pub fn injection(wanting: &Wanting, bundle: &Digest) -> Option<Injection> {
     let sets_component = wanting.component.is_empty();
     let differs = wanting.bundle.as_ref() != Some(bundle);
-    // What was set once must be applied again with each change, or it is taken away.
+    // Server-side apply removes a field that the field manager omits: an owner of ours has to be in every change.
     let is_ours = wanting.component == COMPONENT;
     (differs || sets_component).then_some(Injection {
         sets_component: sets_component || is_ours,

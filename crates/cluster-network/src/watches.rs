@@ -1,5 +1,5 @@
-//! What is watched, so that nothing has to be asked for: both configurations, the operator's own namespace, nodes, and
-//! everything that was rendered, by the label that it all carries.
+//! Watches of all objects that decide the plan: both configurations, the operator's own namespace, nodes, and all
+//! rendered objects, by their common label.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use kube_kit::{
 
 use crate::{names, settings::Settings};
 
-/// Kinds of rendered objects that every cluster knows.
+/// Kinds of rendered objects that every cluster serves.
 pub const RENDERED: [Kind; 16] = [
     object::NAMESPACE,
     object::DAEMON_SET,
@@ -32,7 +32,8 @@ pub const RENDERED: [Kind; 16] = [
     object::VALIDATING_ADMISSION_POLICY_BINDING,
 ];
 
-/// Kinds of rendered objects that another installer may define, or the operator in the same pass.
+/// Kinds of rendered objects whose definitions come from another installer, or from the operator in the same
+/// reconciliation.
 pub const RENDERED_IF_SERVED: [Kind; 5] = [
     object::NETWORK_ATTACHMENT_DEFINITION,
     object::SERVICE_MONITOR,
@@ -41,10 +42,10 @@ pub const RENDERED_IF_SERVED: [Kind; 5] = [
     object::MACHINE_CONFIG,
 ];
 
-/// Kinds whose status counts.
+/// Kinds whose status the operator reads.
 const WITH_STATUS: [Kind; 2] = [object::DAEMON_SET, object::DEPLOYMENT];
 
-/// How often to ask for a kind that is not served. A definition that we make ourselves is asked for at once.
+/// Interval of discovery for a kind that is not served. A kind with a definition of the operator is looked up at once.
 const ABSENT: Duration = Duration::from_mins(10);
 
 /// Starts all watches.
@@ -65,7 +66,7 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
         &Options::all(),
         cache::keep_all,
     ));
-    // Labels are all that counts of nodes.
+    // Plans depend only on the labels of nodes.
     changes.push(cache.watch_metadata(client.clone(), object::NODE, &Options::all()));
     let (label, value) = names::FOREIGN_KUBE_PROXY;
     let foreign = Options::all().labels(format!("{label}={value}"));
@@ -109,8 +110,8 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     changes
 }
 
-/// What decides about OVN-Kubernetes besides: workloads and machine configurations that another operator made, and how far
-/// the installation of the cluster is.
+/// Watches of further objects that decide the plan for OVN-Kubernetes: workloads and machine configurations of other
+/// operators, and the state of the installation.
 fn watch_ovn(client: &Client, cache: &Cache, changes: &mut Changes) {
     let all = Options::all();
     for kind in WITH_STATUS {
@@ -156,7 +157,7 @@ fn watch_ovn(client: &Client, cache: &Cache, changes: &mut Changes) {
     ));
 }
 
-/// A machine configuration holds whole files.
+/// Drops the spec of a machine configuration, which contains whole files.
 fn drop_spec(object: &mut serde_json::Value) {
     if let Some(fields) = object.as_object_mut() {
         fields.shift_remove("spec");

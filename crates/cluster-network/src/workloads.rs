@@ -1,4 +1,4 @@
-//! How far the workloads are, from the statuses that the cluster reports of them (§11.2).
+//! Rollout of the workloads, from their reported statuses (§11.2).
 
 use std::time::Duration;
 
@@ -9,40 +9,40 @@ use serde_json::Value;
 
 use crate::names;
 
-/// For how long a workload may make no progress.
+/// Time without progress after which a rollout hangs.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// What was seen before, kept over restarts in an annotation of the `ClusterOperator`.
+/// Previous observations, stored in an annotation of the `ClusterOperator` to survive restarts.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct State {
-    /// `DaemonSet`s that were progressing.
+    /// `DaemonSet`s with a rollout in progress.
     #[serde(deserialize_with = "null_as_default")]
     pub daemonset_states: Vec<Seen>,
-    /// Deployments that were progressing.
+    /// Deployments with a rollout in progress.
     #[serde(deserialize_with = "null_as_default")]
     pub deployment_states: Vec<Seen>,
-    /// `StatefulSet`s that were progressing.
+    /// `StatefulSet`s with a rollout in progress.
     #[serde(deserialize_with = "null_as_default")]
     pub statefulset_states: Vec<Seen>,
-    /// Whether everything has been there once; older versions did not say it.
+    /// True if all workloads have been available once. Older versions did not store it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install_complete: Option<bool>,
 }
 
-/// A workload that was progressing.
+/// A workload with a rollout in progress.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Seen {
-    /// Empty for the cluster itself.
+    /// Name of the cluster. Empty for this cluster.
     pub cluster_name: String,
     /// Namespace of the workload.
     pub namespace: String,
     /// Name of the workload.
     pub name: String,
-    /// Its status when it last changed.
+    /// Its last status.
     pub last_seen_status: Value,
-    /// When that was.
+    /// Time of the last change of its status.
     pub last_change_time: Option<Time>,
 }
 
@@ -51,8 +51,7 @@ fn null_as_default<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<See
 }
 
 impl State {
-    /// Reads the annotation. One that does not say whether everything was there once is completed by whether the network
-    /// is available.
+    /// Reads the annotation. An annotation without `install_complete` gets the availability of the network instead.
     pub fn read(annotation: Option<&str>, is_available: bool) -> Self {
         let mut state: Self = annotation
             .and_then(|text| serde_json::from_str(text).ok())
@@ -70,32 +69,32 @@ impl State {
     }
 }
 
-/// How far all workloads are.
+/// Rollout of all workloads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assessment {
-    /// What is still going on, a line for each workload.
+    /// A line for each workload with a rollout in progress.
     pub progressing: Vec<String>,
-    /// Workloads that make no progress, with the text for people.
+    /// Workloads whose rollout hangs, with the message of the condition.
     pub hung: Vec<(ObjectId, String)>,
-    /// Workloads that are annotated as if they made none, and do.
+    /// Workloads with the annotation of a hung rollout, whose rollout does not hang any more.
     pub moving_again: Vec<ObjectId>,
-    /// Whether everything is there in this version.
+    /// True if all critical workloads are available in this version.
     pub reached: bool,
-    /// What to remember.
+    /// Observations to store.
     pub state: State,
-    /// How long until a workload may have to be told as hung.
+    /// Time until the next rollout may hang.
     pub look_again: Option<Duration>,
     /// Critical workloads with pods that are not available.
     pub unavailable: Vec<ObjectId>,
 }
 
-/// Kind and name of a workload as users know them: the cluster, which is this one, comes first.
+/// Kind and name of a workload in messages. The part before the first slash is the cluster, which is empty.
 pub fn title(id: &ObjectId) -> String {
     let namespace = id.namespace.as_deref().unwrap_or_default();
     format!("{} \"/{namespace}/{}\"", id.kind, id.name)
 }
 
-/// Assesses the workloads that count.
+/// Assesses the rollout of all reported workloads.
 pub fn assess(workloads: &[&Value], before: &State, version: &str, now: Timestamp) -> Assessment {
     let is_installed = before.install_complete == Some(true);
     let mut found = Assessment {
@@ -165,7 +164,7 @@ fn one(
 
 struct Workload<'a>(&'a Value);
 
-/// Pods of a workload.
+/// Numbers of pods of a workload.
 struct Counts {
     current: i64,
     updated: i64,
@@ -208,7 +207,7 @@ impl Workload<'_> {
         let (replicas, ready) = (self.number("replicas"), self.number("readyReplicas"));
         let unavailable = match self.kind() {
             "Deployment" => self.number("unavailableReplicas"),
-            // A StatefulSet does not report it.
+            // A StatefulSet does not report unavailable pods.
             _ if ready > 0 && ready < replicas => replicas - ready,
             _ => 0,
         };
@@ -221,7 +220,7 @@ impl Workload<'_> {
         }
     }
 
-    /// What is still going on.
+    /// The line of a rollout in progress. `None` for a complete rollout.
     fn line(&self, is_critical: bool, is_installed: bool) -> Option<String> {
         let title = self.title();
         let Counts {
@@ -260,7 +259,7 @@ impl Workload<'_> {
         (available == 0).then(|| format!("{title} is not yet scheduled on any nodes"))
     }
 
-    /// What to remember of it: since when its status is what it is.
+    /// The observation to store: the status, and the time since which it is unchanged.
     fn seen(&self, before: &State, id: &ObjectId, now: Timestamp) -> Seen {
         let mut before = before.clone();
         let known = before.of(self.kind()).iter().find(|seen| {
