@@ -1,4 +1,4 @@
-//! Flags of the programs of OVN-Kubernetes, and the variables of their containers (§7.4, 7.5).
+//! Flags of the programs of OVN-Kubernetes, and environment variables of their containers (§7.4, 7.5).
 
 use api::cluster_network::operator::{NetworkSpec, OvnKubernetesConfig, PolicyAuditConfig};
 
@@ -15,7 +15,7 @@ mod tests;
 const GLOBAL: &str = "Global";
 /// Bytes of a megabyte in `maxFileSize`.
 const MEGABYTE: u64 = 1_000_000;
-/// Port of hybrid overlay's tunnels where the configuration has none.
+/// Default port of the tunnels of the hybrid overlay.
 const HYBRID_PORT: u32 = 4789;
 
 /// The configuration of OVN-Kubernetes.
@@ -34,7 +34,7 @@ impl Flags {
         self.0.push(flag.to_owned());
     }
 
-    /// `flag value`; nothing where the value is empty.
+    /// Adds `flag value`, unless the value is empty.
     fn value(&mut self, flag: &str, value: &str) {
         if !value.is_empty() {
             self.0.extend([flag.to_owned(), value.to_owned()]);
@@ -42,7 +42,7 @@ impl Flags {
     }
 }
 
-/// Flags of both workloads.
+/// Common flags of both workloads.
 fn shared(spec: &NetworkSpec, facts: &Facts) -> Flags {
     let ovn = config(spec);
     let mut flags = Flags::default();
@@ -109,12 +109,12 @@ fn or(first: &str, second: &str) -> String {
     if first.is_empty() { second } else { first }.to_owned()
 }
 
-/// Whether routes to pods are advertised by BGP.
+/// True if BGP advertises routes to pods.
 pub fn advertises_routes(ovn: &OvnKubernetesConfig) -> bool {
     ovn.route_advertisements == "Enabled"
 }
 
-/// Flags of `ovnkube-control-plane` that the configuration decides.
+/// Flags of `ovnkube-control-plane` from the configuration.
 pub fn control_plane(spec: &NetworkSpec, facts: &Facts) -> Vec<String> {
     let mut flags = shared(spec, facts);
     if spec.use_multi_network_policy == Some(true) {
@@ -123,7 +123,7 @@ pub fn control_plane(spec: &NetworkSpec, facts: &Facts) -> Vec<String> {
     flags.0
 }
 
-/// Flags of `ovnkube-node`, in all of its modes.
+/// Flags of `ovnkube-node`, in each of its modes.
 pub fn node(spec: &NetworkSpec, facts: &Facts, mode: Option<Offload>, hardware: &Hardware) -> Vec<String> {
     let ovn = config(spec);
     let audit = ovn.policy_audit_config.clone().unwrap_or_default();
@@ -187,7 +187,7 @@ pub fn node(spec: &NetworkSpec, facts: &Facts, mode: Option<Offload>, hardware: 
     flags.0
 }
 
-/// The kubeconfig of a node's kubelet: kubeadm keeps it elsewhere than OpenShift.
+/// Path of the kubelet's kubeconfig on the nodes. kubeadm and OpenShift have different paths.
 pub fn bootstrap_kubeconfig(facts: &Facts) -> &'static str {
     if facts.openshift {
         "/var/lib/kubelet/kubeconfig"
@@ -196,14 +196,14 @@ pub fn bootstrap_kubeconfig(facts: &Facts) -> &'static str {
     }
 }
 
-/// Whether nodes forward all packets.
+/// True if nodes forward all packets.
 pub fn forwards_all(ovn: &OvnKubernetesConfig) -> bool {
     ovn.gateway_config
         .as_ref()
         .is_some_and(|gateway| gateway.ip_forwarding == GLOBAL)
 }
 
-/// Variables with collectors of flows, in the order of their flags.
+/// Environment variables for the export of flows, in the order of their flags.
 pub fn flow_variables(spec: &NetworkSpec, observed: &Observed) -> Vec<(&'static str, String)> {
     let flows = knobs::flows(&observed.config_maps.flows);
     let Collectors {
@@ -245,7 +245,7 @@ pub fn audit(ovn: &OvnKubernetesConfig) -> Vec<String> {
     ]
 }
 
-/// Bytes after which the audit log is renamed, and how many renamed files are kept; empty for all.
+/// Size in bytes after which the audit log is rotated, and number of rotated files. An empty number keeps all files.
 pub fn audit_files(ovn: &OvnKubernetesConfig) -> (String, String) {
     let audit = ovn.policy_audit_config.clone().unwrap_or_default();
     let size = u64::from(audit.max_file_size.unwrap_or(50)) * MEGABYTE;
@@ -253,7 +253,7 @@ pub fn audit_files(ovn: &OvnKubernetesConfig) -> (String, String) {
     (size.to_string(), files.unwrap_or_default())
 }
 
-/// UDP ports of tunnels, which connection tracking leaves out.
+/// UDP ports of tunnels, which bypass connection tracking.
 pub fn tunnel_ports(ovn: &OvnKubernetesConfig) -> String {
     let hybrid = ovn.hybrid_overlay_config.as_ref();
     let hybrid = hybrid.map(|hybrid| hybrid.hybrid_overlay_vxlan_port.unwrap_or(HYBRID_PORT));

@@ -1,20 +1,20 @@
-//! Which workloads encrypt the traffic between nodes (§7.8).
+//! Decides which workloads encrypt the traffic between nodes (§7.8).
 
 use api::cluster_network::operator::OvnKubernetesConfig;
 
-/// What users want to be encrypted.
+/// Traffic that users want to encrypt.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
-    /// Nothing.
+    /// No traffic.
     Disabled,
-    /// Traffic that leaves the cluster, by configurations of their own.
+    /// Traffic that leaves the cluster, with configurations of the users.
     External,
-    /// That, and all traffic between pods.
+    /// Traffic that leaves the cluster, and all traffic between pods.
     Full,
 }
 
 impl Mode {
-    /// What a configuration says. One without a mode is of an old version, and means all.
+    /// The mode of a configuration. An empty mode comes from an old version, and means `Full`.
     pub fn of(config: &OvnKubernetesConfig) -> Self {
         match config.ipsec_config.as_ref().map(|ipsec| ipsec.mode.as_str()) {
             None | Some("Disabled") => Self::Disabled,
@@ -24,62 +24,62 @@ impl Mode {
     }
 }
 
-/// Whether packets are encapsulated in UDP also where no NAT is found.
+/// True if packets are encapsulated in UDP even without NAT.
 pub fn is_always_encapsulated(config: &OvnKubernetesConfig, platform: &str) -> bool {
     const DROPS_ESP: &str = "IBMCloud";
     let full = config.ipsec_config.as_ref().and_then(|ipsec| ipsec.full.as_ref());
     full.is_some_and(|full| full.encapsulation == "Always") || platform == DROPS_ESP
 }
 
-/// What is known about `ovnkube-node`.
+/// Observed state of `ovnkube-node`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Node {
-    /// Whether it is rolling out, or its status is about another generation.
+    /// True while its rollout is in progress, or while its status is stale.
     pub is_progressing: bool,
-    /// Whether it says that it encrypts.
+    /// True if it has the annotation of encryption.
     pub says_so: bool,
-    /// Whether it is of a version before 4.15, and encrypts.
+    /// True if its version is older than 4.15 and it encrypts.
     pub is_old_and_encrypts: bool,
 }
 
-/// What is known.
+/// Observed state that decides the encryption.
 #[allow(
     clippy::struct_excessive_bools,
     reason = "they are observed independently of each other"
 )]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Facts {
-    /// Nothing if there is no `ovnkube-node`.
+    /// State of `ovnkube-node`. `None` if it does not exist.
     pub node: Option<Node>,
-    /// Whether our configurations of machines exist for both roles.
+    /// True if machine configurations of the operator exist for both roles.
     pub has_ours: bool,
-    /// Whether users have configurations of machines for both roles.
+    /// True if machine configurations of users exist for both roles.
     pub has_users: bool,
-    /// Whether the control plane is hosted by another cluster.
+    /// True if another cluster hosts the control plane.
     pub is_hosted: bool,
-    /// Whether all machines have what is configured.
+    /// True if all machines have the machine configurations.
     pub are_machines_ready: bool,
-    /// Whether the operator of machines works, and can do it.
+    /// True if the machine config operator is available and new enough.
     pub can_configure_machines: bool,
 }
 
-/// What is rendered.
+/// Objects to render.
 #[allow(clippy::struct_excessive_bools, reason = "one for each object")]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Decision {
-    /// Configurations of machines.
+    /// Machine configurations.
     pub machine_configs: bool,
-    /// `DaemonSet` that drives the host's own service.
+    /// `DaemonSet` that configures the service of the host.
     pub host: bool,
-    /// `DaemonSet` that brings a service along.
+    /// `DaemonSet` that contains the service.
     pub containerized: bool,
-    /// Whether both are left as they are: what they encrypt is to be switched off first.
+    /// True if both `DaemonSet`s stay unchanged: OVN has to stop the encryption first.
     pub hold: bool,
-    /// Whether OVN encrypts.
+    /// True if OVN encrypts.
     pub ovn: bool,
 }
 
-/// Decides what is rendered.
+/// Decides which objects are rendered.
 pub fn decide(mode: Mode, facts: &Facts) -> Decision {
     let encrypts = facts
         .node

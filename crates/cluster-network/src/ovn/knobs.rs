@@ -1,5 +1,5 @@
-//! `ConfigMaps` in the operator's namespace that tune OVN-Kubernetes (§7.1). What is invalid is left out with a warning,
-//! unless it can't be.
+//! `ConfigMaps` in the operator's namespace that tune OVN-Kubernetes (§7.1). Invalid values are ignored with a warning,
+//! except for values without a safe default.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use kube_kit::duration::GoDuration;
 #[cfg(test)]
 mod tests;
 
-/// Content of a `ConfigMap`; empty if there is none.
+/// Data of a `ConfigMap`. Empty for a missing one.
 pub type Data = BTreeMap<String, String>;
 
-/// A value that can't be left out.
+/// An invalid value that cannot be ignored.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The number of resources for management ports.
+    /// The number of resources for management ports is not a positive integer.
     #[error("invalid {KEY_COUNT} {0:?}, it must be a positive integer")]
     Count(String),
-    /// A node is of two kinds.
+    /// A node has the labels of two kinds.
     #[error("node {0} has multiple hardware offload labels")]
     Labels(String),
 }
 
 const KEY_COUNT: &str = "mgmt-port-resource-count";
 
-/// Reads a value; one that is malformed counts as none.
+/// Parses a value. A malformed value is ignored.
 fn read<T: std::str::FromStr>(data: &Data, key: &str) -> Option<T> {
     let text = data.get(key)?;
     let value = text.parse().ok();
@@ -35,20 +35,20 @@ fn read<T: std::str::FromStr>(data: &Data, key: &str) -> Option<T> {
     value
 }
 
-/// Where flows are sent to, from `ovs-flows-config`.
+/// Export of flows, from `ovs-flows-config`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Flows {
-    /// Host and port; of the host of each node where there is none.
+    /// Host and port of the collector. Without a host, the collector runs on each node.
     pub target: String,
-    /// Seconds until a flow is exported that still goes on.
+    /// Time after which an active flow is exported, in seconds.
     pub cache_active_timeout: Option<u64>,
-    /// Flows in the cache.
+    /// Maximum number of flows in the cache.
     pub cache_max_flows: Option<u32>,
-    /// Number of packets of which one is sampled.
+    /// One of this many packets is sampled.
     pub sampling: Option<u32>,
 }
 
-/// Reads `ovs-flows-config`. Nothing if it does not say where to.
+/// Parses `ovs-flows-config`. `None` without a target.
 pub fn flows(data: &Data) -> Option<Flows> {
     let shared = data.get("sharedTarget").cloned();
     let target = shared.or_else(|| data.get("nodePort").map(|port| format!(":{port}")));
@@ -72,18 +72,18 @@ pub fn flows(data: &Data) -> Option<Flows> {
     })
 }
 
-/// Collectors of flows, each list with commas between.
+/// Collectors of flows. Each list is separated by commas.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Collectors {
-    /// By `NetFlow`.
+    /// Collectors of `NetFlow`.
     pub net_flow: String,
-    /// By `sFlow`.
+    /// Collectors of `sFlow`.
     pub s_flow: String,
-    /// By `IPFIX`.
+    /// Collectors of `IPFIX`.
     pub ipfix: String,
 }
 
-/// Collectors of the configuration; that of `ovs-flows-config` comes last.
+/// Collectors of the configuration, followed by the collector of `ovs-flows-config`.
 pub fn collectors(export: Option<&ExportNetworkFlows>, flows: Option<&Flows>) -> Collectors {
     let joined = |of: fn(&ExportNetworkFlows) -> Option<&FlowCollectors>, more: Option<&str>| {
         let configured = export.and_then(of).map(|it| it.collectors.as_slice());
@@ -100,7 +100,7 @@ pub fn collectors(export: Option<&ExportNetworkFlows>, flows: Option<&Flows>) ->
     }
 }
 
-/// Whether datagrams are aggregated, from `udp-aggregation-config`.
+/// True if UDP datagrams are aggregated, from `udp-aggregation-config`.
 pub fn udp_aggregation(data: &Data) -> bool {
     !read(data, "disable-udp-aggregation").unwrap_or(false)
 }
@@ -116,28 +116,28 @@ pub fn overrides(data: &Data) -> Vec<String> {
     [mode, probe, icmp].into_iter().flatten().collect()
 }
 
-/// How a node's hardware takes part.
+/// Kind of hardware offload of a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Offload {
-    /// The host of a data processing unit.
+    /// The host of a data processing unit (DPU).
     DpuHost,
-    /// Such a unit.
+    /// A DPU.
     Dpu,
-    /// A node whose network card forwards.
+    /// A node whose network card forwards packets.
     SmartNic,
 }
 
-/// A label that nodes are chosen by: any value, or this one.
+/// A label that selects nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeLabel {
-    /// Its key.
+    /// Key of the label.
     pub key: String,
-    /// Its value; empty for any.
+    /// Value of the label. Empty for any value.
     pub value: String,
 }
 
 impl NodeLabel {
-    /// Reads `key=` or `key=value`.
+    /// Parses `key=` or `key=value`.
     fn read(text: &str) -> Option<Self> {
         let (key, value) = text.split_once('=')?;
         let (prefix, name) = key
@@ -172,28 +172,28 @@ impl NodeLabel {
     }
 }
 
-/// What `hardware-offload-config` says.
+/// Values of `hardware-offload-config`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Hardware {
-    /// Labels of the nodes of each kind.
+    /// Label of each kind of node.
     pub labels: [(Offload, NodeLabel); 3],
-    /// Resource that management ports are taken from; empty for none.
+    /// Extended resource of management ports. Empty for none.
     pub port_resource: String,
-    /// How many of it.
+    /// Number of resources for each node.
     pub port_count: u32,
-    /// Seconds after which a node's lease is renewed; 0 if there is none.
+    /// Interval of renewals of a node's lease, in seconds. 0 for no lease.
     pub lease_renew: u32,
-    /// Seconds that it lasts.
+    /// Duration of the lease, in seconds.
     pub lease_duration: u32,
 }
 
-/// Seconds after which a lease is renewed, and that it lasts, where nothing else is said.
+/// Default interval of renewals and default duration of a lease, in seconds.
 const LEASE: (u32, u32) = (10, 40);
 
-/// Reads `hardware-offload-config`.
+/// Parses `hardware-offload-config`.
 ///
 /// # Errors
-/// When the number of resources is none.
+/// If the number of resources is not a positive integer.
 pub fn hardware(data: &Data) -> Result<Hardware, Error> {
     let label = |key: &str, default: &str| {
         let given = data.get(key).and_then(|text| {
@@ -241,10 +241,10 @@ pub fn hardware(data: &Data) -> Result<Hardware, Error> {
     })
 }
 
-/// How a node with these labels takes part; nothing for one like most.
+/// Kind of hardware offload of a node with these labels. `None` for a node without offload.
 ///
 /// # Errors
-/// When it is of two kinds.
+/// If the node has the labels of two kinds.
 pub fn offload(hardware: &Hardware, node: &str, labels: &Data) -> Result<Option<Offload>, Error> {
     let mut kinds = hardware.labels.iter().filter(|(_, label)| label.matches(labels));
     let kind = kinds.next().map(|(kind, _)| *kind);

@@ -1,4 +1,4 @@
-//! The state of OVN-Kubernetes in the cluster, from the objects that the watches report (§7.2).
+//! Observed state of OVN-Kubernetes, from the objects in the caches of the watches (§7.2).
 
 use std::cmp::Ordering;
 
@@ -14,25 +14,25 @@ use crate::names;
 #[cfg(test)]
 mod tests;
 
-/// Annotation of `ovnkube-node` with the masquerade subnets that it was installed with.
+/// Annotation of `ovnkube-node` with its masquerade subnets at the installation.
 pub const MASQUERADE: &str = "networkoperator.openshift.io/default-masquerade-network-cidrs";
-/// Annotation of workloads with the families of pod addresses.
+/// Annotation of workloads with the address families of pods.
 pub const IP_FAMILY: &str = "networkoperator.openshift.io/ip-family-mode";
-/// Annotation of `ovnkube-node` where OVN encrypts.
+/// Annotation of `ovnkube-node` when OVN encrypts.
 pub const IPSEC_ENABLED: &str = "networkoperator.openshift.io/ipsec-enabled";
-/// Names of the machine configurations that bring `IPsec` to hosts.
+/// Names of the operator's machine configurations that install `IPsec` on hosts.
 pub const MACHINE_CONFIGS: [&str; 2] = ["80-ipsec-master-extensions", "80-ipsec-worker-extensions"];
 
 /// Masquerade subnets of a new cluster.
 const NEW_MASQUERADE: [&str; 2] = ["169.254.0.0/17", "fd69::/112"];
-/// Label of machine configurations with the role of the nodes.
+/// Label of machine configurations with the role of their nodes.
 const ROLE: &str = "machineconfiguration.openshift.io/role";
-/// Annotation of machine configurations by which users bring `IPsec` to hosts.
+/// Annotation of the users' machine configurations that install `IPsec` on hosts.
 const USERS: &str = "user-ipsec-machine-config";
-/// First version whose machines can be configured.
+/// First version in which machine configurations can install `IPsec`.
 const FIRST_VERSION: &str = "4.15.0";
 
-/// `ConfigMaps` that tune OVN-Kubernetes (§7.1); empty if none exists.
+/// `ConfigMaps` that tune OVN-Kubernetes (§7.1). A missing one counts as empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ConfigMaps {
     /// `ovs-flows-config`.
@@ -48,7 +48,7 @@ pub struct ConfigMaps {
 }
 
 impl ConfigMaps {
-    /// Whether each node is a user of its own (§17.2).
+    /// True if each node has its own user (§17.2).
     pub fn has_node_identity(&self) -> bool {
         self.node_identity
             .get("enabled")
@@ -56,22 +56,22 @@ impl ConfigMaps {
     }
 }
 
-/// The state of OVN-Kubernetes in the cluster.
+/// Observed state of OVN-Kubernetes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Observed {
-    /// Workloads that exist.
+    /// Existing workloads.
     pub existing: Existing,
-    /// What the decision about encryption depends on.
+    /// Input of the decision about `IPsec`.
     pub encryption: ipsec::Facts,
-    /// Masquerade subnets that count where the configuration has none.
+    /// Default masquerade subnets.
     pub masquerade: Vec<String>,
-    /// `ConfigMaps` that tune it.
+    /// `ConfigMaps` that tune OVN-Kubernetes.
     pub config_maps: ConfigMaps,
-    /// Nodes that have a label of hardware offload, with all their labels.
+    /// Nodes with a label of hardware offload, and all labels of each.
     pub offload_nodes: Vec<(String, Data)>,
 }
 
-/// Objects that the state is read from.
+/// Objects from which the state is read.
 #[derive(Clone, Debug, Default)]
 pub struct Objects<'a> {
     /// `DaemonSet` `ovnkube-node`.
@@ -80,23 +80,23 @@ pub struct Objects<'a> {
     pub control_plane: Option<&'a Value>,
     /// `DaemonSet` `ovnkube-upgrades-prepuller`.
     pub prepuller: Option<&'a Value>,
-    /// Whether machine configurations are served.
+    /// True if the API server serves machine configurations.
     pub has_machine_configs: bool,
-    /// Whether the control plane is hosted by another cluster.
+    /// True if another cluster hosts the control plane.
     pub is_hosted: bool,
     /// Machine configurations.
     pub machine_configs: Vec<&'a Value>,
-    /// Pools of machines.
+    /// Machine configuration pools.
     pub pools: Vec<&'a Value>,
     /// `ClusterOperator` `machine-config`.
     pub machine_operator: Option<&'a Value>,
     /// All nodes.
     pub nodes: Vec<&'a Value>,
-    /// `ConfigMaps` that tune it.
+    /// `ConfigMaps` that tune OVN-Kubernetes.
     pub config_maps: ConfigMaps,
 }
 
-/// Reads the state.
+/// Reads the state from the objects.
 pub fn observe(objects: &Objects<'_>) -> Observed {
     Observed {
         existing: Existing {
@@ -151,7 +151,7 @@ fn daemon_set(object: &Value) -> DaemonSetProgress {
     }
 }
 
-/// Whether the current pods of a `DaemonSet` are there.
+/// True if all pods of a `DaemonSet` are current and available.
 pub fn is_rolled_out(object: &Value) -> bool {
     let progress = daemon_set(object);
     progress.desired > 0 && !progress.is_progressing()
@@ -180,7 +180,7 @@ fn masquerade(objects: &Objects<'_>) -> Vec<String> {
 }
 
 fn offload_nodes(objects: &Objects<'_>) -> Vec<(String, Data)> {
-    // A wrong ConfigMap fails where it is rendered.
+    // The rendering reports an invalid ConfigMap.
     let Ok(hardware) = knobs::hardware(&objects.config_maps.hardware) else {
         return Vec::new();
     };
@@ -193,10 +193,10 @@ fn offload_nodes(objects: &Objects<'_>) -> Vec<(String, Data)> {
     nodes.collect()
 }
 
-/// Kinds of hardware offload of which there are nodes.
+/// Kinds of hardware offload that nodes have.
 ///
 /// # Errors
-/// When `hardware-offload-config` is wrong, or a node is of two kinds.
+/// If `hardware-offload-config` is invalid, or a node has the labels of two kinds.
 pub fn offloads(observed: &Observed) -> Result<(knobs::Hardware, Vec<Offload>), knobs::Error> {
     let hardware = knobs::hardware(&observed.config_maps.hardware)?;
     let mut kinds = Vec::new();
@@ -237,7 +237,7 @@ fn encryption(objects: &Objects<'_>) -> ipsec::Facts {
         node: objects.node.map(node),
         has_ours,
         has_users,
-        // Without machine configurations, nothing can be brought to hosts (§19).
+        // Without machine configurations, `IPsec` cannot be installed on hosts (§19).
         is_hosted: objects.is_hosted || !objects.has_machine_configs,
         are_machines_ready: (has_ours || has_users)
             && carried
@@ -261,7 +261,7 @@ fn node(object: &Value) -> ipsec::Node {
     }
 }
 
-/// Whether all machines of all pools that select this role have the configuration.
+/// True if pools select the role, and all machines of these pools have the configuration.
 fn is_carried(config: &Value, role: &str, pools: &[&Value]) -> bool {
     let mut selected = pools.iter().filter(|pool| selects(pool, role)).peekable();
     selected.peek().is_some()
@@ -286,7 +286,7 @@ fn selects(pool: &Value, role: &str) -> bool {
         })
 }
 
-/// Whether the operator of machines works, and is new enough.
+/// True if the machine config operator is available, and its version is new enough.
 fn is_able(operator: &Value) -> bool {
     let status = &operator["status"];
     let is = |kind: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! In which order the workloads of OVN-Kubernetes are updated (§7.6). Those that must wait are left as they are.
+//! Order of the rollouts of OVN-Kubernetes (§7.6). A workload that has to wait stays unchanged.
 
 use std::cmp::Ordering;
 
@@ -10,23 +10,23 @@ mod tests;
 pub struct DaemonSetProgress {
     /// Generation of the object.
     pub generation: i64,
-    /// Generation that its status is about.
+    /// Observed generation of its status.
     pub observed: i64,
-    /// Nodes that should have a pod.
+    /// Desired number of pods, one for each node.
     pub desired: i32,
-    /// Nodes that have the current one.
+    /// Nodes with a current pod.
     pub updated: i32,
-    /// Nodes whose pod is available.
+    /// Nodes with an available pod.
     pub available: i32,
-    /// Nodes whose pod is not.
+    /// Nodes without an available pod.
     pub unavailable: i32,
-    /// Whether it has made no progress for long.
+    /// True if the rollout hangs.
     pub is_hung: bool,
 }
 
 impl DaemonSetProgress {
-    /// Whether it is rolling out. One that hangs counts as rolled out when no more than a tenth of the nodes, or one node,
-    /// is behind: some node is always broken in a large cluster.
+    /// True while the rollout is in progress. A hung rollout counts as complete if at most a tenth of the nodes, or one
+    /// node, is outdated: a large cluster always has a broken node.
     pub fn is_progressing(&self) -> bool {
         let is_progressing = self.updated < self.desired
             || self.unavailable > 0
@@ -42,35 +42,35 @@ impl DaemonSetProgress {
 pub struct DeploymentProgress {
     /// Generation of the object.
     pub generation: i64,
-    /// Generation that its status is about.
+    /// Observed generation of its status.
     pub observed: i64,
-    /// Pods that there should be.
+    /// Desired number of pods.
     pub replicas: i32,
-    /// Current ones.
+    /// Number of current pods.
     pub updated: i32,
-    /// Available ones.
+    /// Number of available pods.
     pub available: i32,
 }
 
 impl DeploymentProgress {
-    /// Whether it is rolling out.
+    /// True while the rollout is in progress.
     pub fn is_progressing(&self) -> bool {
         self.updated < self.replicas || self.available < self.replicas || self.generation > self.observed
     }
 }
 
-/// A workload that exists.
+/// An existing workload.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Workload {
-    /// Version that it was rendered by; empty where it has no annotation.
+    /// Version of the operator that rendered it. Empty without the annotation.
     pub version: String,
-    /// `single-stack` or `dual-stack`; empty where it has no annotation.
+    /// `single-stack` or `dual-stack`. Empty without the annotation.
     pub ip_family: String,
-    /// Whether it is rolling out.
+    /// True while its rollout is in progress.
     pub is_progressing: bool,
 }
 
-/// Workloads that exist.
+/// Existing workloads.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Existing {
     /// `DaemonSet` `ovnkube-node`.
@@ -81,14 +81,14 @@ pub struct Existing {
     pub prepuller: Option<Workload>,
 }
 
-/// Workloads that are updated now.
+/// Workloads to update in this reconciliation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Order {
-    /// `ovnkube-node`; if not, it is left as it is.
+    /// True to update `ovnkube-node`. Otherwise it stays unchanged.
     pub node: bool,
-    /// `ovnkube-control-plane`; if not, it is left as it is.
+    /// True to update `ovnkube-control-plane`. Otherwise it stays unchanged.
     pub control_plane: bool,
-    /// Whether nodes pull the image of the next version meanwhile.
+    /// True if nodes pull the image of the next version first.
     pub prepull: bool,
 }
 
@@ -115,7 +115,7 @@ impl Order {
     };
 }
 
-/// What is updated now, to this version and these families.
+/// Decides which workloads are updated, to this version and these address families.
 pub fn order(existing: &Existing, release: &str, ip_family: &str) -> Order {
     let (Some(node), Some(control_plane)) = (&existing.node, &existing.control_plane) else {
         return Order::BOTH;
@@ -131,7 +131,7 @@ pub fn order(existing: &Existing, release: &str, ip_family: &str) -> Order {
     order
 }
 
-/// While families change, the control plane goes first, and the nodes when it has rolled out.
+/// A change of the address families updates the control plane first. The nodes follow after its rollout.
 fn of_families(node: &Workload, control_plane: &Workload, wanted: &str) -> Option<Order> {
     let differs = |workload: &Workload| workload.ip_family != wanted;
     if node.ip_family.is_empty() || control_plane.ip_family.is_empty() {
@@ -145,7 +145,7 @@ fn of_families(node: &Workload, control_plane: &Workload, wanted: &str) -> Optio
     }
 }
 
-/// Nodes are updated before the control plane, and set back after it.
+/// An upgrade updates the nodes before the control plane, and a downgrade after it.
 fn of_versions(node: &Workload, control_plane: &Workload, release: &str) -> Order {
     use Ordering::{Equal, Greater, Less};
     let versions = (
@@ -157,7 +157,7 @@ fn of_versions(node: &Workload, control_plane: &Workload, release: &str) -> Orde
         (Some(Equal), Some(Less)) if node.is_progressing => Order::NODE,
         (Some(Greater), Some(Greater)) => Order::CONTROL_PLANE,
         (Some(Greater), Some(Equal)) if control_plane.is_progressing => Order::CONTROL_PLANE,
-        // Either the other one has rolled out, or the versions have no order.
+        // The first rollout is complete, or the versions cannot be compared.
         _ => Order::BOTH,
     }
 }
@@ -166,7 +166,7 @@ fn is_pulled(prepuller: Option<&Workload>, release: &str) -> bool {
     prepuller.is_some_and(|prepuller| prepuller.version == release && !prepuller.is_progressing)
 }
 
-/// How a version stands to another one (semantic versioning 2.0); nothing if one of them is none.
+/// Compares two versions (semantic versioning 2.0). `None` if one of them is malformed.
 pub(super) fn compare(one: &str, two: &str) -> Option<Ordering> {
     if one == two && !one.is_empty() {
         return Some(Ordering::Equal);
@@ -177,7 +177,7 @@ pub(super) fn compare(one: &str, two: &str) -> Option<Ordering> {
             .cmp(&two.numbers)
             .then_with(|| match (&one.rest, &two.rest) {
                 (None, None) => Ordering::Equal,
-                // What leads to a release comes before it.
+                // A pre-release comes before its release.
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some(one), Some(two)) => compare_rest(one, two),

@@ -1,4 +1,5 @@
-//! Completes the status of the cluster's proxy, and brings the authorities of the user and of the system together (§15.1).
+//! Completes the status of the cluster-wide proxy, and merges the certificate authorities of the user and of the system
+//! (§15.1).
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,21 +29,21 @@ const PROXY: Kind = Kind {
     plural: "proxies",
     namespaced: false,
 };
-/// Name of the objects that there is one of.
+/// Name of singleton objects.
 const SINGLETON: &str = "cluster";
-/// Where users put their authorities.
+/// Namespace of the users' bundles.
 const USER_NAMESPACE: &str = "openshift-config";
-/// What the installer was told.
+/// Namespace, name and key of the configuration of the installer.
 const INSTALLATION: (&str, &str, &str) = ("kube-system", "cluster-config-v1", "install-config");
-/// Authorities that the system trusts.
+/// File with the certificate authorities that the system trusts.
 pub const SYSTEM_BUNDLE: &str = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
-/// The part of the operator, in the name of its field manager.
+/// Suffix of the field manager.
 const PART: &str = "proxyconfig";
 const INVALID: &str = "InvalidProxyConfig";
 const LONGEST: Duration = Duration::from_mins(5);
 const BEGINNING: Duration = Duration::from_millis(200);
 
-/// The proxy as it is.
+/// The observed proxy.
 #[derive(Clone, Debug, Default)]
 struct Live {
     spec: Spec,
@@ -52,7 +53,7 @@ struct Live {
 fn live(object: &Value) -> Live {
     let part = |key: &str| text(object, &format!("/status/{key}")).to_owned();
     Live {
-        // A malformed one says nothing; the API server does not let it in.
+        // A malformed spec counts as empty. The API server refuses such objects.
         spec: Spec::deserialize(&object["spec"]).unwrap_or_default(),
         status: Status {
             http_proxy: part("httpProxy"),
@@ -111,7 +112,7 @@ fn installation(object: &Value) -> Installation {
     })
 }
 
-/// Works until the end is wished for. `system` is the file of the system's bundle; it need not be there.
+/// Runs until the shutdown. `system` is the file with the system's bundle, which may be missing.
 pub async fn run(client: Client, system: PathBuf, reports: &Reports, shutdown: &Shutdown) {
     let queue = Queue::with_longest(LONGEST);
     queue.add(());
@@ -159,11 +160,11 @@ struct Controller {
     infrastructure: Store<Name, Infrastructure>,
     network: Store<Name, Network>,
     installation: Store<Name, Installation>,
-    /// Bundles of users.
+    /// Bundles of the users.
     bundles: Store<Name, Option<String>>,
-    /// The bundle of the cluster.
+    /// Digest of the merged bundle of the cluster.
     merged: Store<Name, Option<trust::Digest>>,
-    /// The proxy whose endpoints answered, and the bundle that TLS trusted.
+    /// The proxy whose endpoints answered, and the bundle for TLS at that time.
     probed: Option<(Spec, trust::Digest)>,
     _watches: Waking<()>,
 }
@@ -202,7 +203,7 @@ impl Controller {
     async fn reconcile(&mut self) -> Result<(), Failure> {
         let key = Name::new("", SINGLETON);
         let Some(live) = self.proxy.get(&key) else {
-            // A cluster without this API, or without a proxy in it.
+            // The cluster lacks this API, or has no proxy.
             return Ok(());
         };
         validate(&live.spec).map_err(|error| invalid(&error))?;
@@ -236,7 +237,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Asks the endpoints through the proxy, unless they answered already: an unchanged proxy is asked once.
+    /// Probes the endpoints through the proxy. An unchanged proxy is probed once.
     async fn probe(&mut self, spec: &Spec, bundle: &str) -> Result<(), Failure> {
         if !spec.is_set() || spec.readiness_endpoints.is_empty() {
             return Ok(());
@@ -252,7 +253,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Brings the bundle of the cluster about, from that of the user and that of the system, and returns it.
+    /// Applies the merged bundle of the cluster, and returns it.
     async fn merge(&self, user: &str) -> Result<String, Failure> {
         let system = fs::read_to_string(&self.system).unwrap_or_default();
         let of_user = if user.is_empty() {
@@ -274,7 +275,7 @@ impl Controller {
             Failure::debounced(INVALID, text)
         })?;
         if merged.is_empty() {
-            // An image without a bundle, and a user who has none.
+            // Neither the image nor the user has a bundle.
             return Ok(merged);
         }
         let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);

@@ -1,5 +1,4 @@
-//! Requests through the cluster's proxy to its `readinessEndpoints` (§15.1): a proxy that does not work is not passed on to
-//! the cluster's components.
+//! Probes the `readinessEndpoints` through the cluster-wide proxy (§15.1). Components do not get a proxy that fails.
 //!
 //! ```text
 //! http://endpoint   ── GET http://endpoint ──> httpProxy
@@ -27,10 +26,10 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Deadline of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of an answer's head that are read.
+/// Limit of the head of an answer, in bytes.
 const LONGEST_HEAD: usize = 16 * 1024;
 
-/// An endpoint that is not reached through the proxy.
+/// An endpoint failed through the proxy.
 #[derive(Debug, thiserror::Error)]
 #[error("readinessEndpoint probe failed for endpoint '{endpoint}': {cause}")]
 pub struct Failed {
@@ -64,7 +63,7 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Sends a request to each endpoint through the proxy. `bundle` is what TLS trusts, in PEM.
+/// Probes each endpoint through the proxy. `bundle` has the certificate authorities for TLS, in PEM.
 ///
 /// # Errors
 /// The first endpoint that fails three times.
@@ -128,7 +127,7 @@ async fn probe(spec: &Spec, endpoint: &str, bundle: &str) -> Result<(), Cause> {
 
 async fn encrypted(stream: Box<dyn Stream>, server: &Target, bundle: &str) -> Result<Box<dyn Stream>, Cause> {
     let mut roots = RootCertStore::empty();
-    // The bundle was checked; what this library does not take, it does not trust.
+    // The bundle is already validated. TLS does not trust certificates that this library cannot parse.
     let certificates = CertificateDer::pem_slice_iter(bundle.as_bytes()).filter_map(Result::ok);
     roots.add_parsable_certificates(certificates);
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -140,12 +139,12 @@ async fn encrypted(stream: Box<dyn Stream>, server: &Target, bundle: &str) -> Re
     Ok(Box::new(stream))
 }
 
-/// Sends a request, and returns the status of the answer, whose head is read.
+/// Sends a request and reads the head of the answer. Returns its status.
 async fn ask(stream: &mut Box<dyn Stream>, request: &str) -> Result<u16, Cause> {
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
     let mut head = Vec::new();
-    // A tunnel begins right behind the head: nothing more may be read.
+    // The bytes after the head belong to the tunnel, and must stay unread.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() == LONGEST_HEAD {
             return Err(malformed("the head of the answer is too long"));
@@ -165,15 +164,15 @@ fn malformed(text: &'static str) -> Cause {
     Cause::Io(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-/// A URL in its parts. Shown as `host:port`.
+/// A parsed URL. Displayed as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     has_tls: bool,
-    /// IPv6 addresses have brackets.
+    /// Host. IPv6 addresses have brackets.
     host: String,
     port: u16,
     path: String,
-    /// `user:password`, still encoded.
+    /// `user:password`, percent-encoded.
     user: Option<String>,
 }
 
@@ -201,7 +200,7 @@ impl Target {
         })
     }
 
-    /// The host as resolvers and certificates have it.
+    /// Host without brackets, as in DNS queries and certificates.
     fn host(&self) -> &str {
         let bare = self
             .host
@@ -214,7 +213,7 @@ impl Target {
         format!("GET {target} HTTP/1.1\r\nHost: {self}\r\nConnection: close\r\n{login}\r\n")
     }
 
-    /// The header line of the proxy's user.
+    /// Header with the credentials for the proxy.
     fn login(&self) -> String {
         let Some(user) = &self.user else {
             return String::new();
@@ -232,7 +231,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Resolves `%` escapes.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
