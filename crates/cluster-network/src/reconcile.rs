@@ -1,4 +1,4 @@
-//! One pass: observe, plan, apply, report (§2.2, §5).
+//! One reconciliation: observe, plan, apply, report (§2.2, §5).
 
 mod apply;
 mod crashes;
@@ -31,42 +31,42 @@ use crate::{
     settings::Settings,
 };
 
-/// Why a pass has to be repeated although nothing was heard of a change.
+/// Cause of a retry, although no watch reported a change.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something could not be written.
+    /// A write failed.
     #[error(transparent)]
     Write(#[from] ApplyError),
-    /// Something failed that may work later; the status says so too.
+    /// Another step failed and may succeed later. The status reports it too.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Brings the network about.
+/// Reconciles the network.
 pub struct Reconciler {
     applier: Applier,
     settings: Settings,
-    /// How the API server is reached without services.
+    /// Endpoint of the API server for clients without services.
     api_server: ApiServer,
     failures: Failures,
-    /// Whether a render was successful in this process: before that, nothing is removed.
+    /// True after the first successful rendering in this process. Pruning has to wait for it.
     rendered: bool,
-    /// When the next pass is due, although nothing changes.
+    /// Time of the next reconciliation, even without a change.
     look_again: Option<Instant>,
-    /// Watches that are refused, fail or are stale.
+    /// Watches that are refused, failing or stale.
     blocked: Vec<Blocked>,
-    /// How far the Job is that finds out the MTU of the nodes.
+    /// State of the Job that probes the MTU of the nodes.
     prober: Prober,
-    /// The log level that the configuration asks for; `None` for that of the start.
+    /// The configured log level. `None` for the level at the start.
     log_level: Option<&'static str>,
     metrics: Metrics,
 }
 
-/// The end of a pass before its goal; noted as a failure already.
+/// End of an incomplete reconciliation, already recorded as a failure. With a message, the reconciliation is retried.
 struct Stop(Option<String>);
 
 impl Reconciler {
-    /// A reconciler that believes the cache of the applier.
+    /// A reconciler that reads from the cache of the applier.
     pub fn new(applier: Applier, settings: Settings, api_server: ApiServer, metrics: Metrics) -> Self {
         Self {
             applier,
@@ -82,17 +82,17 @@ impl Reconciler {
         }
     }
 
-    /// Reports a failure that may pass once it has lasted for so long.
+    /// Sets the time until a transient failure is reported.
     pub fn debounced_for(&mut self, debounce: Duration) {
         self.failures = Failures::debounced_for(debounce);
     }
 
-    /// Notes the reports of the controllers that run beside this one.
+    /// Records the reports of the controllers beside the main loop.
     pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>) {
         self.failures.reported(reports, Instant::now());
     }
 
-    /// Sets the watches that are refused, fail or are stale. Returns whether that is news.
+    /// Sets the watches that are refused, failing or stale. Returns true if the list changed.
     pub fn set_blocked(&mut self, blocked: Vec<Blocked>) -> bool {
         let news = blocked != self.blocked;
         if news {
@@ -103,12 +103,12 @@ impl Reconciler {
         news
     }
 
-    /// Whether a watch is refused, fails or is stale.
+    /// True if a watch is refused, failing or stale.
     pub fn is_blocked(&self) -> bool {
         !self.blocked.is_empty()
     }
 
-    /// When the next pass is due, although nothing changes.
+    /// Time of the next reconciliation, even without a change.
     pub fn look_again(&self) -> Option<Instant> {
         self.look_again
     }
@@ -117,10 +117,10 @@ impl Reconciler {
         self.applier.cache()
     }
 
-    /// One pass: everything is brought about that can be, and the status says what could not.
+    /// Reconciles once: applies all that can be applied, and reports failures in the status.
     ///
     /// # Errors
-    /// When the pass is to be repeated.
+    /// If the reconciliation has to be retried.
     pub async fn reconcile(&mut self) -> Result<(), Error> {
         self.look_again = None;
         let outcome = self.bring_about().await;
@@ -184,7 +184,7 @@ impl Reconciler {
         }
     }
 
-    /// The cluster configuration, if it is there and valid.
+    /// The cluster configuration, if it exists and is valid.
     fn cluster_config(&mut self, facts: &Facts) -> Option<Stored<config::NetworkSpec>> {
         let now = Instant::now();
         let found = observe::cluster_config(self.cache()).map_err(|error| error.to_string());
@@ -211,7 +211,7 @@ impl Reconciler {
         }
     }
 
-    /// The operator configuration. Where there is none, it is made of the cluster configuration.
+    /// The operator configuration. If it does not exist, it is created from the cluster configuration.
     async fn operator_config(
         &mut self,
         cluster: Option<&Stored<config::NetworkSpec>>,
@@ -250,7 +250,7 @@ impl Reconciler {
         }
         let patch = decided(&merged, stored.as_ref().map(Stored::version));
         match self.applier.apply_as(manager::CLUSTER_CONFIG, &patch, None).await {
-            // The object that is there now counts.
+            // Returns the object in the cache.
             Ok(_) => observe::operator_config(self.cache()).map_err(|error| Stop(Some(error.to_string()))),
             Err(error) => Err(self.failed(level, "MergeClusterConfig", &error)),
         }
@@ -270,7 +270,7 @@ impl Reconciler {
             self.failures
                 .immediate(level, "InvalidOperatorConfig", message, now);
         }
-        // A change of what was observed begins another pass.
+        // The next change of an observed object triggers a reconciliation.
         Stop(None)
     }
 
@@ -291,7 +291,7 @@ impl Reconciler {
     }
 }
 
-/// The log level of a value of `operatorLogLevel`; `None` for that of the start.
+/// The log level for a value of `operatorLogLevel`. `None` for the level at the start.
 fn log_level(wanted: &str) -> Option<&'static str> {
     match wanted {
         "Debug" => Some("debug"),
@@ -300,8 +300,8 @@ fn log_level(wanted: &str) -> Option<&'static str> {
     }
 }
 
-/// What the cluster configuration decides, as an operator configuration. The state and the legacy switch are always
-/// there: what is left out would be taken back.
+/// The fields of the operator configuration that the cluster configuration decides. They always contain
+/// `managementState` and `defaultNetwork`, because server-side apply removes omitted fields.
 fn decided(merged: &operator::NetworkSpec, version: Option<Value>) -> Value {
     let mut object = json!({
         "apiVersion": "operator.openshift.io/v1",

@@ -1,5 +1,5 @@
-//! What a configuration asks for, as objects: YAML files beside this one, completed by steps that fail when they do not
-//! find what they are to complete (§7-§14).
+//! Renders the objects of a configuration: embedded YAML files, and steps that complete them. A step fails if the file
+//! lacks its target (§7-§14).
 
 mod node_identity;
 mod objects;
@@ -14,12 +14,12 @@ use crate::{additional_networks, facts::Facts, kube_proxy::Proxy, messages, name
 
 pub use objects::Error;
 
-/// Everything that rendering depends on.
+/// Input of the rendering.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The configuration, with its defaults.
     pub spec: &'a NetworkSpec,
-    /// Checks of connectivity, from the cluster configuration.
+    /// Connectivity checks, from the cluster configuration.
     pub diagnostics: &'a NetworkDiagnostics,
     /// The cluster.
     pub facts: &'a Facts,
@@ -27,30 +27,30 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
 }
 
-/// A part of the network that is deployed, kept and removed by itself.
+/// A part of the network: a group of objects that succeeds or fails as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// Attaches pods to more networks than the cluster's own.
+    /// Attaches pods to additional networks.
     Multus,
-    /// Says what is wrong with networks when they are defined.
+    /// Webhook that validates definitions of networks.
     AdmissionController,
     /// Network policies for additional networks.
     MultiNetworkPolicy,
     /// The network that all pods are in.
     DefaultNetwork,
-    /// Services.
+    /// kube-proxy, which implements services.
     KubeProxy,
-    /// Networks that pods can be attached to.
+    /// Definitions of the additional networks.
     AdditionalNetworks,
-    /// Checks of connectivity.
+    /// Connectivity checks.
     Diagnostics,
-    /// What every user may know.
+    /// Role for all users.
     PublicRole,
-    /// Makes each node of OVN-Kubernetes a user of its own.
+    /// Gives each node of OVN-Kubernetes its own user.
     NodeIdentity,
-    /// What keeps service blocks as they are.
+    /// Policy that protects service blocks from changes.
     ServiceCidrs,
-    /// How Prometheus finds the operator's metrics.
+    /// Discovery of the operator's metrics by Prometheus.
     OperatorMetrics,
 }
 
@@ -70,7 +70,7 @@ impl Part {
         Self::OperatorMetrics,
     ];
 
-    /// The value of the label that all objects of the part carry.
+    /// Value of the part label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Multus => "multus",
@@ -109,18 +109,18 @@ impl Part {
     }
 }
 
-/// What a configuration asks for.
+/// Result of the rendering.
 #[derive(Clone, Debug, Default)]
 pub struct Rendered {
     /// Objects in the order in which they are applied.
     pub objects: Vec<Value>,
-    /// Parts that can't be rendered, with the reason. Their objects stay as they are.
+    /// Parts that cannot be rendered, with the error. Their objects stay unchanged.
     pub failed: Vec<(Part, String)>,
-    /// Objects that stay as they are although they can't be rendered.
+    /// Objects that cannot be rendered. They stay unchanged.
     pub kept: Vec<ObjectId>,
 }
 
-/// Renders all parts. One that can't be rendered does not keep the others from it, nor does an additional network.
+/// Renders all parts. A part or an additional network that cannot be rendered does not block the others.
 pub fn render(context: &Context<'_>) -> Rendered {
     let mut rendered = Rendered::default();
     for part in Part::ALL {
@@ -143,10 +143,11 @@ pub fn render(context: &Context<'_>) -> Rendered {
     rendered
 }
 
-/// The Job that finds out the MTU of the nodes, with its account (§4.3). It belongs to no part: it goes once it is done.
+/// The Job that probes the MTU of the nodes, with its account (§4.3). It has no part, because the operator deletes it
+/// after its result.
 ///
 /// # Errors
-/// When the operator's own file is wrong.
+/// If the embedded file is invalid.
 pub fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value>, Error> {
     parts::mtu_prober(facts, settings)
 }
@@ -182,7 +183,7 @@ fn default_network(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// Whether each node is a user of its own (§17.2). Without OVN-Kubernetes no program on nodes needs it.
+/// True if each node gets its own user (§17.2). Only OVN-Kubernetes needs these users.
 fn has_node_identity(context: &Context<'_>) -> bool {
     context.spec.default_network.kind == names::OVN_KUBERNETES
         && context.facts.ovn.config_maps.has_node_identity()
@@ -196,8 +197,8 @@ fn kube_proxy(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     parts::kube_proxy(context, &proxy)
 }
 
-/// Whether the checks of connectivity run (§13.1): the legacy switch counts only where the cluster configuration says
-/// nothing.
+/// True if the connectivity checks run (§13.1). The legacy switch applies only if the cluster configuration has no
+/// setting.
 fn diagnostics_wanted(context: &Context<'_>) -> bool {
     if context.diagnostics.is_empty() {
         !context.spec.disable_network_diagnostics
@@ -206,7 +207,7 @@ fn diagnostics_wanted(context: &Context<'_>) -> bool {
     }
 }
 
-/// Puts the labels on an object that it is found and watched by.
+/// Adds the labels for watches and for the status.
 fn mark(object: &mut Value, part: Part, settings: &Settings) {
     let is_workload = object["apiVersion"] == "apps/v1";
     let labels = &mut object["metadata"]["labels"];

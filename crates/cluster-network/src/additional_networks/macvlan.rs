@@ -1,12 +1,12 @@
-//! Networks of type `SimpleMacvlan`, byte for byte as they are established (§8.2): what differs would be written anew
-//! when one operator takes over from another.
+//! Networks of type `SimpleMacvlan`, byte for byte as upstream renders them (§8.2): any difference would cause a write
+//! when one operator replaces the other.
 
 use api::cluster_network::operator::{IpamConfig, SimpleMacvlanConfig, StaticIpamConfig};
 use serde_json::{Map, Value, json};
 
 use crate::cidr;
 
-/// Type of IPAM with addresses that are written down.
+/// Type of IPAM with static addresses.
 pub(super) const STATIC: &str = "Static";
 
 /// Collects the errors of a configuration.
@@ -97,7 +97,7 @@ fn fixed_ipam(config: &StaticIpamConfig) -> Value {
         }
     }
     if config.addresses.is_empty() {
-        // Pods say the address in their annotation.
+        // Pods request their address in their annotation.
         ipam.insert("capabilities".into(), json!(["ips"]));
     }
     Value::Object(ipam)
@@ -113,7 +113,7 @@ fn add(members: &mut Map<String, Value>, key: &str, values: Vec<Value>) {
     }
 }
 
-/// An object of texts, without those that are empty.
+/// An object of texts, without the empty ones.
 fn object(members: &[(&str, &str)]) -> Value {
     let said = members.iter().filter(|(_, value)| !value.is_empty());
     Value::Object(

@@ -1,4 +1,4 @@
-//! `weft network manifests`: what installs the operator.
+//! `weft network manifests`: prints the manifests that install the operator.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use kube_kit::connection::Answer;
 
 use crate::manifests::{self, Install};
 
-/// What `weft network manifests --help` says last.
+/// Last text of `weft network manifests --help`.
 const EXAMPLES: &str = "\
 Examples:
   weft network manifests --image registry.example/weft:v1 \\
@@ -47,7 +47,7 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-/// Answers the question, and prints nothing.
+/// Runs the command. The caller prints the answer.
 pub fn answer(args: &Args) -> Answer {
     let api_server = args.api_server.as_deref().map(|address| address.rsplit_once(':'));
     let api_server = match api_server {
@@ -72,7 +72,7 @@ pub fn answer(args: &Args) -> Answer {
                     Err(error) => failed(&format!("cannot write to {}: {error}", dir.display())),
                 };
             }
-            // The example is for people.
+            // The example is not part of the installation.
             let is_chosen = |name: &str| match name {
                 manifests::ADMISSION_POLICY => args.admission_policy,
                 name => name != manifests::FILES[2],

@@ -1,4 +1,4 @@
-//! `weft network plan`: what a configuration would change, and what of it is unsafe.
+//! `weft network plan`: the changes that a configuration would cause, and the unsafe ones among them.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::{
     watches,
 };
 
-/// What `weft network plan --help` says last.
+/// Last text of `weft network plan --help`.
 const EXAMPLES: &str = "\
 The file holds a Network of config.openshift.io/v1, one of
 operator.openshift.io/v1, or both. Against a cluster, what is not in the file is
@@ -52,7 +52,7 @@ pub struct Args {
     cluster: Flags,
 }
 
-/// Answers the question, and prints nothing.
+/// Runs the command. The caller prints the answer.
 pub fn answer(args: &Args) -> Answer {
     connection::answer(async {
         let given = Given::read(&args.filename)?;
@@ -78,7 +78,7 @@ pub fn answer(args: &Args) -> Answer {
     })
 }
 
-/// What the file says.
+/// Configurations in the file.
 #[derive(Debug, Default)]
 struct Given {
     cluster: Option<config::NetworkSpec>,
@@ -102,7 +102,7 @@ impl Given {
             .ok_or_else(|| Error::NoNetwork(file.to_owned()))
     }
 
-    /// Reads a stream of YAML; `None` when it has no Network.
+    /// Parses a stream of YAML. `None` without a Network.
     fn parse(text: &str) -> Result<Option<Self>, String> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?;
         let mut given = Self::default();
@@ -125,7 +125,7 @@ impl Given {
         Ok((given.cluster.is_some() || given.operator.is_some()).then_some(given))
     }
 
-    /// The plan, or the text of the rejection.
+    /// The plan, or the message of the rejection.
     fn plan(
         &self,
         previous: Option<&operator::NetworkSpec>,
@@ -198,12 +198,12 @@ impl Given {
     }
 }
 
-/// What would become of an object; nothing where it stays as it is.
+/// Difference between a desired object and the live one. Empty without a difference.
 async fn line(applier: &Applier, cache: &Cache, object: &Value) -> Result<String, Error> {
     let id = ObjectId::of(object);
     let known = match cache.lookup(&id) {
         Lookup::Present(live) => Some(Value::clone(&live)),
-        // It may be there, and not be ours yet.
+        // The object may exist without the operator's label.
         Lookup::Absent | Lookup::Unknown => match applier.get(&id).await {
             Ok(live) => live,
             Err(error) if error.is_not_found() || error.is_unknown_kind() => None,
@@ -230,7 +230,7 @@ async fn line(applier: &Applier, cache: &Cache, object: &Value) -> Result<String
     Ok(text)
 }
 
-/// Objects that would go.
+/// Objects that the operator would prune.
 fn superfluous(cache: &Cache, plan: &Plan) -> String {
     let wanted: Vec<ObjectId> = plan.rendered.objects.iter().map(ObjectId::of).collect();
     let failed: Vec<&str> = plan
@@ -260,7 +260,7 @@ fn superfluous(cache: &Cache, plan: &Plan) -> String {
     lines.iter().map(line).collect()
 }
 
-/// Parts that would not be applied.
+/// Parts that cannot be rendered.
 fn failures(plan: &Plan) -> String {
     let line = |(part, error): &(Part, String)| format!("! {}: {error}\n", part.label());
     plan.rendered.failed.iter().map(line).collect()

@@ -1,4 +1,4 @@
-//! `weft network status`: conditions of the network, its workloads and their failures.
+//! `weft network status`: the conditions of the network, its workloads and their failures.
 
 use api::cluster_network::operator::{Condition, NetworkStatus};
 use kube_kit::{
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Error, named, observe, settings};
 use crate::{names, observe as observed};
 
-/// What `weft network status --help` says last.
+/// Last text of `weft network status --help`.
 const EXAMPLES: &str = "\
 Examples:
   weft network status
@@ -28,7 +28,7 @@ pub struct Args {
     cluster: Flags,
 }
 
-/// Answers the question, and prints nothing.
+/// Runs the command. The caller prints the answer.
 pub fn answer(args: &Args) -> Answer {
     connection::answer(async {
         let client = connection::connect(&args.cluster).await?;
@@ -48,7 +48,7 @@ pub fn answer(args: &Args) -> Answer {
     })
 }
 
-/// Workloads of the network, each with what is still going on.
+/// Workloads of the network, each with the progress of its rollout. `None` for a complete rollout.
 fn workloads(cache: &Cache) -> Vec<(String, Option<String>)> {
     let all = observed::workloads(cache).into_values();
     let ours = all.filter(|it| it["metadata"]["labels"].get(names::PART_LABEL).is_some());

@@ -1,4 +1,4 @@
-//! Keeps the labels of the namespace that stands for the host's network (§17.1).
+//! Maintains the labels of the namespace of the host's network (§17.1).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,12 +24,12 @@ const INGRESS_CONTROLLER: Kind = Kind {
 };
 /// The default ingress controller.
 const DEFAULT: (&str, &str) = ("openshift-ingress-operator", "default");
-/// The namespace that stands for the host's network.
+/// The namespace that represents the host's network in network policies.
 const HOST_NETWORK: &str = "openshift-host-network";
 const LONGEST: Duration = Duration::from_mins(3);
 const BEGINNING: Duration = Duration::from_millis(200);
 
-/// Keeps them until the end is wished for. Where there are no ingress controllers, nothing is done.
+/// Maintains the labels until the shutdown. Without ingress controllers, it changes nothing.
 pub async fn run(client: Client, shutdown: &Shutdown) {
     let queue = Queue::with_longest(LONGEST);
     queue.add(());

@@ -1,4 +1,4 @@
-//! The configuration file of kube-proxy, made of its arguments (§9.3).
+//! Renders the configuration file of kube-proxy from its arguments (§9.3).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,15 +8,15 @@ use serde_json::{Map, Value, json};
 use super::Arguments;
 use crate::cidr;
 
-/// Port of the probes where an address alone is given.
+/// Port of the probes, if the arguments have only an address.
 const HEALTH_PORT: &str = "10256";
-/// Port of the metrics where an address alone is given.
+/// Port of the metrics, if the arguments have only an address.
 const METRICS_PORT: &str = "10249";
 
-/// The file as YAML.
+/// The file, as YAML.
 ///
 /// # Errors
-/// Every argument that has a wrong value, and those that are not known.
+/// All arguments with an invalid value, and all unknown arguments.
 pub(super) fn file(arguments: &Arguments) -> Result<String, Vec<String>> {
     let mut reader = Reader {
         arguments: arguments.clone(),
@@ -37,7 +37,7 @@ pub(super) fn file(arguments: &Arguments) -> Result<String, Vec<String>> {
     serde_saphyr::to_string(&file).map_err(|error| vec![error.to_string()])
 }
 
-/// Takes arguments, and notes what is wrong with their values.
+/// Consumes arguments, and collects errors in their values.
 struct Reader {
     arguments: Arguments,
     errors: Vec<String>,

@@ -1,4 +1,4 @@
-//! The rules for OVN-Kubernetes (§4, 2).
+//! Validation of the configuration of OVN-Kubernetes (§4, 2).
 
 use api::cluster_network::{
     ClusterNetworkEntry,
@@ -11,13 +11,13 @@ use crate::{
     pools,
 };
 
-/// The largest MTU there is.
+/// The maximum MTU.
 pub const MAX_MTU: u32 = 65536;
 const MIN_MTU_V4: u32 = 576;
 const MIN_MTU_V6: u32 = 1280;
 const MAX_PORT: u32 = 65535;
 
-/// The smallest MTU for pods of these blocks.
+/// The minimum MTU of pods with addresses from these blocks.
 pub fn min_mtu(blocks: &[ClusterNetworkEntry]) -> u32 {
     if families(blocks).v6 {
         MIN_MTU_V6
@@ -30,7 +30,7 @@ fn families(blocks: &[ClusterNetworkEntry]) -> Families {
     Families::of(blocks.iter().map(|entry| entry.cidr.as_str()))
 }
 
-/// Everything that is wrong with a configuration of OVN-Kubernetes.
+/// All errors in the configuration of OVN-Kubernetes.
 pub(super) fn errors(spec: &NetworkSpec) -> Vec<String> {
     let mut errors = Vec::new();
     let cluster = families(&spec.cluster_network);
@@ -63,14 +63,14 @@ pub(super) fn errors(spec: &NetworkSpec) -> Vec<String> {
     errors
 }
 
-/// Subnets that only OVN-Kubernetes uses, beside the blocks of pods and services.
+/// Internal subnets of OVN-Kubernetes. They must not overlap the blocks of pods and services.
 struct Subnets<'a> {
     spec: &'a NetworkSpec,
     families: Families,
     pool: Pool,
 }
 
-/// What a subnet is for.
+/// Purpose of a subnet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Join,
@@ -83,7 +83,7 @@ impl<'a> Subnets<'a> {
         let mut pool = Pool::default();
         let cluster = spec.cluster_network.iter().map(|entry| &entry.cidr);
         for net in cluster.chain(&spec.service_network) {
-            // What overlaps among these is told by the rules of the pools.
+            // The validation of the pools reports overlaps of these blocks.
             if let Ok(net) = cidr::parse(net) {
                 let _ = pool.add(net);
             }
@@ -194,7 +194,7 @@ impl<'a> Subnets<'a> {
         }
     }
 
-    /// Whether every node that the blocks of pods are enough for gets an address.
+    /// True if the subnet has an address for each of the nodes that the blocks of pods allow.
     fn is_large_enough(&self, net: &IpNet, is_v6: bool) -> bool {
         let nodes = self.spec.cluster_network.iter().filter_map(|entry| {
             let block = cidr::parse(&entry.cidr).ok()?;
@@ -211,7 +211,7 @@ impl<'a> Subnets<'a> {
     }
 }
 
-/// The subnet between nodes and their gateways, by whichever name it is given.
+/// The join subnet between nodes and gateways, from the current field or the deprecated one.
 fn join<'a>(former: &'a str, family: &'a OvnFamilyConfig) -> &'a str {
     if family.internal_join_subnet.is_empty() {
         former

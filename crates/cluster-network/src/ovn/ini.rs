@@ -11,23 +11,23 @@ mod tests;
 
 /// Default port of the health check of nodes with egress addresses.
 pub const EGRESS_HEALTH_PORT: u16 = 9107;
-/// Number of the autonomous system where the configuration has none.
+/// Default number of the autonomous system.
 const AS_NUMBER: u32 = 64512;
 
-/// Input of the file.
+/// Input of the configuration file.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// The operator's configuration, with its defaults.
+    /// The operator configuration, with its defaults.
     pub spec: &'a NetworkSpec,
     /// The cluster.
     pub facts: &'a Facts,
-    /// Whether datagrams are aggregated.
+    /// True if UDP datagrams are aggregated.
     pub udp_aggregation: bool,
     /// Port of the health check of nodes with egress addresses.
     pub egress_health_port: u16,
 }
 
-/// A file that is being written: sections of keys, with an empty line between two of them.
+/// Writer of the file: sections with keys, separated by empty lines.
 #[derive(Debug, Default)]
 struct Ini(String);
 
@@ -51,7 +51,7 @@ impl Ini {
     }
 }
 
-/// Writes the file.
+/// Renders the file.
 pub fn ini(input: &Input<'_>) -> String {
     let Input { spec, facts, .. } = input;
     let ovn = spec.default_network.ovn_kubernetes_config.clone();
@@ -95,7 +95,7 @@ pub fn ini(input: &Input<'_>) -> String {
         }
     }
     if facts.control_plane_nodes == 1 {
-        // No other instance could take over, so that there is time.
+        // A single instance has no standby, so that long timeouts cost nothing.
         ini.section("clustermgrha")
             .key("election-lease-duration", 137)
             .key("election-renew-deadline", 107)
@@ -184,7 +184,7 @@ fn features(ini: &mut Ini, input: &Input<'_>) {
         "enable-admin-network-policy",
         "enable-multi-external-gateway",
     ];
-    /// Feature gates, and the key that each switches on.
+    /// Feature gates, and the key that each gate enables.
     const GATES: [(&str, &str); 2] = [
         ("DNSNameResolver", "enable-dns-name-resolver"),
         ("NetworkConnect", "enable-network-connect"),

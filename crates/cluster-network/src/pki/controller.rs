@@ -1,4 +1,4 @@
-//! Keeps the Secrets and the `ConfigMap` of each `OperatorPKI` (§17.4).
+//! Reconciles the Secrets and the `ConfigMap` of each `OperatorPKI` (§17.4).
 
 use std::time::{Duration, SystemTime};
 
@@ -18,23 +18,24 @@ use super::{Found, Next, next};
 use crate::objects;
 use crate::report::{Failure, Level, Reports};
 
-/// How often objects are looked at that no watch tells of: they are in namespaces of others, and of many kinds.
+/// Interval of the next reconciliation. The operator does not watch these objects, because they are in namespaces of
+/// other components.
 const RESYNC: Duration = Duration::from_mins(5);
 const LONGEST: Duration = Duration::from_mins(5);
-/// The part of the operator, in the name of its field manager.
+/// Suffix of the field manager.
 const PART: &str = "pki";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const BUNDLE: &str = "ca-bundle.crt";
 
-/// A wish, as it is watched.
+/// Cached fields of an `OperatorPKI`.
 #[derive(Clone, Debug)]
 struct Wish {
     common_name: String,
     uid: String,
 }
 
-/// Keeps certificates until the end is wished for.
+/// Reconciles until the shutdown.
 pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     let wishes: kube::Api<DeserializeGuard<OperatorPKI>> = kube::Api::all(client.clone());
     let mut watch = watch::start_named(wishes, &Options::all(), |pki: OperatorPKI| Wish {
@@ -98,7 +99,7 @@ async fn keep(client: &Client, name: &Name, wish: &Wish) -> Result<(), String> {
     };
     let owner = format!("{}_{}", name.namespace, name.name);
     let common_name = wish.common_name.clone();
-    // Keys take a while, and the runtime has but one thread.
+    // Generating keys takes a while, and would block the only thread of the runtime.
     let issued = tokio::task::spawn_blocking(move || next(&found, &owner, &common_name, SystemTime::now()));
     let issued = issued.await.map_err(|error| error.to_string())?;
     let issued = issued.map_err(|error| error.to_string())?;
@@ -162,7 +163,7 @@ fn pair(secret: &Value) -> Pair {
     }
 }
 
-/// A Secret of this pair. The type of one that exists stays: it can't be changed.
+/// A Secret with this pair. It keeps the type of a live Secret, because the type is immutable.
 fn secret_object(metadata: &Value, pair: &Pair, live: Option<&Value>) -> Value {
     let kind = live.and_then(|live| live["type"].as_str());
     json!({

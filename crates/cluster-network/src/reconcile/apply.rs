@@ -23,14 +23,14 @@ use crate::{
     watches,
 };
 
-/// Kind of the owner of everything that is applied.
+/// Kind of the owner of all applied objects.
 const OWNER_KIND: &str = "Network";
 
-/// Definitions that stay when nothing is rendered any more: with them all objects of users would go.
+/// Kind that is never pruned: a deleted definition would delete all objects of the users.
 const STAY: Kind = object::CUSTOM_RESOURCE_DEFINITION;
 
 impl Reconciler {
-    /// Writes defaults back, so that users see what counts (§4.2).
+    /// Stores the defaults, so that users see the effective configuration (§4.2).
     pub(super) async fn store_operator_config(
         &mut self,
         stored: &Stored<NetworkSpec>,
@@ -49,7 +49,7 @@ impl Reconciler {
         done.map(drop)
     }
 
-    /// Applies everything, as far as it goes, and removes what is not rendered any more.
+    /// Applies the objects, in spite of single failures, and prunes leftovers.
     pub(super) async fn apply_plan(&mut self, stored: &Stored<NetworkSpec>, plan: &Plan) -> Result<(), Stop> {
         let (level, now) = (Level::OperatorConfig, Instant::now());
         let rendered = &plan.rendered;
@@ -83,7 +83,7 @@ impl Reconciler {
         Err(Stop(Some(message)))
     }
 
-    /// Applies an object as its annotations say (§5.1).
+    /// Applies an object, with regard to its annotations (§5.1).
     async fn apply_one(&self, object: &Value, owner: &Value) -> Result<(), String> {
         let id = ObjectId::of(object);
         let annotation = |key: &str| object["metadata"]["annotations"][key].as_str();
@@ -113,7 +113,7 @@ impl Reconciler {
             }
         }
         let mut object = object.clone();
-        // The definitions of users' objects, and namespaces that others use too, outlive the configuration.
+        // Definitions of users' objects and shared namespaces outlive the configuration.
         if id.kind != STAY.kind && annotation(names::CREATE_ONLY).is_none() {
             object["metadata"]["ownerReferences"] = json!([owner]);
         }
@@ -147,7 +147,7 @@ impl Reconciler {
         }
     }
 
-    /// Removes what carries our label, or was related to the operator, and is not rendered any more (§5.2).
+    /// Prunes leftovers: objects with the operator's label, or among the related objects of an earlier operator (§5.2).
     async fn prune(&self, rendered: &Rendered) -> Vec<String> {
         let wanted: BTreeSet<ObjectId> = rendered.objects.iter().map(ObjectId::of).collect();
         let failed: Vec<&str> = rendered.failed.iter().map(|(part, _)| part.label()).collect();
@@ -157,14 +157,14 @@ impl Reconciler {
                 let part = object["metadata"]["labels"][names::PART_LABEL]
                     .as_str()
                     .unwrap_or_default();
-                // A network that is wrong keeps its own definition alone.
+                // An invalid network keeps only its own definition.
                 let is_kept = failed.contains(&part) && part != Part::AdditionalNetworks.label();
                 if !part.is_empty() && !is_kept {
                     superfluous.insert(ObjectId::of(&object));
                 }
             }
         }
-        // Where a part cannot be rendered, it is not known which objects of an earlier operator are still needed.
+        // An earlier operator recorded no parts, so that a failed part may still need any of its objects.
         if rendered.failed.is_empty() {
             superfluous.extend(self.related());
         }
@@ -182,7 +182,7 @@ impl Reconciler {
         errors
     }
 
-    /// Objects that an earlier operator recorded as its own.
+    /// Related objects that an earlier operator recorded.
     fn related(&self) -> Vec<ObjectId> {
         let Lookup::Present(operator) = self.cache().lookup(&observe::cluster_operator_id()) else {
             return Vec::new();
@@ -245,7 +245,7 @@ impl Reconciler {
     }
 }
 
-/// The status of the cluster configuration. A network of others says itself what it is like.
+/// The next status of the cluster configuration. Another network provider reports its own fields.
 fn cluster_status(before: &config::NetworkStatus, applied: &NetworkSpec) -> config::NetworkStatus {
     let mut status = before.clone();
     let kind = &applied.default_network.kind;
@@ -273,7 +273,7 @@ fn cluster_status(before: &config::NetworkStatus, applied: &NetworkSpec) -> conf
     status
 }
 
-/// The reference to the operator configuration that everything carries.
+/// Owner reference to the operator configuration, in all applied objects.
 pub(super) fn owner(operator: &Value) -> Value {
     json!({
         "apiVersion": "operator.openshift.io/v1",
@@ -285,12 +285,12 @@ pub(super) fn owner(operator: &Value) -> Value {
     })
 }
 
-/// The operator configuration with its defaults. The whole specification is written: the version of the read object keeps a
-/// later edit from being lost.
+/// The operator configuration with its defaults. All fields are written, and the resource version prevents the loss of
+/// a concurrent edit.
 fn filled_config(stored: &Stored<NetworkSpec>, filled: &NetworkSpec) -> Value {
     let mut spec = json!(filled);
     if let Some(fields) = spec.as_object_mut() {
-        // Their other field managers keep both (§3.2).
+        // Other field managers own both fields (§3.2).
         fields.shift_remove("migration");
         if !stored.spec.disable_network_diagnostics {
             fields.shift_remove("disableNetworkDiagnostics");

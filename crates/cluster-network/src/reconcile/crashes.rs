@@ -1,4 +1,4 @@
-//! Pods that end again and again (§11.2).
+//! Pods in a crash loop (§11.2).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use super::Reconciler;
 use crate::{failures::Level, messages, workloads::title};
 
-/// Pause between two lists of pods while some are not available: pods are not watched.
+/// Interval of lists of pods, while some are unavailable: pods are not watched.
 const PAUSE: Duration = Duration::from_secs(30);
-/// Pods asked for at a time.
+/// Limit of one list.
 const PAGE: u32 = 500;
 
 impl Reconciler {
-    /// Notes which pods of these workloads end again and again. Returns when to look again.
+    /// Records the pods of these workloads that are in a crash loop. Returns the time of the next check.
     pub(super) async fn note_crashes(&mut self, unavailable: &[ObjectId]) -> Option<Instant> {
         let now = Instant::now();
         let mut lines = Vec::new();
@@ -57,7 +57,7 @@ impl Reconciler {
     }
 }
 
-/// The labels that a workload selects its pods by.
+/// Label selector of the pods of a workload.
 fn selector(workload: &Value) -> String {
     let labels = workload["spec"]["selector"]["matchLabels"].clone();
     let labels: BTreeMap<String, String> = serde_json::from_value(labels).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The Job that finds out the MTU of the nodes (§4.3). Its result is a ConfigMap, which the operator watches.
+//! The Job that probes the MTU of the nodes (§4.3). Its result is a ConfigMap, which the operator watches.
 
 use api::cluster_network::operator::NetworkSpec;
 use kube_kit::{
@@ -11,20 +11,20 @@ use tokio::time::Instant;
 use super::{Reconciler, Stop, apply::owner};
 use crate::{facts::Facts, failures::Level, names, observe::Stored, probe, render};
 
-/// How far the Job is.
+/// State of the Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Prober {
-    /// This process did nothing about it yet.
+    /// This process has neither started nor deleted the Job.
     #[default]
     Unknown,
-    /// It runs.
+    /// The Job runs.
     Running,
-    /// There is a result, and the Job is deleted.
+    /// The result exists, and the Job is deleted.
     Done,
 }
 
 impl Reconciler {
-    /// Starts the Job where OVN-Kubernetes has no MTU of the nodes, and deletes it once there is one.
+    /// Starts the Job if OVN-Kubernetes needs the MTU of the nodes. Deletes the Job after its result.
     pub(super) async fn probe_mtu(
         &mut self,
         stored: &Stored<NetworkSpec>,
@@ -65,7 +65,7 @@ impl Reconciler {
         let objects = render::mtu_prober(facts, &self.settings).map_err(|error| error.to_string())?;
         for mut object in objects {
             let id = ObjectId::of(&object);
-            // The pods of a Job cannot be changed.
+            // The pod template of a Job is immutable.
             if id.kind == object::JOB.kind {
                 let live = self.applier.get(&id).await.map_err(|error| error.to_string())?;
                 if live.is_some() {

@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Reconciler {
-    /// Writes both statuses where they differ from the observed state.
+    /// Writes both statuses if they differ from the observed ones.
     pub(super) async fn report_status(&mut self) -> Result<(), apply::Error> {
         let live = self.live(&observe::cluster_operator_id());
         let status = live
@@ -84,7 +84,7 @@ impl Reconciler {
         workloads::assess(&all, before, &self.settings.version, now())
     }
 
-    /// Marks workloads that make no progress, and those that do again.
+    /// Annotates workloads with a hung rollout, and removes the annotation after progress.
     async fn note_hung(&mut self, assessment: &Assessment) {
         for (id, _) in &assessment.hung {
             self.annotate(id, &json!("")).await;
@@ -230,7 +230,7 @@ impl Reconciler {
         written.map(drop)
     }
 
-    /// Everything that is ours, for those who gather what is needed to find a defect.
+    /// All objects of the operator, for tools that collect debug data.
     fn related_now(&self) -> Vec<ObjectReference> {
         let reference = |group: &str, resource: &str, namespace: Option<&str>, name: &str| ObjectReference {
             group: group.to_owned(),

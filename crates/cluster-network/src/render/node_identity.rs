@@ -1,4 +1,4 @@
-//! Programs that make each node of OVN-Kubernetes a user of its own, with no rights on other nodes (§17.2).
+//! Components that give each node of OVN-Kubernetes its own user, without rights on other nodes (§17.2).
 
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -13,8 +13,8 @@ use crate::{facts::NodeIdentity, messages, names};
 
 const WEBHOOK: &str = "network-node-identity.openshift.io";
 
-/// All objects. The webhook configuration waits: with it, statuses of nodes and pods cannot be written while the webhook
-/// does not answer.
+/// All objects. The webhook configuration has to wait for the webhook: without an answer, the API server refuses
+/// statuses of nodes and pods.
 pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let Context { facts, settings, .. } = *context;
     let Some(image) = &settings.ovn.image else {

@@ -1,35 +1,35 @@
-//! Objects as JSON, and the steps that complete them.
+//! Objects as JSON, and steps that complete them.
 
 use serde_json::{Value, json};
 
-/// Why a part can't be rendered.
+/// Cause of a part that cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file is no YAML: a defect of the operator.
+    /// A file is not valid YAML: a defect of the operator.
     #[error("{file} is not a list of objects: {cause}")]
     Syntax {
         /// File name.
         file: &'static str,
-        /// What the parser says.
+        /// Message of the parser.
         cause: String,
     },
-    /// An object lacks what a step completes: a defect of the operator.
+    /// An object lacks the target of a step: a defect of the operator.
     #[error("{object} has no {part}")]
     Missing {
         /// Kind and name of the object.
         object: String,
-        /// What it lacks.
+        /// The missing part of the object.
         part: String,
     },
-    /// A definition can't be generated: a defect of the operator.
+    /// A definition cannot be generated: a defect of the operator.
     #[error(transparent)]
     Definition(#[from] api::Error),
-    /// The configuration or the cluster do not allow it.
+    /// The configuration or the cluster does not allow the part.
     #[error("{0}")]
     Refused(String),
 }
 
-/// The objects of a file, in order.
+/// Parses the objects of a file, in order.
 pub(super) fn parse(file: &'static str, yaml: &str) -> Result<Vec<Value>, Error> {
     serde_saphyr::from_multiple(yaml).map_err(|cause| Error::Syntax {
         file,
@@ -37,7 +37,7 @@ pub(super) fn parse(file: &'static str, yaml: &str) -> Result<Vec<Value>, Error>
     })
 }
 
-/// The object of this kind and name.
+/// Finds an object by its kind and name.
 pub(super) fn find<'a>(objects: &'a mut [Value], kind: &str, name: &str) -> Result<&'a mut Value, Error> {
     objects
         .iter_mut()
@@ -48,7 +48,7 @@ pub(super) fn find<'a>(objects: &'a mut [Value], kind: &str, name: &str) -> Resu
         })
 }
 
-/// Replaces what is at a JSON pointer.
+/// Replaces the value at a JSON pointer.
 pub(super) fn set(object: &mut Value, pointer: &str, value: Value) -> Result<(), Error> {
     let missing = Error::Missing {
         object: format!("{} {}", object["kind"], object["metadata"]["name"]),
@@ -58,7 +58,7 @@ pub(super) fn set(object: &mut Value, pointer: &str, value: Value) -> Result<(),
     Ok(())
 }
 
-/// All containers of the pods of a workload, those that run first included.
+/// All containers of the pods of a workload, including init containers.
 fn containers(workload: &mut Value) -> impl Iterator<Item = &mut Value> {
     let pod = workload
         .pointer_mut("/spec/template/spec")
@@ -70,7 +70,7 @@ fn containers(workload: &mut Value) -> impl Iterator<Item = &mut Value> {
         .flatten()
 }
 
-/// Sets the image of all containers that have this placeholder.
+/// Sets the image of all containers with this placeholder.
 pub(super) fn use_image(objects: &mut [Value], placeholder: &str, image: &str, pull_policy: &str) {
     for object in objects {
         for container in containers(object) {
@@ -82,7 +82,7 @@ pub(super) fn use_image(objects: &mut [Value], placeholder: &str, image: &str, p
     }
 }
 
-/// Sets a variable in all containers that have it, or takes it from them.
+/// Sets a variable in all containers that have it. `None` removes the variable.
 pub(super) fn set_variable(objects: &mut [Value], name: &str, value: Option<&str>) {
     for object in objects {
         for container in containers(object) {
@@ -111,7 +111,7 @@ pub(super) fn containers_of(workload: &mut Value) -> Result<&mut Vec<Value>, Err
     containers.and_then(Value::as_array_mut).ok_or(missing)
 }
 
-/// Replaces the path of a volume on the node wherever a workload has the volume.
+/// Sets the host path of a volume in all workloads that have the volume.
 pub(super) fn set_host_path(objects: &mut [Value], volume: &str, path: &str) {
     for object in objects {
         let volumes = object.pointer_mut("/spec/template/spec/volumes");

@@ -26,15 +26,15 @@ use crate::{
 pub(super) const OVN: &str = "ovn";
 const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
 const CONTROL_PLANE: &str = "ovnkube-control-plane";
-/// Directory of CNI configurations that multus delegates to.
+/// Directory of the delegate's CNI configuration for multus.
 const MULTUS_CONF_DIR: &str = "/var/run/multus/cni/net.d";
 
-/// Annotation of the control plane's pods with the hash of the file that they read once.
+/// Annotation of the control plane's pods with the hash of the file. The pods read the file only at their start.
 const CONTROL_PLANE_HASH: &str = "network.operator.openshift.io/ovnkube-control-plane-config-hash";
 /// Annotation with the hash of the script.
 const SCRIPT_HASH: &str = "network.operator.openshift.io/ovnkube-script-lib-hash";
 
-/// Everything that the objects are completed with.
+/// Values that complete the objects.
 struct Decided {
     file: String,
     script_hash: String,
@@ -140,7 +140,8 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     Ok(without_monitoring(objects, facts))
 }
 
-/// Annotations of a workload and its pods that describe the network, and those that roll the pods.
+/// Annotates a workload and its pods with the description of the network, and the pods also with hashes, whose changes
+/// restart them.
 fn describe(workload: &mut Value, context: &Context<'_>, decided: &Decided, config_hash: &str) {
     let spec = context.spec;
     let cidrs: Vec<&str> = spec
@@ -172,7 +173,7 @@ fn describe(workload: &mut Value, context: &Context<'_>, decided: &Decided, conf
     }
 }
 
-/// A workload that waits for another one stays as it is (§7.6).
+/// Leaves a workload unchanged, because it has to wait for another one (§7.6).
 fn hold(workload: &mut Value, annotation: &str) {
     workload["metadata"]["annotations"][annotation] = json!("");
 }
@@ -198,7 +199,7 @@ fn control_plane(context: &Context<'_>, decided: &Decided) -> Result<Value, Erro
     Ok(workload.take())
 }
 
-/// Workloads that encrypt (§7.8).
+/// Workloads that encrypt traffic (§7.8).
 fn encryption(decided: &Decided) -> Result<Vec<Value>, Error> {
     let ipsec::Decision {
         host,
@@ -212,11 +213,11 @@ fn encryption(decided: &Decided) -> Result<Vec<Value>, Error> {
         _ => containerized,
     });
     if host && containerized {
-        // Each of them finds out on the node which one works there.
+        // On each node, the two pods decide which of them works.
         set_variable(&mut objects, "IPSEC_DAEMON_SETS", Some("both"));
     }
     if waits {
-        // They encrypt until OVN does so no more.
+        // The `DaemonSet`s encrypt until OVN has stopped the encryption.
         for object in &mut objects {
             hold(object, names::CREATE_WAIT);
         }
@@ -224,8 +225,8 @@ fn encryption(decided: &Decided) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Metrics are read through kube-rbac-proxy. On OpenShift its certificate comes once the network is there, elsewhere from
-/// `OperatorPKI` `ovn`.
+/// Serves metrics through kube-rbac-proxy. On OpenShift, the platform issues the certificate after the network works.
+/// Elsewhere, the certificate comes from `OperatorPKI` `ovn`.
 fn guard_metrics(objects: &mut Vec<Value>, context: &Context<'_>) -> Result<(), Error> {
     const FOLDER: &str = "/etc/pki/tls/metrics-cert";
     let settings = context.settings;

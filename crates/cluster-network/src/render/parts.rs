@@ -1,4 +1,4 @@
-//! The parts, one function each.
+//! Renders the parts, with a function for each.
 
 use api::cluster_network::config::DiagnosticsPlacement;
 use serde_json::{Map, Value, json};
@@ -18,17 +18,18 @@ const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
 const WHEREABOUTS: &str = "whereabouts";
 const MULTI_NETWORK_POLICY: &str = "multus-networkpolicy";
 
-/// Namespaces whose networks pods of all namespaces may be attached to.
+/// Namespaces whose networks are open to pods of all namespaces.
 const GLOBAL_NAMESPACES: &str = "default,openshift-multus,openshift-sriov-network-operator,openshift-cnv";
-/// How many nodes are probed for their MTU: enough to find a mix, and a bound for large clusters.
+/// Maximum number of nodes whose MTU is probed: enough to find differences, and a bound for large clusters.
 const MOST_PROBED_NODES: usize = 16;
 
-/// Where multus sees the node's directory of configurations.
+/// Directory of the node's CNI configurations in the container of multus.
 const CONF_DIR_IN_MULTUS: &str = "/host/etc/cni/net.d";
-/// Where multus sees the directory that OVN-Kubernetes writes its configuration to.
+/// Directory of OVN-Kubernetes' CNI configuration in the container of multus.
 const OVN_DIR_IN_MULTUS: &str = "/host/run/multus/cni/net.d";
 
-/// Puts in what all parts have open: our image, the nodes' directories, the way to the API server.
+/// Completes the common fields of all parts: the image of Weft, the CNI directories, and the endpoint of the API
+/// server.
 pub(super) fn complete(objects: &mut [Value], context: &Context<'_>) {
     let Context { facts, settings, .. } = context;
     use_image(objects, OWN, &settings.image, &settings.pull_policy);
@@ -36,8 +37,8 @@ pub(super) fn complete(objects: &mut [Value], context: &Context<'_>) {
         set_host_path(objects, volume, &facts.cni.conf);
     }
     set_host_path(objects, "cnibin", &facts.cni.bin);
-    // Where services are ours, nodes have to reach the API server before there are any. Where they are others', theirs
-    // leads to every API server there is.
+    // If the operator deploys the services, nodes have to reach the API server before services work. Otherwise the
+    // existing service leads to every API server.
     let has_services = context.spec.deploy_kube_proxy == Some(true)
         || context.spec.default_network.kind == names::OVN_KUBERNETES;
     let is_direct = has_services && !facts.api_server.host.is_empty();
@@ -46,7 +47,7 @@ pub(super) fn complete(objects: &mut [Value], context: &Context<'_>) {
     set_variable(objects, names::API_PORT, is_direct.then_some(port));
 }
 
-/// Multus, with the definition of networks (§12).
+/// Multus, and the definition of networks (§12).
 pub(super) fn multus(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("multus.yaml", include_str!("multus.yaml"))?;
     let config = daemon_config(context).to_string();
@@ -54,7 +55,7 @@ pub(super) fn multus(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     set(map, "/data/daemon-config.json", json!(config))?;
     let bin = &context.facts.cni.bin;
     let plugins = find(&mut objects, "DaemonSet", "multus-additional-cni-plugins")?;
-    // Links lead to where the node has the directory.
+    // The links lead to the directory on the node.
     set(plugins, "/spec/template/spec/containers/0/command/5", json!(bin))?;
     let helpers = Helpers::of(context.spec);
     if helpers.dhcp {
@@ -69,8 +70,8 @@ pub(super) fn multus(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// The IPAM plugin whereabouts, and the program that releases addresses of pods that are gone (§8.3). Without an image, a
-/// cluster has them by another installer.
+/// The IPAM plugin whereabouts, and its reconciler, which releases leaked addresses (§8.3). Without an image, another
+/// installer deploys both.
 fn whereabouts(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let settings = context.settings;
     let Some(image) = &settings.whereabouts_image else {
@@ -117,7 +118,7 @@ fn daemon_config(context: &Context<'_>) -> Value {
     config
 }
 
-/// The webhook that checks definitions of networks (§12).
+/// The webhook that validates definitions of networks (§12).
 pub(super) fn admission_controller(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("admission.yaml", include_str!("admission.yaml"))?;
     complete(&mut objects, context);
@@ -129,7 +130,7 @@ pub(super) fn admission_controller(context: &Context<'_>) -> Result<Vec<Value>, 
     Ok(objects)
 }
 
-/// Network policies for additional networks, by the program that the administrator names (§12).
+/// Network policies for additional networks, with the configured image (§12).
 pub(super) fn multi_network_policy(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let settings = context.settings;
     let Some(image) = &settings.multi_network_policy_image else {
@@ -155,7 +156,7 @@ pub(super) fn multi_network_policy(context: &Context<'_>) -> Result<Vec<Value>, 
     Ok(objects)
 }
 
-/// Our own default network.
+/// The default network `Weft`.
 pub(super) fn pod_network(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("pod_network.yaml", include_str!("pod_network.yaml"))?;
     complete(&mut objects, context);
@@ -174,7 +175,7 @@ pub(super) fn pod_network(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// kube-proxy, of the image that the administrator names (§9.4).
+/// kube-proxy, with the configured image (§9.4).
 pub(super) fn kube_proxy(context: &Context<'_>, proxy: &Proxy) -> Result<Vec<Value>, Error> {
     let settings = context.settings;
     let Some(image) = &settings.kube_proxy_image else {
@@ -186,7 +187,7 @@ pub(super) fn kube_proxy(context: &Context<'_>, proxy: &Proxy) -> Result<Vec<Val
     let config = find(&mut objects, "ConfigMap", "proxy-config")?;
     set(config, "/data/kube-proxy-config.yaml", json!(proxy.file))?;
     let daemon = find(&mut objects, "DaemonSet", "openshift-kube-proxy")?;
-    // kube-proxy reads its configuration once.
+    // kube-proxy reads its configuration only at its start.
     daemon["spec"]["template"]["metadata"]["annotations"][names::CONFIG_HASH] = json!(hash(&proxy.file));
     set(
         daemon,
@@ -209,7 +210,7 @@ pub(super) fn kube_proxy(context: &Context<'_>, proxy: &Proxy) -> Result<Vec<Val
         set(service, "/spec/ports/0/port", json!(port))?;
         use_image(&mut objects, KUBE_RBAC_PROXY, guard, &settings.pull_policy);
     } else {
-        // No program would answer there.
+        // Without kube-rbac-proxy, no container listens on the port of the metrics.
         containers_of(daemon)?.retain(|container| container["name"] != KUBE_RBAC_PROXY);
         let monitors = ["ServiceMonitor", "Service"];
         objects.retain(|object| !monitors.iter().any(|kind| object["kind"] == *kind));
@@ -217,7 +218,7 @@ pub(super) fn kube_proxy(context: &Context<'_>, proxy: &Proxy) -> Result<Vec<Val
     Ok(without_monitoring(objects, context.facts))
 }
 
-/// Checks of connectivity (§13.1).
+/// Connectivity checks (§13.1).
 pub(super) fn diagnostics(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("diagnostics.yaml", include_str!("diagnostics.yaml"))?;
     complete(&mut objects, context);
@@ -265,7 +266,7 @@ fn place(workload: &mut Value, placement: &DiagnosticsPlacement, tolerations: Va
     Ok(())
 }
 
-/// The Job that finds out the MTU of the nodes. It reaches the API server directly: services may not work yet.
+/// The Job that probes the MTU of the nodes. It has the address of the API server, because services may not work yet.
 pub(super) fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value>, Error> {
     let mut objects = parse("mtu_prober.yaml", include_str!("mtu_prober.yaml"))?;
     use_image(&mut objects, OWN, &settings.image, &settings.pull_policy);
@@ -274,7 +275,7 @@ pub(super) fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value
     if facts.linux_nodes > 1 {
         let nodes = facts.linux_nodes.min(MOST_PROBED_NODES);
         let job = find(&mut objects, "Job", "mtu-prober")?;
-        // Each pod is on another node.
+        // Each pod runs on another node.
         job["spec"]["completions"] = json!(nodes);
         job["spec"]["parallelism"] = json!(nodes);
         job["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"] = json!({
@@ -297,21 +298,22 @@ pub(super) fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value
     Ok(objects)
 }
 
-/// The role of all users (§14).
+/// The role for all users (§14).
 pub(super) fn public_role() -> Result<Vec<Value>, Error> {
     let mut objects = parse("public.yaml", include_str!("public.yaml"))?;
-    // OpenShift has the namespace, with labels of its own.
+    // OpenShift creates the namespace, with its own labels.
     let namespace = find(&mut objects, "Namespace", "openshift-config-managed")?;
     *namespace = create_only(namespace.take());
     Ok(objects)
 }
 
-/// What keeps service blocks as they are (§17, 7).
+/// Policy that protects service blocks from changes (§17, 7).
 pub(super) fn service_cidrs() -> Result<Vec<Value>, Error> {
     parse("service_cidr.yaml", include_str!("service_cidr.yaml"))
 }
 
-/// How Prometheus finds the operator's metrics (§16). Only OpenShift's authority signs the certificate of their Service.
+/// Discovery of the operator's metrics by Prometheus (§16). Only OpenShift's certificate authority signs the
+/// certificate of their Service.
 pub(super) fn operator_metrics(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("operator_metrics.yaml", include_str!("operator_metrics.yaml"))?;
     if !context.facts.openshift {
@@ -328,7 +330,7 @@ pub(super) fn operator_metrics(context: &Context<'_>) -> Result<Vec<Value>, Erro
     Ok(objects)
 }
 
-/// Nodes of the control plane, by the label that nodes have; all nodes with Linux where none has such a label.
+/// Node selector of the control plane. Without labelled control plane nodes, it selects all nodes that run Linux.
 pub(super) fn control_plane_selector(facts: &Facts) -> Value {
     let mut selector = json!({ "kubernetes.io/os": "linux" });
     if facts.labelled_master {
@@ -339,7 +341,7 @@ pub(super) fn control_plane_selector(facts: &Facts) -> Value {
     selector
 }
 
-/// Control plane nodes are those of the label that nodes have; there may be none at all.
+/// Places a workload on the control plane nodes, if the cluster has any.
 fn place_on_control_plane(workload: &mut Value, facts: &Facts) -> Result<(), Error> {
     let label = if facts.labelled_master {
         names::MASTER_LABEL
@@ -357,7 +359,7 @@ fn place_on_control_plane(workload: &mut Value, facts: &Facts) -> Result<(), Err
     set(workload, "/spec/template/spec/tolerations", json!(tolerations))
 }
 
-/// Objects for Prometheus' operator only where it is.
+/// Removes the objects of Prometheus' operator from a cluster without its kinds.
 pub(super) fn without_monitoring(mut objects: Vec<Value>, facts: &Facts) -> Vec<Value> {
     if !facts.monitoring {
         objects.retain(|object| object["apiVersion"] != "monitoring.coreos.com/v1");
@@ -377,7 +379,7 @@ pub(super) fn definition(
     })
 }
 
-/// Has an object left alone where it is already.
+/// Makes apply leave an existing object unchanged.
 pub(super) fn create_only(mut object: Value) -> Value {
     let annotations = &mut object["metadata"]["annotations"];
     if annotations.is_null() {

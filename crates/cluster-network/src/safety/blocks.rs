@@ -1,4 +1,4 @@
-//! Which changes of blocks of addresses are safe.
+//! Decides which changes of blocks are safe.
 
 use api::cluster_network::{ClusterNetworkEntry, operator::NetworkSpec};
 
@@ -8,7 +8,7 @@ use crate::{
     names,
 };
 
-/// What keeps the blocks from being changed so; the first reason.
+/// The first error in a change of the blocks.
 pub(super) fn error(previous: &NetworkSpec, next: &NetworkSpec, platform: &Platform) -> Option<String> {
     let same_service = previous.service_network == next.service_network;
     if previous.migration.is_some() {
@@ -44,7 +44,7 @@ fn within_family(previous: &NetworkSpec, next: &NetworkSpec, same_service: bool)
         .find_map(|(before, after)| entry_error(before, after))
 }
 
-/// Entries by the text of their blocks.
+/// Entries, sorted by the text of their blocks.
 fn sorted(spec: &NetworkSpec) -> Vec<&ClusterNetworkEntry> {
     let mut entries: Vec<_> = spec.cluster_network.iter().collect();
     entries.sort_by(|one, other| one.cidr.cmp(&other.cidr));
@@ -85,7 +85,7 @@ fn to_dual(previous: &NetworkSpec, next: &NetworkSpec, platform: &Platform) -> O
     shape_error(previous, next)
 }
 
-/// What of the one family is not the same in both.
+/// Error if the blocks of the single family differ in a change to or from dual-stack.
 fn shape_error(single: &NetworkSpec, dual: &NetworkSpec) -> Option<String> {
     if single.service_network.first() != dual.service_network.first() {
         return Some("cannot change primary ServiceNetwork when migrating to/from dual-stack".to_owned());

@@ -1,4 +1,4 @@
-//! Answers signing requests of nodes (§17.4).
+//! Approves and signs certificate signing requests of nodes (§17.4).
 
 use std::time::{Duration, SystemTime};
 
@@ -23,13 +23,13 @@ use crate::messages;
 use crate::names::OVN_NAMESPACE;
 use crate::report::{Failure, Level, Reports};
 
-/// Secret of the authority that signs.
+/// Secret of the signing certificate authority.
 const AUTHORITY: &str = "signer-ca";
-/// How long certificates live for which nobody asks for a time.
+/// Default and maximum lifetime of certificates.
 const LIFE: Duration = Duration::from_hours(365 * 24);
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// Answers until the end is wished for.
+/// Handles requests until the shutdown.
 pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     let requests: Api<DeserializeGuard<CertificateSigningRequest>> = Api::all(client.clone());
     let options = Options::all().fields(format!("spec.signerName={SIGNER}"));
@@ -147,7 +147,7 @@ impl Signer {
                 tracing::info!(request = name, "signed");
                 Ok(())
             }
-            // Signing it again would not help.
+            // A retry would fail too.
             Err(refused @ Refused::Request(_)) => {
                 self.fail(request, reason_of(&refused), refused.to_string()).await
             }

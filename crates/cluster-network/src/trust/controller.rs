@@ -1,4 +1,4 @@
-//! Puts the bundle of the cluster into all `ConfigMaps` that want it (§15.2).
+//! Injects the bundle of the cluster into all labelled `ConfigMaps` (§15.2).
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::{BUNDLE, COMPONENT, INJECT, Injection, OWNING_COMPONENT, Wanting, che
 use crate::objects::{self, text};
 use crate::report::{Failure, Level, Reports};
 
-/// Where the bundle is.
+/// Namespace of the bundle.
 pub const BUNDLE_NAMESPACE: &str = "openshift-config-managed";
-/// And its `ConfigMap`.
+/// `ConfigMap` of the bundle.
 pub const BUNDLE_NAME: &str = "trusted-ca-bundle";
-/// The part of the operator, in the name of its field manager.
+/// Suffix of the field manager.
 const PART: &str = "configmap_ca";
-/// So many `ConfigMaps` may fail before the others have to wait for the next attempt.
+/// Limit of failed `ConfigMaps` in one attempt. The others have to wait for the next attempt.
 const FAILURES: usize = 5;
 const LONGEST: Duration = Duration::from_mins(5);
 const BEGINNING: Duration = Duration::from_millis(200);
 
-/// Text of the bundle of a `ConfigMap`.
+/// The bundle in a `ConfigMap`.
 pub(crate) fn bundle(object: &Value) -> Option<String> {
     Some(object["data"][BUNDLE].as_str()?.to_owned())
 }
@@ -41,7 +41,7 @@ fn wanting(object: &Value) -> Wanting {
     }
 }
 
-/// Injects until the end is wished for.
+/// Injects the bundle until the shutdown.
 pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     let queue = Queue::with_longest(LONGEST);
     queue.add(());
@@ -90,7 +90,7 @@ impl Injector {
     async fn inject(&self) -> Result<(), Failure> {
         let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);
         let Some(bundle) = self.bundle.get(&key) else {
-            // There is none yet.
+            // The bundle does not exist yet.
             return Ok(());
         };
         let bundle = bundle.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `ovnkube-node` (§7.5): one `DaemonSet` for most nodes, and one for each kind of hardware offload.
+//! `ovnkube-node` (§7.5): one `DaemonSet` for nodes without hardware offload, and one for each kind of offload.
 
 use serde_json::{Value, json};
 
@@ -20,9 +20,9 @@ use crate::{
 
 const NODE: &str = "ovnkube-node";
 const CONTROLLER: &str = "ovnkube-controller";
-/// Platform whose routers send wrong sizes.
+/// Platform whose routers report wrong MTUs.
 const AZURE: &str = "Azure";
-/// Annotation of the pods with the hash of the file that they read once.
+/// Annotation of the pods with the hash of the file. The pods read the file only at their start.
 const CONFIG_HASH: &str = "network.operator.openshift.io/ovnkube-node-config-hash";
 
 /// `ovnkube-node`, and its variants for nodes with hardware offload.
@@ -114,7 +114,7 @@ fn node(context: &Context<'_>, decided: &Decided, mode: Option<Offload>) -> Resu
                  /nodeSelectorTerms/0/matchExpressions";
     set(workload, terms, placement(&decided.hardware, mode))?;
     if facts.control_plane_nodes == 1 {
-        // Without others to serve, a database need not wait before it counts as ready.
+        // A database without clients on other nodes is ready without a delay.
         for name in ["nbdb", "sbdb"] {
             if let Some(probe) = container(workload, name)?["readinessProbe"].as_object_mut() {
                 probe.shift_remove("initialDelaySeconds");
@@ -143,7 +143,7 @@ fn node(context: &Context<'_>, decided: &Decided, mode: Option<Offload>) -> Resu
     Ok(workload.take())
 }
 
-/// Removes what a node of this mode, cluster and platform does not need.
+/// Removes containers and volumes that a node of this mode, cluster and platform does not need.
 fn leave_out(workload: &mut Value, context: &Context<'_>, mode: Option<Offload>) -> Result<(), Error> {
     let facts = context.facts;
     let is_azure = facts.platform.to_string() == AZURE;
@@ -173,7 +173,7 @@ fn leave_out(workload: &mut Value, context: &Context<'_>, mode: Option<Offload>)
     Ok(())
 }
 
-/// Which nodes a `DaemonSet` is for: those with its label, or those without any.
+/// Node affinity of a `DaemonSet`: nodes with the label of its mode, or nodes without any such label.
 fn placement(hardware: &Hardware, mode: Option<Offload>) -> Value {
     let expression = |label: &NodeLabel, any: &str, one: &str| {
         if label.value.is_empty() {

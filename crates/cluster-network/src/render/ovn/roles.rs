@@ -1,4 +1,4 @@
-//! Definitions and permissions (§7.3, 7.7), as feature gates and the configuration extend them.
+//! Definitions and permissions (§7.3, 7.7). Feature gates and the configuration extend both.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::{
     flags,
 };
 
-/// Definitions of the kinds that OVN-Kubernetes serves. One that exists stays as it is.
+/// Definitions of the kinds that OVN-Kubernetes serves. An existing definition stays unchanged.
 pub(super) fn definitions(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut all = parse("definitions.yaml", include_str!("definitions.yaml"))?;
     let advertises = flags::advertises_routes(&flags::config(context.spec));
@@ -34,7 +34,7 @@ pub(super) fn definitions(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     Ok(all.into_iter().map(create_only).collect())
 }
 
-/// Permissions. Where each node is a user of its own, they are those of the group of these users (§7.7).
+/// Permissions. If each node has its own user, the group of these users gets them (§7.7).
 pub(super) fn roles(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     const ROLE: &str = "openshift-ovn-kubernetes-node-limited";
     let mut objects = parse("rbac.yaml", include_str!("rbac.yaml"))?;
