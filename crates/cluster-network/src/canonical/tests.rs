@@ -26,7 +26,7 @@ additionalNetworks:
 - {name: e, type: other}",
     );
     assert_eq!(given, corrected);
-    // The network whose type was wrong is corrected the next time.
+    // The next call corrects the network whose type had another spelling.
     assert!(canonicalise(&mut given));
     assert!(!canonicalise(&mut given));
 }

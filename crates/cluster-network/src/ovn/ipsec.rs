@@ -126,7 +126,7 @@ mod tests {
         assert!(is_always_encapsulated(&auto, "IBMCloud"));
     }
 
-    /// Machine configurations, host, containerized, hold, OVN.
+    /// The decision, as machine configurations, host, containerized, hold, OVN.
     fn decided(mode: Mode, facts: Facts) -> [bool; 5] {
         let Decision {
             machine_configs,
@@ -151,7 +151,7 @@ mod tests {
         };
         let none = [false; 5];
         assert_eq!(decided(Mode::Disabled, able), none);
-        // Both, until the machines are ready.
+        // Both `DaemonSet`s exist until the machines are ready.
         assert_eq!(decided(Mode::Full, able), [true, true, true, false, true]);
         let unable = Facts {
             can_configure_machines: false,
@@ -165,7 +165,7 @@ mod tests {
             ..able
         };
         assert_eq!(decided(Mode::Full, ready), [true, true, false, false, true]);
-        // Switched off: first OVN, then the rest.
+        // `IPsec` is disabled: OVN stops first, then the rest.
         assert_eq!(decided(Mode::Disabled, ready), [true, true, false, true, false]);
         let off = Facts {
             node: Some(Node::default()),

@@ -27,13 +27,13 @@ fn everything_is_renewed_in_time_and_nothing_before() {
     assert_eq!(step(&mut found, start), [false; 3]);
     assert_eq!(step(&mut found, start + DAY * 89), [false; 3]);
     assert_eq!(step(&mut found, start + DAY * 90), [false, false, true]);
-    // The first authority is in the bundle beside the second one.
+    // The bundle contains the first authority beside the second one.
     let year = |years: u32| start + YEAR * years;
     step(&mut found, year(9) - DAY);
     let before = found.bundle.clone();
     assert_eq!(step(&mut found, year(9)), [true, true, true]);
     assert!(found.bundle.ends_with(&before) && found.bundle.len() > before.len());
-    // It is taken out when it is over.
+    // The bundle drops the first authority after its expiry.
     let [authority, bundle, _] = step(&mut found, year(11));
     assert_eq!((authority, bundle), (false, true));
     assert!(!found.bundle.contains(&before));
@@ -56,7 +56,7 @@ fn what_is_lost_or_broken_comes_back() {
         (|found| found.bundle.clear(), [false, true, false]),
         (|found| found.certificate = None, [false, false, true]),
         (
-            // Another one's key.
+            // The key of another certificate.
             |found| {
                 let key = found.authority.as_ref().expect("one").key.clone();
                 found.certificate.as_mut().expect("one").key = key;
@@ -67,7 +67,7 @@ fn what_is_lost_or_broken_comes_back() {
     for (harm, expected) in harms {
         let mut found = whole.clone();
         harm(&mut found);
-        // An authority's name tells it from the one before: a second later.
+        // The names of two authorities differ after a second.
         assert_eq!(step(&mut found, now + Duration::from_secs(1)), expected);
         assert_eq!(step(&mut found, now + Duration::from_secs(1)), [false; 3]);
     }

@@ -37,7 +37,7 @@ fn record_is_read_as_it_was_written() {
 fn migration_moves_what_is_applied() {
     let before = plan(&b(), None).expect("a plan").applied;
     assert_eq!(ovn(&mut before.clone()).mtu, Some(1400));
-    // It begins.
+    // The migration starts.
     let mut migrating = b();
     migrating.migration = Some(spec(
         "{mtu: {network: {from: 1400, to: 1300}, machine: {to: 1500}}}",
@@ -45,10 +45,10 @@ fn migration_moves_what_is_applied() {
     let during = plan(&migrating, Some(&before)).expect("a plan");
     assert_eq!(ovn(&mut during.filled.clone()).mtu, Some(1400));
     assert_eq!(ovn(&mut during.applied.clone()).mtu, Some(1300));
-    // It goes on.
+    // The migration continues.
     let again = plan(&during.filled, Some(&during.applied)).expect("a plan");
     assert_eq!(again.applied, during.applied);
-    // It ends with the new MTU, and with no other.
+    // The migration ends with the new MTU, and with no other.
     for (mtu, is_safe) in [(1300, true), (1400, false), (1350, false)] {
         let mut end = b();
         ovn(&mut end).mtu = Some(mtu);
@@ -66,7 +66,7 @@ fn neither_side_of_a_comparison_is_changed() {
     other.cluster_network.reverse();
     plan(&other, Some(&previous)).expect("a plan");
     assert_eq!((given, previous), (given_before, previous_before));
-    // What is rendered keeps the order of the user.
+    // The defaults keep the order of the user's blocks.
     let filled = plan(&other, None).expect("a plan").filled;
     assert_eq!(filled.cluster_network, other.cluster_network);
 }

@@ -36,7 +36,7 @@ fn machines() -> Installation {
 
 const PROXY: &str = "http://proxy.example.com:3128";
 
-/// What is the same on all platforms, and what is this one's.
+/// The common entries of all platforms, merged with the entries of a platform.
 fn merged(of_platform: &str) -> String {
     let same = ".cluster.local,.svc,10.0.0.0/16,10.128.0.0/14,127.0.0.1,172.30.0.0/16,api-int.example.com,example.org,localhost";
     let mut all: Vec<_> = same

@@ -34,7 +34,7 @@ fn only_nodes_of_the_cluster_get_certificates() {
     for user in ["system:admin", "system:node:node1", "system:ovn-node:", ""] {
         assert_eq!(decide(&by(user), true), failed(user));
     }
-    // Somebody approved it.
+    // Another client approved the request.
     assert_eq!(decide(&with("Approved"), true), Decision::Sign);
     assert_eq!(decide(&with("Approved"), false), failed("system:ovn-node:node1"));
 }

@@ -76,7 +76,7 @@ fn pods_that_are_away_later_are_no_progress() {
     assert!(found.progressing.is_empty(), "{:?}", found.progressing);
     let text = serde_json::to_string(&found.state).expect("JSON");
     assert_eq!(State::read(Some(&text), false).install_complete, Some(true));
-    // As an earlier version wrote it.
+    // The annotation of an earlier version.
     let old = r#"{"DaemonsetStates":null,"DeploymentStates":[],"StatefulsetStates":[]}"#;
     assert_eq!(State::read(Some(old), true).install_complete, Some(true));
     assert_eq!(State::read(Some(old), false).install_complete, Some(false));

@@ -1,4 +1,4 @@
-//! The parts beside the main loop, with the rights of the shipped roles.
+//! The controllers beside the main loop, with the rights of the shipped roles.
 
 use cluster_network::beside;
 use cluster_network::report::Reports;

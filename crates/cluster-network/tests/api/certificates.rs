@@ -1,4 +1,4 @@
-//! Certificates that the operator keeps, and requests of nodes that it signs.
+//! Certificates that the operator issues, and certificate signing requests of nodes.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ fn pki(name: &str, common_name: &str) -> Value {
     })
 }
 
-/// Asks for a certificate as a user.
+/// Creates a certificate signing request as a user.
 fn ask(kubeconfig: &Path, user: &str, name: &str) {
     let key = KeyPair::generate().expect("a key");
     let request = CertificateParams::new(vec![]).expect("parameters");
@@ -175,7 +175,7 @@ fn certificates_are_kept_and_not_written_again() {
         all.iter().filter(|it| it.verb == "patch").count()
     };
     assert_eq!(writes(mark), 3);
-    // After a restart all is as it should be. A label is an event: when it was worked on, so was the start.
+    // A restarted operator observes an unchanged certificate. The label is an event after the first one of the start.
     let mark = server.mark();
     let _tasks = run(&server);
     until("a look at the certificate", || {

@@ -1,4 +1,4 @@
-//! `weft network plan` and `weft network status`, asked of a real API server.
+//! `weft network plan` and `weft network status` with a real API server.
 
 use std::io::Write as _;
 
@@ -20,7 +20,7 @@ struct Status {
     args: StatusArgs,
 }
 
-/// Text and exit code of a plan for this file.
+/// Text and exit code of the plan for a file.
 fn planned(stage: &Stage, yaml: &str) -> (String, u8) {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(yaml.as_bytes()).expect("written");
@@ -51,7 +51,7 @@ spec:
 #[test]
 fn plan_lists_the_change_of_each_object() {
     let stage = Stage::start();
-    // The image of kube-proxy is that of the Deployment, which is not there: any will do.
+    // The cluster has no Deployment of the operator, so that the plan uses the default image of kube-proxy.
     let (text, code) = planned(&stage, NETWORK);
     assert_eq!(code, 1, "{text}");
     for line in [
@@ -60,7 +60,7 @@ fn plan_lists_the_change_of_each_object() {
     ] {
         assert!(text.contains(line), "{text}");
     }
-    // Nothing was written.
+    // The command wrote nothing.
     assert!(stage.get(OPERATOR).is_none() && stage.get(MULTUS).is_none());
 
     let _operator = stage.operator();

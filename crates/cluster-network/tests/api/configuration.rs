@@ -1,4 +1,4 @@
-//! Both configurations: what one decides in the other, what is rejected, and what is safe.
+//! Both configurations: the merge, rejections, and unsafe changes.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Several operators: one of them works.
+//! Leader election among several operators.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ const NAMESPACE: &str = "openshift-network-operator";
 const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/openshift-network-operator/leases/network-operator-lock";
 
-/// A candidate that leads until it is stopped, with the operator's rights. It releases the Lease only where it is to.
+/// A candidate with the operator's rights, which leads until it is stopped. It releases the Lease only if `releases` is
+/// set.
 fn candidate(stage: &Stage, identity: &'static str, releases: bool) -> Task {
     stage.task_as(ACCOUNT, move |client, shutdown: Shutdown| async move {
         let timing = Timing {
@@ -51,7 +52,7 @@ fn next_operator_leads_when_the_leader_ends_or_dies() {
     led_by(&stage, "one");
     drop(one);
     led_by(&stage, "two");
-    // Like a killed operator, it leaves the Lease behind.
+    // The candidate keeps the Lease at its end, like a killed operator.
     drop(two);
     assert_eq!(stage.there(LEASE)["spec"]["holderIdentity"], "two");
     let _three = candidate(&stage, "three", true);

@@ -1,6 +1,6 @@
-//! The operator against real API servers, with the rights of the shipped roles and no others.
+//! The operator with real API servers, and with exactly the rights of the shipped roles.
 //!
-//! There are no nodes and no controllers: statuses are written by the tests, and there is no garbage collection.
+//! The servers have no nodes, no controllers and no garbage collection: the tests write the statuses.
 
 #[cfg(test)]
 mod beside;

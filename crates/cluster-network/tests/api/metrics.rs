@@ -1,4 +1,4 @@
-//! The operator's metrics, read as by Prometheus.
+//! The operator's metrics, read by a client like Prometheus.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tls_client::Peer;
 
 use crate::stage::{OPERATOR, Stage, until};
 
-/// The code and the text of the answer.
+/// The status code and the text of the answer.
 fn get(address: SocketAddr, path: &str, token: Option<&str>) -> Result<(u16, String), String> {
     let peer = Peer {
         versions: vec![&rustls::version::TLS13],

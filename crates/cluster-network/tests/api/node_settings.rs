@@ -29,7 +29,7 @@ fn sysctl_allow_list_is_created_once_and_belongs_to_users() {
 
     let edited = "^net.core.somaxconn$\n";
     stage.change(ALLOW_LIST, &json!({ "data": { "allowlist.conf": edited } }));
-    // A pass over all objects.
+    // Triggers a reconciliation of all objects.
     stage.remove(MULTUS);
     stage.there(MULTUS);
     assert_eq!(lines(&stage.there(ALLOW_LIST)), edited);
@@ -45,7 +45,7 @@ fn operator_log_level_changes_at_run_time() {
     let stage = Stage::start();
     let _operator = stage.operator();
     stage.configure("Weft");
-    // The first edit meets the operator before it has written its defaults.
+    // The first edit must not come before the operator has written the defaults.
     stage.there(OPERATOR);
     let levels = || {
         [
@@ -69,7 +69,7 @@ fn operator_log_level_changes_at_run_time() {
             }
         });
     }
-    // It counts although the configuration is left alone.
+    // The log level applies to an unmanaged configuration too.
     let patch = json!({ "spec": { "managementState": "Unmanaged", "operatorLogLevel": "Debug" } });
     stage.change(OPERATOR, &patch);
     until("debug lines of an unmanaged configuration", || match levels() {

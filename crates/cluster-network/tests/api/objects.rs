@@ -1,4 +1,4 @@
-//! What is applied, kept so, and removed.
+//! Apply, drift and prune.
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,7 @@ fn operator_at_rest_asks_for_nothing_and_heals_drift() {
         .filter(|it| it.uri.contains("/daemonsets/"))
         .collect();
     assert_eq!(of_objects.len(), 2, "{writes:#?}");
-    // A restart finds everything as it is.
+    // A restarted operator finds no difference.
     let before = stage.there(MULTUS)["metadata"]["resourceVersion"].clone();
     drop(operator);
     let _operator = stage.operator();
@@ -168,12 +168,12 @@ fn one_wrong_network_stops_nothing_else() {
     for (name, config) in [("a", r#"{"type":"a"}"#), ("b", r#"{"type":"b"}"#)] {
         assert_eq!(stage.there(&path(name))["spec"]["config"], config);
     }
-    // One turns wrong: it stays as it is, and the others follow.
+    // A network becomes invalid: its object stays unchanged, and the other networks are applied.
     set(json!([raw("a", "wrong"), raw("c", r#"{"type":"c"}"#)]));
     stage.there(&path("c"));
     stage.gone(&path("b"));
     assert_eq!(stage.there(&path("a"))["spec"]["config"], r#"{"type":"a"}"#);
-    // One whose namespace is missing does not keep the others either.
+    // A network in a missing namespace does not block the others.
     let mut homeless = raw("d", r#"{"type":"d"}"#);
     homeless["namespace"] = json!("nowhere");
     set(json!([homeless, raw("e", r#"{"type":"e"}"#)]));
@@ -218,7 +218,7 @@ fn network_goes_alone_and_a_missing_namespace_is_told() {
     };
     let told = stage.wait_for("Degraded", OPERATOR, is_told);
     assert_eq!(told, expected);
-    // Not before it has lasted for a while; that the usual while is two minutes, a unit test knows.
+    // The condition follows only after the debounce time. A unit test proves the default of two minutes.
     assert!(
         begin.elapsed() + Duration::from_secs(1) >= wait,
         "{:?}",

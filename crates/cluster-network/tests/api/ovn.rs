@@ -1,6 +1,6 @@
-//! OVN-Kubernetes: the API server accepts all that is rendered, and workloads are updated in order.
+//! OVN-Kubernetes: the API server accepts all rendered objects, and workloads are updated in order.
 //!
-//! No pod runs here: the tests write the statuses.
+//! The server runs no pods: the tests write the statuses.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const IDENTITY: &str =
 const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/\
                        network-node-identity.openshift.io";
 
-/// The result of the prober of the MTU.
+/// Creates the result of the MTU prober.
 fn found_out(stage: &Stage, mtu: &str) {
     stage.apply(&json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -25,7 +25,7 @@ fn found_out(stage: &Stage, mtu: &str) {
     }));
 }
 
-/// The configuration of a cluster whose MTU was found out.
+/// Applies the configuration of a cluster whose MTU has been probed.
 pub(crate) fn configure(stage: &Stage) {
     found_out(stage, "1500");
     choose(stage);
@@ -41,7 +41,7 @@ fn choose(stage: &Stage) {
     }));
 }
 
-/// Waits until the operator has applied everything, and returns.
+/// Waits until the operator has applied all objects.
 pub(crate) fn settled(stage: &Stage) {
     stage.there(NODE);
     stage.there(IDENTITY);
@@ -82,9 +82,9 @@ fn ovn_kubernetes_is_accepted_and_becomes_available() {
     ] {
         stage.there(path);
     }
-    // kube-proxy is not needed.
+    // kube-proxy is not deployed.
     assert!(stage.get("/api/v1/namespaces/openshift-kube-proxy").is_none());
-    // Definitions are of the kind that an API server serves.
+    // The API server accepts the definitions and serves their kinds.
     for plural in [
         "egressfirewalls",
         "egressips",
@@ -106,7 +106,7 @@ fn ovn_kubernetes_is_accepted_and_becomes_available() {
         (&status["networkType"], &status["clusterNetworkMTU"]),
         (&json!("OVNKubernetes"), &json!(1400))
     );
-    // At rest, nothing is written.
+    // A change without effect on the plan causes no write.
     let mark = stage.at_rest();
     stage.change(
         "/api/v1/namespaces/openshift-network-operator/configmaps/mtu",
@@ -166,7 +166,7 @@ fn update_pulls_images_then_nodes_then_the_control_plane() {
     stage.condition("Available", "True : ");
     stage.at_rest();
     drop(operator);
-    // As if an older version had rendered both.
+    // The annotations simulate workloads of an older version.
     let version = json!({ "metadata": { "annotations": { "release.openshift.io/version": "1.2.2" } } });
     for path in [NODE, CONTROL_PLANE] {
         stage.change(path, &version);
@@ -185,7 +185,7 @@ fn update_pulls_images_then_nodes_then_the_control_plane() {
     };
     becomes(NODE);
     stage.gone(PREPULLER);
-    // The nodes are as they were: only the annotation of the object changed.
+    // The nodes stay unchanged: only the annotation of the object differs.
     becomes(CONTROL_PLANE);
     stage.roll_out(CONTROL_PLANE);
     stage.condition("Progressing", "False : ");
@@ -196,7 +196,7 @@ fn workloads_of_an_earlier_operator_are_updated_in_the_same_order() {
     let stage = Stage::start();
     let namespace = "openshift-ovn-kubernetes";
     stage.namespace(namespace, &[]);
-    // Without the label of ours, by which all other objects are watched.
+    // The workloads lack the part label, by which most watches select.
     let workload = |kind: &str, name: &str, app: &str| {
         let spec = json!({ "containers": [{ "name": "c", "image": "old" }] });
         json!({
@@ -229,7 +229,7 @@ fn workloads_of_an_earlier_operator_are_updated_in_the_same_order() {
             .then(|| object.cloned())
             .flatten()
     });
-    // It was installed without masquerade subnets of its own, and keeps to that.
+    // The workload was installed without masquerade subnets, and the annotation stays absent.
     let masquerade = "networkoperator.openshift.io/default-masquerade-network-cidrs";
     assert!(
         node["metadata"]["annotations"].get(masquerade).is_none(),
@@ -298,7 +298,7 @@ fn webhook_of_node_identity_comes_last() {
     );
 }
 
-/// Any certificate: the API server reads it.
+/// A valid certificate, because the API server parses it.
 const CA: &str = include_str!("ovn_ca.pem");
 
 // cluster-network#42, cluster-network#51
@@ -391,7 +391,7 @@ fn probers_of_several_nodes_agree_on_the_least_mtu() {
     assert_eq!(stage.there(&job)["spec"]["completions"], 2);
     let results = format!("/api/v1/namespaces/{namespace}/configmaps/mtu-prober");
     stage.there(&results);
-    // The prober of the other node, whose MTU is less than that of any link.
+    // The result of the other node, whose MTU is less than that of any link.
     stage.change(&results, &json!({ "data": { "node2": "1280" } }));
     let account = format!("system:serviceaccount:{namespace}:mtu-prober");
     let _prober = stage.task_as(&account, async |client, _| {

@@ -1,4 +1,4 @@
-//! The admission policies that refuse unsafe changes before they are stored.
+//! Admission policies that refuse unsafe changes before the API server stores them.
 
 use cluster_network::manifests;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::{
     stage::{CLUSTER, OPERATOR, RECORD, Stage, until},
 };
 
-/// Sends a change that is not stored, and returns the text of its refusal; empty where it is accepted.
+/// Sends a change as a dry run, and returns the text of its refusal. Empty for an accepted change.
 fn refusal(stage: &Stage, path: &str, spec: &Value) -> String {
     let answer = stage.patch(&format!("{path}?dryRun=All"), &json!({ "spec": spec }));
     if answer.status.is_success() {
@@ -125,7 +125,7 @@ fn admission_policy_refuses_unsafe_changes_before_they_are_stored() {
     for object in &objects {
         stage.apply(object);
     }
-    // The API server compiles a policy some time after it is stored.
+    // The API server compiles a policy some time after it has stored the policy.
     until("the policies", || {
         let texts = [
             refusal(&stage, OPERATOR, &json!({ "disableMultiNetwork": true })),
@@ -145,7 +145,7 @@ fn admission_policy_refuses_unsafe_changes_before_they_are_stored() {
         let refused = refusal(&stage, path, &change);
         assert!(refused.is_empty(), "{change}: {refused}");
     }
-    // Without a record everything is safe.
+    // Without the recorded configuration, every change is safe.
     stage.change(OPERATOR, &json!({ "spec": { "managementState": "Unmanaged" } }));
     stage.at_rest();
     stage.remove(RECORD);

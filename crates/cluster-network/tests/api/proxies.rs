@@ -1,4 +1,4 @@
-//! The cluster's proxy, and the bundle of authorities that others get.
+//! The cluster-wide proxy, and the injected bundle of certificate authorities.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -132,7 +132,7 @@ fn labelled_config_map_gets_the_bundle() {
         .expect("it is there");
     assert_eq!(plain["data"]["ca-bundle.crt"], "old");
 
-    // One without an owner gets one.
+    // A `ConfigMap` without an owner gets one.
     let mut another = bundle("another", "default", "");
     another["metadata"]["labels"] = wants["metadata"]["labels"].clone();
     server.create("/api/v1/namespaces/default/configmaps", &another);
@@ -153,7 +153,7 @@ fn labelled_config_map_gets_the_bundle() {
     };
     assert_eq!(writes(mark), 2);
 
-    // An event that changes nothing, before one that does: nothing is written for the first.
+    // The first patch causes no write, and the second one does.
     let mark = server.mark();
     server
         .patch(WANTS, &json!({ "data": { "other": "changed" } }))
@@ -267,7 +267,7 @@ fn proxy_is_completed_and_its_authorities_are_merged() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// A proxy that answers with 503 until it works. It counts its requests.
+/// A proxy that answers with status 503 until `works` is set. It counts the requests.
 struct Proxy {
     url: String,
     works: Arc<AtomicBool>,
@@ -288,7 +288,7 @@ impl Proxy {
                 } else {
                     503
                 };
-                // The head of a request for a short URL is one read.
+                // A single read gets the whole head of a request for a short URL.
                 let _ = stream.read(&mut [0; 4096]);
                 let _ = write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
             }
@@ -351,7 +351,7 @@ fn proxy_counts_once_its_endpoints_answer() {
         other => Err(format!("{other:?}")),
     });
     let requests = answering.requests.load(Ordering::SeqCst);
-    // Events of other objects, whose effect is visible.
+    // Changes of other objects, with an observable effect.
     server
         .patch(
             &format!("{CONFIG}/networks/cluster"),

@@ -1,4 +1,4 @@
-//! A server with the operator's definitions and rights, and the objects that tests put there.
+//! An API server with the operator's definitions and rights, and helpers for the objects of tests.
 
 use std::{net::SocketAddr, ops::Deref, sync::mpsc, time::Duration};
 
@@ -68,24 +68,24 @@ fn install(admin: &Admin) {
 }
 
 impl Stage {
-    /// A server of its own: what the operator makes is too much to be taken away for the next test.
+    /// Starts a server for one test: the operator creates too many objects to delete them before the next test.
     pub(crate) fn start() -> Self {
         let server = Server::bare();
         install(&server);
         Self { server }
     }
 
-    /// Runs the operator under its account.
+    /// Runs the operator with its own account.
     pub(crate) fn operator(&self) -> Task {
         self.operator_that_waits(DEBOUNCE)
     }
 
-    /// Runs the operator, which tells what may pass when it has lasted for so long.
+    /// Runs the operator with this debounce time of transient failures.
     pub(crate) fn operator_that_waits(&self, debounce: Duration) -> Task {
         self.operator_with(debounce, None)
     }
 
-    /// Runs the operator with its server, and returns the server's address.
+    /// Runs the operator with its server for metrics, and returns the address of that server.
     pub(crate) fn operator_with_metrics(&self) -> (Task, SocketAddr) {
         let (sender, address) = mpsc::channel();
         let task = self.operator_with(DEBOUNCE, Some(sender));
@@ -133,7 +133,7 @@ impl Stage {
         })
     }
 
-    /// The cluster configuration.
+    /// Applies the cluster configuration.
     pub(crate) fn configure(&self, network_type: &str) {
         self.apply(&json!({
             "apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": { "name": "cluster" },
@@ -148,7 +148,7 @@ impl Stage {
         self.patch(path, patch).accepted()
     }
 
-    /// Waits until an object is there, and returns it.
+    /// Waits until an object exists, and returns it.
     #[track_caller]
     pub(crate) fn there(&self, path: &str) -> Value {
         self.wait_for(path, path, |object| Some(object?.clone()))
@@ -167,7 +167,7 @@ impl Stage {
         });
     }
 
-    /// Waits until the operator has nothing to do any more, and returns where the audit log ends then.
+    /// Waits until the operator is idle, and returns the end of the audit log at that time.
     #[track_caller]
     pub(crate) fn at_rest(&self) -> u64 {
         let mut mark = self.mark();
@@ -184,7 +184,7 @@ impl Stage {
         mark
     }
 
-    /// All pods of a workload are there.
+    /// Reports all pods of a workload as available.
     pub(crate) fn roll_out(&self, path: &str) {
         let object = self.there(path);
         let generation = object["metadata"]["generation"].clone();
@@ -203,7 +203,7 @@ impl Stage {
         self.report(path, &status);
     }
 
-    /// Everything is there.
+    /// Reports all pods of all workloads as available.
     pub(crate) fn roll_out_all(&self) {
         let workloads = ["daemonsets", "deployments"].into_iter().flat_map(|kind| {
             let all = self.list(&format!("/apis/apps/v1/{kind}"));
@@ -226,7 +226,7 @@ impl Stage {
     }
 }
 
-/// A condition as `Status Reason: message`.
+/// A condition, as `Status Reason: message`.
 pub(crate) fn condition(object: &Value, kind: &str) -> Option<String> {
     let conditions = object["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
@@ -239,7 +239,7 @@ pub(crate) fn condition(object: &Value, kind: &str) -> Option<String> {
     ))
 }
 
-/// Managers of fields, with their operations and subresources.
+/// Field managers of an object, with their operations and subresources.
 pub(crate) fn managers(object: &Value) -> Vec<String> {
     let managers = object["metadata"]["managedFields"]
         .as_array()

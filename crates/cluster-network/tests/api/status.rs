@@ -1,4 +1,4 @@
-//! What users are told.
+//! Conditions, versions and related objects.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::stage::{CLUSTER_OPERATOR, MULTUS, OPERATOR, Stage, condition, manager
 fn network_becomes_available_when_everything_is_there() {
     let stage = Stage::start();
     let _operator = stage.operator();
-    // Nothing is there yet.
+    // No object exists yet.
     let progressing = |object: &serde_json::Value| condition(object, "Progressing").unwrap_or_default();
     stage.wait_for("Deploying", CLUSTER_OPERATOR, |object| {
         (progressing(object?) == "True Deploying: Deploying").then_some(())
@@ -66,7 +66,7 @@ fn network_becomes_available_when_everything_is_there() {
         let versions = &object?["status"]["versions"];
         (*versions == json!([{ "name": "operator", "version": "1.2.3" }])).then_some(())
     });
-    // A pod that goes later is no news.
+    // A pod that becomes unavailable later is not reported.
     stage.at_rest();
     stage.report(
         MULTUS,
@@ -112,7 +112,7 @@ fn roll_out_that_hangs_is_told_until_it_moves() {
     let line = "DaemonSet \"/openshift-multus/multus\" update is rolling out (1 out of 3 updated)";
     stage.condition("Progressing", &format!("True Deploying: {line}"));
     stage.at_rest();
-    // As if that had been a while ago.
+    // The edited annotation simulates a longer time without progress.
     drop(operator);
     let annotation = "network.operator.openshift.io/last-seen-state";
     let object = stage.there(CLUSTER_OPERATOR);
@@ -180,7 +180,7 @@ fn pod_that_ends_again_and_again_is_told_where_it_is_critical() {
             }] }),
         );
     };
-    // One that does not decide whether the network is available.
+    // A non-critical workload does not decide condition `Available`.
     crashing("webhook", "multus-admission-controller");
     stage.report(
         admission,
@@ -204,7 +204,7 @@ fn pod_that_ends_again_and_again_is_told_where_it_is_critical() {
         "True CrashLoopBackOff: DaemonSet \"/openshift-multus/multus\" rollout is not making progress - pod m is in \
          CrashLoopBackOff State"
     );
-    // That the usual while is two minutes, a unit test knows.
+    // A unit test proves the default of two minutes.
     assert!(begin.elapsed() >= wait, "{:?}", begin.elapsed());
     stage.roll_out(MULTUS);
     stage.condition("Degraded", "False : ");

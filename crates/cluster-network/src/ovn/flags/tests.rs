@@ -19,7 +19,7 @@ fn node_flags(spec: &NetworkSpec, facts: &Facts) -> Vec<String> {
     )
 }
 
-/// Whether a flag is followed by this value.
+/// True if the flag has this value.
 fn has(flags: &[String], flag: &str, value: &str) -> bool {
     flags.windows(2).any(|pair| pair[0] == flag && pair[1] == value)
 }

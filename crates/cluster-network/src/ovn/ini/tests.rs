@@ -3,7 +3,7 @@ use crate::facts::{ApiServer, Platform};
 use crate::ovn::knobs;
 use serde_json::{Value, json};
 
-/// The base of the specification's cases (§20).
+/// The base configuration of the specification's cases (§20).
 fn base(change: impl FnOnce(&mut Value)) -> NetworkSpec {
     let mut spec = json!({
         "clusterNetwork": [

@@ -198,7 +198,7 @@ fn facts_of_encryption_are_read_from_objects() {
     );
     assert!(!facts(&able("4.14.9", "False")).can_configure_machines);
     assert!(!facts(&able("4.15.2", "True")).can_configure_machines);
-    // Without machine configurations, a service is brought along.
+    // Without machine configurations, a `DaemonSet` contains the service.
     assert!(observe(&Objects::default()).encryption.is_hosted);
 
     let node = |version: &str, change: &dyn Fn(&mut Value)| {

@@ -17,7 +17,7 @@ fn existing(node: (&str, bool), control_plane: (&str, bool)) -> Existing {
     Existing {
         node: Some(workload(node.0, node.1)),
         control_plane: Some(workload(control_plane.0, control_plane.1)),
-        // The image of the next version has been pulled.
+        // The nodes have pulled the image of the next version.
         prepuller: Some(workload(SAME, false)),
     }
 }
@@ -32,7 +32,7 @@ fn existing(node: (&str, bool), control_plane: (&str, bool)) -> Existing {
 #[case((NEW, false), (NEW, false), Order::CONTROL_PLANE)]
 #[case((NEW, false), (SAME, true), Order::CONTROL_PLANE)]
 #[case((NEW, false), (SAME, false), Order::BOTH)]
-// What no update leads to.
+// Versions that no upgrade leads to.
 #[case((OLD, false), (SAME, false), Order::BOTH)]
 #[case((OLD, false), (NEW, false), Order::BOTH)]
 #[case((SAME, false), (NEW, false), Order::BOTH)]
@@ -127,7 +127,7 @@ fn progress_of_workloads() {
     };
     assert!(unseen.is_progressing());
     assert!(daemon_set(3, 2, 3).is_progressing());
-    // Nothing is said of the unavailable, and nothing is available.
+    // The status reports no unavailable pod, and no available pod.
     let silent = DaemonSetProgress {
         unavailable: 0,
         ..daemon_set(3, 3, 0)
@@ -164,9 +164,9 @@ fn control_plane_changes_families_first_and_before_any_version() {
     assert_eq!(with(single, single, false), Order::CONTROL_PLANE);
     assert_eq!(with(single, dual, true), Order::CONTROL_PLANE);
     assert_eq!(with(single, dual, false), Order::BOTH);
-    // All are as they should be: then versions count.
+    // All address families equal the desired ones: the versions decide.
     assert_eq!(with(dual, dual, false), Order::NODE);
-    // Workloads of a version that did not say.
+    // Workloads of an old version lack the annotation.
     assert_eq!(with("", single, false), Order::NODE);
     assert_eq!(with(single, "", false), Order::NODE);
 }

@@ -7,8 +7,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// A proxy that answers itself in the place of each endpoint, with these statuses, one connection after the other. It
-/// reports the first line and the login of each request.
+/// A proxy that answers in place of each endpoint. Each connection gets the next status. The proxy reports the first
+/// line and the credentials of each request.
 struct Proxy {
     address: String,
     requests: UnboundedReceiver<String>,
@@ -43,7 +43,7 @@ impl Proxy {
         }
     }
 
-    /// All requests so far.
+    /// All requests since the last call.
     fn requests(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
     }
@@ -76,7 +76,7 @@ async fn serve(
     inner.flush().await
 }
 
-/// The first line of a request, and its login.
+/// The first line of a request, and its credentials.
 async fn head(stream: &mut Box<dyn Stream>) -> io::Result<String> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -105,7 +105,7 @@ async fn endpoint_is_asked_through_proxy_up_to_three_times() {
     let url = format!("http://us%65r:pass@{}", proxy.address);
     let asked = spec(&url, "", "http://endpoint.example/ready?x=1");
     check(&asked, "").await.expect("the third answer is good");
-    // user:pass
+    // The base64 encoding of `user:pass`.
     let expected = "GET http://endpoint.example:80/ready?x=1 Basic dXNlcjpwYXNz";
     assert_eq!(proxy.requests(), [expected; 3]);
 

@@ -25,7 +25,7 @@ fn status_of_a_foreign_network_is_its_own() {
     vendor.service_network = texts(&["10.8.0.0/16"]);
     vendor.network_type = "calico".to_owned();
     assert_eq!(cluster_status(&vendor, &applied), vendor);
-    // What is edited by hand is overwritten where the network is known.
+    // For a known default network, the operator overwrites manual edits.
     let mut applied = b();
     ovn(&mut applied).mtu = Some(1400);
     applied.migration = Some(spec("{mtu: {network: {from: 1500, to: 1400}}}"));
@@ -40,10 +40,10 @@ fn status_of_a_foreign_network_is_its_own() {
     assert_eq!(migration, applied.migration.and_then(|migration| migration.mtu));
 }
 
-/// What the API server was asked: the method, and how a patch is merged.
+/// Requests to the API server: the method, and the kind of a patch.
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// A reconciler before an API server that answers with these codes, by method and kind of patch.
+/// A reconciler with an API server that answers with these codes, by method and kind of patch.
 fn before(codes: &'static [(&'static str, u16)]) -> (Reconciler, Asked) {
     let asked = Asked::default();
     let log = Arc::clone(&asked);

@@ -454,7 +454,7 @@ fn plain_cluster_needs_no_part_of_openshift() {
         *selector,
         json!({ "kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": "" })
     );
-    // Its certificate is that of an OperatorPKI.
+    // The certificate comes from an `OperatorPKI`.
     assert_eq!(
         volume(control_plane, "metrics-cert")["secret"],
         json!({ "secretName": "ovn-cert" })
@@ -540,7 +540,7 @@ fn script_is_one_that_a_shell_can_read() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // Each entry point that a container starts is defined.
+    // The script defines each entry point that a container starts.
     let rendered = rendered(&spec_with_everything(), &facts());
     let script = include_str!("ovnkube-lib.sh");
     let text = serde_json::to_string(&rendered.objects).expect("JSON");
