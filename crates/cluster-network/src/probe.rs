@@ -231,7 +231,7 @@ mod tests {
                 let (head, body) = request.into_parts();
                 let is_result = head.uri.path().ends_with("/configmaps/mtu");
                 if head.method == Method::GET && head.uri.path().ends_with("/configmaps") {
-                    // A list or a watch, in which no other node appears.
+                    // A list or a watch, which never shows another node.
                     std::future::pending::<()>().await;
                 }
                 let map = if is_result {
