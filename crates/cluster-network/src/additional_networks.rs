@@ -10,9 +10,9 @@ use crate::names;
 /// A valid additional network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rendered {
-    /// Its name among the additional networks.
+    /// Name of the network.
     pub name: String,
-    /// Its `NetworkAttachmentDefinition`.
+    /// `NetworkAttachmentDefinition` of the network.
     pub object: Value,
 }
 

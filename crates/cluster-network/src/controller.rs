@@ -24,15 +24,15 @@ use crate::{
 /// Maximum back-off of a failed reconciliation. The end of an outage is no event, if no object changed meanwhile.
 const RETRY: Duration = Duration::from_mins(1);
 
-/// Interval of discovery, until the API server serves a kind whose definition the operator applied. Each reconciliation
-/// starts it again.
+/// Delay of discovery after a reconciliation, while the API server does not serve a kind whose definition the operator
+/// applied.
 const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
 
 /// Deadline, at the start, for the lists of kinds that only some clusters serve.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 
-/// Kinds of other operators that decide the rendered objects: without their lists, an OpenShift cluster would look like
-/// a plain cluster.
+/// Kinds of other operators that decide the rendered objects: without their lists, the operator would take an OpenShift
+/// cluster for a plain cluster.
 const DECIDING: [Kind; 4] = [
     object::OPENSHIFT_INFRASTRUCTURE,
     object::FEATURE_GATE,
@@ -85,8 +85,8 @@ impl Operator {
         self
     }
 
-    /// Runs until the shutdown, which may interrupt a reconciliation: the next start repeats it. The operator is ready
-    /// while all watches are synced.
+    /// Runs until the shutdown. The next start repeats an interrupted reconciliation. The operator is ready while all
+    /// watches are synced.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the cluster network operator");
         let mut check = Instant::now() + cache::PATIENCE;
@@ -161,7 +161,7 @@ impl Operator {
             self.changes.retry();
             self.ask_again = Some(Instant::now() + OWN_DEFINITIONS);
         }
-        // A reconciliation without requests never awaits. Watches and probes run now.
+        // A reconciliation without requests never yields: watches and probes get the thread here.
         tokio::task::yield_now().await;
     }
 

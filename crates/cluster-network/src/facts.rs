@@ -139,7 +139,7 @@ pub struct NodeIdentity {
 }
 
 impl Facts {
-    /// Whether a feature gate is on.
+    /// True if a feature gate is enabled.
     pub fn gate(&self, name: &str) -> bool {
         self.gates.contains(name)
     }

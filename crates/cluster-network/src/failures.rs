@@ -57,7 +57,7 @@ pub struct Failure {
 #[derive(Clone, Debug)]
 struct Entry {
     failure: Failure,
-    /// Time of the report. It has passed for a failure that is reported at once.
+    /// Time of the report: in the past for a failure that is reported at once.
     due: Instant,
 }
 

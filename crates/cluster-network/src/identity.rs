@@ -35,8 +35,7 @@ pub fn webhook(server: Server) -> Webhook {
     }
 }
 
-/// True if the feature is enabled. It is, unless `ConfigMap` `network-node-identity` has a value other than `true` for
-/// `enabled`.
+/// True if the feature is enabled: `ConfigMap` `network-node-identity` has no value for `enabled`, or the value `true`.
 pub fn is_enabled(enabled: Option<&str>) -> bool {
     enabled.is_none_or(|enabled| enabled == "true")
 }

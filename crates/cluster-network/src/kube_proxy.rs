@@ -89,11 +89,11 @@ fn lists(pairs: &[(&str, &str)]) -> Lists {
 /// Settings of the kube-proxy pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// Its configuration file, as YAML.
+    /// Configuration file, as YAML.
     pub file: String,
-    /// Port of its probes.
+    /// Port of the probes.
     pub health_port: u16,
-    /// Port of its metrics, for clients with the right to read them.
+    /// Port of the metrics, for clients with the right to read them.
     pub metrics_port: u16,
 }
 

@@ -151,7 +151,7 @@ async fn operate(start: Start) -> anyhow::Result<()> {
         let api_server = controller::api_server(&client, &settings).await;
         let operator = Operator::start(client.clone(), settings, api_server, metrics);
         let reports = operator.reports();
-        // Both run concurrently in one thread.
+        // The main loop and the other controllers run concurrently in one thread.
         tokio::join!(
             Box::pin(operator.run(&shutdown, &readiness)),
             beside::run(&client, &reports, &shutdown),

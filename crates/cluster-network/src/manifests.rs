@@ -63,7 +63,7 @@ pub const FILES: [&str; 4] = [
     ADMISSION_POLICY,
 ];
 
-/// The file with which the API server refuses unsafe changes. It is optional (§21.4).
+/// Optional file with which the API server refuses unsafe changes (§21.4).
 pub const ADMISSION_POLICY: &str = "admission-policy.yaml";
 
 /// Renders the [files](FILES): pairs of name and YAML.

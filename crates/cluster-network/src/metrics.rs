@@ -36,7 +36,7 @@ struct Ipsec {
 }
 
 impl Ipsec {
-    /// The state of a configuration. A configuration without a mode has the legacy API.
+    /// The state of a configuration. A configuration without a mode uses the legacy API.
     fn of(spec: &NetworkSpec) -> Self {
         if spec.default_network.kind != names::OVN_KUBERNETES {
             return Self {

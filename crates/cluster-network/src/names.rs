@@ -21,7 +21,7 @@ pub const RAW: &str = "Raw";
 /// Type of additional networks by macvlan.
 pub const SIMPLE_MACVLAN: &str = "SimpleMacvlan";
 
-/// Management state in which the operator does nothing.
+/// Management state of an operator configuration that the operator leaves alone.
 pub const UNMANAGED: &str = "Unmanaged";
 
 /// Configuration of the default network `Weft` for container runtimes.

@@ -43,7 +43,7 @@ pub fn cluster_operator_id() -> ObjectId {
 pub struct Stored<T> {
     /// The whole object.
     pub object: Arc<Value>,
-    /// Its desired state.
+    /// Desired state in the object.
     pub spec: T,
 }
 
@@ -92,7 +92,7 @@ fn present(cache: &Cache, id: &ObjectId) -> Option<Arc<Value>> {
 /// The cluster configuration.
 ///
 /// # Errors
-/// If it does not match its definition.
+/// If the object does not match its definition.
 pub fn cluster_config(cache: &Cache) -> Result<Option<Stored<config::NetworkSpec>>, Unreadable> {
     stored(cache, &cluster_config_id())
 }
@@ -100,7 +100,7 @@ pub fn cluster_config(cache: &Cache) -> Result<Option<Stored<config::NetworkSpec
 /// The operator configuration, unless it is being deleted.
 ///
 /// # Errors
-/// If it does not match its definition.
+/// If the object does not match its definition.
 pub fn operator_config(cache: &Cache) -> Result<Option<Stored<operator::NetworkSpec>>, Unreadable> {
     let stored = stored(cache, &operator_config_id())?;
     let stays = |it: &Stored<_>| it.object.pointer("/metadata/deletionTimestamp").is_none();
@@ -110,7 +110,7 @@ pub fn operator_config(cache: &Cache) -> Result<Option<Stored<operator::NetworkS
 /// The applied configuration.
 ///
 /// # Errors
-/// If it exists but cannot be parsed.
+/// If the record exists but cannot be parsed.
 pub fn previous(cache: &Cache, namespace: &str) -> Result<Option<operator::NetworkSpec>, String> {
     let id = object::CONFIG_MAP.object(Some(namespace), names::APPLIED);
     present(cache, &id).map(|map| plan::recorded(&map)).transpose()

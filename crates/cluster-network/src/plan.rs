@@ -38,7 +38,7 @@ pub struct Input<'a> {
 pub struct Plan {
     /// The configuration with all defaults: the desired content of the operator configuration.
     pub filled: NetworkSpec,
-    /// The configuration to record as applied. Its MTU is the MTU after a migration.
+    /// The configuration to record as applied, with the MTU after a migration.
     pub applied: NetworkSpec,
     /// The desired objects.
     pub rendered: Rendered,
@@ -137,7 +137,7 @@ pub fn record(applied: &NetworkSpec, namespace: &str) -> Value {
 /// Parses the applied configuration in its ConfigMap.
 ///
 /// # Errors
-/// If it cannot be parsed. Treating it as missing would make every change safe.
+/// If the configuration cannot be parsed. Without the error, every change would be safe.
 pub fn recorded(config_map: &Value) -> Result<NetworkSpec, String> {
     let text = config_map["data"][names::APPLIED_KEY].as_str();
     let text =

@@ -354,7 +354,7 @@ impl Installation {
     /// Parses the installer's configuration, which is YAML.
     ///
     /// # Errors
-    /// If it is malformed.
+    /// If the YAML is malformed.
     pub fn read(config: &str) -> Result<Self, serde_saphyr::Error> {
         let InstallConfig { networking } = serde_saphyr::from_str(config)?;
         let all = networking.machine_network.into_iter().map(|network| network.cidr);

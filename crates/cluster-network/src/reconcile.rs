@@ -211,7 +211,7 @@ impl Reconciler {
         }
     }
 
-    /// The operator configuration. If it does not exist, it is created from the cluster configuration.
+    /// The operator configuration. A missing one is created from the cluster configuration.
     async fn operator_config(
         &mut self,
         cluster: Option<&Stored<config::NetworkSpec>>,
@@ -300,8 +300,8 @@ fn log_level(wanted: &str) -> Option<&'static str> {
     }
 }
 
-/// The fields of the operator configuration that the cluster configuration decides. They always contain
-/// `managementState` and `defaultNetwork`, because server-side apply removes omitted fields.
+/// The fields of the operator configuration that the cluster configuration decides. `managementState` and
+/// `defaultNetwork` are always present, because server-side apply removes omitted fields.
 fn decided(merged: &operator::NetworkSpec, version: Option<Value>) -> Value {
     let mut object = json!({
         "apiVersion": "operator.openshift.io/v1",

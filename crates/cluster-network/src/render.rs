@@ -114,9 +114,9 @@ impl Part {
 pub struct Rendered {
     /// Objects in the order in which they are applied.
     pub objects: Vec<Value>,
-    /// Parts that cannot be rendered, with the error. Their objects stay unchanged.
+    /// Parts that cannot be rendered, with the error. The objects of these parts stay unchanged.
     pub failed: Vec<(Part, String)>,
-    /// Objects that cannot be rendered. They stay unchanged.
+    /// Objects that cannot be rendered, and stay unchanged.
     pub kept: Vec<ObjectId>,
 }
 
@@ -143,8 +143,8 @@ pub fn render(context: &Context<'_>) -> Rendered {
     rendered
 }
 
-/// The Job that probes the MTU of the nodes, with its account (§4.3). It has no part, because the operator deletes it
-/// after its result.
+/// The Job that probes the MTU of the nodes, with its account (§4.3). The Job has no part, because the operator deletes
+/// the Job after the result.
 ///
 /// # Errors
 /// If the embedded file is invalid.

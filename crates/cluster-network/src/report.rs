@@ -55,7 +55,7 @@ impl Failure {
 pub struct Reports(watch::Sender<BTreeMap<Level, Failure>>);
 
 impl Reports {
-    /// Records the state of a controller: its failure, or `None` after a success.
+    /// Records the failure of a controller, or `None` after a success.
     pub fn set(&self, level: Level, failure: Option<&Failure>) {
         self.0.send_if_modified(|failures| {
             let before = match failure {

@@ -11,7 +11,7 @@ use crate::{
     operator_config::{MAX_MTU, min_mtu},
 };
 
-/// All errors in the change from one configuration to another. Both have their defaults.
+/// All errors in the change from one configuration to another. The comparison changes neither of them.
 pub fn errors(previous: &NetworkSpec, next: &NetworkSpec, platform: &Platform) -> Vec<String> {
     if previous == next {
         return Vec::new();

@@ -36,7 +36,7 @@ pub struct Settings {
 pub struct Ovn {
     /// Image of OVN-Kubernetes.
     pub image: Option<String>,
-    /// Interval of northd's probes of its connections, in milliseconds. Without it, northd uses its own default.
+    /// Interval of northd's probes of its connections, in milliseconds. `None` for northd's own default.
     pub northd_probe_interval: Option<String>,
     /// Interval of probes of connections to southbound databases, in milliseconds.
     pub controller_inactivity_probe: String,
@@ -86,7 +86,7 @@ impl Settings {
     /// Reads the environment.
     ///
     /// # Errors
-    /// If it has no image of Weft.
+    /// If the environment has no image of Weft.
     pub fn read(namespace: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, NoImage> {
         let said = |name: &str| variable(name).filter(|value| !value.is_empty());
         let port = said(env::API_PORT).unwrap_or_else(|| "443".to_owned());

@@ -63,7 +63,7 @@ pub fn decide(request: &CertificateSigningRequest, exists: bool) -> Decision {
         return Decision::Leave;
     }
     let user = request.spec.username.as_deref().unwrap_or_default();
-    // This check also precedes the signature: another client may have approved the request.
+    // The check precedes the signature too: another client may have approved the request.
     if node_of(user).is_none() || !exists {
         return Decision::Fail {
             reason: reason::INVALID_USER,

@@ -16,7 +16,7 @@ mod tests;
 
 /// Key of the bundle in `ConfigMaps`.
 pub const BUNDLE: &str = "ca-bundle.crt";
-/// Label of `ConfigMaps` that get the bundle. Its value must be `true`.
+/// Label of `ConfigMaps` that get the bundle, with the value `true`.
 pub const INJECT: &str = "config.openshift.io/inject-trusted-cabundle";
 /// Annotation with the owner of the content.
 pub const OWNING_COMPONENT: &str = "openshift.io/owning-component";
@@ -26,7 +26,7 @@ pub const COMPONENT: &str = "Networking / cluster-network-operator";
 /// The bundle is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Invalid {
-    /// It has no PEM block.
+    /// The bundle has no PEM block.
     #[error("no certificates found")]
     Empty,
     /// A PEM block is malformed.
@@ -40,7 +40,7 @@ pub enum Invalid {
     Certificate(usize),
 }
 
-/// Validates a bundle: its PEM blocks are certificates, and it has at least one. Comments between blocks are allowed.
+/// Validates a bundle: at least one PEM block, and only certificates. Comments between blocks are allowed.
 ///
 /// # Errors
 /// The first invalid block, counted from 1.
@@ -108,7 +108,7 @@ pub struct Injection {
 pub fn injection(wanting: &Wanting, bundle: &Digest) -> Option<Injection> {
     let sets_component = wanting.component.is_empty();
     let differs = wanting.bundle.as_ref() != Some(bundle);
-    // Server-side apply removes a field that the field manager omits: an owner of ours has to be in every change.
+    // Server-side apply removes an omitted field: each change has to repeat the owner that the operator set.
     let is_ours = wanting.component == COMPONENT;
     (differs || sets_component).then_some(Injection {
         sets_component: sets_component || is_ours,

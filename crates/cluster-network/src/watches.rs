@@ -45,7 +45,8 @@ pub const RENDERED_IF_SERVED: [Kind; 5] = [
 /// Kinds whose status the operator reads.
 const WITH_STATUS: [Kind; 2] = [object::DAEMON_SET, object::DEPLOYMENT];
 
-/// Interval of discovery for a kind that is not served. A kind with a definition of the operator is looked up at once.
+/// Interval of discovery for a kind that is not served. Kinds whose definition the operator applies are discovered at
+/// once.
 const ABSENT: Duration = Duration::from_mins(10);
 
 /// Starts all watches.

@@ -40,9 +40,9 @@ pub struct Seen {
     pub namespace: String,
     /// Name of the workload.
     pub name: String,
-    /// Its last status.
+    /// Last status of the workload.
     pub last_seen_status: Value,
-    /// Time of the last change of its status.
+    /// Time of the last change of the status.
     pub last_change_time: Option<Time>,
 }
 
@@ -78,7 +78,7 @@ pub struct Assessment {
     pub hung: Vec<(ObjectId, String)>,
     /// Workloads with the annotation of a hung rollout, whose rollout does not hang any more.
     pub moving_again: Vec<ObjectId>,
-    /// True if all critical workloads are available in this version.
+    /// True if all workloads have this version, and the rollouts of all critical workloads are complete.
     pub reached: bool,
     /// Observations to store.
     pub state: State,

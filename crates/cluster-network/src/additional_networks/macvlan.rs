@@ -47,7 +47,7 @@ fn check_static(config: &StaticIpamConfig, errors: &mut Vec<String>) {
     }
 }
 
-/// The CNI configuration.
+/// The CNI configuration, as JSON.
 pub(super) fn render(config: &SimpleMacvlanConfig) -> String {
     let mut text = r#"{ "cniVersion": "0.3.1", "type": "macvlan","#.to_owned();
     text.push('\n');

@@ -63,7 +63,7 @@ pub(super) fn errors(spec: &NetworkSpec) -> Vec<String> {
     errors
 }
 
-/// Internal subnets of OVN-Kubernetes. They must not overlap the blocks of pods and services.
+/// Internal subnets of OVN-Kubernetes, which must not overlap the blocks of pods and services.
 struct Subnets<'a> {
     spec: &'a NetworkSpec,
     families: Families,

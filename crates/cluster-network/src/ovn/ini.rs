@@ -95,7 +95,7 @@ pub fn ini(input: &Input<'_>) -> String {
         }
     }
     if facts.control_plane_nodes == 1 {
-        // A single instance has no standby, so that long timeouts cost nothing.
+        // A single instance has no standby, so that long timeouts are harmless.
         ini.section("clustermgrha")
             .key("election-lease-duration", 137)
             .key("election-renew-deadline", 107)

@@ -18,7 +18,7 @@ use super::{Found, Next, next};
 use crate::objects;
 use crate::report::{Failure, Level, Reports};
 
-/// Interval of the next reconciliation. The operator does not watch these objects, because they are in namespaces of
+/// Interval of reconciliations. The operator does not watch the Secrets and `ConfigMap`s, which are in namespaces of
 /// other components.
 const RESYNC: Duration = Duration::from_mins(5);
 const LONGEST: Duration = Duration::from_mins(5);
@@ -163,7 +163,7 @@ fn pair(secret: &Value) -> Pair {
     }
 }
 
-/// A Secret with this pair. It keeps the type of a live Secret, because the type is immutable.
+/// A Secret with this pair, and with the type of a live Secret: the type is immutable.
 fn secret_object(metadata: &Value, pair: &Pair, live: Option<&Value>) -> Value {
     let kind = live.and_then(|live| live["type"].as_str());
     json!({

@@ -1,4 +1,4 @@
-//! The Job that probes the MTU of the nodes (§4.3). Its result is a ConfigMap, which the operator watches.
+//! The Job that probes the MTU of the nodes (§4.3). The operator watches the ConfigMap with the result.
 
 use api::cluster_network::operator::NetworkSpec;
 use kube_kit::{

@@ -37,7 +37,6 @@ pub(super) fn parse(file: &'static str, yaml: &str) -> Result<Vec<Value>, Error>
     })
 }
 
-/// Finds an object by its kind and name.
 pub(super) fn find<'a>(objects: &'a mut [Value], kind: &str, name: &str) -> Result<&'a mut Value, Error> {
     objects
         .iter_mut()
@@ -101,7 +100,6 @@ pub(super) fn set_variable(objects: &mut [Value], name: &str, value: Option<&str
     }
 }
 
-/// The list of containers of a workload.
 pub(super) fn containers_of(workload: &mut Value) -> Result<&mut Vec<Value>, Error> {
     let missing = Error::Missing {
         object: format!("{} {}", workload["kind"], workload["metadata"]["name"]),

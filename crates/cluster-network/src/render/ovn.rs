@@ -1,4 +1,4 @@
-//! OVN-Kubernetes (§7): its objects, in the order of §7.3.
+//! Renders OVN-Kubernetes (§7): the objects, in the order of §7.3.
 
 mod node;
 mod roles;
@@ -81,7 +81,6 @@ impl Decided {
     }
 }
 
-/// All objects.
 pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let Context {
         spec,

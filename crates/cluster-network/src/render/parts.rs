@@ -266,7 +266,8 @@ fn place(workload: &mut Value, placement: &DiagnosticsPlacement, tolerations: Va
     Ok(())
 }
 
-/// The Job that probes the MTU of the nodes. It has the address of the API server, because services may not work yet.
+/// The Job that probes the MTU of the nodes. The Job needs the address of the API server, because services may not work
+/// yet.
 pub(super) fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value>, Error> {
     let mut objects = parse("mtu_prober.yaml", include_str!("mtu_prober.yaml"))?;
     use_image(&mut objects, OWN, &settings.image, &settings.pull_policy);

@@ -175,7 +175,7 @@ fn certificates_are_kept_and_not_written_again() {
         all.iter().filter(|it| it.verb == "patch").count()
     };
     assert_eq!(writes(mark), 3);
-    // A restarted operator finds no difference. It handles the event of the label below after its start.
+    // A restarted operator finds no difference, and handles the event of the label below after its start.
     let mark = server.mark();
     let _tasks = run(&server);
     until("a look at the certificate", || {

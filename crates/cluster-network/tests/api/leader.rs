@@ -12,8 +12,8 @@ const NAMESPACE: &str = "openshift-network-operator";
 const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/openshift-network-operator/leases/network-operator-lock";
 
-/// A candidate with the operator's rights, which leads until it is stopped. It releases the Lease only if `releases` is
-/// set.
+/// A candidate with the operator's rights, which leads until it is stopped. `releases` makes the candidate release the
+/// Lease.
 fn candidate(stage: &Stage, identity: &'static str, releases: bool) -> Task {
     stage.task_as(ACCOUNT, move |client, shutdown: Shutdown| async move {
         let timing = Timing {

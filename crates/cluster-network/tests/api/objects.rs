@@ -1,4 +1,4 @@
-//! Apply, drift and prune.
+//! Applied objects: apply, repair of drift, and prune.
 
 use std::time::{Duration, Instant};
 

@@ -267,7 +267,7 @@ fn proxy_is_completed_and_its_authorities_are_merged() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// A proxy that answers with status 503 until `works` is set. It counts the requests.
+/// A proxy that counts requests, and answers with status 503 until `works` is set.
 struct Proxy {
     url: String,
     works: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Workloads of kinds of nodes, those that wait for others, and those that encrypt.
+//! Workloads for kinds of nodes, workloads that wait for other workloads, and workloads that encrypt.
 
 use super::*;
 
@@ -76,7 +76,8 @@ fn waits(rendered: &Rendered, name: &str) -> bool {
 fn workloads_that_are_not_updated_yet_stay_as_they_are() {
     const OLD: &str = "4.19.0";
     const NEW: &str = "4.21.0";
-    // Node, control plane and whether images are pulled: versions and progress, then which of both wait.
+    // Version and progress of node and control plane, and whether the image is pulled. Then: whether each of the two
+    // waits.
     for (node, control_plane, is_pulled, expected) in [
         ((OLD, false), (OLD, false), false, (true, true)),
         ((OLD, false), (OLD, false), true, (false, true)),
@@ -115,7 +116,7 @@ fn nodes_wait_while_the_control_plane_changes_families() {
         ("dual-stack", false, (false, false)),
     ] {
         let mut facts = facts();
-        // An update of the version waits too.
+        // An upgrade of the version waits too.
         facts.ovn.existing.node = Some(existing("4.19.0", "single-stack", false));
         facts.ovn.existing.control_plane = Some(existing("4.19.0", control_plane, is_progressing));
         let rendered = rendered(&dual, &facts);
@@ -206,7 +207,7 @@ fn encrypting_workloads_follow_the_mode_and_the_machines() {
         ..able
     };
     assert_eq!(found("{mode: Full}", users), (true, workloads.to_owned()));
-    // Switched off: OVN first.
+    // `IPsec` is disabled: OVN stops first.
     assert_eq!(
         found("{mode: Disabled}", ready),
         (false, format!("{machines}, ovn-ipsec-host waits"))
