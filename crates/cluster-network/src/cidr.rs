@@ -9,7 +9,7 @@ use ipnet::IpNet;
 #[error("invalid CIDR address: {0}")]
 pub struct Invalid(String);
 
-/// Parses a block, with any address of the block before the prefix length.
+/// Parses a block. The address may be any address of the block.
 ///
 /// # Errors
 /// If the text is not an address with a prefix length.

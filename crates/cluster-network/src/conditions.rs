@@ -13,7 +13,7 @@ pub struct Finding<'a> {
     pub failure: Option<&'a Failure>,
     /// Reason and message of `Progressing`.
     pub progressing: Option<(&'a str, &'a str)>,
-    /// True if all workloads are available in this version.
+    /// True if all critical workloads are available, and all workloads have this version.
     pub reached: bool,
 }
 

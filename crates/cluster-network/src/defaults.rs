@@ -48,7 +48,7 @@ pub fn encrypts(ovn: &OvnKubernetesConfig) -> bool {
     matches!(mode, Some("" | "Full"))
 }
 
-/// Fills in the defaults. The MTU of the previous configuration is kept.
+/// Fills in the defaults. The previous configuration supplies only a missing MTU.
 ///
 /// # Errors
 /// If neither configuration has an MTU, and the MTU of the nodes has not been probed.

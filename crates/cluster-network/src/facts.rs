@@ -99,7 +99,7 @@ pub struct Facts {
     pub platform: Platform,
     /// Enabled feature gates.
     pub gates: BTreeSet<String>,
-    /// MTU of the nodes in bytes, if it has been probed.
+    /// MTU of the nodes in bytes, if available.
     pub host_mtu: Option<u32>,
     /// Default of `routingViaHost`: traffic leaves through the routing table of the node (§4.2).
     pub routing_via_host: bool,
@@ -132,9 +132,9 @@ pub struct Facts {
 pub struct NodeIdentity {
     /// True if the installation of the cluster is complete.
     pub is_bootstrapped: bool,
-    /// Certificate authorities of their webhook's serving certificate. Empty before the first one.
+    /// Certificate authorities of the webhook's serving certificate. Empty before the first one.
     pub bundle: String,
-    /// True if their `DaemonSet` is rolled out.
+    /// True if the `DaemonSet` is rolled out.
     pub is_rolled_out: bool,
 }
 

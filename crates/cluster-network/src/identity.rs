@@ -15,9 +15,9 @@ pub struct Server {
 /// Action for the webhook's configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Webhook {
-    /// Apply it.
+    /// Apply the configuration.
     Apply,
-    /// Leave it unchanged: neither create nor delete it (`create-wait`).
+    /// Leave the configuration unchanged: neither create nor delete it (`create-wait`).
     Hold,
 }
 

@@ -47,7 +47,7 @@ pub struct Candidate {
     api: Api<Lease>,
     identity: String,
     timing: Timing,
-    /// Resource version of the Lease at the last read, and the time since which it is unchanged.
+    /// Resource version of the Lease at the last read, and the time since which the Lease is unchanged.
     seen: Option<(String, Instant)>,
 }
 
@@ -96,7 +96,8 @@ impl Candidate {
         }
     }
 
-    /// Renews the Lease. Returns when another candidate holds it, or when it would expire before the next renewal.
+    /// Renews the Lease. Returns when another candidate holds the Lease, or when the Lease would expire before the next
+    /// renewal.
     pub async fn lost(&mut self) {
         let mut renewed = Instant::now();
         loop {
@@ -116,7 +117,7 @@ impl Candidate {
         }
     }
 
-    /// Releases the Lease, so that the next operator need not wait until it expires.
+    /// Releases the Lease, so that the next operator need not wait for its expiry.
     pub async fn release(&self) {
         let released = async {
             let Some(mut lease) = self.api.get_opt(names::LEADER_LEASE).await? else {

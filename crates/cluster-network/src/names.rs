@@ -30,7 +30,7 @@ pub const POD_NETWORK_FILE: &str = "10-weft.conflist";
 /// Configuration of OVN-Kubernetes for container runtimes.
 pub const OVN_FILE: &str = "10-ovn-kubernetes.conf";
 
-/// Label with the part of the network. Every rendered object has it, and watches select by it.
+/// Label with the part of the network, on every rendered object. Watches select by this label.
 pub const PART_LABEL: &str = "networkoperator.openshift.io/part";
 /// Label of workloads whose rollout the operator reports (§11.1).
 pub const STATUS_LABEL: &str = "networkoperator.openshift.io/generates-operator-status";
@@ -44,7 +44,7 @@ pub const NON_CRITICAL: &str = "networkoperator.openshift.io/non-critical";
 pub const ROLLOUT_HUNG: &str = "networkoperator.openshift.io/rollout-hung";
 /// Annotation of objects that are created, and never updated (§5.1).
 pub const CREATE_ONLY: &str = "networkoperator.openshift.io/create-only";
-/// Annotation of objects that are neither created nor deleted for now (§5.1).
+/// Annotation of objects that are neither created, updated nor pruned for now (§5.1).
 pub const CREATE_WAIT: &str = "networkoperator.openshift.io/create-wait";
 /// Annotation of objects whose failed apply does not degrade the network (§5.1).
 pub const IGNORE_ERRORS: &str = "networkoperator.openshift.io/ignore-errors";

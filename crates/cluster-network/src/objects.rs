@@ -46,7 +46,7 @@ pub fn texts(object: &Value, pointer: &str) -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
-/// Resource version of an object. Empty if it has none.
+/// Resource version of an object, which may be empty.
 pub fn version(object: &Value) -> &str {
     text(object, "/metadata/resourceVersion")
 }

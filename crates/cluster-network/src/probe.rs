@@ -130,7 +130,7 @@ fn results(map: Option<&ConfigMap>) -> Results {
         .collect()
 }
 
-/// The ConfigMap with the least MTU. With several nodes, it also has the MTU of each.
+/// The ConfigMap with the least MTU. The results of several nodes include the MTU of each.
 fn result(namespace: &str, name: &str, results: &Results) -> Value {
     let least = results.values().min().copied().unwrap_or_default();
     let mut map = json!({

@@ -49,7 +49,7 @@ pub struct Reconciler {
     /// Endpoint of the API server for clients without services.
     api_server: ApiServer,
     failures: Failures,
-    /// True after the first successful rendering in this process. Pruning has to wait for it.
+    /// True after the first successful rendering in this process. Pruning starts after that.
     rendered: bool,
     /// Time of the next reconciliation, even without a change.
     look_again: Option<Instant>,
@@ -300,8 +300,8 @@ fn log_level(wanted: &str) -> Option<&'static str> {
     }
 }
 
-/// The fields of the operator configuration that the cluster configuration decides. `managementState` and
-/// `defaultNetwork` are always present, because server-side apply removes omitted fields.
+/// The fields of the operator configuration that the cluster configuration decides. All of them are always present,
+/// because server-side apply removes omitted fields.
 fn decided(merged: &operator::NetworkSpec, version: Option<Value>) -> Value {
     let mut object = json!({
         "apiVersion": "operator.openshift.io/v1",

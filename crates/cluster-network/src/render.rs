@@ -27,7 +27,7 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
 }
 
-/// A part of the network: a group of objects that succeeds or fails as a whole.
+/// A part of the network: objects that are rendered, kept and pruned together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// Attaches pods to additional networks.

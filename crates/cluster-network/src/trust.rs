@@ -91,7 +91,7 @@ pub fn digest(bundle: &str) -> Digest {
 /// Observed state of a `ConfigMap` with the label.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Wanting {
-    /// Digest of its bundle. The digest saves memory: bundles are large, and clusters have many such `ConfigMaps`.
+    /// Digest of the bundle. The digest saves memory: bundles are large, and clusters have many such `ConfigMaps`.
     pub bundle: Option<Digest>,
     /// Owner of the content. Empty without an owner.
     pub component: String,
@@ -104,7 +104,7 @@ pub struct Injection {
     pub sets_component: bool,
 }
 
-/// The change that gives a `ConfigMap` the bundle. `None` if it already has the bundle and an owner.
+/// The change that gives a `ConfigMap` the bundle. `None` for a `ConfigMap` with the bundle and an owner.
 pub fn injection(wanting: &Wanting, bundle: &Digest) -> Option<Injection> {
     let sets_component = wanting.component.is_empty();
     let differs = wanting.bundle.as_ref() != Some(bundle);

@@ -25,7 +25,7 @@ pub struct State {
     /// `StatefulSet`s with a rollout in progress.
     #[serde(deserialize_with = "null_as_default")]
     pub statefulset_states: Vec<Seen>,
-    /// True if all workloads have been available once. Older versions did not store it.
+    /// True if all workloads have been available once. Older versions did not store the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install_complete: Option<bool>,
 }

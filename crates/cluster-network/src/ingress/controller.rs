@@ -29,7 +29,7 @@ const HOST_NETWORK: &str = "openshift-host-network";
 const LONGEST: Duration = Duration::from_mins(3);
 const BEGINNING: Duration = Duration::from_millis(200);
 
-/// Maintains the labels until the shutdown. Without ingress controllers, it changes nothing.
+/// Maintains the labels until the shutdown. A cluster without ingress controllers is not changed.
 pub async fn run(client: Client, shutdown: &Shutdown) {
     let queue = Queue::with_longest(LONGEST);
     queue.add(());

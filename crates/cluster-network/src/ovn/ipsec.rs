@@ -34,11 +34,11 @@ pub fn is_always_encapsulated(config: &OvnKubernetesConfig, platform: &str) -> b
 /// Observed state of `ovnkube-node`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Node {
-    /// True while its rollout is in progress, or while its status is stale.
+    /// True while the rollout is in progress, or while the status is stale.
     pub is_progressing: bool,
-    /// True if it has the annotation of encryption.
+    /// True with the annotation of encryption.
     pub says_so: bool,
-    /// True if its version is older than 4.15 and it encrypts.
+    /// True for a version before 4.15 that encrypts.
     pub is_old_and_encrypts: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Node {
 )]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Facts {
-    /// State of `ovnkube-node`. `None` if it does not exist.
+    /// State of `ovnkube-node`. `None` if the `DaemonSet` does not exist.
     pub node: Option<Node>,
     /// True if machine configurations of the operator exist for both roles.
     pub has_ours: bool,

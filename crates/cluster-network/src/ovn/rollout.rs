@@ -10,7 +10,7 @@ mod tests;
 pub struct DaemonSetProgress {
     /// Generation of the object.
     pub generation: i64,
-    /// Observed generation of its status.
+    /// Observed generation in the status.
     pub observed: i64,
     /// Desired number of pods, one for each node.
     pub desired: i32,
@@ -42,7 +42,7 @@ impl DaemonSetProgress {
 pub struct DeploymentProgress {
     /// Generation of the object.
     pub generation: i64,
-    /// Observed generation of its status.
+    /// Observed generation in the status.
     pub observed: i64,
     /// Desired number of pods.
     pub replicas: i32,
@@ -66,7 +66,7 @@ pub struct Workload {
     pub version: String,
     /// `single-stack` or `dual-stack`. Empty without the annotation.
     pub ip_family: String,
-    /// True while its rollout is in progress.
+    /// True while the rollout is in progress.
     pub is_progressing: bool,
 }
 
@@ -84,9 +84,9 @@ pub struct Existing {
 /// Workloads to update in this reconciliation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Order {
-    /// True to update `ovnkube-node`. Otherwise it stays unchanged.
+    /// True to update `ovnkube-node`, false to leave the workload unchanged.
     pub node: bool,
-    /// True to update `ovnkube-control-plane`. Otherwise it stays unchanged.
+    /// True to update `ovnkube-control-plane`, false to leave the workload unchanged.
     pub control_plane: bool,
     /// True if nodes pull the image of the next version first.
     pub prepull: bool,

@@ -139,7 +139,7 @@ async fn encrypted(stream: Box<dyn Stream>, server: &Target, bundle: &str) -> Re
     Ok(Box::new(stream))
 }
 
-/// Sends a request and reads the head of the answer. Returns its status.
+/// Sends a request, reads the head of the answer, and returns the status.
 async fn ask(stream: &mut Box<dyn Stream>, request: &str) -> Result<u16, Cause> {
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
