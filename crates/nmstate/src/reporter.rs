@@ -131,7 +131,9 @@ pub(crate) async fn start(shared: Shared) {
             Some(_) = node.next() => {}
             Some(change) = state.next() => {
                 let observed = reporter.observed();
-                if change != Change::Synced && requests_report(last_observed.as_ref(), observed.as_ref()) {
+                // The watch may report the creation and the deletion of an object at once.
+                let before = last_observed.or_else(|| reporter.written());
+                if change != Change::Synced && requests_report(before.as_ref(), observed.as_ref()) {
                     schedule.request(now);
                 }
                 last_observed = observed;
@@ -192,6 +194,15 @@ impl Reporter {
 
     fn observed(&self) -> Option<ObservedReport> {
         self.states.get(&self.shared.node)
+    }
+
+    /// The object of the last stored report.
+    fn written(&self) -> Option<ObservedReport> {
+        let stored = self.stored.as_ref()?;
+        Some(ObservedReport {
+            uid: stored.uid.clone(),
+            refresh: None,
+        })
     }
 
     /// Reads the host and stores its state, unless it is unchanged.
