@@ -41,25 +41,33 @@ pub(crate) enum Error {
     /// A claim can't be created.
     #[error("{}", messages::event::failed(claim, error))]
     Create {
+        /// Name of the claim.
         claim: String,
+        /// The cause.
         error: ApiError,
     },
     /// The owner of an orphaned claim can't be set.
     #[error("cannot adopt IPAMClaim {claim:?}: {error}")]
     Adopt {
+        /// Name of the claim.
         claim: String,
+        /// The cause.
         error: ApiError,
     },
     /// Our finalizer can't be added to a claim.
     #[error("cannot add the finalizer to IPAMClaim {claim:?}: {error}")]
     Hold {
+        /// Name of the claim.
         claim: String,
+        /// The cause.
         error: ApiError,
     },
     /// A claim gets no addresses.
     #[error("cannot give addresses to IPAMClaim {claim:?}: {error}")]
     Give {
+        /// Name of the claim.
         claim: String,
+        /// The cause.
         error: String,
     },
     /// Claims can't be released.
