@@ -1,4 +1,5 @@
-//! Applies the events of watches to the [`State`](crate::state::State), and queues the virtual machines that they concern.
+//! Applies the events of watches to the [`State`](crate::state::State), and queues the virtual machines that they
+//! affect.
 
 use std::fmt::Debug;
 use std::time::Duration;
