@@ -33,7 +33,7 @@ fn eager(path: &str, port: &str) -> Value {
     json!({ "httpGet": { "path": path, "port": port }, "periodSeconds": 1 })
 }
 
-/// Which containers are native, and what settings the pods are marked with then.
+/// The native containers, and the expected annotation with the settings.
 #[derive(Clone, Copy, Default)]
 struct Flavour {
     server: bool,
@@ -266,7 +266,7 @@ fn service_is_there_where_it_is_asked_for() {
             let spec = json!({ "kubeSecondaryDNS": { "domain": "a.example", "service": wanted } });
             let flavour = Flavour {
                 server: native,
-                // A Service that comes or goes rolls no pod.
+                // A created or deleted Service restarts no pod.
                 monitor: native.then_some(r#"{"domain":"a.example"}"#),
                 scc: false,
             };
@@ -318,7 +318,7 @@ fn settings_of_our_own_reach_our_monitor() {
         json!({ "name": "KSD_ALLOWED_PREFIXES", "value": "10.0.0.0/8,fd00::/8" }),
     );
     assert_objects(&native().render("kubeSecondaryDNS", spec.clone()), &expected);
-    // Upstream's monitor does not know them.
+    // Upstream's monitor does not support these settings.
     assert_objects(
         &Setting::default().render("kubeSecondaryDNS", spec),
         &objects("a.example", "", Flavour::default()),
