@@ -14,7 +14,7 @@ use crate::lease::{Lease, Unusable, server};
 /// Maximum length of a client identifier in bytes, without its type byte.
 const LONGEST_ID: usize = 254;
 
-/// Identity of the client, and its requested options.
+/// The client, and the parameters of its exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender<'a> {
     pub(crate) allocation: &'a Allocation,

@@ -149,7 +149,7 @@ impl Claim {
 /// The read fields of a virtual machine.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WireMachine {
-    /// Name, namespace, UID, labels and owners.
+    /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     spec: Option<MachineSpec>,
@@ -199,7 +199,7 @@ fn names_of(list: Option<Vec<Option<Named>>>) -> Arc<[String]> {
 /// The read fields of an instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WireInstance {
-    /// Name, namespace, UID, labels and owners.
+    /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     spec: Option<InstanceSpec>,
@@ -311,7 +311,7 @@ impl From<WireInstance> for Instance {
 /// The read fields of a claim.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WireClaim {
-    /// Name, namespace, UID, labels and owners.
+    /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     spec: Option<ClaimSpec>,
@@ -337,7 +337,7 @@ struct ClaimStatus {
 /// The read fields of a network.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WireNetworkDefinition {
-    /// Name and namespace.
+    /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// The configuration.

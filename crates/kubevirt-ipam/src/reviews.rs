@@ -24,7 +24,7 @@ use crate::watches::Core;
 
 /// Deadline for synced caches in a request, just below the API server's timeout.
 const PATIENCE: Duration = Duration::from_secs(9);
-/// The maximum number of uncached networks that one review reads: any user who may create pods chooses their names.
+/// Maximum number of uncached networks, and of uncached claims, in one review: the creator of a pod chooses the names.
 const LOOK_UPS: usize = 16;
 
 /// The webhook.

@@ -115,8 +115,8 @@ impl Core {
         watch::start_named(api, &Options::all().page(PAGE).absent(ABSENT), apply)
     }
 
-    /// Follows a watch. The watch itself applies stored objects; this function applies deletions. The cache already has
-    /// a new object of the same name.
+    /// Follows a watch. The watch itself applies stored objects; this function applies deletions. If an object was
+    /// deleted and created again at once, the cache already has the new one.
     async fn follow(&self, mut watch: Watch<Name, ()>, part: Part, gone: impl Fn(Name)) {
         let store = watch.store();
         while !store.is_synced() {

@@ -29,8 +29,8 @@ pub struct OpenShiftNetwork {
 pub struct Cluster {
     /// Detected facts.
     pub platform: Platform,
-    /// OpenShift's network configuration, if the object exists. [`Platform::openshift4`] says only that the API is
-    /// served.
+    /// OpenShift's network configuration, if the object exists. [`Platform::openshift4`] is true even without the
+    /// object, if the API is served.
     pub openshift_network: Option<OpenShiftNetwork>,
 }
 

@@ -40,8 +40,8 @@ pub(crate) async fn watch(client: Client) -> Watch<Name, Vec<IpAddr>> {
     watch
 }
 
-/// Waits for the first list of a watch. If the kind is not served, or the account may not read it, logs the error and
-/// does not wait: names then appear with the reports of guests.
+/// Waits for the first list of a watch. If the kind is not served, or the account may not read it, logs that and does
+/// not wait: names then appear with the reports of guests.
 pub(crate) async fn first_list<T: Clone>(watch: &Watch<Name, T>, kind: &str) {
     let store = watch.store();
     let refused = async {

@@ -22,7 +22,7 @@ use crate::zone::serial;
 /// Minimum time between two editions of the zone files, and the maximum delay of an edition.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Slow editions are made less often: one part in this many of the time goes into editions at most.
+/// The writer pauses for this multiple of an edition's duration, within the limits above.
 const SHARE: u32 = 5;
 /// Initial and maximum back-off after a failed write.
 const RETRY: Duration = Duration::from_millis(100);

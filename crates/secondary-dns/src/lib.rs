@@ -135,7 +135,7 @@ pub fn everything(zones: SharedZones) -> Site {
     }])
 }
 
-/// Whether a directory for zone files exists: in `all-in-one`, only administrators read the files.
+/// Whether a writable directory for zone files exists: in `all-in-one`, only administrators read the files.
 fn is_writable(directory: &Path) -> bool {
     use rustix::fs::{Access, access};
     directory.is_dir() && access(directory, Access::WRITE_OK).is_ok()

@@ -218,7 +218,7 @@ mod tests {
         set(&mut model, "192.0.2.1");
         publisher.write(publisher.edition(&model)).unwrap();
         let before = fs::read_to_string(path(directory.path(), "vm")).unwrap();
-        // A directory blocks the name of the incomplete file: the write fails independent of the test's user.
+        // A directory blocks the path of the incomplete file: the write fails.
         fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
         set(&mut model, "192.0.2.2");
         let error = publisher.write(publisher.edition(&model)).unwrap_err();

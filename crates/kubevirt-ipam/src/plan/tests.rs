@@ -251,7 +251,7 @@ fn claim_goes_when_its_network_left() {
     let mut attached = instance.clone();
     attached.reported = ["random_net".to_owned()].into();
     assert!(!gone(&claim(&[VM]), &machine(), &attached));
-    // The claim has another owner, or lacks our finalizer, or all of its owners are being deleted anyway.
+    // The claim has another owner or none, or lacks our finalizer, or the instance is being deleted anyway.
     assert!(!gone(&claim(&["other"]), &machine(), &instance));
     assert!(!gone(&claim(&[]), &machine(), &instance));
     let mut of_another = claim(&[VM]);

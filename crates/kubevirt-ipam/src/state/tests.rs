@@ -149,7 +149,7 @@ fn reserved_address_is_given_to_no_other_claim() {
     // The claim is settled without an address.
     state.settled(&name("a"));
     assert_eq!(reserved(&mut state, "c"), Ok(vec!["10.0.0.2/29".to_owned()]));
-    // The write did not succeed.
+    // The claim has its address.
     state.claim_seen(name("b"), with_address("10.0.0.3/29", 1));
     state.settled(&name("b"));
     assert_eq!(reserved(&mut state, "d"), Ok(vec!["10.0.0.4/29".to_owned()]));

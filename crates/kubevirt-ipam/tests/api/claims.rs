@@ -259,7 +259,7 @@ fn claims_that_change_or_go_meanwhile_hinder_no_others() {
     }
     settle(&stage, &manager, "later");
     stage.delete(&format!("{}/vm1", machines("ns1")));
-    // Another client changes or deletes the claim in the middle of the reconcile.
+    // Another client deletes one claim and changes another one, before or during the release.
     stage.let_go(&claims("ns1"), "vm1.a");
     stage.delete(&format!("{}/vm1.a", claims("ns1")));
     let foreign = json!({ "metadata": { "annotations": { "changed": "meanwhile" } } });

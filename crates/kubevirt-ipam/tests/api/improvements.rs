@@ -31,7 +31,7 @@ fn claim_of_an_unplugged_network_is_released() {
     let without =
         json!({ "spec": { "template": { "spec": { "networks": [{ "name": "podnet", "pod": {} }] } } } });
     stage.patch(&machine, &without).accepted();
-    // The status reports the attachment of a pod. The later marker is processed, and the claim still exists.
+    // The pod stays attached until the status changes. The later marker is processed, and the claim still exists.
     let mut marker = instance("later");
     marker["spec"]["networks"] = json!([{ "name": "podnet", "pod": {} }]);
     stage.create(&instances("ns1"), &marker);

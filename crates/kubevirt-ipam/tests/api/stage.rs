@@ -167,7 +167,7 @@ impl Stage {
         (vm, self.create(&instances(NS), &vmi))
     }
 
-    /// Deletes an object with a finalizer.
+    /// Adds a finalizer to an object, and deletes the object.
     pub(crate) fn held(&self, path: &str, name: &str) {
         let path = format!("{path}/{name}");
         self.patch(&path, &json!({ "metadata": { "finalizers": ["test/hold"] } }))

@@ -338,8 +338,8 @@ fn webhook(
     Ok(objects)
 }
 
-/// Limits the webhook to pods that request a network (kubevirt-ipam §11): other pods must not wait for the controller.
-/// No expression may fail, because the API server would refuse the pod.
+/// Limits the webhook to launcher pods, and to updates that change annotations (kubevirt-ipam §11): other requests must
+/// not wait for the controller. No expression may fail, because the API server would refuse the pod.
 fn limit(configuration: &mut Manifest) -> Result<(), Error> {
     const CONDITIONS: [(&str, &str); 2] = [
         (

@@ -180,7 +180,7 @@ fn assert_labels(object: &Value) {
     }
 }
 
-/// How often an event of this reason was emitted.
+/// The number of events with this reason.
 fn emitted(fixture: &Fixture, reason: &str) -> i64 {
     let uid = fixture.configuration()["metadata"]["uid"].clone();
     let list = fixture

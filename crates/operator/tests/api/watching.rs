@@ -54,7 +54,7 @@ fn operator_under_roles_of_another_version_names_each_missing_right() {
     assert!(is_up(&fixture, DEFINITIONS) > 0.5, "watched");
     fixture.stop();
 
-    // The shipped roles have no list of these verbs.
+    // Upstream's roles do not allow lists of these kinds.
     let everywhere = fixture.forbid("clusterrole", "customresourcedefinitions", "list");
     fixture.forbid("clusterrole", "clusterroles", "list");
     let at_home = fixture.forbid("role", "serviceaccounts", "list");

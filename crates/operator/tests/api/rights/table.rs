@@ -18,7 +18,7 @@ pub(super) const NODES: [Rights; 5] = [
             "update pods/status",
             "create events",
             "get resourceclaims.resource.k8s.io",
-            // Either read shows the program that it is removed from the node.
+            // Both reads show multus that it is removed from the node.
             "get daemonsets.apps multus",
             "get nodes",
         ],
