@@ -91,7 +91,7 @@ pub struct Claim {
     pub network: Arc<str>,
     /// Addresses with prefix lengths.
     pub ips: Box<[String]>,
-    /// The resource version as a number; 0 if it is none.
+    /// The resource version as a number; 0 if it is not a number.
     pub version: u64,
 }
 

@@ -109,7 +109,7 @@ impl Common {
 /// The caches of all kinds. Each change returns the virtual machines to reconcile.
 #[derive(Debug)]
 pub struct State {
-    /// By the name of a virtual machine.
+    /// Cached data by the name of a virtual machine.
     named: BTreeMap<Name, Named>,
     networks: BTreeMap<Name, Arc<Network>>,
     claims: BTreeMap<Name, Claim>,

@@ -13,7 +13,7 @@ pub const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
 pub const MONITORING_NAMESPACE: &str = "openshift-monitoring";
 /// Value of the label `app.kubernetes.io/managed-by` on all rendered objects.
 pub const MANAGED_BY: &str = "cnao-operator";
-/// Value of the label `app.kubernetes.io/component` when the configuration resource has none.
+/// Default value of the label `app.kubernetes.io/component`, for a configuration resource without the label.
 pub(crate) const DEFAULT_COMPONENT: &str = "network";
 /// Label that excludes kubemacpool's objects from the operator's metrics Service.
 pub(crate) const CONTROL_PLANE_LABEL: &str = "control-plane";

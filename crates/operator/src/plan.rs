@@ -46,7 +46,7 @@ pub struct Observed<'a> {
     pub own_namespace: Option<Arc<Value>>,
     /// The definition of networks; `None` if it is known to have no owner.
     pub networks: Option<Value>,
-    /// Random octets for a range of MAC addresses, if the specification has none.
+    /// Random bytes for a range of MAC addresses, if the specification has none.
     pub random: [u8; 2],
 }
 

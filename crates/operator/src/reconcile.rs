@@ -412,7 +412,7 @@ impl Reconciler {
     }
 }
 
-/// Two random octets of the kernel.
+/// Two random bytes of the kernel.
 fn random() -> Result<[u8; 2], Abort> {
     let mut octets = [0; 2];
     std::fs::File::open("/dev/urandom")

@@ -25,7 +25,7 @@ pub(crate) fn is_deleted_in_foreground(object: &Value) -> bool {
 pub struct Resource {
     /// The whole object.
     pub object: Arc<Value>,
-    /// Its uid; empty outside of a cluster.
+    /// Uid of the resource; empty outside of a cluster.
     pub uid: String,
 }
 

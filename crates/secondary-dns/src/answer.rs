@@ -1,4 +1,4 @@
-//! The answer to a message (secondary-dns §6): octets in, octets out.
+//! The answer to a message (secondary-dns §6): bytes in, bytes out.
 //!
 //! ```text
 //! octets ──> header ──> question, OPT ──> zone ──> answer, authority, additional ──> what fits
@@ -13,11 +13,11 @@ use kube_kit::lock;
 
 use crate::zone::{Entry, Found, Owner, Zone, Zones};
 
-/// Octets of a message's header.
+/// Bytes of a message's header.
 const HEADER: usize = 12;
-/// Octets of a question behind the labels of its name.
+/// Bytes of a question after the labels of its name.
 const ROOT_TYPE_CLASS: usize = 5;
-/// Octets of an OPT record without options.
+/// Bytes of an OPT record without options.
 const OPT: usize = 11;
 /// Bytes that every client accepts over UDP (RFC 1035 §4.2.1).
 const SMALLEST: u16 = 512;
@@ -50,6 +50,7 @@ pub struct Site(pub Vec<Block>);
 pub struct Block {
     /// The block answers for this name and all names below it.
     pub below: Name,
+    /// Zones of the block.
     pub zones: SharedZones,
     /// Whether queries of this block are logged.
     pub log: bool,

@@ -169,7 +169,7 @@ pub(crate) fn options() -> Options {
 /// The launcher pods.
 #[derive(Debug, Default)]
 pub(crate) struct Launchers {
-    /// By key of the instance.
+    /// Launchers by the key of the instance.
     of_instance: BTreeMap<Arc<str>, BTreeMap<Name, Launcher>>,
     /// Keys of instances by pod.
     of_pod: BTreeMap<Name, Arc<str>>,

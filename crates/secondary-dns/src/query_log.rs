@@ -35,7 +35,7 @@ pub struct Line<'a> {
     pub peer: SocketAddr,
     /// Transport of the query.
     pub transport: Transport,
-    /// Octets of the query.
+    /// Size of the query in bytes.
     pub size: usize,
     /// Answer to the query.
     pub reply: &'a Reply,

@@ -135,6 +135,7 @@ impl Resource for Vmi {
 pub struct Record {
     /// Name below the zone, such as `nic1.vmi1.ns1`.
     pub owner: Box<str>,
+    /// Address of the record.
     pub address: IpAddr,
     /// Whether the name is the instance's, and not an interface's.
     pub is_default: bool,

@@ -81,6 +81,7 @@ pub enum Found<'z> {
 }
 
 impl Data {
+    /// Type of the record.
     pub fn record_type(&self) -> RecordType {
         match self {
             Self::V4(_) => RecordType::A,
@@ -219,7 +220,7 @@ impl Zone {
         &self.origin
     }
 
-    /// Its SOA record.
+    /// The SOA record.
     pub fn soa(&self) -> &SOA {
         &self.soa
     }

@@ -135,7 +135,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Gives the nodes a name server, because probes wait for one.
+    /// Configures a name server on the nodes, because probes wait for one.
     fn prepare(&self) -> anyhow::Result<()> {
         self.script("control", &format!("ip address replace {ROUTER}/24 dev spare0"))?;
         for (index, node) in (1..).zip(self.cluster.nodes()) {

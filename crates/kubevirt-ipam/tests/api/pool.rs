@@ -237,7 +237,7 @@ fn claim_follows_the_name_of_its_network_until_it_has_addresses() {
     let network = |claim: &str| stage.claim(claim).expect("a claim")["spec"]["network"].clone();
     assert_eq!(addresses(&stage, "vm2.lan"), ["10.0.0.2/29"]);
     assert_eq!(network("vm2.lan"), "new");
-    // Its addresses are taken by other claims.
+    // The addresses of this instance's claim are taken by other claims.
     stage.create(&instances(NS), &on_lan("vm3"));
     assert_eq!(addresses(&stage, "vm3.lan"), ["10.0.0.3/29"]);
     stage.wait_for_event(

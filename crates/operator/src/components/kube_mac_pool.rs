@@ -95,7 +95,7 @@ pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
         .collect()
 }
 
-/// Keeps the range of the pool, or creates a range from two random octets.
+/// Keeps the range of the pool, or creates a range from two random bytes.
 pub(crate) fn defaults(
     spec: &mut NetworkAddonsConfigSpec,
     previous: Option<&NetworkAddonsConfigSpec>,

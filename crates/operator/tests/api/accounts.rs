@@ -19,7 +19,7 @@ const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessrev
 
 /// A service account, authenticated by its token alone.
 pub(crate) struct Account {
-    /// Its name in the API server.
+    /// Name of the account in the API server.
     pub(crate) user: String,
     client: Client,
     runtime: Runtime,

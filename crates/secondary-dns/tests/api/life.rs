@@ -200,7 +200,7 @@ fn killed_at_any_time_it_comes_back_with_everything() {
             assert_eq!(dns.address(&name), format!("10.10.0.{}", round - 1));
         }
         stage.run(&format!("vm{round}"), &[("nic1", &format!("10.10.0.{round}"))]);
-        // The end comes before, during or after the write of the file.
+        // The program ends before, during or after the write of the file.
         std::thread::sleep(Duration::from_millis(round * 20));
         dns.kill();
         let now = serial();

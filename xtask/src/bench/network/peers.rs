@@ -31,7 +31,7 @@ impl fmt::Display for Peer {
 impl Peer {
     pub(super) const ALL: [Self; 2] = [Self::Weft, Self::Flannel];
 
-    /// Its nodes.
+    /// The nodes of the network.
     pub(super) const fn nodes(self) -> [&'static str; 2] {
         match self {
             Self::Weft => ["node01", "node02"],

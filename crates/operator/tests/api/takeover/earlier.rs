@@ -37,7 +37,7 @@ fn first_generation(fixture: &Fixture) -> Installation {
         .delete(["mutatingwebhookconfiguration", "kubemacpool-mutator"])
         .expect("deleted");
     fixture.kubectl().apply(&webhooks.to_string()).expect("webhooks");
-    // It also set a label on the namespace.
+    // That generation also set a label on the namespace.
     let label = [
         "label",
         "--overwrite",
