@@ -14,8 +14,8 @@ pub(crate) enum Change {
 }
 
 /// Compares two leases of a link. The old address is removed before the new one is added: with a subnet's first address
-/// the kernel removes the others of that subnet. Routes come last: the kernel removes routes together with their source
-/// address.
+/// the kernel removes the others of that subnet. Routes come last: the kernel removes routes together with the address
+/// that they depend on.
 pub(crate) fn between(old: &Lease, new: &Lease) -> Vec<Change> {
     let moved = old.address != new.address;
     let gone = old

@@ -84,7 +84,7 @@ pub(crate) mod review {
         format!("IPAMClaim \"{}\" has no addresses yet: try again", object(claim))
     }
 
-    /// The claim of a network has another virtual machine as its owner.
+    /// The label of a network's claim names another virtual machine.
     pub(crate) fn foreign(claim: &Name, machine: &str) -> String {
         format!(
             "IPAMClaim \"{}\" belongs to the virtual machine {machine:?}: rename the network or the virtual machine",

@@ -195,8 +195,8 @@ struct Claims<'a, L> {
 }
 
 impl<L: Lookup> Claims<'_, L> {
-    /// The claim of a network of the instance. The claim must have this network alone, and this virtual machine as its
-    /// owner.
+    /// The claim of a network of the instance. The claim must be for this network alone, and its label must not name
+    /// another virtual machine.
     fn of(&mut self, network: &str) -> Result<String, Verdict> {
         let review = self.review;
         let claim = claim_name(&review.instance, network);

@@ -188,8 +188,8 @@ impl World {
         self.note_users();
     }
 
-    /// Records the users of claims. A running instance uses its own claims, and its virtual machine's. If the claim of a
-    /// network that was removed and added again is being deleted, the instance uses the claim only once a pod is
+    /// Records the users of claims. A running instance uses its own claims, and its virtual machine's. If the claim of
+    /// a network that was removed and added again is being deleted, the instance uses the claim only once a pod is
     /// attached: until then the claim makes room for a new one.
     fn note_users(&mut self) {
         let Some(instance) = self.instance.clone().filter(|instance| !instance.deleting) else {
