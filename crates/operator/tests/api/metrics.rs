@@ -382,7 +382,7 @@ fn monitoring_stack_may_read_its_targets() {
         let answer = fixture.kubectl().run(question).expect("an answer");
         assert_eq!(answer.trim(), "yes", "{resource}");
     }
-    // The watches start before their kinds exist.
+    // The watches end before the deletion of their kinds.
     fixture.stop();
     drop(kinds);
 }

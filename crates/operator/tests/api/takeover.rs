@@ -160,7 +160,8 @@ fn workloads_of_first_generation_are_taken_over() {
         marker,
         "made anew"
     );
-    // The configuration resource owned the definition of networks, whose deletion would follow.
+    // With its former owner, the garbage collector would delete the definition of networks together with the
+    // configuration resource.
     let owners = fixture.object("crd", definition).expect("the definition")["metadata"]
         .get("ownerReferences")
         .cloned();

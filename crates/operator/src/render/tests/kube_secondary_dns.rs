@@ -187,7 +187,7 @@ const CASES: [(&str, &str, &str); 4] = [
     ("", "true", r#"{"nameServerIP":"true"}"#),
 ];
 
-// operands#12, secondary-dns#61-63: what is deployed, and settings that differ mark the pods differently, so that they roll.
+// operands#12, secondary-dns#61-63: the deployed objects; changed settings change an annotation and restart the pods.
 #[test]
 fn secondary_dns_is_its_objects_in_order() {
     assert!(enables(
@@ -425,7 +425,7 @@ fn flavours_can_be_mixed() {
     }
 }
 
-// secondary-dns#64, secondary-dns §1: what is asked for is not taken for a leftover of a former release.
+// secondary-dns#64, secondary-dns §1: a requested object is no leftover of a former release.
 #[test]
 fn what_is_asked_for_is_no_leftover() {
     let pruned = |native: bool, spec: Value| {
