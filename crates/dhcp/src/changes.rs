@@ -1,10 +1,10 @@
-//! What a renewed lease changes on the link.
+//! The changes of a renewed lease on the link.
 
 use ipnet::Ipv4Net;
 
 use crate::lease::{Lease, LeasedRoute};
 
-/// A change of the link, in the order in which they are made.
+/// A change of the link. The variants are in the order of their application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     AddAddress(Ipv4Net),
@@ -13,9 +13,9 @@ pub(crate) enum Change {
     RemoveAddress(Ipv4Net),
 }
 
-/// Compares two leases of a link. The old address goes before the new one comes: with a subnet's first address the kernel
-/// takes away the others of that subnet. Routes come last: the kernel takes routes away with the address that they were made
-/// with.
+/// Compares two leases of a link. The old address is removed before the new one is added: with a subnet's first address
+/// the kernel removes the others of that subnet. Routes come last: the kernel removes routes together with the address
+/// that they depend on.
 pub(crate) fn between(old: &Lease, new: &Lease) -> Vec<Change> {
     let moved = old.address != new.address;
     let gone = old

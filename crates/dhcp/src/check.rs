@@ -1,4 +1,4 @@
-//! `--check`: asks the daemon whether it is there.
+//! `--check`: probes the daemon.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! A conversation with DHCP servers over the link of an attachment.
+//! An exchange with DHCP servers over the link of an attachment.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::place::{Identity, Opened, Place, Trouble};
 use plugins::dhcp::wire::Allocation;
 
 const BROADCAST: Mac = Mac([0xff; 6]);
-/// Longest packet that is read, in bytes.
+/// Maximum size of a received packet, in bytes.
 const LONGEST: usize = 4096;
 
 /// A message to send.
@@ -27,7 +27,7 @@ pub(crate) enum Outgoing {
     Release(Lease, Mac),
 }
 
-/// An open conversation.
+/// An open exchange.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     socket: AsyncFd<PacketSocket>,
@@ -38,7 +38,7 @@ pub(crate) struct Exchange {
     _port: Option<std::net::UdpSocket>,
 }
 
-/// Runs work that enters a namespace where it may.
+/// Runs work on a thread that may enter a namespace.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Trouble> + Send + 'static,
 ) -> Result<T, Trouble> {
@@ -49,7 +49,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 impl Exchange {
-    /// Opens a conversation over the link; `lease` is the one that the link has.
+    /// Opens an exchange over the link. `lease` is the present lease of the link.
     pub(crate) async fn open(place: &Place, broadcast: bool, lease: Option<&Lease>) -> Result<Self, Trouble> {
         let place = place.clone();
         let address = lease.map(|lease| lease.address);
@@ -75,7 +75,6 @@ impl Exchange {
         })
     }
 
-    /// The link that it goes over.
     pub(crate) fn identity(&self) -> Identity {
         self.opened.0
     }
@@ -89,7 +88,6 @@ impl Exchange {
         }
     }
 
-    /// Sends a message.
     pub(crate) fn send(&mut self, allocation: &Allocation, message: &Outgoing) -> linux::Result<()> {
         let sender = self.sender(allocation);
         let everybody = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, BROADCAST);
@@ -109,7 +107,7 @@ impl Exchange {
         self.again()
     }
 
-    /// Sends the last message again.
+    /// Resends the last message.
     pub(crate) fn again(&self) -> linux::Result<()> {
         match &self.last {
             Some((packet, station)) => self.socket.get_ref().send(packet, *station),
@@ -117,13 +115,13 @@ impl Exchange {
         }
     }
 
-    /// Waits for an answer, and says which station it came from.
+    /// Waits for an answer. Returns the answer and the MAC address of its sender.
     pub(crate) async fn receive(&self, allocation: &Allocation) -> io::Result<(Reply, Mac)> {
         let mut buffer = vec![0; LONGEST];
         loop {
             let mut ready = self.socket.readable().await?;
             let received = ready.try_io(|socket| socket.get_ref().receive(&mut buffer));
-            // Without a packet after all it waits again.
+            // A wake-up without a packet leads to another wait.
             let Ok(received) = received else { continue };
             let (length, station) = received?;
             let message = buffer.get(..length).and_then(unpack);

@@ -1,4 +1,4 @@
-//! DHCP messages in packets of UDP over IPv4, without the kernel's help: the link has no address yet.
+//! DHCP messages in raw packets of UDP over IPv4: the kernel cannot send them, because the link has no address yet.
 
 use std::net::Ipv4Addr;
 
@@ -29,7 +29,7 @@ pub(crate) fn pack(message: &[u8], from: Ipv4Addr, to: Ipv4Addr) -> Option<Vec<u
     udp.extend(datagram.to_be_bytes());
     udp.extend([0, 0]);
     let pseudo = [&[0, UDP][..], &datagram.to_be_bytes()].concat();
-    // 0 would mean that there is none.
+    // A checksum of 0 would mean no checksum.
     let sum = match checksum(&[&packet[12..], &pseudo, &udp, message]) {
         0 => u16::MAX,
         sum => sum,
@@ -40,9 +40,9 @@ pub(crate) fn pack(message: &[u8], from: Ipv4Addr, to: Ipv4Addr) -> Option<Vec<u
     Some(packet)
 }
 
-/// The message of a packet for the client, and the address that sent it. `None` for any other packet.
+/// The message of a packet for the client, and its source address. `None` for any other packet.
 ///
-/// The checksum of UDP is not compared: of packets that never left this machine the kernel has not made it yet.
+/// The UDP checksum is not verified: the kernel has not computed it yet for packets that never left this machine.
 pub(crate) fn unpack(packet: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     let first = *packet.first()?;
     let header = usize::from(first & 0xf) * 4;

@@ -1,4 +1,4 @@
-//! The task that obtains the lease of one attachment and keeps it until it is given back.
+//! The task that acquires the lease of one attachment and keeps it until its release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use crate::place::{Place, Trouble};
 use crate::settings::Settings;
 use crate::store::{Record, Store};
 
-/// What somebody wants of a lease.
+/// A request of a client to a keeper.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// The lease, as soon as there is one. The keeper ends without an answer if the link is another one by now.
+    /// Answer with the lease, as soon as it is acquired. The keeper ends without an answer if the link was replaced.
     Lease(Allocation, oneshot::Sender<Result<Value, String>>),
-    /// To give it back.
+    /// Release the lease.
     Release(oneshot::Sender<()>),
 }
 
-/// What all keepers share.
+/// State that all keepers share.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) store: Store,
 }
 
-/// Whether the keeper goes on.
+/// Whether the keeper continues.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Go,
@@ -54,18 +54,18 @@ pub(crate) struct Keeper {
     waiting: Vec<oneshot::Sender<Result<Value, String>>>,
 }
 
-/// News that the keeper waits for.
+/// An event for the keeper.
 enum News {
     Command(Option<Command>),
     Event(Event, Option<Mac>),
-    /// Nobody waits for the new lease any more.
+    /// No client waits for the new lease any more.
     GivenUp,
-    /// The conversation broke.
+    /// The exchange failed.
     Broken(std::io::Error),
 }
 
 impl Keeper {
-    /// A keeper that obtains a lease at the first command.
+    /// A keeper that acquires a lease at the first command.
     pub(crate) fn new(context: Arc<Context>, allocation: Allocation) -> Self {
         let place = Place {
             path: context.settings.on_host(&allocation.netns),
@@ -83,7 +83,7 @@ impl Keeper {
         }
     }
 
-    /// A keeper that goes on with a lease of an earlier daemon.
+    /// A keeper that continues a lease of an earlier daemon.
     pub(crate) fn adopt(context: Arc<Context>, record: Record) -> Self {
         let machine = Machine::adopt(record.held(), context.settings.timing, jitter, now());
         let mut keeper = Self::new(context, record.allocation.clone());
@@ -93,12 +93,12 @@ impl Keeper {
         keeper
     }
 
-    /// The link that the lease is for.
+    /// The link of the lease.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Works until the lease is given back, over, or nobody can ask for it any more.
+    /// Runs until the lease is released or expired, or no client can request it any more.
     pub(crate) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
             let next = match self.news(&mut commands).await {
@@ -162,7 +162,7 @@ impl Keeper {
             Command::Release(done) => {
                 self.release().await;
                 self.fail("the attachment was deleted");
-                // A client that hung up needs no answer.
+                // A client that closed its connection needs no answer.
                 let _ = done.send(());
                 Next::End
             }
@@ -241,7 +241,7 @@ impl Keeper {
         }
     }
 
-    /// Begins a conversation. One that cannot begin for now is an attempt without an answer.
+    /// Begins an exchange. A failed start counts as an attempt without an answer.
     async fn converse(&mut self, message: Outgoing) -> Next {
         self.exchange = None;
         let lease = self.record.as_ref().map(|record| record.lease.clone());
@@ -270,7 +270,7 @@ impl Keeper {
         }
     }
 
-    /// Records a lease, makes the link fit to it, and answers.
+    /// Records a lease, applies it to the link, and answers.
     async fn keep(&mut self, lease: Lease, station: Option<Mac>) -> Next {
         let Some(exchange) = self.exchange.take() else {
             return Next::Go;
@@ -328,7 +328,7 @@ impl Keeper {
         }
     }
 
-    /// Gives the lease back: to the server as far as the link is there, and on disk.
+    /// Releases the lease: at the server if the link still exists, and on disk.
     async fn release(&mut self) {
         self.exchange = None;
         if let Some(record) = &self.record {
@@ -378,7 +378,7 @@ fn answer(lease: &Lease, allocation: &Allocation) -> Result<Value, String> {
     result.to_json(Version::LATEST).map_err(|error| error.to_string())
 }
 
-/// Time since the machine was started.
+/// Time since the boot of the machine.
 fn now() -> Time {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(

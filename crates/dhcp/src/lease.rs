@@ -1,4 +1,4 @@
-//! What a server leased: address, routes, name servers and times, read from its DHCPACK (cni-plugins §8).
+//! A server's lease: address, routes, name servers and times of its DHCPACK (cni-plugins §8).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -8,45 +8,44 @@ use dhcproto::v4::{DhcpOption, Message, OptionCode};
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
-/// How long a lease is that does not say.
+/// Duration of a lease without option 51.
 const DEFAULT_LENGTH: Duration = Duration::from_mins(60);
-/// The shortest time to the first renewal: a server that leases for a second must not keep the node busy.
+/// Minimum time to the first renewal: a server with leases of one second must not keep the node busy.
 const SHORTEST: Duration = Duration::from_secs(5);
-/// A length that means for ever (RFC 2131 section 3.3).
+/// The duration of an infinite lease (RFC 2131 section 3.3).
 const INFINITE: u32 = u32::MAX;
-/// The kernel's scope of what is on the link.
+/// The kernel's scope of on-link destinations.
 const SCOPE_LINK: u8 = 253;
-/// Most name servers, search domains and routes that are passed on.
+/// Maximum number of accepted name servers, search domains and routes, each.
 const MOST: usize = 64;
 
-/// Why a lease is of no use.
+/// The reason for an unusable lease.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// It lacks the mask, without which the address cannot be set.
+    /// The mask is missing. The address cannot be set without it.
     #[error("DHCP option Subnet Mask not found in DHCPACK")]
     NoMask,
-    /// The bits of the mask do not stand together.
+    /// The bits of the mask are not contiguous.
     #[error("DHCP option Subnet Mask of DHCPACK is no mask: {0}")]
     Mask(Ipv4Addr),
-    /// No host can have the address.
+    /// The address is no host address.
     #[error("no host can have the address of DHCPACK: {0}")]
     Address(Ipv4Addr),
 }
 
-/// A lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     /// The address with its prefix length.
     pub(crate) address: Ipv4Net,
     /// The first router.
     pub(crate) gateway: Option<Ipv4Addr>,
-    /// All routes, the default one too.
+    /// All routes, including the default route.
     pub(crate) routes: Vec<LeasedRoute>,
     /// Name servers and domains.
     pub(crate) dns: LeasedDns,
-    /// The server that gave it.
+    /// The server of the lease.
     pub(crate) server: Ipv4Addr,
-    /// When it is to be renewed, to be had anew from any server, and over; since it was given. `None` for ever.
+    /// Times of the lease; `None` if it is infinite.
     pub(crate) times: Option<Times>,
 }
 
@@ -54,11 +53,11 @@ pub(crate) struct Lease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeasedRoute {
     pub(crate) to: Ipv4Net,
-    /// `None` for what is on the link.
+    /// The gateway; `None` for an on-link destination.
     pub(crate) by: Option<Ipv4Addr>,
 }
 
-/// Name servers of a lease.
+/// Name servers and domains of a lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeasedDns {
     pub(crate) servers: Vec<Ipv4Addr>,
@@ -66,7 +65,8 @@ pub(crate) struct LeasedDns {
     pub(crate) search: Vec<String>,
 }
 
-/// Times of a lease since it was given, T1 ≤ T2 ≤ the end.
+/// Times of a lease since its start: T1 ≤ T2 ≤ expiry. From T1 the client renews at the server, from T2 it requests a
+/// lease from any server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Times {
     pub(crate) renew: Duration,
@@ -99,7 +99,7 @@ impl Lease {
         })
     }
 
-    /// The lease as the result of an IPAM plugin; all routes get the metric.
+    /// The lease as the result of an IPAM plugin. All routes get the metric.
     pub(crate) fn result(&self, priority: u32) -> CniResult {
         let route = |route: &LeasedRoute| Route {
             priority,
@@ -124,7 +124,7 @@ impl Lease {
     }
 }
 
-/// The server that a message names.
+/// The server identifier of a message.
 pub(crate) fn server(message: &Message) -> Option<Ipv4Addr> {
     match message.opts().get(OptionCode::ServerIdentifier) {
         Some(DhcpOption::ServerIdentifier(server)) => Some(*server),
@@ -132,7 +132,7 @@ pub(crate) fn server(message: &Message) -> Option<Ipv4Addr> {
     }
 }
 
-/// Option 121 and nothing else where there is one (RFC 3442); else option 33, and the default route by the router.
+/// Option 121 alone if it is present (RFC 3442); otherwise option 33, and the default route through the router.
 fn routes(message: &Message, gateway: Option<Ipv4Addr>) -> Vec<LeasedRoute> {
     let by = |router: Ipv4Addr| Some(router).filter(|router| !router.is_unspecified());
     if let Some(DhcpOption::ClasslessStaticRoute(routes)) =
@@ -186,7 +186,8 @@ fn dns(message: &Message) -> LeasedDns {
     dns
 }
 
-/// A domain as it may stand in a resolver's file. Another text, of which a line end would begin a line there, is none.
+/// A domain that is safe in a resolver's file. `None` for any other text: a line break, for example, would start a new
+/// line there.
 fn domain(name: &str) -> Option<String> {
     let name = name.trim_end_matches(['.', '\0']);
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');

@@ -1,4 +1,4 @@
-//! All leases of the node: which attachment has a keeper, and how one is reached.
+//! All leases of the node: the keepers of attachments, and access to them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,9 +16,9 @@ use crate::place::Trouble;
 use crate::settings::Settings;
 use crate::store::Store;
 
-/// Commands that wait for one keeper.
+/// Maximum number of queued commands for one keeper.
 const QUEUE: usize = 8;
-/// How often an attachment whose lease ends meanwhile gets a new one.
+/// Maximum number of keepers for a request whose keeper ends meanwhile.
 const TRIES: u32 = 2;
 
 type Keepers = Mutex<HashMap<Attachment, mpsc::Sender<Command>>>;
@@ -31,7 +31,7 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Opens the folder of the leases.
+    /// Opens the directory of the leases.
     pub(crate) fn open(settings: Settings) -> anyhow::Result<Self> {
         let folder = settings.leases();
         let store = Store::open(folder.clone())
@@ -42,7 +42,7 @@ impl Leases {
         })
     }
 
-    /// Goes on with the leases of an earlier daemon whose links are still there, and forgets the others.
+    /// Adopts the leases of an earlier daemon whose links still exist, and removes the others.
     pub(crate) async fn adopt(&self) {
         let records = match self.context.store.read() {
             Ok(records) => records,
@@ -64,8 +64,7 @@ impl Leases {
         }
     }
 
-    /// The lease of an attachment, as a CNI result. When the caller gives up, a lease that nobody else waits for is not
-    /// obtained.
+    /// The lease of an attachment, as a CNI result. When the last waiting client gives up, the lease is not acquired.
     pub(crate) async fn allocate(&self, allocation: Allocation) -> Result<Value, String> {
         for _ in 0..TRIES {
             let keeper = self.keeper(&allocation)?;
@@ -82,13 +81,13 @@ impl Leases {
         Err("the lease ended meanwhile".to_owned())
     }
 
-    /// Gives the lease of an attachment back, if it has one.
+    /// Releases the lease of an attachment, if it has one.
     pub(crate) async fn release(&self, attachment: &Attachment) -> Result<(), String> {
         let keeper = kube_kit::lock(&self.keepers).get(attachment).cloned();
         if let Some(keeper) = keeper {
             let (client, done) = oneshot::channel();
             if keeper.send(Command::Release(client)).await.is_ok() {
-                // A keeper that ended before has nothing to release.
+                // A keeper that has already ended has nothing to release.
                 let _ = done.await;
             }
         }
@@ -98,7 +97,7 @@ impl Leases {
             .map_err(|error| format!("cannot remove the record of the lease: {error}"))
     }
 
-    /// Gives the leases of a network's attachments back that are not valid.
+    /// Releases the leases of a network's attachments that are not valid.
     pub(crate) async fn collect(&self, valid: &Valid) -> Result<(), String> {
         let is_valid = |attachment: &Attachment| {
             valid
@@ -115,7 +114,7 @@ impl Leases {
         outcome
     }
 
-    /// The keeper of an attachment; a new one if there is none.
+    /// The keeper of an attachment, new if necessary.
     fn keeper(&self, allocation: &Allocation) -> Result<mpsc::Sender<Command>, String> {
         let attachment = &allocation.attachment;
         let mut keepers = kube_kit::lock(&self.keepers);
@@ -142,7 +141,7 @@ impl Leases {
         tokio::spawn(async move {
             keeper.run(queue).await;
             let mut all = kube_kit::lock(&all);
-            // Another keeper may have its place by now.
+            // The attachment may already have another keeper.
             let is_own =
                 |found: &mpsc::Sender<Command>| own.upgrade().is_some_and(|own| own.same_channel(found));
             if all.get(&attachment).is_some_and(is_own) {

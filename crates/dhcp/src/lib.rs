@@ -1,4 +1,4 @@
-//! `weft dhcp-daemon`: leases addresses for the plugin `dhcp`, and keeps them (cni-plugins §8).
+//! `weft dhcp-daemon`: acquires and renews the leases of the plugin `dhcp` (cni-plugins §8).
 //!
 //! ```text
 //! plugin dhcp ──unix socket──> server ──> leases ──> one keeper for each attachment
@@ -69,11 +69,11 @@ pub struct Args {
     pub check: bool,
 }
 
-/// Keeps leases until SIGTERM or SIGINT. They stay valid when it ends, and the next start goes on with them.
+/// Keeps leases until SIGTERM or SIGINT. Leases stay valid when the daemon ends, and the next start adopts them.
 ///
 /// # Errors
-/// When a flag is invalid, another daemon has the socket, or the folder of the leases cannot be used; with `--check`, when
-/// no daemon answers.
+/// If a flag is invalid, another daemon has the socket, or the directory of the leases cannot be used; with `--check`,
+/// if no daemon answers.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let is_check = args.check;
     let settings = Settings::try_from(args)?;

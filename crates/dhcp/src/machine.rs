@@ -1,4 +1,4 @@
-//! The client's state machine (RFC 2131 section 4.4, cni-plugins §8). It knows neither clock nor socket.
+//! The client's state machine (RFC 2131 section 4.4, cni-plugins §8). It has neither clock nor socket.
 //!
 //! ```text
 //! Selecting ──offer──> Requesting ──ack──> Bound ──T1──> Renewing ──ack──> Bound
@@ -12,32 +12,32 @@ use std::time::Duration;
 use crate::lease::{Lease, Unusable};
 use crate::message::{Offer, Reply};
 
-/// Time since the machine was started, which goes on while it sleeps.
+/// Time since the boot of the machine, including its sleep.
 pub(crate) type Time = Duration;
 
-/// Pauses after the first failed attempts, and how many of them.
+/// Pause after each of the first failed attempts, and their number.
 const FAST_PAUSE: Duration = Duration::from_secs(2);
 const FAST_PAUSES: u32 = 4;
-/// The first pause after those; doubled each time.
+/// First pause after the fast ones, doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(4);
-/// How much a pause may be shorter or longer.
+/// Maximum deviation of a pause.
 pub(crate) const JITTER: Duration = Duration::from_secs(1);
-/// When a message is sent again within an attempt; doubled each time. The first one often meets a link that is not
-/// ready yet.
+/// First delay of a resent message within an attempt, doubled each time. The first message often meets a link that is
+/// not ready yet.
 const FIRST_RESEND: Duration = Duration::from_millis(500);
 
-/// Times of the client.
+/// Timing of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timing {
-    /// How long one attempt waits for answers.
+    /// Timeout of one attempt.
     pub(crate) attempt: Duration,
-    /// Longest pause between attempts.
+    /// Maximum pause between attempts.
     pub(crate) resend_max: Duration,
-    /// How long a new lease is tried for.
+    /// Deadline for a new lease.
     pub(crate) total: Duration,
 }
 
-/// News for the machine.
+/// Input of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// [`Machine::until`] is reached.
@@ -46,30 +46,30 @@ pub(crate) enum Event {
     Reply(Reply),
 }
 
-/// Work for the caller.
+/// Output of the machine: the caller's next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Nothing.
+    /// Wait for the next event.
     Wait,
-    /// Search servers in a new conversation.
+    /// Search servers in a new exchange.
     Discover(Option<Ipv4Addr>),
-    /// Take an offer in the same conversation.
+    /// Accept an offer in the same exchange.
     Request(Offer),
-    /// Ask the lease's server for more time, in a new conversation.
+    /// Renew the lease at its server, in a new exchange.
     Renew,
-    /// Send the last message again.
+    /// Resend the last message.
     Again,
-    /// End the conversation.
+    /// End the exchange.
     Pause,
-    /// The lease is new or has new times.
+    /// Record the lease: it is new or has new times.
     Keep(Lease),
-    /// There is no lease.
+    /// Report that the lease was not acquired.
     Fail(Failure),
-    /// The lease is over.
+    /// Remove the expired lease.
     Expire,
 }
 
-/// Why there is no lease.
+/// The reason for a missing lease.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     /// No server answered in time.
@@ -97,7 +97,7 @@ enum Step {
     Over,
 }
 
-/// A lease and when it was given.
+/// A lease and its start time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) lease: Lease,
@@ -108,14 +108,14 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Machine {
     timing: Timing,
-    /// Twice [`JITTER`] at most.
+    /// Returns at most twice [`JITTER`].
     jitter: fn() -> Duration,
     goal: Goal,
     step: Step,
     held: Option<Held>,
-    /// When the timer is to go off.
+    /// Time of the next timer event.
     until: Option<Time>,
-    /// When the attempt ends, and when the goal is given up.
+    /// End of the attempt, and deadline of the goal.
     attempt_end: Time,
     goal_end: Time,
     resend: Duration,
@@ -131,7 +131,7 @@ impl Machine {
         (machine, action)
     }
 
-    /// A machine that goes on with a lease. One that is over meanwhile gets one more attempt.
+    /// A machine that continues a lease. An expired lease gets one more attempt.
     pub(crate) fn adopt(held: Held, timing: Timing, jitter: fn() -> Duration, now: Time) -> Self {
         let mut machine = Self::new(timing, jitter, Goal::Renew);
         machine.bind(held, now + timing.attempt);
@@ -153,12 +153,12 @@ impl Machine {
         }
     }
 
-    /// When [`Event::Timer`] is due; `None` for never.
+    /// Time of the next [`Event::Timer`]; `None` for never.
     pub(crate) fn until(&self) -> Option<Time> {
         self.until
     }
 
-    /// Takes news in.
+    /// Processes an event.
     pub(crate) fn step(&mut self, event: Event, now: Time) -> Action {
         let is_asking = matches!(self.step, Step::Requesting | Step::Renewing);
         match event {
@@ -185,7 +185,7 @@ impl Machine {
                 }
                 self.pause(now)
             }
-            // The lease is not ours any more.
+            // The server revoked the lease.
             Event::Reply(Reply::Nak) if self.step == Step::Renewing => {
                 self.goal_end = self.goal_end.min(now + self.timing.total);
                 self.rebind(now)

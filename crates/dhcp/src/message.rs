@@ -11,28 +11,28 @@ use plugins::dhcp::wire::{Allocation, Attachment};
 
 use crate::lease::{Lease, Unusable, server};
 
-/// Longest client identifier, in bytes, without the byte for its type.
+/// Maximum length of a client identifier in bytes, without its type byte.
 const LONGEST_ID: usize = 254;
 
-/// Who asks, and for what.
+/// The client, and the parameters of its exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender<'a> {
     pub(crate) allocation: &'a Allocation,
     pub(crate) mac: Mac,
-    /// The number of this conversation.
+    /// Transaction id of the exchange.
     pub(crate) xid: u32,
-    /// Whether servers are asked to answer to everybody.
+    /// Whether servers are asked for broadcast answers.
     pub(crate) broadcast: bool,
 }
 
-/// What a server offers.
+/// An offer of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) address: Ipv4Addr,
     pub(crate) server: Ipv4Addr,
 }
 
-/// What a server answers.
+/// An answer of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Offer(Offer),
@@ -41,7 +41,7 @@ pub(crate) enum Reply {
 }
 
 impl Sender<'_> {
-    /// A search for servers; `wanted` is the address that the client would like to have.
+    /// A DHCPDISCOVER; `wanted` is the preferred address.
     pub(crate) fn discover(&self, wanted: Option<Ipv4Addr>) -> Option<Vec<u8>> {
         let mut message = self.message(MessageType::Discover, true);
         if let Some(ip) = wanted {
@@ -50,7 +50,7 @@ impl Sender<'_> {
         encoded(&message)
     }
 
-    /// Takes an offer.
+    /// A DHCPREQUEST that accepts an offer.
     pub(crate) fn request(&self, offer: Offer) -> Option<Vec<u8>> {
         let mut message = self.message(MessageType::Request, true);
         let options = message.opts_mut();
@@ -59,14 +59,14 @@ impl Sender<'_> {
         encoded(&message)
     }
 
-    /// Asks for more time.
+    /// A DHCPREQUEST that renews a lease.
     pub(crate) fn renew(&self, lease: &Lease) -> Option<Vec<u8>> {
         let mut message = self.message(MessageType::Request, false);
         message.set_ciaddr(lease.address.addr());
         encoded(&message)
     }
 
-    /// Gives the lease back. Servers ignore it without the address.
+    /// A DHCPRELEASE. Servers ignore it without the address.
     pub(crate) fn release(&self, lease: &Lease) -> Option<Vec<u8>> {
         let mut message = Message::default();
         self.begin(&mut message, MessageType::Release, false);
@@ -86,7 +86,7 @@ impl Sender<'_> {
             options.insert(DhcpOption::ParameterRequestList(codes.collect()));
         }
         for option in &self.allocation.provide {
-            // What makes the message what it is stays ours.
+            // A user's options must not replace the ones that define the message.
             if !RESERVED.contains(&option.code) {
                 options.insert(raw(option.code, option.value.as_bytes()));
             }
@@ -112,7 +112,7 @@ impl Sender<'_> {
         message.opts_mut().insert(raw(CLIENT_ID, &id));
     }
 
-    /// Reads what a server says. `None` for what is not for this conversation, or cannot be read.
+    /// Reads an answer. `None` if it is for another exchange, or malformed.
     pub(crate) fn read(&self, bytes: &[u8]) -> Option<Reply> {
         let message = Message::decode(&mut Decoder::new(bytes)).ok()?;
         if message.opcode() != Opcode::BootReply || message.xid() != self.xid {
@@ -138,7 +138,7 @@ fn raw(code: u8, value: &[u8]) -> DhcpOption {
     DhcpOption::Unknown(UnknownOption::new(code.into(), value.to_vec()))
 }
 
-/// The identifier by which servers know the attachment: type 0, then its names.
+/// The identifier of the attachment at servers: type 0, then the names of the attachment.
 fn client_id(attachment: &Attachment) -> Vec<u8> {
     let Attachment {
         container,

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-/// Where leases are kept, below the host's root: in memory, as the namespaces that they belong to are.
+/// Directory of the leases below the host's root. It is in memory and ends with a reboot, like the network namespaces
+/// of the leases.
 pub(crate) const LEASES: &str = "run/cni/weft/dhcp";
-/// Extension of the files there.
+/// Extension of the files in that directory.
 pub(crate) const LEASE_EXTENSION: &str = "json";
 
-/// Most leases of a node, and most connections at once.
+/// Maximum number of leases on a node, and of concurrent connections.
 pub(crate) const MAX_LEASES: usize = 4096;
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
 
-/// How long a client may take to send its request, or to read the answer.
+/// Timeout of a client for sending its request, and for reading the answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Defaults of the flags.

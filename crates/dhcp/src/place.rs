@@ -1,5 +1,5 @@
-//! The link of an attachment, in its network namespace. Nothing here keeps the namespace alive: a container that ends
-//! takes its namespace along.
+//! The link of an attachment, in its network namespace. The daemon holds no reference to the namespace: the namespace
+//! ends with its container.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::changes::Change;
 use crate::frame::CLIENT_PORT;
 use crate::lease::LeasedRoute;
 
-/// The kernel's scope of what is on the link.
+/// The kernel's scope of on-link destinations.
 const SCOPE_LINK: u8 = 253;
 
-/// By what a link is known again: names and paths are used again, and numbers of namespaces too.
+/// Identity of a link. Names, paths and namespace numbers alone are reused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     device: u64,
@@ -30,23 +30,23 @@ pub(crate) struct Identity {
     link: u32,
 }
 
-/// Where a link is.
+/// Location of a link.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// The namespace's path, as this process sees it.
+    /// Path of the namespace in this process's file system.
     pub(crate) path: PathBuf,
     pub(crate) ifname: String,
-    /// The link that it has to be; any of the name without one.
+    /// The required link; any link of the name if `None`.
     pub(crate) identity: Option<Identity>,
 }
 
-/// Why a link cannot be worked on.
+/// The reason for a failed operation on a link.
 #[derive(Debug, Error)]
 pub(crate) enum Trouble {
-    /// It is not there any more.
+    /// The link no longer exists.
     #[error("{0}")]
     Gone(String),
-    /// It may work the next time.
+    /// A retry may succeed.
     #[error("{0}")]
     Failed(String),
 }
@@ -57,18 +57,18 @@ impl From<linux::Error> for Trouble {
     }
 }
 
-/// A link that packets can be exchanged over.
+/// A link that is open for packets.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) identity: Identity,
     pub(crate) mac: Mac,
     pub(crate) socket: PacketSocket,
-    /// Keeps the kernel from refusing answers that come to the leased address.
+    /// A bound port: without it the kernel would refuse answers to the leased address.
     pub(crate) port: Option<UdpSocket>,
 }
 
 impl Place {
-    /// Opens the link, which is set up if it is down. `address` is what it has leased.
+    /// Opens the link, and sets it up if it is down. `address` is the leased address.
     pub(crate) fn open(&self, address: Option<Ipv4Net>) -> Result<Opened, Trouble> {
         self.visit(|socket, link, identity| {
             if !link.is_up() {
@@ -83,7 +83,7 @@ impl Place {
         })
     }
 
-    /// Fails if the link is not there.
+    /// Fails if the link does not exist.
     pub(crate) fn require(&self) -> Result<(), Trouble> {
         self.visit(|_, _, _| Ok(()))
     }
@@ -93,7 +93,8 @@ impl Place {
         self.visit(|socket, link, _| socket.set_down(link))
     }
 
-    /// Makes changes, all that can be made. Those that are made already do not matter.
+    /// Applies all changes. A change that was already applied is no error, and a failed change does not stop the
+    /// others.
     pub(crate) fn change(&self, changes: &[Change], priority: u32) -> Result<(), Trouble> {
         self.visit(|socket, link, _| {
             let mut outcome = Ok(());

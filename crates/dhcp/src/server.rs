@@ -1,4 +1,4 @@
-//! Answers the plugins: one line of JSON each way on a connection.
+//! Answers the plugins: one request and one answer per connection, each one line of JSON.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::leases::Leases;
 use crate::names::{MAX_CONNECTIONS, PATIENCE};
 use crate::socket::Listener;
 
-/// Pause after a connection could not be accepted, as when no file can be opened.
+/// Pause after a failure to accept a connection, for example for a lack of file descriptors.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Answers until the shutdown. Further connections wait while there are too many.
+/// Answers until the shutdown. Connections above the limit wait.
 pub(crate) async fn serve(listener: &Listener, leases: &Leases, shutdown: &Shutdown) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -62,7 +62,7 @@ async fn converse(stream: UnixStream, leases: &Leases) -> io::Result<()> {
     timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
     let answer = match serde_json::from_slice(&line) {
         Ok(request) => {
-            // A plugin that is killed, or gives up, ends the connection.
+            // A plugin that was killed or gave up closes its connection.
             let mut rest = [0; 1];
             tokio::select! {
                 answer = answer(request, leases) => answer,

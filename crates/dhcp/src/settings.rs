@@ -1,4 +1,4 @@
-//! Flags, checked.
+//! Flags, validated.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::Args;
 use crate::machine::Timing;
 use crate::names;
 
-/// A flag that makes no sense.
+/// An invalid flag.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum InvalidSettings {
-    /// The text is the established daemon's.
+    /// The text is upstream's.
     #[error("Error writing pidfile \"{}\": path not absolute", .0.display())]
     PidFile(PathBuf),
     #[error("invalid value of -{0}: {1}")]
@@ -22,25 +22,25 @@ pub(crate) enum InvalidSettings {
     Zero(&'static str),
 }
 
-/// What the daemon needs to know.
+/// Settings of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) host_prefix: PathBuf,
-    /// The socket, as this process sees it.
+    /// Path of the socket in this process's file system.
     pub(crate) socket: PathBuf,
-    /// Whether servers are asked to answer to everybody.
+    /// Whether servers are asked for broadcast answers.
     pub(crate) broadcast: bool,
     pub(crate) timing: Timing,
 }
 
 impl Settings {
-    /// Where a path of the host is for this process.
+    /// Path of a host's file in this process's file system.
     pub(crate) fn on_host(&self, path: &Path) -> PathBuf {
         self.host_prefix.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Where leases are kept.
+    /// Directory of the leases.
     pub(crate) fn leases(&self) -> PathBuf {
         self.on_host(Path::new(names::LEASES))
     }

@@ -1,4 +1,4 @@
-//! The socket that plugins connect to.
+//! The socket for plugins.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
@@ -12,11 +12,11 @@ use tokio::net::UnixListener;
 const FOLDER_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 
-/// A listener, and the file that goes with it.
+/// A listener and its file.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) listener: UnixListener,
-    /// `None` for a socket that a service manager keeps.
+    /// `None` for a socket that a service manager owns.
     file: Option<PathBuf>,
 }
 
@@ -48,7 +48,7 @@ fn bind(path: &Path) -> anyhow::Result<StdListener> {
     Ok(listener)
 }
 
-/// Removes the socket of a daemon that is gone. An error if somebody listens, or if it is no socket.
+/// Removes the socket of a dead daemon. An error if a process listens, or if the file is no socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -70,18 +70,17 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(file) = &self.file {
-            // The next daemon removes it otherwise.
+            // The next daemon removes the file if this fails.
             let _ = fs::remove_file(file);
         }
     }
 }
 
-/// The file with this process' id, for as long as it lives.
+/// The file with this process's id. It exists until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it.
     pub(crate) fn write(path: &Path) -> anyhow::Result<Self> {
         fs::write(path, std::process::id().to_string())
             .with_context(|| format!("Error writing pidfile \"{}\"", path.display()))?;
@@ -91,7 +90,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // A file that is gone is what this is for.
+        // A missing file is fine: the goal is its absence.
         let _ = fs::remove_file(&self.0);
     }
 }

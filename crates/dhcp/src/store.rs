@@ -1,4 +1,4 @@
-//! Leases on disk, one file each, so that a restart of the daemon loses none.
+//! Leases on disk, one file each, so that a restarted daemon continues them.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -15,21 +15,21 @@ use crate::machine::{Held, Time};
 use crate::names::LEASE_EXTENSION;
 use crate::place::Identity;
 
-/// Largest file that is read, in bytes.
+/// Maximum size of a file in bytes.
 const LARGEST: u64 = 1 << 20;
 const MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// What is kept of a lease.
+/// The stored state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) allocation: Allocation,
-    /// The link that it was leased for.
+    /// The link of the lease.
     pub(crate) identity: Identity,
-    /// The station that the server's answers come from: the server itself, or the relay towards it.
+    /// MAC address of the sender of the server's answers: the server itself, or its relay.
     pub(crate) station: [u8; 6],
     pub(crate) lease: Lease,
-    /// When it was given: time since the machine was started.
+    /// Start of the lease: time since the boot of the machine.
     pub(crate) since: Time,
 }
 
@@ -46,19 +46,19 @@ impl Record {
     }
 }
 
-/// The folder of the leases.
+/// The directory of the leases.
 #[derive(Debug, Clone)]
 pub(crate) struct Store(PathBuf);
 
 impl Store {
-    /// Opens the folder, which is made if it does not exist.
+    /// Opens the directory, and creates it if necessary.
     pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(FOLDER_MODE).create(&folder)?;
         Ok(Self(folder))
     }
 
-    /// Writes a record in the place of the attachment's earlier one.
+    /// Writes a record. It replaces the attachment's earlier one.
     pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
         let content = serde_json::to_vec(record)?;
         cni::files::write_atomically(&self.path(&record.allocation.attachment), &content, MODE)
@@ -72,7 +72,7 @@ impl Store {
         }
     }
 
-    /// All records. Files that cannot be read are removed, with a warning: nobody could use them.
+    /// All records. Unreadable files are removed with a warning: they are useless.
     pub(crate) fn read(&self) -> io::Result<Vec<Record>> {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.0)? {
@@ -88,7 +88,7 @@ impl Store {
         Ok(records)
     }
 
-    /// The file's name is a digest: names of attachments may be longer than names of files.
+    /// The file's name is a digest: names of attachments may be longer than a file name.
     fn path(&self, attachment: &Attachment) -> PathBuf {
         let Attachment {
             container,

@@ -1,10 +1,10 @@
-//! The command line for people: `weft ippool who`, `weft ippool usage`, and the same as a plugin of kubectl.
+//! The command line for administrators: `weft ippool who`, `weft ippool usage`, and both as a plugin of kubectl.
 //!
 //! ```text
 //! cluster ──> networks, claims ──> State, as the controller's ──> who, usage ──> text, exit code
 //! ```
 //!
-//! The controller need not run. `weft ippool release` alone writes, and only to a cluster without a controller.
+//! The commands work without a running controller. Only `weft ippool release` writes, and only if no controller runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -31,13 +31,13 @@ use crate::pool;
 #[cfg(test)]
 mod tests;
 
-/// Exit code of a free address, and of a range that is nearly full.
+/// Exit code for a free address, and for a range that is nearly full.
 const FAILURE: u8 = 1;
-/// After such a time a running controller has renewed its Lease, if it can.
+/// A healthy controller renews its Lease within this time.
 const RENEWED: Duration = Duration::from_secs(6);
-/// Objects that are read at once.
+/// Objects per page of a list.
 const PAGE: u32 = 500;
-/// A range is nearly full from so many of a hundred addresses on.
+/// A range is nearly full at this percentage of used addresses.
 const NEARLY_FULL: u128 = 90;
 
 /// Shows the addresses that virtual machines keep.
@@ -107,7 +107,7 @@ struct Release {
     cluster: Flags,
 }
 
-/// Answers a question, and prints nothing.
+/// Computes the answer without printing it.
 pub fn answer(args: Args) -> Answer {
     connection::answer(asked(args.question))
 }
@@ -127,7 +127,8 @@ async fn asked(question: Question) -> Result<Answer, connection::Error> {
     }
 }
 
-/// Removes our finalizer from all claims, unless a controller runs: it would add them again, or lose addresses that are in use.
+/// Removes our finalizer from all claims, unless a controller runs. A running controller would add the finalizers
+/// again, or lose addresses that are in use.
 async fn release(client: &Client) -> Result<Answer, connection::Error> {
     if let Some(lease) = controller(client).await? {
         return Ok(Answer {
@@ -163,7 +164,8 @@ async fn release(client: &Client) -> Result<Answer, connection::Error> {
     Ok(answer)
 }
 
-/// The Lease that a running controller renews, if there is one. Clocks do not matter: a renewal changes the Lease.
+/// The Lease that a running controller renews, if one exists. A renewal changes the Lease, so that no clocks are
+/// compared.
 async fn controller(client: &Client) -> Result<Option<String>, connection::Error> {
     let leases = || async {
         let parameters = ListParams::default().fields(&format!("metadata.name={}", names::LEASE));
@@ -203,7 +205,7 @@ async fn claims(cluster: &Flags) -> Result<Vec<(Name, Claim)>, connection::Error
     Ok(claims.collect())
 }
 
-/// All objects of a kind that have its form.
+/// All objects of a kind. Malformed objects are left out.
 async fn all<K>(client: &Client, what: &str) -> Result<Vec<K>, connection::Error>
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -261,7 +263,7 @@ fn who(ip: IpAddr, claims: &[(Name, Claim)]) -> Answer {
 }
 
 fn usage(networks: &[Network], claims: &[(Name, Claim)]) -> Answer {
-    // Networks of one name share their addresses.
+    // Networks with the same name share their addresses.
     let mut by_name: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for network in networks {
         if let Ok(config) = &network.config

@@ -1,4 +1,4 @@
-//! Reads and writes the API server itself, for caches may be stale.
+//! Reads and writes the API server directly, because caches may be stale.
 
 use std::time::Duration;
 
@@ -19,33 +19,30 @@ use crate::objects::{
 };
 use crate::uid::Uid;
 
-/// How long a read may take (§5).
+/// Timeout of a read (§5).
 const READ: Duration = Duration::from_secs(1);
-/// How long a write may take.
+/// Timeout of a write.
 const WRITE: Duration = Duration::from_secs(10);
-/// How long it may take to write addresses. With the time that a replica may write after its last renewal it is less than a
-/// lease lasts: who takes the lease sees every address that was given before.
+/// Timeout of a write of addresses. The sum of this timeout and [`RENEW_DEADLINE`](crate::election::RENEW_DEADLINE) is
+/// less than the duration of a Lease: the next leader sees all addresses that the former leader allocated.
 const GIVE: Duration = Duration::from_secs(4);
 
-/// Why a read or a write failed. The text is the API server's.
+/// The cause of a failed read or write, with the API server's text.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Error {
-    /// The object has changed since it was read.
+    /// The object has changed since the read.
     #[error("{0}")]
     Conflict(String),
-    /// There is no such object.
     #[error("{0}")]
     NotFound(String),
     /// An object of that name exists.
     #[error("{0}")]
     Exists(String),
-    /// It is not allowed.
     #[error("{0}")]
     Forbidden(String),
-    /// The kind is not served.
+    /// The API server does not serve the kind.
     #[error("{0}")]
     NotServed(String),
-    /// Anything else.
     #[error("{0}")]
     Other(String),
 }
@@ -57,7 +54,7 @@ impl Error {
             return Self::Other(text);
         };
         match status.reason.as_str() {
-            // A kind that is not served has no reason: its objects may be there all the same.
+            // An unserved kind has no reason in the status, and its objects may still exist.
             "NotFound" => Self::NotFound(text),
             "AlreadyExists" => Self::Exists(text),
             "Conflict" => Self::Conflict(text),
@@ -68,12 +65,11 @@ impl Error {
     }
 }
 
-/// A claim as the API server has it, whole: what is unknown here must not be lost when it is written.
+/// A claim with all fields that the API server has. A write must not lose fields that this program does not know.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LiveClaim(DynamicObject);
 
 impl LiveClaim {
-    /// Its name.
     pub(crate) fn name(&self) -> &str {
         self.0.metadata.name.as_deref().unwrap_or_default()
     }
@@ -81,7 +77,7 @@ impl LiveClaim {
     /// The fields that this program reads.
     ///
     /// # Errors
-    /// When it does not have the form of its kind.
+    /// If the claim is malformed.
     pub(crate) fn claim(&self) -> Result<Claim, Error> {
         let read = serde_json::to_value(&self.0).and_then(serde_json::from_value::<WireClaim>);
         read.map(Claim::of)
@@ -105,7 +101,7 @@ impl LiveClaim {
         self
     }
 
-    /// With this owner alone.
+    /// With this owner as the only one.
     fn owned(mut self, owner: &Owner) -> Result<Self, Error> {
         let reference = serde_json::from_value(owner.reference());
         let reference = reference.map_err(|error| Error::Other(error.to_string()))?;
@@ -114,20 +110,18 @@ impl LiveClaim {
     }
 }
 
-/// Whom a claim belongs to.
+/// The owner of a claim.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Owner {
     /// `VirtualMachine` or `VirtualMachineInstance`.
     pub(crate) kind: &'static str,
-    /// Its name.
     pub(crate) name: String,
-    /// Its UID.
     pub(crate) uid: Uid,
 }
 
 impl Owner {
-    /// The virtual machine if there is one, else its instance. One that is being deleted may leave what it owns without an
-    /// owner.
+    /// The virtual machine if it exists, otherwise its instance. A virtual machine that is being deleted may orphan its
+    /// claims.
     pub(crate) fn of(name: &str, machine: Option<&Machine>, instance: &Instance) -> Self {
         let (kind, uid) = match machine.filter(|machine| !machine.deleting) {
             Some(machine) => (names::MACHINE, &machine.uid),
@@ -148,7 +142,7 @@ impl Owner {
     }
 }
 
-/// A claim that is to be made (§5.6).
+/// The object of a new claim (§5.6).
 pub(crate) fn claim_object(
     namespace: &str,
     name: &str,
@@ -170,38 +164,36 @@ pub(crate) fn claim_object(
     })
 }
 
-/// The cluster behind the API server.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: Client,
 }
 
 impl Cluster {
-    /// Asks and writes by this client.
     pub(crate) fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// A virtual machine; `None` when there is none.
+    /// A virtual machine; `None` if it does not exist.
     ///
     /// # Errors
-    /// When the API server can't be read.
+    /// If the API server cannot be read.
     pub(crate) async fn machine(&self, name: &Name) -> Result<Option<Machine>, Error> {
         Ok(self.get::<WireMachine>(name).await?.map(Machine::from))
     }
 
-    /// An instance; `None` when there is none.
+    /// An instance; `None` if it does not exist.
     ///
     /// # Errors
-    /// When the API server can't be read.
+    /// If the API server cannot be read.
     pub(crate) async fn instance(&self, name: &Name) -> Result<Option<Instance>, Error> {
         Ok(self.get::<WireInstance>(name).await?.map(Instance::from))
     }
 
-    /// A network; `None` when there is none.
+    /// A network; `None` if it does not exist.
     ///
     /// # Errors
-    /// When the API server can't be read.
+    /// If the API server cannot be read.
     pub(crate) async fn network(&self, id: &Name) -> Result<Option<Network>, Error> {
         let definition = self.get::<WireNetworkDefinition>(id).await?;
         Ok(definition.map(|definition| Network::read(id.clone(), definition.config())))
@@ -225,7 +217,7 @@ impl Cluster {
     /// Claims whose label names a virtual machine.
     ///
     /// # Errors
-    /// When the API server can't be read.
+    /// If the API server cannot be read.
     pub(crate) async fn claims_of(&self, machine: &Name) -> Result<Vec<LiveClaim>, Error> {
         let selector = format!("{}={}", names::MACHINE_LABEL, machine.name);
         let claims = self.claims(&machine.namespace)?;
@@ -234,20 +226,20 @@ impl Cluster {
         Ok(list.items.into_iter().map(LiveClaim).collect())
     }
 
-    /// A claim; `None` when there is none.
+    /// A claim; `None` if it does not exist.
     ///
     /// # Errors
-    /// When the API server can't be read.
+    /// If the API server cannot be read.
     pub(crate) async fn claim(&self, id: &Name) -> Result<Option<LiveClaim>, Error> {
         let claims = self.claims(&id.namespace)?;
         let claim = found(within(READ, claims.get(&id.name)).await)?;
         Ok(claim.map(LiveClaim))
     }
 
-    /// Writes the addresses of a claim that has not changed since it was read; the claim afterwards.
+    /// Writes the addresses of a claim that has not changed since the read. Returns the new claim.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// If the API server refuses the write.
     pub(crate) async fn give(
         &self,
         namespace: &str,
@@ -263,10 +255,10 @@ impl Cluster {
         Ok(LiveClaim(written))
     }
 
-    /// Writes another network into a claim that has not changed since it was read; the claim afterwards.
+    /// Writes another network into a claim that has not changed since the read. Returns the new claim.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// If the API server refuses the write.
     pub(crate) async fn set_network(
         &self,
         namespace: &str,
@@ -285,7 +277,7 @@ impl Cluster {
     /// All claims of the cluster.
     ///
     /// # Errors
-    /// When the API server can't be read.
+    /// If the API server cannot be read.
     pub(crate) async fn all_claims(&self) -> Result<Vec<(Name, Claim)>, Error> {
         const PAGE: u32 = 500;
         let claims: Api<DeserializeGuard<WireClaim>> = Api::all(self.client.clone());
@@ -304,10 +296,10 @@ impl Cluster {
         }
     }
 
-    /// Creates a claim; the claim afterwards.
+    /// Creates a claim and returns it.
     ///
     /// # Errors
-    /// When the API server does not take it, or has one of that name.
+    /// If the API server refuses the write, or a claim of that name exists.
     pub(crate) async fn create(&self, namespace: &str, claim: Value) -> Result<LiveClaim, Error> {
         let claim: DynamicObject =
             serde_json::from_value(claim).map_err(|error| Error::Other(error.to_string()))?;
@@ -317,18 +309,18 @@ impl Cluster {
             .map(LiveClaim)
     }
 
-    /// Removes our finalizer from a claim that has not changed since it was read. One that is gone is fine.
+    /// Removes our finalizer from a claim that has not changed since the read. A deleted claim is no error.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// If the API server refuses the write.
     pub(crate) async fn release(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
         self.replace(namespace, claim.released()).await
     }
 
-    /// Removes our finalizer from a claim, as it is now. One that is gone is fine.
+    /// Removes our finalizer from the present version of a claim. A deleted claim is no error.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// If the API server refuses the write.
     pub(crate) async fn unhold(&self, id: &Name) -> Result<(), Error> {
         const ATTEMPTS: usize = 5;
         let mut attempts = 0;
@@ -338,17 +330,17 @@ impl Cluster {
                 return Ok(());
             };
             match self.release(&id.namespace, live).await {
-                // It has changed since it was read.
+                // The claim has changed since the read.
                 Err(Error::Conflict(_)) if attempts < ATTEMPTS => {}
                 done => return done,
             }
         }
     }
 
-    /// Adds our finalizer to a claim that has not changed since it was read; the claim afterwards.
+    /// Adds our finalizer to a claim that has not changed since the read. Returns the new claim.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// If the API server refuses the write.
     pub(crate) async fn hold(&self, namespace: &str, claim: LiveClaim) -> Result<LiveClaim, Error> {
         let LiveClaim(object) = claim.held();
         let claims = self.claims(namespace)?;
@@ -358,10 +350,10 @@ impl Cluster {
         Ok(LiveClaim(written))
     }
 
-    /// Gives an owner to a claim that has not changed since it was read. One that is gone is fine.
+    /// Sets the owner of a claim that has not changed since the read. A deleted claim is no error.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// If the API server refuses the write.
     pub(crate) async fn adopt(&self, namespace: &str, claim: LiveClaim, owner: &Owner) -> Result<(), Error> {
         self.replace(namespace, claim.owned(owner)?).await
     }
@@ -379,10 +371,10 @@ impl Cluster {
         }
     }
 
-    /// Deletes this very claim, unless it has changed since it was read, and removes our finalizer.
+    /// Deletes a claim that has not changed since the read, and removes our finalizer.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// If the API server refuses the write.
     pub(crate) async fn delete(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
         if claim.0.metadata.deletion_timestamp.is_some() {
             return self.release(namespace, claim).await;

@@ -1,5 +1,6 @@
-//! Queues of virtual machines to reconcile: two, as the upstream program has two controllers. Several virtual machines are
-//! reconciled at a time, and each of them by one worker: both controllers change the same claims.
+//! Queues of virtual machines to reconcile. Upstream has two controllers, so there are two queues. Several virtual
+//! machines are reconciled at a time. One worker reconciles each of them, because both controllers change the same
+//! claims.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::names::{INSTANCE_CONTROLLER, MACHINE_CONTROLLER};
 use crate::reconcile::{Error, Reconciler};
 use crate::state::{self, Shared};
 
-/// Virtual machines that are reconciled at a time: each takes a few requests, one after the other.
+/// Virtual machines that are reconciled at a time. Each takes a few consecutive requests.
 pub(crate) const WORKERS: usize = 8;
 
 /// Virtual machines to reconcile. Clones share them. Nothing is queued before the worker runs.
@@ -29,7 +30,7 @@ pub(crate) struct Queues {
     instances: Queue<Name>,
 }
 
-/// What is counted of both controllers.
+/// Metrics of both controllers.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     machines: (Reconciles, Workqueue),
@@ -37,7 +38,6 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// All 0.
     pub(crate) fn new() -> Self {
         let (reconciles, queue) = (
             Reconciles::new(INSTANCE_CONTROLLER),
@@ -60,7 +60,6 @@ impl Figures {
         }
     }
 
-    /// Adds the figures to a registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let (reconciles, queue) = &self.instances;
         reconciles.register(registry);
@@ -75,7 +74,7 @@ impl Default for Figures {
 }
 
 impl Queues {
-    /// Empty ones that count themselves.
+    /// Empty queues that update the metrics.
     pub(crate) fn new(figures: &Figures) -> Self {
         Self {
             open: Arc::default(),
@@ -100,7 +99,7 @@ impl Queues {
         }
     }
 
-    /// A virtual machine that failed is requeued with back-off.
+    /// Requeues a failed virtual machine with back-off.
     fn ended(&self, ended: Ended) {
         let Ended {
             name,
@@ -125,7 +124,7 @@ impl Queues {
         }
     }
 
-    /// Queues all virtual machines: the worker runs from now on.
+    /// Queues all virtual machines. The worker runs from now on.
     fn open(&self, shared: &Shared) {
         self.open.store(true, Ordering::Relaxed);
         let all = state::lock(shared).all();
@@ -133,26 +132,26 @@ impl Queues {
     }
 }
 
-/// Which queue a virtual machine comes from.
+/// The queue that a virtual machine comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Controller {
     Machines,
     Instances,
 }
 
-/// A reconcile that has ended.
+/// A finished reconcile.
 struct Ended {
     name: Name,
     controller: Controller,
     done: Result<(), Error>,
 }
 
-/// Virtual machines in work. Each is in work once, and waits for that if the other queue has it too.
+/// Virtual machines in work. Each is in work once. An entry of the other queue waits until this work ends.
 #[derive(Debug, Default)]
 struct Busy(BTreeMap<Name, Option<Controller>>);
 
 impl Busy {
-    /// Whether work on a virtual machine may begin now. If not, it begins when the present one has ended.
+    /// Whether work on a virtual machine may begin now. Otherwise it begins when the present work ends.
     fn begins(&mut self, name: &Name, controller: Controller) -> bool {
         match self.0.get_mut(name) {
             Some(waiting) => {
@@ -163,7 +162,7 @@ impl Busy {
         }
     }
 
-    /// Ends work on a virtual machine. The controller whose work on it begins now, if one waits.
+    /// Ends work on a virtual machine. Returns the waiting controller, whose work begins now.
     fn ends(&mut self, name: &Name) -> Option<Controller> {
         let waiting = self.0.get_mut(name).and_then(Option::take);
         if waiting.is_none() {
@@ -173,7 +172,7 @@ impl Busy {
     }
 }
 
-/// Reconciles virtual machines until the shutdown, and finishes those that are begun.
+/// Reconciles virtual machines until the shutdown, and finishes the started ones.
 pub(crate) async fn run(
     queues: Queues,
     figures: Figures,

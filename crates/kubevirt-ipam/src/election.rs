@@ -1,7 +1,8 @@
-//! Which replica writes: the one that holds a Lease (kubevirt-ipam §3).
+//! Leader election: only the holder of a Lease writes (kubevirt-ipam §3).
 //!
-//! A holder writes for [`RENEW_DEADLINE`] after it began its last renewal that succeeded; another replica takes the Lease
-//! after it saw no renewal for the Lease's whole duration by its own clock. Clocks of hosts are never compared.
+//! A holder may write for [`RENEW_DEADLINE`] from the start of its last successful renewal. Another replica takes the
+//! Lease when it has observed no renewal for the Lease's whole duration by its own clock. Clocks of hosts are never
+//! compared.
 
 use std::time::Duration;
 
@@ -21,81 +22,80 @@ use crate::names;
 #[cfg(test)]
 mod tests;
 
-/// How long a Lease counts after its last renewal was seen.
+/// A Lease is valid for this time after its last observed renewal.
 pub const DURATION: Duration = Duration::from_secs(15);
-/// How long a holder writes after its last renewal.
+/// A holder may write for this time after its last renewal.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How often the holder renews, and the others read the Lease.
+/// Interval of the holder's renewals, and of the others' reads.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long a request may take.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Until when this replica may write; `None` as long as it may not.
+/// The time until which this replica may write; `None` if it may not.
 #[derive(Clone, Debug)]
 pub struct Leadership(watch::Receiver<Option<Instant>>);
 
 impl Leadership {
-    /// Of a replica without an election.
+    /// Leadership of a replica without election.
     pub fn of_one() -> Self {
         let (sender, receiver) = watch::channel(Some(Instant::now() + Duration::from_hours(24 * 365 * 100)));
-        // What was sent stays to be read.
+        // The receiver keeps the last value.
         drop(sender);
         Self(receiver)
     }
 
-    /// Whether it may write now.
+    /// Whether this replica may write now.
     pub fn may_write(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Waits until it may write.
+    /// Waits until this replica may write.
     pub async fn won(&mut self) {
         if self.0.wait_for(Option::is_some).await.is_err() {
-            // Nobody will ever say so.
+            // The election has ended: this replica never becomes the leader.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The Lease was lost to another replica, or could not be renewed in time.
+/// Another replica took the Lease, or its renewal missed the deadline.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("leader election lost")]
 pub struct Lost;
 
-/// What a Lease says.
+/// The fields of a Lease that matter to the election.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// Who has it; empty when it was given back.
+    /// The holder; empty for a released Lease.
     holder: String,
-    /// How long it counts.
     duration: Duration,
     /// Changes with each renewal.
     version: String,
 }
 
-/// What to do about the Lease.
+/// The next step of a candidate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// There is none: make it.
+    /// Create the missing Lease.
     Create,
-    /// Take it from whoever had it.
+    /// Take the Lease from its former holder.
     Take,
-    /// Renew it.
+    /// Renew the own Lease.
     Renew,
-    /// Another replica has it.
+    /// Another replica holds the Lease.
     Wait,
 }
 
-/// A replica that wants the Lease.
+/// A replica that competes for the Lease.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     me: String,
-    /// What was seen last, and since when it is so.
+    /// The last observed record, and the time of its first observation.
     seen: Option<(Record, Instant)>,
 }
 
 impl Candidate {
-    /// One that has seen nothing.
+    /// A candidate without any observation.
     pub fn new(me: impl Into<String>) -> Self {
         Self {
             me: me.into(),
@@ -103,7 +103,7 @@ impl Candidate {
         }
     }
 
-    /// The Lease is like this now; what to do about it.
+    /// Takes the present record in, and returns the next step.
     pub fn observe(&mut self, record: Option<Record>, now: Instant) -> Step {
         let Some(record) = record else {
             self.seen = None;
@@ -138,17 +138,17 @@ impl Record {
     }
 }
 
-/// The election, as one replica takes part in it.
+/// The election from the side of one replica.
 pub struct Election {
     leases: Api<Lease>,
     candidate: Candidate,
     until: watch::Sender<Option<Instant>>,
-    /// The Lease as it was written last.
+    /// The last written Lease.
     held: Option<Lease>,
 }
 
 impl Election {
-    /// Takes part as `me`, with the Lease in this namespace.
+    /// Competes as `me` for the Lease in this namespace.
     pub fn new(client: Client, namespace: &str, me: impl Into<String>) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
@@ -158,15 +158,15 @@ impl Election {
         }
     }
 
-    /// Whether this replica may write, as it is found out.
+    /// The leadership, updated with each attempt.
     pub fn leadership(&self) -> Leadership {
         Leadership(self.until.subscribe())
     }
 
-    /// Takes part until the end is wished for, and gives the Lease back then: call [`Election::give_back`].
+    /// Competes until the shutdown. The caller releases the Lease afterwards with [`Election::give_back`].
     ///
     /// # Errors
-    /// When the Lease is lost.
+    /// If the Lease is lost.
     pub async fn run(&mut self, shutdown: &Shutdown) -> Result<(), Lost> {
         loop {
             let began = Instant::now();
@@ -212,7 +212,7 @@ impl Election {
         Lost
     }
 
-    /// Whether this replica has the Lease now.
+    /// Whether this replica holds the Lease now.
     async fn attempt(&mut self, now: Instant) -> kube::Result<bool> {
         let lease = match self.held.take() {
             Some(held) => Some(held),
@@ -242,7 +242,7 @@ impl Election {
                 self.held = Some(lease);
                 Ok(true)
             }
-            // Another replica was faster. The next read shows whether this one still holds it.
+            // Another replica was faster. The next read shows the holder.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let held = self.until.borrow().is_some();
                 if held {
@@ -261,7 +261,7 @@ impl Election {
             .await
     }
 
-    /// A Lease that this replica has from now on.
+    /// The Lease with this replica as its new holder.
     fn taken(&self, mut lease: Lease) -> Lease {
         let now = MicroTime(Timestamp::now());
         let before = lease.spec.unwrap_or_default();
@@ -281,8 +281,8 @@ impl Election {
         lease
     }
 
-    /// Gives the Lease back, if this replica holds it, so that another one need not wait for its end. Nothing must be written
-    /// afterwards.
+    /// Releases the Lease, if this replica holds it, so that another replica need not wait for the expiry. The replica
+    /// must not write afterwards.
     pub async fn give_back(&mut self) {
         if self.until.send_replace(None).is_none() {
             return;

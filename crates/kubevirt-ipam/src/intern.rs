@@ -1,13 +1,13 @@
-//! Values that many objects of a cache have in common, each kept once: virtual machines of one template have the same networks.
+//! Stores equal values of cached objects once: virtual machines of one template have the same networks.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Values from which on unused ones are looked for.
+/// Unused values are dropped only above this number of values.
 const FEW: usize = 64;
 
-/// Values by themselves. Those that no object has any more are dropped when their number has doubled.
+/// The stored values. Unused values are dropped when the number of values has doubled.
 #[derive(Debug)]
 pub(crate) struct Interner<T: ?Sized> {
     values: HashSet<Arc<T>>,
@@ -24,7 +24,7 @@ impl<T: ?Sized> Default for Interner<T> {
 }
 
 impl<T: Eq + Hash + ?Sized> Interner<T> {
-    /// Puts the value that is kept in the place of an equal one.
+    /// Replaces the value with the stored equal one.
     pub(crate) fn intern(&mut self, value: &mut Arc<T>) {
         if let Some(kept) = self.values.get(value) {
             *value = Arc::clone(kept);

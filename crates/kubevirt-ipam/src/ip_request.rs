@@ -7,31 +7,31 @@ use ipnet::IpNet;
 
 use crate::messages;
 
-/// Why requested addresses are refused. The texts are fixed.
+/// The cause of a refused request. The specification fixes the texts.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum InvalidRequest {
-    /// The annotation is no JSON object of lists of texts. The text is the parser's.
+    /// The annotation is no JSON object of lists of strings. The text is the parser's.
     #[error("{0}")]
     Json(String),
-    /// An entry of the network's `subnets` is none.
+    /// An entry of the network's `subnets` is no subnet.
     #[error("invalid subnet format: {0}")]
     Subnet(String),
-    /// An IPv4 address where the network has none.
+    /// A request for IPv4 on a network without IPv4 subnets.
     #[error("no IPv4 subnet configured for IPv4 IP request: {0}")]
     NoIpv4(String),
-    /// An IPv6 address where the network has none.
+    /// A request for IPv6 on a network without IPv6 subnets.
     #[error("no IPv6 subnet configured for IPv6 IP request: {0}")]
     NoIpv6(String),
-    /// It is no address.
+    /// The text is no address.
     #[error("invalid IP address format: {0}")]
     Address(String),
 }
 
-/// Addresses that the annotation of an instance requests on an interface, each with the prefix length of the network's first
-/// subnet of its family. An address keeps its text. A subnet need not contain it: see [`outside`].
+/// Addresses that the annotation of an instance requests on an interface, each with the prefix length of the network's
+/// first subnet of its family. An address keeps its text. A subnet need not contain the address: see [`outside`].
 ///
 /// # Errors
-/// When annotation, subnets or an address can't be read, or the network has no subnet of an address's family.
+/// If annotation, subnets or an address cannot be read, or the network has no subnet of an address's family.
 pub(crate) fn requested(
     annotation: Option<&str>,
     subnets: &str,
@@ -68,8 +68,8 @@ pub(crate) fn requested(
     addresses.into_iter().map(with_prefix).collect()
 }
 
-/// Addresses that the annotation of an instance requests on an interface, and that none of the network's subnets contains.
-/// Empty where annotation, subnets or an address can't be read: [`requested`] refuses those.
+/// Addresses that the annotation of an instance requests on an interface, and that none of the network's subnets
+/// contains. Empty if annotation, subnets or an address cannot be read: [`requested`] refuses those.
 pub(crate) fn outside(annotation: Option<&str>, subnets: &str, interface: &str) -> Vec<IpAddr> {
     let Ok(addresses) = requested(annotation, subnets, interface) else {
         return Vec::new();
@@ -88,10 +88,10 @@ pub(crate) fn outside(annotation: Option<&str>, subnets: &str, interface: &str) 
         .collect()
 }
 
-/// Addresses that the annotation of an instance requests on an interface, as they are written.
+/// Addresses that the annotation of an instance requests on an interface, with their original text.
 ///
 /// # Errors
-/// When the annotation can't be read.
+/// If the annotation cannot be read.
 pub(crate) fn addresses_of(annotation: Option<&str>, interface: &str) -> Result<Vec<String>, InvalidRequest> {
     let Some(annotation) = annotation else {
         return Ok(Vec::new());

@@ -1,4 +1,5 @@
-//! `weft kubevirt-ipam`: addresses that virtual machines keep (`docs/behaviour/kubevirt-ipam.md`).
+//! `weft kubevirt-ipam`: keeps the addresses of virtual machines across restarts and migrations
+//! (`docs/behaviour/kubevirt-ipam.md`).
 //!
 //! ```text
 //! VirtualMachines, instances ─┐           ┌─> controller: plan ──> reconcile ──> IPAMClaims, events    (one replica)
@@ -8,8 +9,9 @@
 //! API server ── AdmissionReview ──────────────────┘
 //! ```
 //!
-//! The CNI plugin of a network gives the addresses and writes them into the claim's status. A claim outlives the pods of its
-//! virtual machine by its owner, and its owner by a finalizer, as long as a pod may use the addresses.
+//! The CNI plugin of a network allocates the addresses and writes them into the claim's status. The owner reference
+//! keeps a claim longer than the pods of its virtual machine. A finalizer keeps the claim longer than its owner, as
+//! long as a pod may use the addresses.
 
 pub mod cli;
 mod cluster;
@@ -48,8 +50,8 @@ use settings::Settings;
 /// Runs the controller until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When flags make no sense, an address can't be listened on, there is no way to the cluster, or another replica writes from
-/// now on. A failing API server is no error: it is tried again.
+/// If a flag is invalid, an address cannot be listened on, the configuration of the client is missing, or another
+/// replica takes the Lease. A failing API server is no error: the controller retries.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     process::end_on_panic();
     let settings = Settings::read(&args)?;
@@ -62,7 +64,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Box::pin(running.run(&shutdown)).await
 }
 
-/// Name of this replica in elections, which no other process ever has.
+/// Name of this replica in elections. No other process ever has the same name.
 fn identity() -> anyhow::Result<String> {
     const RANDOM: &str = "/proc/sys/kernel/random/uuid";
     let random = fs::read_to_string(RANDOM).with_context(|| format!("cannot read {RANDOM}"))?;

@@ -1,4 +1,4 @@
-//! The program: its parts, started in order.
+//! Starts and stops the parts of the program in order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::settings::Settings;
 use crate::state::Shared;
 use crate::watches::Core;
 
-/// How long work may take that was begun when the end is wished for: less than the pod's grace period.
+/// Deadline for running work at the shutdown, less than the pod's grace period.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// A program that is yet to start.
+/// A program before its start.
 pub struct Manager {
     settings: Settings,
     metrics: Metrics,
 }
 
-/// A program that serves reviews and probes; its watches run as long as the runtime.
+/// A program that serves reviews and probes. Its watches run as long as the runtime.
 pub struct Running {
     core: Core,
     claims: Store<Name, ()>,
@@ -48,7 +48,7 @@ pub struct Running {
 }
 
 impl Manager {
-    /// Knows nothing but its settings.
+    /// A program with these settings and empty caches.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -56,15 +56,16 @@ impl Manager {
         }
     }
 
-    /// Counts requests of the client that it is to use.
+    /// The counter of requests. The client must update it.
     pub fn requests(&self) -> &Requests {
         &self.metrics.requests
     }
 
-    /// Starts what every replica does. `me` is the replica's name in elections.
+    /// Starts the parts that every replica runs. `me` is the replica's name in elections.
     ///
     /// # Errors
-    /// When an address can't be listened on, or TLS can't be set up at all. A certificate that is missing is waited for.
+    /// If an address cannot be listened on, or TLS cannot be set up. A missing certificate is no error: the webhook
+    /// waits for it.
     pub async fn start(self, client: Client, me: &str) -> anyhow::Result<Running> {
         let Self { settings, metrics } = self;
         let Settings {
@@ -125,12 +126,12 @@ impl Manager {
 }
 
 impl Running {
-    /// Where the webhook is.
+    /// Address of the webhook.
     pub fn address(&self) -> SocketAddr {
         self.webhook.address()
     }
 
-    /// Where probes and metrics are, in this order, as far as they are anywhere.
+    /// Addresses of probes and metrics, in this order. A disabled server has none.
     pub fn plain_addresses(&self) -> Vec<SocketAddr> {
         self.plain.iter().map(Server::address).collect()
     }
@@ -140,21 +141,21 @@ impl Running {
         &self.core.shared
     }
 
-    /// Whether this replica writes.
+    /// The leadership of this replica.
     pub fn leadership(&self) -> &Leadership {
         &self.leadership
     }
 
-    /// Waits until requests are answered by what is known.
+    /// Waits until the caches are synced.
     pub async fn ready(&self) {
         self.core.known.wait().await;
         self.certified.wait().await;
     }
 
-    /// Writes whenever this replica is the one that does, until the end is wished for. Then ends what is begun.
+    /// Writes while this replica is the leader, until the shutdown. Then finishes the started work.
     ///
     /// # Errors
-    /// When another replica writes from now on: the process has to end.
+    /// If another replica took the Lease: the process must end.
     pub async fn run(self, shutdown: &Shutdown) -> anyhow::Result<()> {
         let Self {
             core,
@@ -198,7 +199,7 @@ impl Running {
             tokio::time::sleep(GRACE).await;
         };
         tokio::select! {
-            // A lease that is lost ends the work at once.
+            // A lost Lease ends the work at once.
             ended = async { tokio::try_join!(elected, work) } => drop(ended?),
             () = patient => tracing::warn!("a virtual machine is still being worked on, ending nevertheless"),
         }
@@ -215,7 +216,7 @@ impl Running {
     }
 }
 
-/// `ok` at both paths, at `/readyz` only when everything is known and the certificate is there.
+/// `ok` at both paths, at `/readyz` only with synced caches and a certificate.
 fn probed(known: Readiness, certified: Readiness) -> Router {
     let ready = move || async move {
         if !certified.is_ready() {
@@ -231,7 +232,7 @@ fn probed(known: Readiness, certified: Readiness) -> Router {
         .route("/readyz", get(ready))
 }
 
-/// A server without TLS; none where it is to be nowhere.
+/// A server without TLS; `None` if it is disabled.
 async fn serve(bind: &Bind, router: Router) -> anyhow::Result<Option<Server>> {
     match bind {
         Bind::Off => Ok(None),

@@ -1,4 +1,4 @@
-//! Texts that users see and that are fixed (kubevirt-ipam §5, §6, §7, §12).
+//! User-visible texts that the specification fixes (kubevirt-ipam §5, §6, §7, §12).
 
 use std::fmt::Display;
 
@@ -6,10 +6,10 @@ use kube_kit::watch::Name;
 
 use crate::names;
 
-/// What an error repeats of a text that a user wrote, in bytes.
+/// The most bytes of a user's text that an error repeats.
 const LONGEST: usize = 2048;
 
-/// As much of a text as an answer repeats.
+/// The start of a text, cut to [`LONGEST`] bytes.
 pub(crate) fn excerpt(mut text: String) -> String {
     if text.len() > LONGEST {
         text.truncate(text.floor_char_boundary(LONGEST));
@@ -18,7 +18,7 @@ pub(crate) fn excerpt(mut text: String) -> String {
     text
 }
 
-/// An object as logs and errors name it.
+/// The name of an object in logs and errors.
 pub(crate) fn object(name: &Name) -> String {
     format!("{}/{}", name.namespace, name.name)
 }
@@ -28,28 +28,28 @@ pub(crate) fn invalid_config(error: impl Display) -> String {
     format!("failed to extract CNI configuration from NAD: {error}")
 }
 
-/// What the webhook answers.
+/// Answers of the webhook.
 pub(crate) mod review {
     use super::{Display, Name, names, object};
 
     /// The pod runs no virtual machine.
     pub(crate) const NOT_A_VM: &str = "not a VM";
-    /// It is on no network whose addresses could persist.
+    /// The pod is on no network with persistent addresses.
     pub(crate) const NOT_REQUIRED: &str = "no mutation required";
-    /// Nothing is to be set.
+    /// The pod needs no change.
     pub(crate) const CARRY_ON: &str = "carry on";
-    /// What is to be set is there.
+    /// The pod already has the annotations.
     pub(crate) const NOT_NEEDED: &str = "mutation not needed";
     /// The annotation with the pod's networks can't be read.
     pub(crate) const UNREADABLE: &str = "failed to parse pod network selection elements";
     /// A review without an object.
     pub(crate) const NO_OBJECT: &str = "there is no content to decode";
-    /// The API server does not answer.
+    /// The request to the API server timed out.
     pub(crate) const TOO_SLOW: &str = "the API server takes too long";
-    /// Not everything is known yet.
+    /// The caches are not synced yet.
     pub(crate) const NOT_READY: &str = "not ready";
 
-    /// The pod brings the annotation that is to be set.
+    /// The user set the annotation that the webhook is about to set.
     pub(crate) fn default_network_not_allowed() -> String {
         format!(
             "multus default network annotation \"{}\" is not allowed on pod creation",
@@ -62,7 +62,7 @@ pub(crate) mod review {
         format!("failed to access the VMI running in pod \"{namespace}/{pod}\": {error}")
     }
 
-    /// How the API server says that there is no such instance; and what helps, for it may only just have been created.
+    /// The API server's text for a missing instance, with a hint: the instance may have been created only just now.
     pub(crate) fn instance_not_found(instance: &str) -> String {
         format!(
             "{}.{} {instance:?} not found; the pod can be created once it exists: try again",
@@ -84,7 +84,7 @@ pub(crate) mod review {
         format!("IPAMClaim \"{}\" has no addresses yet: try again", object(claim))
     }
 
-    /// The claim of a network is another virtual machine's.
+    /// The label of a network's claim names another virtual machine.
     pub(crate) fn foreign(claim: &Name, machine: &str) -> String {
         format!(
             "IPAMClaim \"{}\" belongs to the virtual machine {machine:?}: rename the network or the virtual machine",
@@ -93,12 +93,12 @@ pub(crate) mod review {
     }
 }
 
-/// A claim of that name exists, and it is not the instance's.
+/// A claim of that name exists, with another owner than the instance.
 pub(crate) fn found_existing(claim: &str) -> String {
     format!("failed since it found an existing IPAMClaim for {claim:?}")
 }
 
-/// Where errors about networks begin.
+/// Prefix of errors about networks.
 pub(crate) const NO_INFORMATION: &str = "failed to extract the relevant NAD information";
 
 /// Claims can't be listed.
@@ -119,16 +119,16 @@ pub(crate) fn no_machine(machine: &Name, error: impl Display) -> String {
     format!("failed getting VM {:?}: {error}", object(machine))
 }
 
-/// What events on instances say.
+/// Texts of events on instances.
 pub(crate) mod event {
     use super::{Display, Name, object};
 
-    /// A claim was made.
+    /// The controller created a claim.
     pub(crate) fn created(claim: &str, network: &str) -> String {
         format!("IPAMClaim {claim:?} holds the addresses on network {network:?}")
     }
 
-    /// An existing claim is in the way.
+    /// An existing claim blocks a virtual machine.
     pub(crate) fn conflict(claim: &str, whose: impl Display) -> String {
         format!(
             "IPAMClaim {claim:?} exists already and belongs to {whose}: addresses on its network do not persist until it is \
@@ -157,7 +157,7 @@ pub(crate) mod event {
         format!("networks {first:?} and {second:?} would share the IPAMClaim {claim:?}: rename one of them")
     }
 
-    /// A claim can't be made.
+    /// A claim can't be created.
     pub(crate) fn failed(claim: &str, error: impl Display) -> String {
         format!("cannot create IPAMClaim {claim:?}: {error}")
     }
@@ -175,19 +175,19 @@ pub(crate) mod event {
         )
     }
 
-    /// A claim has an address that is in no range of its network.
+    /// A claim has an address outside of the ranges of its network.
     pub(crate) fn foreign_address(claim: &str, address: impl Display, network: &str) -> String {
         format!(
             "address {address} of IPAMClaim {claim:?} is not in the range of network {network:?}; it is kept"
         )
     }
 
-    /// A requested address is in no subnet of the primary network.
+    /// A requested address is outside of the subnets of the primary network.
     pub(crate) fn outside(address: impl Display, network: &str, subnets: &str) -> String {
         format!("requested address {address} is in no subnet of network {network:?} ({subnets})")
     }
 
-    /// A claim with addresses is for another network than the virtual machine's.
+    /// A claim with addresses has another network than the virtual machine.
     pub(crate) fn other_network(claim: &str, claimed: &str, network: &str) -> String {
         format!(
             "IPAMClaim {claim:?} holds addresses of network {claimed:?}, and the virtual machine's network is {network:?} now; \
@@ -195,12 +195,12 @@ pub(crate) mod event {
         )
     }
 
-    /// Two networks give out the same addresses.
+    /// The ranges of two networks overlap.
     pub(crate) fn shared_range(network: &str, other: &str) -> String {
         format!("networks {network:?} and {other:?} have ranges that overlap: they must not be connected")
     }
 
-    /// A claim is given back.
+    /// The controller released a claim.
     pub(crate) fn released(claim: &str) -> String {
         format!("IPAMClaim {claim:?} is released: its network is no longer one of the virtual machine's")
     }

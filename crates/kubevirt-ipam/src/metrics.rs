@@ -20,15 +20,14 @@ use crate::state::{self, Shared};
 /// All metrics. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    /// Of the controllers.
+    /// Metrics of the controllers.
     pub(crate) controllers: Figures,
-    /// Of the requests to the API server.
+    /// Requests to the API server.
     pub(crate) requests: Requests,
     reviews: Reviews,
 }
 
 impl Metrics {
-    /// All 0.
     pub(crate) fn new() -> Self {
         Self {
             controllers: Figures::new(),
@@ -37,12 +36,12 @@ impl Metrics {
         }
     }
 
-    /// Counts the requests that are answered by the routes of `router`.
+    /// Counts the requests to the routes of `router`.
     pub(crate) fn counted(&self, router: Router) -> Router {
         self.reviews.counted(router)
     }
 
-    /// Tells them.
+    /// Serves the metrics.
     pub(crate) fn router(&self, shared: &Shared, leadership: &Leadership) -> Router {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Claims {

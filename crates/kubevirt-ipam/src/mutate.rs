@@ -1,4 +1,4 @@
-//! What is decided about a pod that runs a virtual machine (kubevirt-ipam §6.2).
+//! Decides about a launcher pod (kubevirt-ipam §6.2).
 //!
 //! ```text
 //! Request ── Review::read ──> networks, primary network ──> instance ──> mutate ──> Verdict
@@ -25,10 +25,10 @@ use api::ipam_claim::claim_name;
 #[cfg(test)]
 mod tests;
 
-/// Annotations that are read and set.
+/// Annotations that the webhook reads and sets.
 const LOOKED_AT: [&str; 3] = [names::SELECTION, names::DEFAULT_NETWORK, names::PRIMARY_CLAIM];
 
-/// What is known of the cluster.
+/// Read access to the caches.
 pub trait Lookup: Networks {
     /// A claim.
     fn claim(&self, id: &Name) -> Option<Claim>;
@@ -79,7 +79,7 @@ impl Review {
     /// Reads a request.
     ///
     /// # Errors
-    /// With the verdict, when there is nothing more to decide.
+    /// With the verdict, if the request alone decides it.
     pub fn read(request: &Request) -> Result<Self, Verdict> {
         let pod = Metadata::read(request.object.as_deref())
             .map_err(|error| Verdict::denied(400, messages::excerpt(error)))?;
@@ -116,25 +116,25 @@ impl Review {
         Ok(review)
     }
 
-    /// The verdict where nothing is known of the instance yet, if there is one already.
+    /// The verdict, if it does not depend on the instance.
     pub fn early(&self, networks: &impl Networks) -> Option<Verdict> {
         let nothing = self.elements.is_empty() && networks.primary(&self.namespace).is_none();
         nothing.then(|| allowed(text::NOT_REQUIRED))
     }
 
-    /// Namespace and name of the instance that the pod runs.
+    /// Namespace and name of the pod's instance.
     pub fn instance(&self) -> Name {
         Name::new(&self.namespace, &self.instance)
     }
 
-    /// Definitions that have to be known, each once.
+    /// Definitions that the decision needs, without duplicates.
     pub fn needs(&self) -> BTreeSet<Name> {
         let definitions = self.elements.iter().map(|element| &element.definition);
         definitions.cloned().collect()
     }
 
-    /// The instance does not exist. A pod that is created then is refused, and KubeVirt tries again; one that exists is let
-    /// through: what changes it may be what ends it.
+    /// The verdict for a missing instance. The webhook refuses the creation of the pod, and KubeVirt retries. It allows
+    /// an update of an existing pod, because the update may serve to end the pod.
     pub fn without_instance(&self) -> Verdict {
         if self.operation == Operation::Create {
             self.no_access(text::instance_not_found(&self.instance))
@@ -143,12 +143,12 @@ impl Review {
         }
     }
 
-    /// The instance can't be read.
+    /// The verdict for an instance that cannot be read.
     pub fn no_access(&self, error: impl std::fmt::Display) -> Verdict {
         self.refused(500, text::no_access(&self.namespace, &self.pod, error))
     }
 
-    /// Refuses what is asked for. A change of a pod that asks for nothing is let through.
+    /// Refuses a request that sets or changes one of the annotations. Allows any other update of a pod.
     fn refused(&self, code: u16, message: impl Into<String>) -> Verdict {
         if self.asks {
             Verdict::denied(code, message)
@@ -158,7 +158,7 @@ impl Review {
     }
 }
 
-/// Lets a pod through as it is, and says why.
+/// Allows a pod without a change, with this message.
 fn allowed(message: &str) -> Verdict {
     Verdict {
         message: Some(message.to_owned()),
@@ -169,7 +169,7 @@ fn allowed(message: &str) -> Verdict {
 /// Annotations to set.
 type Annotations = Vec<(&'static str, String)>;
 
-/// What is decided about a pod whose instance is this one.
+/// Decides about a pod of this instance.
 pub fn mutate(review: &Review, instance: &Instance, known: &impl Lookup, default_namespace: &str) -> Verdict {
     let mut claims = Claims {
         review,
@@ -190,12 +190,13 @@ pub fn mutate(review: &Review, instance: &Instance, known: &impl Lookup, default
 struct Claims<'a, L> {
     review: &'a Review,
     known: &'a L,
-    /// By their names, the networks.
+    /// Networks by the names of their claims.
     taken: BTreeMap<String, String>,
 }
 
 impl<L: Lookup> Claims<'_, L> {
-    /// The claim of a network of the instance. It must be of this network alone, and of this virtual machine.
+    /// The claim of a network of the instance. The claim must be for this network alone, and its label must not name
+    /// another virtual machine.
     fn of(&mut self, network: &str) -> Result<String, Verdict> {
         let review = self.review;
         let claim = claim_name(&review.instance, network);
@@ -212,7 +213,7 @@ impl<L: Lookup> Claims<'_, L> {
     }
 }
 
-/// Claims whose addresses have to be known.
+/// Claims whose addresses the decision needs.
 pub fn claims_needed(review: &Review, instance: &Instance, known: &impl Networks) -> Vec<Name> {
     let networks = selection::networks_of(&review.elements, instance);
     let elements = review.elements.iter().zip(networks);
@@ -251,7 +252,7 @@ fn secondary<L: Lookup>(
         };
         let config = match &found.config {
             Ok(config) => config,
-            // Another pod's owner may have broken it; the plugins say so if it matters.
+            // Another pod's owner may have broken the definition. The plugins report the error if it matters.
             Err(error) if network.is_none() => {
                 tracing::warn!(nad = messages::object(definition), %error, "malformed NAD is left aside");
                 continue;
@@ -286,7 +287,7 @@ fn secondary<L: Lookup>(
     Ok(vec![(names::SELECTION, selection::to_text(&elements))])
 }
 
-/// The claim of the primary network, and what is asked for on it.
+/// The claim of the primary network, and the addresses that the user requests on it.
 fn primary<L: Lookup>(
     review: &Review,
     instance: &Instance,
@@ -334,7 +335,7 @@ fn primary<L: Lookup>(
     Ok(annotations)
 }
 
-/// The configuration of a network whose addresses persist.
+/// The configuration of a network with persistent addresses.
 fn persistent(network: Option<Arc<Network>>) -> Option<Config> {
     let config = network?.config.clone().ok()?;
     config.allow_persistent_ips.then_some(config)

@@ -1,11 +1,11 @@
-//! What things are called (kubevirt-ipam §2).
+//! Names (kubevirt-ipam §2).
 
 /// Component in the user agent of requests, and in events.
 pub const COMPONENT: &str = "kubevirt-ipam-controller";
 
-/// API group of virtual machines and their instances, and its version.
+/// API group of virtual machines and their instances.
 pub const KUBEVIRT: &str = "kubevirt.io";
-/// Its version.
+/// Version of virtual machines and their instances.
 pub const KUBEVIRT_VERSION: &str = "v1";
 /// Group and version of virtual machines and their instances.
 pub const KUBEVIRT_API: &str = "kubevirt.io/v1";
@@ -13,9 +13,9 @@ pub const KUBEVIRT_API: &str = "kubevirt.io/v1";
 pub const MACHINE: &str = "VirtualMachine";
 /// Plural of virtual machines.
 pub const MACHINES: &str = "virtualmachines";
-/// Kind of a virtual machine that runs.
+/// Kind of a running virtual machine.
 pub const INSTANCE: &str = "VirtualMachineInstance";
-/// Plural of these.
+/// Plural of instances.
 pub const INSTANCES: &str = "virtualmachineinstances";
 
 /// API group of networks and of claims.
@@ -35,52 +35,52 @@ pub const CLAIM: &str = "IPAMClaim";
 /// Plural of claims.
 pub const CLAIMS: &str = "ipamclaims";
 
-/// Finalizer by which a claim outlives its owner as long as a pod may use its addresses.
+/// Finalizer that keeps a claim longer than its owner, as long as a pod may use its addresses.
 pub const FINALIZER: &str = "kubevirt.io/persistent-ipam";
-/// Label of a claim: the instance that it is for.
+/// Label of a claim: the name of its instance.
 pub const MACHINE_LABEL: &str = "kubevirt.io/vm";
 
-/// Annotation of a pod that runs an instance: the instance's name.
+/// Annotation of a launcher pod: the instance's name.
 pub const DOMAIN: &str = "kubevirt.io/domain";
-/// Annotation of a pod: the networks that it asks for.
+/// Annotation of a pod: its requested networks.
 pub const SELECTION: &str = "k8s.v1.cni.cncf.io/networks";
-/// Annotation of a pod: what it asks of its default network.
+/// Annotation of a pod: its requests to the default network.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
-/// Annotation of a pod: the claim of its primary network, as older versions of OVN-Kubernetes read it.
+/// Annotation of a pod: the claim of its primary network, for older versions of OVN-Kubernetes.
 pub const PRIMARY_CLAIM: &str = "k8s.ovn.org/primary-udn-ipamclaim";
-/// Annotation of an instance: addresses that its user asks for, by network.
+/// Annotation of an instance: the requested addresses, by network.
 pub const ADDRESSES: &str = "network.kubevirt.io/addresses";
 /// Name in the element of the default network.
 pub const DEFAULT: &str = "default";
 
-/// Role of a network that is the primary one of its namespace.
+/// Role of the primary network of a namespace.
 pub const PRIMARY: &str = "primary";
 
-/// Lease of the replica that writes.
+/// Name of the Lease for the leader election.
 pub const LEASE: &str = "71d89df3";
 
 /// Path of the webhook.
 pub const MUTATE: &str = "/mutate-v1-pod";
 /// Port of the webhook.
 pub const WEBHOOK_PORT: u16 = 9443;
-/// Service in front of it.
+/// Service of the webhook.
 pub const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
-/// Where the certificate is, below the directory for temporary files.
+/// Directory of the certificate, below the directory for temporary files.
 pub const CERTIFICATES: &str = "k8s-webhook-server/serving-certs";
-/// Namespace of the network in the `default-network` element, as upstream has it.
+/// Namespace of the network in the `default-network` element, as in upstream.
 pub const DEFAULT_NETWORK_NAMESPACE: &str = "ovn-kubernetes";
 
 /// Environment variable with the level of the log.
 pub const LOG_LEVEL: &str = "LOG_LEVEL";
 
-/// Names of the two controllers in metrics.
+/// Name of the controller of virtual machines in metrics.
 pub const MACHINE_CONTROLLER: &str = "virtualmachine";
-/// See [`MACHINE_CONTROLLER`].
+/// Name of the controller of instances in metrics.
 pub const INSTANCE_CONTROLLER: &str = "virtualmachineinstance";
 
 /// Reasons of events.
 pub mod reason {
-    /// A claim was made.
+    /// The controller created a claim.
     pub const CREATED: &str = "IPAMClaimCreated";
     /// A claim of that name has another owner.
     pub const CONFLICT: &str = "IPAMClaimConflict";
@@ -88,12 +88,12 @@ pub mod reason {
     pub const NO_NETWORK: &str = "NADNotFound";
     /// The configuration of a network can't be read.
     pub const INVALID_NETWORK: &str = "InvalidNAD";
-    /// A claim can't be made.
+    /// A claim can't be created.
     pub const FAILED: &str = "IPAMClaimFailed";
     /// A claim gets no addresses of the network's range.
     pub const NO_ADDRESS: &str = "IPAMClaimWithoutAddress";
-    /// Something is odd about the addresses of a claim.
+    /// The addresses of a claim have an oddity.
     pub const ODD_ADDRESS: &str = "IPAMClaimAddress";
-    /// A claim was released, because its network is no longer one of the instance's.
+    /// A claim was released, because the instance no longer has its network.
     pub const RELEASED: &str = "IPAMClaimReleased";
 }

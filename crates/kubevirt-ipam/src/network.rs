@@ -1,5 +1,4 @@
-//! Networks as far as addresses go: what of a NetworkAttachmentDefinition's configuration says whether addresses persist
-//! (kubevirt-ipam §4.2).
+//! The parts of a NetworkAttachmentDefinition that matter for addresses (kubevirt-ipam §4.2).
 
 use std::fmt;
 
@@ -10,12 +9,12 @@ use crate::messages;
 use crate::names;
 use crate::pool::{Range, WireRange};
 
-/// A network that pods can be attached to.
+/// A network for pods.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Network {
     /// Namespace and name of its definition.
     pub id: Name,
-    /// What its configuration says.
+    /// The configuration, or its error.
     pub config: Result<Config, InvalidConfig>,
 }
 
@@ -26,11 +25,11 @@ pub struct Config {
     pub name: String,
     /// Whether addresses of virtual machines persist.
     pub allow_persistent_ips: bool,
-    /// `primary`, or anything else.
+    /// `primary`, or any other text.
     pub role: String,
-    /// Subnets with their prefix lengths, with commas between.
+    /// Subnets with their prefix lengths, separated by commas.
     pub subnets: String,
-    /// What addresses are given out of where the network's plugin gives none; empty where it does.
+    /// The ranges for addresses that the controller allocates; empty if the network's plugin allocates them.
     pub ranges: Vec<Range>,
 }
 
@@ -46,7 +45,7 @@ struct WireConfig {
     ranges: Vec<WireRange>,
 }
 
-/// The most ranges of a network.
+/// The maximum number of ranges of a network.
 const MOST_RANGES: usize = 16;
 
 /// A configuration that can't be read; the text is the parser's.
@@ -62,10 +61,10 @@ impl fmt::Display for InvalidConfig {
 impl std::error::Error for InvalidConfig {}
 
 impl Config {
-    /// Reads a configuration. An empty text says nothing.
+    /// Reads a configuration. An empty text has all defaults.
     ///
     /// # Errors
-    /// When it is no JSON object, or a key has a value of the wrong type.
+    /// If the text is no JSON object, or a key has a value of the wrong type.
     pub fn parse(text: &str) -> Result<Self, InvalidConfig> {
         if text.is_empty() {
             return Ok(Self::default());
@@ -97,13 +96,13 @@ impl Config {
 }
 
 impl Network {
-    /// A network with this configuration, readable or not.
+    /// A network with this configuration, which may be unreadable.
     pub fn read(id: Name, config: &str) -> Self {
         let config = Config::parse(config);
         Self { id, config }
     }
 
-    /// Whether it is the primary network of its namespace; one that can't be read is none (§6.4).
+    /// Whether it is the primary network of its namespace. A network with an unreadable configuration is not (§6.4).
     pub fn is_primary(&self) -> bool {
         self.config.as_ref().is_ok_and(Config::is_primary)
     }

@@ -1,5 +1,5 @@
-//! Objects with the fields that this program reads (kubevirt-ipam §4). The *wire* types have the form of the API; the others
-//! are what caches keep.
+//! Objects with the fields that this program reads (kubevirt-ipam §4). The *wire* types have the form of the API. The
+//! caches store the other types.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ pub struct Machine {
     pub networks: Arc<[String]>,
 }
 
-/// A virtual machine that runs, or is to run.
+/// A virtual machine that runs or starts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Instance {
     /// UID.
     pub uid: Uid,
-    /// UID of the virtual machine that controls it; empty for one that stands alone.
+    /// UID of the virtual machine that controls the instance; empty for a standalone instance.
     pub owner: Uid,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -39,31 +39,31 @@ pub struct Instance {
     pub has_pods: bool,
     /// The annotation with requested addresses.
     pub addresses: Option<Box<str>>,
-    /// Its networks, in their order.
+    /// Networks, in their order.
     pub networks: Arc<[InstanceNetwork]>,
-    /// Its interfaces that are of interest: their names, and hardware addresses where the user chose one.
+    /// Names of the interfaces that matter, and hardware addresses if the user chose them.
     pub interfaces: Arc<[Interface]>,
-    /// Names of interfaces that its status reports.
+    /// Names of the interfaces in the status.
     pub reported: Arc<[String]>,
 }
 
 /// A network of an instance.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct InstanceNetwork {
-    /// Its name within the instance.
+    /// Name within the instance.
     pub name: String,
-    /// What it is.
+    /// Kind of the network.
     pub source: Source,
 }
 
-/// What a network of an instance is.
+/// Kind of a network of an instance.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Source {
-    /// The network of all pods.
+    /// The pod network.
     Pod,
-    /// One that multus attaches: the namespace and name of its definition.
+    /// A network that multus attaches: namespace and name of its definition.
     Multus(Name),
-    /// One that multus attaches in the place of the network of all pods, or one of another kind.
+    /// A network that multus attaches instead of the pod network, or a network of another kind.
     Other,
 }
 
@@ -72,14 +72,14 @@ pub enum Source {
 pub struct Interface {
     /// Name of its network.
     pub name: String,
-    /// The hardware address; empty where the user chose none.
+    /// The hardware address; empty if the user chose none.
     pub mac: String,
 }
 
-/// A claim.
+/// A claim for the addresses of one network.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Claim {
-    /// The instance that its label names; empty without one.
+    /// The instance that the label names; empty without the label.
     pub machine: Box<str>,
     /// Whether it has our finalizer.
     pub held: bool,
@@ -87,16 +87,16 @@ pub struct Claim {
     pub deleting: bool,
     /// UIDs of its owners.
     pub owners: Box<[Uid]>,
-    /// Name of the network, as the network's configuration says it.
+    /// Name of the network in its configuration.
     pub network: Arc<str>,
-    /// Its addresses, with prefix lengths.
+    /// Addresses with prefix lengths.
     pub ips: Box<[String]>,
-    /// Its resource version as a number; 0 where it is none.
+    /// The resource version as a number; 0 if it is not a number.
     pub version: u64,
 }
 
 impl Instance {
-    /// Its networks that multus attaches beside that of all pods, with their definitions.
+    /// The secondary networks that multus attaches, with their definitions.
     pub fn secondary(&self) -> impl Iterator<Item = (&str, &Name)> {
         self.networks.iter().filter_map(|network| match &network.source {
             Source::Multus(definition) => Some((network.name.as_str(), definition)),
@@ -104,7 +104,7 @@ impl Instance {
         })
     }
 
-    /// Name of its network that is the network of all pods.
+    /// Name of the instance's network that is the pod network.
     pub fn pod_network(&self) -> Option<&str> {
         let network = self
             .networks
@@ -146,10 +146,10 @@ impl Claim {
     }
 }
 
-/// What of a virtual machine is read.
+/// The read fields of a virtual machine.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WireMachine {
-    /// Who it is.
+    /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     spec: Option<MachineSpec>,
@@ -196,10 +196,10 @@ fn names_of(list: Option<Vec<Option<Named>>>) -> Arc<[String]> {
     named.filter_map(|named| named.name).collect()
 }
 
-/// What of an instance is read.
+/// The read fields of an instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WireInstance {
-    /// Who it is.
+    /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     spec: Option<InstanceSpec>,
@@ -308,23 +308,23 @@ impl From<WireInstance> for Instance {
     }
 }
 
-/// What of a claim is read.
+/// The read fields of a claim.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WireClaim {
-    /// Who it is.
+    /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     spec: Option<ClaimSpec>,
     status: Option<ClaimStatus>,
 }
 
-/// For which network addresses are claimed.
+/// The network of the claimed addresses.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct ClaimSpec {
-    /// Name of the network, as its configuration says it.
+    /// Name of the network in its configuration.
     pub network: String,
-    /// Written as an empty text, and never left out.
+    /// Written as an empty string, and never left out.
     pub interface: String,
 }
 
@@ -334,13 +334,13 @@ struct ClaimStatus {
     ips: Option<Vec<String>>,
 }
 
-/// What of a network is read.
+/// The read fields of a network.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WireNetworkDefinition {
-    /// Who it is.
+    /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// What it is.
+    /// The configuration.
     spec: Option<DefinitionSpec>,
 }
 
@@ -351,7 +351,7 @@ struct DefinitionSpec {
 }
 
 impl WireNetworkDefinition {
-    /// The text of its configuration.
+    /// The text of the configuration.
     pub fn config(&self) -> &str {
         let config = self.spec.as_ref().and_then(|spec| spec.config.as_deref());
         config.unwrap_or_default()
@@ -372,7 +372,7 @@ struct Metadata {
     labels: Option<Labels>,
 }
 
-/// The one annotation that is read.
+/// The only annotation that this program reads.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Annotations {
@@ -380,7 +380,7 @@ struct Annotations {
     addresses: Option<String>,
 }
 
-/// The one label that is read.
+/// The only label that this program reads.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Labels {
@@ -408,7 +408,7 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     })
 }
 
-/// Makes a kind known to the client library.
+/// Implements the client library's trait for a kind.
 macro_rules! resource {
     ($kind:ty, $name:expr, $group:expr, $version:expr, $plural:expr) => {
         impl Resource for $kind {

@@ -1,4 +1,4 @@
-//! What is to become of the claims of one virtual machine (kubevirt-ipam §5, §7, §8).
+//! Plans the claims of one virtual machine (kubevirt-ipam §5, §7, §8).
 //!
 //! ```text
 //! VirtualMachine, VirtualMachineInstance ──> table of §5.3 ─┬─> Cleanup: release the claims
@@ -23,60 +23,60 @@ use api::ipam_claim::claim_name;
 #[cfg(test)]
 mod tests;
 
-/// What to do.
+/// The plan for the claims of a virtual machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Plan {
-    /// Release the claims: their addresses are free.
+    /// Release the claims and their addresses.
     Cleanup,
-    /// See to it that there are claims.
+    /// Create the missing claims.
     Ensure(Ensure),
-    /// Leave everything as it is.
+    /// Leave the claims unchanged.
     Nothing,
 }
 
-/// Claims that are wanted, and what stands in the way of others.
+/// Desired claims, and the obstacles to others.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ensure {
-    /// One for each network whose addresses persist.
+    /// One claim for each network with persistent addresses.
     pub claims: Vec<Wanted>,
-    /// Networks that can't have one.
+    /// Networks that cannot have a claim.
     pub problems: Vec<Problem>,
-    /// Requested addresses that the primary network's subnets lack, as events say it.
+    /// Messages of events about requested addresses outside of the primary network's subnets.
     pub outside: Vec<String>,
 }
 
-/// A claim that is wanted.
+/// A desired claim.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Wanted {
-    /// Its name.
+    /// Name of the claim.
     pub name: String,
-    /// Name of the network, as the network's configuration says it.
+    /// Name of the network in its configuration.
     pub network: String,
-    /// What its addresses are given out of; empty where the network's plugin gives them.
+    /// The ranges for its addresses; empty if the network's plugin allocates them.
     pub ranges: Vec<Range>,
     /// Requested addresses.
     pub requested: Vec<String>,
 }
 
-/// Why a network has no claim.
+/// The reason for a network without a claim.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Problem {
-    /// Its definition does not exist.
+    /// The definition of the network does not exist.
     #[error("{}", messages::event::no_network(network, definition))]
     NoNetwork {
-        /// Its name in the instance.
+        /// Name of the network in the instance.
         network: String,
         /// The definition.
         definition: Name,
     },
-    /// Its configuration can't be read.
+    /// The configuration of the network can't be read.
     #[error("{}: {error}", messages::NO_INFORMATION)]
     Invalid {
-        /// Its name in the instance.
+        /// Name of the network in the instance.
         network: String,
         /// The definition.
         definition: Name,
-        /// What is wrong.
+        /// The cause.
         error: InvalidConfig,
     },
     /// The annotation with the requested addresses can't be read.
@@ -84,7 +84,7 @@ pub enum Problem {
     Request {
         /// The claim.
         claim: String,
-        /// What is wrong.
+        /// The cause.
         error: String,
     },
     /// Another network has a claim of that name.
@@ -94,7 +94,7 @@ pub enum Problem {
         claim: String,
         /// The network that has it.
         first: String,
-        /// The one that does not.
+        /// The network without a claim.
         second: String,
     },
 }
@@ -110,7 +110,7 @@ impl Problem {
         }
     }
 
-    /// What its event says.
+    /// The message of its event.
     pub fn message(&self) -> String {
         match self {
             Self::NoNetwork { .. } | Self::Ambiguous { .. } | Self::Request { .. } => self.to_string(),
@@ -123,7 +123,7 @@ impl Problem {
     }
 }
 
-/// Networks by their definition.
+/// Lookup of networks.
 pub trait Networks {
     /// The network with this definition.
     fn network(&self, definition: &Name) -> Option<Arc<Network>>;
@@ -141,7 +141,7 @@ pub fn may_release(machine: Option<&Machine>, instance: Option<&Instance>) -> bo
     }
 }
 
-/// What is to be done about the claims of the virtual machine of this name.
+/// Plans the claims of the virtual machine of this name.
 pub fn plan(
     name: &Name,
     machine: Option<&Machine>,
@@ -152,7 +152,7 @@ pub fn plan(
         return Plan::Cleanup;
     }
     match instance {
-        // A pod that ends needs no new claim, and keeps what it has.
+        // An instance that is being deleted needs no new claim, and keeps its claims.
         Some(instance) if !instance.deleting => Plan::Ensure(wanted(name, instance, networks)),
         Some(_) | None => Plan::Nothing,
     }
@@ -189,7 +189,7 @@ fn wanted(name: &Name, instance: &Instance, networks: &impl Networks) -> Ensure 
             continue;
         }
         taken.insert(claim.clone(), network.name.clone());
-        // The primary network of a namespace has its own way (§6.5).
+        // The primary network of a namespace has its own rules (§6.5).
         if network.source == Source::Pod {
             let outside = ip_request::outside(instance.addresses.as_deref(), &config.subnets, &network.name);
             let texts = outside
@@ -237,19 +237,19 @@ fn readable(networks: &impl Networks, definition: &Name, network: &str) -> Resul
     })
 }
 
-/// Whose an existing claim is.
+/// The owner of an existing claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Belongs {
-    /// The virtual machine's, or its instance's.
+    /// The virtual machine or its instance.
     Ours,
-    /// It has no owner and was made for this virtual machine, which becomes its owner.
+    /// The claim has no owner and names this virtual machine, which becomes its owner.
     Orphaned,
-    /// Of another owner.
+    /// Another owner.
     Foreign,
 }
 
-/// Whose a claim is, for the virtual machine or instance of this name. One without an owner is what the deletion of a virtual
-/// machine leaves that orphans what it owned.
+/// The owner of a claim, from the view of the virtual machine or instance of this name. A claim without an owner is
+/// left by the deletion of a virtual machine with orphaned dependents.
 pub fn belongs(claim: &Claim, name: &str, machine: Option<&Machine>, instance: &Instance) -> Belongs {
     match &*claim.owners {
         [owner] if is_owner(owner, machine, Some(instance)) => Belongs::Ours,
@@ -258,7 +258,8 @@ pub fn belongs(claim: &Claim, name: &str, machine: Option<&Machine>, instance: &
     }
 }
 
-/// Whether a UID is that of the virtual machine, of its instance, or of the virtual machine that the instance came from.
+/// Whether a UID is the UID of the virtual machine, of its instance, or of the virtual machine that controls the
+/// instance.
 fn is_owner(uid: &Uid, machine: Option<&Machine>, instance: Option<&Instance>) -> bool {
     let of_machine = machine.map(|machine| &machine.uid);
     let of_instance = instance
@@ -270,8 +271,8 @@ fn is_owner(uid: &Uid, machine: Option<&Machine>, instance: Option<&Instance>) -
         .any(|owner| !owner.is_empty() && owner == uid)
 }
 
-/// Whether a claim was left behind by an earlier virtual machine of the same name: it is being deleted, and the instance that
-/// used its addresses is gone.
+/// Whether a claim is a leftover of an earlier virtual machine of the same name: the claim is being deleted, and the
+/// instance that used its addresses is gone.
 pub fn is_left_behind(
     claim: &Claim,
     name: &str,
@@ -286,8 +287,9 @@ pub fn is_left_behind(
         && claim.owners.iter().all(of_others)
 }
 
-/// Whether a claim lacks our finalizer, and its virtual machine may use its addresses: the removal of the component leaves such
-/// claims. Without it, the addresses of a deleted virtual machine would be free before its pod has ended.
+/// Whether a claim lacks our finalizer, and its virtual machine may use its addresses. The removal of the component
+/// leaves such claims. Without the finalizer, the addresses of a deleted virtual machine would be free before its pod
+/// has ended.
 pub fn is_unheld(claim: &Claim, name: &str, machine: Option<&Machine>, instance: Option<&Instance>) -> bool {
     let is_ours = match &*claim.owners {
         [owner] => is_owner(owner, machine, instance),
@@ -296,8 +298,8 @@ pub fn is_unheld(claim: &Claim, name: &str, machine: Option<&Machine>, instance:
     is_ours && *claim.machine == *name && !claim.held && !claim.deleting && !may_release(machine, instance)
 }
 
-/// Whether a claim outlived its network: neither the virtual machine nor its instance names the network any more, and no pod
-/// is attached to it.
+/// Whether a claim has lost its network: neither the virtual machine nor its instance names the network any more, and
+/// no pod is attached to the network.
 pub fn is_unplugged(
     (claim_id, claim): (&str, &Claim),
     name: &str,

@@ -1,4 +1,4 @@
-//! Addresses of networks whose plugin has no pool for claims: which a range has, which are free, which may be asked for
+//! Addresses of networks whose plugin has no pool for claims: sizes of ranges, free addresses, requested addresses
 //! (kubevirt-ipam §16).
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[cfg(test)]
 mod tests;
 
-/// A range as a network's configuration has it.
+/// A range in a network's configuration.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WireRange {
@@ -21,49 +21,49 @@ pub struct WireRange {
     exclude: Vec<String>,
 }
 
-/// What is wrong with a range.
+/// The error in a range.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidRange {
-    /// The subnet is none.
+    /// The subnet cannot be parsed.
     #[error("subnet {0:?} is not an address with a prefix length")]
     Subnet(String),
-    /// A bound or the gateway is no address.
+    /// A bound or the gateway cannot be parsed.
     #[error("{key} {text:?} is not an address")]
     Address {
         /// The key.
         key: &'static str,
-        /// What it says.
+        /// The value.
         text: String,
     },
-    /// A bound or the gateway is not in the subnet.
+    /// A bound or the gateway is outside of the subnet.
     #[error("{key} {address} is not in the subnet {subnet}")]
     Outside {
         /// The key.
         key: &'static str,
-        /// What it says.
+        /// The value.
         address: IpAddr,
         /// The subnet.
         subnet: IpNet,
     },
-    /// What is to be left out is no subnet.
+    /// An excluded range is no subnet.
     #[error("exclude {0:?} is neither an address nor an address with a prefix length")]
     Exclude(String),
-    /// No address is left.
+    /// The range contains no address.
     #[error("no address of {0} is left to be given")]
     Empty(IpNet),
 }
 
-/// Addresses that may be given to virtual machines of a network.
+/// Addresses that virtual machines of a network may get.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Range {
     subnet: IpNet,
     first: u128,
     last: u128,
-    /// Intervals that are left out, in order, none touching another.
+    /// Excluded intervals, in order. No interval touches another.
     excluded: Vec<(u128, u128)>,
 }
 
-/// Who has which address of a network; several holders of one address are one too many.
+/// Holders of the addresses of a network. An address with several holders is a conflict.
 pub type Holders<H> = BTreeMap<IpAddr, Vec<H>>;
 
 fn number(address: IpAddr) -> u128 {
@@ -74,11 +74,11 @@ fn number(address: IpAddr) -> u128 {
 }
 
 impl Range {
-    /// Reads a range. Without bounds it is the whole subnet but for network and broadcast address; the gateway, by default the
-    /// subnet's first address, is left out.
+    /// Reads a range. Without bounds it is the whole subnet except network and broadcast address. The gateway, by
+    /// default the subnet's first address, is excluded.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the range is invalid.
     pub fn read(wire: &WireRange) -> Result<Self, InvalidRange> {
         let subnet: IpNet = wire
             .subnet
@@ -132,7 +132,7 @@ impl Range {
         Ok(range)
     }
 
-    /// Its subnet.
+    /// The subnet of the range.
     pub fn subnet(&self) -> IpNet {
         self.subnet
     }
@@ -152,7 +152,7 @@ impl Range {
         IpNet::new(address, self.subnet.prefix_len()).ok()
     }
 
-    /// Whether an address may be given.
+    /// Whether the range may allocate an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let wanted = number(address);
         address.is_ipv4() == self.is_ipv4()
@@ -163,12 +163,12 @@ impl Range {
                 .any(|(from, to)| (*from..=*to).contains(&wanted))
     }
 
-    /// Whether some address is in both.
+    /// Whether the ranges share an address.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.is_ipv4() == other.is_ipv4() && self.first <= other.last && other.first <= self.last
     }
 
-    /// How many addresses may be given.
+    /// The number of addresses for allocation.
     pub fn size(&self) -> u128 {
         let left_out = self.excluded.iter().map(|(from, to)| {
             let (from, to) = (*from.max(&self.first), *to.min(&self.last));
@@ -190,7 +190,7 @@ impl Range {
         let found = self.next_free(|next| {
             let taken = taken.as_mut()?;
             while taken.next_if(|it| *it < next).is_some() {}
-            // Behind the row of those that follow each other.
+            // The end of the present run of consecutive addresses.
             let mut behind = next;
             while taken.next_if_eq(&behind).is_some() {
                 behind = behind.checked_add(1)?;
@@ -200,7 +200,7 @@ impl Range {
         found.map(|number| self.address(number))
     }
 
-    /// The lowest number that is not left out, and that `skip` does not lead on from.
+    /// The lowest number that is not excluded, and for which `skip` returns no successor.
     fn next_free(&self, mut skip: impl FnMut(u128) -> Option<u128>) -> Option<u128> {
         let mut next = self.first;
         while next <= self.last {
@@ -220,7 +220,7 @@ impl Range {
     }
 }
 
-/// The same intervals in order, those that touch as one.
+/// The same intervals in order. Intervals that touch are merged.
 fn merged(mut intervals: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     intervals.sort_unstable();
     let mut merged: Vec<(u128, u128)> = Vec::new();
@@ -233,30 +233,30 @@ fn merged(mut intervals: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     merged
 }
 
-/// Why a claim gets no addresses.
+/// The reason for a claim without addresses.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// All are taken.
+    /// All addresses are taken.
     #[error("all {0} addresses of the network's range are taken")]
     Exhausted(&'static str),
     /// A requested address is malformed.
     #[error("invalid IP address format: {0}")]
     Format(String),
-    /// It is in no range.
+    /// A requested address is in no range.
     #[error("the requested address {0} is not in the network's range")]
     Outside(IpAddr),
-    /// It is taken.
+    /// A requested address is taken.
     #[error("the requested address {0} is taken by {1}")]
     Taken(IpAddr, String),
-    /// A network gives one address of each family.
+    /// A claim requests several addresses of one family.
     #[error("more than one address of a family is requested")]
     Several,
 }
 
-/// One address of each family that the ranges have: those that are asked for, else the lowest that are free.
+/// One address of each family that the ranges have: the requested one, otherwise the lowest free one.
 ///
 /// # Errors
-/// When an address that is asked for can't be given, or none is free.
+/// If a requested address cannot be allocated, or no address is free.
 pub fn allocate<H: std::fmt::Display>(
     ranges: &[Range],
     holders: &Holders<H>,
@@ -290,12 +290,12 @@ pub fn allocate<H: std::fmt::Display>(
         let found = of_family.find_map(|range| range.with_prefix(range.free(holders)?));
         given.push(found.ok_or(Refused::Exhausted(family))?);
     }
-    // IPv4 first, whatever was asked for first.
+    // IPv4 comes first, in any order of the requests.
     given.sort_by_key(|net| net.addr().is_ipv6());
     Ok(given)
 }
 
-/// Addresses of a claim, as its status has them.
+/// The addresses in a claim's status.
 pub fn addresses_of(ips: &[String]) -> impl Iterator<Item = IpAddr> {
     ips.iter().filter_map(|text| {
         let net = text.parse::<IpNet>().map(|net| net.addr());

@@ -1,7 +1,7 @@
 //! Applies the plan for the claims of one virtual machine.
 //!
-//! Caches may be stale, so that a claim is given up only by what the API server has now. The claim is read first, then the
-//! virtual machine and its instance: whatever changes the claim afterwards makes the write fail.
+//! Caches may be stale, so that only a fresh read of the API server decides about the release of a claim. The claim is
+//! read first, then the virtual machine and its instance. A later change of the claim makes the write fail.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ mod addresses;
 #[cfg(test)]
 mod tests;
 
-/// Why the claims of a virtual machine are not as they should be. It is tried again.
+/// The cause of a failed reconcile. The virtual machine is requeued.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Error {
     /// A network can't have a claim.
@@ -38,39 +38,39 @@ pub(crate) enum Error {
     /// A claim of that name exists, and can't be read.
     #[error("let us be on the safe side and retry later: {0}")]
     Unreadable(ApiError),
-    /// A claim can't be made.
+    /// A claim can't be created.
     #[error("{}", messages::event::failed(claim, error))]
     Create {
-        /// Its name.
+        /// Name of the claim.
         claim: String,
-        /// Why not.
+        /// The cause.
         error: ApiError,
     },
-    /// An orphaned claim can't be given an owner.
+    /// The owner of an orphaned claim can't be set.
     #[error("cannot adopt IPAMClaim {claim:?}: {error}")]
     Adopt {
-        /// Its name.
+        /// Name of the claim.
         claim: String,
-        /// Why not.
+        /// The cause.
         error: ApiError,
     },
-    /// A claim does not get our finalizer.
+    /// Our finalizer can't be added to a claim.
     #[error("cannot add the finalizer to IPAMClaim {claim:?}: {error}")]
     Hold {
-        /// Its name.
+        /// Name of the claim.
         claim: String,
-        /// Why not.
+        /// The cause.
         error: ApiError,
     },
     /// A claim gets no addresses.
     #[error("cannot give addresses to IPAMClaim {claim:?}: {error}")]
     Give {
-        /// Its name.
+        /// Name of the claim.
         claim: String,
-        /// Why not.
+        /// The cause.
         error: String,
     },
-    /// Claims can't be given up.
+    /// Claims can't be released.
     #[error("{}", messages::not_released(.0))]
     Release(String),
     /// The caches are stale.
@@ -88,20 +88,20 @@ struct Found {
     instance: Option<Instance>,
 }
 
-/// Does what is planned.
+/// Applies plans.
 pub(crate) struct Reconciler {
     shared: Shared,
     cluster: Cluster,
     recorder: Recorder,
     leadership: Leadership,
-    /// Claims that the watch knows, where there is one.
+    /// The claims in the cache, if a watch runs.
     claims: Option<Store<Name, ()>>,
-    /// Events that were published about virtual machines whose claims are not as they should be.
+    /// Published events about virtual machines whose claims are not in the desired state.
     published: Mutex<HashMap<Name, BTreeSet<String>>>,
 }
 
 impl Reconciler {
-    /// For what is known there, and as long as this replica may write.
+    /// Reconciles the cached objects while this replica is the leader.
     pub(crate) fn new(shared: Shared, cluster: Cluster, recorder: Recorder, leadership: Leadership) -> Self {
         Self {
             shared,
@@ -113,7 +113,7 @@ impl Reconciler {
         }
     }
 
-    /// Beside a watch of claims.
+    /// Adds the cache of a watch of claims.
     #[must_use]
     pub(crate) fn beside(self, claims: Store<Name, ()>) -> Self {
         Self {
@@ -122,10 +122,10 @@ impl Reconciler {
         }
     }
 
-    /// Brings the claims of a virtual machine to what they should be.
+    /// Brings the claims of a virtual machine to the desired state.
     ///
     /// # Errors
-    /// When they are not, or it is not known. What could be done is done.
+    /// If a claim is not in the desired state, or its state is unknown. All other steps are still applied.
     pub(crate) async fn reconcile(&self, name: &Name) -> Result<(), Error> {
         let (plan, found) = {
             let state = state::lock(&self.shared);
@@ -145,7 +145,7 @@ impl Reconciler {
         {
             failures.push(error);
         }
-        // The first one is logged; each has an event.
+        // Only the first error is logged. Each error has an event.
         match failures.into_iter().next() {
             None => {
                 self.forget_events(name, found.instance.is_some());
@@ -160,7 +160,7 @@ impl Reconciler {
         }
     }
 
-    /// Events may be published again, other than those about odd addresses of an instance that exists.
+    /// Allows the publication of the same events again, except those about odd addresses of an existing instance.
     fn forget_events(&self, name: &Name, exists: bool) {
         let mut published = kube_kit::lock(&self.published);
         let Some(of_machine) = published.get_mut(name) else {
@@ -218,7 +218,7 @@ impl Reconciler {
         if missing.is_empty() {
             return failures;
         }
-        // A claim of an owner that is gone would be collected, whoever uses it.
+        // The garbage collector would delete a claim whose owner is gone, even if a pod uses it.
         let live = if found.agrees() {
             found.clone()
         } else {
@@ -246,7 +246,7 @@ impl Reconciler {
         failures
     }
 
-    /// Sees to it that a claim exists, and has addresses where the network has a range.
+    /// Ensures that a claim exists, and that it has addresses if the network has a range.
     async fn provide(
         &self,
         name: &Name,
@@ -270,12 +270,12 @@ impl Reconciler {
                 self.give(name, instance, wanted, made).await
             }
         };
-        // No virtual machine waits for an event.
+        // The report of an event delays no virtual machine.
         let ((), given) = tokio::join!(report, give);
         given
     }
 
-    /// What the API server says now.
+    /// Reads virtual machine and instance from the API server.
     async fn live(&self, name: &Name) -> Result<Found, Error> {
         let (machine, instance) = tokio::join!(self.cluster.machine(name), self.cluster.instance(name));
         let machine = machine.map_err(|error| Error::Read(messages::no_machine(name, error)))?;
@@ -283,7 +283,7 @@ impl Reconciler {
         Ok(Found { machine, instance })
     }
 
-    /// Whether a network is missing only because its watch is late. It is known then.
+    /// Whether a network is missing only in the stale cache. The network is cached then.
     async fn is_late(&self, problem: &Problem) -> bool {
         let Problem::NoNetwork { definition, .. } = problem else {
             return false;
@@ -302,7 +302,7 @@ impl Reconciler {
         }
     }
 
-    /// Whether watches know the claim, and that it is ours.
+    /// Whether the cache has the claim with the right owner.
     fn has(&self, name: &Name, found: &Found, wanted: &Wanted) -> bool {
         let state = state::lock(&self.shared);
         let id = Name::new(&name.namespace, &wanted.name);
@@ -311,7 +311,7 @@ impl Reconciler {
             .is_some_and(|claim| found.owns(name, &claim) == Belongs::Ours)
     }
 
-    /// The text of an event, where a claim has addresses of another network than the one that is wanted.
+    /// The message of an event, if a claim has addresses of another network than the desired one.
     fn other_network(&self, name: &Name, wanted: &Wanted) -> Option<String> {
         let state = state::lock(&self.shared);
         let claim = state.claim(&Name::new(&name.namespace, &wanted.name))?;
@@ -319,7 +319,7 @@ impl Reconciler {
         differs.then(|| messages::event::other_network(&wanted.name, &claim.network, &wanted.network))
     }
 
-    /// Creates a claim, or finds that the one that exists is ours. The claim, if it is new.
+    /// Creates a claim, or checks the owner of the existing one. Returns a new claim.
     async fn claim(
         &self,
         name: &Name,
@@ -372,7 +372,7 @@ impl Reconciler {
         let id = Name::new(&name.namespace, &wanted.name);
         let live = self.cluster.claim(&id).await.map_err(Error::Unreadable)?;
         let Some(live) = live else {
-            // It went at this moment.
+            // Another client deleted the claim between the two requests.
             return Err(Error::Existing(wanted.name.clone()));
         };
         let claim = live.claim().map_err(Error::Unreadable)?;
@@ -396,7 +396,7 @@ impl Reconciler {
         }
     }
 
-    /// Gives an orphaned claim the owner that is there after the claim was read.
+    /// Sets the present owner of an orphaned claim. The owner is read after the claim.
     async fn adopt(&self, name: &Name, instance: &Instance, live: LiveClaim) -> Result<(), Error> {
         self.may_write()?;
         let now = self.live(name).await?;
@@ -418,7 +418,7 @@ impl Reconciler {
         adopted.map_err(|error| Error::Adopt { claim, error })
     }
 
-    /// Whether watches know a claim that may have to be given up.
+    /// Whether the cache has a claim that may need its release.
     fn gives_up_any(&self, name: &Name, found: &Found) -> bool {
         let state = state::lock(&self.shared);
         state
@@ -426,7 +426,7 @@ impl Reconciler {
             .any(|(id, claim)| found.gives_up(name, id, claim).is_some())
     }
 
-    /// Gives up claims that are no longer needed, by what the API server has now.
+    /// Releases claims that are no longer needed, after a fresh read of the API server.
     async fn give_up(&self, name: &Name) -> Result<(), Error> {
         let release = |error: &dyn std::fmt::Display| Error::Release(error.to_string());
         let claims = self.cluster.claims_of(name).await;
@@ -472,7 +472,7 @@ impl Reconciler {
             Why::Unused | Why::LeftBehind => self.cluster.release(&name.namespace, live).await,
             Why::Unplugged => match self.cluster.delete(&name.namespace, live).await {
                 Err(ApiError::Forbidden(error)) => {
-                    // The upstream role lacks this right: the claim stays until its owner goes, as it would there.
+                    // The upstream role lacks this right: the claim stays until its owner is deleted, as with upstream.
                     tracing::warn!(
                         claim,
                         error,
@@ -508,7 +508,8 @@ impl Reconciler {
         }
     }
 
-    /// Publishes an event on an instance, once until its claims are as they should be.
+    /// Publishes an event on an instance. The same event is published again only after the claims were in the desired
+    /// state.
     async fn publish(&self, name: &Name, instance: &Instance, kind: Kind, reason: &str, text: &str) {
         let is_new = kube_kit::lock(&self.published)
             .entry(name.clone())
@@ -529,19 +530,19 @@ impl Reconciler {
     }
 }
 
-/// Why a claim is given up.
+/// The reason for the release of a claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Why {
-    /// Virtual machine and instance are gone, or going.
+    /// Virtual machine and instance are gone, or are being deleted.
     Unused,
-    /// It was made for an earlier virtual machine of the same name.
+    /// The claim is a leftover of an earlier virtual machine of the same name.
     LeftBehind,
-    /// Its network is no longer one of the virtual machine's.
+    /// The virtual machine no longer has the claim's network.
     Unplugged,
 }
 
 impl Found {
-    /// Whether the instance says itself that the virtual machine controls it: no read of the API server tells more.
+    /// Whether the instance's owner reference names the virtual machine. A read of the API server would add nothing.
     fn agrees(&self) -> bool {
         match (&self.machine, &self.instance) {
             (Some(machine), Some(instance)) => {
@@ -561,7 +562,7 @@ impl Found {
         }
     }
 
-    /// Whether a claim is to be given up, and why.
+    /// The reason to release a claim, if there is one.
     fn gives_up(&self, name: &Name, id: &str, claim: &Claim) -> Option<Why> {
         let (machine, instance) = (self.machine.as_ref(), self.instance.as_ref());
         if !claim.held || *claim.machine != *name.name {
@@ -578,7 +579,7 @@ impl Found {
     }
 }
 
-/// Whose a claim is, as an event says it.
+/// The owner of a claim in the message of an event.
 fn whose(claim: &Claim) -> String {
     match (&*claim.machine, claim.owners.is_empty()) {
         ("", true) => "nobody".to_owned(),

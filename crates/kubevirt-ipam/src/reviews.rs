@@ -1,4 +1,4 @@
-//! Requests of the API server, each answered by a decision (kubevirt-ipam §6).
+//! Answers the API server's admission requests (kubevirt-ipam §6).
 //!
 //! ```text
 //! Request ── read ──> known? ──> instance, networks: known, or asked for once ──> mutate ──> Verdict
@@ -22,9 +22,9 @@ use crate::plan::Networks;
 use crate::state;
 use crate::watches::Core;
 
-/// How long a request waits until everything is known: nearly as long as its sender does.
+/// Deadline for synced caches in a request, just below the API server's timeout.
 const PATIENCE: Duration = Duration::from_secs(9);
-/// Networks that are asked for beyond those that are known, in one review: who may create pods names them.
+/// Maximum number of uncached networks, and of uncached claims, in one review: the creator of a pod chooses the names.
 const LOOK_UPS: usize = 16;
 
 /// The webhook.
@@ -83,7 +83,7 @@ impl Reviews {
         mutate(&review, &instance, &known, &self.default_namespace)
     }
 
-    /// An instance, read from the API server where the cache is stale.
+    /// An instance, read from the API server if the cache is stale.
     async fn instance(&self, name: &Name) -> Result<Option<Arc<Instance>>, Error> {
         if let Some(known) = state::lock(&self.core.shared).instance(name) {
             return Ok(Some(Arc::clone(known)));
@@ -91,7 +91,7 @@ impl Reviews {
         Ok(self.cluster.instance(name).await?.map(Arc::new))
     }
 
-    /// Claims whose addresses the pod needs and the cache lacks, as far as they exist.
+    /// Existing claims that the cache lacks and whose addresses the pod needs.
     async fn claims(
         &self,
         review: &Review,
@@ -117,7 +117,7 @@ impl Reviews {
         Ok(found)
     }
 
-    /// Networks of the pod that the cache lacks, as far as they exist.
+    /// Existing networks of the pod that the cache lacks.
     async fn unknown(&self, review: &Review) -> Result<HashMap<Name, Arc<Network>>, Error> {
         let mut needed = review.needs();
         {
@@ -134,7 +134,7 @@ impl Reviews {
     }
 }
 
-/// The caches, and what was read beyond them.
+/// The caches, and the objects that were read besides.
 struct Known<'a> {
     state: std::sync::MutexGuard<'a, state::State>,
     asked: HashMap<Name, Arc<Network>>,

@@ -1,5 +1,5 @@
-//! The annotation that selects a pod's networks, read, completed and written again (kubevirt-ipam §6.3), and which network of
-//! the instance each of its elements is.
+//! Reads, completes and writes the annotation that selects a pod's networks (kubevirt-ipam §6.3), and matches its
+//! elements with the networks of the instance.
 
 use cni::json::{self, Object};
 use cni::selection::{NetworkSelection, SelectionError, parse_networks};
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::objects::Instance;
 
-/// Keys of an element, in the order that they are written in; all others follow in their own order.
+/// Keys of an element, in the order of the output. All other keys follow in their own order.
 const KEYS: [&str; 11] = [
     NAME,
     NAMESPACE,
@@ -31,29 +31,29 @@ const INTERFACE: &str = "interface";
 const DEFAULT_ROUTE: &str = "default-route";
 const REFERENCE: &str = "ipam-claim-reference";
 
-/// One network that a pod asks for.
+/// One requested network of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Element {
     /// Namespace and name of its definition.
     pub definition: Name,
-    /// Name of the interface in the pod; empty where the element says none.
+    /// Name of the interface in the pod; empty if the element has none.
     pub interface: String,
-    /// The claim that it refers to, as it was written.
+    /// The reference to a claim, with its original text.
     pub reference: Option<String>,
-    /// Of [`KEYS`], in this order, those that are there.
+    /// The present keys of [`KEYS`], in this order.
     known: Object,
-    /// All others, in their order.
+    /// All other keys, in their order.
     rest: Object,
 }
 
-/// The networks that an annotation asks for; none where it is absent or empty.
+/// The requested networks of an annotation; none if it is absent or empty.
 ///
 /// # Errors
-/// When multus could not read it either.
+/// If multus could not read the annotation either.
 pub fn parse(annotation: Option<&str>, namespace: &str) -> Result<Vec<Element>, SelectionError> {
     let annotation = annotation.unwrap_or_default();
     let networks = parse_networks(annotation, namespace)?;
-    // It was read a moment ago.
+    // The same text was parsed successfully before.
     let wrong = |error: &dyn std::fmt::Display| SelectionError::Json(error.to_string());
     let objects: Vec<Object> = if annotation.contains(['[', '{', '"']) {
         serde_json::from_str(&json::compact(annotation)).map_err(|error| wrong(&error))?
@@ -71,9 +71,9 @@ pub fn parse(annotation: Option<&str>, namespace: &str) -> Result<Vec<Element>, 
     elements.collect::<Result<_, _>>().map_err(|error| wrong(&error))
 }
 
-/// The annotation's text: a JSON list in any case.
+/// The annotation's text, always a JSON list.
 pub fn to_text(elements: &[Element]) -> String {
-    // Only maps with keys that are no texts can fail, and there are none.
+    // Serialization fails only for maps with keys that are no strings, and the elements have none.
     serde_json::to_string(elements).unwrap_or_default()
 }
 
@@ -89,7 +89,7 @@ impl Element {
         known.set(NAME, &network.name)?;
         known.set(NAMESPACE, &network.namespace)?;
         for key in KEYS {
-            // An empty list of gateways is not the same as none.
+            // An empty list of gateways differs from a missing list.
             let value = rest
                 .get(key)
                 .filter(|value| key == DEFAULT_ROUTE || !is_empty(value));
@@ -107,19 +107,19 @@ impl Element {
         })
     }
 
-    /// Lets it refer to a claim.
+    /// Sets the reference to a claim.
     pub fn refer_to(&mut self, claim: &str) {
         self.put(REFERENCE, claim.to_owned());
         self.reference = Some(claim.to_owned());
     }
 
-    /// Lets it ask for these addresses.
+    /// Sets the requested addresses.
     pub fn ask_for(&mut self, ips: &[String]) {
         self.put(IPS, ips);
     }
 
     fn put(&mut self, key: &str, value: impl serde::Serialize) {
-        // Texts and lists of them are always JSON.
+        // Strings and lists of strings are always valid JSON.
         if let Err(error) = self.known.set(key, &value) {
             tracing::error!(key, %error, "cannot write a key of a network selection element");
         }
@@ -138,8 +138,9 @@ fn is_empty(value: &RawValue) -> bool {
     ["null", "\"\"", "[]"].contains(&value.get())
 }
 
-/// Of each element the network of the instance that it attaches, if it is one: found by the name of the interface in the pod
-/// where several networks have one definition, else by the definition. No network is attached twice.
+/// For each element, the network of the instance that it attaches, if there is one. The name of the interface in the
+/// pod identifies the network if several networks have one definition; otherwise the definition does. No network is
+/// attached twice.
 pub fn networks_of<'i>(elements: &[Element], instance: &'i Instance) -> Vec<Option<&'i str>> {
     let secondary: Vec<_> = instance.secondary().collect();
     let mut taken = vec![false; secondary.len()];
@@ -167,7 +168,7 @@ pub fn networks_of<'i>(elements: &[Element], instance: &'i Instance) -> Vec<Opti
     found
 }
 
-/// Name of the interface in the pod, as KubeVirt makes it of the network's name.
+/// Name of the interface in the pod. KubeVirt derives it from the network's name.
 fn hashed(network: &str) -> String {
     let digest = Sha256::digest(network.as_bytes());
     let mut first = [0; 8];
@@ -176,7 +177,7 @@ fn hashed(network: &str) -> String {
     format!("pod{:011x}", u64::from_be_bytes(first) >> 20)
 }
 
-/// As older versions of KubeVirt make it of the network's place.
+/// Name of the interface in the pod. Older versions of KubeVirt derive it from the network's index.
 fn ordinal(place: usize) -> String {
     format!("net{}", place + 1)
 }

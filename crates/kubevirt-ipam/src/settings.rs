@@ -1,4 +1,4 @@
-//! Flags and environment, checked (kubevirt-ipam §3).
+//! Flags and environment, validated (kubevirt-ipam §3).
 
 use std::path::PathBuf;
 
@@ -53,24 +53,24 @@ pub struct Args {
     pub log_flags: glog::Flags,
 }
 
-/// What `weft kubevirt-ipam --help` says last.
+/// The last part of `weft kubevirt-ipam --help`.
 const ENVIRONMENT: &str = "\
 LOG_LEVEL is the level of the log where -v says none: 4 and more add how
 decisions come about.";
 
-/// From this level on the log shows how decisions come about.
+/// The log explains decisions from this level on.
 const VERBOSE: i32 = 4;
 
-/// The environment variable with the level of the log is none.
+/// The environment variable with the log level is not a number.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("failed to set log level: strconv.ParseInt: parsing {0:?}: invalid syntax")]
 pub struct InvalidLevel(String);
 
 impl Args {
-    /// What is logged; `level` is what the environment variable [`names::LOG_LEVEL`] says.
+    /// The log filter. `level` is the value of the environment variable [`names::LOG_LEVEL`].
     ///
     /// # Errors
-    /// When the variable is no number.
+    /// If the variable is no number.
     pub fn log_level(&self, level: Option<&str>) -> Result<&'static str, InvalidLevel> {
         let level = match level {
             Some(text) => text.parse::<i32>().map_err(|_| InvalidLevel(text.to_owned()))?,
@@ -81,16 +81,16 @@ impl Args {
     }
 }
 
-/// What the program needs to know.
+/// Settings of the program.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the webhook is.
+    /// Address of the webhook.
     pub webhook: Bind,
-    /// Where probes are answered.
+    /// Address of the probes.
     pub probes: Bind,
-    /// Where the metrics are.
+    /// Address of the metrics.
     pub metrics: Bind,
-    /// Whether replicas elect the one that writes.
+    /// Whether replicas elect a leader.
     pub elect: bool,
     /// Whether the webhook offers HTTP/2.
     pub http2: bool,
@@ -98,23 +98,23 @@ pub struct Settings {
     pub certificates: PathBuf,
     /// Namespace in the element of the default network.
     pub default_namespace: String,
-    /// Versions, ciphers and groups.
+    /// TLS versions, ciphers and groups.
     pub profile: Profile,
 }
 
-/// What of the flags makes no sense; texts of the upstream program.
+/// An invalid flag. The texts are upstream's.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidSettings {
-    /// No version of TLS is called so.
+    /// Unknown version of TLS.
     #[error("TLS version not found for {0:?}")]
     Version(String),
-    /// No cipher is called so.
+    /// Unknown cipher.
     #[error("unable to find cipher suite IDs: key not found {0}")]
     Cipher(String),
-    /// No group is called so.
+    /// Unknown group.
     #[error("unable to find curve preference IDs: key not found {0}")]
     Curve(String),
-    /// A flag says no address.
+    /// The flag has no valid address.
     #[error(transparent)]
     Address(#[from] InvalidBind),
 }
@@ -123,7 +123,7 @@ impl Settings {
     /// Reads flags.
     ///
     /// # Errors
-    /// When one of them makes no sense.
+    /// If a flag is invalid.
     pub fn read(args: &Args) -> Result<Self, InvalidSettings> {
         let Args {
             health_probe_bind_address,
@@ -156,22 +156,22 @@ impl Settings {
     }
 }
 
-/// Versions that the flag may name.
+/// Valid values of the flag.
 const VERSIONS: [&str; 4] = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
-/// Ciphers of TLS 1.3, which can't be chosen.
+/// Ciphers of TLS 1.3, which cannot be selected.
 const ALWAYS: [&str; 3] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 ];
-/// Insecure ciphers that profiles may name, beside those that have names in OpenSSL.
+/// Insecure ciphers that profiles may name, besides those with names in OpenSSL.
 const LEGACY: [&str; 4] = [
     "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
     "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
     "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
-/// Groups as Go calls them, and as IANA does.
+/// Names of groups in Go, and at IANA.
 const CURVES: [(&str, &str); 5] = [
     ("X25519", "X25519"),
     ("CurveP256", "secp256r1"),
@@ -180,8 +180,7 @@ const CURVES: [(&str, &str); 5] = [
     ("X25519MLKEM768", "X25519MLKEM768"),
 ];
 
-/// Versions below 1.2 are served as 1.2; ciphers that are not to be had are left out, and where that leaves none, all are
-/// served.
+/// Versions below 1.2 are served as 1.2. Unavailable ciphers are left out; if none remains, all are served.
 fn profile(version: &str, ciphers: &str, curves: &str) -> Result<Profile, InvalidSettings> {
     if !version.is_empty() && !VERSIONS.contains(&version) {
         return Err(InvalidSettings::Version(version.to_owned()));

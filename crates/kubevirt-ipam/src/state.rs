@@ -1,4 +1,4 @@
-//! The caches: filled by watches, read by webhook and controller.
+//! The caches. Watches fill them; webhook and controller read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,12 +18,12 @@ mod addresses;
 #[cfg(test)]
 mod tests;
 
-/// What must be known before anything is decided.
+/// The caches that must be synced before any decision.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Part {
     /// Virtual machines.
     Machines,
-    /// Their instances.
+    /// Instances of virtual machines.
     Instances,
     /// Networks.
     Networks,
@@ -31,10 +31,10 @@ pub enum Part {
     Claims,
 }
 
-/// What several tasks know together. No lock is held across an await.
+/// Caches that several tasks share. No lock is held across an await.
 pub type Shared = Arc<Mutex<State>>;
 
-/// Locks what is known.
+/// Locks the caches.
 pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
     kube_kit::lock(shared)
 }
@@ -49,12 +49,14 @@ impl fmt::Display for Holder {
     }
 }
 
-/// All that is cached under one name: a virtual machine and its instance have the same, and a claim's label says it.
+/// All cached data under one name: a virtual machine and its instance share their name, and the labels of their claims
+/// contain it.
 #[derive(Debug, Default)]
 struct Named {
     machine: Option<Machine>,
     instance: Option<Arc<Instance>>,
-    /// Names of the claims whose label names it, in order. Most have one or two: a set would take ten times the memory.
+    /// Names of the claims whose label names the virtual machine, in order. Most have one or two: a set would take ten
+    /// times the memory.
     claims: Box<[Box<str>]>,
 }
 
@@ -63,13 +65,13 @@ impl Named {
         self.machine.is_none() && !self.may_need_work()
     }
 
-    /// Whether anything could have to be done: a machine that never ran has no claims.
+    /// Whether a reconcile could change anything: a virtual machine that never ran has no claims.
     fn may_need_work(&self) -> bool {
         self.instance.is_some() || !self.claims.is_empty()
     }
 }
 
-/// What many objects have in common.
+/// Values that many objects share.
 #[derive(Debug, Default)]
 struct Common {
     names: Interner<[String]>,
@@ -87,7 +89,7 @@ impl Common {
     fn instance(&mut self, mut instance: Instance) -> Instance {
         self.networks.intern(&mut instance.networks);
         self.names.intern(&mut instance.reported);
-        // No two instances have one hardware address.
+        // No two instances share a hardware address.
         if instance
             .interfaces
             .iter()
@@ -107,15 +109,15 @@ impl Common {
 /// The caches of all kinds. Each change returns the virtual machines to reconcile.
 #[derive(Debug)]
 pub struct State {
-    /// By the name of a virtual machine.
+    /// Cached data by the name of a virtual machine.
     named: BTreeMap<Name, Named>,
     networks: BTreeMap<Name, Arc<Network>>,
     claims: BTreeMap<Name, Claim>,
-    /// By network, who has which address.
+    /// Holders of addresses, by network.
     addresses: BTreeMap<Arc<str>, Holders<Holder>>,
-    /// By claim, addresses that are about to be written into it; they are among the others, too.
+    /// Addresses before their write into a claim, by claim. `addresses` contains them, too.
     reserved: BTreeMap<Name, Reserved>,
-    /// Claims that stand in the way of a virtual machine.
+    /// Claims that block a virtual machine.
     in_the_way: BTreeMap<Name, Name>,
     common: Common,
     awaited: BTreeSet<Part>,
@@ -137,13 +139,13 @@ impl Default for State {
 }
 
 impl State {
-    /// A part is known completely. Whether all are now.
+    /// Marks a part as synced. Returns whether all parts are synced.
     pub fn complete(&mut self, part: Part) -> bool {
         self.awaited.remove(&part);
         self.awaited.is_empty()
     }
 
-    /// A virtual machine was seen.
+    /// Stores a virtual machine.
     pub fn machine_seen(&mut self, name: Name, machine: Machine) -> Vec<Name> {
         if self.machine(&name) == Some(&machine) {
             return Vec::new();
@@ -153,19 +155,19 @@ impl State {
         self.concerned(name)
     }
 
-    /// A virtual machine is gone.
+    /// Removes a virtual machine.
     pub fn machine_gone(&mut self, name: Name) -> Vec<Name> {
         self.change(&name, |named| named.machine = None);
         self.concerned(name)
     }
 
-    /// The virtual machine, where there is anything that could have to be done about it.
+    /// The virtual machine, if a reconcile could change anything.
     fn concerned(&self, name: Name) -> Vec<Name> {
         let concerned = self.named.get(&name).is_some_and(Named::may_need_work);
         if concerned { vec![name] } else { Vec::new() }
     }
 
-    /// An instance was seen.
+    /// Stores an instance.
     pub fn instance_seen(&mut self, name: Name, instance: Instance) -> Vec<Name> {
         if self.instance(&name).is_some_and(|known| **known == instance) {
             return Vec::new();
@@ -175,13 +177,13 @@ impl State {
         vec![name]
     }
 
-    /// An instance is gone.
+    /// Removes an instance.
     pub fn instance_gone(&mut self, name: Name) -> Vec<Name> {
         self.change(&name, |named| named.instance = None);
         vec![name]
     }
 
-    /// Changes what is cached under a name that may be unknown, and drops the name when nothing is left.
+    /// Changes the data under a name, which need not be cached yet. Drops the name when no data is left.
     fn change(&mut self, name: &Name, change: impl FnOnce(&mut Named)) {
         if let Some(named) = self.named.get_mut(name) {
             change(named);
@@ -191,7 +193,7 @@ impl State {
         }
     }
 
-    /// A network was seen.
+    /// Stores a network.
     pub fn network_seen(&mut self, network: Network) -> Vec<Name> {
         if self
             .networks
@@ -209,7 +211,7 @@ impl State {
         self.attached(&id)
     }
 
-    /// A network is gone.
+    /// Removes a network.
     pub fn network_gone(&mut self, id: &Name) -> Vec<Name> {
         self.networks.remove(id);
         self.attached(id)
@@ -233,9 +235,9 @@ impl State {
         attached.map(|(name, _)| name.clone()).collect()
     }
 
-    /// A claim was seen.
+    /// Stores a claim.
     pub fn claim_seen(&mut self, id: Name, claim: Claim) -> Vec<Name> {
-        // A claim that this replica wrote is in the cache before the event of its watch.
+        // The cache has a claim that this replica wrote before the watch's event arrives.
         let known = self.claims.get(&id);
         let is_news = known.is_none_or(|known| *known != claim && known.version <= claim.version);
         if !is_news {
@@ -267,7 +269,7 @@ impl State {
         concerned
     }
 
-    /// A claim is gone.
+    /// Removes a claim.
     pub fn claim_gone(&mut self, id: &Name) -> Vec<Name> {
         let concerned = self.forget_claim(id);
         self.settled(id);
@@ -294,7 +296,7 @@ impl State {
         concerned
     }
 
-    /// A claim is in the way of a virtual machine, which is reconciled again when the claim changes.
+    /// Records that a claim blocks a virtual machine. A change of the claim requeues the virtual machine.
     pub fn stands_in_the_way(&mut self, claim: Name, machine: Name) {
         self.in_the_way.insert(claim, machine);
     }
@@ -305,7 +307,7 @@ impl State {
         all.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What is to be done about the claims of a virtual machine.
+    /// Plans the claims of a virtual machine.
     pub fn plan(&self, name: &Name) -> Plan {
         plan::plan(
             name,
@@ -348,13 +350,13 @@ impl State {
         plan::is_unheld(claim, &name.name, self.machine(&name), instance)
     }
 
-    /// All such claims.
+    /// All claims for which [`Self::is_unheld`] is true.
     pub fn unheld(&self) -> Vec<Name> {
         let unheld = self.claims.iter().filter(|(id, claim)| self.is_unheld(id, claim));
         unheld.map(|(id, _)| id.clone()).collect()
     }
 
-    /// How many claims are held, how many are being deleted, and how many stand in the way of a virtual machine.
+    /// The numbers of claims that are held, that are being deleted, and that block a virtual machine.
     pub fn figures(&self) -> Figures {
         let mut figures = Figures {
             in_the_way: self.in_the_way.len() as u64,
@@ -378,7 +380,7 @@ pub struct Figures {
     pub held: u64,
     /// Being deleted, and held while their addresses are in use.
     pub deleting: u64,
-    /// In the way of a virtual machine.
+    /// Claims that block a virtual machine.
     pub in_the_way: u64,
 }
 
@@ -387,7 +389,7 @@ impl Networks for State {
         self.networks.get(definition).cloned()
     }
 
-    /// The first by name (§6.4).
+    /// The first one by name (§6.4).
     fn primary(&self, namespace: &str) -> Option<Arc<Network>> {
         let from = Name::new(namespace, "");
         let of_namespace = self

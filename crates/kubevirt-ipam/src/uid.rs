@@ -1,4 +1,4 @@
-//! UIDs, kept in few octets: caches hold several for each virtual machine.
+//! UIDs in few bytes: caches hold several for each virtual machine.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use uuid::Uuid;
 #[derive(Clone, Eq, PartialEq)]
 pub struct Uid(Form);
 
-/// A text has one form alone, so that equal UIDs have equal forms.
+/// Each text has exactly one form, so that equal UIDs have equal forms.
 #[derive(Clone, Eq, PartialEq)]
 enum Form {
-    /// A UUID in lower case, as the API server makes them.
+    /// A UUID in lower case, the form that the API server generates.
     Uuid(Uuid),
     /// Any other text.
     Text(Box<str>),
 }
 
 impl Uid {
-    /// Whether there is none.
+    /// Whether the UID is empty.
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, Form::Text(text) if text.is_empty())
     }
@@ -33,7 +33,7 @@ impl Default for Uid {
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
         let uuid = Uuid::try_parse(text).ok();
-        // Other spellings of a UUID are read too, and keep their text.
+        // The parser accepts other spellings of a UUID, too. They keep their text.
         let uuid = uuid.filter(|uuid| uuid.to_string() == text);
         Self(uuid.map_or_else(|| Form::Text(text.into()), Form::Uuid))
     }

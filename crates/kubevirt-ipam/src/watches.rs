@@ -1,4 +1,5 @@
-//! Applies the events of watches to the [`State`](crate::state::State), and queues the virtual machines that they concern.
+//! Applies the events of watches to the [`State`](crate::state::State), and queues the virtual machines that they
+//! affect.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -13,28 +14,28 @@ use crate::network::Network;
 use crate::objects::{Claim, Instance, Machine, WireClaim, WireInstance, WireMachine, WireNetworkDefinition};
 use crate::state::{self, Part, Shared, State};
 
-/// Objects asked for at a time: little is read of each.
+/// Objects per page of a list. The cached part of an object is small.
 const PAGE: u32 = 500;
-/// How often to ask for a kind that is not served.
+/// Retry interval for a kind that is not served.
 const ABSENT: Duration = Duration::from_mins(1);
-/// How often it is checked whether a kind is not served, until all caches are synced.
+/// Interval of the checks for unserved kinds, until all caches are synced.
 const CHECK: Duration = Duration::from_millis(500);
 
-/// What everything that runs shares.
+/// State that all tasks share.
 #[derive(Clone)]
 pub(crate) struct Core {
-    /// What is known.
+    /// The caches.
     pub(crate) shared: Shared,
     /// The connection to the API server.
     pub(crate) client: Client,
-    /// Whether all is known that has to be.
+    /// Whether the required caches are synced.
     pub(crate) known: Readiness,
     /// Virtual machines to reconcile.
     pub(crate) queues: Queues,
 }
 
 impl Core {
-    /// Starts all watches, which run as long as the runtime. Gives the claims that their watch knows.
+    /// Starts all watches, which run as long as the runtime. Returns the cache of claims.
     pub(crate) fn watch(&self) -> Store<Name, ()> {
         tokio::spawn(self.clone().machines());
         tokio::spawn(self.clone().instances());
@@ -114,15 +115,15 @@ impl Core {
         watch::start_named(api, &Options::all().page(PAGE).absent(ABSENT), apply)
     }
 
-    /// Follows a watch that applies what it reads; what is gone is applied here. Of an object that was made anew at once, the
-    /// new one is known already.
+    /// Follows a watch. The watch itself applies stored objects; this function applies deletions. If an object was
+    /// deleted and created again at once, the cache already has the new one.
     async fn follow(&self, mut watch: Watch<Name, ()>, part: Part, gone: impl Fn(Name)) {
         let store = watch.store();
         while !store.is_synced() {
             let change = tokio::select! {
                 change = watch.next() => change,
                 () = tokio::time::sleep(CHECK) => {
-                    // KubeVirt may come later, or never: then there is nothing to know.
+                    // KubeVirt may be installed later, or never. Without KubeVirt the cache is empty and synced.
                     if store.trouble(Duration::ZERO) == Some(Trouble::NotServed) {
                         self.complete(part);
                     }

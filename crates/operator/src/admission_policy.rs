@@ -28,9 +28,9 @@ use cel::{concat, hole, list, literal};
 /// Effect of the policy on an invalid configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// It is stored, and the client gets a warning.
+    /// The configuration is stored, and the client gets a warning.
     Warn,
-    /// It is refused.
+    /// The configuration is refused.
     Deny,
 }
 
@@ -70,7 +70,7 @@ fn policy() -> Manifest {
             json!({
                 "expression": format!("variables.{name} == ''"),
                 "messageExpression": format!("variables.{name}"),
-                // Used if the expression's text is too long or has line breaks.
+                // The API server uses this message if the expression's text is too long or has line breaks.
                 "message": FALLBACK,
             })
         })

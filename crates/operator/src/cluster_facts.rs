@@ -7,11 +7,11 @@ use crate::layout::Layout;
 /// Facts that are detected at start, and again when the set of served kinds changes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Platform {
-    /// OpenShift 4: the operator uses its CNI directories, DNS and certificates.
+    /// Whether this is OpenShift 4. On OpenShift the operator uses OpenShift's CNI directories, DNS and certificates.
     pub openshift4: bool,
-    /// Security context constraints exist, so privileged workloads need them.
+    /// Whether security context constraints exist. Privileged workloads need them.
     pub scc: bool,
-    /// The kinds of the Prometheus operator exist.
+    /// Whether the kinds of the Prometheus operator exist.
     pub monitoring: bool,
     /// Paths of CNI and of the container runtime on the nodes.
     pub layout: Layout,
@@ -29,8 +29,8 @@ pub struct OpenShiftNetwork {
 pub struct Cluster {
     /// Detected facts.
     pub platform: Platform,
-    /// OpenShift's network configuration, if the object exists. [`Platform::openshift4`] says only that the API is
-    /// served.
+    /// OpenShift's network configuration, if the object exists. [`Platform::openshift4`] is true even without the
+    /// object, if the API is served.
     pub openshift_network: Option<OpenShiftNetwork>,
 }
 
@@ -46,7 +46,7 @@ pub struct NodeState {
 /// The owner of the definition of `NMState`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum NodeStateDefinition {
-    /// It does not exist.
+    /// The definition does not exist.
     #[default]
     None,
     /// This operator deployed it.
@@ -55,7 +55,7 @@ pub enum NodeStateDefinition {
     Foreign,
 }
 
-/// The `NMState` object. One counts: of several, node state operators keep the oldest.
+/// The `NMState` object. If there are several, node state operators keep the oldest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum NMStateObject {
     /// The API is not served.

@@ -44,14 +44,14 @@ pub(crate) struct Component {
     /// The component's objects in the order in which they are applied. Called for enabled components with a complete
     /// specification. Labels and owners are added later.
     pub(crate) render: fn(&Context<'_>) -> Result<Vec<Manifest>, Error>,
-    /// Objects of the component that are not rendered, such as Secrets of certificates: the operator writes them
+    /// Objects of the component that are not rendered, such as Secrets of certificates. The operator writes them
     /// depending on the observed state, and deletes them with the component.
     pub(crate) issued: fn(&Context<'_>) -> Result<Vec<ObjectId>, Error>,
-    /// Objects of earlier versions that conflict with this component: deleted before it is applied.
+    /// Objects of earlier versions that conflict with this component. They are deleted before the component is applied.
     pub(crate) leftovers: fn(&Cluster) -> &'static [Leftover],
 }
 
-/// A component whose objects are all rendered, and that conflicts with none of earlier versions.
+/// A component whose objects are all rendered, and that conflicts with no object of earlier versions.
 const fn component(
     name: &'static str,
     enabled: fn(&NetworkAddonsConfigSpec) -> bool,
@@ -222,8 +222,8 @@ impl Context<'_> {
         &self.spec.image_pull_policy
     }
 
-    /// Arguments of servers, from the TLS profile. An invalid profile gives none: then only the names of the objects
-    /// count, because the objects are to be deleted.
+    /// Arguments of servers, from the TLS profile. An invalid profile results in no arguments: then the objects are
+    /// only deleted, and their names suffice.
     pub(crate) fn tls_arguments(&self) -> Vec<String> {
         TlsSettings::of(self.spec.tls_security_profile.as_ref())
             .map(|settings| settings.arguments())

@@ -1,4 +1,4 @@
-//! From the specification of a user to the complete one that is applied: validation and defaults (operator §5).
+//! Validation of a user's specification, and completion with defaults (operator §5).
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The operator as a running thing: watches, a queue of one, and the reconciler.
+//! The running operator: watches, a queue with one key, and the reconciler.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +24,7 @@ use crate::{
     detect, images::UnknownImage, metrics::Metrics, names, reconcile::Reconciler, settings::Settings, watches,
 };
 
-/// How long the API server may take to serve a kind whose definition has changed: it is asked again after these pauses.
+/// Delays of the retries after the definition of a kind changed: the API server needs time to serve it.
 const SERVED: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -34,17 +34,16 @@ const SERVED: [Duration; 6] = [
     Duration::from_secs(32),
 ];
 
-/// How long to wait at most before a failed reconcile is repeated: after an outage, nothing tells that it is over when
-/// nothing changed meanwhile.
+/// Maximum back-off of a failed reconcile: no event reports the end of an outage if no object changed meanwhile.
 const RETRY: Duration = Duration::from_mins(1);
 
-/// Why the operator does not start.
+/// The cause of a failed start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The cluster does not answer.
+    /// The API server does not answer.
     #[error(transparent)]
     Detect(#[from] detect::Error),
-    /// There is nothing to run in a container.
+    /// A container has no image.
     #[error(transparent)]
     Image(#[from] UnknownImage),
 }
@@ -55,23 +54,23 @@ pub struct Operator {
     client: Client,
     settings: Settings,
     cache: Cache,
-    /// Definitions of kinds that others define, and of the configuration resource.
+    /// Definitions of other products' kinds, and of the configuration resource.
     definitions: Cache,
-    /// Which of those kinds are watched.
+    /// The watched kinds among them.
     watched: BTreeSet<Kind>,
     changes: Changes,
     queue: Queue<()>,
     metrics: Metrics,
-    /// How long a watch may fail before users are told.
+    /// A failing watch is reported after this time.
     patience: Duration,
-    /// When to ask again for kinds whose definitions have changed, and how often that was done.
+    /// The time of the next retry for kinds whose definitions have changed, and the number of retries so far.
     ask_again: Option<(Instant, usize)>,
-    /// When certificates have to be looked at again.
+    /// The time of the next check of certificates.
     look_again: Option<SystemTime>,
 }
 
 impl Operator {
-    /// Finds out about the cluster, and starts the watches.
+    /// Detects the platform, and starts the watches.
     pub async fn start(client: Client, settings: Settings, metrics: Metrics) -> Result<Self, Error> {
         let platform = detect::platform(&client, &settings).await?;
         let own_image = detect::own_image(&client, &settings).await;
@@ -121,7 +120,7 @@ impl Operator {
         Ok(operator)
     }
 
-    /// Reports watches that fail for this long; half a minute by default.
+    /// Sets the time after which failing watches are reported; half a minute by default.
     #[must_use]
     pub fn patient(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -129,8 +128,7 @@ impl Operator {
         self
     }
 
-    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready while
-    /// all watches are up to date.
+    /// Runs until the shutdown. The next start continues interrupted work. Ready while all watches are up to date.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the operator manager");
         let mut check = Instant::now() + self.patience;
@@ -140,7 +138,7 @@ impl Operator {
             let synced = self.cache.is_synced() && self.definitions.is_synced();
             readiness.set(synced && !self.reconciler.is_blocked());
             tokio::select! {
-                // Changes come first: many of them are one reconcile.
+                // Changes have priority: many of them result in one reconcile.
                 biased;
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
@@ -176,7 +174,7 @@ impl Operator {
                         }
                     }
                     self.look_again = self.reconciler.look_again();
-                    // One that asks for nothing has not waited for anything: watches and probes have their turn.
+                    // A reconcile without requests never yields by itself: watches and probes need their turn.
                     tokio::task::yield_now().await;
                 }
             }
@@ -200,10 +198,10 @@ impl Operator {
         self.queue.add(());
     }
 
-    /// Watches a kind from the moment on when there can be any of it, and as long as there can be.
+    /// Watches a kind as long as its definition exists.
     fn definition_changed(&mut self, kind: Kind, defined: bool) {
         if kind == object::NETWORK_ADDONS_CONFIG {
-            // Watched in any case.
+            // This kind is always watched.
         } else if defined {
             self.watch(kind);
         } else if self.watched.remove(&kind) {
@@ -223,7 +221,7 @@ impl Operator {
         }
     }
 
-    /// Has all watches ask that wait for their kind to be served, now and a few times later.
+    /// Retries the watches of unserved kinds, now and a few times later.
     fn ask(&mut self) {
         let asked = self.ask_again.map_or(0, |(_, times)| times);
         self.ask_again = SERVED
@@ -232,13 +230,13 @@ impl Operator {
         self.changes.retry();
     }
 
-    /// Looks which watches are refused, fail or are stale. Returns whether that is news.
+    /// Updates the set of refused, failing and stale watches. Returns whether the set changed.
     fn look_at_watches(&mut self) -> bool {
         let blocked = cache::blocked([&self.cache, &self.definitions], self.patience);
         self.reconciler.set_blocked(blocked)
     }
 
-    /// What kind of cluster this is may have changed with the kinds that it serves.
+    /// Updates the platform: it depends on the kinds that the cluster serves.
     fn look_around(&mut self) {
         let before = self.reconciler.platform();
         let platform = watches::platform(before, |kind| self.cache.serves(kind));

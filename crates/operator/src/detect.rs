@@ -65,8 +65,8 @@ pub async fn platform(client: &Client, settings: &Settings) -> Result<Platform, 
 }
 
 /// Paths of CNI on the nodes, from the node of the operator's own pod: the operator may read that node, and may not
-/// list nodes. If the node cannot be read, the defaults are assumed: a wrong path shows in the status of the workloads,
-/// and the specification can override it.
+/// list nodes. If the node cannot be read, the defaults apply: the status of the workloads then shows a wrong path, and
+/// the specification can override it.
 async fn layout(client: &Client, settings: &Settings) -> Layout {
     let Some(pod) = own_pod(client, settings).await else {
         return Layout::default();
@@ -129,7 +129,7 @@ async fn is_served(client: &Client, kind: Kind, question: &'static str) -> Resul
     }
 }
 
-/// The image of the operator's own pod, else the image in the environment.
+/// The image of the operator's own pod, otherwise the image in the environment.
 pub(crate) async fn own_image(client: &Client, settings: &Settings) -> Option<String> {
     let pod = own_pod(client, settings).await;
     let image = pod.and_then(|pod| image_of(&pod.data));
@@ -160,7 +160,7 @@ pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwor
     Ok(list.items.first().map(|network| read_network(&network.data)))
 }
 
-/// OpenShift's network configuration, if it is among the objects of a watch.
+/// OpenShift's network configuration, if a watch has the object.
 pub(crate) fn known_openshift_network(known: &[Object]) -> Option<OpenShiftNetwork> {
     known.first().map(|network| read_network(network))
 }
@@ -193,7 +193,7 @@ pub async fn node_states(client: &Client) -> Result<Option<Vec<Object>>, kube::E
     }
 }
 
-/// The `NMState` object that counts; `None` for `objects` means that the API is not served.
+/// The `NMState` object in use; `None` for `objects` means that the API is not served.
 pub fn nmstate_object(nmstates: Option<&[Object]>) -> NMStateObject {
     nmstates.map_or(NMStateObject::NotServed, |nmstates| {
         read_nmstates(nmstates.iter().map(|nmstate| Value::clone(nmstate)))
@@ -264,7 +264,7 @@ mod tests {
             nmstate(Some("HyperConverged"), &json!({})),
         ] {
             assert_eq!(read(std::slice::from_ref(&foreign)), NMStateObject::Foreign);
-            // The node state operator decides which of two is kept.
+            // The node state operator decides between the two.
             assert!(matches!(read(&[foreign, ours.clone()]), NMStateObject::Ours(_)));
         }
     }

@@ -1,4 +1,5 @@
-//! Failures of one reconcile, in order of occurrence, by component: one component's failure is not another's.
+//! Failures of one reconcile in order of occurrence, by component: a failure of one component does not affect the
+//! others.
 
 /// A failure, for a condition and an event.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,7 +52,7 @@ impl Failures {
     }
 }
 
-/// The reason is that of the first failure; the messages follow, one a line, without repetitions.
+/// The reason is the first failure's. The messages follow, one a line, without repetitions.
 fn summary<'a>(failures: impl Iterator<Item = &'a (Option<&'static str>, Failure)>) -> Option<Failure> {
     let mut reason = None;
     let mut messages: Vec<&str> = Vec::new();

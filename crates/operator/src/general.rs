@@ -35,15 +35,15 @@ pub(crate) const INTERVALS: [&str; 4] = [CA_ROTATE, "caOverlapInterval", CERT_RO
 const CA_ROTATE: &str = "caRotateInterval";
 const CERT_ROTATE: &str = "certRotateInterval";
 
-/// Pairs of intervals, of which the first must not exceed the second, in the order of validation.
+/// Pairs of intervals. The first must not exceed the second. The order is the order of validation.
 pub(crate) const INTERVAL_BOUNDS: [(&str, &str); 3] = [
     (INTERVALS[1], CA_ROTATE),
     (CERT_ROTATE, CA_ROTATE),
     (INTERVALS[3], CERT_ROTATE),
 ];
 
-/// Checks the intervals of certificates: first that all are set, then that all are durations, then their bounds. Stops
-/// after the first group with errors.
+/// Checks the intervals of certificates in three groups: presence, syntax, bounds. Stops after the first group with
+/// errors.
 pub(crate) fn validate_self_sign(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     let Some(settings) = &spec.self_sign_configuration else {
         return Vec::new();
@@ -125,7 +125,7 @@ fn is_complete(settings: &SelfSignConfiguration) -> bool {
     .any(|text| text.is_empty())
 }
 
-/// The intervals of certificates. An invalid one, as another version may have applied it, counts as the default.
+/// The intervals of certificates. The default replaces an invalid interval, which another version may have applied.
 pub(crate) fn intervals(spec: &NetworkAddonsConfigSpec) -> Intervals {
     let default = default_intervals();
     let settings = spec.self_sign_configuration.as_ref().unwrap_or(&default);

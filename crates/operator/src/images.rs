@@ -1,10 +1,11 @@
-//! Image of each container. The image decides the flavour of the container (operator §2, operands §13).
+//! The image of each container. The image decides between upstream's and Weft's command line (operator §2, operands
+//! §13).
 
 use std::collections::BTreeMap;
 
 use crate::names::env;
 
-/// The image of an operand, by all of its names.
+/// The image of an operand, under all of its names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Operand {
     /// Variable of the operator's environment.
@@ -121,7 +122,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Neither a variable nor the operator's own image is known.
+/// Neither the variable nor the operator's own image is known.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "environment variable {variable} is not set, and the operator's own image, to be used instead, is unknown: set \
@@ -163,7 +164,7 @@ impl Images {
         }
     }
 
-    /// The image of the containers that `variable` configures.
+    /// The image of the containers with this variable.
     pub fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
         let upstream = self.upstream.get(variable).map(|image| Image::Upstream(image));
         let own = || self.own.as_deref().map(Image::Native);

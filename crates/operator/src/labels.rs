@@ -31,7 +31,7 @@ pub(crate) const NOT_ON_OWN_NAMESPACE: [&str; 7] = [
 /// The metadata that all objects of one reconcile share.
 #[derive(Clone, Debug)]
 pub struct Stamp {
-    /// Version of the operator, not yet a valid label value.
+    /// Version of the operator, before its conversion to a valid label value.
     pub operator_version: String,
     /// Namespace of the operator.
     pub operator_namespace: String,
@@ -41,8 +41,8 @@ pub struct Stamp {
     pub owner: Owner,
 }
 
-/// Makes a valid label value of a version: a run of forbidden characters becomes one `_`. A value begins and ends with
-/// a letter or a digit; leading and trailing punctuation is dropped.
+/// Converts a version into a valid label value: one `_` replaces a run of forbidden characters. A value begins and ends
+/// with a letter or a digit; leading and trailing punctuation is dropped.
 pub fn label_safe(version: &str) -> String {
     let mut safe = String::new();
     let mut in_run = false;

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::{cluster_facts::Platform, messages::specification};
 
-/// Default directory of CNI plugins. Containers of upstream's images have the node's directory mounted here or below
-/// `/host`, whatever its path on the node.
+/// Default directory of CNI plugins. Containers of upstream's images mount the node's directory here or below `/host`,
+/// for any path on the node.
 pub(crate) const CNI_BIN_DIR: &str = "/opt/cni/bin";
 /// Default directory of CNI configurations.
 const CNI_CONF_DIR: &str = "/etc/cni/net.d";
@@ -23,14 +23,14 @@ pub(crate) const K3S_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 /// Socket of the containerd of microk8s.
 pub(crate) const MICROK8S_SOCKET: &str = "/var/snap/microk8s/common/run/containerd.sock";
 
-/// Directory into which k3s unpacks its files. The links in its directories of CNI plugins point into it.
+/// Directory of k3s' unpacked files. The links in its directories of CNI plugins point into it.
 const K3S_DATA: &str = "/var/lib/rancher/k3s/data";
 
 /// Label of microk8s' nodes.
 const MICROK8S_LABEL: &str = "microk8s.io/cluster";
 
-/// First releases of k3s, as minor version and patch, whose directory of CNI plugins stays the same over upgrades. All
-/// higher minor versions have it, no lower ones.
+/// First releases of k3s, as minor version and patch, with the same directory of CNI plugins over upgrades. All higher
+/// minor versions have it, no lower ones.
 const K3S_STABLE_BIN_DIR: [(u32, u32); 4] = [(28, 15), (29, 10), (30, 6), (31, 2)];
 
 /// Paths of CNI and of the container runtime on a node.
@@ -98,7 +98,7 @@ fn k3s(kubelet: &str) -> Layout {
             let first = K3S_STABLE_BIN_DIR.iter().find(|(known, _)| *known == minor);
             first.map_or(minor > 31, |(_, first)| patch >= *first)
         }
-        // A version in an unknown form is a newer one.
+        // A version in an unknown form is newer.
         _ => true,
     };
     Layout {
@@ -112,20 +112,20 @@ fn k3s(kubelet: &str) -> Layout {
     }
 }
 
-/// The directories of CNI on the nodes that are used.
+/// The directories of CNI on the nodes in use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Directories<'a> {
     /// Directory of CNI plugins.
     pub(crate) bin: &'a str,
     /// Directory of CNI configurations.
     pub(crate) conf: &'a str,
-    /// Whether multus needs the directory of plugins in its configuration: it is neither the default one nor
-    /// OpenShift's, for which multus is configured as upstream does.
+    /// Whether multus needs the directory of plugins in its configuration: it is neither the default directory nor
+    /// OpenShift's, which needs upstream's configuration.
     pub(crate) moved: bool,
 }
 
 impl<'a> Directories<'a> {
-    /// The directories of the specification, else those of OpenShift, else the detected ones.
+    /// The directories of the specification, otherwise OpenShift's, otherwise the detected ones.
     pub(crate) fn of(spec: &'a NetworkAddonsConfigSpec, platform: Platform) -> Self {
         let layout = if platform.openshift4 {
             Layout {
@@ -148,8 +148,8 @@ impl<'a> Directories<'a> {
         }
     }
 
-    /// A directory that must be mounted under the same path as on the node, besides [`bin`](Self::bin), because the
-    /// links in `bin` point into it.
+    /// A second directory that needs the same mount path as on the node, because the links in [`bin`](Self::bin) point
+    /// into it.
     pub(crate) fn bin_targets(self) -> Option<&'static str> {
         let inside = self.bin.strip_prefix(K3S_DATA);
         inside
@@ -158,8 +158,8 @@ impl<'a> Directories<'a> {
     }
 }
 
-/// Directories that `spec.cniDirectories` may point into: the programs there run as root on the nodes. Container
-/// runtimes keep the files of pods elsewhere. Another directory can be mounted or linked at `/srv/cni`.
+/// Allowed prefixes of `spec.cniDirectories`: the programs there run as root on the nodes. Container runtimes keep the
+/// files of pods elsewhere. Another directory can be mounted or linked at `/srv/cni`.
 pub(crate) const PLACES: [&str; 14] = [
     "/etc/cni",
     "/etc/kubernetes/cni",
@@ -194,7 +194,7 @@ pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
         .collect()
 }
 
-/// Whether this is an absolute path other than `/`, of harmless characters, without `.` and `..`.
+/// Whether this is an absolute path except `/`, of harmless characters, without `.` and `..`.
 fn is_directory(path: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty()

@@ -8,9 +8,10 @@
 //!           reconcile: clean up ──> apply ──> prune ──> certificates ──> status, events, metrics
 //! ```
 //!
-//! Everything above `reconcile` is pure. The plan is compared with the caches of the watches: while nothing changes, the
-//! operator sends no request, and drift is corrected at once. The crate `manifests` renders the installation of the
-//! operator itself. `admission_policy` makes a policy for the API server of the rules of `configuration`, with the same texts.
+//! The modules above `reconcile` are pure. The plan is compared with the caches of the watches: while nothing changes,
+//! the operator sends no request, and drift is corrected at once. The crate `manifests` renders the installation of the
+//! operator itself. `admission_policy` turns the rules of `configuration` into a policy for the API server, with the
+//! same texts.
 
 pub mod admission_policy;
 pub mod cluster_facts;

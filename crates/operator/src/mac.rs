@@ -9,7 +9,7 @@ pub(crate) const RANGE_START: &str = "RangeStart";
 /// Name of the last address in messages.
 pub(crate) const RANGE_END: &str = "RangeEnd";
 
-/// A MAC address of six octets; ordered octet by octet, printed in lower-case colon form.
+/// A MAC address of six bytes; ordered byte by byte, printed in lower-case colon form.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct MacAddress([u8; 6]);
 
@@ -59,7 +59,7 @@ pub(crate) fn check_range(start: &str, end: &str) -> Option<String> {
         .or_else(|| end.multicast_error(RANGE_END))
 }
 
-/// The range with the given second and third octets: locally administered, unicast, 2^24 addresses.
+/// The range with the given second and third bytes: locally administered, unicast, 2^24 addresses.
 pub(crate) fn range_with_prefix([second, third]: [u8; 2]) -> (String, String) {
     let address = |rest| MacAddress([2, second, third, rest, rest, rest]).to_string();
     (address(0), address(0xff))

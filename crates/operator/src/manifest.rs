@@ -1,7 +1,7 @@
 //! Operand objects: read from the YAML files beside each component, and completed by structural steps.
 //!
-//! The files hold valid objects without the values that depend on the cluster and on the configuration. A step that
-//! does not find its target is an error, never a silent omission.
+//! The files contain valid objects without the values that depend on the cluster and on the configuration. A step
+//! without its target is an error, never a silent omission.
 
 mod pods;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 pub use pods::{Container, Pods};
 
-/// An operand that cannot be rendered. Apart from an unknown image, each is a defect of the operator's own files.
+/// An operand that cannot be rendered. Except for an unknown image, each error is a defect of the operator's own files.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file is not YAML, or an object is not JSON.
@@ -57,7 +57,7 @@ pub fn parse(file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
 }
 
 impl Manifest {
-    /// Makes a manifest of a typed object; `kind` names it in messages.
+    /// Converts a typed object; `kind` is its name in messages.
     pub(crate) fn of(kind: &'static str, object: &impl Serialize) -> Result<Self, Error> {
         let value = serde_json::to_value(object);
         value.map(Self).map_err(|cause| Error::Syntax {
@@ -66,7 +66,7 @@ impl Manifest {
         })
     }
 
-    /// Makes a manifest of a definition that is generated from the types of `api`.
+    /// Converts a definition that is generated from the types of `api`.
     pub fn definition(definition: Result<CustomResourceDefinition, api::Error>) -> Result<Self, Error> {
         const KIND: &str = "CustomResourceDefinition";
         let definition = definition.map_err(|error| Error::Syntax {
@@ -76,7 +76,7 @@ impl Manifest {
         Self::of(KIND, &definition)
     }
 
-    /// Makes a manifest of an object.
+    /// Wraps an object.
     pub fn from_value(object: Value) -> Self {
         Self(object)
     }
@@ -115,8 +115,8 @@ impl Manifest {
         }
     }
 
-    /// Sets the namespace of the object, of the service accounts that it binds and of the webhook services that it
-    /// names. A Namespace gets it as its name; cluster-scoped objects get none.
+    /// Sets the namespace of the object, of the bound service accounts and of the webhook services. A Namespace gets it
+    /// as its name; cluster-scoped objects get none.
     pub fn set_namespace(&mut self, namespace: &str) {
         if self.kind() == "Namespace" {
             self.0["metadata"]["name"] = json!(namespace);
@@ -230,7 +230,7 @@ impl Manifest {
         );
     }
 
-    /// Sets an entry of a ConfigMap that has the key already.
+    /// Sets an existing entry of a ConfigMap.
     pub(crate) fn set_data(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let missing = self.missing(&format!("entry {key}"));
         let entry = self.0.get_mut("data").and_then(|data| data.get_mut(key));

@@ -1,8 +1,8 @@
-//! Texts that users see and that the specification fixes (operator §5.1, §7).
+//! User-visible texts that the specification fixes (operator §5.1, §7).
 
 pub(crate) mod specification;
 
-/// Joins the errors of a specification, one a line.
+/// Joins the errors of a specification, one per line.
 pub(crate) fn invalid_configuration(errors: &[String]) -> String {
     format!("invalid configuration:\n{}", errors.join("\n"))
 }
@@ -45,7 +45,7 @@ pub(crate) const READY_HELP: &str = "CNAO CR Ready";
 /// Help of [`MAC_POOL`](crate::names::metric::MAC_POOL).
 pub(crate) const MAC_POOL_HELP: &str = "KubeMacpool is deployed by CNAO CR";
 
-/// Event: something failed.
+/// Event: a step failed.
 pub fn operator_failed(message: &str) -> String {
     format!("Operator failed: {message}")
 }

@@ -1,5 +1,5 @@
-//! What the operator tells Prometheus (operator §10.1): its two own figures, which its alerts are made from, and those
-//! that every controller has. Told over TLS as the configuration's profile wants it, to whom the cluster lets read it.
+//! The operator's metrics (operator §10.1): two gauges of its own, on which its alerts are based, and the metrics of
+//! all controllers. They are served over TLS with the configuration's profile, to clients with a right in the cluster.
 
 use std::fmt;
 
@@ -22,10 +22,10 @@ use crate::{messages, names, settings::Settings, tls::TlsSettings};
 /// Port of the metrics.
 pub const PORT: u16 = 8443;
 
-/// Path of the metrics, and of the right to read them.
+/// Path of the metrics, also in the right to read them.
 const PATH: &str = "/metrics";
 
-/// The operator's figures, and how they are served. Clones share them.
+/// The operator's metrics and their server's settings. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     state: State,
@@ -36,7 +36,7 @@ pub struct Metrics {
     tls: Tls,
 }
 
-/// What is known about the configuration resource.
+/// Metrics of the configuration resource.
 #[derive(Debug, Clone, Default)]
 struct State {
     ready: Gauge,
@@ -44,11 +44,11 @@ struct State {
 }
 
 impl Metrics {
-    /// Figures that are all 0, to be served with a certificate of their own for the names of their Service, and by TLS
-    /// 1.3 alone until a profile is published.
+    /// Metrics with all values 0. The server has a self-signed certificate for the names of the Service, and serves
+    /// only TLS 1.3 until a profile is published.
     ///
     /// # Errors
-    /// When no certificate can be made.
+    /// If the certificate cannot be generated.
     pub fn new(settings: &Settings) -> Result<Self, tls::Error> {
         let identity = Identity::self_signed(&tls::service_names(
             names::METRICS_SERVICE,
@@ -64,16 +64,16 @@ impl Metrics {
         })
     }
 
-    /// Serves the figures on a port of all addresses, to whom the API server lets `get` their path.
+    /// Serves the metrics on a port of all addresses, to clients that the API server allows to `get` their path.
     ///
     /// # Errors
-    /// When the port can't be listened on.
+    /// If the port cannot be listened on.
     pub async fn serve(&self, client: Client, port: u16) -> Result<Server, serve::Error> {
         let router = auth::guarded(serve::metrics(self.registry().into()), client, PATH);
         Server::on_port_tls(port, router, &self.tls).await
     }
 
-    /// Publishes the TLS profile of the configuration: it counts from the next handshake on.
+    /// Publishes the TLS profile of the configuration. It takes effect with the next handshake.
     pub fn publish_tls(&self, settings: &TlsSettings) {
         let profile = Profile::read(&settings.min_version, &settings.ciphers);
         if let Err(error) = self.tls.set_profile(profile) {
@@ -81,32 +81,32 @@ impl Metrics {
         }
     }
 
-    /// Says whether the configuration is brought about: Available is True.
+    /// Sets whether Available is True.
     pub fn set_ready(&self, ready: bool) {
         self.state.ready.set(ready.into());
     }
 
-    /// Says whether the MAC pool is deployed.
+    /// Sets whether the MAC pool is deployed.
     pub fn set_mac_pool(&self, deployed: bool) {
         self.state.mac_pool.set(deployed.into());
     }
 
-    /// Figures of the reconciles.
+    /// Metrics of the reconciles.
     pub fn reconciles(&self) -> &Reconciles {
         &self.reconciles
     }
 
-    /// Figures of their queue.
+    /// Metrics of the queue.
     pub fn workqueue(&self) -> &Workqueue {
         &self.workqueue
     }
 
-    /// Figures of the requests to the API server.
+    /// Metrics of the requests to the API server.
     pub fn requests(&self) -> &Requests {
         &self.requests
     }
 
-    /// Figures of the watches.
+    /// Metrics of the watches.
     pub fn watches(&self) -> &Watches {
         &self.watches
     }
@@ -125,7 +125,7 @@ impl Metrics {
 
 impl Collector for State {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // Registered gauges would get a full stop behind their help texts, which users know without.
+        // The registry would append a full stop to the help texts, and users know the texts without one.
         for (name, help, gauge) in [
             (names::metric::READY, messages::READY_HELP, &self.ready),
             (names::metric::MAC_POOL, messages::MAC_POOL_HELP, &self.mac_pool),
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn a_port_that_is_taken_is_said() {
         let metrics = Metrics::new(&Settings::default()).expect("metrics");
-        // Nobody is asked before somebody scrapes.
+        // The server sends no request before the first scrape.
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
         let client = Client::try_from(nowhere).expect("a client");
         let first = metrics.serve(client.clone(), 0).await.expect("a server");

@@ -13,7 +13,7 @@ pub const DEFAULT_NAMESPACE: &str = "cluster-network-addons";
 pub const MONITORING_NAMESPACE: &str = "openshift-monitoring";
 /// Value of the label `app.kubernetes.io/managed-by` on all rendered objects.
 pub const MANAGED_BY: &str = "cnao-operator";
-/// Value of the label `app.kubernetes.io/component` when the configuration resource has none.
+/// Default value of the label `app.kubernetes.io/component`, for a configuration resource without the label.
 pub(crate) const DEFAULT_COMPONENT: &str = "network";
 /// Label that excludes kubemacpool's objects from the operator's metrics Service.
 pub(crate) const CONTROL_PLANE_LABEL: &str = "control-plane";
@@ -103,7 +103,7 @@ pub mod condition {
     pub const AVAILABLE: &str = "Available";
     /// A workload is being rolled out.
     pub const PROGRESSING: &str = "Progressing";
-    /// Something failed.
+    /// A step failed.
     pub const DEGRADED: &str = "Degraded";
     /// Suffix of the types of the components' own conditions.
     const OF_COMPONENT: &str = "Available";
@@ -154,7 +154,7 @@ pub mod reason {
     pub const NO_DEPLOYMENT: &str = "NoDeployment";
     /// Available is False because of a failure.
     pub const FAILING: &str = "Failing";
-    /// Available is False because something is being rolled out.
+    /// Available is False because a workload is being rolled out.
     pub const STARTUP: &str = "Startup";
     /// Progressing is True.
     pub const DEPLOYING: &str = "Deploying";

@@ -30,7 +30,7 @@ use crate::{
     watches,
 };
 
-/// Everything that a plan depends on.
+/// The input of a plan.
 pub struct Observed<'a> {
     /// The configuration resource.
     pub resource: &'a Resource,
@@ -44,16 +44,16 @@ pub struct Observed<'a> {
     pub applied: Result<Record, String>,
     /// The operator's own namespace.
     pub own_namespace: Option<Arc<Value>>,
-    /// The definition of networks, unless it is known to have no owner.
+    /// The definition of networks; `None` if it is known to have no owner.
     pub networks: Option<Value>,
-    /// Octets for a range of MAC addresses, if the specification has none.
+    /// Random bytes for a range of MAC addresses, if the specification has none.
     pub random: [u8; 2],
 }
 
 /// The work of one reconcile.
 #[derive(Debug)]
 pub struct Plan {
-    /// Objects of earlier versions that are deleted before their component is applied, whatever their owner.
+    /// Objects of earlier versions that are deleted before their component is applied, with any owner.
     pub leftovers: Vec<(&'static str, ObjectId)>,
     /// Labels that are removed from the operator's own namespace.
     pub own_labels: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Plan {
     pub deployed: Vec<(&'static str, Vec<ObjectId>)>,
     /// Components that cannot be rendered.
     pub unrendered: Vec<(&'static str, manifest::Error)>,
-    /// Whether a range of MAC addresses was made from [`Observed::random`].
+    /// Whether the plan contains a range of MAC addresses from [`Observed::random`].
     pub draws_range: bool,
 }
 
@@ -167,7 +167,7 @@ fn complete(
     }
 }
 
-/// Whether a range of MAC addresses has to be drawn: the specification has none, and none was applied before.
+/// Whether the plan needs a random range of MAC addresses: neither the specification nor the record has one.
 fn draws_range(asked: &NetworkAddonsConfigSpec, applied: &Record) -> bool {
     let is_open = |spec: &NetworkAddonsConfigSpec| {
         let pool = spec.kube_mac_pool.as_ref();
@@ -201,7 +201,7 @@ impl Rendered {
         let mut all = Self::default();
         for (component, group) in render::each(context, stamp) {
             match group {
-                // Another operator deploys it, or the cluster has no monitoring.
+                // Another operator deploys the component, or the cluster has no monitoring.
                 Ok(group) if group.objects.is_empty() => {}
                 Ok(group) => {
                     all.deployed.push((component, render::workloads(&group)));
@@ -217,8 +217,8 @@ impl Rendered {
     }
 }
 
-/// The recorded inventory. After an operator that recorded none: the objects of its specification, and the leftovers of
-/// even earlier ones.
+/// The recorded inventory. If the record has none, an earlier operator wrote it: then the objects of its specification,
+/// and the leftovers of even earlier operators.
 fn recorded(
     applied: &Record,
     context: &Context<'_>,

@@ -1,5 +1,5 @@
-//! Rights of the operator (operator §11). The API server lets it grant to operands only rights that it holds, and it
-//! holds only bounded rights: neither `escalate`, nor `bind` of roles other than its own.
+//! Rights of the operator (operator §11). The API server lets the operator grant to operands only rights that the
+//! operator holds, and the operator holds only bounded rights: neither `escalate`, nor `bind` of roles except its own.
 //!
 //! Existing objects have names, so changes are allowed by name. Creations cannot be limited by name, and lists and
 //! watches select by label: these are allowed for a whole kind.
@@ -72,7 +72,7 @@ const OLD_ROLE_BINDINGS: &str = "nmstate-handler kubevirt-ipam-claims-leader-ele
 const OLD_WEBHOOKS: &str = "nmstate kubevirt-ipam-claims-mutating-webhook-configuration";
 
 /// The roles of the node state operator. They are part of the manifests, because the operator can grant only rights
-/// that it holds.
+/// that the operator holds.
 const NODE_STATE_ROLES: &str =
     "cluster-network-addons-nmstate-operator cluster-network-addons-nmstate-operator-namespace";
 
@@ -158,10 +158,11 @@ const MULTUS: Rule = rule(NETWORKS, "*", "*");
 /// Reading the devices of pods' resource claims; only if multus may be deployed.
 const MULTUS_DEVICES: Rule = rule("resource.k8s.io", "resourceclaims resourceslices", "get list");
 
-/// Reading its own DaemonSet, from which multus learns that it is removed from a node; only if multus may be deployed.
+/// Reading multus' own DaemonSet: its deletion shows multus that it is removed from a node. Only if multus may be
+/// deployed.
 const MULTUS_DAEMON_SET: Rule = named("apps", "daemonsets", "multus", "get");
 
-/// Rules of the whole cluster that the operator only grants, and that only upstream's images need.
+/// Rules of the whole cluster that the operator only grants to upstream's images.
 const ESTABLISHED: [Rule; 8] = [
     rule("-", "events", "update"),
     rule("events.k8s.io", "events", "update"),

@@ -50,10 +50,10 @@ use crate::{
     workloads::{ReadySince, Workload},
 };
 
-/// A reconcile that has to be repeated with back-off.
+/// A failed reconcile. It is requeued with back-off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// A step failed that may succeed later; the status has the failure too.
+    /// A step failed that may succeed later; the status contains the failure, too.
     #[error("{0}")]
     Failed(String),
     /// The status could not be written, or access could not be revoked.
@@ -72,20 +72,20 @@ pub(crate) struct Reconciler {
     metrics: Metrics,
     history: History,
     blocked: Vec<Blocked>,
-    /// When certificates have to be checked again.
+    /// Time of the next check of certificates.
     certificates_due: Option<SystemTime>,
-    /// The parts of the configuration resource whose change needs a reconcile.
+    /// The parts of the configuration resource whose changes need a reconcile.
     configuration_seen: Option<[Value; 4]>,
-    /// When the status was last written.
+    /// Time of the last write of the status.
     status_written: Option<Instant>,
-    /// When a change of mere messages is due to be written.
+    /// Time of the next write for changed messages alone.
     details_due: Option<Instant>,
-    /// When the [hold](crate::workloads::HOLD) of the last workload that became ready ends.
+    /// End of the [hold](crate::workloads::HOLD) of the last workload that became ready.
     ready_at: Option<Instant>,
 }
 
-/// State that is kept between reconciles of one configuration resource. It may be lost: then the operator checks a few
-/// things again.
+/// State that is kept between reconciles of one configuration resource. It may be lost: then the operator repeats a few
+/// checks.
 #[derive(Debug, Default)]
 struct History {
     /// Uid of the configuration resource; empty if there is none.
@@ -96,11 +96,11 @@ struct History {
     second_step: Option<Workload>,
     /// Observed generations of the workloads.
     generations: BTreeMap<ObjectId, i64>,
-    /// Since when the workloads are ready.
+    /// Start of the workloads' readiness.
     ready_since: ReadySince,
     /// Whether this reconcile created a workload.
     created_workload: bool,
-    /// Objects of earlier versions that are known to be gone, and definitions that are known to have no owner.
+    /// Objects of earlier versions that were observed as absent, and definitions without an owner.
     gone: BTreeSet<ObjectId>,
     /// Whether the last reconcile failed, in whole or in part.
     failed: bool,
@@ -178,7 +178,7 @@ impl Reconciler {
 
     /// Runs one reconcile: applies as much as possible, and reports failures in the status.
     pub(crate) async fn reconcile(&mut self) -> Result<(), Error> {
-        // The deadlines of the reconcile before are void: this one sets its own.
+        // The deadlines of the previous reconcile are void: this reconcile sets its own.
         self.certificates_due = None;
         self.details_due = None;
         self.ready_at = None;
@@ -219,7 +219,7 @@ impl Reconciler {
         }
     }
 
-    /// The finding for the status, and the reason for a retry.
+    /// The finding for the status, and the error for a retry.
     fn judge(&mut self, outcome: Result<Reconciled, Abort>) -> (Finding, Option<String>) {
         match outcome {
             Ok(Reconciled { groups, failures }) => {
@@ -302,7 +302,7 @@ impl Reconciler {
         Ok(Reconciled { groups, failures })
     }
 
-    /// Reads everything that the plan depends on, and the progress of the node state operator.
+    /// Reads all input of the plan, and the progress of the node state operator.
     async fn observe_all<'a>(
         &self,
         cr: &'a Resource,
@@ -353,8 +353,8 @@ impl Reconciler {
         }
     }
 
-    /// The `NMState` API and the progress of its operator; read only if `spec.nmstate` is set. If the read fails, the
-    /// state is assumed under which most objects are rendered, so that none is pruned.
+    /// The `NMState` API and the progress of its operator; read only if `spec.nmstate` is set. After a failed read, the
+    /// operator assumes the state in which most objects are rendered, so that none is pruned.
     async fn node_state(&self, cr: &Resource, failures: &mut Failures) -> (NodeState, Option<Workload>) {
         if !cr.wants_node_state() {
             return (NodeState::default(), None);
@@ -402,7 +402,8 @@ impl Reconciler {
                 Ok(record::read_under(&record, &cr.uid).map_err(|error| error.to_string()))
             }
             Lookup::Absent => Ok(Ok(Record::default())),
-            // A record that is not synced is not an absent one: a new random range of addresses would be drawn.
+            // An unsynced record is not an absent record: the operator would otherwise draw a new random range of
+            // addresses.
             Lookup::Unknown => {
                 let error = messages::previous_configuration("it is not known yet");
                 Err(Abort::retry(reason::PREVIOUS_CONFIG, error))
@@ -411,7 +412,7 @@ impl Reconciler {
     }
 }
 
-/// Two random octets of the kernel.
+/// Two random bytes of the kernel.
 fn random() -> Result<[u8; 2], Abort> {
     let mut octets = [0; 2];
     std::fs::File::open("/dev/urandom")

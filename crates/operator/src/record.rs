@@ -1,5 +1,5 @@
-//! The record of the last applied configuration, kept in a ConfigMap: the complete specification, and the inventory of
-//! objects (operator §6). Records of every version of the operator can be read.
+//! The record of the last applied configuration in a ConfigMap: the complete specification, and the inventory of
+//! objects (operator §6). The reader supports records of all versions of the operator.
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::{
@@ -15,7 +15,7 @@ use crate::{configuration, manifest::Manifest, names, resource};
 pub struct Record {
     /// The complete specification; `None` if nothing was applied yet.
     pub spec: Option<NetworkAddonsConfigSpec>,
-    /// Record objects; `None` if the ConfigMap was written by an operator that keeps no inventory.
+    /// Recorded objects; `None` if an operator without inventories wrote the ConfigMap.
     pub inventory: Option<Inventory>,
 }
 

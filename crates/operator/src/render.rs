@@ -1,4 +1,4 @@
-//! From a complete specification to the ordered objects of the deployment (operator §8).
+//! Renders a complete specification into the ordered objects of the deployment (operator §8).
 
 use api::network_addons::Container;
 use kube_kit::{
@@ -20,8 +20,7 @@ pub struct Group {
     pub component: &'static str,
     /// The objects in the order in which they are applied.
     pub objects: Vec<Value>,
-    /// Objects that belong to the component and are not rendered, such as Secrets: their content depends on the
-    /// observed state.
+    /// Objects of the component that are not rendered, such as Secrets: their content depends on the observed state.
     pub issued: Vec<ObjectId>,
 }
 
@@ -30,8 +29,8 @@ pub fn render(context: &Context<'_>, stamp: &Stamp) -> Result<Vec<Group>, Error>
     each(context, stamp).map(|(_, group)| group).collect()
 }
 
-/// Renders each component by itself, and returns the results by name: one that cannot be rendered does not affect the
-/// others.
+/// Renders each component by itself, and returns the results by name. A component that cannot be rendered does not
+/// affect the others.
 pub(crate) fn each<'a>(
     context: &'a Context<'_>,
     stamp: &'a Stamp,
@@ -58,7 +57,8 @@ fn group(component: &Component, context: &Context<'_>, stamp: &Stamp) -> Result<
 }
 
 /// Rank of an object: prerequisites are applied first. Namespaces and definitions come before accounts and their
-/// rights, because a pod that starts before its account is refused, and one that starts before its rights gets errors.
+/// rights: the API server refuses a pod before its account exists, and refuses the requests of a pod before its rights
+/// exist.
 fn rank(object: &Value) -> u8 {
     const FOUNDATIONS: [Kind; 2] = [object::NAMESPACE, object::CUSTOM_RESOURCE_DEFINITION];
     const ACCESS: [Kind; 6] = [
@@ -106,9 +106,9 @@ impl Leftover {
 }
 
 /// Leftovers of earlier operators, which are deleted if the configuration resource owns them (operator §9.2): the old
-/// node state component, the passt binding, and other forgotten objects. Those of the secondary DNS are kept if it is
-/// requested, even while its program is not deployed yet. Objects that conflict with a component are included: they are
-/// not deleted before the component is applied once it is no longer requested.
+/// node state component, the passt binding, and other forgotten objects. Leftovers of the secondary DNS are kept if it
+/// is requested, even before its program is deployed. Objects that conflict with a component are included: if the
+/// component is no longer requested, no other step deletes them.
 pub(crate) fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
     const fn operands(kind: Kind, name: &'static str) -> Leftover {
         Leftover {
@@ -138,7 +138,7 @@ pub(crate) fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
         cluster(object::CLUSTER_ROLE_BINDING, "nmstate-handler"),
         cluster(object::MUTATING_WEBHOOK_CONFIGURATION, "nmstate"),
         operands(object::DAEMON_SET, "passt-binding-cni"),
-        // On OpenShift.
+        // OpenShift only.
         operands(object::SERVICE_ACCOUNT, "passt-binding-cni"),
         cluster(object::SECURITY_CONTEXT_CONSTRAINTS, "passt-binding-cni"),
         Leftover {
@@ -146,10 +146,10 @@ pub(crate) fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
             place: Place::Namespace("default"),
             name: "primary-udn-kubevirt-binding",
         },
-        // Of the first generation's kubemacpool (operands §12).
+        // Objects of the first generation's kubemacpool (operands §12).
         operands(object::POD_DISRUPTION_BUDGET, "mac-controller-manager"),
     ];
-    // Of releases that left them behind when the secondary DNS was disabled (secondary-dns §1).
+    // Leftovers of releases that did not delete them with the secondary DNS (secondary-dns §1).
     const SECONDARY_DNS: [Leftover; 6] = [
         operands(object::CONFIG_MAP, "secondary-dns"),
         cluster(object::CLUSTER_ROLE, "secondary"),
@@ -174,7 +174,7 @@ pub(crate) fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
         .collect()
 }
 
-/// The inventory of the objects: all that may have to be pruned later. Definitions and namespaces are never pruned
+/// The inventory of the objects: the candidates for later pruning. Definitions and namespaces are never pruned
 /// (operator §9.2).
 pub(crate) fn inventory(groups: &[Group]) -> Inventory {
     groups.iter().fold(Inventory::default(), |all, group| {
@@ -187,8 +187,8 @@ pub(crate) fn inventory(groups: &[Group]) -> Inventory {
     })
 }
 
-/// The objects to delete: recorded, no longer rendered, and not of a component that currently cannot be rendered. As
-/// long as there is such a component, entries without a component, which an earlier version recorded, are kept.
+/// The objects to delete: recorded, no longer rendered, and not of a component that currently cannot be rendered. While
+/// such a component exists, entries without a component, which an earlier version recorded, are kept.
 pub(crate) fn superfluous(planned: &Inventory, groups: &[Group], unrendered: &[&str]) -> Vec<ObjectId> {
     planned.prune(&inventory(groups), |id| {
         let is_held = |component: Option<&str>| match component {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{cluster_facts::Cluster, configuration, labels::Stamp, settings::Settings, tls::TlsSettings};
 
-/// Identity of the one configuration resource that is reconciled.
+/// Identity of the only reconciled configuration resource.
 pub fn id() -> ObjectId {
     object::NETWORK_ADDONS_CONFIG.object(None, api::names::NETWORK_ADDONS_SINGLETON)
 }
@@ -25,7 +25,7 @@ pub(crate) fn is_deleted_in_foreground(object: &Value) -> bool {
 pub struct Resource {
     /// The whole object.
     pub object: Arc<Value>,
-    /// Its uid; empty if it is not in a cluster.
+    /// Uid of the resource; empty outside of a cluster.
     pub uid: String,
 }
 
@@ -58,7 +58,7 @@ impl Resource {
         self.object.pointer("/spec/nmstate").is_some_and(Value::is_object)
     }
 
-    /// Labels and owner of the objects that are rendered for it.
+    /// Labels and owner of the rendered objects.
     pub(crate) fn stamp(&self, settings: &Settings) -> Stamp {
         let labels = self.object.pointer("/metadata/labels").and_then(Value::as_object);
         let labels = labels.into_iter().flatten();
@@ -98,15 +98,15 @@ pub fn owner_uid(object: &Value) -> Option<&str> {
     owner.get("uid")?.as_str()
 }
 
-/// A status that cannot be parsed counts as empty, and is overwritten.
+/// Parses a status. An unparsable one counts as empty, and is overwritten.
 pub fn read_status(status: Value) -> NetworkAddonsConfigStatus {
     serde_json::from_value(status).unwrap_or_default()
 }
 
-/// A merge patch that replaces the whole status. It contains the uid, so that the API server refuses it for another
-/// object of the same name.
+/// A merge patch that replaces the whole status. The patch contains the uid, so that the API server refuses it for
+/// another object of the same name.
 pub(crate) fn status_patch(uid: &str, live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
-    // These are texts and lists, whose serialization cannot fail.
+    // The status consists of texts and lists, whose serialization cannot fail.
     let mut patch = serde_json::to_value(status).unwrap_or_default();
     if let (Some(patch), Some(live)) = (patch.as_object_mut(), live.as_object()) {
         for key in live.keys() {

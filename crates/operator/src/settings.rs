@@ -13,7 +13,7 @@ pub struct Settings {
     pub operand_namespace: String,
     /// Name of the operator's own pod, if it runs in one.
     pub pod_name: Option<String>,
-    /// The operator's image as its Deployment names it, for the case that its own pod cannot be read.
+    /// The operator's image in its Deployment, for an unreadable own pod.
     pub operator_image: Option<String>,
     /// Images from environment variables; the operator's own image is detected later.
     pub images: Images,
@@ -74,7 +74,7 @@ pub enum Error {
     /// `WATCH_NAMESPACE` is missing; it may be empty.
     #[error("WATCH_NAMESPACE must be set")]
     WatchNamespace,
-    /// The template of links has not exactly one placeholder.
+    /// The template of links does not have exactly one placeholder.
     #[error("runbook URL template must have exactly 1 %s substring")]
     RunbookUrlTemplate,
 }

@@ -39,13 +39,13 @@ pub(crate) enum Finding {
     /// The configuration as a whole was rejected; deployed components are unchanged.
     Rejected {
         failure: Failure,
-        /// Components that were deployed before; empty if that is unknown, such as after a restart.
+        /// Components of the previous deployment; empty if unknown, such as after a restart.
         components: Vec<Component>,
     },
     /// A workload that was applied before is gone, and not restored yet.
     Lost {
         failure: Failure,
-        /// Components that were deployed before.
+        /// Components of the previous deployment.
         components: Vec<Component>,
     },
     /// The configuration was applied, apart from the failures.
@@ -129,7 +129,7 @@ pub(crate) fn next(
     (write.status, write.events)
 }
 
-/// Whether two statuses differ in messages alone, such as the nodes that a roll-out waits for.
+/// Whether two statuses differ only in messages, such as the nodes that a roll-out waits for.
 pub(crate) fn differ_in_messages_alone(
     before: &NetworkAddonsConfigStatus,
     after: &NetworkAddonsConfigStatus,
@@ -151,7 +151,7 @@ struct Write {
 }
 
 impl Write {
-    /// Keeps the first of several conditions of one type, which no operator writes.
+    /// Keeps the first of several conditions of one type. No operator writes several.
     fn keep_one_of_each(&mut self) {
         let mut seen = BTreeSet::new();
         self.status
@@ -246,8 +246,8 @@ impl Write {
         );
     }
 
-    /// Whether a condition becomes True only after [`HOLD`](workloads::HOLD): it is not True now. An absent condition
-    /// counts as equal to Available, because earlier operators write none for components.
+    /// Whether a condition must wait for [`HOLD`](workloads::HOLD) before it becomes True: it is not True now. An
+    /// absent condition counts as equal to Available, because earlier operators write none for components.
     fn waits(&self, kind: &str) -> bool {
         let found = self.find(kind).or_else(|| self.find(condition::AVAILABLE));
         found.is_some_and(|found| found.status != "True")

@@ -1,4 +1,4 @@
-//! From the TLS profile in the specification to the settings of servers (operator §5.4).
+//! Converts the TLS profile in the specification into settings of servers (operator §5.4).
 
 use api::network_addons::{CIPHERS, TlsSecurityProfile};
 use kube_kit::tls::ciphers::IANA_NAMES;
@@ -15,7 +15,7 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// The settings of a profile; `None` counts as Modern. Custom settings take effect whatever the type is.
+    /// The settings of a profile; `None` counts as Modern. Custom settings take effect with any type.
     ///
     /// # Errors
     /// The text for the condition, if the profile is invalid.

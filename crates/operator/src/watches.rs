@@ -1,8 +1,8 @@
 //! The watches of the operator: the configuration resource, and all rendered objects by their common label.
 //!
-//! Some kinds belong to other products, which may be installed now, later or never. Their definitions are watched by
-//! name, metadata alone: each costs a connection and about a kilobyte, however many other definitions exist. A kind is
-//! watched while its definition exists; the operator does not wait for these watches to sync.
+//! Some kinds are part of other products, which may be installed now, later or never. Their definitions are watched by
+//! name, with metadata only: each costs a connection and about a kilobyte, for any number of other definitions. A kind
+//! is watched while its definition exists; the operator does not wait for these watches to sync.
 
 use api::names::MANAGED_BY_LABEL;
 use kube::Client;
@@ -40,7 +40,7 @@ const RENDERED_IF_SERVED: [Kind; 5] = [
     object::ISSUER,
 ];
 
-/// Kinds of other products that decide what is rendered.
+/// Kinds of other products on which the rendered objects depend.
 const DECIDING: [Kind; 2] = [object::OPENSHIFT_NETWORK, object::NMSTATE];
 
 /// Kinds of objects that are watched by label.
@@ -68,7 +68,7 @@ pub(crate) fn defined_by(id: &ObjectId) -> Option<Kind> {
     defined().find(|kind| definition(*kind) == *id)
 }
 
-/// Watches these definitions, whatever their owner.
+/// Watches these definitions, with any owner.
 pub(crate) fn definitions(client: &Client, cache: &Cache, changes: &mut Changes) {
     for kind in defined() {
         let named = Options::all().named(&definition(kind).name);
@@ -85,7 +85,7 @@ pub(crate) fn if_served(
 ) -> Watch<ObjectId, cache::Object> {
     let options = match kind {
         object::OPENSHIFT_NETWORK => Options::all().named(names::OPENSHIFT_CLUSTER),
-        // Objects of other owners count too.
+        // Objects of other owners are needed, too.
         object::NMSTATE => Options::all(),
         _ => ours(),
     };
@@ -98,8 +98,8 @@ pub(crate) fn if_served(
     cache.watch_if_served(client.clone(), kind, namespace, &options, trim)
 }
 
-/// The platform after these kinds were observed as served. A kind that was detected before stays until its definition
-/// is deleted.
+/// The platform after the API server was observed to serve these kinds. A detected kind stays until its definition is
+/// deleted.
 pub(crate) fn platform(before: Platform, serves: impl Fn(Kind) -> bool) -> Platform {
     let mut platform = before;
     platform.openshift4 |= serves(object::OPENSHIFT_NETWORK);
@@ -120,7 +120,7 @@ pub(crate) fn platform_without(before: Platform, kind: Kind) -> Platform {
     platform
 }
 
-/// The kinds behind the platform that was detected at start.
+/// The kinds of the platform that was detected at the start.
 pub(crate) fn found_at_start(platform: Platform) -> Vec<Kind> {
     let kinds = [
         (platform.openshift4, object::OPENSHIFT_NETWORK),
@@ -200,7 +200,7 @@ mod tests {
                 ..plain
             }
         );
-        // One of both kinds is not enough.
+        // Only one of both kinds is served.
         assert_eq!(platform(plain, |kind| kind == object::SERVICE_MONITOR), plain);
         // A watch that is not synced does not change the detected platform.
         assert_eq!(platform(monitored, |_| false), monitored);

@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use crate::{failures::Failure, names::reason};
 
-/// How long workloads have to stay ready before a condition becomes True.
+/// A condition becomes True only after workloads were ready for this time.
 pub(crate) const HOLD: Duration = Duration::from_secs(1);
 
 /// The observed state of a workload.
 #[derive(Clone, Debug)]
 pub(crate) enum Observation<'a> {
     Seen(&'a Value),
-    /// It does not exist.
+    /// The workload does not exist.
     Gone {
         /// Whether its namespace exists.
         namespace: bool,
@@ -25,7 +25,7 @@ pub(crate) enum Observation<'a> {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Workload {
-    /// A DaemonSet or a Deployment; or an `NMState`, which stands for the operands of its operator.
+    /// A DaemonSet or a Deployment; or an `NMState` in place of the operands of its operator.
     pub(crate) id: ObjectId,
     pub(crate) state: State,
 }
@@ -34,11 +34,11 @@ pub(crate) struct Workload {
 pub(crate) enum State {
     /// All of its pods are ready.
     Ready,
-    /// Ready for less than [`HOLD`].
+    /// All pods are ready, for less than [`HOLD`].
     JustReady,
-    /// Being rolled out, with a line for people.
+    /// The workload is being rolled out; the text is a line of the message.
     Progressing(String),
-    /// It does not exist.
+    /// The workload does not exist.
     Gone(Failure),
 }
 
@@ -65,7 +65,7 @@ impl Workload {
     }
 }
 
-/// Sums up workloads, `DaemonSet`s first. The first one that is gone decides.
+/// Sums up workloads, `DaemonSet`s first. The first missing one decides.
 pub(crate) fn progress<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Progress {
     let mut workloads: Vec<_> = workloads.collect();
     workloads.sort_by_key(|workload| workload.id.kind != DAEMON_SET.kind);
@@ -100,13 +100,13 @@ pub fn unfinished(live: &[&Value]) -> Vec<String> {
     }
 }
 
-/// Since when workloads are ready without an observed interruption.
+/// The time since when workloads are ready without an observed interruption.
 #[derive(Debug, Default)]
 pub(crate) struct ReadySince(BTreeMap<ObjectId, Instant>);
 
 impl ReadySince {
-    /// Marks workloads that became ready less than [`HOLD`] before `now`, and returns when the hold of the first of
-    /// them ends. Forgets workloads that are not ready or not given.
+    /// Marks workloads that became ready less than [`HOLD`] before `now`, and returns the end of the first hold.
+    /// Forgets workloads that are not ready or not given.
     pub(crate) fn mark<'a>(
         &mut self,
         workloads: impl Iterator<Item = &'a mut Workload>,
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(look(State::Ready, 0), (State::JustReady, Some(1000)));
         assert_eq!(look(State::Ready, 999), (State::JustReady, Some(1000)));
         assert_eq!(look(State::Ready, 1000), (State::Ready, None));
-        // An interruption starts a new second.
+        // An interruption restarts the hold.
         let rolling = State::Progressing("line".into());
         assert_eq!(look(rolling.clone(), 1500), (rolling, None));
         assert_eq!(look(State::Ready, 2000), (State::JustReady, Some(3000)));

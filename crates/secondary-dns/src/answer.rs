@@ -1,4 +1,4 @@
-//! The answer to a message (secondary-dns §6): octets in, octets out.
+//! The answer to a message (secondary-dns §6): bytes in, bytes out.
 //!
 //! ```text
 //! octets ──> header ──> question, OPT ──> zone ──> answer, authority, additional ──> what fits
@@ -13,19 +13,19 @@ use kube_kit::lock;
 
 use crate::zone::{Entry, Found, Owner, Zone, Zones};
 
-/// Octets of a message's header.
+/// Bytes of a message's header.
 const HEADER: usize = 12;
-/// Octets of a question behind the labels of its name.
+/// Bytes of a question after the labels of its name.
 const ROOT_TYPE_CLASS: usize = 5;
-/// Octets of an OPT record without options.
+/// Bytes of an OPT record without options.
 const OPT: usize = 11;
-/// Octets that every client takes over UDP (RFC 1035 §4.2.1).
+/// Bytes that every client accepts over UDP (RFC 1035 §4.2.1).
 const SMALLEST: u16 = 512;
-/// Octets that pass every network whole: what is offered and sent over UDP at most.
+/// Bytes that pass every network without fragmentation: the offered and sent maximum over UDP.
 const OFFERED: u16 = 1232;
-/// Aliases that are followed one after the other.
+/// The maximum length of a chain of aliases.
 const ALIASES: usize = 8;
-/// The only version of EDNS that there is.
+/// The only version of EDNS.
 const EDNS_VERSION: u8 = 0;
 
 /// Bits of the header's second word.
@@ -38,49 +38,49 @@ mod flag {
     pub(super) const CHECKING_DISABLED: u16 = 0x0010;
 }
 
-/// Zones that several tasks read, and one changes.
+/// Zones with several readers and one writer.
 pub type SharedZones = Arc<Mutex<Zones>>;
 
-/// What one address answers for: zones by the name below which each block of the Corefile lets names be asked for.
+/// The zones of one address. Each block of the Corefile has the zones below one name.
 #[derive(Clone, Debug)]
 pub struct Site(pub Vec<Block>);
 
 /// One block.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// All names that may be asked for are this one or below it.
+    /// The block answers for this name and all names below it.
     pub below: Name,
-    /// Its zones.
+    /// Zones of the block.
     pub zones: SharedZones,
-    /// Whether its queries are logged.
+    /// Whether queries of this block are logged.
     pub log: bool,
 }
 
-/// How a message came.
+/// Transport of a message.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Transport {
-    /// In a datagram.
+    /// Datagrams.
     Udp,
-    /// Over a connection.
+    /// A connection.
     Tcp,
 }
 
-/// An answer.
+/// The answer to a query.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// What is sent.
+    /// The message for the client.
     pub octets: Vec<u8>,
-    /// The code, with what of it is in the OPT record.
+    /// The response code, including its part in the OPT record.
     pub code: ResponseCode,
-    /// The question, where it could be read.
+    /// The question, if it was readable.
     pub question: Option<Query>,
-    /// The client's OPT record: whether it wants signatures, and how much it takes.
+    /// The client's OPT record: whether it requests signatures, and the maximum size of an answer.
     pub edns: Option<(bool, u16)>,
-    /// Whether the block that it is of logs its queries.
+    /// Whether the block of the answer logs its queries.
     pub log: bool,
 }
 
-/// Answers a message. `None` where there must be no answer: it is one itself, or too short for any.
+/// Answers a message. `None` if no answer is allowed: the message is an answer itself, or too short.
 pub fn respond(message: &[u8], transport: Transport, site: &Site) -> Option<Reply> {
     let word = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
     let (id, flags, questions) = (word(0)?, word(2)?, word(4)?);
@@ -101,12 +101,12 @@ pub fn respond(message: &[u8], transport: Transport, site: &Site) -> Option<Repl
     Some(draft.answer(query, edns.as_ref(), transport, site))
 }
 
-/// The question, and the OPT record if there is one.
+/// The question, and the OPT record if present.
 fn read(message: &[u8], counts: [u16; 3]) -> Option<(Query, Option<Edns>)> {
     let mut decoder = BinDecoder::new(message);
     decoder.read_slice(HEADER).ok()?;
     let query = Query::read(&mut decoder).ok()?;
-    // A name that points to itself or the header could not be repeated octet for octet.
+    // An answer cannot repeat a name with a pointer to itself or to the header byte for byte.
     let labels = query.name().iter().map(|label| label.len() + 1);
     if decoder.index() != HEADER + labels.sum::<usize>() + ROOT_TYPE_CLASS {
         return None;
@@ -120,7 +120,7 @@ fn read(message: &[u8], counts: [u16; 3]) -> Option<(Query, Option<Edns>)> {
     Some((query, edns))
 }
 
-/// An answer that is being written.
+/// An unfinished answer.
 struct Draft {
     id: u16,
     flags: u16,
@@ -129,7 +129,7 @@ struct Draft {
 /// Records that are sent together or not at all.
 type Set = Vec<Record>;
 
-/// What an answer holds.
+/// The records of an answer.
 #[derive(Default)]
 struct Content {
     answer: Vec<Set>,
@@ -147,7 +147,7 @@ impl Draft {
         }
     }
 
-    /// The header alone.
+    /// An answer with a header only.
     fn bare(self, code: ResponseCode) -> Reply {
         let mut octets = vec![0; HEADER];
         self.head(&mut octets, code, [0; 4]);
@@ -205,7 +205,7 @@ impl Draft {
         let mut octets = Vec::with_capacity(usize::from(SMALLEST));
         let mut counts = [0_u16; 4];
         let mut encoder = BinEncoder::new(&mut octets);
-        // Nothing of this fails: names were read from a message or checked, and the buffer grows.
+        // These steps cannot fail: names were read from a message or validated, and the buffer grows.
         let fits = encoder.emit_vec(&[0; HEADER]).is_ok() && query.emit(&mut encoder).is_ok();
         counts[0] = u16::from(fits);
         let sections = [&content.answer, &content.authority, &content.additional];
@@ -252,14 +252,14 @@ impl Draft {
 }
 
 impl Site {
-    /// The closest block that a name is in.
+    /// The closest block that contains a name.
     fn block(&self, name: &Name) -> Option<&Block> {
         let matching = self.0.iter().filter(|block| block.below.zone_of(name));
         matching.max_by_key(|block| block.below.num_labels())
     }
 }
 
-/// What a zone says to a question.
+/// A zone's answer to a question.
 fn look_up(zone: &Zone, query: &Query) -> (ResponseCode, Content) {
     let (mut owner, wanted) = (query.name().clone(), query.query_type());
     let mut content = Content {
@@ -273,7 +273,7 @@ fn look_up(zone: &Zone, query: &Query) -> (ResponseCode, Content) {
     }
     for _ in 0..ALIASES {
         let entries = match zone.find(&owner) {
-            // An alias of a name elsewhere.
+            // The alias points out of the zone.
             None => return (ResponseCode::NoError, content),
             Some(Found::Records(entries)) => entries,
             Some(Found::Between) => &[],
@@ -304,11 +304,11 @@ fn look_up(zone: &Zone, query: &Query) -> (ResponseCode, Content) {
         content.answer.push(alias);
         owner = target;
     }
-    // Aliases that lead in a circle.
+    // The aliases form a loop.
     (ResponseCode::ServFail, Content::default())
 }
 
-/// Records of one type, each once.
+/// Records of one type without duplicates.
 fn of_type(entries: &[Entry], owner: &Name, wanted: RecordType) -> Set {
     let mut set: Set = Vec::new();
     for entry in entries.iter().filter(|entry| entry.data.record_type() == wanted) {
@@ -324,7 +324,7 @@ fn soa(zone: &Zone, ttl: u32, owner: &Name) -> Record {
     Record::from_rdata(owner.clone(), ttl, RData::SOA(zone.soa().clone()))
 }
 
-/// What says that there is no such record, and for how long (RFC 2308 §3).
+/// The SOA record that denies the existence of a record, with the TTL of the denial (RFC 2308 §3).
 fn denial(zone: &Zone) -> Set {
     vec![soa(zone, zone.negative_ttl(), zone.origin())]
 }
@@ -337,7 +337,7 @@ fn name_servers(zone: &Zone) -> Option<Set> {
     (!servers.is_empty()).then_some(servers)
 }
 
-/// Addresses of the name servers that are in the zone.
+/// Addresses of the name servers inside of the zone.
 fn glue(zone: &Zone, servers: &[Record]) -> Vec<Set> {
     let mut sets = Vec::new();
     for server in servers {

@@ -1,4 +1,5 @@
-//! Zone files of a directory: read when they appear or change, by inotify, and every now and then (secondary-dns §7).
+//! Follows the zone files of a directory: reads new and changed files after events of inotify, and periodically
+//! (secondary-dns §7).
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,16 +18,16 @@ use crate::answer::SharedZones;
 use crate::corefile::Directory;
 use crate::zone::{Zone, file};
 
-/// Directories within each other that are read.
+/// Maximum depth of nested directories.
 const DEPTH: usize = 8;
-/// Octets of the largest zone file: room for half a million addresses.
+/// Maximum size of a zone file in bytes, enough for half a million addresses.
 const LARGEST: u64 = 64 << 20;
-/// How long changes are collected: a writer mostly has several.
+/// Changes are collected for this time: a writer usually has several.
 const CALM: Duration = Duration::from_millis(50);
-/// How often a missing directory is tried again, at least.
+/// Maximum interval of retries for a missing directory.
 const ABSENT: Duration = Duration::from_secs(5);
 
-/// What a file was like when it was read last: another one has other values.
+/// State of a file at its last read. A changed file has other values.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Stamp {
     inode: u64,
@@ -34,7 +35,7 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-/// Files that were read, with their zone.
+/// Files that were read, with their zones.
 type Known = HashMap<Name, (PathBuf, Stamp)>;
 
 /// Contents of a directory.
@@ -42,21 +43,21 @@ type Known = HashMap<Name, (PathBuf, Stamp)>;
 struct Found {
     /// Zones of files that are new or different.
     read: Vec<(PathBuf, Stamp, Name, Result<Zone, String>)>,
-    /// Zones whose file is as it was.
+    /// Zones with an unchanged file.
     same: Vec<Name>,
     /// Directories to watch.
     directories: Vec<PathBuf>,
 }
 
-/// Keeps to the files of a directory for ever; `loaded` gets ready with the first zone.
+/// Follows the files of a directory forever. `loaded` becomes ready with the first zone.
 pub(crate) async fn follow(directory: Directory, zones: SharedZones, loaded: Readiness) {
     let mut known = Known::new();
     let directory = Arc::new(directory);
     let mut is_logged = false;
     loop {
-        // Made anew each time that the directory was away: what is watched is the directory and not its name.
+        // A new watcher after each absence of the directory: inotify watches the directory and not its name.
         let mut watcher = watcher(&directory);
-        // Watched before it is read: a change in between is not missed.
+        // The watch starts before the read, so that no change in between is missed.
         let mut watched = HashSet::from([directory.path.clone()]);
         watch(watcher.as_mut(), &directory.path);
         loop {
@@ -85,7 +86,7 @@ pub(crate) async fn follow(directory: Directory, zones: SharedZones, loaded: Rea
             }
             let Some(interval) = directory.scan else { return };
             if is_wider {
-                // A file of the directory that is watched from now on may be newer than the scan.
+                // A file in a newly watched directory may be newer than the scan.
             } else if is_there {
                 changed(watcher.as_mut(), interval).await;
             } else {
@@ -113,7 +114,7 @@ fn watch(watcher: Option<&mut DirWatcher>, path: &Path) {
     }
 }
 
-/// Waits until something may have changed, at most for a while.
+/// Waits for a possible change, at most for the scan interval.
 async fn changed(watcher: Option<&mut DirWatcher>, scan: Duration) {
     let Some(watcher) = watcher else {
         return tokio::time::sleep(scan).await;
@@ -128,7 +129,7 @@ async fn changed(watcher: Option<&mut DirWatcher>, scan: Duration) {
     }
 }
 
-/// Scans a directory and reads new files, on a thread where that may take a while.
+/// Scans a directory and reads new files, on a separate thread if that may take long.
 async fn scan(directory: &Arc<Directory>, known: &Known) -> io::Result<Found> {
     let (directory, known) = (Arc::clone(directory), known.clone());
     let scanned = tokio::task::spawn_blocking(move || {
@@ -156,7 +157,7 @@ fn walk(
     for (path, is_directory) in entries {
         if is_directory {
             if depth > 0 {
-                // One that cannot be read hides nothing but itself.
+                // An unreadable directory hides only its own files.
                 let _ = walk(&path, depth - 1, directory, known, found);
             }
             continue;
@@ -198,12 +199,13 @@ fn read(path: &Path, zone: &Name, size: u64) -> Result<Zone, String> {
     file::read(&text, zone).map_err(|error| error.to_string())
 }
 
-/// What differs between two versions of a zone. A file that was read while it was written has the serial of the whole one.
+/// The version of a zone. A file that was read during its write has the serial of the complete file, so the number of
+/// records is part of the version.
 fn version(zone: &Zone) -> (u32, usize) {
     (zone.soa().serial, zone.records())
 }
 
-/// Takes over what was found.
+/// Applies the result of a scan.
 async fn take(found: Found, zones: &SharedZones, known: &mut Known, loaded: &Readiness) {
     let Found { read, same, .. } = found;
     let is_there = |zone: &Name| same.contains(zone) || read.iter().any(|(_, _, it, _)| it == zone);
@@ -240,10 +242,10 @@ async fn take(found: Found, zones: &SharedZones, known: &mut Known, loaded: &Rea
                 loaded.set(true);
             }
         }
-        // What could not be read is read again only when it has changed.
+        // An unreadable file is read again only after a change.
         known.insert(origin, (path, stamp));
     }
-    // A large zone takes a moment to free.
+    // Freeing a large zone takes time.
     if !old.is_empty() {
         let _ = tokio::task::spawn_blocking(move || drop(old)).await;
     }

@@ -1,5 +1,5 @@
-//! Addresses of instances that their guests have not reported yet (`KSD_EARLY_ADDRESSES`): those of their claims, or those of
-//! their pods.
+//! Addresses of instances whose guests have reported none yet (`KSD_EARLY_ADDRESSES`): the addresses of their claims,
+//! or of their pods.
 //!
 //! ```text
 //! VMI ── networks ──> names of claims ──┐
@@ -22,15 +22,15 @@ use kube_kit::watch::{self, DeserializeGuard, Name, Options, Store, Trouble, Wat
 use crate::launchers::Launchers;
 use crate::vmi::Vmi;
 
-/// Claims that are listed at a time.
+/// Claims per page of a list.
 const PAGE: u32 = 250;
-/// How often it is checked whether a list is refused.
+/// Interval of the checks for a refused list.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Claims of the cluster by name, with their addresses.
 pub(crate) type Claims = Store<Name, Vec<IpAddr>>;
 
-/// Starts to watch the claims, and waits for the first list.
+/// Starts the watch of claims, and waits for the first list.
 pub(crate) async fn watch(client: Client) -> Watch<Name, Vec<IpAddr>> {
     let api: Api<DeserializeGuard<IPAMClaim>> = Api::all(client);
     let watch = watch::start_named(api, &Options::all().page(PAGE), |claim: IPAMClaim| {
@@ -40,8 +40,8 @@ pub(crate) async fn watch(client: Client) -> Watch<Name, Vec<IpAddr>> {
     watch
 }
 
-/// Waits for the first list of a watch. One of a kind that is not served, or that the account may not read, is logged and
-/// not waited for: names come with the reports of guests then.
+/// Waits for the first list of a watch. If the kind is not served, or the account may not read it, logs that and does
+/// not wait: names then appear with the reports of guests.
 pub(crate) async fn first_list<T: Clone>(watch: &Watch<Name, T>, kind: &str) {
     let store = watch.store();
     let refused = async {
@@ -61,10 +61,10 @@ pub(crate) async fn first_list<T: Clone>(watch: &Watch<Name, T>, kind: &str) {
     }
 }
 
-/// Reads the claims once; none where none are served.
+/// Reads the claims once. Empty if the kind is not served.
 ///
 /// # Errors
-/// When they can't be read.
+/// If the claims cannot be read.
 pub(crate) async fn list(client: &Client) -> Result<BTreeMap<Name, Vec<IpAddr>>, connection::Error> {
     let api: Api<IPAMClaim> = Api::all(client.clone());
     let mut pages = Pages::new(api, ListParams::default().limit(PAGE));
@@ -86,14 +86,14 @@ fn addresses(claim: &IPAMClaim) -> Vec<IpAddr> {
     texts.filter_map(address).collect()
 }
 
-/// Instances, and the claims and pods that they may have.
+/// Instances, and their possible claims and pods.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
-    /// `None` where claims are not asked for.
+    /// `None` if claims are not a source.
     pub(crate) claims: Option<Claims>,
     pub(crate) launchers: Launchers,
     instances: BTreeMap<Arc<str>, Vmi>,
-    /// By the names of claims: keys of instances.
+    /// Keys of instances by the names of claims.
     owners: BTreeMap<Name, Arc<str>>,
 }
 
@@ -116,17 +116,17 @@ impl Early {
         }
     }
 
-    /// The instance that a claim belongs to.
+    /// The instance of a claim.
     pub(crate) fn owner(&self, claim: &Name) -> Option<Vmi> {
         self.instances.get(self.owners.get(claim)?).cloned()
     }
 
-    /// The instance of this key.
+    /// The instance with this key.
     pub(crate) fn instance(&self, key: &str) -> Option<Vmi> {
         self.instances.get(key).cloned()
     }
 
-    /// Addresses on a network of an instance: those of its claim, else those of its pod.
+    /// Addresses on a network of an instance: the addresses of its claim, otherwise of its pod.
     pub(crate) fn addresses(&self, vmi: &Vmi, network: &str) -> Vec<IpAddr> {
         let claims = self.claims.as_ref();
         let claimed = claims.and_then(|claims| claims.get(&claim_of(vmi, network)));
@@ -136,7 +136,7 @@ impl Early {
     }
 }
 
-/// The claim that a network of an instance may have.
+/// The name of the claim for a network of an instance.
 pub(crate) fn claim_of(vmi: &Vmi, network: &str) -> Name {
     let (namespace, name) = vmi.name();
     Name::new(namespace, claim_name(name, network))

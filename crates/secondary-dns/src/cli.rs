@@ -1,11 +1,11 @@
-//! The command line for people: `weft dns lookup`, `weft dns records`, and the same as a plugin of kubectl.
+//! The command line for administrators: `weft dns lookup`, `weft dns records`, and both as a plugin of kubectl.
 //!
 //! ```text
 //! cluster ──> instances, settings ──> Model ──> what is answered, and why not ──> text, exit code
 //! ```
 //!
-//! The output is what a server would answer, by its own code from the same objects; it need not run, and nothing is ever
-//! written to a cluster.
+//! The output is a server's answer, computed by the server's code from the same objects. The server need not run, and
+//! the commands write nothing to the cluster.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ struct Records {
     cluster: Flags,
 }
 
-/// Why a question can't be answered. The texts say what to do.
+/// The cause of a failed command. The texts contain advice.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -94,7 +94,7 @@ enum Error {
     Settings { namespace: String, cause: Invalid },
 }
 
-/// Answers a question, and prints nothing.
+/// Computes the answer without printing it.
 pub fn answer(args: Args) -> Answer {
     connection::answer(async {
         match args.question {
@@ -129,10 +129,10 @@ async fn records(args: &Records) -> Result<Answer, Error> {
     Ok(Answer::new(text, &known.notes, !rows.is_empty()))
 }
 
-/// What a server would know.
+/// The knowledge of a server.
 struct Known {
     model: Model,
-    /// By namespace and name, with what is not published of them.
+    /// By namespace and name: owners of records, and the unpublished parts with their reasons.
     instances: BTreeMap<(String, String), (Vec<String>, Vec<Refused>)>,
     notes: Vec<String>,
 }
@@ -183,7 +183,7 @@ impl Known {
         }
     }
 
-    /// What is answered for a name, and whether it has a record.
+    /// The answer for a name, and whether the name has a record.
     fn look_up(&self, name: &Name) -> (String, bool) {
         let mut zones = Zones::default();
         for zone in self.model.zones() {
@@ -220,7 +220,7 @@ impl Known {
         }
     }
 
-    /// Why an instance that could be meant does not have a name.
+    /// The reason why an instance with a similar name has no record.
     fn why(&self, zone: &Zone, name: &Name) -> String {
         let labels: Vec<String> = name
             .iter()
@@ -258,7 +258,7 @@ impl Known {
         format!("{lines}\n")
     }
 
-    /// Name, type and address of all records, or those of a namespace.
+    /// Name, type and address of all records, or of the records of one namespace.
     fn rows(&self, namespace: Option<&str>) -> Vec<[String; 3]> {
         let zone = &self.model.header().zone;
         let wanted = |of: &str| namespace.is_none_or(|namespace| namespace == of);
@@ -275,7 +275,7 @@ impl Known {
     }
 }
 
-/// Settings of the secondary DNS wherever it is, and what to say about them.
+/// Settings of the deployed secondary DNS in any namespace, and remarks about them.
 async fn settings(client: &Client) -> Result<(Settings, Vec<String>), Error> {
     let named = ListParams::default().fields(&format!("metadata.name={}", names::CONFIG_MAP));
     let maps: Api<ConfigMap> = Api::all(client.clone());
@@ -309,7 +309,7 @@ async fn settings(client: &Client) -> Result<(Settings, Vec<String>), Error> {
 const NOT_INSTALLED: &str =
     "there is no secondary DNS in this cluster: this is what one without a domain would answer";
 
-/// Variables of our own that the pods have.
+/// Weft's own variables in the pod template, if their values are literal.
 fn literal_variables(deployment: Deployment) -> Vec<(String, String)> {
     let spec = deployment.spec.and_then(|spec| spec.template.spec);
     let containers = spec.into_iter().flat_map(|spec| spec.containers);

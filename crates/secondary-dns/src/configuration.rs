@@ -1,5 +1,4 @@
-//! Settings of the `ConfigMap` where it is mounted: read at the start, and again whenever one of them changes
-//! (secondary-dns §3.1).
+//! Settings from the mounted `ConfigMap`, read at the start and after each change (secondary-dns §3.1).
 //!
 //! ```text
 //! kubelet ── ConfigMap ──> files ── inotify ──> values that differ ──> monitor with other settings
@@ -13,16 +12,16 @@ use kube_kit::watch_dir::DirWatcher;
 
 use crate::names::env;
 
-/// Keys of the `ConfigMap`, which are called as the variables in whose place they count.
+/// Keys of the `ConfigMap`. They have the names of the variables that they override.
 const KEYS: [&str; 4] = [env::DOMAIN, env::NAME_SERVER_IP, env::TTL, env::ALLOWED];
-/// The link that kubelet replaces, so that all keys change at once.
+/// The link that the kubelet replaces, so that all keys change at once.
 const DATA: &str = "..data";
-/// How often the files are read where inotify reports nothing.
+/// Interval of reads in the absence of inotify events.
 const POLL: Duration = Duration::from_secs(30);
-/// How long changes are collected: a writer mostly has several.
+/// Changes are collected for this time: a writer usually has several.
 const CALM: Duration = Duration::from_millis(50);
 
-/// The mounted `ConfigMap`, or none.
+/// The mounted `ConfigMap`, if there is one.
 #[derive(Debug)]
 pub struct Configuration {
     directory: Option<PathBuf>,
@@ -30,13 +29,13 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Reads the files of a directory; without one, there are no values.
+    /// Reads the files of a directory. Without a directory, there are no values.
     pub fn read(directory: Option<PathBuf>) -> Self {
         let values = directory.as_deref().map(values).unwrap_or_default();
         Self { directory, values }
     }
 
-    /// Reads variables: a key of the `ConfigMap` counts before the environment.
+    /// Reads variables. A key of the `ConfigMap` overrides the environment.
     pub fn lookup<'c>(
         &'c self,
         environment: &'c impl Fn(&str) -> Option<String>,
@@ -48,7 +47,7 @@ impl Configuration {
         }
     }
 
-    /// Waits until a value differs. Cancel-safe. Without a directory it waits for ever.
+    /// Waits for a changed value. Cancel-safe. Without a directory it waits forever.
     pub async fn changed(&mut self) {
         let Some(directory) = self.directory.clone() else {
             return std::future::pending().await;
@@ -75,7 +74,7 @@ impl Configuration {
     }
 }
 
-/// A watch of a directory; `None`, with a log line, where there can be none.
+/// A watch of a directory; `None` after a failure, which is logged.
 fn watch(directory: &Path) -> Option<DirWatcher> {
     let watched = DirWatcher::new().and_then(|mut watcher| {
         watcher.add(directory)?;
@@ -88,7 +87,7 @@ fn watch(directory: &Path) -> Option<DirWatcher> {
     logged.ok()
 }
 
-/// What the files say, all of them at one moment where kubelet writes them.
+/// Values of the files. The kubelet's atomic update makes them consistent.
 fn values(directory: &Path) -> [Option<String>; KEYS.len()] {
     let directory = fs::canonicalize(directory.join(DATA)).unwrap_or_else(|_| directory.to_owned());
     KEYS.map(|key| fs::read_to_string(directory.join(key)).ok())
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Writes a version as kubelet does.
+    /// Writes a version in the manner of the kubelet.
     fn publish(directory: &Path, version: &str, values: [&str; 2]) {
         let data = directory.join(version);
         fs::create_dir(&data).unwrap();
@@ -131,7 +130,7 @@ mod tests {
             read(&configuration, "KSD_IPV6").as_deref(),
             Some("KSD_IPV6 of the environment")
         );
-        // Nothing differs, then the name server does.
+        // First no value differs, then the name server does.
         publish(directory.path(), "..2", ["a.example", ""]);
         let short = tokio::time::timeout(Duration::from_millis(300), configuration.changed());
         assert!(short.await.is_err());
@@ -142,7 +141,7 @@ mod tests {
             read(&configuration, "NAME_SERVER_IP").as_deref(),
             Some("192.0.2.1")
         );
-        // A key that was not there comes.
+        // A new key appears.
         let present = directory.path().join(DATA);
         fs::write(fs::canonicalize(present).unwrap().join("KSD_TTL"), "60").unwrap();
         let long = tokio::time::timeout(Duration::from_mins(1), configuration.changed());

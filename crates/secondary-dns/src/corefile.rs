@@ -1,5 +1,5 @@
-//! The part of the upstream server's configuration that this one knows (secondary-dns §7). What it does not know is
-//! refused, never left out.
+//! The supported part of the upstream server's configuration (secondary-dns §7). The parser refuses everything else and
+//! ignores nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,23 +10,23 @@ use kube_kit::duration::GoDuration;
 use kube_kit::serve::Bind;
 use regex_lite::Regex;
 
-/// Port of a block that names none.
+/// Port of a block without a port.
 const DNS: u16 = 53;
-/// What `auto` does where nothing is said.
+/// Default pattern of `auto`.
 const USUAL_PATTERN: &str = r"db\.(.*)";
 const USUAL_TEMPLATE: &str = "{1}";
 const USUAL_SCAN: Duration = Duration::from_secs(60);
-/// How often the configuration itself is read, and how much longer a pause may be.
+/// Default interval between reads of the Corefile, and maximum additional jitter.
 const USUAL_RELOAD: Duration = Duration::from_secs(30);
 const USUAL_JITTER: Duration = Duration::from_secs(15);
-/// The shortest interval between two reads of the Corefile.
+/// Minimum interval between two reads of the Corefile.
 const SHORTEST_RELOAD: Duration = Duration::from_secs(2);
-/// Where servers beside the DNS listen where nothing is said.
+/// Default addresses of the HTTP servers.
 const HEALTH: &str = ":8080";
 const READY: &str = ":8181";
 const PROMETHEUS: &str = "localhost:9153";
 
-/// A configuration is refused.
+/// The error in a refused configuration.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("Corefile:{line}: {reason}")]
 pub struct Invalid {
@@ -39,20 +39,20 @@ pub struct Invalid {
 pub struct Corefile {
     /// Blocks by the port that they listen on.
     pub ports: BTreeMap<u16, Vec<Block>>,
-    /// How often it is read anew, and how much longer that may be; never without.
+    /// Interval between reads, and maximum additional jitter; `None` for no reload.
     pub reload: Option<(Duration, Duration)>,
-    /// Where the liveness probe is answered.
+    /// Addresses of the liveness probe.
     pub health: Vec<Bind>,
-    /// Where the readiness probe is answered.
+    /// Addresses of the readiness probe.
     pub ready: Vec<Bind>,
-    /// Where metrics are served.
+    /// Addresses of the metrics.
     pub prometheus: Vec<Bind>,
 }
 
-/// Names that are answered for, and the directories with their zones.
+/// Names, and the directories with their zones.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// All names that may be asked for are one of these, or below.
+    /// The block answers for these names and all names below them.
     pub below: Vec<Name>,
     /// Directories.
     pub directories: Vec<Directory>,
@@ -65,15 +65,15 @@ pub struct Block {
 pub struct Directory {
     /// The directory.
     pub path: PathBuf,
-    /// Which names of files are zones.
+    /// Pattern for the names of zone files.
     pub pattern: Regex,
-    /// Name of the zone, with the pattern's groups in braces.
+    /// Name of the zone. Braces refer to the pattern's groups.
     pub template: String,
-    /// How often it is scanned; never without.
+    /// Interval between scans; `None` for no scans.
     pub scan: Option<Duration>,
 }
 
-/// The same configuration read twice is equal.
+/// Two reads of the same configuration are equal.
 impl PartialEq for Directory {
     fn eq(&self, other: &Self) -> bool {
         let all = |it: &Self| {
@@ -89,7 +89,7 @@ impl PartialEq for Directory {
 }
 
 impl Directory {
-    /// The zone of a file of this name, if it is one.
+    /// The zone of a file of this name, if it is a zone file.
     pub fn zone(&self, file: &str) -> Option<Name> {
         let groups = self.pattern.captures(file)?;
         let mut zone = self.template.clone();
@@ -103,7 +103,7 @@ impl Directory {
     }
 }
 
-/// A line's words.
+/// The words of a line.
 struct Line<'t> {
     number: usize,
     words: Vec<&'t str>,
@@ -117,7 +117,7 @@ impl Line<'_> {
         })
     }
 
-    /// The only argument, if there is one.
+    /// The only argument, if present.
     fn argument(&self) -> Result<Option<&str>, Invalid> {
         match self.words.get(1..).unwrap_or_default() {
             [] => Ok(None),
@@ -149,7 +149,7 @@ impl Line<'_> {
 /// Reads a configuration.
 ///
 /// # Errors
-/// When anything in it is not known, or makes no sense.
+/// If a part of it is unknown or invalid.
 pub fn read(text: &str) -> Result<Corefile, Invalid> {
     let lines = (1..).zip(text.lines()).map(|(number, line)| Line {
         number,
@@ -194,14 +194,14 @@ pub fn read(text: &str) -> Result<Corefile, Invalid> {
     Ok(corefile)
 }
 
-/// Words of a line without its comment; braces are words of their own where they stand alone.
+/// Words of a line without its comment. Standalone braces are words of their own.
 fn words(line: &str) -> Vec<&str> {
     let words = line.split_whitespace();
     let words = words.take_while(|word| !word.starts_with('#'));
     words.map(|word| word.trim_matches('"')).collect()
 }
 
-/// What a block answers for, by port.
+/// Names of a block, by port.
 fn keys_of(line: &Line<'_>, keys: &[&str]) -> Result<BTreeMap<u16, Vec<Name>>, Invalid> {
     let mut ports: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
     for key in keys
@@ -228,7 +228,7 @@ fn keys_of(line: &Line<'_>, keys: &[&str]) -> Result<BTreeMap<u16, Vec<Name>>, I
     Ok(ports)
 }
 
-/// Directives of a block, to its end.
+/// Directives of a block, up to its end.
 fn body<'l, 't: 'l>(
     block: &Line<'_>,
     rest: &mut impl Iterator<Item = &'l Line<'t>>,

@@ -1,4 +1,4 @@
-//! Writes zone files beside the monitor: no event waits for the text of a zone (secondary-dns §5, §9).
+//! Writes zone files in a task beside the monitor: no event waits for the text of a zone (secondary-dns §5, §9).
 //!
 //! ```text
 //! State ── what has changed ──> Model of its own ──> Publisher ──> zone files
@@ -19,26 +19,26 @@ use crate::monitor::State;
 use crate::publish::{self, Publisher};
 use crate::zone::serial;
 
-/// The shortest time between two editions of the zone files, and the longest that an edition is put off.
+/// Minimum time between two editions of the zone files, and the maximum delay of an edition.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// An edition that takes long is made less often: so much of the time at most goes into editions.
+/// The writer pauses for this multiple of an edition's duration, within the limits above.
 const SHARE: u32 = 5;
-/// The back-off after a write that failed, at first and at most.
+/// Initial and maximum back-off after a failed write.
 const RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-/// The writers of one directory, one after the other.
+/// The writers of one directory take turns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
-    /// Held while one of them writes.
+    /// Held by the present writer.
     gate: Arc<Mutex<()>>,
-    /// Zones of former settings, whose files are removed once there is a file of the present ones.
+    /// Zones of former settings. Their files are removed after the first write with the present settings.
     obsolete: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Directory {
-    /// The zone of the settings changes.
+    /// Records the change of the settings' zone.
     pub(crate) fn replace(&self, before: &str, now: &str) {
         let mut obsolete = lock(&self.obsolete);
         obsolete.insert(before.to_owned());
@@ -46,19 +46,19 @@ impl Directory {
     }
 }
 
-/// The writer of the zone files of one monitor. It has a model of its own.
+/// The writer of the zone files of one monitor. The writer has its own model.
 #[derive(Debug)]
 pub(crate) struct Files {
     publisher: Publisher,
     directory: Directory,
     model: Model,
-    /// Whether serials begin at 0, as those of the upstream monitor do.
+    /// Whether serials begin at 0, as in upstream.
     counter: bool,
     is_first: bool,
 }
 
 impl Files {
-    /// Has written nothing yet.
+    /// A writer without any edition.
     pub(crate) fn new(publisher: Publisher, directory: Directory, model: Model, counter: bool) -> Self {
         Self {
             publisher,
@@ -69,7 +69,7 @@ impl Files {
         }
     }
 
-    /// Brings the zone files up to date. The lock of the state is held for what has changed alone.
+    /// Updates the zone files. It holds the lock of the state only while it takes the changes.
     fn write(&mut self, state: &Mutex<State>) -> Result<(), publish::Error> {
         let directory = self.directory.clone();
         let _gate = lock(&directory.gate);
@@ -101,8 +101,8 @@ impl Files {
         Ok(())
     }
 
-    /// The serial of the first edition: that of the file where the file is up to date. `None` where there is no edition yet:
-    /// the upstream monitor writes none before the first instance.
+    /// The serial of the first edition: the serial of the file if the file is up to date. `None` before the first
+    /// edition: the upstream monitor writes none before the first instance.
     fn first_serial(&mut self) -> Option<u32> {
         let zone = self.model.header().zone.clone();
         let counted = self.model.serial();
@@ -115,7 +115,7 @@ impl Files {
             self.publisher.assume(&zone, &text);
             return Some(before);
         }
-        // Another text needs another serial, also where instances went before this process began.
+        // A changed text needs another serial, also if instances were deleted before this process began.
         let serial = if counted == before {
             serial::next(before)
         } else {
@@ -126,7 +126,7 @@ impl Files {
     }
 }
 
-/// Writes the zone files whenever something has changed.
+/// Writes the zone files after each change.
 pub(crate) async fn publish(mut files: Files, state: &Arc<Mutex<State>>, changed: &Notify) {
     let mut retry = RETRY;
     loop {

@@ -12,12 +12,12 @@ use crate::answer::SharedZones;
 use crate::metrics::Metrics;
 use crate::{messages, names};
 
-/// What a server is for.
+/// Purpose of a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
-    /// Whether the process lives.
+    /// The liveness probe.
     Health,
-    /// Whether it answers from a zone.
+    /// The readiness probe: a zone is loaded.
     Ready,
     /// Metrics.
     Metrics,
@@ -47,10 +47,10 @@ pub(crate) fn router(
     }
 }
 
-/// Probes of a monitor, and its metrics.
+/// Probes and metrics of a monitor.
 ///
 /// # Errors
-/// When the port is taken.
+/// If the port is taken.
 pub(crate) async fn monitor(
     port: u16,
     readiness: &Readiness,
@@ -62,10 +62,10 @@ pub(crate) async fn monitor(
     Ok(Server::on_port(port, router).await?)
 }
 
-/// Serves where a configuration says.
+/// Serves at the address of a configuration.
 ///
 /// # Errors
-/// When the address can't be listened on.
+/// If the address cannot be listened on.
 pub(crate) async fn start(bind: &Bind, router: Router) -> anyhow::Result<Server> {
     match bind {
         Bind::Off => anyhow::bail!("there is no address to listen on"),

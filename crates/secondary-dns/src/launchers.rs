@@ -1,4 +1,4 @@
-//! Addresses that multus reports of the pods that run instances (`KSD_EARLY_ADDRESSES=network-status`).
+//! Addresses that multus reports for launcher pods (`KSD_EARLY_ADDRESSES=network-status`).
 //!
 //! ```text
 //! list, watch ──> Pod ── network-status ──> addresses by interface ──┐
@@ -25,10 +25,10 @@ use crate::model::key;
 use crate::names;
 use crate::vmi::Vmi;
 
-/// Pods that are listed at a time.
+/// Pods per page of a list.
 const PAGE: u32 = 250;
 
-/// A pod; the rest of it is not read.
+/// The read fields of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Pod {
     #[serde(default, deserialize_with = "metadata")]
@@ -104,7 +104,7 @@ impl Resource for Pod {
     }
 }
 
-/// An entry of the annotation; the rest of it is not read.
+/// The read fields of an entry of the annotation.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -112,7 +112,7 @@ struct Entry {
     ips: Option<Vec<String>>,
 }
 
-/// A pod that runs an instance.
+/// A launcher pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Launcher {
     /// Key of the instance.
@@ -130,7 +130,7 @@ struct Attached {
 }
 
 impl Launcher {
-    /// `None` where the pod runs no instance, or is being deleted.
+    /// `None` if the pod runs no instance, or is being deleted.
     fn of(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
         let annotations = metadata.annotations.as_ref()?;
@@ -139,7 +139,7 @@ impl Launcher {
             return None;
         }
         let entries = annotations.get(names::NETWORK_STATUS).map(String::as_str);
-        // Multus writes it: one that is malformed reports nothing.
+        // Multus writes the annotation. A malformed one has no addresses.
         let entries: Vec<Option<Entry>> = entries
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
@@ -158,7 +158,7 @@ impl Launcher {
     }
 }
 
-/// Which pods are watched: those of instances that have not ended.
+/// Selects the launcher pods that have not ended.
 pub(crate) fn options() -> Options {
     Options::all()
         .labels(names::LAUNCHERS)
@@ -166,17 +166,17 @@ pub(crate) fn options() -> Options {
         .page(PAGE)
 }
 
-/// Pods that run instances.
+/// The launcher pods.
 #[derive(Debug, Default)]
 pub(crate) struct Launchers {
-    /// By key of the instance.
+    /// Launchers by the key of the instance.
     of_instance: BTreeMap<Arc<str>, BTreeMap<Name, Launcher>>,
-    /// Keys of instances.
+    /// Keys of instances by pod.
     of_pod: BTreeMap<Name, Arc<str>>,
 }
 
 impl Launchers {
-    /// Applies an event of a pod. Keys of the instances that may have other addresses now.
+    /// Applies an event of a pod. Returns the keys of the instances whose addresses may have changed.
     pub(crate) fn observe(&mut self, pod: &Pod) -> Vec<Arc<str>> {
         let name = Name::of(&pod.metadata);
         let Some(launcher) = Launcher::of(pod) else {
@@ -184,7 +184,7 @@ impl Launchers {
         };
         let instance = Arc::clone(&launcher.instance);
         let mut changed = Vec::new();
-        // Who may edit the pod may have it run another instance.
+        // An edit of the pod may name another instance.
         if self.of_pod.get(&name).is_some_and(|former| *former != instance) {
             changed.extend(self.remove(&name));
         }
@@ -198,7 +198,7 @@ impl Launchers {
         changed
     }
 
-    /// The pod is gone. The key of the instance that may have other addresses now.
+    /// Removes a pod. Returns the key of the instance whose addresses may have changed.
     pub(crate) fn remove(&mut self, pod: &Name) -> Option<Arc<str>> {
         let instance = self.of_pod.remove(pod)?;
         if let Some(pods) = self.of_instance.get_mut(&instance) {
@@ -210,8 +210,8 @@ impl Launchers {
         Some(instance)
     }
 
-    /// Addresses on a network of an instance. Of several pods the oldest counts: the younger one is the target of a migration
-    /// that has not ended.
+    /// Addresses on a network of an instance. The oldest of several pods counts: the younger pod is the target of a
+    /// running migration.
     pub(crate) fn addresses(&self, vmi: &Vmi, network: &str) -> Vec<IpAddr> {
         let (namespace, name) = vmi.name();
         let pods = self.of_instance.get(&key(namespace, name));
@@ -236,7 +236,7 @@ impl Launchers {
 /// Reads the pods once.
 ///
 /// # Errors
-/// When they can't be read.
+/// If the pods cannot be read.
 pub(crate) async fn list(client: &Client) -> Result<Launchers, connection::Error> {
     let api: Api<Pod> = Api::all(client.clone());
     let parameters = ListParams::default()
@@ -254,7 +254,8 @@ pub(crate) async fn list(client: &Client) -> Result<Launchers, connection::Error
     Ok(all)
 }
 
-/// Name of the interface in the pod, as KubeVirt derives it from the name of the network; older versions count them.
+/// Name of the interface in the pod. KubeVirt derives it from the name of the network; older versions number the
+/// interfaces.
 fn hashed(network: &str) -> String {
     let digest = Sha256::digest(network.as_bytes());
     let mut first = [0; 8];
@@ -304,7 +305,8 @@ mod tests {
     fn interfaces_of_networks_have_their_addresses() {
         // secondary-dns#70, the decision
         let mut launchers = Launchers::default();
-        // Eleven digits of the SHA-256 of `red`; `blue` by its place, as older versions of KubeVirt call it.
+        // Eleven digits of the SHA-256 of `red`. The interface of `blue` has its index in the name, as in older
+        // versions of KubeVirt.
         let status = json!([
             { "name": "cluster", "interface": "eth0", "ips": ["10.244.0.5"], "default": true },
             { "name": "ns1/a", "interface": "podb1f51a511f1", "ips": ["10.1.0.1", "x", "fd00::1"] },

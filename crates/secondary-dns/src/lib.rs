@@ -1,4 +1,4 @@
-//! `weft secondary-dns`: names of virtual machines on secondary networks (`docs/behaviour/secondary-dns.md`).
+//! `weft secondary-dns`: DNS names for virtual machines on secondary networks (`docs/behaviour/secondary-dns.md`).
 //!
 //! ```text
 //! API server ── instances ──> monitor ──> model ──> zone files ──> auto ──┐
@@ -8,8 +8,8 @@
 //! resolver ── UDP, TCP ──> server ──────────> answer <────────────────────┘
 //! ```
 //!
-//! One program, three modes: `monitor` writes zone files, `serve` answers from them as a Corefile says, and `all-in-one`
-//! is both without the files in between.
+//! The program has three modes: `monitor` writes zone files, `serve` answers from the files of a Corefile, and
+//! `all-in-one` does both without reading files.
 
 pub mod answer;
 mod auto;
@@ -53,11 +53,11 @@ use query_log::QueryLog;
 use server::{Desk, Limits, Server};
 use settings::Settings;
 
-/// Runs what arguments and environment ask for, until SIGTERM or SIGINT.
+/// Runs the mode of arguments and environment until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When they make no sense, a port is taken, or there is no way to the cluster. An API server that fails is no error: it
-/// is tried again.
+/// If a setting is invalid, a port is taken, or the configuration of the client is missing. A failing API server is no
+/// error: the program retries.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     process::end_on_panic();
     let environment = |name: &str| std::env::var(name).ok();
@@ -110,7 +110,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let router = http::router(purpose, &readiness, &metrics, Vec::new());
         probes.push(kube_kit::serve::Server::on_port(port, router).await?);
     }
-    // The names of zones are there before the first query comes, and the zones are not loaded yet.
+    // The server knows the names of zones before the first query, and the zones are not loaded yet.
     let monitor = Monitor::new(settings, places, readiness, metrics.clone());
     let desk = Desk {
         site: Arc::new(Mutex::new(everything(memory))),
@@ -126,7 +126,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All zones, whatever they are called. Queries are not logged.
+/// All zones of any name. Queries are not logged.
 pub fn everything(zones: SharedZones) -> Site {
     Site(vec![Block {
         below: Name::root(),
@@ -135,7 +135,7 @@ pub fn everything(zones: SharedZones) -> Site {
     }])
 }
 
-/// Whether there is a directory for zone files: where all is one process, they are for people alone.
+/// Whether a writable directory for zone files exists: in `all-in-one`, only administrators read the files.
 fn is_writable(directory: &Path) -> bool {
     use rustix::fs::{Access, access};
     directory.is_dir() && access(directory, Access::WRITE_OK).is_ok()

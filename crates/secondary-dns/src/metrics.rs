@@ -18,12 +18,12 @@ use prometheus_client::registry::Registry;
 use crate::answer::{Reply, SharedZones, Transport};
 use crate::names::metric;
 
-/// Limits in seconds for the time that an answer takes.
+/// Histogram buckets in seconds for the duration of answers.
 const TIMES: [f64; 9] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.01, 0.1,
 ];
 
-/// Types that have a name of their own: a client must not make as many metrics as there are types.
+/// Types with a label value of their own: a client must not create a time series for each type.
 const TYPES: [(RecordType, &str); 10] = [
     (RecordType::A, "A"),
     (RecordType::AAAA, "AAAA"),
@@ -54,29 +54,29 @@ struct Kind {
     r#type: &'static str,
 }
 
-/// Why a client got no answer, or less than it asked for.
+/// The reason for a missing or shortened answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Drop {
     /// The message is no query.
     NoQuery,
-    /// The query found a defect of this program.
+    /// The query triggered a defect of this program.
     Failed,
     /// The answer could not be sent.
     Unsent,
-    /// The connection made room for another one.
+    /// The connection was closed in favour of another one.
     Connection,
-    /// The query is missing in the log, which is read too slowly.
+    /// The query is missing in the log, because the log's reader is too slow.
     Log,
 }
 
-/// What the watch reported.
+/// An event of the watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Event {
-    /// An instance that is new or different.
+    /// A new or changed instance.
     Applied,
-    /// An instance that is gone.
+    /// A deleted instance.
     Deleted,
-    /// An object that does not have the form of an instance.
+    /// A malformed instance.
     Invalid,
 }
 
@@ -99,7 +99,7 @@ impl Default for Metrics {
             events: Family::default(),
             requests: Requests::default(),
         };
-        // What never happened yet is 0, and not missing.
+        // Counters start at 0 instead of being absent.
         for drop in [
             Drop::NoQuery,
             Drop::Failed,
@@ -159,17 +159,17 @@ impl Metrics {
         self.times.observe(took.as_secs_f64());
     }
 
-    /// Counts what was left undone.
+    /// Counts a drop.
     pub fn dropped(&self, drop: Drop) {
         self.dropped.get_or_create(&drop.labels()).inc();
     }
 
-    /// Counts what the watch reported.
+    /// Counts an event of the watch.
     pub fn event(&self, event: Event) {
         self.events.get_or_create(&event.labels()).inc();
     }
 
-    /// All metrics, and those of zones.
+    /// All metrics, including those of zones.
     pub fn registry(&self, zones: Vec<SharedZones>) -> Registry {
         let mut registry = Registry::default();
         registry.register(

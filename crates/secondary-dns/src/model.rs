@@ -1,4 +1,4 @@
-//! All records of a cluster by instance, and the zone files that they make (secondary-dns §4, §5).
+//! All records of a cluster by instance, and their zone files (secondary-dns §4, §5).
 //!
 //! ```text
 //! instance ──> set, remove ──> Model ──┬─> Update: what of the zones in memory changes
@@ -23,21 +23,21 @@ const REFRESH: u32 = 3600;
 const RETRY: u32 = 3600;
 const EXPIRE: u32 = 1_209_600;
 
-/// What every zone of the cluster has in common.
+/// The common part of all zones of the cluster.
 #[derive(Clone, Debug)]
 pub struct Header {
-    /// Name of the zone without a full stop at its end, such as `vm.example.com`.
+    /// Name of the zone without a trailing dot, such as `vm.example.com`.
     pub zone: String,
-    /// Addresses of the name server; without, there is no NS record.
+    /// Addresses of the name server; if empty, the zones have no NS record.
     pub name_servers: Vec<IpAddr>,
-    /// Seconds that records and negative answers may be cached.
+    /// TTL of records and negative answers in seconds.
     pub ttl: u32,
     /// Zones of PTR records.
     pub reverse: Vec<Reverse>,
 }
 
-/// All records by instance. The key of an instance is its namespace, a zero, and its name: so the order of keys is that
-/// of (namespace, name).
+/// All records by instance. The key of an instance is its namespace, a zero byte, and its name: the order of keys is
+/// the order of (namespace, name).
 #[derive(Debug)]
 pub struct Model {
     header: Header,
@@ -61,7 +61,7 @@ pub fn key(namespace: &str, name: &str) -> Arc<str> {
 }
 
 impl Model {
-    /// No instance, and a serial to count from.
+    /// A model without instances, with this serial.
     pub fn new(header: Header, serial: u32) -> Self {
         Self {
             header,
@@ -70,22 +70,22 @@ impl Model {
         }
     }
 
-    /// What all zones have in common.
+    /// The common part of all zones.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The serial of what is known now.
+    /// The serial of the present records.
     pub fn serial(&self) -> u32 {
         self.serial
     }
 
-    /// Counts from another serial on.
+    /// Continues from another serial.
     pub fn set_serial(&mut self, serial: u32) {
         self.serial = serial;
     }
 
-    /// How many instances have records.
+    /// The number of instances with records.
     pub fn instances(&self) -> usize {
         self.instances.len()
     }
@@ -98,12 +98,12 @@ impl Model {
         })
     }
 
-    /// Records of an instance; empty where it has none.
+    /// Records of an instance; empty if it has none.
     pub(crate) fn records_of(&self, instance: &str) -> Arc<[Record]> {
         self.instances.get(instance).cloned().unwrap_or_default()
     }
 
-    /// Replaces the records of these instances, and the serial, by those of another model.
+    /// Takes the records of these instances, and the serial, from another model.
     pub(crate) fn merge(&mut self, changes: Instances, serial: u32) {
         for (instance, records) in changes {
             if records.is_empty() {
@@ -115,7 +115,7 @@ impl Model {
         self.serial = serial;
     }
 
-    /// Takes an instance's records over; none remove it. `None` when they are what they were.
+    /// Replaces an instance's records; an empty list removes the instance. `None` if nothing changed.
     pub fn set(&mut self, instance: &Arc<str>, records: Vec<Record>) -> Option<Update> {
         let old = if records.is_empty() {
             self.instances.remove(instance)?
@@ -134,7 +134,7 @@ impl Model {
         })
     }
 
-    /// Carries a change into the zones in memory.
+    /// Applies a change to the zones in memory.
     pub fn carry(&self, update: &Update, zones: &mut Zones) {
         let Update { instance, old } = update;
         let new = self
@@ -162,7 +162,7 @@ impl Model {
         }
     }
 
-    /// The zones that answers are made of, with all that is known now.
+    /// The zones with all present records.
     pub fn zones(&self) -> Vec<Zone> {
         let mut all = Zones::default();
         let origins: Vec<Name> = self.origins().collect();
@@ -181,7 +181,7 @@ impl Model {
         origins.iter().filter_map(|origin| all.remove(origin)).collect()
     }
 
-    /// Names of the zones: that of instances first.
+    /// Names of the zones, the zone of instances first.
     pub fn origins(&self) -> impl Iterator<Item = Name> {
         let reverse = self.header.reverse.iter().filter_map(Reverse::origin);
         self.origin().into_iter().chain(reverse)
@@ -220,7 +220,7 @@ impl Model {
         Some(made)
     }
 
-    /// The name that a PTR record says.
+    /// The target of a PTR record.
     fn target(&self, record: &Record) -> Option<Name> {
         Name::from_ascii(format!("{}.{}.", record.owner, self.header.zone)).ok()
     }
@@ -234,7 +234,7 @@ impl Model {
             text.push_str(&format!("{} IN {kind} {address}\n", names::NAME_SERVER));
         }
         for record in self.instances.values().flat_map(|records| records.iter()) {
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "{record}");
         }
         text
@@ -253,7 +253,7 @@ impl Model {
         text
     }
 
-    /// What a zone file begins with. Two of its lines have a space at their end, as users' tools know them.
+    /// The first lines of a zone file. Two of them have a trailing space, which users' tools expect.
     fn head(&self, origin: &str, serial: u32) -> String {
         let Header {
             zone,
@@ -273,7 +273,7 @@ impl Model {
     }
 }
 
-/// Which PTR records of a zone the interfaces of an instance have.
+/// The PTR records of an instance's interfaces in a zone.
 fn pointers<'a>(
     reverse: &'a Reverse,
     records: &'a [Record],

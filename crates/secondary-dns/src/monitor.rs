@@ -1,4 +1,4 @@
-//! Follows the instances of the cluster, and publishes what they are called (secondary-dns §3, §9).
+//! Watches the instances of the cluster, and publishes their names (secondary-dns §3, §9).
 //!
 //! ```text
 //! list, watch ──> Vmi ──> records ──> Model ──┬──> zones in memory, at once
@@ -31,22 +31,22 @@ use crate::settings::{Settings, Sources};
 use crate::vmi::{Policy, Refused, Vmi};
 use crate::zone::serial;
 
-/// Instances that are listed at a time.
+/// Instances per page of a list.
 const PAGE: u32 = 250;
-/// How often it is checked whether KubeVirt is served, where it is not.
+/// Retry interval for an unserved KubeVirt.
 const ABSENT: Duration = Duration::from_secs(10);
-/// How long the watch may be in trouble before that is logged.
+/// A failing watch is logged after this time.
 const TROUBLED: Duration = Duration::from_secs(20);
-/// Where zones are published.
+/// Destinations of the zones.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// Zones that a server in this process answers from.
+    /// Zones of the server in this process.
     pub memory: Option<SharedZones>,
     /// Directory of zone files.
     pub directory: Option<PathBuf>,
 }
 
-/// A monitor that is yet to run.
+/// A monitor before its start.
 #[derive(Debug)]
 pub struct Monitor {
     state: Arc<Mutex<State>>,
@@ -64,18 +64,18 @@ pub(crate) struct State {
     policy: Policy,
     early: Option<Early>,
     memory: Option<SharedZones>,
-    /// Whether the first list is complete: before that, nothing is published.
+    /// Whether the first list is complete. The monitor publishes nothing before.
     complete: bool,
-    /// Instances whose records the zone files lack; `None` where there are no files.
+    /// Instances whose records the zone files lack; `None` if the monitor writes no files.
     unwritten: Option<Instances>,
-    /// Instances whose names or addresses were complained about.
+    /// Instances whose names or addresses were logged as invalid.
     complained: BTreeSet<Arc<str>>,
     directory: Directory,
-    /// The monitor with the former settings, until this one has all instances.
+    /// The monitor with the former settings, until this monitor has all instances.
     predecessor: Option<Arc<Mutex<State>>>,
 }
 
-/// What a monitor with other settings takes over.
+/// The state that a monitor with other settings takes over.
 #[derive(Clone, Debug)]
 struct Estate {
     state: Arc<Mutex<State>>,
@@ -84,8 +84,8 @@ struct Estate {
     metrics: Metrics,
 }
 
-/// Runs a monitor, and another one in its place whenever the configuration changes. The former one goes on until the new one
-/// has all instances: no name is denied meanwhile.
+/// Runs a monitor, and replaces it after each change of the configuration. The former monitor continues until the new
+/// one has all instances, so that no name is denied in between.
 pub async fn run(
     first: Monitor,
     client: Client,
@@ -129,7 +129,7 @@ pub async fn run(
 }
 
 impl Estate {
-    /// A monitor with other settings for the same places.
+    /// A monitor with other settings for the same destinations.
     fn successor(&self, settings: Settings) -> Monitor {
         let Self {
             state,
@@ -150,7 +150,7 @@ impl Estate {
 }
 
 impl Monitor {
-    /// Without an instance; the serial of the zone file goes on, if there is one.
+    /// A monitor without instances. It continues the serial of the zone file, if one exists.
     pub fn new(settings: Settings, places: Places, readiness: Readiness, metrics: Metrics) -> Self {
         Self::at(settings, places, Directory::default(), readiness, metrics)
     }
@@ -221,7 +221,7 @@ impl Monitor {
         }
     }
 
-    /// Follows the instances for ever.
+    /// Watches the instances forever.
     pub async fn run(self, client: Client) {
         let Self {
             state,
@@ -232,7 +232,7 @@ impl Monitor {
             readiness,
             metrics,
         } = self;
-        // Before the instances, so that no name is denied that has an address.
+        // These lists come before the instances, so that no name with an address is denied.
         let (mut claims, mut pods) = (None, None);
         if early != Sources::default() {
             lock(&state).early = Some(Early::default());
@@ -286,7 +286,7 @@ impl Monitor {
 /// Seconds since 1970, as a serial.
 fn now() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // It wraps as serials do.
+    // The value wraps in the manner of serials.
     u32::try_from(since.as_secs() & u64::from(u32::MAX)).unwrap_or_default()
 }
 
@@ -315,7 +315,7 @@ async fn follow(
             Change::Applied(_) => metrics.event(Event::Applied),
             Change::Deleted(name) => {
                 metrics.event(Event::Deleted);
-                // One of the same name that was created at once is in the store already.
+                // The store already has a new instance of the same name.
                 if !watch.store().contains(&name) && lock(state).gone(&name) {
                     changed.notify_one();
                 }
@@ -362,7 +362,7 @@ async fn follow_claims(watch: &mut Watch<Name, Vec<IpAddr>>, state: &Mutex<State
     }
 }
 
-/// Starts to watch the pods that run instances.
+/// Starts the watch of launcher pods.
 fn watch_pods(client: Client, state: &Arc<Mutex<State>>, changed: &Arc<Notify>) -> Watch<Name, ()> {
     let api: Api<DeserializeGuard<Pod>> = Api::all(client);
     let (shared, wake) = (Arc::clone(state), Arc::clone(changed));
@@ -377,7 +377,7 @@ async fn follow_pods(watch: &mut Watch<Name, ()>, state: &Mutex<State>, changed:
     while let Some(change) = watch.next().await {
         match change {
             Change::Deleted(pod) => {
-                // One of the same name that was created at once is in the store already.
+                // The store already has a new pod of the same name.
                 if !watch.store().contains(&pod) && lock(state).pod_gone(&pod) {
                     changed.notify_one();
                 }
@@ -405,7 +405,7 @@ fn log(trouble: Option<&Trouble>) {
 }
 
 impl State {
-    /// Applies an event of an instance. Whether anything has changed.
+    /// Applies an event of an instance. Returns whether a record changed.
     fn observe(&mut self, vmi: &Vmi) -> bool {
         let (namespace, name) = vmi.name();
         if namespace.is_empty() || name.is_empty() {
@@ -446,13 +446,13 @@ impl State {
         self.set(&instance, published.records)
     }
 
-    /// A claim has other addresses. Whether anything has changed.
+    /// Applies a change of a claim's addresses. Returns whether a record changed.
     fn claimed(&mut self, claim: &Name) -> bool {
         let owner = self.early.as_ref().and_then(|early| early.owner(claim));
         owner.is_some_and(|vmi| self.observe(&vmi))
     }
 
-    /// Applies an event of a pod. Whether anything has changed.
+    /// Applies an event of a pod. Returns whether a record changed.
     fn launched(&mut self, pod: &Pod) -> bool {
         let early = self.early.as_mut();
         let instances = early.map(|early| early.launchers.observe(pod));
@@ -463,7 +463,7 @@ impl State {
         is_changed
     }
 
-    /// Removes a pod. Whether anything has changed.
+    /// Removes a pod. Returns whether a record changed.
     fn pod_gone(&mut self, pod: &Name) -> bool {
         let early = self.early.as_mut();
         let instance = early.and_then(|early| early.launchers.remove(pod));
@@ -476,7 +476,7 @@ impl State {
         vmi.is_some_and(|vmi| self.observe(&vmi))
     }
 
-    /// Forgets an instance. Whether anything has changed.
+    /// Removes an instance. Returns whether a record changed.
     fn gone(&mut self, name: &Name) -> bool {
         let instance = key(&name.namespace, &name.name);
         if let Some(early) = &mut self.early {
@@ -499,14 +499,14 @@ impl State {
         true
     }
 
-    /// Instances that have changed since the last call, and the serial. `None` where this monitor writes no files, or none any
-    /// more.
+    /// Instances that have changed since the last call, and the serial. `None` if this monitor writes no files, or no
+    /// longer writes them.
     pub(crate) fn take_unwritten(&mut self) -> Option<(Instances, u32)> {
         let changes = self.unwritten.as_mut().map(std::mem::take)?;
         Some((changes, self.model.serial()))
     }
 
-    /// Counts from another serial: events meanwhile have counted on from `from`, and count on from `to` instead.
+    /// Changes the base of the serial: events in between have counted on from `from`, and now count on from `to`.
     pub(crate) fn renumber(&mut self, from: u32, to: u32) {
         let ahead = to.wrapping_sub(from);
         if ahead == 0 {
@@ -524,7 +524,7 @@ impl State {
         }
     }
 
-    /// The first list is complete: the zones are answered from now on. How many instances have records.
+    /// The first list is complete: the zones are answered from now on. Returns the number of instances with records.
     fn completed(&mut self) -> usize {
         if !self.complete {
             self.complete = true;
@@ -534,14 +534,14 @@ impl State {
             if let Some(memory) = &self.memory {
                 let zones = self.model.zones();
                 let origins: Vec<_> = self.model.origins().collect();
-                // All at once: no query finds a zone of the former settings beside one of these.
+                // All zones change at once: no query finds zones of both settings.
                 lock(memory).put_only(&origins, zones);
             }
         }
         self.model.instances()
     }
 
-    /// The former monitor publishes nothing any more.
+    /// Takes the state of the former monitor, which publishes nothing any more.
     fn take_over(&mut self, before: &mut Self) {
         before.memory = None;
         before.unwritten = None;

@@ -1,4 +1,4 @@
-//! Zone files, written as a whole or not at all (secondary-dns §5, §9).
+//! Writes zone files atomically (secondary-dns §5, §9).
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,12 +11,12 @@ use crate::model::Model;
 use crate::names;
 use crate::zone::serial;
 
-/// What a file is called until it is complete. No pattern of zone files is in it, whatever the zone is called.
+/// Name of an incomplete file. It contains no prefix of zone files, for any name of the zone.
 const UNFINISHED: &str = ".next";
-/// Everybody may read a zone.
+/// All users may read a zone.
 const MODE: u32 = 0o644;
 
-/// A zone file can't be written.
+/// A failed write of a zone file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write zone file {}", path.display())]
 pub(crate) struct Error {
@@ -29,14 +29,14 @@ pub(crate) struct Error {
 #[derive(Debug)]
 pub(crate) struct Publisher {
     directory: PathBuf,
-    /// What the file of each zone says, its serial apart.
+    /// A digest of each zone's file without its serial.
     said: HashMap<String, u64>,
 }
 
 /// Files to write.
 #[derive(Debug)]
 pub(crate) struct Edition {
-    /// By the name of the zone, with what is remembered of it.
+    /// By the name of the zone: text and digest.
     files: Vec<(String, String, u64)>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn path(directory: &Path, zone: &str) -> PathBuf {
 }
 
 impl Publisher {
-    /// Writes into a directory.
+    /// A publisher for a directory.
     pub(crate) fn new(directory: PathBuf) -> Self {
         Self {
             directory,
@@ -59,7 +59,7 @@ impl Publisher {
         path(&self.directory, zone)
     }
 
-    /// The serial of the file of a zone, if there is one that can be read.
+    /// The serial of a zone's file, if the file is readable.
     pub(crate) fn serial(&self, zone: &str) -> Option<u32> {
         let path = path(&self.directory, zone);
         let found = match fs::read(&path) {
@@ -73,12 +73,12 @@ impl Publisher {
         found
     }
 
-    /// Whether the file of a zone says exactly this.
+    /// Whether a zone's file has exactly this text.
     pub(crate) fn is_current(&self, zone: &str, text: &str) -> bool {
         fs::read(path(&self.directory, zone)).is_ok_and(|octets| octets == text.as_bytes())
     }
 
-    /// The files that say something else than the model does.
+    /// The files that differ from the model.
     pub(crate) fn edition(&self, model: &Model) -> Edition {
         let header = model.header();
         let forward = std::iter::once((header.zone.clone(), model.render()));
@@ -94,15 +94,15 @@ impl Publisher {
         }
     }
 
-    /// Takes the file of a zone for written, because it says this already.
+    /// Records that a zone's file already has this text.
     pub(crate) fn assume(&mut self, zone: &str, text: &str) {
         self.said.insert(zone.to_owned(), digest(text));
     }
 
-    /// Writes files: each of them is the old one or the new one at any time.
+    /// Writes files. Each of them is the old one or the new one at any time.
     ///
     /// # Errors
-    /// When one can't be written. Those before it are, and those from it on belong to the next edition.
+    /// If a write fails. The files before it are written; this file and the rest are part of the next edition.
     pub(crate) fn write(&mut self, edition: Edition) -> Result<(), Error> {
         for (zone, text, digest) in edition.files {
             let path = path(&self.directory, &zone);
@@ -123,14 +123,14 @@ impl Publisher {
             fs::rename(&unfinished, path)
         });
         if written.is_err() {
-            // It takes room on a disk that may be full.
+            // The file takes space on a disk that may be full.
             let _ = fs::remove_file(&unfinished);
         }
         written
     }
 }
 
-/// What a zone file says, apart from its serial.
+/// A digest of a zone file without its serial.
 fn digest(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     for line in text.lines().filter(|line| !line.contains(" IN SOA ")) {
@@ -211,14 +211,14 @@ mod tests {
 
     #[test]
     fn readers_never_see_half_a_file() {
-        // secondary-dns#32: whoever is killed leaves the old file or the new one, and what is unfinished is no zone.
+        // secondary-dns#32: a killed process leaves the old file or the new one, and an incomplete file is no zone.
         let directory = tempfile::tempdir().unwrap();
         let mut publisher = Publisher::new(directory.path().to_owned());
         let mut model = model("vm");
         set(&mut model, "192.0.2.1");
         publisher.write(publisher.edition(&model)).unwrap();
         let before = fs::read_to_string(path(directory.path(), "vm")).unwrap();
-        // The place of the unfinished file is taken by a directory: the write fails after any other step.
+        // A directory blocks the path of the incomplete file: the write fails.
         fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
         set(&mut model, "192.0.2.2");
         let error = publisher.write(publisher.edition(&model)).unwrap_err();
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(fs::read_to_string(path(directory.path(), "vm")).unwrap(), before);
         assert!(!UNFINISHED.contains("db."));
         fs::remove_dir(directory.path().join(UNFINISHED)).unwrap();
-        // What a killed process left of its next file does not matter.
+        // A leftover of a killed process does no harm.
         fs::write(directory.path().join(UNFINISHED), "$ORIGIN v").unwrap();
         assert_eq!(Publisher::new(directory.path().to_owned()).serial("vm"), Some(1));
         publisher.write(publisher.edition(&model)).unwrap();

@@ -1,4 +1,4 @@
-//! One line a query, as the upstream server writes it (secondary-dns §7).
+//! Logs one line per query, in the upstream server's format (secondary-dns §7).
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use crate::answer::{Reply, Transport};
 use crate::metrics::{code, protocol};
 
-/// Lines that wait to be written. More are dropped: a log without a reader must not hold up answers.
+/// Maximum number of queued lines. Further lines are dropped: a log without a reader must not delay answers.
 const WAITING: usize = 1024;
-/// Lines are gathered for such a time. Waking the writer for each line costs more than all else that a query takes.
+/// Lines are collected for this time. Waking the writer for each line costs more than the rest of a query.
 const GATHERING: Duration = Duration::from_millis(5);
-/// Octets of most lines.
+/// Bytes of a typical line.
 const USUAL: usize = 160;
 
 /// Bits of a header's second word with the names of their flags, in the order of the line.
@@ -28,38 +28,38 @@ const FLAGS: [(u16, &str); 7] = [
     (0x0010, "cd"),
 ];
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
     /// The client.
     pub peer: SocketAddr,
-    /// How the query came.
+    /// Transport of the query.
     pub transport: Transport,
-    /// Octets of the query.
+    /// Size of the query in bytes.
     pub size: usize,
-    /// Its answer.
+    /// Answer to the query.
     pub reply: &'a Reply,
-    /// How long the answer took.
+    /// Duration of the answer.
     pub took: Duration,
 }
 
-/// Writes lines. Clones write to the same place.
+/// Writes lines. Clones share the output.
 #[derive(Clone, Debug)]
 pub struct QueryLog(SyncSender<String>);
 
 impl QueryLog {
-    /// Writes to standard output, by a thread of its own that ends with the last clone.
+    /// Writes to standard output in a thread that ends with the last clone.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If no thread can be created.
     pub fn to_stdout() -> io::Result<Self> {
         Self::to(io::stdout())
     }
 
-    /// Writes somewhere.
+    /// Writes to any output.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If no thread can be created.
     pub fn to(output: impl Write + Send + 'static) -> io::Result<Self> {
         let (sender, lines) = sync_channel(WAITING);
         let writer = thread::Builder::new()
@@ -69,13 +69,13 @@ impl QueryLog {
         Ok(Self(sender))
     }
 
-    /// Writes a line soon. `false` when too many wait already.
+    /// Queues a line. `false` if the queue is full.
     pub fn tell(&self, line: &Line<'_>) -> bool {
         self.0.try_send(text(line)).is_ok()
     }
 }
 
-/// Writes line by line while few come, and else what has gathered.
+/// Writes single lines at a low rate, and collected lines at a high rate.
 fn write(lines: &Receiver<String>, mut output: impl Write) {
     let mut block = String::new();
     while let Ok(line) = lines.recv() {
@@ -84,7 +84,7 @@ fn write(lines: &Receiver<String>, mut output: impl Write) {
         for line in lines.try_iter().take(WAITING) {
             block.push_str(&line);
         }
-        // Nothing can be done for a log that takes no lines.
+        // A failed write cannot be reported anywhere.
         let _ = output.write_all(block.as_bytes()).and_then(|()| output.flush());
         thread::sleep(GATHERING);
     }
@@ -103,7 +103,7 @@ fn text(line: &Line<'_>) -> String {
         _ => 0,
     };
     let mut text = String::with_capacity(USUAL);
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = write!(text, "[INFO] {peer} - {} \"", word(0));
     if let Some(query) = &reply.question {
         let mut name = query.name().to_ascii();
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn full_log_holds_nobody_up() {
-        /// Takes nothing before the test ends.
+        /// Blocks until the test ends.
         struct Stuck(std::sync::mpsc::Receiver<()>);
         impl Write for Stuck {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -191,7 +191,7 @@ mod tests {
         let (end, stuck) = std::sync::mpsc::channel();
         let log = QueryLog::to(Stuck(stuck)).unwrap();
         let reply = reply();
-        // Some lines are with the writer already.
+        // The writer has already taken some lines.
         let told = (0..10 * WAITING).filter(|_| log.tell(&line(&reply))).count();
         assert!((WAITING..=3 * WAITING).contains(&told), "{told}");
         drop(end);

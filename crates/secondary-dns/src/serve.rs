@@ -1,4 +1,4 @@
-//! The server of zone files: what a Corefile says, started, and changed when it says something else (secondary-dns §7).
+//! The server of zone files: runs a Corefile, and follows its changes (secondary-dns §7).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,14 +20,14 @@ use crate::metrics::Metrics;
 use crate::query_log::QueryLog;
 use crate::server::{Desk, Limits, Server};
 
-/// How long a server without any zone file is not ready. The upstream monitor writes none before the first
-/// instance has an address, and a cluster may have none for ever.
+/// A server without any zone file becomes ready after this time. The upstream monitor writes no file before the first
+/// instance has an address, and a cluster may never have one.
 const EMPTY: Duration = Duration::from_secs(30);
 
-/// Serves what a Corefile says until the end.
+/// Serves the zones of a Corefile until the shutdown.
 ///
 /// # Errors
-/// When the Corefile can't be read, or a port is taken.
+/// If the Corefile cannot be read, or a port is taken.
 pub async fn run(path: &Path, shutdown: &Shutdown) -> anyhow::Result<()> {
     let text = read(path)?;
     let corefile = corefile::read(&text)?;
@@ -57,7 +57,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read the Corefile {}", path.display()))
 }
 
-/// Follows the Corefile for ever.
+/// Follows the Corefile forever.
 async fn reload(path: PathBuf, mut text: String, running: &mut Running) {
     loop {
         let Some((interval, jitter)) = running.reload else {
@@ -74,7 +74,7 @@ async fn reload(path: PathBuf, mut text: String, running: &mut Running) {
         if now == text {
             continue;
         }
-        // An error is logged once.
+        // The same error is logged once.
         text = now;
         let applied = match corefile::read(&text) {
             Ok(corefile) => running.apply(corefile).await,
@@ -92,7 +92,7 @@ async fn reload(path: PathBuf, mut text: String, running: &mut Running) {
     }
 }
 
-/// Any part of an interval: the servers of several pods do not read at the same time.
+/// A random part of an interval, so that the servers of several pods do not read at the same time.
 fn some_of(jitter: Duration) -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     jitter.mul_f64(f64::from(since.subsec_nanos() % 1000) / 1000.0)
@@ -103,18 +103,18 @@ fn some_of(jitter: Duration) -> Duration {
 struct Part {
     directories: Vec<Directory>,
     zones: SharedZones,
-    /// Follow the directories; end with the part.
+    /// Tasks that follow the directories and end with the part.
     _tasks: JoinSet<()>,
 }
 
-/// A server that answers on one port.
+/// The server of one port.
 #[derive(Debug)]
 struct Port {
     server: Server,
     site: Arc<Mutex<Site>>,
 }
 
-/// All that runs.
+/// All running parts.
 #[derive(Debug)]
 struct Running {
     parts: Vec<Part>,
@@ -139,10 +139,11 @@ impl Running {
         })
     }
 
-    /// Runs what a configuration says, and ends what it does not say any more. Zones of a directory that both name stay.
+    /// Starts the new parts of a configuration, and stops the removed ones. Zones of a directory in both configurations
+    /// stay.
     ///
     /// # Errors
-    /// When a port is taken; then everything is as it was.
+    /// If a port is taken. Then nothing changed.
     async fn apply(&mut self, corefile: Corefile) -> anyhow::Result<()> {
         let Corefile {
             ports,
@@ -207,7 +208,7 @@ impl Running {
                 http.push((*purpose, bind.clone(), http::start(bind, router).await?));
             }
         }
-        // From here on nothing fails.
+        // No later step can fail.
         let mut at = 0;
         self.parts.retain(|_| {
             at += 1;
@@ -228,7 +229,7 @@ impl Running {
         Ok(())
     }
 
-    /// Zones of these directories that are followed already.
+    /// Zones of these directories, if they are followed already.
     fn part(&self, directories: &[Directory], but: &[usize]) -> Option<(usize, SharedZones)> {
         let mut parts = self.parts.iter().enumerate();
         let (at, part) = parts.find(|(at, part)| part.directories == directories && !but.contains(at))?;
@@ -263,7 +264,7 @@ impl Running {
         Ok(Port { server, site })
     }
 
-    /// Answers what is under way, and ends.
+    /// Finishes the running answers, and ends.
     async fn stop(self) {
         let mut stopping = JoinSet::new();
         for (_, port) in self.ports {

@@ -24,29 +24,30 @@ use crate::answer::{Reply, Site, Transport, respond};
 use crate::metrics::{Drop as Dropped, Metrics};
 use crate::query_log::{Line, QueryLog};
 
-/// Octets of the longest query. Those of today have some hundred; what is longer is cut, and thus malformed.
+/// Maximum size of a query in bytes. Today's queries have some hundred. A longer query is truncated, and thus
+/// malformed.
 const LONGEST: usize = 4096;
-/// Room that a connection reads ahead into.
+/// Size of a connection's read buffer in bytes.
 const AHEAD: usize = 1024;
-/// How long a datagram may wait for its way out.
+/// Timeout of sending a datagram.
 const SENDING: Duration = Duration::from_millis(100);
-/// The pause after a failure to receive or accept, such as a lack of file descriptors.
+/// Pause after a failure to receive or accept, such as a lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Datagrams that wait while others are answered, in octets; the kernel may allow less.
+/// Size of the receive buffer for waiting datagrams in bytes. The kernel may allow less.
 const WAITING: usize = 1 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// How many ports are tried for one that is free for both protocols, when any will do.
+/// Number of attempts to find a port that is free for both protocols, if any port will do.
 const ATTEMPTS: usize = 16;
 
-/// What clients may take.
+/// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many connections there may be. For each one more, the one that was silent for the longest time ends.
+    /// Maximum number of connections. Each further connection closes the one with the longest silence.
     pub connections: usize,
-    /// How long a client may take for its next query, and for taking an answer.
+    /// Timeout for the client's next query, and for reading an answer.
     pub silence: Duration,
-    /// How long answers under way may take when the server stops.
+    /// Deadline for running answers at the shutdown.
     pub grace: Duration,
 }
 
@@ -60,18 +61,18 @@ impl Default for Limits {
     }
 }
 
-/// What queries are answered from, counted and logged by.
+/// The parts that all queries share.
 #[derive(Clone, Debug)]
 pub struct Desk {
-    /// What is answered for; may be changed at any time.
+    /// The zones. They may be replaced at any time.
     pub site: Arc<Mutex<Site>>,
     /// Counts answers.
     pub metrics: Metrics,
-    /// Logs queries, where a block says so.
+    /// The log of queries, for blocks that request it.
     pub log: QueryLog,
 }
 
-/// The server can't listen.
+/// A failure to listen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen for DNS on port {port} over {protocol}")]
 pub struct Error {
@@ -81,7 +82,7 @@ pub struct Error {
     source: io::Error,
 }
 
-/// A server that runs until it is stopped or dropped.
+/// A running server. It ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct Server {
     port: u16,
@@ -91,11 +92,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a port of all addresses, IPv6 and IPv4, over UDP and TCP; port 0 takes one that is free. Needs a running
+    /// Listens on a port of all addresses, IPv6 and IPv4, over UDP and TCP. Port 0 selects a free one. Needs a running
     /// runtime.
     ///
     /// # Errors
-    /// When the port is taken.
+    /// If the port is taken.
     pub fn start(port: u16, desk: &Desk, limits: Limits) -> Result<Self, Error> {
         let (datagrams, listener, port) = sockets(port)?;
         let stop = Shutdown::new();
@@ -110,12 +111,12 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The port in use.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Takes no more queries, and ends when those under way are answered.
+    /// Accepts no more queries, and ends after the running answers.
     pub async fn stop(self) {
         let Self {
             stop,
@@ -124,7 +125,7 @@ impl Server {
             ..
         } = self;
         stop.trigger();
-        // The task of datagrams has no end: a datagram that was taken is answered before anything is waited for.
+        // The task of datagrams never ends. It answers a received datagram before its next wait.
         let _ = timeout(grace, tasks.join_next()).await;
     }
 }
@@ -152,7 +153,7 @@ fn sockets(port: u16) -> Result<(UdpSocket, TcpListener, u16), Error> {
     }
 }
 
-/// A socket on all addresses; a host without IPv6 has one for IPv4 alone.
+/// A socket on all addresses. A host without IPv6 has a socket for IPv4 only.
 fn everywhere<S>(
     port: u16,
     kind: SocketType,
@@ -187,7 +188,7 @@ fn everywhere<S>(
 }
 
 impl Desk {
-    /// The octets to answer with, if any. The answer is counted and logged.
+    /// The answer in bytes, if there is one. Updates metrics and log.
     async fn serve(&self, message: &[u8], transport: Transport, peer: SocketAddr) -> Option<Vec<u8>> {
         let began = Instant::now();
         let answered = process::contained(async { respond(message, transport, &lock(&self.site)) }).await;
@@ -252,7 +253,7 @@ async fn answer_datagrams(socket: UdpSocket, desk: Desk) {
     }
 }
 
-/// When a connection was last of use, in nanoseconds since the server began.
+/// Time of a connection's last use, in nanoseconds since the server's start.
 type LastUse = Arc<AtomicU64>;
 
 async fn answer_connections(listener: TcpListener, desk: Desk, limits: Limits, stop: Shutdown) {
@@ -296,7 +297,7 @@ async fn answer_connections(listener: TcpListener, desk: Desk, limits: Limits, s
     while tasks.join_next().await.is_some() {}
 }
 
-/// Ends the connections that were silent for the longest time, until there is room for one more.
+/// Closes the connections with the longest silence until one more fits.
 fn make_room(members: &mut HashMap<task::Id, (AbortHandle, LastUse)>, desk: &Desk, limit: usize) {
     while members.len() >= limit {
         let idle = members
@@ -322,9 +323,9 @@ struct Connection {
 }
 
 impl Connection {
-    /// Answers query after query, in their order, until the client has no more or is too slow.
+    /// Answers queries in order, until the client closes the connection or exceeds the timeout.
     async fn converse(self, stream: TcpStream) {
-        // An answer is sent at once, however short.
+        // Short answers are sent at once, too.
         let _ = stream.set_nodelay(true);
         let mut stream = BufReader::with_capacity(AHEAD, stream);
         loop {

@@ -1,4 +1,4 @@
-//! What flags and environment say (secondary-dns §2, §3.1, §9).
+//! Flags and environment (secondary-dns §2, §3.1, §9).
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use crate::names::{self, env};
 use crate::vmi::{Policy, is_name};
 use crate::zone::reverse::{self, TooShort};
 
-/// Longest time that records may be cached, in seconds.
+/// Maximum TTL of records in seconds.
 const LONGEST_TTL: u32 = 86_400;
-/// Time that records may be cached where nothing is said, in seconds.
+/// Default TTL of records in seconds.
 const USUAL_TTL: u32 = 3600;
 
 /// Flags of the secondary DNS.
@@ -44,7 +44,7 @@ pub struct Args {
     pub zap: zap::Flags,
 }
 
-/// What `weft secondary-dns --help` says last.
+/// The last part of `weft secondary-dns --help`.
 const ENVIRONMENT: &str = "\
 The monitor reads DOMAIN, NAME_SERVER_IP (addresses with commas between),
 KSD_TTL (seconds), KSD_IPV6 (auto or off), KSD_SERIAL (counter begins at 0),
@@ -65,7 +65,7 @@ pub enum Mode {
 }
 
 impl Args {
-    /// What is to be run; `lookup` reads the environment.
+    /// The selected mode. `lookup` reads the environment.
     pub fn mode(&self, lookup: impl Fn(&str) -> Option<String>) -> Mode {
         if let Some(mode) = self.mode {
             return mode;
@@ -81,25 +81,25 @@ impl Args {
     }
 }
 
-/// What a monitor needs to know.
+/// Settings of a monitor.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What all zones have in common.
+    /// The common part of all zones.
     pub header: Header,
-    /// Which addresses are published.
+    /// Rules for publishing addresses.
     pub policy: Policy,
-    /// Whether serials are counted from 0, as the upstream monitor does.
+    /// Whether serials start at 0, as in upstream.
     pub counter: bool,
-    /// Which addresses are published until a guest reports some.
+    /// Sources of addresses until a guest reports some.
     pub early: Sources,
-    /// What is wrong with the addresses of the name server, which are left out then.
+    /// The error in the addresses of the name server. The zone then has none.
     pub complaint: Option<InvalidNameServer>,
 }
 
-/// Where addresses come from that no guest has reported yet.
+/// Sources of addresses until a guest reports some.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Sources {
-    /// Claims; they come before pods.
+    /// Claims. They take precedence over pods.
     pub claims: bool,
     /// The network status of pods.
     pub network_status: bool,
@@ -126,39 +126,39 @@ impl Sources {
     }
 }
 
-/// An address of the name server is none.
+/// An invalid address of the name server.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("NAME_SERVER_IP {0:?} is no IP address, and the zone has no NS record")]
 pub struct InvalidNameServer(String);
 
-/// What of the environment makes no sense.
+/// An invalid variable.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Invalid {
-    /// The domain is none.
+    /// The domain is no DNS name.
     #[error("DOMAIN {0:?} is no DNS name")]
     Domain(String),
-    /// The time is none.
+    /// The TTL is invalid.
     #[error("KSD_TTL {0:?} is no number of seconds from 0 to {LONGEST_TTL}")]
     Ttl(String),
-    /// The value is none of those that there are.
+    /// The value is not one of the choices.
     #[error("{variable} {value:?} is none of {expected}")]
     Choice {
         /// The variable.
         variable: &'static str,
-        /// What it says.
+        /// The value.
         value: String,
-        /// What it may say.
+        /// The valid values.
         expected: &'static str,
     },
-    /// A prefix is none.
+    /// A prefix is invalid.
     #[error("{variable}: {value:?} is no prefix such as 10.0.0.0/8")]
     Prefix {
         /// The variable.
         variable: &'static str,
-        /// What it says.
+        /// The value.
         value: String,
     },
-    /// A prefix can't be reversed.
+    /// A prefix is too short for a reverse zone.
     #[error("KSD_REVERSE_PREFIXES")]
     Reverse(#[from] TooShort),
 }
@@ -167,7 +167,7 @@ impl Settings {
     /// Reads the environment through `lookup`.
     ///
     /// # Errors
-    /// When a variable makes no sense, other than the name server's address: without that there is a zone still.
+    /// If a variable is invalid, except the name server's address: the zone is still useful without it.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
         let text = |name: &str| lookup(name).unwrap_or_default().trim().to_owned();
         let zone = zone(&text(env::DOMAIN))?;
@@ -194,7 +194,7 @@ impl Settings {
             policy: Policy {
                 ipv6,
                 allowed: prefixes(env::ALLOWED, &text(env::ALLOWED))?,
-                // With the length of its first label and the root.
+                // Two more bytes: the length of the first label, and the root.
                 zone_octets: zone.len() + 2,
             },
             header: Header {
@@ -213,7 +213,7 @@ impl Settings {
 /// The zone of a domain.
 ///
 /// # Errors
-/// When the domain is no DNS name.
+/// If the domain is no DNS name.
 pub fn zone(domain: &str) -> Result<String, Invalid> {
     let bare = domain.strip_suffix('.').unwrap_or(domain);
     if domain.is_empty() {

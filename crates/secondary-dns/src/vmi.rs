@@ -1,4 +1,4 @@
-//! Virtual machine instances as far as they have names, and which records each of them has (secondary-dns §3.2, §4).
+//! The named parts of virtual machine instances, and their records (secondary-dns §3.2, §4).
 //!
 //! ```text
 //! VMI ── default network out ──> first IPv4, first IPv6 of each interface ──> sorted records
@@ -17,15 +17,15 @@ use serde::de::{Deserializer, IgnoredAny};
 
 use crate::names;
 
-/// Longest label of a name, in octets (RFC 1035 §2.3.4).
+/// Maximum length of a label in bytes (RFC 1035 §2.3.4).
 const LABEL: usize = 63;
-/// Longest name in octets as it is sent, with the lengths of its labels and the root.
+/// Maximum length of a name in bytes on the wire, with the lengths of its labels and the root.
 const NAME: usize = 255;
 
-/// A virtual machine instance; whatever else it has is not read.
+/// The read fields of a virtual machine instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Vmi {
-    /// Name, namespace and version alone.
+    /// Name, namespace and version only.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     #[serde(default)]
@@ -135,9 +135,9 @@ impl Resource for Vmi {
 pub struct Record {
     /// Name below the zone, such as `nic1.vmi1.ns1`.
     pub owner: Box<str>,
-    /// The address.
+    /// Address of the record.
     pub address: IpAddr,
-    /// Whether this is the name of the instance rather than that of an interface.
+    /// Whether the name is the instance's, and not an interface's.
     pub is_default: bool,
 }
 
@@ -151,33 +151,33 @@ impl fmt::Display for Record {
     }
 }
 
-/// Which addresses are published.
+/// Rules for publishing addresses.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Policy {
-    /// Whether IPv6 addresses are.
+    /// Whether IPv6 addresses are published.
     pub ipv6: bool,
-    /// Prefixes that an address must be in, if there are any.
+    /// Prefixes of published addresses; all addresses are allowed if empty.
     pub allowed: Vec<IpNet>,
-    /// Octets of the zone's name as it is sent, which names below it share.
+    /// Bytes of the zone's name on the wire, which names below it share.
     pub zone_octets: usize,
 }
 
-/// Why something of an instance is not published.
+/// The reason for an unpublished interface or address.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// The interface carries the default network.
+    /// The interface is on the default network.
     #[error("interface {0:?} is on the default network")]
     DefaultNetwork(String),
-    /// The guest agent alone knows the interface.
+    /// Only the guest agent reports the interface.
     #[error("an interface has no name")]
     Unnamed,
-    /// No DNS name has this form.
+    /// The text is no DNS name.
     #[error("interface {0:?} gives no DNS name")]
     Name(String),
-    /// The interface has no address that can be published.
+    /// The interface has no publishable address.
     #[error("interface {0:?} has no address that can be published")]
     NoAddress(String),
-    /// The address is in none of the prefixes.
+    /// No allowed prefix contains the address.
     #[error("address {address} of interface {interface:?} is in none of the allowed prefixes")]
     NotAllowed {
         /// The interface.
@@ -187,17 +187,17 @@ pub enum Refused {
     },
 }
 
-/// The records of an instance in the order of the zone file, and what is not published.
+/// The records of an instance in the order of the zone file, and its unpublished parts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Published {
-    /// Records: those of interfaces bytewise, then the default one; A before AAAA.
+    /// Records: interfaces in byte order, then the default name; A before AAAA.
     pub records: Vec<Record>,
-    /// What is left out.
+    /// Unpublished interfaces and addresses.
     pub refused: Vec<Refused>,
 }
 
 impl Vmi {
-    /// Namespace and name; empty where the object has none.
+    /// Namespace and name; empty if the object has none.
     pub fn name(&self) -> (&str, &str) {
         (
             self.metadata.namespace.as_deref().unwrap_or_default(),
@@ -205,12 +205,12 @@ impl Vmi {
         )
     }
 
-    /// What of the instance is published.
+    /// The records of the instance.
     pub fn publish(&self, policy: &Policy) -> Published {
         self.publish_with(policy, |_| Vec::new())
     }
 
-    /// The same with addresses by name of the network, for interfaces whose guest has reported none.
+    /// Like [`publish`](Self::publish), with addresses by network for interfaces whose guest has reported none.
     pub fn publish_with(&self, policy: &Policy, early: impl Fn(&str) -> Vec<IpAddr>) -> Published {
         let (namespace, name) = self.name();
         let default = self.default_network();
@@ -278,13 +278,13 @@ impl Vmi {
         published
     }
 
-    /// Interfaces that the status reports.
+    /// Interfaces in the status.
     fn interfaces(&self) -> impl Iterator<Item = &Interface> {
         let interfaces = self.status.as_ref().and_then(|status| status.interfaces.as_ref());
         interfaces.into_iter().flatten().flatten()
     }
 
-    /// Names of networks other than that of the pod itself.
+    /// Names of networks except the pod network.
     pub fn secondary_networks(&self) -> impl Iterator<Item = &str> {
         let networks = self.spec.as_ref().and_then(|spec| spec.networks.as_ref());
         let names = networks.into_iter().flatten().flatten();
@@ -293,13 +293,13 @@ impl Vmi {
         names.filter(move |name| !name.is_empty() && default != Some(name))
     }
 
-    /// Those of them that the status reports no interface of.
+    /// Secondary networks without an interface in the status.
     fn unreported(&self) -> impl Iterator<Item = &str> {
         let is_reported = |name: &str| self.interfaces().any(|it| it.name.as_deref() == Some(name));
         self.secondary_networks().filter(move |name| !is_reported(name))
     }
 
-    /// Name of the network that the pod itself is on.
+    /// Name of the network that is the pod network.
     fn default_network(&self) -> Option<&str> {
         let networks = self.spec.as_ref().and_then(|spec| spec.networks.as_ref());
         let is_default = |network: &&Network| {
@@ -317,20 +317,20 @@ impl Policy {
     }
 }
 
-/// Whether a text is a name that a zone file and a message can hold, behind which `zone` more octets follow. Characters
-/// that mean something in a zone file are in no name.
+/// Whether a text is a valid name for zone files and messages, with `zone` more bytes after it. Characters with a
+/// meaning in zone files are invalid.
 pub(crate) fn is_name(text: &str, zone: usize) -> bool {
     let is_character = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
     let is_label = |label: &str| !label.is_empty() && label.len() <= LABEL && label.bytes().all(is_character);
     text.split('.').all(is_label) && text.len() + 1 + zone <= NAME
 }
 
-/// A plain IPv4 address; the standard library takes no leading zeros.
+/// A plain IPv4 address. The standard library refuses leading zeros.
 fn ipv4(text: &str) -> Option<Ipv4Addr> {
     text.parse().ok()
 }
 
-/// An IPv6 address that others can reach.
+/// An IPv6 address that is reachable from other hosts.
 fn ipv6(text: &str) -> Option<Ipv6Addr> {
     let address: Ipv6Addr = text.parse().ok()?;
     let is_local = address.is_loopback() || address.is_unspecified() || address.is_unicast_link_local();

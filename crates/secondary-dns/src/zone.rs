@@ -1,4 +1,5 @@
-//! What a zone holds, found by name: existing names, names between them, and what does not exist (secondary-dns §6).
+//! The records of a zone with lookup by name: existing names, empty non-terminals, and missing names (secondary-dns
+//! §6).
 //!
 //! ```text
 //! nic1.vmi1.ns1.vm. ──> key: 3ns1 4vmi1 4nic1 ──> records │ nothing but deeper names │ missing
@@ -17,10 +18,10 @@ pub mod file;
 pub mod reverse;
 pub mod serial;
 
-/// Octets of the longest name.
+/// Maximum length of a name in bytes.
 const LONGEST: usize = 255;
 
-/// A zone. One writer changes it, for one instance at a time, under a lock that answers hold as shortly.
+/// A zone. One writer changes it, one instance at a time. Writer and answers hold the lock for short times.
 #[derive(Debug)]
 pub struct Zone {
     origin: Name,
@@ -33,54 +34,54 @@ pub struct Zone {
 /// One record at a name.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What it says.
+    /// Content of the record.
     pub data: Data,
-    /// Seconds that it may be cached.
+    /// TTL in seconds.
     pub ttl: u32,
-    /// The instance that it is of; none in a zone that was read from a file.
+    /// The key of the record's instance; `None` in a zone from a file.
     source: Option<Arc<str>>,
 }
 
-/// What a record says; most say an address.
+/// Content of a record; usually an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     /// An IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address. It has a place of its own, so that all others stay small.
+    /// An IPv6 address. The box keeps all other variants small.
     V6(Box<Ipv6Addr>),
-    /// Anything else.
+    /// Any other type.
     Other(Box<RData>),
 }
 
-/// Records at a name. Most names have one, which takes no allocation of its own.
+/// Records at a name. Most names have one, which needs no allocation of its own.
 #[derive(Debug)]
 enum Entries {
     One(Entry),
     Several(Vec<Entry>),
 }
 
-/// A record that was read from a file, with the key of its name.
+/// A record from a file, with the key of its name.
 #[derive(Debug)]
 pub(crate) struct FileRecord {
     key: Box<[u8]>,
-    /// Where it stands in the file, counted from 1.
+    /// Line in the file, counted from 1.
     pub(crate) line: usize,
     entry: Entry,
 }
 
-/// What there is at a name.
+/// The result of a lookup.
 #[derive(Debug)]
 pub enum Found<'z> {
     /// Records, in the order of the zone file.
     Records(&'z [Entry]),
-    /// Nothing but names below it.
+    /// Only names below exist.
     Between,
-    /// Nothing, and no name below it.
+    /// Neither the name nor a name below exists.
     Missing,
 }
 
 impl Data {
-    /// Its type.
+    /// Type of the record.
     pub fn record_type(&self) -> RecordType {
         match self {
             Self::V4(_) => RecordType::A,
@@ -89,7 +90,7 @@ impl Data {
         }
     }
 
-    /// In the form that messages are made of.
+    /// The record data of a message.
     pub fn to_rdata(&self) -> RData {
         match self {
             Self::V4(address) => RData::A((*address).into()),
@@ -116,7 +117,7 @@ impl Entries {
         }
     }
 
-    /// `None` where there is no record.
+    /// `None` without records.
     fn of(mut entries: Vec<Entry>) -> Option<Self> {
         if entries.len() > 1 {
             entries.shrink_to_fit();
@@ -148,7 +149,7 @@ impl FileRecord {
         }
     }
 
-    /// The name that it is at, in lower case.
+    /// The name of the record in lower case.
     pub(crate) fn name(&self, origin: &Name) -> Option<Name> {
         let mut labels = Vec::new();
         let mut rest = &*self.key;
@@ -161,29 +162,28 @@ impl FileRecord {
         Name::from_labels(labels).ok()?.append_domain(origin).ok()
     }
 
-    /// What the record says.
     pub(crate) fn data(&self) -> &Data {
         &self.entry.data
     }
 
-    /// Whether it is at the name of the zone itself.
+    /// Whether the record is at the name of the zone itself.
     pub(crate) fn is_at_origin(&self) -> bool {
         self.key.is_empty()
     }
 
-    /// Whether both are at one name.
+    /// Whether both records have the same name.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-/// Sorts records by their names; those of one name stay in the order of the file.
+/// Sorts records by their names. Records of one name stay in the order of the file.
 pub(crate) fn sort(records: &mut [FileRecord]) {
     records.sort_by(|one, other| one.key.cmp(&other.key));
 }
 
 impl Zone {
-    /// A zone with nothing but its SOA record.
+    /// A zone with only an SOA record.
     pub fn new(origin: Name, soa: SOA, soa_ttl: u32) -> Self {
         Self {
             origin,
@@ -194,7 +194,7 @@ impl Zone {
         }
     }
 
-    /// A zone of records that are [sorted](sort). Its map is filled to the last place, which one that grows is not.
+    /// A zone of [sorted](sort) records. Its map has full nodes, unlike a map that grows.
     pub(crate) fn of(origin: Name, soa: SOA, soa_ttl: u32, sorted: Vec<FileRecord>) -> Self {
         let records = sorted.len();
         let mut sorted = sorted.into_iter().peekable();
@@ -220,32 +220,32 @@ impl Zone {
         &self.origin
     }
 
-    /// Its SOA record.
+    /// The SOA record.
     pub fn soa(&self) -> &SOA {
         &self.soa
     }
 
-    /// Seconds that the SOA record may be cached in a positive answer.
+    /// TTL in seconds of the SOA record in a positive answer.
     pub fn soa_ttl(&self) -> u32 {
         self.soa_ttl
     }
 
-    /// Seconds that a negative answer may be cached (RFC 2308 §5).
+    /// TTL in seconds of a negative answer (RFC 2308 §5).
     pub fn negative_ttl(&self) -> u32 {
         self.soa_ttl.min(self.soa.minimum)
     }
 
-    /// How many records there are, the SOA apart.
+    /// The number of records except the SOA.
     pub fn records(&self) -> usize {
         self.records
     }
 
-    /// Says that the content has changed.
+    /// Sets the serial after a change of the content.
     pub fn set_serial(&mut self, serial: u32) {
         self.soa.serial = serial;
     }
 
-    /// What there is at a name. `None` when the name is not in this zone.
+    /// Looks a name up. `None` if the name is outside of the zone.
     pub fn find(&self, name: &Name) -> Option<Found<'_>> {
         if !self.origin.zone_of(name) {
             return None;
@@ -268,7 +268,7 @@ impl Zone {
         })
     }
 
-    /// Adds a record at a name of this zone. `false` when the name is not in it.
+    /// Adds a record at a name of this zone. `false` if the name is outside of the zone.
     pub fn add(&mut self, name: &Name, ttl: u32, data: Data) -> bool {
         if !self.origin.zone_of(name) {
             return false;
@@ -284,7 +284,7 @@ impl Zone {
         true
     }
 
-    /// Puts the new records of an instance in the place of its old ones.
+    /// Replaces the old records of an instance with its new ones.
     pub fn replace(&mut self, source: &Arc<str>, old: &[Record], new: &[Record], ttl: u32) {
         self.forget(source, old.iter().map(|record| text_key(&record.owner)));
         for record in new {
@@ -297,7 +297,7 @@ impl Zone {
         }
     }
 
-    /// Removes the records that an instance has at some names.
+    /// Removes the records of an instance at these names.
     pub(crate) fn forget(&mut self, source: &Arc<str>, keys: impl Iterator<Item = Box<[u8]>>) {
         for key in keys {
             let Some(entries) = self.names.remove(&key) else {
@@ -323,7 +323,7 @@ impl Zone {
         self.insert(key, entry);
     }
 
-    /// Instances that share a name stand in the order of the zone file.
+    /// Instances with a common name are in the order of the zone file.
     fn insert(&mut self, key: Box<[u8]>, entry: Entry) {
         self.records += 1;
         let Some(present) = self.names.remove(&key) else {
@@ -337,8 +337,8 @@ impl Zone {
     }
 }
 
-/// Labels of a name from the last one on, each behind its length and in lower case: all names below another one begin
-/// with its key, and none else does. The last `below` labels are left out.
+/// Labels of a name in reverse order, each in lower case after its length. All names below a name, and no others, begin
+/// with its key. The last `below` labels are left out.
 fn key<'r>(name: &Name, below: usize, room: &'r mut [u8; LONGEST]) -> &'r [u8] {
     let mut end = 0;
     for label in name.iter().rev().skip(below) {
@@ -347,7 +347,7 @@ fn key<'r>(name: &Name, below: usize, room: &'r mut [u8; LONGEST]) -> &'r [u8] {
     &room[..end]
 }
 
-/// The key of a name below the zone that is text, such as `nic1.vmi1.ns1`; that of the zone itself is empty.
+/// The key of a name below the zone in text form, such as `nic1.vmi1.ns1`. The key of the zone itself is empty.
 pub(crate) fn text_key(owner: &str) -> Box<[u8]> {
     let mut room = [0; LONGEST];
     let mut end = 0;
@@ -359,7 +359,7 @@ pub(crate) fn text_key(owner: &str) -> Box<[u8]> {
 
 fn put(label: &[u8], room: &mut [u8; LONGEST], at: usize) -> usize {
     let end = at + 1 + label.len();
-    // A name that was read or checked is never longer than the room.
+    // A parsed or validated name always fits.
     let Some(place) = room.get_mut(at..end) else {
         return at;
     };
@@ -371,7 +371,7 @@ fn put(label: &[u8], room: &mut [u8; LONGEST], at: usize) -> usize {
     end
 }
 
-/// The zones that a server answers for, each loaded or not yet.
+/// The zones of a server. A zone may not be loaded yet.
 #[derive(Debug, Default)]
 pub struct Zones {
     zones: Vec<Slot>,
@@ -383,26 +383,26 @@ struct Slot {
     zone: Option<Zone>,
 }
 
-/// Whose a name is.
+/// The zone of a name.
 #[derive(Debug)]
 pub enum Owner<'z> {
-    /// Of this zone.
+    /// A loaded zone.
     Zone(&'z Zone),
-    /// Of a zone that is not loaded yet, or there is no zone at all.
+    /// A zone that is not loaded yet, or the server has no zone at all.
     Unloaded,
-    /// Of no zone of this server.
+    /// The name is outside of all zones of this server.
     Elsewhere,
 }
 
 impl Zones {
-    /// Answers for a zone from now on: not yet, where it is none.
+    /// Adds a zone to the server's zones. It is loaded later.
     pub fn expect(&mut self, origin: Name) {
         if !self.zones.iter().any(|slot| slot.origin == origin) {
             self.zones.push(Slot { origin, zone: None });
         }
     }
 
-    /// Puts a zone in the place of the former one of its name, which is returned.
+    /// Replaces the zone of the same name, and returns the former one.
     pub fn put(&mut self, zone: Zone) -> Option<Zone> {
         let origin = zone.origin.clone();
         self.expect(origin.clone());
@@ -410,7 +410,7 @@ impl Zones {
         slot.zone.replace(zone)
     }
 
-    /// Puts zones in the place of all others; those of `origins` that are not among them are not loaded.
+    /// Replaces all zones. Zones of `origins` that are not in `zones` are not loaded.
     pub(crate) fn put_only(&mut self, origins: &[Name], zones: Vec<Zone>) {
         self.zones.retain(|slot| origins.contains(&slot.origin));
         for origin in origins {
@@ -421,13 +421,13 @@ impl Zones {
         }
     }
 
-    /// Takes a zone out, which is returned.
+    /// Removes a zone and returns it.
     pub fn remove(&mut self, origin: &Name) -> Option<Zone> {
         let at = self.zones.iter().position(|slot| slot.origin == *origin)?;
         self.zones.swap_remove(at).zone
     }
 
-    /// The closest zone that a name is in.
+    /// The closest zone that contains a name.
     pub fn owner(&self, name: &Name) -> Owner<'_> {
         if self.zones.is_empty() {
             return Owner::Unloaded;
@@ -440,13 +440,13 @@ impl Zones {
         }
     }
 
-    /// The zone of this name, once it is loaded.
+    /// The zone of this name, if it is loaded.
     pub fn get_mut(&mut self, origin: &Name) -> Option<&mut Zone> {
         let slot = self.zones.iter_mut().find(|slot| slot.origin == *origin)?;
         slot.zone.as_mut()
     }
 
-    /// All zones that are loaded.
+    /// All loaded zones.
     pub fn loaded(&self) -> impl Iterator<Item = &Zone> {
         self.zones.iter().filter_map(|slot| slot.zone.as_ref())
     }

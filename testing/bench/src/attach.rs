@@ -10,7 +10,7 @@
 //!
 //! By default, the API server is a stand-in that answers at once. With a real one, the times include its own.
 //!
-//! The daemon is the image's, chrooted like in its container. Its persistent files are on a real file system. A plugin
+//! The daemon is the image's, chrooted as in its container. Its persistent files are on a real file system. A plugin
 //! that does nothing shows the cost of shim and daemon: `passthru`, once inside the daemon and once, under its other
 //! name and with the mark of another build, as a separate program.
 
@@ -42,11 +42,11 @@ use crate::contest::wait_for_any_phase;
 use crate::stage::{Container, Stage};
 use crate::statistics::{Sample, Summary, summary};
 
-/// Directory of everything in memory.
+/// Directory in memory for all files except persistent ones.
 const DIR: &str = "/run/bench";
 /// Numbers of concurrent callers.
 const CONCURRENCY: [usize; 3] = [1, 4, 16];
-/// Number of attachments after which memory is measured again, and of their callers.
+/// Number of attachments before the second measurement of memory, and number of their callers.
 const MANY: usize = 2000;
 const CROWD: usize = 4;
 /// Number of attachments for comparison with the first one after a rest.
@@ -60,11 +60,11 @@ const MARK: &[u8] = b"\x07weft-cni, build ";
 /// Number of rounds after which the kernel gets time to remove their namespaces.
 const BATCH: usize = 50;
 
-/// A case.
+/// A measured case.
 struct Case {
     name: &'static str,
     network: Value,
-    /// True if its pods have a second network.
+    /// Whether the pods have a second network.
     second: bool,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct Programs<'a> {
     pub(crate) theirs: &'a Path,
 }
 
-/// Measures and prints the cases whose names start with these. Default: all.
+/// Measures and prints the cases whose names start with these prefixes. Default: all.
 pub(crate) fn measure(
     programs: &Programs<'_>,
     names: &[String],
@@ -256,7 +256,7 @@ struct Arena {
 struct Contestant<'a> {
     plugin: &'a str,
     config: &'a str,
-    /// True if the pod has a second network.
+    /// Whether the pod has a second network.
     second: bool,
 }
 

@@ -63,7 +63,6 @@ impl Plugins {
 
     /// Calls a plugin in the namespace of this thread. The measured time starts before the process, and ends when its
     /// output and status are read. The error is the plugin's.
-    /// output is read and its end is known. An error is what the plugin said.
     pub(crate) fn call_here(&self, call: &Call<'_>) -> Result<Sample, String> {
         let mut command = Command::new(self.dir.join(call.plugin));
         command
@@ -88,11 +87,12 @@ impl Plugins {
     }
 }
 
-/// Without a hook between fork and exec, the standard library uses `posix_spawn`, which copies no page tables.
+/// Runs a command with this standard input. Without a hook between fork and exec, the standard library uses
+/// `posix_spawn`, which copies no page tables.
 fn run(command: &mut Command, stdin: &str) -> std::io::Result<Output> {
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
-        // A plugin that does not read its input explains itself by its exit status.
+        // The exit status explains the failure of a plugin that does not read its input.
         let _ = pipe.write_all(stdin.as_bytes());
     }
     child.wait_with_output()

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Version of all configs: the newest that Debian's plugins speak.
+/// Version of all configurations: the newest that Debian's plugins support.
 const VERSION: &str = "1.0.0";
 /// Name of the network, and of host-local's directory.
 pub(crate) const NETWORK: &str = "bench";
@@ -71,7 +71,7 @@ pub(crate) enum Before {
 /// Initial state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interface {
-    /// None: the plugin creates the interface.
+    /// The plugin creates the interface.
     None,
     /// An interface whose other end is in the container too.
     Own,
@@ -217,7 +217,7 @@ const fn mapped(name: &'static str, containers: u32) -> Case {
     }
 }
 
-/// One address, beside so many containers with an address each.
+/// One address, beside this number of containers with an address each.
 const fn admitted(name: &'static str, containers: u32) -> Case {
     Case {
         name,
@@ -287,7 +287,7 @@ fn mappings(place: &Place<'_>) -> Value {
     json!({ "runtimeConfig": { "portMappings": ports }, "prevResult": previous(place, Some(&address(place))) })
 }
 
-/// The address of a container that another plugin gave one.
+/// The address of a container whose address another plugin assigned.
 fn address(place: &Place<'_>) -> String {
     let [c, d] = u16::try_from(place.number).unwrap_or_default().to_be_bytes();
     format!("10.62.{c}.{d}/16")

@@ -308,7 +308,7 @@ impl<'a> Contestant<'a> {
         Ok((container, crowd))
     }
 
-    /// The same by the plugin, so that it finds its own state.
+    /// The same setup by the plugin, so that the plugin finds its own state.
     fn crowd_by_plugin(
         &mut self,
         ports: u32,

@@ -1,4 +1,4 @@
-//! Hosts and containers: namespaces that end with this process, and a directory that does too.
+//! Hosts and containers: namespaces and a directory that end with this process.
 
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -186,8 +186,8 @@ impl Host {
         })
     }
 
-    /// Does the minimal work to attach a container to a bridge: the veth pair, the port, both ends up. Returns the
-    /// host's end.
+    /// Attaches a container to a bridge with minimal work: the veth pair, the port, both ends up. Returns the host's
+    /// end.
     pub(crate) fn attach(
         &mut self,
         container: &mut Container,
@@ -197,7 +197,7 @@ impl Host {
         self.make_pair(container, ifname, name, Some(self.bridge))
     }
 
-    /// The same without the bridge.
+    /// Like [`Self::attach`], without the bridge.
     pub(crate) fn connect(
         &mut self,
         container: &mut Container,
@@ -207,7 +207,7 @@ impl Host {
         self.make_pair(container, ifname, name, None).map(drop)
     }
 
-    /// Does the minimal work to give a container a link with a parent.
+    /// Creates a container's link with a parent by minimal work.
     pub(crate) fn make_child(
         &mut self,
         container: &mut Container,

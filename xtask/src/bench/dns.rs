@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     command.arg("--ours").arg(image::built(image::WEFT)?);
     command.arg("--theirs").arg(theirs);
     command.arg("--dnsperf").arg(dnsperf.file(DNSPERF_PROGRAM));
-    // Where its libraries were unpacked; all other programs of the measurement are static.
+    // The libraries of dnsperf are in the unpacked packages. All other programs of the measurement are static.
     command.envs(dnsperf.variables());
     command.args(["--vms", &args.vms.to_string()]);
     command.args(["--seconds", &args.seconds.to_string()]);

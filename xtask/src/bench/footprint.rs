@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Number of created and removed pairs of links, like those of pods that start and end, which concern no component.
+/// Number of created and removed pairs of links, similar to those of pods. They affect no component.
 const LINKS: u32 = 200;
 
 /// Measures the processor time of each program of a node for [`LINKS`].

@@ -5,9 +5,9 @@
 //! node03 ── node04    flannel: flanneld with host-gw, Debian's bridge
 //! ```
 //!
-//! Both networks take turns in each round, so that a disturbance hits both. Kernel, runtime, API server and kube-proxy are
-//! the same programs. The sockets of this process are in the network namespaces of pods: no program of a pod takes part,
-//! but in the time from a pod's start to its first packet.
+//! Both networks take turns in each round, so that a disturbance affects both. Kernel, runtime, API server and
+//! kube-proxy are the same programs. The sockets of this process are in the network namespaces of pods: a program of a
+//! pod takes part only in the time from a pod's start to its first packet.
 
 mod figures;
 mod peers;
@@ -44,17 +44,17 @@ pub(crate) struct Args {
     keep: bool,
 }
 
-/// Name of the cluster, and how many nodes each network has.
+/// Name of the cluster, its namespace, and the deadline of each wait.
 const CLUSTER: &str = "bench-network";
 const NAMESPACE: &str = "bench-network";
 const DEADLINE: Duration = Duration::from_mins(5);
 
-/// Round trips and connections of a round, and bytes of a transfer.
+/// Round trips and connections per round, and bytes per transfer.
 const ROUND_TRIPS: usize = 1000;
 const CONNECTIONS: usize = 200;
 const BYTES: usize = 512 << 20;
 
-/// Variable that names a pod to those who look for its processes.
+/// Variable with the name of the pod, for the search of its processes.
 const POD: &str = "BENCH_POD";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         None => image::build(&mut steps)?.archive,
     };
     cluster.claim(&mut steps)?;
-    // An interrupted run may have left one.
+    // An interrupted run may have left a cluster.
     cluster.down(&mut steps)?;
     cluster.claim(&mut steps)?;
     let outcome = measure(&cluster, &archive, &flannel, args, &mut steps);
@@ -129,7 +129,7 @@ fn measure(
     let networks = create(cluster, &kubectl, args.services)?;
     let mut figures = Figures::new();
     for round in 1..=args.rounds {
-        // Neither is always the first one.
+        // The networks alternate as the first one.
         let turn = usize::try_from(round).unwrap_or_default() % networks.len();
         for network in networks[turn..].iter().chain(&networks[..turn]) {
             steps.step(&format!("{}: round {round} of {}", network.peer, args.rounds));
@@ -146,11 +146,11 @@ fn measure(
 #[derive(Debug)]
 struct Network {
     peer: Peer,
-    /// A process of the pod that asks, and where first packets of new pods arrive.
+    /// A process of the client pod, and the receiver of first packets of new pods.
     client: i32,
     client_address: String,
     arrivals: Arrivals,
-    /// Addresses of a pod on its node, of a pod on the other node, and of the Service before the latter.
+    /// Addresses of a pod on the same node, of a pod on the other node, and of the latter's Service.
     near: String,
     far: String,
     service: String,
@@ -197,7 +197,7 @@ impl Network {
         Ok(arrived.duration_since(began))
     }
 
-    /// Memory of the daemon, of the node where it has more of it.
+    /// Memory of the daemon, on the node with the larger value.
     fn measure_daemon(&self, cluster: &Cluster, figures: &mut Figures) -> anyhow::Result<()> {
         let daemons = self.peer.nodes().map(|node| self.daemon(cluster, node));
         let mut most = Memory::default();
@@ -272,7 +272,7 @@ fn create(cluster: &Cluster, kubectl: &Kubectl, services: u32) -> anyhow::Result
     networks.collect()
 }
 
-/// A process of a pod, and the pod's address, once it runs.
+/// A process of a pod, and the pod's address, once the pod runs.
 fn running(cluster: &Cluster, kubectl: &Kubectl, name: &str) -> anyhow::Result<(i32, String)> {
     let args = ["pod", "--namespace", NAMESPACE, name];
     let address = kubectl.wait_for(&args, &format!("pod {name} to be Ready"), DEADLINE, |pod| {

@@ -1,8 +1,8 @@
-//! `cargo xtask bench nmstate`: memory of node state's programs, their processor time at rest, the time until a change
-//! of the host is reported, and the time until one policy, and many at once, are Available on two nodes.
+//! `cargo xtask bench nmstate`: memory of node state's programs, their processor time at rest, the time from a change
+//! of the host to its report, and the time until one policy, and many at once, are Available on two nodes.
 //!
-//! Reports are timed by the API server's audit log. The cost of policies on many nodes is measured on simulated nodes,
-//! by a test of the component.
+//! Reports are timed by the API server's audit log. A test of the component measures the cost of policies on many
+//! simulated nodes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,13 +43,13 @@ const BRIDGE: &str = "bench1";
 /// Prefix of the names of many bridges and policies.
 const BRIDGES: &str = "brp";
 
-/// Upstream's programs of node state: the handler, and each of the others.
+/// Memory of upstream's programs of node state: the handler, and each of the others.
 const ESTABLISHED: &str = "43 to 47 MiB";
 
 /// The network of `eth1`, with the name server for probes.
 const ROUTER: &str = "192.0.2.254";
 
-/// The tests of the component with simulated nodes, and the prefixes of the lines that they print for this.
+/// The tests of the component with simulated nodes, and the prefixes of their output lines for this measurement.
 const SIMULATION: (&str, &str) = ("policy::simulation", "simulation: ");
 /// Variable with the number of simulated nodes.
 const SIMULATED_NODES: &str = "WEFT_SIMULATED_NODES";
@@ -135,7 +135,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Gives the nodes a name server, because probes wait for one.
+    /// Configures a name server on the nodes, because probes wait for one.
     fn prepare(&self) -> anyhow::Result<()> {
         self.script("control", &format!("ip address replace {ROUTER}/24 dev spare0"))?;
         for (index, node) in (1..).zip(self.cluster.nodes()) {
@@ -300,8 +300,7 @@ impl Bench<'_> {
         all
     }
 
-    /// Returns the processor seconds of node state's programs by name. The value of the handler is that of the first
-    /// node.
+    /// Returns the processor seconds of node state's programs by name. The value of the handler is the first node's.
     fn processor(&self) -> BTreeMap<String, f64> {
         let mut all = BTreeMap::new();
         for node in self.cluster.nodes() {

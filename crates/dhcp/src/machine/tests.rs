@@ -42,7 +42,7 @@ fn bound() -> Machine {
     Machine::adopt(held, TIMING, || JITTER, seconds(0))
 }
 
-/// Goes from timer to timer. The times of all actions that send something else than the last message, in seconds.
+/// Runs from timer to timer. Returns the times in seconds of all actions except resends of the last message.
 fn silence(machine: &mut Machine) -> Vec<(u64, Action)> {
     let mut actions = Vec::new();
     while let Some(now) = machine.until() {
@@ -58,7 +58,7 @@ fn silence(machine: &mut Machine) -> Vec<(u64, Action)> {
 fn an_offer_is_taken_and_its_ack_kept() {
     let mut machine = started();
     let offer = Event::Reply(Reply::Offer(OFFER));
-    // An ACK that nobody asked for is ignored.
+    // An unsolicited ACK is ignored.
     let ack = Event::Reply(Reply::Ack(Ok(lease())));
     assert_eq!(machine.step(ack.clone(), seconds(1)), Action::Wait);
     assert_eq!(machine.step(offer.clone(), seconds(1)), Action::Request(OFFER));

@@ -1,5 +1,5 @@
-//! The plugin and the daemon against dnsmasq, over links of the kernel. Each test has a network namespace that plays the
-//! host, and a `/run` of its own.
+//! The plugin and the daemon against dnsmasq, over links of the kernel. Each test has a network namespace as its host,
+//! and a `/run` of its own.
 
 #![allow(
     clippy::unwrap_used,

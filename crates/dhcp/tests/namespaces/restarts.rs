@@ -1,4 +1,4 @@
-//! What restarts of the daemon leave as it was, and what changes at a renewal.
+//! State that survives restarts of the daemon, and changes at a renewal.
 
 use std::{fs, time::Duration};
 
@@ -9,10 +9,10 @@ use crate::stage::{
 };
 
 const RANGE: &str = "10.77.0.10,10.77.0.19";
-/// More than half of the two minutes that the server leases for.
+/// More than half of the server's lease time of two minutes.
 const PAST_RENEWAL: Duration = Duration::from_secs(70);
 
-/// Kills the daemon and makes its only lease older, as if it had been away.
+/// Kills the daemon and ages its only lease, as after a long absence.
 fn kill_and_age(daemon: Process) {
     daemon.kill();
     let path = &records()[0];

@@ -24,18 +24,18 @@ use linux::{
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use serde_json::{Value, json};
 
-/// The daemon's socket and the folder of its leases.
+/// The daemon's socket and the directory of its leases.
 pub(crate) const SOCKET: &str = "/run/cni/dhcp.sock";
 pub(crate) const RECORDS: &str = "/run/cni/weft/dhcp";
 /// The server's leases and log.
 const SERVER_LEASES: &str = "/run/dnsmasq.leases";
 const SERVER_LOG: &str = "/run/dnsmasq.log";
-/// The variable by which this program is a daemon instead of tests; it holds the daemon's flags.
+/// A variable that makes this program a daemon instead of a test; its value is the daemon's flags.
 const IS_DAEMON: &str = "WEFT_TEST_DHCP_DAEMON";
-/// A moment that a healthy machine never reaches.
+/// A deadline that a healthy machine never reaches.
 const FAR: Duration = Duration::from_mins(2);
 
-/// Runs `test` on a thread that is a host of its own. Without root it says so and does nothing.
+/// Runs `test` on a thread with a host of its own. Without root it prints the reason and returns.
 pub(crate) fn on_a_host(name: &str, test: impl FnOnce(&mut Host) + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: {name} needs root to make namespaces");
@@ -48,7 +48,7 @@ pub(crate) fn on_a_host(name: &str, test: impl FnOnce(&mut Host) + Send + 'stati
     }
 }
 
-/// Waits until `probe` returns something; prints what server and daemon know when it never does.
+/// Waits until `probe` returns a value. After the deadline it prints the state of server and daemon.
 pub(crate) fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + FAR;
     loop {
@@ -155,17 +155,17 @@ impl Host {
     }
 }
 
-/// A program that ends with its value.
+/// A running program. It ends when it is dropped.
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Kills it with SIGKILL.
+    /// Kills the program with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// Ends it with SIGTERM; whether it ended well.
+    /// Ends the program with SIGTERM. Returns whether it succeeded.
     pub(crate) fn terminate(mut self) -> bool {
         let id = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
@@ -175,7 +175,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -187,7 +187,7 @@ struct DaemonCommand {
     args: dhcp::Args,
 }
 
-/// No test: the daemon, in a process that tests can kill.
+/// Not a test: the daemon, in a process that tests can kill.
 #[test]
 fn a_daemon_runs_in_this_program() {
     let Ok(flags) = std::env::var(IS_DAEMON) else {
@@ -207,7 +207,7 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
-    /// Calls the plugin of the config for an interface.
+    /// Calls the plugin of the configuration for an interface.
     pub(crate) fn call(&self, verb: &str, ifname: &str, config: &Value) -> Outcome {
         let variables = [
             ("CNI_COMMAND", verb),
@@ -220,12 +220,12 @@ impl Pod {
         run(&variables, config)
     }
 
-    /// ADD for `net1` that has to succeed.
+    /// Runs an ADD for `net1`, which must succeed.
     pub(crate) fn add(&self, config: &Value) -> Value {
         success(&self.call("ADD", "net1", config))
     }
 
-    /// DEL for `net1` that has to succeed.
+    /// Runs a DEL for `net1`, which must succeed.
     pub(crate) fn del(&self, config: &Value) {
         assert_eq!(self.call("DEL", "net1", config).code, 0);
     }
@@ -251,7 +251,7 @@ impl Pod {
         addresses.iter().map(|address| address.net.to_string()).collect()
     }
 
-    /// IPv4 routes by way of a gateway.
+    /// IPv4 routes through a gateway.
     pub(crate) fn routes(&self) -> Vec<String> {
         let routes = self.socket().routes(Family::V4).unwrap();
         let by_gateway = routes.iter().filter(|route| route.gateway.is_some());
@@ -266,7 +266,7 @@ impl Pod {
     }
 }
 
-/// Calls the plugin of the config with exactly these variables.
+/// Calls the plugin of the configuration with exactly these variables.
 pub(crate) fn run(variables: &[(&str, &str)], config: &Value) -> Outcome {
     let variables: BTreeMap<_, _> = variables
         .iter()
@@ -276,7 +276,7 @@ pub(crate) fn run(variables: &[(&str, &str)], config: &Value) -> Outcome {
     dispatch(plugin, &variables, || Ok(config.to_string().into_bytes()))
 }
 
-/// The output of a call that succeeded.
+/// The output of a successful call.
 pub(crate) fn success(outcome: &Outcome) -> Value {
     assert_eq!(
         outcome.code,
@@ -287,14 +287,14 @@ pub(crate) fn success(outcome: &Outcome) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap_or(Value::Null)
 }
 
-/// The text of a call that failed.
+/// The error text of a failed call.
 pub(crate) fn message(outcome: &Outcome) -> String {
     assert_eq!(outcome.code, 1, "{outcome:?}");
     let error: Value = serde_json::from_str(&outcome.stdout).unwrap();
     error["msg"].as_str().unwrap().to_owned()
 }
 
-/// A config of `bridge` with addresses by `dhcp`.
+/// A configuration of `bridge` with addresses from `dhcp`.
 pub(crate) fn config(ipam: &Value) -> Value {
     let mut ipam = ipam.clone();
     ipam["type"] = "dhcp".into();
@@ -306,7 +306,7 @@ pub(crate) fn server_leases() -> String {
     fs::read_to_string(SERVER_LEASES).unwrap_or_default()
 }
 
-/// Has the next server know no lease.
+/// Removes the server's leases, so that the next server has none.
 pub(crate) fn forget_server_leases() {
     for file in [SERVER_LEASES, SERVER_LOG] {
         fs::remove_file(file).unwrap();

@@ -17,7 +17,7 @@ async fn lease_is_taken_when_nobody_renews_it() {
     assert_eq!(me.observe(seen("other", 1), Instant::now()), Step::Wait);
     tokio::time::advance(NEARLY).await;
     assert_eq!(me.observe(seen("other", 1), Instant::now()), Step::Wait);
-    // It was renewed: the wait begins anew.
+    // The Lease was renewed: the wait starts again.
     assert_eq!(me.observe(seen("other", 2), Instant::now()), Step::Wait);
     tokio::time::advance(NEARLY).await;
     assert_eq!(me.observe(seen("other", 2), Instant::now()), Step::Wait);
@@ -28,10 +28,11 @@ async fn lease_is_taken_when_nobody_renews_it() {
     assert_eq!(me.observe(seen("", 5), Instant::now()), Step::Take);
 }
 
-/// Two replicas and one Lease, in every order of their steps, with requests that are lost or held up: never do both write.
+/// Two replicas and one Lease, in any order of their steps, with lost and delayed requests: the replicas never write at
+/// the same time.
 #[tokio::test(start_paused = true)]
 async fn two_replicas_never_write_at_the_same_time() {
-    // Ticks of a second. A replica asks, and its answer comes so many ticks later, or never.
+    // Ticks of a second. The answer to a request comes some ticks later, or never.
     let start = Instant::now();
     let at = |tick: u64| start + Duration::from_secs(tick);
     let mut seed = 1_u64;
@@ -53,7 +54,7 @@ async fn two_replicas_never_write_at_the_same_time() {
                     continue;
                 }
                 if random(20) == 0 {
-                    // Cut off, or stopped by its host.
+                    // The replica is disconnected, or its host is paused.
                     *silent = random(30);
                     continue;
                 }

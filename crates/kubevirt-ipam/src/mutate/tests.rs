@@ -114,7 +114,7 @@ fn request(operation: Operation, object: &Value, old: Option<&Value>) -> Request
     }
 }
 
-/// The whole way but for the reads.
+/// The whole decision without the reads of the API server.
 fn decide(request: &Request, instance: Option<&Instance>, known: &Known) -> Verdict {
     let review = match Review::read(request) {
         Ok(review) => review,
@@ -419,7 +419,7 @@ fn broken_network_of_others_is_left_aside() {
     let known = Known::both().with("a-first", "{broken");
     let verdict = create(&launcher(Some(ELEMENT)), &instance(), &known);
     assert_eq!(steps(&verdict).len(), 2);
-    // Also where the pod is attached to it for other reasons than the instance's.
+    // This includes pods that are attached to the network for other reasons than the instance's.
     let two = format!("{ELEMENT},a-first");
     let verdict = create(&launcher(Some(&two)), &instance(), &known);
     assert_eq!(steps(&verdict).len(), 2);
@@ -532,7 +532,7 @@ fn update_that_leaves_networks_alone_is_never_refused() {
     let review = Review::read(&request(Operation::Update, &pod, Some(&pod))).unwrap();
     assert_allowed(&review.no_access("no answer"), "carry on");
 
-    // One that changes them is.
+    // An update that changes the annotations is refused.
     let changing = request(Operation::Update, &pod, Some(&launcher(None)));
     let verdict = decide(&changing, Some(&instance()), &broken);
     assert_eq!(verdict.denied.map(|denial| denial.code), Some(500));
@@ -612,6 +612,6 @@ fn addresses_of_a_range_are_asked_for() {
     let verdict = create(&launcher(Some(text)), &instance(), &known);
     let expected = r#"[{"name":"supadupanet","namespace":"ns1","ips":["10.0.0.2/24","fd00::2/64"],"interface":"net1","ipam-claim-reference":"vm1.randomnet"}]"#;
     assert_eq!(steps(&verdict), [replace_networks(expected)]);
-    // Where the plugin has a pool, nobody asks for addresses.
+    // If the plugin has a pool, the review needs no addresses.
     assert_eq!(claims_needed(&review, &instance(), &Known::nad()), []);
 }

@@ -244,14 +244,14 @@ fn claim_goes_when_its_network_left() {
         is_unplugged(("vm1.random.net", claim), "vm1", Some(machine), instance)
     };
     assert!(gone(&claim(&[VM]), &machine(), &instance));
-    // The virtual machine still names it, or a pod is still attached.
+    // The virtual machine still names the network, or a pod is still attached.
     let mut names_it = machine();
     names_it.networks = ["random_net".to_owned()].into();
     assert!(!gone(&claim(&[VM]), &names_it, &instance));
     let mut attached = instance.clone();
     attached.reported = ["random_net".to_owned()].into();
     assert!(!gone(&claim(&[VM]), &machine(), &attached));
-    // It is none of ours, or is held by nobody, or everything ends anyway.
+    // The claim has another owner or none, or lacks our finalizer, or the instance is being deleted anyway.
     assert!(!gone(&claim(&["other"]), &machine(), &instance));
     assert!(!gone(&claim(&[]), &machine(), &instance));
     let mut of_another = claim(&[VM]);
@@ -263,7 +263,7 @@ fn claim_goes_when_its_network_left() {
     let mut ending = instance.clone();
     ending.deleting = true;
     assert!(!gone(&claim(&[VM]), &machine(), &ending));
-    // The networks that there are keep theirs.
+    // Claims of present networks stay.
     assert!(!is_unplugged(
         ("vm1.podnet", &claim(&[VM])),
         "vm1",
@@ -282,11 +282,11 @@ fn claim_of_an_earlier_machine_goes_when_its_instance_is_gone() {
     };
     assert!(behind(&left, Some(&machine()), Some(&instance())));
     assert!(behind(&left, Some(&machine()), None));
-    // The instance of the earlier one still runs.
+    // The instance of the earlier virtual machine still runs.
     let mut ending = deleting_instance(true);
     ending.owner = "earlier".into();
     assert!(!behind(&left, Some(&machine()), Some(&ending)));
-    // It is not being deleted, or somebody else's.
+    // The claim is not being deleted, or has another owner.
     assert!(!behind(&claim(&["earlier"]), Some(&machine()), Some(&instance())));
     left.machine = "vm2".into();
     assert!(!behind(&left, Some(&machine()), Some(&instance())));

@@ -68,7 +68,7 @@ fn both_families_are_served() {
         given(&ranges, &[], &[]),
         Ok(vec!["10.0.0.2/30".to_owned(), "fd00:1::2/64".to_owned()])
     );
-    // The first range is full: the next one of the family.
+    // The first range is full: the address is from the next range of the family.
     assert_eq!(
         given(&ranges, &["10.0.0.2", "fd00:1::2"], &[]),
         Ok(vec!["10.1.0.2/24".to_owned(), "fd00:1::3/64".to_owned()])

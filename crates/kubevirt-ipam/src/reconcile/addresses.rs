@@ -1,4 +1,4 @@
-//! Addresses of networks that have a range of their own (kubevirt-ipam §16).
+//! Addresses of networks with ranges in their configuration (kubevirt-ipam §16).
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::plan::Wanted;
 use crate::state;
 
 impl Reconciler {
-    /// Gives a claim of ours addresses of the network's range, if it has none. `made` is the claim as it was created a moment
-    /// ago. Several workers give addresses at a time, and one replica: each reserves its own before it writes.
+    /// Allocates addresses of the network's range for our claim, if the claim has none. `made` is the claim if it was
+    /// just created. Several workers of one replica allocate at a time: each reserves its addresses before the write.
     pub(super) async fn give(
         &self,
         name: &Name,
@@ -60,7 +60,7 @@ impl Reconciler {
         }
         self.may_write()?;
         if *now.network != *wanted.network {
-            // Its addresses count among those of the network that it names.
+            // The claim's addresses count for the network that the claim names.
             let moved = self
                 .cluster
                 .set_network(&name.namespace, live, &wanted.network)
@@ -91,13 +91,13 @@ impl Reconciler {
                 state::lock(&self.shared).settled(&id);
                 Ok(())
             }
-            // It may have been written, even if a repeated write is refused: the addresses stay reserved until the claim is known
-            // to have some, or to be gone.
+            // The write may have succeeded, even if its retry failed. The addresses stay reserved until the claim is
+            // observed with addresses, or is gone.
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// Puts a claim that the API server had a moment ago into the cache, unless the watch has a newer one.
+    /// Puts a claim that was just read into the cache, unless the watch has a newer version.
     pub(super) fn know(&self, id: &Name, claim: Claim) {
         if let Some(watched) = &self.claims {
             watched.put(id.clone(), &claim.version.to_string(), ());
@@ -108,8 +108,8 @@ impl Reconciler {
         state::lock(&self.shared).claim_seen(id.clone(), claim);
     }
 
-    /// Lists all claims, because the former leader has given addresses that the cache may lack, and adds our finalizer to those
-    /// that lack it: nothing is released or given before.
+    /// Lists all claims, because the cache may lack addresses that the former leader allocated. Adds our finalizer to
+    /// the claims that lack it. This happens before any release or allocation.
     pub(crate) async fn catch_up(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
         loop {
@@ -120,7 +120,7 @@ impl Reconciler {
                     }
                     break;
                 }
-                // There are no claims before their definition.
+                // The cluster has no claims before their CustomResourceDefinition.
                 Err(ApiError::NotServed(_)) => return,
                 Err(error) => tracing::warn!(%error, "cannot list IPAMClaims"),
             }
@@ -129,7 +129,7 @@ impl Reconciler {
         self.hold_all().await;
     }
 
-    /// Adds our finalizer to the claims that lack it. One that cannot be written does not keep the others waiting for ever.
+    /// Adds our finalizer to the claims that lack it. A failed write does not block the other claims.
     async fn hold_all(&self) {
         const ATTEMPTS: usize = 5;
         const PAUSE: Duration = Duration::from_secs(1);

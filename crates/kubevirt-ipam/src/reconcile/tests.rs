@@ -1,12 +1,13 @@
-//! Everything that can happen between a virtual machine, its instance, its claims, garbage collection and two replicas of the
-//! controller in a tiny world, tried out at random: what others do may come before each request of a replica, watches lag,
-//! replicas restart, and each may act while the other's request is on its way.
+//! Simulates a virtual machine, its instance, its claims, garbage collection and two replicas of the controller, with
+//! random histories. Other clients may act before each request of a replica, watches are late, replicas restart, and
+//! each replica may act while the other's request is pending.
 //!
-//! Whenever a claim loses our finalizer, or is deleted, no instance that ever had it may still use its addresses. When nothing
-//! happens any more and everything is seen, an instance that runs has its claims, and claims of what is gone are held no longer.
+//! Whenever a claim loses our finalizer, or is deleted, no instance that ever had the claim may still use its
+//! addresses. When no more changes happen and all events are delivered, a running instance has its claims, and claims
+//! of deleted objects are released.
 //!
-//! The reconciler is the real one, with the real state and plan, before an API server that is made up. What is around it can be
-//! built wrongly on purpose; each such bug must be found.
+//! The test runs the real reconciler, with the real state and plan, against a simulated API server. The simulation can
+//! contain deliberate bugs; the test must find each of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -23,18 +24,18 @@ use crate::network::Network;
 use crate::objects::{WireClaim, WireInstance, WireMachine};
 use crate::state::State;
 
-/// How the surroundings are built wrongly.
+/// A deliberate bug of the simulation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Bug {
-    /// The API server takes writes whatever changed since the object was read.
+    /// The API server accepts writes of objects that have changed since the read.
     WritesAreBlind,
-    /// What is asked for is answered by what the watch told.
+    /// Reads are answered from the state of the watch.
     AnswersAreLate,
-    /// A kind that is not served looks like an object that does not exist.
+    /// An unserved kind looks like a missing object.
     NotServedIsGone,
-    /// The watch does not tell of the end of an object.
+    /// The watch reports no deletions.
     EndsAreOverlooked,
-    /// A replica that starts looks at nothing until something changes.
+    /// A starting replica reconciles nothing until the first change.
     StartsAreBlind,
 }
 
@@ -45,7 +46,7 @@ const NETS: [&str; 2] = ["a", "b"];
 struct Machine {
     uid: String,
     deleting: bool,
-    /// What it owned is being left without an owner.
+    /// Whether garbage collection is orphaning the dependents.
     orphaning: bool,
     networks: BTreeSet<&'static str>,
 }
@@ -67,11 +68,11 @@ struct Claim {
     owners: Vec<String>,
     held: bool,
     deleting: bool,
-    /// UIDs of instances that had it.
+    /// UIDs of instances that had the claim.
     users: BTreeSet<String>,
 }
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 enum Event {
     Machine(Option<Machine>),
@@ -85,7 +86,7 @@ struct Replica {
     /// By kind, in order.
     events: [VecDeque<Event>; 3],
     pending: bool,
-    /// Whether it has just begun to write, and holds claims first.
+    /// Whether the replica has just become the leader, and adds finalizers first.
     is_new: bool,
     seen: (Option<Machine>, Option<Instance>),
 }
@@ -99,7 +100,7 @@ struct World {
     instance: Option<Instance>,
     claims: BTreeMap<String, Claim>,
     replicas: [Replica; 2],
-    /// While the world settles, nothing happens by itself.
+    /// Whether the simulation is settling: no changes happen by themselves.
     quiet: bool,
     served: bool,
     log: String,
@@ -187,8 +188,9 @@ impl World {
         self.note_users();
     }
 
-    /// An instance that runs uses the claims that are its own, or its machine's. One that plugs a network in again, whose claim was
-    /// deleted meanwhile, uses it once a pod is attached: until then the claim makes room for another one.
+    /// Records the users of claims. A running instance uses its own claims, and its virtual machine's. If the claim of
+    /// a network that was removed and added again is being deleted, the instance uses the claim only once a pod is
+    /// attached: until then the claim makes room for a new one.
     fn note_users(&mut self) {
         let Some(instance) = self.instance.clone().filter(|instance| !instance.deleting) else {
             return;
@@ -204,7 +206,7 @@ impl World {
         }
     }
 
-    /// Whether somebody uses the addresses of a claim.
+    /// Whether an instance uses the addresses of a claim.
     fn is_used(&self, name: &str, claim: &Claim) -> bool {
         let network = name.strip_prefix("vm1.").unwrap();
         self.instance.as_ref().is_some_and(|instance| {
@@ -214,7 +216,7 @@ impl World {
         })
     }
 
-    /// Something happens that is none of the controller's doing.
+    /// Applies a random change that another client makes.
     fn happen(&mut self) {
         match self.random(16) {
             0 | 1 if self.machine.is_none() => {
@@ -332,7 +334,7 @@ impl World {
         }
     }
 
-    /// By any of the ways of `kubectl delete --cascade`.
+    /// Deletes the virtual machine with any mode of `kubectl delete --cascade`.
     fn delete_machine(&mut self) {
         let Some(machine) = self.machine.clone().filter(|machine| !machine.deleting) else {
             return;
@@ -359,7 +361,8 @@ impl World {
         }
     }
 
-    /// Garbage collection takes the owner from one object after the other, and lets the machine go in the end.
+    /// Garbage collection removes the owner reference of one dependent after the other, and then removes the virtual
+    /// machine.
     fn orphan(&mut self) {
         let Some(machine) = self.machine.clone().filter(|machine| machine.orphaning) else {
             return;
@@ -394,7 +397,7 @@ impl World {
         }
     }
 
-    /// Garbage collection.
+    /// Runs a step of garbage collection.
     fn collect(&mut self) {
         self.orphan();
         let exists = |owner: &String| {
@@ -470,7 +473,7 @@ impl World {
         replica.pending |= !apply(&mut state::lock(&replica.shared), event).is_empty();
     }
 
-    /// The component is removed, with the finalizers of all claims, and installed again.
+    /// Removes the component with the finalizers of all claims, and installs it again.
     fn reinstall(&mut self) {
         self.note("the component is removed and installed again");
         for (name, claim) in self.claims.clone() {
@@ -609,7 +612,7 @@ impl World {
         }
     }
 
-    /// What is wrong once everything is seen and nothing happens.
+    /// The error in a settled simulation.
     fn settled(&self) -> Option<String> {
         if self.machine.is_none() && self.instance.is_none() {
             let held = self.claims.iter().find(|(_, claim)| claim.held);
@@ -632,8 +635,8 @@ impl World {
             let is_ours = |owner: &String| {
                 *owner == instance.uid || Some(owner) == machine || Some(owner) == instance.owner.as_ref()
             };
-            // One without an owner that lost its finalizer, or is being deleted, is told by an event: whose addresses it
-            // holds is not known.
+            // An event reports a claim without an owner that lost its finalizer or is being deleted: the user of its
+            // addresses is unknown.
             match claim {
                 Some(claim) if claim.held && claim.owners.iter().any(is_ours) => None,
                 Some(claim) if claim.owners.is_empty() && (!claim.held || claim.deleting) => None,
@@ -746,7 +749,7 @@ fn wire_claim(name: &str, claim: &Claim) -> Value {
     })
 }
 
-/// A client of one replica. Before its request is answered, other things happen, and the other replica may act.
+/// A client of one replica. Before the answer to its request, other changes happen, and the other replica may act.
 fn client(world: &Shares, replica: usize, depth: u32) -> Client {
     let world = Arc::clone(world);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -810,7 +813,7 @@ async fn reconcile(world: &Shares, replica: usize, depth: u32) {
     }
 }
 
-/// One history; what was wrong in it.
+/// Runs one history, and returns its error.
 async fn history(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let world: Shares = Arc::new(Mutex::new(World::new(seed, bug)));
     let wrong = |world: &Shares, what: Option<String>| match what {
@@ -857,13 +860,13 @@ async fn history(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     Ok(())
 }
 
-/// All that has begun comes to its end, and is seen.
+/// Finishes all started work, and delivers all events.
 async fn settle(world: &Shares) {
     for _ in 0..12 {
         for replica in 0..2 {
             {
                 let mut world = kube_kit::lock(world);
-                // An end that began comes to an end.
+                // A deletion in progress completes.
                 if world.instance.as_ref().is_some_and(|it| it.deleting) {
                     world.set_instance(None);
                 }
@@ -895,7 +898,7 @@ async fn no_history_loses_an_address_or_leaves_one_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn surroundings_that_are_built_wrongly_are_found_out() {
-    // Where the search begins: not far from the first history that shows it, so that it is short.
+    // First seed of each search: shortly before the first history that shows the bug, so that the search is short.
     for (bug, first) in [
         (Bug::WritesAreBlind, 1600),
         (Bug::AnswersAreLate, 0),

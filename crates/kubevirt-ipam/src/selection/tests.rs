@@ -81,7 +81,7 @@ fn interface_name_tells_networks_on_one_definition_apart() {
     let by_hash = format!("lan@{},lan@{},wan", hashed("red"), hashed("blue"));
     assert_eq!(networks(&by_hash), [Some("red"), Some("blue"), Some("wide")]);
     assert_eq!(networks("lan@net2,lan@net1"), [Some("red"), Some("blue")]);
-    // Without a name that tells, in their order.
+    // Elements without a known interface name are matched in their order.
     assert_eq!(networks("lan,lan"), [Some("blue"), Some("red")]);
     assert_eq!(networks("lan@eth5,lan@net1"), [Some("red"), Some("blue")]);
 }

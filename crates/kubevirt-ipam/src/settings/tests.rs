@@ -117,7 +117,7 @@ fn names_of_the_old_profile_are_accepted() {
     };
     let strong: Vec<_> = old.split(',').skip(3).take(6).collect();
     assert_eq!(profile(old), Profile::read("VersionTLS12", &strong));
-    // None is left: all that there are.
+    // No cipher remains: all supported ones are served.
     let weak = "TLS_RSA_WITH_AES_128_CBC_SHA,TLS_RSA_WITH_AES_256_CBC_SHA";
     assert_eq!(profile(weak), Profile::read("VersionTLS12", &[] as &[&str]));
 }

@@ -1,4 +1,4 @@
-//! Who has which address of a network, and for whom addresses are reserved (kubevirt-ipam §16).
+//! Holders of the addresses of a network, and reservations (kubevirt-ipam §16).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Reserved {
 }
 
 impl State {
-    /// A claim has an address, or may have it.
+    /// Records that a claim has or may have an address.
     pub(super) fn take(&mut self, network: &Arc<str>, address: IpAddr, id: &Name) {
         let holders = self.addresses.entry(Arc::clone(network)).or_default();
         let all = holders.entry(address).or_default();
@@ -30,7 +30,7 @@ impl State {
         }
     }
 
-    /// A claim has an address no longer, unless it is reserved for it.
+    /// Records that a claim no longer has an address, unless the address is reserved for the claim.
     pub(super) fn free(&mut self, network: &str, address: IpAddr, id: &Name) {
         let is_reserved = |reserved: &Reserved| {
             let mut addresses = reserved.addresses.iter();
@@ -53,19 +53,19 @@ impl State {
         }
     }
 
-    /// Reserves one address of each family for a claim on a network: no other claim gets them before it is
-    /// [settled](Self::settled) whether this one has them. Those that are reserved for it stay, because the write of a request
-    /// without an answer may come late.
+    /// Reserves one address of each family for a claim on a network. No other claim gets the addresses before the write
+    /// is [settled](Self::settled). Earlier reservations of the claim stay, because the write of an unanswered request
+    /// may come late.
     ///
     /// # Errors
-    /// When there is none, or one that is requested cannot be given.
+    /// If no address is free, or a requested one cannot be allocated.
     pub fn reserve(&mut self, id: &Name, wanted: &Wanted) -> Result<Vec<IpNet>, Refused> {
         if let Some(reserved) = self.reserved.get(id)
             && *reserved.network == *wanted.network
         {
             return Ok(reserved.addresses.clone());
         }
-        // A claim that names another network now has changed since: no earlier write can come through.
+        // A claim that names another network now has changed since: no earlier write can still succeed.
         self.settled(id);
         let addresses = self.allocate(wanted)?;
         let network: Arc<str> = wanted.network.as_str().into();
@@ -80,8 +80,8 @@ impl State {
         Ok(addresses)
     }
 
-    /// The outcome of the write of reserved addresses is known, and the cache has it: those that the claim does not have are
-    /// free.
+    /// The outcome of the write of reserved addresses is known and cached. Reserved addresses that the claim does not
+    /// have are free.
     pub fn settled(&mut self, id: &Name) {
         let Some(Reserved { network, addresses }) = self.reserved.remove(id) else {
             return;
@@ -105,7 +105,7 @@ impl State {
         pool::allocate(&wanted.ranges, holders, &wanted.requested)
     }
 
-    /// What is odd about the addresses of a claim on a network with ranges.
+    /// Oddities of the addresses of a claim on a network with ranges, as messages.
     pub fn oddities(&self, id: &Name, wanted: &Wanted) -> Vec<String> {
         let mut odd = Vec::new();
         let holders = self.addresses.get(&*wanted.network);

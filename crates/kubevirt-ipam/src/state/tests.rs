@@ -144,16 +144,16 @@ fn reserved_address_is_given_to_no_other_claim() {
     let mut state = State::default();
     assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
     assert_eq!(reserved(&mut state, "b"), Ok(vec!["10.0.0.3/29".to_owned()]));
-    // A request without an answer is repeated with the same address.
+    // A repeated request gets the same address, if the first write had no answer.
     assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
-    // Its claim does without.
+    // The claim is settled without an address.
     state.settled(&name("a"));
     assert_eq!(reserved(&mut state, "c"), Ok(vec!["10.0.0.2/29".to_owned()]));
-    // It was not.
+    // The claim has its address.
     state.claim_seen(name("b"), with_address("10.0.0.3/29", 1));
     state.settled(&name("b"));
     assert_eq!(reserved(&mut state, "d"), Ok(vec!["10.0.0.4/29".to_owned()]));
-    // The claim is gone, and so is its address.
+    // The claim is deleted, and its address is free.
     state.claim_gone(&name("b"));
     assert_eq!(reserved(&mut state, "e"), Ok(vec!["10.0.0.3/29".to_owned()]));
     state.claim_gone(&name("c"));
@@ -178,7 +178,7 @@ fn reserved_address_survives_events_of_the_claim() {
     };
     state.claim_seen(name("a"), moved);
     assert_eq!(reserved(&mut state, "b"), Ok(vec!["10.0.0.3/29".to_owned()]));
-    // Somebody else wrote another address meanwhile: the reserved one is free.
+    // Another client wrote a different address meanwhile: the reserved one is free.
     state.claim_seen(name("a"), with_address("10.0.0.6/29", 2));
     assert_eq!(reserved(&mut state, "c"), Ok(vec!["10.0.0.2/29".to_owned()]));
     assert!(state.addresses["lan"].values().all(|holders| holders.len() == 1));
@@ -231,7 +231,7 @@ fn claim_without_finalizer_is_found_where_its_machine_exists() {
     assert_eq!(state.unheld(), [name("ours")]);
     state.machine_gone(name("vm1"));
     assert!(state.unheld().is_empty());
-    // Its instance is still there.
+    // The instance still exists.
     let left = Instance {
         owner: "vm".into(),
         ..Instance::default()
@@ -250,19 +250,19 @@ fn what_machines_have_in_common_is_kept_once() {
     assert!(std::ptr::addr_eq(networks("vm1"), networks("vm2")));
 }
 
-/// A claim as the API server has it.
+/// A claim in the API server.
 #[derive(Clone, Debug, Default)]
 struct Stored {
     ips: Vec<String>,
     version: u64,
 }
 
-/// The API server's side of claims that get addresses.
+/// The API server's state of claims that get addresses.
 #[derive(Debug, Default)]
 struct Written {
-    /// Those that exist.
+    /// Existing claims.
     claims: BTreeMap<usize, Stored>,
-    /// Writes that may still come through, with the version that was read before. A worker waits for the last one at most.
+    /// Pending writes, with the version of the read before. A worker waits for the last one only.
     under_way: BTreeMap<usize, Vec<Stored>>,
     versions: u64,
 }
@@ -284,7 +284,7 @@ impl Written {
         })
     }
 
-    /// A write arrives. It comes through if the claim has the version that was read.
+    /// A write arrives. It succeeds if the claim still has the version of the read.
     fn arrives(&mut self, number: usize, write: Stored) -> bool {
         let is_current = self
             .claims
@@ -301,7 +301,7 @@ fn id_of(number: usize) -> Name {
     name(&format!("c{number}"))
 }
 
-/// What happens to a claim: several claims are worked on at a time, answers and events come late or never.
+/// An event of a claim. Several claims are in work at a time. Answers and events may be late or lost.
 fn happens(state: &mut State, written: &mut Written, number: usize, what: u8) {
     let id = id_of(number);
     let knows = |state: &mut State, written: &Written| match written.cached(number) {
@@ -309,7 +309,7 @@ fn happens(state: &mut State, written: &mut Written, number: usize, what: u8) {
         None => drop(state.claim_gone(&id)),
     };
     match what {
-        // A worker reads the claim, and writes addresses. It creates the claim where there is none.
+        // A worker reads the claim, and writes addresses. It creates a missing claim.
         0 | 1 => match written.claims.get(&number).cloned() {
             None => written.store(number, Vec::new()),
             Some(Stored { ips, .. }) if !ips.is_empty() => {
@@ -324,7 +324,7 @@ fn happens(state: &mut State, written: &mut Written, number: usize, what: u8) {
                 }
             }
         },
-        // The last write arrives, and its answer too: it came through, or is refused.
+        // The last write arrives, and so does its answer.
         2 => {
             let write = written.under_way.get_mut(&number).and_then(Vec::pop);
             if write.is_some_and(|write| written.arrives(number, write)) {
@@ -332,7 +332,7 @@ fn happens(state: &mut State, written: &mut Written, number: usize, what: u8) {
                 state.settled(&id);
             }
         }
-        // The first one arrives, and its answer is lost.
+        // The first write arrives, and its answer is lost.
         3 => {
             let writes = written.under_way.entry(number).or_default();
             if !writes.is_empty() {
@@ -340,15 +340,15 @@ fn happens(state: &mut State, written: &mut Written, number: usize, what: u8) {
                 written.arrives(number, write);
             }
         }
-        // The watch reports what there is.
+        // The watch reports the present state.
         4 => knows(state, written),
-        // Somebody changes something else of it.
+        // Another client changes another field of the claim.
         5 => {
             if let Some(Stored { ips, .. }) = written.claims.get(&number).cloned() {
                 written.store(number, ips);
             }
         }
-        // It is deleted; the watch reports that later, or another one of its name.
+        // The claim is deleted. The watch reports the deletion later, or a new claim of the same name.
         _ => drop(written.claims.remove(&number)),
     }
 }
@@ -370,7 +370,7 @@ proptest::proptest! {
             all.dedup();
             proptest::prop_assert_eq!(all.len(), count, "{:?}", written);
         }
-        // When those without addresses are gone, no address is taken for nobody.
+        // After the deletion of claims without addresses, no address is taken without a claim.
         written.claims.retain(|_, claim| !claim.ips.is_empty());
         for number in 0..4 {
             happens(&mut state, &mut written, number, 4);

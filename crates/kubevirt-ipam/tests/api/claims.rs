@@ -1,4 +1,4 @@
-//! Claims from the start of a virtual machine to its end (kubevirt-ipam §5, §7, §8).
+//! Claims over the life of a virtual machine (kubevirt-ipam §5, §7, §8).
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn start() -> (Stage, Managing) {
     (stage, manager)
 }
 
-/// A virtual machine that runs, and its two claims.
+/// A running virtual machine with its two claims.
 fn running() -> (Stage, Managing, Value, Value) {
     let (stage, manager) = start();
     stage.both_networks();
@@ -25,7 +25,7 @@ fn running() -> (Stage, Managing, Value, Value) {
     (stage, manager, vm, vmi)
 }
 
-/// Waits until the controller has looked at everything that came before: it begins in order, and then has nothing in work.
+/// Waits until the controller has processed all earlier changes: it starts work in order, and then has no more in work.
 #[track_caller]
 fn settle(stage: &Stage, manager: &Managing, name: &str) {
     stage.primary_network();
@@ -223,7 +223,7 @@ fn claim_of_an_earlier_machine_is_told_and_waited_for() {
     stage.wait_for_event(
         "Warning IPAMClaimConflict VirtualMachineInstance/vm1 x1: IPAMClaim \"vm1.random.net\"",
     );
-    // As garbage collection does, and the finalizer that holds it goes.
+    // The test acts as garbage collection, and the finalizer is removed.
     stage.delete(&format!("{}/{SECONDARY}", claims("ns1")));
     stage.wait_for_claim(SECONDARY, |claim| {
         (claim?["metadata"]["ownerReferences"] == json!([owner(&vm)])).then_some(())
@@ -237,7 +237,7 @@ fn claims_of_others_are_not_touched() {
     let other = stage.existing_claim("vm2.net", "vm2", |claim| {
         claim["metadata"]["finalizers"] = json!(["kubevirt.io/persistent-ipam", "other/finalizer"]);
     });
-    // Of a virtual machine that there is not: released, and only that.
+    // A claim of a missing virtual machine is released, and not changed otherwise.
     let after = stage.wait_until_held("vm2.net", false);
     assert_eq!(after["metadata"]["finalizers"], json!(["other/finalizer"]));
     assert_eq!(after["metadata"]["uid"], other["metadata"]["uid"]);
@@ -259,7 +259,7 @@ fn claims_that_change_or_go_meanwhile_hinder_no_others() {
     }
     settle(&stage, &manager, "later");
     stage.delete(&format!("{}/vm1", machines("ns1")));
-    // Whoever comes first: the claim goes, or changes, in the middle of it.
+    // Another client deletes one claim and changes another one, before or during the release.
     stage.let_go(&claims("ns1"), "vm1.a");
     stage.delete(&format!("{}/vm1.a", claims("ns1")));
     let foreign = json!({ "metadata": { "annotations": { "changed": "meanwhile" } } });
@@ -325,7 +325,7 @@ fn claims_without_finalizer_are_held_when_a_controller_starts() {
     let foreign = stage.existing_claim("vm1.foreign", "vm1", |claim| {
         claim["metadata"]["finalizers"] = json!([]);
     });
-    // What has to be released, and would be first if claims came in turn.
+    // A claim for release, which would be first if claims were processed in order.
     stage.existing_claim("gone.random.net", "gone", |_| ());
     let mark = stage.mark();
     let manager = Managing::start(&stage);

@@ -1,4 +1,4 @@
-//! What the upstream controller does not do (kubevirt-ipam §15).
+//! Improvements over the upstream controller (kubevirt-ipam §15).
 
 use serde_json::{Value, json};
 use stage::Hold;
@@ -31,7 +31,7 @@ fn claim_of_an_unplugged_network_is_released() {
     let without =
         json!({ "spec": { "template": { "spec": { "networks": [{ "name": "podnet", "pod": {} }] } } } });
     stage.patch(&machine, &without).accepted();
-    // Its pod is attached until the status says otherwise: what is looked at later is done, and the claim is there.
+    // The pod stays attached until the status changes. The later marker is processed, and the claim still exists.
     let mut marker = instance("later");
     marker["spec"]["networks"] = json!([{ "name": "podnet", "pod": {} }]);
     stage.create(&instances("ns1"), &marker);
@@ -47,7 +47,7 @@ fn claim_of_an_unplugged_network_is_released() {
         "Normal IPAMClaimReleased VirtualMachineInstance/vm1 x1: IPAMClaim \"vm1.random.net\"",
     );
 
-    // Plugged in again, there is another one.
+    // The network is added again, and gets another claim.
     let networks = instance("vm1")["spec"]["networks"].clone();
     stage
         .patch(&path, &json!({ "spec": { "networks": networks } }))
@@ -62,7 +62,7 @@ fn orphaned_claim_is_adopted() {
     let (stage, _manager) = start();
     let (_, vmi) = stage.running("vm1");
     let before = stage.wait_until_held(CLAIM, true);
-    // What `kubectl delete vm --cascade=orphan` and garbage collection do.
+    // The test acts as `kubectl delete vm --cascade=orphan` and garbage collection.
     let path = format!("{}/vm1", machines("ns1"));
     stage
         .patch(&path, &json!({ "metadata": { "finalizers": ["orphan"] } }))
@@ -93,7 +93,8 @@ fn claim_that_an_earlier_machine_left_behind_is_released() {
     let (stage, manager) = start();
     let (..) = stage.running("vm1");
     stage.wait_until_held(CLAIM, true);
-    // Deleted and created again while nobody looked; garbage collection deletes what belonged to the first.
+    // The virtual machine is deleted and created again while no controller runs; garbage collection deletes the
+    // dependents of the first one.
     drop(manager);
     for path in [instances("ns1"), machines("ns1")] {
         stage.delete(&format!("{path}/vm1"));
@@ -116,13 +117,13 @@ fn late_watch_releases_nothing() {
     let stage = Stage::start().granted();
     stage.both_networks();
     let hold = Hold::watches_of("virtualmachineinstances");
-    // Its list saw no instance, and its watch is silent.
+    // The controller's list contains no instance, and its watch is silent.
     let _manager = Managing::behind(&stage, hold.clone());
     let vm = stage.create(&instances("ns1"), &instance("vm1"));
     stage.existing_claim(CLAIM, "vm1", |claim| {
         claim["metadata"]["ownerReferences"] = json!([owner(&vm)]);
     });
-    // For the watch there is neither machine nor instance. What is released then is of one that is gone.
+    // The cache contains neither virtual machine nor instance. The released claim must be of a deleted one.
     stage.existing_claim("gone.net", "gone", |_| ());
     stage.wait_until_held("gone.net", false);
     stage.wait_until_held(CLAIM, true);
@@ -141,7 +142,7 @@ fn pod_whose_instance_the_watch_has_not_seen_is_admitted() {
     stage.configure(manager.port);
     let pod = launcher("pod1", "vm1", "ns1/supadupanet");
     let path = format!("{}?dryRun=All", pods("ns1"));
-    // Refused at once, with what helps, until the instance exists.
+    // The webhook refuses the pod at once, with advice, until the instance exists.
     let refused = until("the webhook to be asked", || {
         let answer = stage.try_create(&path, &pod);
         if answer.status.is_success() {

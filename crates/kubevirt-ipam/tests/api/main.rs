@@ -1,7 +1,7 @@
 //! The controller against real API servers, with the permissions of the shipped roles and no others.
 //!
-//! There are no nodes, no KubeVirt and no controllers: its kinds are minimal definitions of ours, nobody collects garbage, and
-//! statuses are written by the tests. What is watched is shared by a whole cluster, so each test has a server to itself.
+//! The servers have no nodes, no KubeVirt and no controllers: KubeVirt's kinds are minimal definitions, garbage is not
+//! collected, and the tests write statuses. Watches cover a whole cluster, so each test has its own server.
 
 #[cfg(test)]
 mod claims;

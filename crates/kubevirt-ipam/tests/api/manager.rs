@@ -23,11 +23,11 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-/// A controller that runs until it is dropped.
+/// A running controller. It ends when it is dropped.
 pub(crate) struct Managing {
-    /// Where the webhook is.
+    /// Port of the webhook.
     pub(crate) port: u16,
-    /// Where probes and metrics are.
+    /// Addresses of probes and metrics.
     pub(crate) plain: Vec<SocketAddr>,
     pub(crate) shared: Shared,
     pub(crate) leadership: Leadership,
@@ -35,17 +35,17 @@ pub(crate) struct Managing {
 }
 
 impl Managing {
-    /// Alone, and ready.
+    /// Starts a single replica, and waits until it is ready.
     pub(crate) fn start(stage: &Stage) -> Self {
         Self::launch(stage, None, "one", |_| ())
     }
 
-    /// One of several, ready.
+    /// Starts one of several replicas, and waits until it is ready.
     pub(crate) fn elected(stage: &Stage, me: &'static str) -> Self {
         Self::launch(stage, None, me, |settings| settings.elect = true)
     }
 
-    /// With watches that are held after their lists.
+    /// Starts a replica whose watches are held after their lists.
     pub(crate) fn behind(stage: &Stage, hold: Hold) -> Self {
         Self::launch(stage, Some(hold), "one", |_| ())
     }
@@ -83,7 +83,7 @@ impl Managing {
                 running.leadership().clone(),
             );
             at.send(facts).expect("a test");
-            // A lease that is lost ends the program.
+            // A lost Lease ends the program.
             let _ = Box::pin(running.run(&shutdown)).await;
         });
         let (port, plain, shared, leadership) = started.recv().expect("it starts");
@@ -96,7 +96,7 @@ impl Managing {
         }
     }
 
-    /// Waits until nothing is queued or in work.
+    /// Waits until the queues are empty and no reconcile runs.
     #[track_caller]
     pub(crate) fn wait_until_idle(&self) {
         let [_, figures] = self.plain[..] else {
@@ -115,7 +115,7 @@ impl Managing {
         });
     }
 
-    /// Ends it as SIGKILL would.
+    /// Ends the controller without a shutdown, like SIGKILL.
     pub(crate) fn kill(self) {
         self.task.kill();
     }

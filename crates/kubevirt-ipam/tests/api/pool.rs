@@ -16,7 +16,7 @@ fn start(config: &str) -> (Stage, Managing) {
     (stage, manager)
 }
 
-/// An instance on the network alone.
+/// An instance on the network only.
 fn on_lan(name: &str) -> Value {
     let mut vmi = instance(name);
     vmi["spec"]["networks"] = json!([{ "name": "lan", "multus": { "networkName": "ns1/supadupanet" } }]);
@@ -41,7 +41,7 @@ fn machines_get_addresses_that_nobody_has() {
     );
     let mark = stage.mark();
     let manager = Managing::start(&stage);
-    // Of another namespace and of nobody here, on a network of the same name.
+    // This claim is in another namespace and has no virtual machine, on a network of the same name.
     stage.namespace("ns2", &[]);
     let foreign = json!({
         "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": { "name": "foreign" },
@@ -102,7 +102,7 @@ fn address_outlives_the_pod_and_not_the_machine() {
             Err(networks.to_string())
         }
     });
-    // Stopped, and started again beside another one.
+    // The virtual machine is stopped, and started again beside another one.
     stage.delete(&format!("{}/vm1", instances(NS)));
     stage.create(&instances(NS), &on_lan("vm2"));
     assert_eq!(addresses(&stage, "vm2.lan"), ["10.0.0.3/29"]);
@@ -196,7 +196,7 @@ fn new_leader_gives_no_address_twice_though_its_watch_is_late() {
     stage.create(&instances(NS), &on_lan("before"));
     assert_eq!(addresses(&stage, "before.lan"), ["10.0.0.2/29"]);
     let hold = Hold::watches_of("ipamclaims");
-    // Its list comes before the next address is given, and its watch is silent.
+    // The second replica lists before the next allocation, and its watch is silent.
     let second = Managing::launch(&stage, Some(hold.clone()), "second", |settings| {
         settings.elect = true;
     });
@@ -225,7 +225,7 @@ fn claim_follows_the_name_of_its_network_until_it_has_addresses() {
     );
     stage.create(&instances(NS), &on_lan("vm1"));
     assert_eq!(addresses(&stage, "vm1.lan"), ["10.0.0.1/30"]);
-    // There is no room for another one.
+    // The range has no address for another instance.
     stage.create(&instances(NS), &on_lan("vm2"));
     stage.wait_for_event(
         "Warning IPAMClaimWithoutAddress VirtualMachineInstance/vm2 x1: IPAMClaim \"vm2.lan\"",
@@ -237,7 +237,7 @@ fn claim_follows_the_name_of_its_network_until_it_has_addresses() {
     let network = |claim: &str| stage.claim(claim).expect("a claim")["spec"]["network"].clone();
     assert_eq!(addresses(&stage, "vm2.lan"), ["10.0.0.2/29"]);
     assert_eq!(network("vm2.lan"), "new");
-    // Its addresses are taken for others.
+    // The addresses of this instance's claim are taken by other claims.
     stage.create(&instances(NS), &on_lan("vm3"));
     assert_eq!(addresses(&stage, "vm3.lan"), ["10.0.0.3/29"]);
     stage.wait_for_event(
@@ -290,7 +290,7 @@ fn instances_that_start_at_once_get_addresses_of_their_own() {
         .collect();
     assert_eq!(given.len(), names.len(), "{given:?}");
     manager.wait_until_idle();
-    // The lowest ones: none is lost.
+    // The lowest addresses are allocated: none is lost.
     let expected: std::collections::BTreeSet<_> =
         (2..42).map(|number| format!("10.0.0.{number}/26")).collect();
     assert_eq!(given, expected);

@@ -47,7 +47,7 @@ fn finalizers_are_removed_once_the_controller_is_gone() {
         )
     );
     stage.wait_until_held("vm1.podnet", true);
-    // It has no time to give the Lease back.
+    // The controller has no time to release the Lease.
     manager.kill();
     let done = release(&stage);
     assert_eq!(
@@ -62,7 +62,7 @@ fn finalizers_are_removed_once_the_controller_is_gone() {
     stage
         .patch(&format!("{}/vm1.podnet", claims("ns1")), &free)
         .accepted();
-    // A controller that comes back holds them again.
+    // A restarted controller adds the finalizers again.
     let _manager = Managing::start(&stage);
     until("the claims to be held", || {
         if finalizers("vm1.random.net") == json!(["kubevirt.io/persistent-ipam"]) {

@@ -1,4 +1,4 @@
-//! A server with KubeVirt's kinds, networks and claims, and the objects that tests put there.
+//! A server with KubeVirt's kinds, networks and claims, and the objects of the tests.
 
 use std::{fs, ops::Deref, path::Path};
 
@@ -10,11 +10,11 @@ pub(crate) use stage::{Admin, Answer, Method, Task, until};
 use stage::{Server, base64};
 use tempfile::TempDir;
 
-/// Namespace of the controller, as the component's files have it.
+/// Namespace of the controller in the component's files.
 pub(crate) const NAMESPACE: &str = "cluster-network-addons";
-/// Its account.
+/// Account of the controller.
 const ACCOUNT: &str = "system:serviceaccount:cluster-network-addons:kubevirt-ipam-controller-manager";
-/// Where virtual machines are.
+/// Namespace of virtual machines.
 pub(crate) const NS: &str = "ns1";
 
 const FINALIZER: &str = "kubevirt.io/persistent-ipam";
@@ -83,7 +83,7 @@ impl Stage {
         self.certificate.path()
     }
 
-    /// Runs something under the account of the controller, in its namespace.
+    /// Runs a task under the account of the controller, in its namespace.
     pub(crate) fn task<F: Future<Output = ()>>(
         &self,
         work: impl FnOnce(Client, Shutdown) -> F + Send + 'static,
@@ -97,7 +97,7 @@ impl Stage {
         })
     }
 
-    /// Lets the API server ask whoever listens on this port of `127.0.0.1`: the shipped webhook configuration.
+    /// Applies the shipped webhook configuration, with this port of `127.0.0.1`.
     pub(crate) fn configure(&self, port: u16) {
         let url = format!("https://127.0.0.1:{port}/mutate-v1-pod");
         self.apply(&json!({
@@ -131,7 +131,7 @@ impl Stage {
         }));
     }
 
-    /// The network of most tests, and the primary one of the namespace.
+    /// Creates the network of most tests, and the primary network of the namespace.
     pub(crate) fn both_networks(&self) {
         self.network("supadupanet", r#"{"name":"goodnet","allowPersistentIPs":true}"#);
         self.primary_network();
@@ -159,7 +159,7 @@ impl Stage {
         self.create(&instances(NS), &instance(name))
     }
 
-    /// Both, the instance controlled by the virtual machine.
+    /// Creates a virtual machine and the instance that it controls.
     pub(crate) fn running(&self, name: &str) -> (Value, Value) {
         let vm = self.machine(name);
         let mut vmi = instance(name);
@@ -167,7 +167,7 @@ impl Stage {
         (vm, self.create(&instances(NS), &vmi))
     }
 
-    /// Deletes an object that something holds.
+    /// Adds a finalizer to an object, and deletes the object.
     pub(crate) fn held(&self, path: &str, name: &str) {
         let path = format!("{path}/{name}");
         self.patch(&path, &json!({ "metadata": { "finalizers": ["test/hold"] } }))
@@ -192,7 +192,7 @@ impl Stage {
         self.wait_for(name, &format!("{}/{name}", claims(NS)), condition)
     }
 
-    /// Waits until a claim exists and has the finalizer, or not.
+    /// Waits until a claim exists with the finalizer, or without it.
     pub(crate) fn wait_until_held(&self, name: &str, held: bool) -> Value {
         self.wait_for_claim(name, |claim| {
             claim.filter(|claim| is_held(claim) == held).cloned()
@@ -218,7 +218,7 @@ impl Stage {
         });
     }
 
-    /// Makes a claim as the controller would have, with these changes.
+    /// Creates a claim in the controller's form, with these changes.
     pub(crate) fn existing_claim(&self, name: &str, machine: &str, change: impl FnOnce(&mut Value)) -> Value {
         let mut claim = json!({
             "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim",
@@ -237,7 +237,7 @@ pub(crate) fn is_held(claim: &Value) -> bool {
     finalizers.is_some_and(|all| all.iter().any(|it| it == FINALIZER))
 }
 
-/// A reference to a virtual machine or an instance as its controller.
+/// An owner reference to a virtual machine or an instance as the controller.
 pub(crate) fn owner(object: &Value) -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": object["kind"], "name": object["metadata"]["name"],
@@ -269,7 +269,7 @@ fn specification() -> Value {
     })
 }
 
-/// A pod that runs an instance.
+/// A launcher pod.
 pub(crate) fn launcher(name: &str, instance: &str, networks: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -302,7 +302,7 @@ fn install(admin: &Admin) {
     }
 }
 
-/// The account and its native roles, as the operator has them.
+/// Creates the account and its native roles, as deployed by the operator.
 fn grant(admin: &Admin) {
     let files =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../operator/src/components/kubevirt_ipam_controller");
@@ -334,7 +334,7 @@ fn definition(kind: &str, short: &str) -> Value {
                 "kind": kind, "listKind": format!("{kind}List"), "singular": singular, "plural": plural,
                 "shortNames": [short],
             },
-            // As KubeVirt's: no subresource for the status of an instance.
+            // As in KubeVirt, the instance has no subresource for its status.
             "versions": [{
                 "name": "v1", "served": true, "storage": true,
                 "schema": { "openAPIV3Schema": {
@@ -345,7 +345,7 @@ fn definition(kind: &str, short: &str) -> Value {
     })
 }
 
-/// Removes all that a test may have made, but the kinds.
+/// Removes all objects of earlier tests except the kinds.
 fn empty(admin: &Admin) {
     admin.delete(WEBHOOKS);
     for namespace in [NS, NAMESPACE] {
@@ -372,7 +372,7 @@ fn empty(admin: &Admin) {
             continue;
         }
         admin.delete(&path);
-        // Nobody else does: there is no controller of namespaces.
+        // The server has no controller of namespaces.
         let free = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }, "spec": { "finalizers": [] },
         });
@@ -389,7 +389,7 @@ impl Stage {
         self
     }
 
-    /// Fails if the controller was refused anything since the mark.
+    /// Fails if the API server refused a request of the controller since the mark.
     #[track_caller]
     pub(crate) fn assert_never_refused(&self, mark: u64) {
         let refused: Vec<_> = self
@@ -401,7 +401,7 @@ impl Stage {
         assert!(refused.is_empty(), "{refused:#?}");
     }
 
-    /// How often the controller asked for anything but watches since the mark.
+    /// Requests of the controller since the mark, except watches.
     pub(crate) fn requests_since(&self, mark: u64) -> Vec<stage::Request> {
         self.requests_of(ACCOUNT, mark)
     }

@@ -1,4 +1,4 @@
-//! The webhook, asked by a real API server (kubevirt-ipam §3, §6).
+//! The webhook with requests of a real API server (kubevirt-ipam §3, §6).
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn pod_that_asks_for_nothing_needs_no_controller() {
     stage.instance("vm1");
     let path = pods("ns1");
     stage.create(&path, &launcher("pod1", "vm1", "ns1/supadupanet"));
-    // Whatever is sent is refused from now on.
+    // The webhook is down: the API server refuses all pods from now on.
     drop(manager);
     let pod1 = format!("{path}/pod1");
     let labelled = json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["test/hold"] } });
@@ -99,7 +99,7 @@ fn pod_that_asks_for_nothing_needs_no_controller() {
     let mut other = launcher("pod2", "vm1", "ns1/supadupanet");
     let refused = stage.try_create(&path, &other).refused();
     assert!(refused.contains("failed calling webhook"), "{refused}");
-    // The label alone makes no virtual machine.
+    // A pod with only the label is no launcher pod.
     other["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": "ns1/supadupanet" });
     stage.create(&path, &other);
     other["metadata"]["name"] = json!("pod3");
@@ -119,7 +119,7 @@ fn certificate_is_exchanged_without_a_failed_request() {
     let address = SocketAddr::from(([127, 0, 0, 1], manager.port));
     let before = shown(address);
     stage.write_certificate(&certificate.pem(), &key.serialize_pem());
-    // The API server goes on over the connection that it has.
+    // The API server keeps using its open connection.
     stage.create(&pods("ns1"), &launcher("pod1", "vm1", "ns1/supadupanet"));
     let der = certificate.der().to_vec();
     until("the new certificate", || {
@@ -132,7 +132,7 @@ fn certificate_is_exchanged_without_a_failed_request() {
     });
 }
 
-/// The certificate that a server shows.
+/// The certificate that a server presents.
 fn shown(address: SocketAddr) -> Vec<u8> {
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(std::sync::Arc::clone(&provider))

@@ -12,7 +12,7 @@ use crate::{
     settings::Prometheus,
 };
 
-/// The Deployment that answers webhooks; another one renews its certificates.
+/// The Deployment that answers webhooks. Another Deployment renews its certificates.
 pub const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
 pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
@@ -35,7 +35,7 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
             &mut base,
             context.objects("kube_mac_pool/native-role.yaml", narrow)?,
         );
-        // Rights are added before the wider role is replaced.
+        // The new rights are applied before the replacement of the wider role.
         objects.extend(context.objects(
             "kube_mac_pool/native-namespace-role.yaml",
             include_str!("kube_mac_pool/native-namespace-role.yaml"),
@@ -95,7 +95,7 @@ pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
         .collect()
 }
 
-/// Keeps the range of the pool, or makes one of two random octets.
+/// Keeps the range of the pool, or creates a range from two random bytes.
 pub(crate) fn defaults(
     spec: &mut NetworkAddonsConfigSpec,
     previous: Option<&NetworkAddonsConfigSpec>,

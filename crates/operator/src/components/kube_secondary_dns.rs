@@ -14,22 +14,22 @@ use crate::{
     names,
 };
 
-/// Annotation of the pods with the settings that they were started with.
+/// Annotation of the pods with the settings at their start.
 const SETTINGS: &str = "networkaddonsoperator.network.kubevirt.io/secondary-dns-settings";
 
 /// The container of the name server.
 const SERVER: &str = "secondary-dns";
 /// Port of the name server in its pods.
 const PORT: u16 = 5353;
-/// Longest time that answers may be cached, in seconds.
+/// Maximum TTL of answers, in seconds.
 const LONGEST_TTL: i32 = 86_400;
-/// Settings that only our own monitor knows: variables, and keys of the ConfigMap.
+/// Settings that only Weft's monitor supports: variables, and keys of the ConfigMap.
 const TTL: &str = "KSD_TTL";
 const ALLOWED_PREFIXES: &str = "KSD_ALLOWED_PREFIXES";
-/// Where the ConfigMap is mounted whose changes are followed, and its volume.
+/// Mount path of the ConfigMap whose changes the monitor follows, and its volume.
 const FOLLOWED: &str = "/etc/secondary-dns";
 const FOLLOWED_VOLUME: &str = "settings";
-/// Pods of our own programs.
+/// Number of pods with Weft's programs.
 const REPLICAS: u8 = 2;
 
 pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
@@ -73,7 +73,7 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     Ok(objects)
 }
 
-/// Checks the time that answers may be cached, and the prefixes.
+/// Checks the TTL of answers and the prefixes.
 pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     let Some(settings) = &spec.kube_secondary_dns else {
         return Vec::new();
@@ -87,7 +87,7 @@ pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
         .collect()
 }
 
-/// Settings that only our own monitor knows, with their values.
+/// Settings that only Weft's monitor supports, with their values.
 fn own_settings(settings: &KubeSecondaryDNS) -> Vec<(&'static str, String)> {
     let ttl = settings.ttl.map(|ttl| (TTL, ttl.to_string()));
     let prefixes = (!settings.allowed_prefixes.is_empty())
@@ -126,7 +126,7 @@ fn complete(
     settings: &KubeSecondaryDNS,
 ) -> Result<(), Error> {
     if images.are_native() {
-        // One goes on while the node of the other is drained.
+        // One pod continues while the node of the other is drained.
         workload.set_spec("replicas", json!(REPLICAS))?;
     }
     let mut pods = workload.pods()?;
@@ -138,7 +138,7 @@ fn complete(
         pods.set("topologySpreadConstraints", spread())?;
     }
     if images.monitor.is_native() {
-        // The environment of a container stays what it was at its start: other settings need other pods.
+        // The environment of a running container never changes: other settings need other pods.
         let started_with = if settings.follow_settings {
             KubeSecondaryDNS {
                 single_process: settings.single_process,
@@ -200,7 +200,7 @@ fn complete_monitor(
         .eager_readiness()
         .read_only_root()?;
     if is_single {
-        // It answers from memory.
+        // The server answers from memory.
         monitor.without("volumeMounts");
         for (name, protocol) in [("dns", "UDP"), ("dns-tcp", "TCP")] {
             monitor.add_port(json!({ "name": name, "containerPort": PORT, "protocol": protocol }))?;
@@ -217,7 +217,7 @@ fn complete_monitor(
     Ok(())
 }
 
-/// On different nodes where there are some.
+/// Prefers different nodes for the pods.
 fn spread() -> Value {
     json!([{
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",

@@ -1,4 +1,4 @@
-//! KubeVirt IPAM: addresses that virtual machines keep (operands §8).
+//! KubeVirt IPAM: persistent addresses of virtual machines (operands §8).
 
 use kube_kit::object::{self, ObjectId};
 use serde_json::json;
@@ -15,10 +15,10 @@ use crate::{
 /// Name of the component.
 pub(crate) const NAME: &str = "kubevirtIpamController";
 
-/// Name of the Service in front of the webhook. OpenShift puts its certificate into a Secret of the same name.
+/// Name of the webhook's Service. OpenShift writes its certificate into a Secret of the same name.
 const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
 
-/// Name of the Certificate that is wanted of cert-manager.
+/// Name of cert-manager's Certificate.
 const CERTIFICATE: &str = "kubevirt-ipam-controller-serving-cert";
 
 /// Name of the webhook configuration.
@@ -27,18 +27,18 @@ const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
 /// Secret with the certificate that cert-manager or the operator issues.
 const SERVING_SECRET: &str = "webhook-server-cert";
 
-/// Secret with the authority of the certificate that the operator issues. No pod mounts it.
+/// Secret with the certificate authority of the operator. No pod mounts it.
 const AUTHORITY_SECRET: &str = "kubevirt-ipam-controller-webhook-ca";
 
-/// User of the established image, and of ours.
+/// User of upstream's image and of Weft's.
 const USER: u32 = 65532;
 
-/// Where the webhook has its certificate from.
+/// The issuer of the webhook's certificate.
 #[derive(Clone, Copy)]
 enum Certificates {
-    /// cert-manager, which is asked by objects of its own.
+    /// cert-manager, configured by objects.
     CertManager,
-    /// OpenShift, which is asked by annotations.
+    /// OpenShift, configured by annotations.
     OpenShift,
     /// The operator itself.
     Operator,
@@ -63,7 +63,7 @@ impl Certificates {
         }
     }
 
-    /// Where the Secret is mounted, and what the controller is told about that: nothing where it looks by itself.
+    /// Mount path of the Secret, and its value in the controller's flag. The flag is empty for the default path.
     fn directories(self) -> [&'static str; 2] {
         match self {
             Self::OpenShift => ["/etc/ipam-controller/certificates"; 2],
@@ -72,22 +72,21 @@ impl Certificates {
     }
 }
 
-/// The certificate that the operator itself issues. Its Secrets are no rendered objects: what is in them is decided
-/// with what is there.
+/// The certificate that the operator issues. Its Secrets are not rendered: their content depends on the observed state.
 #[derive(Debug)]
 pub(crate) struct IssuedCertificates {
-    /// Secret of the authority, without its data.
+    /// Secret of the certificate authority, without its data.
     pub(crate) authority: Manifest,
     /// Secret of the certificate, without its data.
     pub(crate) serving: Manifest,
-    /// The webhook configuration that trusts the authority.
+    /// The webhook configuration that trusts the certificate authority.
     pub(crate) configuration: ObjectId,
-    /// Whom the certificate is for.
+    /// DNS names of the certificate.
     pub(crate) identity: Identity,
 }
 
 impl IssuedCertificates {
-    /// The certificate, if the component is deployed and nobody else issues it.
+    /// The certificate, if the component is deployed and the operator is the issuer.
     pub(crate) fn of(context: &Context<'_>) -> Result<Option<Self>, Error> {
         if context.spec.kubevirt_ipam_controller.is_none()
             || issued_secrets(context.images, context.cluster.platform).is_empty()
@@ -120,8 +119,8 @@ impl IssuedCertificates {
     }
 }
 
-/// Names of the Secrets that the operator writes, once the component is asked for; none where somebody else issues the
-/// certificate.
+/// Names of the Secrets that the operator writes once the component is requested; none if the operator is not the
+/// issuer.
 pub(crate) fn issued_secrets(images: &Images, platform: Platform) -> &'static [&'static str] {
     let variable = names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE;
     match images.of(variable).map(|image| Certificates::of(platform, image)) {
@@ -135,7 +134,7 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     let certificates = Certificates::of(context.cluster.platform, image);
     let mut objects = Vec::new();
     if !context.cluster.platform.openshift4 {
-        // OpenShift has its own.
+        // OpenShift deploys its own definition.
         objects.push(Manifest::definition(api::ipam_claim::crd())?);
     }
     let mut controller = context.objects(
@@ -190,8 +189,8 @@ const fn old(kind: object::Kind, place: Place, name: &'static str) -> Leftover {
     Leftover { kind, place, name }
 }
 
-/// The objects of release 0.94.0 (operator §9.3); the last two are cert-manager's. The webhook configuration goes
-/// first: without its server it would block everybody.
+/// The objects of release 0.94.0 (operator §9.3); the last two are cert-manager's. The webhook configuration is deleted
+/// first: without its server it would block all users.
 const OLD: [Leftover; 10] = [
     old(
         object::MUTATING_WEBHOOK_CONFIGURATION,
@@ -279,7 +278,7 @@ fn complete(
     Ok(())
 }
 
-/// Arguments of the controller; what is not set is left out.
+/// Arguments of the controller, without unset values.
 fn arguments(context: &Context<'_>, certificates: &str) -> Vec<String> {
     let settings = context.spec.kubevirt_ipam_controller.as_ref();
     let network = settings
@@ -339,8 +338,8 @@ fn webhook(
     Ok(objects)
 }
 
-/// Has the API server send no pod that asks for nothing (kubevirt-ipam §11): it must not wait for the controller. No
-/// expression may fail, or the pod is refused.
+/// Limits the webhook to launcher pods, and to updates that change annotations (kubevirt-ipam §11): other requests must
+/// not wait for the controller. No expression may fail, because the API server would refuse the pod.
 fn limit(configuration: &mut Manifest) -> Result<(), Error> {
     const CONDITIONS: [(&str, &str); 2] = [
         (

@@ -193,7 +193,7 @@ mod tests {
         let root = root.path();
         image(root);
         fs::write(root.join("bin/bridge"), "the platform's bridge").expect("a file");
-        // A link of an earlier run, before the platform installed its own plugin.
+        // A link of an earlier run from the time before the platform installed its own plugin.
         symlink("/nowhere", root.join("bin/cnv-bridge")).expect("a link");
         assert!(install(root).status.success());
         assert_eq!(content(root, "bridge"), "the platform's bridge");

@@ -27,7 +27,7 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     Ok(objects)
 }
 
-/// Checks that this is not OpenShift.
+/// Refuses macvtap on OpenShift.
 pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
     if spec.macvtap.is_some() && cluster.openshift_network.is_some() {
         vec![specification::MACVTAP_ON_OPENSHIFT.into()]
@@ -54,7 +54,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     pods.place(&context.workloads())?;
     pods.host_path("cni", context.directories().bin)?;
     if image.is_native() {
-        // It uses the kubelet's socket alone.
+        // The pods use only the kubelet's socket.
         pods.without_token()?;
     }
     let mut install = pods.container("install-cni")?;

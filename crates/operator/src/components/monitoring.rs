@@ -1,5 +1,5 @@
-//! Monitoring of the operator and of its operands: alerts and their recording rules (operands §9). Deployed if the
-//! cluster serves the Prometheus operator's kinds, whatever the specification is.
+//! Monitoring of the operator and of its operands: alerts and their recording rules (operands §9). Deployed with any
+//! specification if the cluster serves the Prometheus operator's kinds.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     Ok(objects)
 }
 
-/// Reads a component's file of monitoring objects: empty without monitoring. Binds roles to the monitoring stack, and
+/// Reads a component's file of monitoring objects; empty without monitoring. Binds roles to the monitoring stack, and
 /// sets the links of alerts to their runbooks.
 pub(super) fn objects(context: &Context<'_>, file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
     if !context.cluster.platform.monitoring {

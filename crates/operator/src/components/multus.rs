@@ -1,4 +1,4 @@
-//! Multus: attaches pods to more networks than the cluster's own (operands §1).
+//! Multus: attaches pods to additional networks (operands §1).
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::object::DAEMON_SET;
@@ -41,7 +41,7 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
 }
 
 pub(super) fn leftovers(_: &Cluster) -> &'static [Leftover] {
-    // The DaemonSet of thin multus, which would go on writing the node's configuration.
+    // The DaemonSet of thin multus. It would continue to write the node's configuration.
     const OLD: [Leftover; 1] = [Leftover {
         kind: DAEMON_SET,
         place: Place::Operands,
@@ -50,7 +50,7 @@ pub(super) fn leftovers(_: &Cluster) -> &'static [Leftover] {
     &OLD
 }
 
-/// Checks that OpenShift is not configured to deploy no multus.
+/// Refuses multus if OpenShift is configured not to deploy multus.
 pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
     let disabled = cluster
         .openshift_network

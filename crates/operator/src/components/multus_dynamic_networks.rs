@@ -99,16 +99,16 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     // Pods on nodes without multus would wait for its socket, and block the roll-out.
     let mut placement = context.workloads();
     if !image.is_native() && placement.node_selector == general::linux_nodes() {
-        // As upstream: an additional selector would restart the pods of an adopted installation.
+        // The selector is the same as upstream's: an additional one would restart the pods of an adopted installation.
         placement.node_selector.clear();
     }
     pods.place(&placement)?;
     pods.host_path("cri-socket", socket)?;
     if image.is_native() {
-        // The directory instead of the socket: a restarted daemon creates a new one.
+        // The mount is the directory instead of the socket: a restarted daemon creates a new socket.
         pods.host_directory("multus-server-socket", "/run/multus")?;
         pods.add_empty_dir(RUN.0)?;
-        // Network policies that deny everything else allow access to the API server by this label.
+        // Network policies select this label to allow access to the API server.
         pods.labels_mut()?
             .insert(names::CLUSTER_SERVICES_LABEL.to_owned(), json!(""));
     }
@@ -122,7 +122,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
             .set("args", json!([format!("--config={CONFIG}")]))
             .mount_at("multus-server-socket", "/host/run/multus")?
             .also_mount(RUN.0, RUN.1)?
-            // It needs only two sockets of root on the host.
+            // The controller needs only two sockets of root on the host.
             .without_privileges()?
             .as_root_of_the_host()?;
         for (probe, check) in [("livenessProbe", "--check"), ("readinessProbe", "--check=ready")] {

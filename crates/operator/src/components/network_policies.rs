@@ -1,5 +1,5 @@
-//! Network policies that allow pods of components to reach the API server and the DNS of the cluster where other
-//! policies isolate them. Always deployed (operands §10).
+//! Network policies that allow pods of components to reach the API server and the DNS of the cluster if other policies
+//! isolate them. Always deployed (operands §10).
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     Ok(objects)
 }
 
-/// Turns the egress to the DNS of Kubernetes into one to OpenShift's; other policies have no `to`.
+/// Changes the egress to Kubernetes' DNS into an egress to OpenShift's; other policies have no `to`.
 fn dns_of_openshift(policy: &mut Manifest) {
     let mut object = std::mem::replace(policy, Manifest::from_value(Value::Null)).into_value();
     if let Some(rule) = object

@@ -5,7 +5,7 @@
 //!                  NMState nmstate ──────┴──> handlers, webhook, ... : they belong to the NMState
 //! ```
 //!
-//! Where another operator has installed the API, only the object is created, and that operator reconciles it.
+//! If another operator has installed the API, only the object is created, and that operator reconciles it.
 
 use kube_kit::{cache::Object, object};
 use serde_json::Value;
@@ -42,7 +42,7 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     };
     let mut nmstate = context.in_namespace(default_object()?);
     if let Some(settings) = settings {
-        // An existing object belongs to the user; the configuration does not change it.
+        // An existing object is the user's; the configuration does not change it.
         for object in &mut nmstate {
             object.set("spec", settings.clone());
         }
@@ -56,7 +56,7 @@ pub fn operator() -> Result<Vec<Manifest>, Error> {
     manifest::parse("nmstate/operator.yaml", include_str!("nmstate/operator.yaml"))
 }
 
-/// The `NMState` for clusters that have none.
+/// The `NMState` for clusters without one.
 pub fn default_object() -> Result<Vec<Manifest>, Error> {
     manifest::parse("nmstate/nmstate.yaml", include_str!("nmstate/nmstate.yaml"))
 }
@@ -82,8 +82,8 @@ pub(crate) fn second_step(definition: NodeStateDefinition, nmstates: Option<&[Ob
     Workload { id, state }
 }
 
-/// The `NMState` that a node state operator reconciles: the oldest, and among several of the same second one with a
-/// status.
+/// The `NMState` that a node state operator reconciles: the oldest, and among several with the same creation second one
+/// with a status.
 fn chosen(nmstates: &[Object]) -> Option<&Value> {
     let text = |nmstate: &Value, pointer: &str| {
         let text = nmstate.pointer(pointer).and_then(Value::as_str);
@@ -100,8 +100,8 @@ fn chosen(nmstates: &[Object]) -> Option<&Value> {
         })
 }
 
-/// The state in the conditions of an `NMState`. Weft's operator always writes some; other operators wrote none for a
-/// long time.
+/// The state in the conditions of an `NMState`. Weft's operator always writes conditions; releases of other operators
+/// wrote none for a long time.
 fn state(subject: &str, definition: NodeStateDefinition, nmstate: &Value) -> State {
     let says = |kind: &str| {
         let conditions = nmstate.pointer("/status/conditions").and_then(Value::as_array);
@@ -189,7 +189,7 @@ mod tests {
             of(&failed),
             progressing("NMState \"nmstate\" is not available (no image)")
         );
-        // Degraded, because a part of the TLS profile is not served, and available anyway.
+        // The object is Degraded, because a part of the TLS profile is not served, and Available anyway.
         let deployed = json!([
             { "type": "Available", "status": "True" }, { "type": "Degraded", "status": "True" },
         ]);
@@ -226,7 +226,7 @@ mod tests {
                  serves no nmstate.io/v1"
             )
         );
-        // Their operator may write no conditions at all.
+        // Another operator may write no conditions at all.
         let silent = [nmstate("theirs", "2026-01-01T00:00:00Z", &json!([]))];
         assert_eq!(
             second_step(SERVED_BY_OTHERS, Some(&silent[..])).state,

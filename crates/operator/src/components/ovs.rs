@@ -7,7 +7,7 @@ use crate::{
     names,
 };
 
-/// Capability of the marker: the socket of OVSDB belongs to the user of Open vSwitch, which is not root on some hosts.
+/// Capability of the marker: the owner of OVSDB's socket is the user of Open vSwitch, who is not root on some hosts.
 const MARKER_CAPABILITY: &str = "DAC_OVERRIDE";
 
 /// Volume for the file of the marker's own probe, and its mount path.
@@ -69,7 +69,7 @@ fn complete_marker(pods: &mut Pods<'_>, image: Image<'_>, pull_policy: &str) -> 
             .command(&["/weft", "ovs-marker"])
             .probe_command("livenessProbe", &["/weft", "ovs-marker", "--check"])?
             .also_mount(TMP.0, TMP.1)?
-            // It needs one socket of the host.
+            // The marker needs one socket of the host.
             .without_privileges()?
             .with_capability(MARKER_CAPABILITY)?
             .as_root_of_the_host()?;

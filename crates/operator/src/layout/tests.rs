@@ -1,4 +1,4 @@
-//! Distributions as their nodes report themselves, and directories of users, against operator §5.1 and §12.
+//! Distributions with the values of their nodes, and directories of users, against operator §5.1 and §12.
 
 use serde_json::json;
 

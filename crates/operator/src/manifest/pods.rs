@@ -73,8 +73,8 @@ impl Pods<'_> {
         Ok(())
     }
 
-    /// Replaces the scheduling constraints of the pods. Empty ones are left out, apart from the affinity, as the API
-    /// server stores them.
+    /// Replaces the scheduling constraints of the pods. Empty ones except the affinity are left out, because the API
+    /// server does not store them.
     pub(crate) fn place(&mut self, placement: &Placement) -> Result<(), Error> {
         let placement = Manifest::of("Placement", placement)?.into_value();
         let spec = self.spec()?;
@@ -104,7 +104,7 @@ impl Pods<'_> {
         Ok(())
     }
 
-    /// Removes the user of the pods: security context constraints choose it.
+    /// Removes the user of the pods: security context constraints set it.
     pub(crate) fn without_user(&mut self) -> Result<(), Error> {
         let context = self.security_context()?;
         context.shift_remove("runAsNonRoot");
@@ -152,7 +152,7 @@ impl Pods<'_> {
         Ok(())
     }
 
-    /// Makes a hostPath volume of a file one of a directory, which must exist.
+    /// Changes the hostPath volume of a file into the volume of an existing directory.
     pub(crate) fn host_directory(&mut self, volume: &str, path: &str) -> Result<(), Error> {
         let found = self.volume(volume)?;
         found.insert("hostPath".into(), json!({ "path": path, "type": "Directory" }));
@@ -231,7 +231,7 @@ impl Container<'_> {
         }
     }
 
-    /// Sets the image. Sets the pull policy of native containers, and of others if their file has one.
+    /// Sets the image. Sets the pull policy of native containers, and of other containers if their file has one.
     pub fn run(&mut self, image: Image<'_>, pull_policy: &str) -> &mut Self {
         if image.is_native() || self.0.contains_key("imagePullPolicy") {
             self.0.insert("imagePullPolicy".into(), json!(pull_policy));
@@ -349,7 +349,7 @@ impl Container<'_> {
         self
     }
 
-    /// Sets an environment variable that the container has already.
+    /// Sets an existing environment variable of the container.
     pub fn variable(&mut self, name: &str, value: &str) -> Result<&mut Self, Error> {
         let missing = self.missing(format!("environment variable {name}"));
         let variables = self.0.get_mut("env").and_then(Value::as_array_mut);
@@ -395,8 +395,8 @@ impl Container<'_> {
         Ok(self)
     }
 
-    /// Runs the program as root of the node, with access to the files of that root: as its user, and with the SELinux
-    /// type of privileged containers.
+    /// Runs the program as the node's root, with access to the files of that root: sets its user, and the SELinux type
+    /// of privileged containers.
     pub(crate) fn as_root_of_the_host(&mut self) -> Result<&mut Self, Error> {
         self.security("runAsUser", json!(0))?
             .security("seLinuxOptions", json!({ "type": "spc_t" }))

@@ -1,4 +1,4 @@
-//! Plans from observed states that are written by hand.
+//! Plans from handwritten observed states.
 
 use super::*;
 use crate::images::Images;
@@ -70,7 +70,7 @@ fn recorded_object_that_is_not_rendered_is_pruned() {
     })
     .expect("a plan");
     assert_eq!(plan.pruned, std::slice::from_ref(&marker));
-    // It stays on record until it is gone.
+    // The marker stays on record until it is deleted.
     assert!(plan.inventory.contains(&marker));
 }
 
@@ -87,7 +87,7 @@ fn object_of_an_operator_without_inventory_is_pruned_by_its_specification() {
 fn component_that_cannot_be_rendered_keeps_its_objects_and_the_others() {
     let bridge = daemon_set("kube-cni-linux-bridge-plugin");
     let recorded = Inventory::of_component("linuxBridge", [bridge.clone()]);
-    // Without an image of its own the operator knows only that of multus.
+    // Without an image of its own, the operator has only multus' image.
     let settings = Settings {
         images: Images::read(|name| (name == "MULTUS_IMAGE").then(|| "multus:1".to_owned())),
         ..settings()

@@ -16,10 +16,10 @@ use crate::{
 };
 
 impl Reconciler {
-    /// Issues and rotates the certificates of the applied components: also while the configuration is rejected, because
-    /// the components run on. Only Secrets in the inventory are written, so that each is deleted one day.
+    /// Issues and rotates the certificates of the applied components, also while the configuration is rejected: the
+    /// components still run. Only Secrets in the inventory are written, so that each is deleted one day.
     pub(super) async fn rotate_certificates(&mut self, cr: &Resource) -> Result<(), String> {
-        // The plan reports a record that cannot be read.
+        // The plan reports an unreadable record.
         let Ok(Ok(applied)) = self.applied(cr) else {
             return Ok(());
         };
@@ -32,7 +32,7 @@ impl Reconciler {
         if !issued.objects().iter().all(|id| inventory.contains(id)) {
             return Ok(());
         }
-        // It does not exist; a watch reports its creation.
+        // The configuration does not exist. A watch reports its creation.
         if self.cache().lookup(&issued.configuration) == Lookup::Absent {
             return Ok(());
         }
@@ -55,7 +55,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// When certificates have to be checked again, even if nothing changes.
+    /// Time of the next check of certificates.
     pub(crate) fn look_again(&self) -> Option<SystemTime> {
         self.certificates_due
     }

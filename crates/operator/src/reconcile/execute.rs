@@ -23,12 +23,12 @@ impl Reconciler {
     /// Executes a plan in its order.
     pub(super) async fn execute(&mut self, plan: &Plan, failures: &mut Failures) -> Result<(), Abort> {
         self.clean_up(plan, failures).await;
-        // The inventory comes first: a removal that fails or is interrupted stays on record.
+        // The inventory is written first: a failed or interrupted removal stays on record.
         let recorded = self.apply_one(&plan.record).await;
         recorded.map_err(|error| Abort::retry(reason::APPLY, error.to_string()))?;
         self.apply(&plan.groups, failures).await;
         if failures.all().is_none() {
-            // It has no owner any more, or was applied without one; no step sets one again.
+            // The definition has no owner any more, or was applied without one. No later step sets an owner.
             let networks = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
             self.history.gone.insert(networks);
         }
@@ -103,10 +103,10 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Deletes webhook configurations and access of a removed configuration resource. The garbage collector deletes its
-    /// objects in any order, but a webhook configuration without its server would block all users, so these go first.
-    /// Access goes next: a daemon that receives SIGTERM, and is refused by the API server, knows that it is removed
-    /// rather than restarted, and cleans up the node.
+    /// Deletes webhook configurations and access of a removed configuration resource. The garbage collector deletes the
+    /// objects in any order, but a webhook configuration without its server would block all users. Webhook
+    /// configurations are therefore deleted first. Access is deleted next: a daemon that receives SIGTERM while the API
+    /// server refuses its requests is being removed and not restarted, and cleans up the node.
     pub(super) async fn withdraw(&self) -> Result<(), Error> {
         if !self.is_removed() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Reconciler {
             for object in self.cache().list(kind) {
                 if object::owned_by(&object, owner) {
                     let deleted = self.applier.delete_if_owned(&ObjectId::of(&object), owner).await;
-                    // A deletion that fails is retried, and does not block the others.
+                    // A failed deletion is retried, and does not block the others.
                     result = result.and(deleted.map(drop));
                 }
             }
@@ -128,8 +128,8 @@ impl Reconciler {
         result.map_err(Error::Write)
     }
 
-    /// Whether the garbage collector deletes the objects of the configuration resource: it is gone, or waits with
-    /// foreground deletion for its objects alone. With another finalizer it still needs them.
+    /// Whether the garbage collector deletes the objects of the configuration resource: the resource is gone, or waits
+    /// with foreground deletion for its objects alone. A resource with another finalizer still needs them.
     fn is_removed(&self) -> bool {
         match self.cache().lookup(&resource::id()) {
             Lookup::Absent => true,
@@ -138,7 +138,7 @@ impl Reconciler {
         }
     }
 
-    /// Deletes the objects that are recorded and no longer rendered.
+    /// Deletes the recorded objects that are no longer rendered.
     async fn prune(&mut self, plan: &Plan, failures: &mut Failures) {
         if plan.pruned.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Reports to users: the status, and events.
+//! Reports in the status and in events.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     workloads::{Observation, Progress, Workload},
 };
 
-/// Minimum age of a status before it is rewritten because of its messages alone.
+/// Minimum age of a status before a rewrite for its messages alone.
 const DETAILS: Duration = Duration::from_secs(1);
 
 impl Reconciler {
@@ -60,7 +60,7 @@ impl Reconciler {
         Workload::observed(id.clone(), &observation)
     }
 
-    /// Reports a workload that is gone in the status, before it is restored. A failure of the configuration as a whole
+    /// Reports a missing workload in the status, before its restoration. A failure of the configuration as a whole
     /// takes precedence. An error of this report does not delay the restoration.
     pub(super) async fn report_losses(&mut self, cr: &Resource) {
         if self.history.failed {
@@ -77,8 +77,8 @@ impl Reconciler {
         }
     }
 
-    /// Emits an event about workloads that were created, or whose specification changed, by any client. Workloads that
-    /// existed before the first reconcile are not reported.
+    /// Emits an event about created workloads, and about workloads whose specification any client changed. Workloads
+    /// from before the first reconcile are not reported.
     pub(super) async fn report_modifications(&mut self, cr: &Resource) {
         let generation = |id: &ObjectId| match self.cache().lookup(id) {
             Lookup::Present(object) => object.pointer("/metadata/generation").and_then(Value::as_i64),
@@ -114,12 +114,13 @@ impl Reconciler {
         self.metrics.set_mac_pool(false);
     }
 
-    /// When the status has to be evaluated again: messages were held back, or the hold of a workload ends.
+    /// Time of the next evaluation of the status: messages were held back, or the hold of a workload ends.
     pub(crate) fn held_back_until(&self) -> Option<Instant> {
         self.details_due.into_iter().chain(self.ready_at).min()
     }
 
-    /// A roll-out over many nodes changes messages many times a second, faster than anybody can read.
+    /// Whether changed messages may be written now. A roll-out over many nodes changes messages many times a second,
+    /// faster than a user can read.
     fn may_write_details(&mut self) -> bool {
         let next = self.status_written.map(|written| written + DETAILS);
         self.details_due = next.filter(|next| *next > Instant::now());

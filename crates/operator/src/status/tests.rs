@@ -66,7 +66,7 @@ fn conditions(status: &NetworkAddonsConfigStatus) -> Vec<String> {
     listed(status, |kind| !condition::is_of_component(kind))
 }
 
-/// The same for the components' own conditions.
+/// Like [`conditions`], for the components' own conditions.
 fn of_components(status: &NetworkAddonsConfigStatus) -> Vec<String> {
     listed(status, condition::is_of_component)
 }
@@ -194,9 +194,9 @@ fn next_holds_available_until_workloads_stayed_ready() {
         emitted,
         ["Normal Available | All applied components are available"]
     );
-    // A starting operator does not know since when workloads are ready: a True condition stays True.
+    // A starting operator does not have the start of the workloads' readiness: a True condition stays True.
     assert_eq!(step(&done, &just_ready, 4), (done.clone(), Vec::new()));
-    // The same if an operator wrote no conditions for components.
+    // The result is the same if an earlier operator wrote no conditions for components.
     let mut taken_over = done.clone();
     taken_over
         .conditions

@@ -1,4 +1,4 @@
-//! Service accounts that send requests with their own tokens, as their pods do.
+//! Service accounts that send requests with their own tokens, like their pods.
 
 use kube::{
     Client,
@@ -19,7 +19,7 @@ const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessrev
 
 /// A service account, authenticated by its token alone.
 pub(crate) struct Account {
-    /// Its name in the API server.
+    /// Name of the account in the API server.
     pub(crate) user: String,
     client: Client,
     runtime: Runtime,
@@ -77,8 +77,8 @@ impl Account {
         account
     }
 
-    /// Whether it has a right, everywhere or in a namespace: a verb; a resource, with its group behind a dot and a
-    /// subresource behind a slash; a name, or none.
+    /// Whether the account has a right, everywhere or in a namespace: a verb; a resource, with its group after a dot
+    /// and a subresource after a slash; a name, or none.
     pub(crate) fn may(&self, right: &str, namespace: Option<&str>) -> bool {
         let mut words = right.split(' ');
         let mut word = || words.next().unwrap_or_default();
@@ -97,7 +97,7 @@ impl Account {
         allowed.unwrap_or_else(|| panic!("{answer:#}"))
     }
 
-    /// Waits until it has rights: a binding takes effect some time after its creation.
+    /// Waits until the account has rights: a binding takes effect some time after its creation.
     pub(crate) fn wait_until_let(&self, rights: &[&str], namespace: Option<&str>) {
         for right in rights {
             until(&format!("{} to be let: {right}", self.user), || {

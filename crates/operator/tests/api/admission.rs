@@ -1,5 +1,5 @@
-//! The admission policy has the same texts as the operator's validation: compared with texts written by hand, and with
-//! the validation itself.
+//! The admission policy has the same texts as the operator's validation: the tests compare it with handwritten texts,
+//! and with the validation itself.
 
 use std::{fmt::Write as _, process::Stdio};
 
@@ -51,7 +51,7 @@ impl Admission {
             runtime,
             client,
         };
-        // A policy takes effect a moment after it is stored, and that of another test stays in effect for a moment.
+        // A policy takes effect a moment after its write, and the policy of another test stays in effect for a moment.
         let refuses = file == "admission-policy-deny.yaml";
         admission.wait_until("the policy", |answer| match answer {
             Ok(warnings) => !refuses && warnings.len() == 1,
@@ -73,7 +73,7 @@ impl Admission {
         .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// The warnings of the server if this were created, or the text of its refusal.
+    /// The warnings of the server about a creation with this specification, or the text of its refusal.
     fn create(&self, version: &str, name: &str, spec: &Value) -> Result<Vec<String>, String> {
         let object = json!({
             "apiVersion": format!("{GROUP}/{version}"), "kind": "NetworkAddonsConfig",
@@ -413,7 +413,7 @@ fn warn_policy_warns_of_invalid_configuration_with_texts_of_operator() {
 fn deny_policy_refuses_invalid_configuration() {
     let admission = Admission::start("admission-deny", "admission-policy-deny.yaml");
     for (spec, texts) in table() {
-        // Of several texts, the server returns the first.
+        // The server returns the first of several texts.
         let refusal = format!("ValidatingAdmissionPolicy '{PREFIX} denied request: {}", texts[0]);
         let error = admission.create("v1", "cluster", &spec).expect_err("a refusal");
         assert!(error.ends_with(&refusal), "{spec}: {error}");
@@ -444,7 +444,7 @@ fn deny_policy_allows_labelling_correcting_and_deleting_invalid_configuration() 
     };
     let mut tries = 0;
     wait::until("a refusal", DEADLINE, || {
-        // A different value each time: an unchanged one is not validated.
+        // The value differs each time: an unchanged one is not validated.
         tries += 1;
         let policy = format!("WORSE{tries}");
         match change(&json!({ "imagePullPolicy": policy })) {

@@ -1,4 +1,4 @@
-//! The rules that are deployed, as Prometheus reads and evaluates them.
+//! The deployed rules, parsed and evaluated by Prometheus.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::prometheus::{programs, run};
 
-/// What Prometheus gets of each `PrometheusRule` of a full deployment, by the name of the object.
+/// The groups of each `PrometheusRule` of a full deployment, by the name of the object.
 pub(crate) fn rules() -> Vec<(String, Value)> {
     let spec = json!({
         "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "kubeMacPool": {}, "ovs": {}, "macvtap": {},
@@ -152,7 +152,7 @@ fn operator_series(values: [&str; 4]) -> Value {
     let mut series: Vec<_> = there
         .map(|(series, values)| json!({ "series": series, "values": values }))
         .collect();
-    // Another installation's, which must not count.
+    // Metrics of another installation, which must not count.
     for other in [
         "up{namespace='other', pod='cluster-network-addons-operator-1'}",
         "kubevirt_cnao_cr_ready{namespace='other'}",
@@ -190,7 +190,7 @@ fn alerts_fire_after_five_minutes_and_not_before() {
             "alert_rule_test": firing(&[("5m", &[]), ("10m", &[])]),
         },
         {
-            // The last values are of the tenth minute.
+            // The last samples are of the tenth minute.
             "name": "the operator scaled to 0", "interval": "1m",
             "input_series": operator_series(["1x10 stale", "1x10 stale", "1x10 stale", "1x60"]),
             "alert_rule_test": firing(&[
@@ -251,7 +251,7 @@ fn collisions_of_addresses_are_told_after_half_a_minute_until_they_are_over() {
         {
             "name": "two addresses, one after the other", "interval": "10s",
             "input_series": [
-                // A series goes when its collision is over.
+                // A series ends when its collision ends.
                 { "series": "kmp_mac_collisions{mac='02:00:00:00:00:01'}", "values": "_x5 2x10 stale" },
                 { "series": "kmp_mac_collisions{mac='02:00:00:00:00:02'}", "values": "_x9 3x10 stale" },
                 { "series": "kmp_mac_collisions{mac='02:00:00:00:00:03'}", "values": "1x60" },

@@ -1,4 +1,4 @@
-//! The certificate that the operator issues for the webhook of KubeVirt IPAM, and the changes to and from cert-manager.
+//! The operator's certificate for the webhook of KubeVirt IPAM, and the changes to and from cert-manager.
 
 use cluster::wait;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -31,7 +31,7 @@ fn handshake(secret: &Value, bundle: &[u8], host: &str) -> Result<(), String> {
     tls_client::handshake(&certificates, &key, bundle, host)
 }
 
-/// The serving certificate and the trusted bundle; read in this order, the second always trusts the first.
+/// The serving certificate and the trusted bundle. Read in this order, the bundle always trusts the certificate.
 fn pair(fixture: &Fixture) -> Result<(Value, Value), String> {
     let secret = fixture.operand("secret", SERVING).ok_or("no certificate")?;
     let configuration = fixture
@@ -182,7 +182,7 @@ fn deleted_or_damaged_certificate_is_repaired_at_once() {
         damage();
         let (renewed, configuration) =
             wait_for_trust(&fixture, what, |secret, _| served(secret) != served(&before));
-        // The pods still serve the old one for a while.
+        // The pods still serve the old certificate for a while.
         verify(&fixture, &before, &configuration).unwrap_or_else(|error| panic!("{what}: {error}"));
         secret = renewed;
     }
@@ -320,7 +320,7 @@ fn certificates_move_between_cert_manager_and_operator() {
     fixture.roll_out_deployments(&[DEPLOYMENT]);
     fixture.wait_until_available();
 
-    // The action of cert-manager.
+    // The test acts as cert-manager.
     let (secret, ca) = of_cert_manager(&fixture);
     fixture.kubectl().apply(&secret.to_string()).expect("a Secret");
     let trusting = json!([{
@@ -348,7 +348,7 @@ fn certificates_move_between_cert_manager_and_operator() {
     fixture.wait_for_operand("secret", SERVING, |object| {
         (object["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "cnao-operator").then_some(())
     });
-    // After the renewal it has no trace of cert-manager.
+    // After the renewal, the Secret has no trace of cert-manager.
     patch(
         &fixture,
         "secret",

@@ -44,7 +44,7 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// The objects of a file of the installation.
+/// The objects of an installation file.
 fn file(name: &str) -> Vec<Value> {
     let yaml = fs::read_to_string(deploy(&format!("install/{name}"))).expect("a file");
     serde_saphyr::from_multiple(&yaml).expect("YAML")
@@ -71,7 +71,7 @@ fn chart_installs_objects_of_manifests() {
     ];
     let mut manifests = by_name([file("operator.yaml"), policies.concat()].concat());
     let rendered = template(&[]).expect("objects");
-    // The chart knows that there are no images of upstream.
+    // The chart leaves out upstream's rights if no image of upstream is set.
     for name in ESTABLISHED_RIGHTS {
         assert!(manifests.remove(name).is_some(), "{name}");
     }
@@ -283,7 +283,7 @@ fn helm_lint_passes() {
 fn chart_installs_all_at_once_and_uninstall_keeps_configuration() {
     let mut fixture = Fixture::installed("chart-new");
     let kubectl = fixture.kubectl().clone();
-    // As on a new cluster.
+    // The state is the same as on a new cluster.
     let kinds = "deployment,serviceaccount,role,rolebinding";
     let namespace = ["--namespace", fixture.namespace];
     kubectl
@@ -332,8 +332,8 @@ fn chart_installs_all_at_once_and_uninstall_keeps_configuration() {
     assert!(fixture.operand("daemonset", "bridge-marker").is_some());
 }
 
-/// The two ways of docs/migration.md, with a Deployment in the form of upstream's release: applied by the client, with
-/// a variable of its own and the entry point of its image.
+/// The two migrations of docs/migration.md, with a Deployment in the form of upstream's release: applied by the client,
+/// with a variable of its own and the entry point of its image.
 #[test]
 fn manifests_replace_those_of_upstream_and_back() {
     let fixture = Fixture::installed("files");
@@ -391,7 +391,7 @@ fn chart_adopts_objects_applied_from_files() {
     helm()
         .run(&kubectl, [&install[..], &["--take-ownership"]].concat())
         .expect("taken over");
-    // In place: no object was deleted.
+    // The migration was in place: no object was deleted.
     assert_eq!(uid(Some(fixture.configuration())), configuration);
     assert_eq!(uid(fixture.operand("serviceaccount", OPERATOR)), account);
     helm()

@@ -1,4 +1,4 @@
-//! The command line for people, compared with a running operator.
+//! The command line for administrators, compared with a running operator.
 
 use std::{fs, path::PathBuf};
 
@@ -161,7 +161,7 @@ fn render_prints_objects_that_operator_applies() {
         .collect();
     let replaced = replaced.expect("JSON");
     assert_eq!(replaced.len(), objects.len());
-    // The namespace belongs to the installation: the operator does not change it.
+    // The namespace is part of the installation: the operator does not change it.
     for object in replaced.iter().filter(|object| object["kind"] != "Namespace") {
         let kind = object["kind"].as_str().expect("a kind");
         let name = object["metadata"]["name"].as_str().expect("a name");
@@ -173,7 +173,7 @@ fn render_prints_objects_that_operator_applies() {
         assert_eq!(stripped(object), stripped(&live.expect(name)), "{kind} {name}");
     }
 
-    // Nothing is missing, apart from the operator's own record.
+    // No object is missing, apart from the operator's own record.
     let kinds = "daemonset,deployment,service,role,rolebinding,configmap,serviceaccount,networkpolicy";
     let label = "app.kubernetes.io/managed-by=cnao-operator";
     let live = kubectl
@@ -200,7 +200,7 @@ fn render_prints_objects_that_operator_applies() {
         })
         .filter(|uri| !uri.ends_with("/events"))
         .collect();
-    // Without the record, which comes first; the definition and the namespace may exist already.
+    // The comparison skips the record, which comes first. The definition and the namespace may already exist.
     let mut written = written[1..].iter().peekable();
     for object in objects {
         let path = collection(object);
@@ -238,7 +238,7 @@ fn diff_prints_changes_that_operator_would_make() {
         "No difference: 14 objects are as the operator wants them.\n"
     );
 
-    // A component that is removed.
+    // This configuration removes a component.
     let file = files.configuration(&json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));
     let change = diff(&fixture, &reader, &["-f", &file]);
     assert_eq!((change.code, change.remarks.as_str()), (1, ""));
@@ -270,7 +270,7 @@ fn diff_prints_changes_that_operator_would_make() {
         "{refused:?}"
     );
 
-    // A change by another client while no operator ran.
+    // Another client made a change while no operator ran.
     fixture.stop();
     let kubectl = fixture.kubectl();
     let namespace = ["-n", fixture.namespace];

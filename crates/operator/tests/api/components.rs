@@ -1,5 +1,5 @@
-//! Every component, alone and together with the others, with the images of upstream: their programs do not run here, so
-//! the tests write the reports of their pods.
+//! Every component, alone and together with the others, with upstream's images: their programs do not run here, so the
+//! tests write the status of their pods.
 
 use serde_json::{Value, json};
 
@@ -180,7 +180,7 @@ fn assert_labels(object: &Value) {
     }
 }
 
-/// How often an event of this reason was emitted.
+/// The number of events with this reason.
 fn emitted(fixture: &Fixture, reason: &str) -> i64 {
     let uid = fixture.configuration()["metadata"]["uid"].clone();
     let list = fixture
@@ -225,7 +225,7 @@ fn component_alone_has_all_of_its_objects() {
         }
         fixture.wait_until_available();
     }
-    // Definitions are kept for ever, and have no owner.
+    // Definitions are kept forever, and have no owner.
     for name in [
         "network-attachment-definitions.k8s.cni.cncf.io",
         "ipamclaims.k8s.cni.cncf.io",
@@ -246,7 +246,7 @@ fn components_are_added_one_by_one() {
         spec[component.field] = json!({});
         fixture.configure(&spec);
         fixture.wait_until_progressing();
-        // Each step has an event, also if the same was emitted before.
+        // Each step has an event, even if the same event was emitted before.
         cluster::wait::until(component.field, DEADLINE, || {
             let now = (emitted(&fixture, "Modified"), emitted(&fixture, "Progressing"));
             if now.0 > modified && now.1 > progressing {
@@ -271,7 +271,7 @@ fn same_specification_again_changes_nothing() {
     roll_out_everything(&fixture);
     let before = fixture.wait_until_available();
     let mark = fixture.mark();
-    // Rewritten, not only compared by kubectl; and once with an equivalent change.
+    // The object is rewritten and not only compared by kubectl; and once with an equivalent change.
     let mut same = before.clone();
     same["metadata"] = json!({ "name": "cluster" });
     crate::fixture::run_with_input(fixture.kubectl(), &["replace", "-f", "-"], &same.to_string())
@@ -396,7 +396,7 @@ fn macvtap_waits_for_configured_config_map() {
         let source = &object["spec"]["template"]["spec"]["containers"][0]["envFrom"];
         (source[0]["configMapRef"]["name"] == "another-config").then(|| source.clone())
     });
-    // Not optional: the pods wait for it, and the operator does not create it.
+    // The reference is not optional: the pods wait for the ConfigMap, and the operator does not create it.
     assert_eq!(source, json!([{ "configMapRef": { "name": "another-config" } }]));
     assert!(fixture.operand("configmap", "another-config").is_none());
     assert!(
@@ -408,7 +408,7 @@ fn macvtap_waits_for_configured_config_map() {
     // The report of the DaemonSet controller about a waiting pod.
     fixture.report_waiting("macvtap-cni");
     let expected = "DaemonSet \"components-device-plugin/macvtap-cni\" is not available (awaiting 1 nodes)";
-    // Another message of the same condition is not written at once.
+    // A changed message of the same condition is not written at once.
     cluster::wait::until("the report of the waiting pod", DEADLINE, || {
         let configuration = fixture.wait_until_progressing();
         let message = message(&configuration, "Progressing").clone();

@@ -56,7 +56,7 @@ fn monitoring_follows_its_kinds() {
         }
     }
 
-    // They are watched like all other kinds.
+    // The operator watches them like all other kinds.
     let kind = "servicemonitor";
     let before = fixture.operand(kind, MONITOR).as_ref().and_then(uid);
     fixture.remove(kind, MONITOR);
@@ -128,7 +128,7 @@ fn restart_on_openshift_changes_nothing() {
     fixture.stop();
     let mark = fixture.mark();
     fixture.start();
-    // Its repair shows that the operator has processed everything before.
+    // The repair shows that the operator has processed all earlier changes.
     fixture.remove("serviceaccount", "linux-bridge");
     fixture.wait_for_operand("serviceaccount", "linux-bridge", uid);
     let after = fixture.wait_until_available();
@@ -154,7 +154,7 @@ fn deleted_definition_is_recreated() {
     fixture.wait_until_available();
     let networks = "network-attachment-definitions.k8s.cni.cncf.io";
     let before = fixture.operand("crd", networks).as_ref().and_then(uid);
-    // It may exist again before kubectl checks whether it is gone.
+    // The definition may exist again before kubectl checks its absence.
     let delete = ["delete", "--wait=false", "crd", networks];
     fixture.kubectl().run(delete).expect("deleted");
     fixture.wait_for_operand("crd", networks, |object| {

@@ -1,4 +1,4 @@
-//! What somebody else changes or deletes is restored at once, and nothing is done while nothing changes.
+//! The operator corrects changes and deletions by other clients at once, and sends no request while nothing changes.
 
 use std::time::{Duration, Instant};
 
@@ -125,7 +125,7 @@ fn every_kind_is_restored() {
         let data = object["data"].as_object().expect("data");
         (data.len() == 1 && data["daemon-config.json"] != "{}").then_some(())
     });
-    // The label by which an object is watched, taken away.
+    // Another client removes the label that the watch selects.
     fixture
         .kubectl()
         .run([
@@ -152,8 +152,8 @@ fn every_kind_is_restored() {
 fn while_nothing_changes_nothing_is_asked_or_written() {
     let fixture = with_multus("drift-idle");
     let mark = fixture.mark();
-    // Status of workloads, foreign labels and our own status are not changes; a repair shows that all of
-    // it was looked at.
+    // Status of workloads, foreign labels and the operator's own status are no drift; a repair shows that the operator
+    // has processed them.
     for round in ["1", "2", "3"] {
         let namespace = fixture.namespace;
         let label = format!("mine={round}");
@@ -225,7 +225,7 @@ fn a_removal_is_not_forgotten_when_something_else_fails() {
         "Progressing False InvalidConfiguration",
     ]);
     fixture.configure(&json!({}));
-    // The new specification is recorded; some of what it no longer asks for is still there.
+    // The new specification is recorded; some objects of the old one still exist.
     let applied = "cluster-networks-addons-operator-applied-cluster";
     fixture.wait_for_operand("configmap", applied, |object| {
         let spec = object["data"]["applied"].as_str().expect("text");
@@ -260,7 +260,7 @@ fn reconcile_with_a_lagging_watch_writes_nothing_twice() {
     const APPLIED: &str = "cluster-networks-addons-operator-applied-cluster";
     let mut fixture = Fixture::installed("drift-behind");
     let hold = fixture.hold("configmaps");
-    // A slow machine must not have it reported as stale.
+    // On a slow machine, the watch must not be reported as stale.
     fixture.be_patient(Duration::from_mins(10));
     fixture.start();
     fixture.configure(&json!({ "multus": {}, "kubeMacPool": {} }));
@@ -276,7 +276,7 @@ fn reconcile_with_a_lagging_watch_writes_nothing_twice() {
     let work = fixture.work_since(mark);
     assert!(work.is_empty(), "{work:#?}");
 
-    // An object that another client deletes meanwhile comes back once the watch reports it.
+    // An object that another client deletes meanwhile is restored once the watch reports the deletion.
     let before = uid(&fixture.operand("configmap", "multus-daemon-config").expect("it"));
     fixture.remove("configmap", "multus-daemon-config");
     hold.release();
@@ -290,12 +290,12 @@ fn reconcile_with_a_lagging_watch_writes_nothing_twice() {
 fn status_of_a_workload_that_its_watch_has_not_reported_is_not_gone() {
     let mut fixture = Fixture::installed("drift-unseen");
     let hold = fixture.hold("daemonsets");
-    // A slow machine must not have it reported as stale.
+    // On a slow machine, the watch must not be reported as stale.
     fixture.be_patient(Duration::from_mins(10));
     fixture.start();
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_until_progressing();
-    // A repair shows that there was another reconcile.
+    // A repair shows that another reconcile ran.
     let before = uid(&fixture.operand("serviceaccount", "multus").expect("it"));
     fixture.remove("serviceaccount", "multus");
     fixture.wait_for_operand("serviceaccount", "multus", |object| {
@@ -355,7 +355,7 @@ fn repair_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
     let updates = work.iter().filter(|request| request.starts_with("update"));
     assert!(updates.count() <= 5, "{work:#?}");
 
-    // Other objects are repaired meanwhile, also of the same component.
+    // Other objects are repaired meanwhile, including those of the same component.
     let before = uid(&fixture.operand("serviceaccount", "multus").expect("it"));
     fixture.remove("serviceaccount", "multus");
     fixture.wait_for_operand("serviceaccount", "multus", |object| {

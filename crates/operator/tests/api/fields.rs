@@ -19,7 +19,7 @@ fn upstream(namespace: &'static str) -> (Fixture, Stubs) {
     (fixture, definitions)
 }
 
-/// The scheduling constraints of a workload's pods, as stored: an empty constraint is an absent field.
+/// The scheduling constraints of a workload's pods in the API server: an empty constraint is an absent field.
 fn placement(object: &Value) -> [Value; 3] {
     let pod = &object["spec"]["template"]["spec"];
     let some = |value: &Value| {

@@ -31,7 +31,7 @@ pub(crate) const IMAGE: &str = "registry.example/weft:test";
 pub(crate) const POD: &str = "cluster-network-addons-operator-0";
 const NAME: &str = "cluster-network-addons-operator";
 
-/// An installed operator in a namespace of its own. No other test has one on this API server at the same time.
+/// An installed operator in a namespace of its own. No other test has an operator on this API server at the same time.
 pub(crate) struct Fixture {
     pub(crate) namespace: &'static str,
     server: &'static ApiServer,
@@ -41,7 +41,7 @@ pub(crate) struct Fixture {
     environment: Vec<(&'static str, &'static str)>,
     /// Watches of the operator that this fixture holds.
     hold: Option<Hold>,
-    /// How long watches may fail before the operator reports them.
+    /// The operator reports failing watches after this time.
     patience: Duration,
     /// Rolled-out workloads: kind and name.
     rolled_out: Mutex<BTreeSet<(&'static str, String)>>,
@@ -54,7 +54,7 @@ struct Running {
 }
 
 impl Fixture {
-    /// Installs the operator from its manifests, and does not start it.
+    /// Installs the operator from its manifests without starting it.
     pub(crate) fn installed(namespace: &'static str) -> Self {
         let server = ApiServer::own().expect("an API server");
         let fixture = Self {
@@ -126,8 +126,8 @@ impl Fixture {
         self.start_with(version, self.server_url(), |settings| settings);
     }
 
-    /// Starts the operator with these images, whatever the environment has; a missing variable means the operator's own
-    /// image.
+    /// Starts the operator with these images, without the variables of the environment; a missing variable means the
+    /// operator's own image.
     pub(crate) fn start_images(&mut self, images: &'static [(&'static str, &'static str)]) {
         self.start_with(VERSION, self.server_url(), |settings| {
             let named = |name: &str| {
@@ -156,7 +156,7 @@ impl Fixture {
         hold
     }
 
-    /// Sets how long watches may fail, from the operator's next start on.
+    /// Sets the time after which failing watches are reported, from the operator's next start on.
     pub(crate) fn be_patient(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -303,12 +303,12 @@ impl Fixture {
         path(kind, Some(self.namespace), name)
     }
 
-    /// Waits until upstream's conditions are these: `Type Status Reason`, sorted by type.
+    /// Waits for these conditions of upstream's types: `Type Status Reason`, sorted by type.
     pub(crate) fn wait_for_conditions(&self, expected: &[&str]) -> Value {
         self.wait_for_these(expected, conditions, || {})
     }
 
-    /// Waits until the components' own conditions are these: `Type Status Reason`, sorted by type.
+    /// Waits for these conditions of components: `Type Status Reason`, sorted by type.
     pub(crate) fn wait_for_components(&self, expected: &[&str]) -> Value {
         self.wait_for_these(expected, component_conditions, || {})
     }
@@ -331,7 +331,7 @@ impl Fixture {
         })
     }
 
-    /// Waits until it is Available, with its workloads observed in their last changed state.
+    /// Waits until the configuration is Available, and the operator has observed the last change of its workloads.
     pub(crate) fn wait_until_available(&self) -> Value {
         let expected = ["Available True", "Degraded False", "Progressing False"];
         self.wait_for_these(&expected, conditions, || self.follow())
@@ -351,7 +351,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until the status of the configuration resource meets the condition: it may be stale for a while.
+    /// Waits until the status of the configuration resource meets the condition: the status may be stale for a while.
     pub(crate) fn wait_for_status(&self, mut condition: impl FnMut(&Value) -> bool) {
         self.wait_for_operand("networkaddonsconfig", "cluster", |configuration| {
             condition(&configuration["status"]).then_some(())
@@ -416,7 +416,7 @@ impl Fixture {
         self.patch(role, NAME, &json!({ "rules": rules }));
     }
 
-    /// Makes the operator retry failed steps now: it is not notified of new rights.
+    /// Makes the operator retry failed steps now: no event reports new rights.
     pub(crate) fn nudge(&self) {
         // A label that is not copied to operands.
         let label = json!({ "example.org/nudge": self.mark().to_string() });
@@ -491,7 +491,7 @@ impl Fixture {
         self.admin.patch(&path, status).accepted();
     }
 
-    /// `Type Reason: message` of the events about this configuration resource, oldest first; none once it is gone.
+    /// `Type Reason: message` of the events about this configuration resource, oldest first; empty after its deletion.
     pub(crate) fn events(&self) -> Vec<String> {
         let Some(configuration) = self.object("networkaddonsconfig", "cluster") else {
             return Vec::new();
@@ -532,7 +532,7 @@ impl Fixture {
         self.admin.mark()
     }
 
-    /// Requests of the operator since the mark, watches apart.
+    /// Requests of the operator since the mark, except watches.
     pub(crate) fn requests_since(&self, mark: u64) -> Vec<Request> {
         self.admin.requests_of(&account(self.namespace), mark)
     }
@@ -560,7 +560,7 @@ pub(crate) fn run_with_input(kubectl: &Kubectl, arguments: &[&str], input: &str)
         .map_err(|error| error.to_string())?;
     let mut standard_input = child.stdin.take().ok_or("no standard input")?;
     let input = input.to_owned();
-    // In a thread of its own, because kubectl may answer before it has read everything.
+    // A separate thread, because kubectl may answer before the end of its input.
     let writer = std::thread::spawn(move || standard_input.write_all(input.as_bytes()));
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     let written = writer.join().map_err(|_| "no writer")?;
@@ -577,7 +577,7 @@ pub(crate) fn run_with_input(kubectl: &Kubectl, arguments: &[&str], input: &str)
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.operator = None;
-        // The next fixture requires it; a panic here would hide the failure of the test.
+        // The next fixture requires the deletion; a panic here would hide the failure of the test.
         let all = object::NETWORK_ADDONS_CONFIG.path(None);
         self.admin.send(Method::DELETE, &all, None);
     }
@@ -623,9 +623,9 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "OPERATOR_IMAGE" => IMAGE,
         "MONITORING_NAMESPACE" => MONITORING_NAMESPACE,
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
-        // Two components have images of upstream, the others the operator's own.
+        // Two components have upstream's images, the others the operator's own.
         "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE" => "registry.example/dynamic-networks:test",
-        // Only if a test creates this pod.
+        // The pod exists only if a test creates it.
         "POD_NAME" => POD,
         "MACVTAP_CNI_IMAGE" => "registry.example/macvtap:test",
         _ => return None,

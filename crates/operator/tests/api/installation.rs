@@ -1,5 +1,5 @@
-//! Installations of other operators, as an API server holds them: the objects are fixtures, written by hand from the
-//! specification; labels and owners are added here, by the rules of operator §8.2 and §8.3.
+//! Installations of other operators in an API server: the objects are fixtures, handwritten from the specification;
+//! labels and owners are added here, by the rules of operator §8.2 and §8.3.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ impl Installation {
         installation
     }
 
-    /// Objects of an earlier release, which set no label but its version.
+    /// Objects of an earlier release, whose only label is its version.
     pub(crate) fn earlier(fixture: &Fixture, version: &str, files: &[&str]) -> Self {
         let mut installation = Self::read(fixture, files);
         let owner = owner(fixture, "v1alpha1");
@@ -203,7 +203,7 @@ pub(crate) fn owned(fixture: &Fixture) -> BTreeMap<String, Value> {
     owned_by(fixture, &fixture.configuration()["metadata"]["uid"])
 }
 
-/// The live objects of the configuration resource with this uid, which may be gone.
+/// The live objects of the configuration resource with this uid, which may be deleted.
 pub(crate) fn owned_by(fixture: &Fixture, uid: &Value) -> BTreeMap<String, Value> {
     let mut owned = BTreeMap::new();
     for kind in KINDS {
@@ -271,7 +271,7 @@ pub(crate) fn assert_same(found: &BTreeMap<String, Value>, expected: &BTreeMap<S
     assert!(different.is_empty(), "{different:#?}");
 }
 
-/// The objects that only one installation has, and the fields in which the others differ.
+/// The objects in only one of the installations, and the fields in which the others differ.
 pub(crate) fn differences(
     found: &BTreeMap<String, Value>,
     expected: &BTreeMap<String, Value>,

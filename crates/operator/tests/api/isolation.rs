@@ -1,4 +1,4 @@
-//! A failure of one component affects that component alone.
+//! A failure of one component affects only that component.
 
 use std::time::Instant;
 
@@ -82,14 +82,14 @@ fn missing_kind_stops_one_component_until_it_is_served() {
         "MultusAvailable True",
         "NetworkPoliciesAvailable True",
     ]);
-    // From now on they are watched like all other kinds.
+    // From now on the operator watches them like all other kinds.
     let issuer = "kubevirt-ipam-controller-selfsigned-issuer";
     fixture.remove("issuer", issuer);
     fixture.wait_for_operand("issuer", issuer, |object| {
         object["metadata"]["deletionTimestamp"].is_null().then_some(())
     });
 
-    // The kind is deleted in flight, with all its objects.
+    // The kind is deleted during the test, with all its objects.
     stubs.undefine();
     fixture.wait_for_conditions(&REJECTED);
     fixture.remove("daemonset", "multus");
@@ -115,7 +115,7 @@ fn forbidden_list_of_nmstates_stops_one_component() {
     fixture.wait_until_available();
     fixture.wait_for_operand("nmstate", "nmstate", |_| Some(()));
 
-    // Without a restart the operator uses the objects of its watch.
+    // The running operator uses the objects of its watch.
     fixture.stop();
     let rules = fixture.forbid("clusterrole", "nmstates", "list");
     fixture.configure(&json!({ "multus": {}, "nmstate": {} }));

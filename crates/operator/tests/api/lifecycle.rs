@@ -146,7 +146,7 @@ fn restart_changes_nothing() {
 
     let mark = fixture.mark();
     fixture.start();
-    // Once the operator reacts to a change, it has processed everything before: it wrote only the reaction.
+    // A reaction of the operator to a change shows that all earlier events are processed: it wrote only the reaction.
     fixture
         .kubectl()
         .run([
@@ -266,7 +266,7 @@ fn labels_follow_configuration_resource_except_on_own_namespace() {
         .expect("labelled");
     fixture.wait_for_operand("namespace", namespace, |object| {
         let labels = object["metadata"]["labels"].as_object().expect("labels");
-        // The installation labels it with its name, as the API server does.
+        // The installation sets the namespace's name as a label, like the API server.
         let ours = [
             "prometheus.cnao.io",
             "control-plane",
@@ -357,7 +357,7 @@ fn definition_may_be_created_after_operator_start() {
     fixture.kubectl().delete(["crd", definition]).expect("deleted");
     let mark = fixture.mark();
     fixture.start();
-    // It has requested the kind without success.
+    // The operator has requested the kind without success.
     cluster::wait::until("the question", crate::fixture::DEADLINE, || {
         let requests = fixture.requests_since(mark);
         let asked = requests

@@ -1,4 +1,4 @@
-//! The operator's metrics, scraped as by a monitoring stack.
+//! The operator's metrics, scraped in the manner of a monitoring stack.
 
 use std::{
     io::{Read, Write},
@@ -79,7 +79,7 @@ impl Scraper {
         Ok((code.ok_or(&answer)?, answer))
     }
 
-    /// The value of the first metric whose line has this beginning and contains a word.
+    /// The value of the first metric whose line has this prefix and contains a word.
     #[track_caller]
     pub(crate) fn figure(&self, fixture: &Fixture, beginning: &str, word: &str) -> f64 {
         let (_, text) = self.scrape(fixture.metrics_address()).expect("an answer");
@@ -236,7 +236,7 @@ fn tls_profile_takes_effect_without_restart() {
     let mut post_quantum = new.clone();
     post_quantum.provider.kx_groups = vec![kx_group::X25519MLKEM768];
 
-    // Without a profile it is Modern.
+    // The default profile is Modern.
     fixture.configure(&json!({}));
     fixture.wait_until_available();
     old.wait_for_refusal(&fixture);
@@ -382,7 +382,7 @@ fn monitoring_stack_may_read_its_targets() {
         let answer = fixture.kubectl().run(question).expect("an answer");
         assert_eq!(answer.trim(), "yes", "{resource}");
     }
-    // Before their kinds, their watches.
+    // The watches end before the deletion of their kinds.
     fixture.stop();
     drop(kinds);
 }

@@ -1,4 +1,4 @@
-//! Node state: the operands of its operator belong to the component.
+//! Node state: the operands of its operator are part of the component.
 
 use serde_json::json;
 
@@ -34,11 +34,11 @@ fn configuration_is_available_when_the_nmstate_is() {
     fixture.report_node_state("True", "");
     let before = fixture.wait_until_available();
 
-    // A restarted operator reads it before its watch has synced.
+    // A restarted operator reads the object before its watch has synced.
     fixture.stop();
     fixture.start();
-    // The account is restored in the middle of a reconcile, and the status is written at its end: once the account was
-    // restored twice, the first reconcile is over.
+    // The account is restored in the middle of a reconcile, and the status is written at the end of a reconcile. After
+    // two restorations of the account, the first reconcile is over.
     for _ in 0..2 {
         fixture.remove("serviceaccount", "nmstate-operator");
         fixture.wait_for_operand("serviceaccount", "nmstate-operator", |account| {

@@ -36,7 +36,7 @@ impl Line {
             open: Mutex::new(Vec::new()),
         });
         let accepting = Arc::clone(&state);
-        // It lives as long as the process: no client connects after the test.
+        // The thread lives as long as the process: no client connects after the test.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 accepting.connect(client);
@@ -73,7 +73,7 @@ impl State {
         let copy = |stream: &TcpStream| stream.try_clone().expect("a stream");
         for (mut from, mut to) in [(copy(&client), copy(&server)), (copy(&server), copy(&client))] {
             thread::spawn(move || {
-                // Both sides end, whatever the result is.
+                // Both sides end, with any result.
                 let _ = io::copy(&mut from, &mut to);
                 end(&from);
                 end(&to);
@@ -84,7 +84,7 @@ impl State {
 }
 
 fn end(connection: &TcpStream) {
-    // It may have ended already.
+    // The connection may already have ended.
     let _ = connection.shutdown(Shutdown::Both);
 }
 

@@ -22,15 +22,15 @@ const RSA_3DES_CBC: u16 = 0x000a;
 /// The only cipher and version that a client offers.
 #[derive(Clone, Copy, Debug)]
 enum Offer {
-    /// With a client that supports it, and requests the metrics.
+    /// An offer of a client that supports it, and requests the metrics.
     Spoken(SupportedCipherSuite),
-    /// With a `ClientHello` alone: the TLS library supports neither versions below 1.2 nor CBC, as a client or a
+    /// An offer in a `ClientHello` only: the TLS library supports neither versions below 1.2 nor CBC, as a client or a
     /// server.
     Greeted(u16, u16),
 }
 
 impl Offer {
-    /// Whether the server accepts it, or answers with an alert. Anything else is an error.
+    /// Whether the server accepts the offer, or answers with an alert. Any other answer is an error.
     fn is_accepted(self, address: SocketAddr) -> Result<bool, String> {
         match self {
             Self::Spoken(suite) => match Scraper::offering(suite).scrape(address) {
@@ -45,7 +45,7 @@ impl Offer {
     }
 }
 
-/// Sends a `ClientHello`: whether the answer is a handshake record rather than an alert.
+/// Sends a `ClientHello`. Returns whether the answer is a handshake record and not an alert.
 fn greet(address: SocketAddr, hello: &[u8]) -> std::io::Result<bool> {
     const ALERT: u8 = 21;
     const HANDSHAKE: u8 = 22;
@@ -61,7 +61,7 @@ fn greet(address: SocketAddr, hello: &[u8]) -> std::io::Result<bool> {
     }
 }
 
-/// Extensions of a TLS 1.2 client beside version and ciphers.
+/// Extensions of a TLS 1.2 client except version and ciphers.
 const EXTENSIONS: [u8; 22] = [
     // Groups: secp256r1.
     0, 10, 0, 4, 0, 2, 0, 23, //
@@ -98,7 +98,7 @@ fn length(bytes: &[u8]) -> [u8; 2] {
     u16::try_from(bytes.len()).expect("a short message").to_be_bytes()
 }
 
-/// A profile, with offers that are accepted and offers that are refused.
+/// A profile, with accepted and refused offers.
 struct Case {
     profile: Value,
     accepted: Vec<Offer>,
@@ -114,8 +114,8 @@ fn custom(settings: &Value, accepted: &[Offer], refused: &[Offer]) -> Case {
     }
 }
 
-/// The server has an ECDSA certificate, so that a cipher with RSA is never chosen. Each case differs from the one
-/// before it in some offer, which shows when its profile takes effect.
+/// The server has an ECDSA certificate, so that it never selects a cipher with RSA. Each case differs from the previous
+/// one in some offer, which shows the moment when its profile takes effect.
 fn cases() -> Vec<Case> {
     let (aes128, aes256, chacha) = (
         Offer::Spoken(cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
@@ -141,7 +141,7 @@ fn cases() -> Vec<Case> {
             accepted: [&tls13[..], &[aes128, aes256, chacha, greeted]].concat(),
             refused: [below, [cbc[0], cbc[1]]].concat(),
         },
-        // No supported cipher of TLS 1.2 is left.
+        // No supported cipher of TLS 1.2 remains.
         custom(
             &json!({ "ciphers": rsa_cbc, "minTLSVersion": "VersionTLS12" }),
             &tls13,

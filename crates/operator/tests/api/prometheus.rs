@@ -15,7 +15,7 @@ use crate::{
     fixture::{DEADLINE, Fixture},
 };
 
-/// Prometheus' programs, installed where that is possible.
+/// Prometheus' programs, installed if possible.
 pub(crate) fn programs() -> Option<Packages> {
     match Home::from_env().and_then(|home| Packages::ensure_prometheus(&home, &mut Quiet)) {
         Ok(packages) => Some(packages),
@@ -40,7 +40,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// A Prometheus that scrapes an operator as its `ServiceMonitor` configures.
+/// A Prometheus that scrapes an operator with the configuration of its `ServiceMonitor`.
 struct Prometheus {
     programs: Packages,
     url: String,
@@ -50,7 +50,7 @@ struct Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -83,7 +83,7 @@ impl Prometheus {
         let address = listener.local_addr().expect("an address");
         drop(listener);
         let log = fs::File::create(dir.path().join("log")).expect("a file");
-        // It ends with the test, however that ends.
+        // The process ends with the test, even after a kill.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(programs.file("usr/bin/prometheus"))
@@ -103,7 +103,7 @@ impl Prometheus {
         }
     }
 
-    /// Waits until the results of a query are these values, without their labels.
+    /// Waits until a query has these values, without their labels.
     fn wait_for(&self, query: &str, expected: &[&str]) {
         let answer = || {
             let mut ask = self.programs.command("usr/bin/promtool");
@@ -143,7 +143,7 @@ fn prometheus_scrapes_metrics_and_fires_alert() {
     prometheus.wait_for(r#"kubevirt_cnao_cr_ready{job="operator"}"#, &["1"]);
     prometheus.wait_for("cluster:kubevirt_cnao_cr_kubemacpool_deployed:sum", &["0"]);
     prometheus.wait_for("ALERTS", &[]);
-    // Counters, gauges and histograms of every kind: no line of the text is lost.
+    // Counters, gauges and histograms: no line of the text is lost.
     for query in [
         r#"count(controller_runtime_reconcile_total{result="success"} > 0)"#,
         "count(controller_runtime_reconcile_time_seconds_count > 0)",
@@ -155,7 +155,7 @@ fn prometheus_scrapes_metrics_and_fires_alert() {
         prometheus.wait_for(query, &["1"]);
     }
 
-    // Its pods find no node: it is never rolled out.
+    // The pods have no node: the workload is never rolled out.
     fixture.configure(&json!({
         "kubeMacPool": {}, "placementConfiguration": { "infra": { "nodeSelector": { "no": "node" } } },
     }));

@@ -167,7 +167,7 @@ fn foreign_metadata_on_operands_survives() {
         ("configmap", "multus-daemon-config"),
         ("serviceaccount", "bridge-marker"),
     ] {
-        // With a change that the operator reverts, so that the object is written.
+        // The object has a change that the operator reverts, so that it is written.
         let patch = json!({
             "metadata": {
                 "ownerReferences": [stranger, ours], "finalizers": ["example.org/mine"],
@@ -190,7 +190,7 @@ fn foreign_metadata_on_operands_survives() {
         });
     }
 
-    // An object with a foreign finalizer is being deleted, and blocks nothing.
+    // An object with a foreign finalizer is being deleted, and does not block other deletions.
     fixture.configure(&json!({ "multus": {} }));
     for name in ["kube-cni-linux-bridge-plugin", "bridge-marker"] {
         fixture.wait_until_gone("daemonset", name);

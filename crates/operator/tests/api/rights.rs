@@ -1,4 +1,5 @@
-//! The rights of the product's accounts, and an attacker's gain from one of their pods: requested with their tokens.
+//! The rights of the product's accounts, and an attacker's gain from one of their pods. The requests use the accounts'
+//! tokens.
 
 mod table;
 
@@ -67,7 +68,7 @@ impl Drop for Prey<'_> {
     }
 }
 
-/// Lets an account try to take objects of others, and rights that lead to more.
+/// Tests that an account can neither take objects of other users nor gain further rights.
 #[track_caller]
 fn assert_takes_nothing(account: &Account) {
     let pod = json!({
@@ -94,7 +95,7 @@ fn assert_takes_nothing(account: &Account) {
     }
 }
 
-/// Has an account bind a role to itself.
+/// Makes an account bind a role to itself.
 fn give_itself(account: &Account, role: &str) -> Result<Value, Refusal> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -118,8 +119,7 @@ fn without_upstream_rights(fixture: &Fixture) -> Account {
     account
 }
 
-/// Creates the accounts, roles and bindings of a file of an installation, replaces those of the same names, and returns
-/// their paths.
+/// Creates the accounts, roles and bindings of an installation file, replaces existing ones, and returns their paths.
 fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
     let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML");
     let mut made = Vec::new();
@@ -135,7 +135,7 @@ fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
             let kind = object::find(text("/apiVersion"), text("/kind")).expect("a kind");
             let collection = kind.path(object["metadata"]["namespace"].as_str());
             let path = format!("{collection}/{}", text("/metadata/name"));
-            // It may not exist.
+            // The object may not exist.
             fixture.admin().send(Method::DELETE, &path, None);
             fixture.admin().create(&collection, &object);
             made.push(path);
@@ -183,12 +183,12 @@ fn native_components_need_no_cluster_admin_rights() {
     let mut fixture = Fixture::installed("rights-operator");
     let account = without_upstream_rights(&fixture);
     let home = Some(fixture.namespace);
-    // Every program, as if all were available.
+    // The environment selects Weft's image for every program, even for unavailable ones.
     fixture.start_images(&[]);
     fixture.configure(&everything());
-    // Not degraded: no request was refused.
+    // The configuration is not Degraded: no request was refused.
     fixture.wait_until_progressing();
-    // A Secret that the operator does not watch for others, but writes itself.
+    // The operator writes this Secret, and does not watch Secrets of other owners.
     fixture.wait_for_operand("secret", "webhook-server-cert", |_| Some(()));
     account.assert_not_let(&OPERATOR_NOWHERE, None);
     account.assert_not_let(&OPERATOR_NOT_EVEN_AT_HOME, home);
@@ -251,7 +251,7 @@ fn accounts_of_product_cannot_access_foreign_objects() {
             account.assert_not_let(&FORBIDDEN_TO_ALL, None);
             assert_takes_nothing(account);
         }
-        // No account was left out.
+        // The table contains all accounts.
         let deployed = fixture.admin().list(&SERVICE_ACCOUNT.path(Some(namespace)));
         let deployed = deployed
             .iter()
@@ -325,7 +325,7 @@ fn marker_writes_bridges_of_its_own_node_alone() {
     let resource = |name: &str| json!({ "status": { "capacity": { name: "1k" } } });
     let bridge = |name: &str| resource(&format!("bridge.network.kubevirt.io/{name}"));
 
-    // The role alone allows it on any node.
+    // The role alone allows the write on any node.
     until("the role", || write(&of_the_pod, NODES[1], &bridge("br1")));
     let _policy = MarkersPolicy::apply(fixture.kubectl());
     let mut number = 0;

@@ -32,7 +32,7 @@ fn secondary_dns_is_deployed_rolled_and_removed() {
     };
     assert_eq!(marked(), "{}");
 
-    // A Service is created and deleted without the pods.
+    // The Service is created and deleted without a restart of the pods.
     let service = json!({ "type": "NodePort", "nodePort": 31111 });
     let domain = json!({ "domain": "123", "nameServerIP": "192.0.2.53", "service": service });
     fixture.configure(&json!({ "kubeSecondaryDNS": domain }));
@@ -59,7 +59,7 @@ fn secondary_dns_is_deployed_rolled_and_removed() {
     }
     fixture.wait_until_available();
 
-    // Defaults of the API server are no difference, and drift is corrected.
+    // Defaults of the API server are no drift, and real drift is corrected.
     let mark = fixture.mark();
     fixture.nudge();
     fixture.patch(

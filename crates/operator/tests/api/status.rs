@@ -29,7 +29,7 @@ fn messages_of_roll_out_are_written_once_a_second_at_most() {
         } });
         fixture.report("daemonset", "multus", &status);
     }
-    // The last message is written, without another change that would carry it.
+    // The last message is written without another change.
     let last = "DaemonSet \"status-details/multus\" is not available (awaiting 1 nodes)";
     wait::until("the last message", DEADLINE, || {
         let found = message(&fixture.configuration(), "Progressing");
@@ -75,7 +75,7 @@ fn held_back_messages_are_dropped_with_their_configuration() {
     fixture.wait_until_gone("clusterrolebinding", "multus");
     let gone = Instant::now();
     wait::until("the held back messages", DEADLINE, || {
-        // A request of the test's own each time: the operator shares this process.
+        // Each attempt sends a request of the test: the operator shares this process.
         let found = fixture.object("networkaddonsconfig", "cluster");
         if found.is_none() && gone.elapsed() > Duration::from_secs(2) {
             Ok(())

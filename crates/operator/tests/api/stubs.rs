@@ -5,16 +5,16 @@ use kube_kit::object::CUSTOM_RESOURCE_DEFINITION;
 use serde_json::{Value, json};
 use stage::{Admin, DEADLINE, Method, until};
 
-/// Definitions that are deleted at the end of the test: others rely on their absence.
+/// Definitions that are deleted at the end of the test: other tests rely on their absence.
 pub(crate) struct Stubs(Vec<String>);
 
 impl Stubs {
-    /// No kind yet.
+    /// Starts without any kind.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Some kinds, such as `Stubs::with(Stubs::monitoring)`.
+    /// Starts with some kinds, such as `Stubs::with(Stubs::monitoring)`.
     pub(crate) fn with(define: impl FnOnce(&mut Self)) -> Self {
         let mut stubs = Self::none();
         define(&mut stubs);
@@ -34,7 +34,7 @@ impl Stubs {
         self.define(group, "PrometheusRule", "prometheusrules", "Namespaced");
     }
 
-    /// The kind by which OpenShift 4 is detected.
+    /// The kind that identifies OpenShift 4.
     pub(crate) fn openshift(&mut self) {
         self.define("operator.openshift.io", "Network", "networks", "Cluster");
         self.constraints();
@@ -51,7 +51,7 @@ impl Stubs {
         self.define("nmstate.io", "NMState", "nmstates", "Cluster");
     }
 
-    /// The `NMState` kind of releases that served no `v1`.
+    /// The `NMState` kind of releases without `v1`.
     pub(crate) fn former_node_state(&mut self) {
         let mut definition = definition("nmstate.io", "NMState", "nmstates", "Cluster");
         definition["spec"]["versions"][0]["name"] = json!("v1beta1");
@@ -109,7 +109,7 @@ pub(crate) fn undefine(admin: &Admin, names: &[String]) -> Result<(), String> {
     let all = CUSTOM_RESOURCE_DEFINITION.path(None);
     let paths: Vec<_> = names.iter().map(|name| format!("{all}/{name}")).collect();
     for path in &paths {
-        // It may be gone already.
+        // The definition may already be deleted.
         admin.send(Method::DELETE, path, None);
     }
     let mut nudges = 0;
@@ -121,7 +121,7 @@ pub(crate) fn undefine(admin: &Admin, names: &[String]) -> Result<(), String> {
         nudges += 1;
         let nudge = json!({ "metadata": { "annotations": { "nudge": nudges.to_string() } } });
         for path in &left {
-            // A definition that is gone by now cannot be changed.
+            // A deleted definition cannot be changed.
             admin.patch(path, &nudge);
         }
         Err(format!("{left:?}"))

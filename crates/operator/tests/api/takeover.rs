@@ -160,7 +160,8 @@ fn workloads_of_first_generation_are_taken_over() {
         marker,
         "made anew"
     );
-    // The configuration resource owned the definition of networks, which would be deleted with it.
+    // With its former owner, the garbage collector would delete the definition of networks together with the
+    // configuration resource.
     let owners = fixture.object("crd", definition).expect("the definition")["metadata"]
         .get("ownerReferences")
         .cloned();
@@ -169,7 +170,7 @@ fn workloads_of_first_generation_are_taken_over() {
     fixture.wait_until_available();
 }
 
-// With an unreadable record, nothing is changed.
+// With an unreadable record, the operator changes nothing.
 #[test]
 fn unreadable_record_is_reported() {
     let mut fixture = Fixture::installed("takeover-unreadable");
@@ -190,7 +191,7 @@ fn unreadable_record_is_reported() {
         "{message}"
     );
     assert!(fixture.operand("daemonset", "multus").is_none());
-    // Without the record, everything is as after a first installation.
+    // Without the record, the result is the same as after a first installation.
     let record = "cluster-networks-addons-operator-applied-cluster";
     fixture
         .kubectl()

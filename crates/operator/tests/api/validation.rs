@@ -84,7 +84,7 @@ fn all_errors_are_reported_at_once() {
          configuration:\nfailed to validate tlsSecurityProfile: custom is missing for type Custom",
     );
     fixture.wait_for_conditions(&DEGRADED);
-    // It recovers.
+    // The operator recovers.
     fixture.configure(&json!({}));
     fixture.wait_until_available();
 }
@@ -136,7 +136,7 @@ fn refused_change_leaves_running_components_unchanged() {
 fn configuration_with_other_name_is_ignored() {
     let fixture = Fixture::running("validation-other");
     fixture.configure_as("v1", "other", &json!({ "multus": {}, "imagePullPolicy": "BAD" }));
-    // The configuration with the right name is created later: when it is done, the other one was processed too.
+    // The configuration with the right name is created later: when it is applied, the other one was processed, too.
     fixture.configure(&json!({}));
     fixture.wait_until_available();
     let other = fixture

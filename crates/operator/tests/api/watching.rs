@@ -1,4 +1,4 @@
-//! Watches that are refused or stale: status and readiness say so.
+//! Refused and stale watches in the status and in readiness.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn operator_under_roles_of_another_version_names_each_missing_right() {
     assert!(is_up(&fixture, DEFINITIONS) > 0.5, "watched");
     fixture.stop();
 
-    // The established roles have no list of these.
+    // Upstream's roles do not allow lists of these kinds.
     let everywhere = fixture.forbid("clusterrole", "customresourcedefinitions", "list");
     fixture.forbid("clusterrole", "clusterroles", "list");
     let at_home = fixture.forbid("role", "serviceaccounts", "list");
@@ -95,7 +95,7 @@ fn operator_with_a_stale_watch_names_it_until_it_has_caught_up() {
             "the watch of serviceaccounts in namespace {namespace} is stale: it lacks recent writes"
         )],
     );
-    // The configuration is applied all the same.
+    // The configuration is still applied.
     fixture.roll_out(&["multus"]);
     hold.release();
     fixture.wait_until_available();

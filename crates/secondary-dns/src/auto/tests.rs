@@ -5,10 +5,10 @@ use kube_kit::shutdown::Shutdown;
 use std::thread;
 use std::time::Instant;
 
-/// How long anything may take on a slow machine.
+/// Deadline of any wait, generous for slow machines.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A directory that is followed in a thread until the test is over.
+/// A followed directory, in a thread that ends with the test.
 struct Stage {
     root: tempfile::TempDir,
     zones: SharedZones,
@@ -17,7 +17,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The zones are in the directory `zones`, which is there or not.
+    /// Starts with the directory `zones`, which may be missing.
     fn start(is_there: bool, scan: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("zones");
@@ -55,14 +55,14 @@ impl Stage {
         self.root.path().join("zones").join(file)
     }
 
-    /// Writes as the monitor does.
+    /// Writes a file in the manner of the monitor.
     fn publish(&self, file: &str, text: &str) {
         let next = self.path(".next");
         fs::write(&next, text).unwrap();
         fs::rename(next, self.path(file)).unwrap();
     }
 
-    /// Waits until the serial of a zone is this one, or the zone is gone.
+    /// Waits until a zone has this serial, or is gone.
     #[track_caller]
     fn wait_for(&self, zone: &str, expected: Option<u32>) {
         let began = Instant::now();
@@ -97,7 +97,7 @@ fn file(serial: u32) -> String {
 
 #[test]
 fn files_that_change_are_served_at_once() {
-    // secondary-dns §7: by inotify, for the next look is an hour away
+    // secondary-dns §7: by inotify, because the next scan is an hour away
     let stage = Stage::start(true, "1h");
     assert!(!stage.loaded.is_ready());
     stage.publish("db.vm", &file(1));
@@ -105,7 +105,7 @@ fn files_that_change_are_served_at_once() {
     assert!(stage.loaded.is_ready());
     stage.publish("db.vm", &file(2));
     stage.wait_for("vm.", Some(2));
-    // As the upstream monitor writes.
+    // The file is written in the manner of the upstream monitor.
     fs::write(stage.path("db.vm"), file(3)).unwrap();
     stage.wait_for("vm.", Some(3));
     stage.publish("db.other.example", &file(7));
@@ -146,7 +146,7 @@ fn file_with_an_error_leaves_the_former_zone() {
         &file(2)[..40],
     ] {
         stage.publish("db.vm", broken);
-        // Another zone tells when the directory was looked through.
+        // Another zone shows the end of the scan.
         stage.publish("db.mark", &file(9));
         stage.wait_for("mark.", Some(9));
         assert_eq!(stage.serial("vm."), Some(1), "{broken}");

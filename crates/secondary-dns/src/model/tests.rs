@@ -32,7 +32,7 @@ fn records(namespace: &str, name: &str, nics: &[(&str, &str)]) -> Vec<Record> {
     vmi.publish(&policy).records
 }
 
-/// Takes an instance over, and says whether anything changed.
+/// Sets the records of an instance, and returns whether they changed.
 fn set(model: &mut Model, namespace: &str, name: &str, nics: &[(&str, &str)]) -> bool {
     let update = model.set(&key(namespace, name), records(namespace, name, nics));
     update.is_some()

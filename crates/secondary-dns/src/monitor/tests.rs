@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Instant;
 use tower::service_fn;
 
-/// How long anything may take on a slow machine.
+/// Deadline of any wait, generous for slow machines.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn settings(variables: &[(&str, &str)]) -> Settings {
@@ -36,11 +36,11 @@ fn vmi(namespace: &str, name: &str, address: &str) -> Value {
     })
 }
 
-/// A monitor in a thread, whose API server gives these answers one after the other, and then none.
+/// A monitor in a thread. Its API server sends these answers one after the other, and then none.
 struct Stage {
     memory: SharedZones,
     readiness: Readiness,
-    /// Lets the answers behind the first one go.
+    /// Releases the answers after the first one.
     hold: Shutdown,
     end: Shutdown,
     thread: Option<thread::JoinHandle<()>>,
@@ -53,8 +53,8 @@ impl Stage {
         stage
     }
 
-    /// The same with something that happens after the monitor has read its files, and before it runs; answers behind the first
-    /// one are held until [`Stage::go_on`].
+    /// Starts after a hook that runs between the monitor's read of its files and its start. Answers after the first one
+    /// are held until [`Stage::go_on`].
     fn start_after(
         variables: &[(&str, &str)],
         directory: &Path,
@@ -106,7 +106,7 @@ impl Stage {
         }
     }
 
-    /// Lets the API server answer everything.
+    /// Releases all answers of the API server.
     fn go_on(&self) {
         self.hold.trigger();
     }
@@ -116,7 +116,7 @@ impl Stage {
         until("ready", || self.readiness.is_ready().then_some(()));
     }
 
-    /// Serial of the zone in memory; `None` before it is loaded.
+    /// Serial of the zone in memory; `None` before the zone is loaded.
     fn serial(&self) -> Option<u32> {
         let zones = lock(&self.memory);
         zones.loaded().map(|zone| zone.soa().serial).next()
@@ -162,7 +162,7 @@ fn events(events: &[(&str, Value)]) -> String {
     events.iter().map(line).collect()
 }
 
-/// The zone file once it has this serial.
+/// Waits for the zone file with this serial.
 #[track_caller]
 fn file(directory: &Path, serial: u32) -> String {
     until(&format!("serial {serial}"), || {
@@ -209,7 +209,7 @@ fn nothing_is_written_before_the_first_record() {
     ];
     let stage = Stage::start(&COUNTER, directory.path(), answers);
     stage.wait_ready();
-    // The first file there is has the first record: none was written with serial 0.
+    // The first file contains the first record: no file with serial 0 was written.
     let first = until("a file", || fs::read_to_string(path(directory.path(), "vm")).ok());
     assert_eq!(
         first,
@@ -262,7 +262,7 @@ fn file_that_says_everything_stays_as_it_is() {
         (after.ino(), after.mtime_nsec())
     );
     drop(stage);
-    // One that says something else gets another serial, also when the instance went while nobody looked.
+    // A file with other content gets another serial, also if the instance was deleted while no monitor ran.
     let stage = Stage::start(&COUNTER, directory.path(), vec![list(&[], "")]);
     assert_eq!(file(directory.path(), 6), text(6, &[]));
     drop(stage);
@@ -315,7 +315,7 @@ fn write_that_failed_is_tried_again_without_news() {
     // secondary-dns#33
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("zones");
-    // What stands in the way of the unfinished file makes the write fail.
+    // An obstacle at the path of the incomplete file makes the write fail.
     fs::create_dir_all(directory.join(".next")).unwrap();
     let stage = Stage::start(
         &COUNTER,
@@ -340,13 +340,13 @@ fn object_that_is_no_instance_leaves_the_others() {
     assert_eq!(file(directory.path(), 1), text(1, &ONE));
 }
 
-/// Makes a FIFO in the place of a file: its reader waits for a writer, and its writer for a reader.
+/// Replaces a file by a FIFO: its reader blocks until a writer opens it, and its writer until a reader does.
 fn fifo(path: &Path) {
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
-/// Opens an end of a FIFO without waiting for the other one.
+/// Opens an end of a FIFO without blocking.
 fn end_of(path: &Path, options: &mut fs::OpenOptions) -> std::io::Result<fs::File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
@@ -379,7 +379,7 @@ fn event_while_the_zone_file_is_read_is_answered() {
     let in_the_way = path(directory.path(), "vm");
     let answers = vec![list(&[vmi("ns1", "vmi1", "1.2.3.4")], ""), added("vmi2")];
     let stage = Stage::start_after(&COUNTER, directory.path(), answers, || fifo(&in_the_way));
-    // There is a reader, who waits for the text.
+    // A reader has opened the FIFO and waits for the text.
     let gate = until("the reader", || {
         end_of(&in_the_way, fs::File::options().write(true)).ok()
     });
@@ -410,7 +410,7 @@ fn event_while_a_large_zone_is_written_is_answered() {
     let answers = vec![list(&many, ""), added("later")];
     let stage = Stage::start_after(&COUNTER, directory.path(), answers, || fifo(&unfinished));
     let mut gate = end_of(&unfinished, fs::File::options().read(true)).unwrap();
-    // There is a writer, whose text the FIFO does not hold.
+    // A writer has opened the FIFO, which is too small for its text.
     until("the writer", || {
         let mut room = [0; 1];
         gate.read(&mut room).ok().filter(|octets| *octets == 1)
@@ -424,7 +424,7 @@ fn event_while_a_large_zone_is_written_is_answered() {
 
 #[test]
 fn writer_of_files_gets_what_has_changed_alone() {
-    // secondary-dns §9.1-2: the lock that events wait for is held for as long as one change takes
+    // secondary-dns §9.1-2: the lock that events wait for is held for the time of one change
     let places = Places {
         memory: None,
         directory: Some(PathBuf::from("/nowhere")),
@@ -451,7 +451,7 @@ fn writer_of_files_gets_what_has_changed_alone() {
 
 #[test]
 fn first_edition_counts_on_what_happens_meanwhile() {
-    // secondary-dns §5: the serial of a file that is up to date goes on, also where an event came while it was read
+    // secondary-dns §5: the serial of an up-to-date file continues, also if an event came during its read
     let places = Places {
         memory: None,
         directory: Some(PathBuf::from("/nowhere")),

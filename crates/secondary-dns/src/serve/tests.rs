@@ -3,10 +3,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Instant;
 
-/// How long anything may take on a slow machine.
+/// Deadline of any wait, generous for slow machines.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Ports that are free now, and that the kernel gives to nobody who asks for any.
+/// Free ports outside of the range from which the kernel chooses ephemeral ports.
 fn free<const N: usize>() -> [u16; N] {
     let mut candidates = (10_000..30_000)
         .cycle()
@@ -28,7 +28,7 @@ fn zone(serial: u32, address: &str) -> String {
     format!("$TTL 60\n@ IN SOA ns.vm. email.vm. ({serial} 1 1 1 1)\na IN A {address}\n")
 }
 
-/// Status and body of an answer; `None` where nobody listens.
+/// Status and body of an answer; `None` if no server listens.
 fn get(port: u16, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -43,7 +43,7 @@ fn get(port: u16, path: &str) -> Option<(u16, String)> {
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// Response code and last four octets of the answer to `a.vm.` A.
+/// Response code and last four bytes of the answer to `a.vm.` A.
 fn ask(port: u16) -> Option<(u8, [u8; 4])> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(("127.0.0.1", port)).unwrap();
@@ -101,7 +101,7 @@ fn what_a_corefile_says_is_served_and_followed() {
     ] {
         assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
     }
-    // One that is wrong is left out; the next one moves the port, and the zone stays.
+    // An invalid Corefile is ignored. The next one changes the port, and the zone stays.
     fs::write(&path, ".:1 {\n cache\n}\n").unwrap();
     std::thread::sleep(Duration::from_millis(10));
     fs::write(&path, corefile(&zones, [other, health, ready, figures])).unwrap();

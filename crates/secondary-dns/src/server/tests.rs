@@ -11,7 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpStream as Tcp, UdpSocket as Udp};
 use std::thread::JoinHandle;
 
-/// How long anything may take on a slow machine.
+/// Deadline of any wait, generous for slow machines.
 const DEADLINE: Duration = Duration::from_secs(30);
 const Z: &str = "vm.";
 
@@ -19,7 +19,7 @@ fn name(text: &str) -> Name {
     Name::from_ascii(text).unwrap()
 }
 
-/// A server in a thread, until it is dropped.
+/// A server in a thread. It ends when it is dropped.
 struct Stage {
     port: u16,
     zones: SharedZones,
@@ -43,7 +43,7 @@ impl io::Write for Lines {
 }
 
 impl Stage {
-    /// With `nic1.vmi1.ns1`, and with a name server if one is named.
+    /// Starts with `nic1.vmi1.ns1`, and with these addresses of the name server.
     fn start(name_servers: &[&str]) -> Self {
         let mut stage = Self::unloaded(name_servers, Limits::default());
         stage.load();
@@ -55,7 +55,7 @@ impl Stage {
         stage
     }
 
-    /// Before anything is known.
+    /// Starts without loaded zones.
     fn unloaded(name_servers: &[&str], limits: Limits) -> Self {
         let header = Header {
             zone: "vm".to_owned(),
@@ -136,7 +136,7 @@ impl Stage {
         room[..length].to_vec()
     }
 
-    /// The same over UDP and TCP, the former where it is whole.
+    /// The answer over UDP and TCP, which must be equal unless UDP is truncated.
     #[track_caller]
     fn answer(&self, of: &str, kind: RecordType) -> Message {
         let query = query(of, kind);
@@ -152,7 +152,7 @@ impl Stage {
         received(&mut stream)
     }
 
-    /// That the server still answers.
+    /// Asserts that the server still answers.
     #[track_caller]
     fn assert_alive(&self) {
         let answer = self.answer("nic1.vmi1.ns1.vm.", RecordType::A);
@@ -186,7 +186,7 @@ fn received(stream: &mut Tcp) -> Vec<u8> {
 
 const ID: [u8; 2] = [0x12, 0x67];
 
-/// A query with RD set and no OPT record, put together by hand.
+/// A handmade query with RD set and without an OPT record.
 fn query(of: &str, kind: RecordType) -> Vec<u8> {
     let mut message = ID.to_vec();
     message.extend([0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0]);
@@ -375,7 +375,7 @@ fn zones_are_not_transferred() {
     // secondary-dns#46
     let stage = Stage::start(&[]);
     assert_empty(&stage.ask_tcp(&query(Z, RecordType::AXFR)), ResponseCode::Refused);
-    // With the serial that the client has in the authority section.
+    // The authority section has the client's serial.
     let mut incremental = query(Z, RecordType::IXFR);
     incremental[9] = 1;
     incremental.extend([0xc0, 12, 0, 6, 0, 1, 0, 0, 0, 0, 0, 22, 0, 0]);
@@ -467,7 +467,7 @@ fn later_versions_of_edns_are_refused() {
     let stage = Stage::start(&[]);
     let message = with_opt(query("nic1.vmi1.ns1.vm.", RecordType::A), 1, true, 4096, &[]);
     let answer = Message::from_vec(&stage.ask(&message)).unwrap();
-    // BADVERS, which has the number of another code.
+    // BADVERS. Another code has the same number.
     assert_eq!(u16::from(answer.response_code), 16);
     let edns = answer.edns.as_ref().expect("an OPT record");
     assert_eq!((edns.version(), edns.rcode_high()), (0, 1));
@@ -524,13 +524,13 @@ fn answers_that_do_not_fit_are_truncated() {
     let whole = Message::from_vec(&stage.ask_tcp(&asked)).unwrap();
     assert!(!whole.truncation);
     let addresses: Vec<String> = whole.answers.iter().map(|it| it.data.to_string()).collect();
-    // In the order of the file, which is that of the instances' names.
+    // The order is the file's, which is the order of the instances' names.
     let mut names: Vec<String> = (0..60).map(|n| format!("m{n}")).collect();
     names.sort();
     let expected: Vec<String> = names.iter().map(|it| format!("10.0.0.{}", &it[1..])).collect();
     assert_eq!(addresses, expected);
     assert_eq!(whole.authorities.len(), 1);
-    // 60 addresses have 960 octets; 100 have more than may be sent.
+    // 60 addresses take 960 bytes; 100 addresses exceed the maximum.
     for (size, is_whole) in [(512, false), (100, false), (1232, true), (65535, true)] {
         let answer = stage.ask(&with_opt(asked.clone(), 0, false, size, &[]));
         let message = Message::from_vec(&answer).unwrap();
@@ -660,7 +660,7 @@ fn noise_gets_no_answer() {
         stage.ask(&message);
     }
     stage.assert_alive();
-    // Whatever was answered came before this.
+    // All earlier answers arrive before the answer to this query.
     let mut last = query("nic1.vmi1.ns1.vm.", RecordType::A);
     last[0] = 0xff;
     socket.send(&last).unwrap();

@@ -246,7 +246,7 @@ fn names_that_dns_cannot_have_are_skipped() {
 
 #[test]
 fn whole_names_have_a_limit() {
-    // 63 + 1 + 63 + 1 + 63 + 1 + 58 octets of text are 251, and 4 more are `vm.` with the root.
+    // 63 + 1 + 63 + 1 + 63 + 1 + 58 bytes of text are 251, and `vm.` with the root adds 4.
     let name = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "b".repeat(last));
     assert!(is_name(&name(58), 4));
     assert!(!is_name(&name(59), 4));

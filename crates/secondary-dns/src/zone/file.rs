@@ -1,4 +1,5 @@
-//! Zone files (RFC 1035 §5) of the types that a zone of addresses needs. A file is taken as a whole or not at all.
+//! Parses zone files (RFC 1035 §5) with the types that a zone of addresses needs. A file with an error is refused as a
+//! whole.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,76 +8,76 @@ use hickory_proto::rr::{Name, RData};
 
 use super::{Data, FileRecord, Zone, sort};
 
-/// Longest string of a TXT record, in octets.
+/// Maximum length of a TXT record's string in bytes.
 const STRING: usize = 255;
 
-/// A zone file is refused.
+/// The error in a refused zone file.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct Invalid {
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// Cause of the error.
     pub reason: Reason,
 }
 
-/// What is wrong with a zone file.
+/// Cause of an error in a zone file.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Reason {
-    /// It ends within parentheses or quotes.
+    /// The file ends within parentheses or quotes.
     #[error("it ends within {0}")]
     Unclosed(&'static str),
-    /// A parenthesis closes nothing.
+    /// A closing parenthesis without an opening one.
     #[error("nothing is open that `)` could close")]
     Closing,
     /// An unknown control entry.
     #[error("unsupported directive {0:?}")]
     Directive(String),
-    /// The record begins with a blank, and none was before it.
+    /// The first record begins with a blank.
     #[error("there is no record whose name could be meant")]
     NoOwner,
-    /// It has no type.
+    /// The record has no type.
     #[error("the record has no type")]
     NoType,
-    /// Its type is of no use here.
+    /// The type is not supported.
     #[error("unsupported type or class {0:?}")]
     Type(String),
-    /// A name is none.
+    /// The text is no name.
     #[error("{0:?} is no name")]
     Name(String),
-    /// A value is none of its kind.
+    /// The text is no value of the expected kind.
     #[error("{text:?} is no {kind}")]
     Value {
-        /// What stands there.
+        /// The text.
         text: String,
-        /// What should.
+        /// The expected kind.
         kind: &'static str,
     },
-    /// Something is missing.
+    /// A missing field.
     #[error("the {0} is missing")]
     Missing(&'static str),
-    /// More follows than belongs there.
+    /// A superfluous field.
     #[error("{0:?} is too much")]
     TooMuch(String),
-    /// No TTL is said anywhere.
+    /// The record has no TTL, and the file has no default.
     #[error("there is neither $TTL nor a TTL of the record")]
     NoTtl,
-    /// The name is of another zone.
+    /// The name is outside of the zone.
     #[error("{0} is not in the zone")]
     OutOfZone(String),
-    /// There is more than one.
+    /// The file has several SOA records.
     #[error("there is a second SOA record")]
     SecondSoa,
-    /// It is somewhere else than the zone begins.
+    /// The SOA record is not at the name of the zone.
     #[error("the SOA record is not that of the zone")]
     SoaElsewhere,
-    /// There is none.
+    /// The file has no SOA record.
     #[error("there is no SOA record")]
     NoSoa,
-    /// A part of the zone is delegated.
+    /// The file delegates a part of the zone.
     #[error("{0} is delegated, which is not supported")]
     Delegation(String),
-    /// An alias and other data share a name.
+    /// A name has an alias and other data.
     #[error("{0} has a CNAME record and others")]
     Alias(String),
 }
@@ -84,7 +85,7 @@ pub enum Reason {
 /// A word of an entry.
 #[derive(Clone, Copy, Debug)]
 struct Word<'t> {
-    /// With its escapes.
+    /// Text with its escapes.
     text: &'t str,
     quoted: bool,
 }
@@ -92,7 +93,7 @@ struct Word<'t> {
 /// Reads a zone of this name.
 ///
 /// # Errors
-/// When anything in it is not understood, or it has no SOA record.
+/// If a part of the file is unsupported or invalid, or the SOA record is missing.
 pub fn read(text: &str, origin: &Name) -> Result<Zone, Invalid> {
     let mut reader = Reader {
         zone: origin.clone(),
@@ -112,22 +113,22 @@ pub fn read(text: &str, origin: &Name) -> Result<Zone, Invalid> {
     reader.finish(lines.line)
 }
 
-/// Text that is cut into entries.
+/// Splits text into entries.
 struct Lines<'t> {
     rest: &'t str,
-    /// The last line that was read.
+    /// The current line.
     line: usize,
 }
 
 struct Entry<'t> {
     line: usize,
-    /// Whether it begins with a blank: then its name is that of the entry before.
+    /// Whether the entry begins with a blank: then it has the name of the previous entry.
     indented: bool,
     words: Vec<Word<'t>>,
 }
 
 impl<'t> Lines<'t> {
-    /// The next entry that is not empty: a line, or several within parentheses.
+    /// The next non-empty entry: a line, or several within parentheses.
     fn next_entry(&mut self) -> Result<Option<Entry<'t>>, Invalid> {
         while !self.rest.is_empty() {
             let entry = self.entry()?;
@@ -207,7 +208,7 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// Where the first character is that ends a word, and is not escaped.
+/// Position of the first unescaped character that ends a word.
 fn end(text: &str, ends: impl Fn(char) -> bool) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -219,16 +220,16 @@ fn end(text: &str, ends: impl Fn(char) -> bool) -> usize {
     text.len()
 }
 
-/// What was read so far.
+/// The result of the entries so far.
 struct Reader {
     zone: Name,
     origin: Name,
     owner: Option<Name>,
     default_ttl: Option<u32>,
     last_ttl: Option<u32>,
-    /// With its TTL.
+    /// The SOA record with its TTL.
     soa: Option<(SOA, u32)>,
-    /// All others.
+    /// All other records.
     records: Vec<FileRecord>,
 }
 
@@ -271,7 +272,7 @@ impl Reader {
         words.end()?;
         let ttl = match (ttl, self.default_ttl, self.last_ttl, &data) {
             (Some(ttl), ..) | (None, Some(ttl), ..) | (None, None, Some(ttl), _) => ttl,
-            // RFC 1035 has it so; RFC 2308 gave the field another meaning, and files without $TTL remained.
+            // The rule of RFC 1035. RFC 2308 gave the field another meaning, but files without $TTL remained.
             (None, None, None, Data::Other(data)) if let RData::SOA(soa) = &**data => soa.minimum,
             _ => return Err(Reason::NoTtl),
         };
@@ -392,7 +393,7 @@ impl Reader {
     }
 }
 
-/// The first line of the file that gives a name an alias and something else; records are sorted.
+/// The first line of the file that gives a name an alias and other data. `records` are sorted.
 fn second_beside_alias(records: &[FileRecord]) -> Option<&FileRecord> {
     let is_alias =
         |record: &FileRecord| matches!(record.data(), Data::Other(it) if matches!(**it, RData::CNAME(_)));
@@ -402,13 +403,13 @@ fn second_beside_alias(records: &[FileRecord]) -> Option<&FileRecord> {
         if is_alias(first) && first.is_at_origin() {
             return Some(first);
         }
-        // An alias is wrong behind anything, and anything behind an alias.
+        // Neither an alias after another record nor a record after an alias is valid.
         rest.iter().find(|record| is_alias(first) || is_alias(record))
     });
     wrong.min_by_key(|record| record.line)
 }
 
-/// The rest of an entry.
+/// The remaining words of an entry.
 struct Words<'w, 't>(std::slice::Iter<'w, Word<'t>>);
 
 impl<'t> Words<'_, 't> {
@@ -462,7 +463,7 @@ fn seconds(word: Word<'_>) -> Result<u32, Reason> {
     }
 }
 
-/// A string of a TXT record, its escapes resolved.
+/// A string of a TXT record without escapes.
 fn string(word: Word<'_>) -> Result<Vec<u8>, Reason> {
     let mut bytes = word.text.bytes();
     let mut text = Vec::with_capacity(word.text.len());

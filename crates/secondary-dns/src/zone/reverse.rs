@@ -1,14 +1,14 @@
 //! Zones of PTR records for prefixes (secondary-dns §14).
 //!
-//! A prefix has one zone where it ends at a label of reverse names (8 bits, or 4 of IPv6), else one for each part of it
-//! that does: no zone answers for an address outside of the prefix.
+//! A prefix has one zone if it ends at a label of reverse names (8 bits, or 4 for IPv6). Otherwise the prefix has a
+//! zone for each of its parts that ends at a label: no zone answers for an address outside of the prefix.
 
 use std::net::IpAddr;
 
 use hickory_proto::rr::Name;
 use ipnet::IpNet;
 
-/// The shortest prefixes that may be reversed: whole networks of providers are no secondary networks.
+/// Minimum prefix lengths for reverse zones: whole networks of providers are no secondary networks.
 const SHORTEST: (u8, u8) = (8, 16);
 
 /// A reverse zone.
@@ -27,10 +27,10 @@ pub struct TooShort {
     limit: u8,
 }
 
-/// The zones of prefixes, each once.
+/// The zones of prefixes, without duplicates.
 ///
 /// # Errors
-/// When a prefix is too short.
+/// If a prefix is too short.
 pub fn zones(prefixes: &[IpNet]) -> Result<Vec<Reverse>, TooShort> {
     let mut zones: Vec<Reverse> = Vec::new();
     for prefix in prefixes {
@@ -57,7 +57,8 @@ pub fn zones(prefixes: &[IpNet]) -> Result<Vec<Reverse>, TooShort> {
 }
 
 impl Reverse {
-    /// Name of an address below this zone, empty where the zone is this address alone; `None` when it is of another zone.
+    /// Name of an address below this zone, empty if the zone is this address alone; `None` if the address is in another
+    /// zone.
     pub fn owner(&self, address: IpAddr) -> Option<String> {
         if !self.prefix.contains(&address) {
             return None;
@@ -71,7 +72,7 @@ impl Reverse {
         Some(owner.strip_suffix('.').unwrap_or(owner).to_owned())
     }
 
-    /// Name of the zone as messages have it; `None` never happens, for what is made here is a name.
+    /// Name of the zone in messages. Never `None`, because the text is always a name.
     pub fn origin(&self) -> Option<Name> {
         Name::from_ascii(format!("{}.", self.origin)).ok()
     }

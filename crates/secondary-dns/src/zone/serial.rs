@@ -1,14 +1,14 @@
-//! Serials of zones (RFC 1982), and where they begin.
+//! Serials of zones (RFC 1982), and their initial values.
 
 use regex_lite::Regex;
 
-/// The serial of a zone file as the upstream monitor finds it; `None` when it is not one.
+/// The serial of a zone file, parsed by the rules of the upstream monitor; `None` if there is none.
 pub fn of_file(text: &str) -> Option<u32> {
     let serial = Regex::new(r"SOA .*\(([0-9]+) ").ok()?;
     serial.captures(text)?.get(1)?.as_str().parse().ok()
 }
 
-/// The next serial; behind the last one comes 0.
+/// The next serial, with wrap-around to 0.
 pub fn next(serial: u32) -> u32 {
     serial.wrapping_add(1)
 }

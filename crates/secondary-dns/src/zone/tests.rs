@@ -61,7 +61,7 @@ fn names_are_found_whatever_their_case() {
     ] {
         assert_eq!(found(&zone, at), expected, "{at}");
     }
-    // A zero in a label is no end of it.
+    // A zero byte does not end a label.
     let odd = Name::from_labels([&b"vmi1\0ns1"[..], b"vm"]).unwrap();
     assert!(matches!(zone.find(&odd), Some(Found::Missing)));
     assert_eq!(zone.negative_ttl(), 60);
@@ -106,7 +106,7 @@ fn closest_zone_owns_a_name() {
     assert_eq!(zones.loaded().count(), 1);
 }
 
-/// A change: which instance, and the addresses that its interfaces have from now on.
+/// A change: the instance, and the new addresses of its interfaces.
 type Change = (usize, Vec<(usize, u8)>);
 
 const NAMES: [(&str, &str); 5] = [("a", "x"), ("a", "y.x"), ("b", "x"), ("a.b", "x"), ("b", "y")];
@@ -135,8 +135,8 @@ fn published((which, nics): &Change) -> (Arc<str>, Vec<Record>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    // A zone that was changed bit by bit, one that was made of all that is left, and one that was read from the file, are
-    // the same as a list of all records that is searched from one end to the other.
+    // A zone after incremental changes, a zone built from the final records, and a zone read from the file are equal to
+    // a linear search in a list of all records.
     #[test]
     fn zone_is_what_a_list_of_records_says(
         changes in prop::collection::vec((0..NAMES.len(), prop::collection::vec((0..NICS.len(), 1..4_u8), 0..3)), 1..12)
@@ -212,7 +212,7 @@ proptest! {
                 prop_assert!(kind, "{} {:?}", owner, found);
             }
         }
-        // Every interface, and none else, is found by its address.
+        // Each interface is found by its address, and no other address is found.
         let interfaces = naive.values().flatten().filter(|record| !record.is_default);
         let (count, reverse) = (interfaces.clone().count(), &anew[1..]);
         prop_assert_eq!(reverse.iter().map(|zone| zone.records() - 1).sum::<usize>(), count);

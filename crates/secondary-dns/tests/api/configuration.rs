@@ -1,4 +1,4 @@
-//! A `ConfigMap` that changes while the secondary DNS runs.
+//! Changes of the `ConfigMap` while the secondary DNS runs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use stage::until;
 
 use crate::fixture::{Dns, Stage};
 
-/// Writes a version of the keys as kubelet does.
+/// Writes a version of the keys in the manner of the kubelet.
 fn publish(directory: &Path, version: &str, domain: &str, name_server: &str) {
     let data = directory.join(version);
     fs::create_dir(&data).expect("a directory");
@@ -30,7 +30,7 @@ fn serial(dns: &Dns, zone: &str) -> u32 {
     }
 }
 
-/// All answers for names that are asked for again and again while something is done.
+/// All answers to repeated queries for names during some work.
 fn answers(dns: &Dns, names: &[&str], work: impl FnOnce()) -> Vec<BTreeSet<String>> {
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn configuration_that_changes_is_followed_without_a_restart() {
     let file = |zone: &str| zones.path().join(format!("db.{zone}"));
     until("the first file", || fs::read_to_string(file("vm.a.example")));
 
-    // Another name server, in the same zone.
+    // The name server changes, in the same zone.
     let before = serial(&dns, "vm.a.example.");
     let seen = answers(&dns, &[old], || {
         publish(mounted.path(), "..2", "a.example", "192.0.2.2");
@@ -98,7 +98,7 @@ fn configuration_that_changes_is_followed_without_a_restart() {
         "{before} {after}"
     );
 
-    // Another zone: each name has its address, or is not answered for.
+    // The zone changes: each name has its address, or its zone is not served.
     let seen = answers(&dns, &[old, new], || {
         publish(mounted.path(), "..3", "b.example", "192.0.2.2");
         dns.wait_for(new, "10.10.0.5");
@@ -118,7 +118,7 @@ fn configuration_that_changes_is_followed_without_a_restart() {
         }
     });
 
-    // What makes no sense changes nothing.
+    // Invalid values change nothing.
     publish(mounted.path(), "..4", "a..b", "192.0.2.3");
     stage.run("vmi2", &[("nic1", "10.10.0.6")]);
     dns.wait_for("vmi2.vms.vm.b.example.", "10.10.0.6");

@@ -1,4 +1,4 @@
-//! A server that knows instances, the secondary DNS beside it, and a resolver that asks it.
+//! An API server with instances, the secondary DNS, and a resolver.
 
 use std::io;
 use std::net::UdpSocket;
@@ -30,7 +30,7 @@ pub(crate) const ACCOUNT: &str = "system:serviceaccount:dns:secondary";
 pub(crate) const NAMESPACE: &str = "vms";
 const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
 
-/// An API server of a test's own.
+/// The API server of one test.
 pub(crate) struct Stage(Server);
 
 impl Deref for Stage {
@@ -42,7 +42,7 @@ impl Deref for Stage {
 }
 
 impl Stage {
-    /// It knows instances.
+    /// A server with KubeVirt's kind.
     pub(crate) fn start() -> Self {
         Self(Server::take(
             |admin| {
@@ -53,14 +53,14 @@ impl Stage {
         ))
     }
 
-    /// It knows instances, and no other test gets it: it may be given further definitions and rights.
+    /// A server with KubeVirt's kind that no other test gets, for further definitions and rights.
     pub(crate) fn unshared() -> Self {
         let stage = Self::without_kubevirt();
         stage.define_kubevirt();
         stage
     }
 
-    /// It knows none until [`define_kubevirt`].
+    /// A server without KubeVirt's kind until [`define_kubevirt`].
     pub(crate) fn without_kubevirt() -> Self {
         let server = Server::bare();
         install(&server);
@@ -71,7 +71,7 @@ impl Stage {
         define_kubevirt(self);
     }
 
-    /// An instance whose interfaces have these addresses.
+    /// Creates an instance with these addresses of its interfaces.
     pub(crate) fn run(&self, name: &str, nics: &[(&str, &str)]) {
         let vmi = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
@@ -82,9 +82,9 @@ impl Stage {
         self.set(name, nics);
     }
 
-    /// A pod that runs an instance, whose first interface has this address.
+    /// Creates a launcher pod whose first interface has this address.
     pub(crate) fn launch(&self, pod: &str, instance: &str, address: &str) {
-        // As KubeVirt derives it from the name `nic1`.
+        // KubeVirt derives this from the name `nic1`.
         let status = json!([{ "name": "vms/n", "interface": "podbaffdcb099b", "ips": [address] }]);
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -99,13 +99,13 @@ impl Stage {
         self.create(&pods(""), &pod);
     }
 
-    /// The account may read pods.
+    /// Allows the account to read pods.
     pub(crate) fn grant_pods(&self) {
         let rule = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"] });
         self.grant("pods", &rule);
     }
 
-    /// It knows claims, which the account may read.
+    /// Defines claims, and allows the account to read them.
     pub(crate) fn define_claims(&self) {
         self.apply(&serde_json::to_value(api::ipam_claim::crd().expect("a definition")).expect("JSON"));
         self.wait_until_served("/apis/k8s.cni.cncf.io/v1alpha1/ipamclaims");
@@ -119,7 +119,7 @@ impl Stage {
         grant(self, role, rule);
     }
 
-    /// A claim of an instance for its first interface.
+    /// Creates a claim for the first interface of an instance.
     pub(crate) fn claim(&self, instance: &str, address: &str) {
         let claims = format!("/apis/k8s.cni.cncf.io/v1alpha1/namespaces/{NAMESPACE}/ipamclaims");
         let name = format!("{instance}.nic1");
@@ -133,7 +133,7 @@ impl Stage {
         self.report(&format!("{claims}/{name}"), &json!({ "ips": [address] }));
     }
 
-    /// Gives the interfaces of an instance other addresses.
+    /// Changes the addresses of an instance's interfaces.
     pub(crate) fn set(&self, name: &str, nics: &[(&str, &str)]) {
         let nic = |(name, address): &(&str, &str)| json!({ "name": name, "ipAddresses": [address] });
         let nics: Vec<Value> = nics.iter().map(nic).collect();
@@ -144,7 +144,7 @@ impl Stage {
         self.delete(&of(name));
     }
 
-    /// The monitor alone, which writes zone files.
+    /// Starts only the monitor, which writes zone files.
     pub(crate) fn monitor(&self, variables: &'static [(&'static str, &'static str)], zones: &Path) -> Task {
         let (kubeconfig, directory) = (self.kubeconfig().to_owned(), Some(zones.to_owned()));
         Task::start(async move |shutdown: Shutdown| {
@@ -162,12 +162,12 @@ impl Stage {
         })
     }
 
-    /// The secondary DNS in one process.
+    /// Starts the secondary DNS in one process.
     pub(crate) fn dns(&self, variables: &[(&'static str, &'static str)], zones: Option<&Path>) -> Dns {
         self.dns_over(variables, zones, None)
     }
 
-    /// The same, by way of another address of the API server.
+    /// Like [`Self::dns`], with another address of the API server.
     pub(crate) fn dns_over(
         &self,
         variables: &[(&'static str, &'static str)],
@@ -177,7 +177,7 @@ impl Stage {
         self.dns_with(variables, zones, line, None)
     }
 
-    /// The same with a mounted `ConfigMap`.
+    /// Like [`Self::dns`], with a mounted `ConfigMap`.
     pub(crate) fn dns_with(
         &self,
         variables: &[(&'static str, &'static str)],
@@ -227,7 +227,7 @@ impl Stage {
     }
 }
 
-/// Reads an environment.
+/// A lookup in these variables.
 fn lookup(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
     move |name| {
         let set = variables.iter().find(|(variable, _)| *variable == name);
@@ -235,14 +235,14 @@ fn lookup(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
     }
 }
 
-/// Path of an instance, or of all of the namespace.
+/// Path of an instance, or of all instances of the namespace.
 fn of(name: &str) -> String {
     format!("/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances/{name}")
         .trim_end_matches('/')
         .to_owned()
 }
 
-/// A namespace, and what the shipped manifest lets the account do.
+/// Creates a namespace, and the account's role in the shipped manifest.
 fn install(admin: &Admin) {
     admin.namespace(NAMESPACE, &[]);
     let rule = json!({
@@ -251,7 +251,7 @@ fn install(admin: &Admin) {
     grant(admin, "secondary", &rule);
 }
 
-/// Lets the account do what a rule says, by a role of this name.
+/// Grants the account a rule, with a role of this name.
 fn grant(admin: &Admin, role: &str, rule: &Value) {
     admin.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": [
         {
@@ -266,7 +266,7 @@ fn grant(admin: &Admin, role: &str, rule: &Value) {
     ] }));
 }
 
-/// Path of a pod, or all of the namespace.
+/// Path of a pod, or of all pods of the namespace.
 pub(crate) fn pods(name: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}")
         .trim_end_matches('/')
@@ -300,7 +300,7 @@ fn empty(admin: &Admin) {
     admin.delete(&pods(""));
 }
 
-/// A secondary DNS, until it is dropped.
+/// A running secondary DNS. It ends when it is dropped.
 pub(crate) struct Dns {
     resolver: Resolver,
     readiness: Readiness,
@@ -320,7 +320,7 @@ impl Dns {
         );
     }
 
-    /// Ends it as SIGKILL would.
+    /// Ends the program without a shutdown, like SIGKILL.
     pub(crate) fn kill(self) {
         self.task.kill();
     }
@@ -334,7 +334,7 @@ impl Deref for Dns {
     }
 }
 
-/// Asks the server on a port of this machine.
+/// A client of the server on a local port.
 pub(crate) struct Resolver {
     port: u16,
 }
@@ -349,7 +349,7 @@ impl Resolver {
         self.try_ask(name, kind).expect("an answer")
     }
 
-    /// The same where there may be no server yet.
+    /// Like [`Self::ask`], with an error if no server answers.
     pub(crate) fn try_ask(&self, name: &str, kind: RecordType) -> io::Result<Message> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -362,7 +362,7 @@ impl Resolver {
         Ok(Message::from_vec(&room[..length]).expect("a message"))
     }
 
-    /// The address of a name, or the code of an answer without one.
+    /// The address of a name, or the response code of an answer without an address.
     pub(crate) fn address(&self, name: &str) -> String {
         let answer = self.ask(name, RecordType::A);
         match answer.answers.first() {
@@ -371,7 +371,7 @@ impl Resolver {
         }
     }
 
-    /// Waits until a name has this address, and returns how long that took.
+    /// Waits until a name has this address, and returns the duration.
     #[track_caller]
     pub(crate) fn wait_for(&self, name: &str, expected: &str) -> Duration {
         let began = Instant::now();
@@ -383,11 +383,11 @@ impl Resolver {
     }
 }
 
-/// A way to the API server that can be cut.
+/// A connection to the API server that can be cut.
 pub(crate) struct Line {
     address: std::net::SocketAddr,
     cut: Arc<AtomicBool>,
-    /// Directions that are open.
+    /// Number of open directions.
     open: Arc<AtomicUsize>,
 }
 
@@ -402,7 +402,7 @@ impl Line {
         let cut = Arc::new(AtomicBool::new(false));
         let open = Arc::<AtomicUsize>::default();
         let (state, count) = (Arc::clone(&cut), Arc::clone(&open));
-        // It lives as long as the process: nobody connects any more when the test is over.
+        // The thread lives as long as the process: no client connects after the test.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let server = std::net::TcpStream::connect(&server).expect("the API server");
@@ -427,7 +427,7 @@ impl Line {
         format!("https://{}", self.address)
     }
 
-    /// Ends all connections, and new ones at once; or none any more.
+    /// Closes all connections and refuses new ones, or allows connections again.
     pub(crate) fn cut(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
         if cut {
@@ -441,7 +441,7 @@ impl Line {
     }
 }
 
-/// Carries octets until the line is cut or one side ends.
+/// Copies bytes until the line is cut or one side ends.
 fn carry(mut from: &std::net::TcpStream, mut to: &std::net::TcpStream, cut: &AtomicBool) {
     use std::io::{ErrorKind, Read as _, Write as _};
     from.set_read_timeout(Some(Duration::from_millis(50)))
@@ -456,12 +456,12 @@ fn carry(mut from: &std::net::TcpStream, mut to: &std::net::TcpStream, cut: &Ato
         }
     }
     for side in [from, to] {
-        // It may have ended by itself.
+        // The side may already have ended.
         let _ = side.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// Asks as people do.
+/// The exit code and the output of a command.
 pub(crate) fn said(answer: &kube_kit::connection::Answer) -> (u8, &str, &str) {
     (answer.code, &answer.text, &answer.remarks)
 }

@@ -1,4 +1,4 @@
-//! From an instance to an answer, whatever happens in between.
+//! From an instance to an answer, with interruptions.
 
 use std::fs;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn instances_have_names_as_long_as_they_exist() {
         None,
     );
     dns.wait_ready();
-    // Ready means that everything is answered.
+    // A ready server answers all names.
     assert_eq!(dns.address("nic1.vmi1.vms.vm.example.com."), "10.10.0.5");
     assert_eq!(dns.address("vmi1.vms.vm.example.com."), "10.10.0.5");
     assert_eq!(dns.address("default.vmi1.vms.vm.example.com."), "NXDomain");
@@ -51,7 +51,7 @@ fn claimed_address_is_answered_until_the_guest_reports_its_own() {
     // secondary-dns#69
     const EARLY: [(&str, &str); 1] = [("KSD_EARLY_ADDRESSES", "claims")];
     let stage = Stage::unshared();
-    // Claims that nobody serves hold nothing up.
+    // An unserved kind of claims delays nothing.
     let dns = stage.dns(&EARLY, None);
     dns.wait_ready();
     drop(dns);
@@ -84,7 +84,7 @@ fn address_of_the_pod_is_answered_until_the_guest_reports_its_own() {
     let stage = Stage::unshared();
     stage.run("vmi1", &[]);
     stage.launch("launcher-1", "vmi1", "10.85.0.1");
-    // Pods that the account may not read hold nothing up.
+    // Forbidden pods delay nothing.
     let dns = stage.dns(&EARLY, None);
     dns.wait_ready();
     assert_eq!(dns.address("vmi1.vms.vm."), "NXDomain");
@@ -98,14 +98,14 @@ fn address_of_the_pod_is_answered_until_the_guest_reports_its_own() {
     stage.run("vmi2", &[]);
     stage.launch("launcher-2", "vmi2", "10.85.0.2");
     dns.wait_for("vmi2.vms.vm.", "10.85.0.2");
-    // A claim is what the instance will have in its next pod too.
+    // The claim also has the addresses of the instance's next pod.
     stage.claim("vmi2", "10.84.0.2/24");
     dns.wait_for("vmi2.vms.vm.", "10.84.0.2");
     stage.set("vmi2", &[("nic1", "10.84.0.9")]);
     dns.wait_for("nic1.vmi2.vms.vm.", "10.84.0.9");
     stage.delete(&pods("launcher-1"));
     dns.wait_for("nic1.vmi1.vms.vm.", "NXDomain");
-    // One that has ended is none any more.
+    // A pod that has ended does not count any more.
     stage.launch("launcher-3", "vmi1", "10.85.0.3");
     dns.wait_for("nic1.vmi1.vms.vm.", "10.85.0.3");
     stage.report(&pods("launcher-3"), &json!({ "phase": "Succeeded" }));
@@ -151,7 +151,7 @@ fn outage_of_the_api_server_goes_unnoticed() {
     line.cut(true);
     stage.end("goes");
     stage.run("comes", &[("nic1", "10.10.0.7")]);
-    // Time enough for the watch to notice, and to fail again.
+    // The loop gives the watch enough time to notice, and to fail again.
     for _ in 0..20 {
         assert_eq!(dns.address("goes.vms.vm."), "10.10.0.6");
         assert_eq!(dns.address("stays.vms.vm."), "10.10.0.5");
@@ -200,7 +200,7 @@ fn killed_at_any_time_it_comes_back_with_everything() {
             assert_eq!(dns.address(&name), format!("10.10.0.{}", round - 1));
         }
         stage.run(&format!("vm{round}"), &[("nic1", &format!("10.10.0.{round}"))]);
-        // Ended sometimes before, sometimes while, sometimes after the file is written.
+        // The program ends before, during or after the write of the file.
         std::thread::sleep(Duration::from_millis(round * 20));
         dns.kill();
         let now = serial();

@@ -1,6 +1,6 @@
 //! The secondary DNS against real API servers, with the permissions of the shipped role and no others.
 //!
-//! There is no KubeVirt: its kind is a minimal definition of ours, and tests write the status of instances.
+//! The servers lack KubeVirt: its kind is a minimal definition, and tests write the status of instances.
 
 #[cfg(test)]
 mod configuration;

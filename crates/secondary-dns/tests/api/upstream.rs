@@ -1,5 +1,6 @@
-//! Pods of mixed images: our monitor beside CoreDNS, and our server beside the upstream monitor. Zone files are all that the
-//! two containers share. CoreDNS is the real one; the upstream monitor can't be built here, and its files are written by hand.
+//! Pods of mixed images: Weft's monitor beside CoreDNS, and Weft's server beside the upstream monitor. The two
+//! containers share only zone files. CoreDNS is the real one. The upstream monitor cannot be built here, and the test
+//! writes its files by hand.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -24,7 +25,7 @@ fn free() -> u16 {
     })
 }
 
-/// The deployed Corefile with another port and directory, without probes, and with less patience.
+/// The deployed Corefile with another port and directory, without probes, and with shorter intervals.
 fn corefile(directory: &Path, port: u16) -> PathBuf {
     let zones = directory.join("zones");
     let path = directory.join("Corefile");
@@ -37,7 +38,7 @@ fn corefile(directory: &Path, port: u16) -> PathBuf {
     path
 }
 
-/// A program, until it is dropped.
+/// A running program. It ends when it is dropped.
 struct Program(Child);
 
 impl Program {
@@ -51,7 +52,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -64,7 +65,7 @@ struct CoreDns {
 }
 
 impl CoreDns {
-    /// `None`, with the reason, where it is not built and can't be.
+    /// `None` if CoreDNS is not built and cannot be built. The reason is printed.
     fn start(directory: &Path) -> Option<Self> {
         let program = match Home::from_env().and_then(|home| coredns::ensure(&home, "do without", &mut Quiet))
         {
@@ -99,7 +100,7 @@ impl Deref for CoreDns {
     }
 }
 
-/// What clients of either pod see while instances come, change and go; `zone` is that of both.
+/// Answers to clients of either pod while instances are created, changed and deleted; `zone` is the zone of both.
 fn live(stage: &Stage, resolver: &Resolver, zone: &str) {
     let name = |below: &str| format!("{below}.{zone}");
     stage.run("vmi-sec", &[("default", "10.244.0.5"), ("nic1", "10.10.0.5")]);
@@ -138,7 +139,7 @@ fn coredns_serves_the_zone_files_of_our_monitor() {
     stage.run("other", &[("nic1", "10.10.9.9")]);
     coredns.wait_for("nic1.other.vms.vm.secondary.io.", "10.10.9.9");
     live(&stage, &coredns, "vm.secondary.io.");
-    // CoreDNS knows no more of AAAA and PTR records than the files say.
+    // CoreDNS serves only the AAAA and PTR records in the files.
     stage.set("other", &[("nic1", "fd00::5")]);
     until("the AAAA record", || {
         let answers = coredns
@@ -164,7 +165,8 @@ fn coredns_serves_the_zone_files_of_our_monitor() {
     });
 }
 
-/// The zone file of the upstream monitor with these records, as §5 has it, written in its way: over the former one.
+/// Writes the zone file of the upstream monitor with these records (§5), with its method: it overwrites the former
+/// file.
 fn overwrite(zones: &Path, serial: u32, records: &[&str]) {
     let mut text = format!(
         "$ORIGIN vm.secondary.io. \n$TTL 3600 \n\
@@ -191,7 +193,7 @@ fn our_server_serves_the_zone_files_of_the_upstream_monitor() {
             .expect("a server");
     });
     let resolver = Resolver::of(port);
-    // It writes no file before the first address.
+    // The upstream monitor writes no file before the first address.
     until("SERVFAIL", || {
         let asked = resolver.try_ask("vmi-sec.vms.vm.secondary.io.", RecordType::A);
         match asked.map(|message| message.response_code) {

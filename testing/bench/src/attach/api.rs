@@ -196,7 +196,7 @@ fn answer_all(connection: &TcpStream, nad: &Value) -> std::io::Result<()> {
         let mut words = first.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         if path.contains("watch=") {
-            // No event ever occurs: the answer starts, and does not end.
+            // No event ever occurs: the answer starts and never ends.
             write!(
                 writer,
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"

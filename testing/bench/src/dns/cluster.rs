@@ -27,7 +27,7 @@ pub(crate) struct Cluster {
 type Watches = Arc<Mutex<Vec<TcpStream>>>;
 
 impl Cluster {
-    /// Listens.
+    /// Starts the stand-in.
     pub(crate) fn start(directory: &Path, instances: u32) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let kubeconfig = directory.join("kubeconfig");

@@ -1,4 +1,4 @@
-//! Debian's dnsperf as the client: a program that others measure DNS servers with.
+//! Debian's dnsperf as the client: an independent program for measurements of DNS servers.
 
 use std::fs;
 use std::path::Path;
@@ -8,16 +8,16 @@ use anyhow::{Context, bail};
 
 use crate::{Args, Asked, CLIENTS, ROUNDS, Server, UNDER_WAY, middle};
 
-/// What dnsperf tells of one run.
+/// Results of one run of dnsperf.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Told {
     completed: f64,
     lost: f64,
-    /// Seconds.
+    /// In seconds.
     latency: f64,
 }
 
-/// Both servers are asked each kind of question in turn.
+/// Sends each kind of query to both servers in turn.
 pub(crate) fn measure(directory: &Path, args: &Args, servers: [&Server; 2]) -> anyhow::Result<()> {
     println!(
         "by dnsperf                   answers a second and core          average latency               lost of a million"
@@ -52,7 +52,7 @@ pub(crate) fn measure(directory: &Path, args: &Args, servers: [&Server; 2]) -> a
     Ok(())
 }
 
-/// Asks as fast as answers come.
+/// Sends queries as fast as answers arrive.
 fn run(args: &Args, port: u16, questions: &Path) -> anyhow::Result<Told> {
     let mut command = Command::new(&args.dnsperf);
     command.args(["-s", "127.0.0.1", "-e", "-p", &port.to_string()]);

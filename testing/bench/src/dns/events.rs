@@ -1,7 +1,7 @@
-//! How long an event of the watch takes to be answered, by a server in one process with its monitor.
+//! Measures the time from an event of the watch to its answer, by a server in one process with its monitor.
 //!
-//! A server that gets no processor answers late, whatever it does: the time that it, or this client, waited for a processor is
-//! measured by the kernel, and told apart.
+//! A server without a processor answers late in any case. The kernel measures the time that the server, or this client,
+//! waited for a processor, and the output lists it separately.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -13,18 +13,18 @@ use anyhow::bail;
 use crate::cluster::Cluster;
 use crate::{ALL_IN_ONE, Args, Asked, PATIENCE, client, late, query};
 
-/// Response codes (RFC 1035): the name exists, and it does not.
+/// Response codes (RFC 1035) for an existing name, and for a missing one.
 const EXISTS: u8 = 0;
 const NO_NAME: u8 = 3;
-/// Between two questions for the name of an instance that came or went.
+/// Interval between two queries for the name of a created or deleted instance.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// How fast events follow each other.
+/// The rate of events.
 struct Series {
     what: &'static str,
-    /// Instances that come and go, one after the other.
+    /// Number of instances that are created and deleted in turn.
     events: u32,
-    /// From one event to the next.
+    /// Interval between two events.
     pause: Duration,
 }
 
@@ -32,22 +32,22 @@ const ALL: [Series; 2] = [
     Series {
         what: "one by one",
         events: 500,
-        // Now and then one comes while zone files are written.
+        // Some events arrive while zone files are written.
         pause: Duration::from_millis(10),
     },
     Series {
         what: "at rest",
         events: 100,
-        // The zone files with the former event are written.
+        // The zone files with the previous event are already written.
         pause: Duration::from_millis(250),
     },
 ];
 
-/// How long one event took.
+/// Duration of one event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Took {
     whole: Duration,
-    /// Of it, the time that neither server nor client waited for a processor.
+    /// The part without the time that server or client waited for a processor.
     served: Duration,
 }
 
@@ -98,7 +98,7 @@ fn shown(times: &[Took]) -> String {
     )
 }
 
-/// Time that the server's thread and this one were ready, and did not run.
+/// The time that the server's thread and this thread were ready, and did not run.
 fn waited(server: u32) -> Duration {
     let paths = [
         format!("/proc/{server}/task/{server}/schedstat"),

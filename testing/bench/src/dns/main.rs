@@ -8,10 +8,10 @@
 //! Both servers run all the time, and each kind of query is sent to both in turn.
 //!
 //! Clients and server share the machine's processors: queries per second are a lower bound, and the server's processor
-//! time is the relevant result, printed as queries per second and core. Debian's dnsperf sends queries beside the threads of
-//! this process. The monitor lists its instances from a stand-in
-//! for an API server in this process, which generates them page by page: the measured start is an upper bound. The same
-//! stand-in sends events of single instances, whose names are queried until they are answered.
+//! time is the relevant result, printed as queries per second and core. Debian's dnsperf sends queries beside the
+//! threads of this process. The monitor lists its instances from a stand-in for an API server in this process, which
+//! generates them page by page: the measured start is an upper bound. The same stand-in sends events of single
+//! instances, whose names are queried until they are answered.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -180,7 +180,7 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
             server.processor_time()?.as_secs_f64() * 1000.0,
             server.memory()?
         );
-        // It returns the memory of the start when it is at rest.
+        // The idle monitor returns the memory of its start.
         thread::sleep(REST);
         println!("    at rest {}", server.memory()?);
         if mode == "all-in-one" {
@@ -323,7 +323,7 @@ impl std::fmt::Display for Memory {
     }
 }
 
-/// The median.
+/// Returns the median.
 fn middle(all: &mut [f64]) -> f64 {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or_default()

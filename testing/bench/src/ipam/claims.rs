@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) enum Order {
     /// One after the other, each after the previous one has its claim.
     InTurn,
-    /// All as fast as the API server accepts them.
+    /// All of them, as fast as the API server accepts them.
     Together,
 }
 
@@ -140,7 +140,7 @@ fn version(connection: &mut Connection) -> anyhow::Result<String> {
     Ok(version.context("a list has no version")?.to_owned())
 }
 
-/// Reports claims, each once, up to a number.
+/// Reports claims without duplicates, up to a number.
 fn watch(
     server: &Server,
     network: Network,

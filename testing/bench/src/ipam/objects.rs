@@ -6,7 +6,7 @@ use review_bench::load::Reviews;
 use review_bench::template::Template;
 use serde_json::{Value, json};
 
-/// Namespace of everything.
+/// Namespace of all objects.
 const NAMESPACE: &str = "bench";
 /// Networks without pods.
 const OTHER_NETWORKS: usize = 98;
@@ -26,7 +26,7 @@ pub(crate) const SERVED: [&str; 4] = [
 /// The source of a network's addresses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Network {
-    /// Its plugin.
+    /// The network's plugin.
     Plugin,
     /// The controller.
     Pool,

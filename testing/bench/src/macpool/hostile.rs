@@ -28,7 +28,7 @@ pub(crate) enum Hostility {
     SlowHeads,
     /// Opens connections as fast as it can.
     Handshakes,
-    /// Sends the largest reviews.
+    /// Sends reviews of the maximum size.
     LargeBodies,
 }
 

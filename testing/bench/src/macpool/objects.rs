@@ -116,7 +116,7 @@ pub(crate) fn machine(name: &str, number: Option<u32>) -> Value {
     let mut default = json!({ "name": "default", "masquerade": {}, "model": "virtio" });
     let mut blue = json!({ "name": "blue", "bridge": {}, "model": "virtio" });
     if let Some(number) = number {
-        // Outside of the managed range.
+        // The addresses are outside of the managed range.
         let [_, high, middle, low] = number.to_be_bytes();
         for (interface, octet) in [(&mut default, 0xa0), (&mut blue, 0xa1)] {
             interface["macAddress"] = json!(format!("06:00:{octet:02x}:{high:02x}:{middle:02x}:{low:02x}"));

@@ -35,7 +35,7 @@ pub fn write_certificate(directory: &Path) -> anyhow::Result<()> {
 pub struct Program {
     /// The program.
     pub path: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: Vec<OsString>,
     /// Environment variables.
     pub environment: Vec<(&'static str, &'static str)>,
@@ -168,7 +168,7 @@ fn ask(server: &Server, connection: &mut Option<Connection>) -> anyhow::Result<A
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        // It may have been killed already.
+        // The process may already be dead.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,10 +1,10 @@
-//! Figures of both networks, side by side.
+//! Results of both networks, side by side.
 
 use std::time::Duration;
 
 use super::peers::Peer;
 
-/// All figures, in the order of their first measurement.
+/// All results, in the order of their first measurement.
 #[derive(Debug, Default)]
 pub(super) struct Figures(Vec<Figure>);
 
@@ -27,14 +27,14 @@ impl Figures {
         Self::default()
     }
 
-    /// Adds times that are shown in microseconds.
+    /// Adds times, printed in microseconds.
     pub(super) fn times(&mut self, peer: Peer, name: &'static str, times: &[Duration]) {
         for time in times {
             self.add(peer, name, Better::Lower, time.as_secs_f64() * 1e6);
         }
     }
 
-    /// Adds a time that is shown in milliseconds.
+    /// Adds a time, printed in milliseconds.
     pub(super) fn start(&mut self, peer: Peer, name: &'static str, time: Duration) {
         self.add(peer, name, Better::Lower, time.as_secs_f64() * 1e3);
     }
@@ -70,7 +70,7 @@ impl Figures {
         }
     }
 
-    /// Medians, and how much better Weft's is.
+    /// Medians, and the factor by which Weft's is better.
     pub(super) fn table(&self) -> String {
         let mut text = format!("{:<44}{:>10}{:>10}{:>8}\n", "median", "Weft", "flannel", "ratio");
         for figure in &self.0 {

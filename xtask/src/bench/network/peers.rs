@@ -1,4 +1,4 @@
-//! The networks that are measured, and how they come onto their nodes.
+//! The measured networks, and their installation on the nodes.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::paths;
 
-/// A network.
+/// A measured network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     Weft,
@@ -31,7 +31,7 @@ impl fmt::Display for Peer {
 impl Peer {
     pub(super) const ALL: [Self; 2] = [Self::Weft, Self::Flannel];
 
-    /// Its nodes.
+    /// The nodes of the network.
     pub(super) const fn nodes(self) -> [&'static str; 2] {
         match self {
             Self::Weft => ["node01", "node02"],
@@ -39,7 +39,7 @@ impl Peer {
         }
     }
 
-    /// Whether a process with these arguments, each of which ends with a zero byte, is its daemon.
+    /// Whether a process with these arguments, each terminated by a zero byte, is the network's daemon.
     pub(super) fn is_daemon(self, arguments: &[u8]) -> bool {
         let mut arguments = arguments.split(|byte| *byte == 0);
         let program = arguments.next().unwrap_or_default();
@@ -50,22 +50,22 @@ impl Peer {
     }
 }
 
-/// Weft's manifest, and texts of it that give way to the image and to the nodes.
+/// Weft's manifest, and the texts in it that are replaced by the image and the nodes.
 const MANIFEST: &str = "deploy/pod-network/pod-network.yaml";
 const IMAGE: &str = "registry.example/weft:v0.1.0";
 const SELECTOR: &str = "        kubernetes.io/os: linux\n";
 /// Label of the nodes, with the name of their network.
 const LABEL: &str = "bench/network";
 
-/// Places on flannel's nodes.
+/// Paths on flannel's nodes.
 const DAEMON: &str = "/opt/flannel/flanneld";
 const KUBECONFIG: &str = "/etc/flannel/kubeconfig";
 const NETWORK: &str = "/etc/flannel/net-conf.json";
 const CONFIG: &str = "/etc/cni/net.d/10-flannel.conflist";
 const PLUGINS: &str = "/opt/cni/bin";
-/// The daemon writes it once it knows the node's range.
+/// The daemon writes this file once it knows the node's range.
 const SUBNET: &str = "/run/flannel/subnet.env";
-/// Debian's plugins that flannel's plugin calls, and the one that every sandbox needs.
+/// Debian's plugins that flannel's plugin calls, and the plugin that every sandbox needs.
 const DELEGATES: [&str; 4] = ["bridge", "host-local", "portmap", "loopback"];
 /// Addresses of all pods of test clusters.
 const PODS: &str = "10.244.0.0/16";
@@ -92,8 +92,8 @@ fn manifest_for(manifest: &str, image: &str) -> anyhow::Result<String> {
         .replace(SELECTOR, &format!("{SELECTOR}        {LABEL}: {}\n", Peer::Weft)))
 }
 
-/// Installs flannel on its nodes as its own manifest does: masquerading, host-gw, its plugin before Debian's `bridge`. The
-/// daemon runs on the node without a pod.
+/// Installs flannel on its nodes with the settings of its own manifest: masquerading, host-gw, its plugin before
+/// Debian's `bridge`. The daemon runs on the node without a pod.
 pub(super) fn install_flannel(cluster: &Cluster, flannel: &Flannel) -> anyhow::Result<()> {
     let packages = Packages::ensure(&Home::from_env()?, &mut Quiet)?;
     let network = json!({ "Network": PODS, "EnableNFTables": true, "Backend": { "Type": "host-gw" } });

@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cluster::Cluster;
 
-/// Port of the servers, and the port where first packets of new pods arrive.
+/// Port of the servers, and port for first packets of new pods.
 pub(super) const PORT: u16 = 8080;
 pub(super) const ARRIVALS: u16 = 8081;
 
-/// A connection that takes longer has failed.
+/// Timeout of a connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a read or write of a transfer.
+/// Bytes per read or write of a transfer.
 const CHUNK: usize = 1 << 16;
 
-/// Starts a server in the network namespace of a process: it answers a single byte with the same byte, and drops anything
-/// longer. It ends with this process.
+/// Starts a server in the network namespace of a process. It answers a single byte with the same byte, and drops longer
+/// input. It ends with this process.
 pub(super) fn serve(pid: i32) -> anyhow::Result<()> {
     let listener = listen(pid, PORT)?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // The client reports a connection that fails.
+            // The client reports a failed connection.
             let _ = answer(stream);
         }
     });
@@ -78,17 +78,17 @@ fn listen(pid: i32, port: u16) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("cannot listen on port {port} of a pod"))
 }
 
-/// Times of a byte to the server and back, on one connection.
+/// Durations of round trips of a byte, on one connection.
 pub(super) fn round_trips(pid: i32, address: &str, count: usize) -> anyhow::Result<Vec<Duration>> {
     on_network(pid, address, |server| {
         let mut stream = connect(server)?;
-        // The first one pays for what later ones find in caches.
+        // The first exchange fills the caches.
         exchange(&mut stream)?;
         (0..count).map(|_| timed(|| exchange(&mut stream))).collect()
     })
 }
 
-/// Times of a new connection with a byte to the server and back.
+/// Durations of a new connection with a round trip of a byte.
 pub(super) fn connections(pid: i32, address: &str, count: usize) -> anyhow::Result<Vec<Duration>> {
     on_network(pid, address, |server| {
         (0..count)
@@ -97,7 +97,7 @@ pub(super) fn connections(pid: i32, address: &str, count: usize) -> anyhow::Resu
     })
 }
 
-/// MiB for each second of one transfer, until the server has read the last byte.
+/// Rate of one transfer in MiB per second, until the server has read the last byte.
 pub(super) fn rate(pid: i32, address: &str, bytes: usize) -> anyhow::Result<f64> {
     let time = on_network(pid, address, |server| {
         let mut stream = connect(server)?;

@@ -1,5 +1,5 @@
-//! The daemon that holds the leases of pods with the IPAM plugin `dhcp` (operands §13): a container beside the one that
-//! installs the plugins, where the specification asks for it.
+//! The daemon that holds the leases of pods with the IPAM plugin `dhcp` (operands §13): a container beside the
+//! installer of plugins, if the specification requests it.
 //!
 //! ```text
 //! dhcp (the plugin, on the host) ── /run/cni/dhcp.sock ──> dhcp-daemon ──> network namespace of the pod ──> DHCP server
@@ -17,7 +17,7 @@ pub(super) const PLUGIN: &str = "dhcp";
 
 const CONTAINER: &str = "dhcp-daemon";
 
-/// Directory in which the daemon sees the host.
+/// Mount path of the host's root in the daemon's container.
 const HOST: &str = "/host";
 /// Volume of the host with the socket and the leases, which outlive the container.
 const RUN: (&str, &str) = ("cni-run", "/run/cni");
@@ -27,7 +27,7 @@ const NAMESPACES: (&str, &str) = ("netns", "/run/netns");
 const NAMESPACES_BY_OLD_PATH: &str = "/var/run/netns";
 const PROCESSES: (&str, &str) = ("proc", "/proc");
 
-/// Adds the daemon to pods whose image is ours.
+/// Adds the daemon to pods with Weft's image.
 pub(super) fn add(pods: &mut Pods<'_>, image: Image<'_>, pull_policy: &str) -> Result<(), Error> {
     pods.add_container(container())?;
     for (volume, path) in [RUN, NAMESPACES, PROCESSES] {

@@ -174,7 +174,7 @@ fn roles_allow_writing_all_rendered_objects_by_name() {
         for object in everything(setting) {
             let id = ObjectId::of(&object);
             let verbs: &[&str] = match id.kind.as_str() {
-                // It exists before its operator, and is never deleted.
+                // The namespace exists before its operator, and is never deleted.
                 "Namespace" => &["get", "update"],
                 "CustomResourceDefinition" => &["get", "create", "update"],
                 _ => &["get", "create", "update", "delete"],

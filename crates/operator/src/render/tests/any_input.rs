@@ -1,5 +1,5 @@
-//! Any content of a configuration resource or of a record: nothing panics, and an error names the field. A failure
-//! prints its input and the seed.
+//! Any content of a configuration resource or of a record: the code never panics, and an error names the field. A
+//! failure prints its input and the seed.
 
 use proptest::{
     collection::vec,
@@ -218,7 +218,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A record: each key a text that is JSON, or not.
+/// A record. Each key has a text, which may be JSON.
 fn any_record() -> impl Strategy<Value = Value> {
     let content = || {
         prop_oneof![

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A specification with all components that Weft has programs for.
+/// A specification with all components that have programs of Weft.
 fn ours() -> Value {
     json!({
         "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": { "dhcp": true }, "kubeMacPool": {}, "ovs": {},
@@ -108,7 +108,7 @@ fn native_containers_have_minimal_privileges() {
             json!(["macvtap-cni", "install-cni", null, privileged]),
             json!(["macvtap-cni", "macvtap-cni", null, privileged]),
             json!([ipam, "manager", image_user, confined]),
-            // Weft's own image in either case.
+            // The image is Weft's own in either case.
             json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
         ]
     );

@@ -33,7 +33,7 @@ fn eager(path: &str, port: &str) -> Value {
     json!({ "httpGet": { "path": path, "port": port }, "periodSeconds": 1 })
 }
 
-/// Which containers are native, and what settings the pods are marked with then.
+/// The native containers, and the expected annotation with the settings.
 #[derive(Clone, Copy, Default)]
 struct Flavour {
     server: bool,
@@ -187,7 +187,7 @@ const CASES: [(&str, &str, &str); 4] = [
     ("", "true", r#"{"nameServerIP":"true"}"#),
 ];
 
-// operands#12, secondary-dns#61-63: what is deployed, and settings that differ mark the pods differently, so that they roll.
+// operands#12, secondary-dns#61-63: the deployed objects; changed settings change an annotation and restart the pods.
 #[test]
 fn secondary_dns_is_its_objects_in_order() {
     assert!(enables(
@@ -266,7 +266,7 @@ fn service_is_there_where_it_is_asked_for() {
             let spec = json!({ "kubeSecondaryDNS": { "domain": "a.example", "service": wanted } });
             let flavour = Flavour {
                 server: native,
-                // A Service that comes or goes rolls no pod.
+                // A created or deleted Service restarts no pod.
                 monitor: native.then_some(r#"{"domain":"a.example"}"#),
                 scc: false,
             };
@@ -318,7 +318,7 @@ fn settings_of_our_own_reach_our_monitor() {
         json!({ "name": "KSD_ALLOWED_PREFIXES", "value": "10.0.0.0/8,fd00::/8" }),
     );
     assert_objects(&native().render("kubeSecondaryDNS", spec.clone()), &expected);
-    // Upstream's monitor does not know them.
+    // Upstream's monitor does not support these settings.
     assert_objects(
         &Setting::default().render("kubeSecondaryDNS", spec),
         &objects("a.example", "", Flavour::default()),
@@ -425,7 +425,7 @@ fn flavours_can_be_mixed() {
     }
 }
 
-// secondary-dns#64, secondary-dns §1: what is asked for is not taken for a leftover of a former release.
+// secondary-dns#64, secondary-dns §1: a requested object is no leftover of a former release.
 #[test]
 fn what_is_asked_for_is_no_leftover() {
     let pruned = |native: bool, spec: Value| {

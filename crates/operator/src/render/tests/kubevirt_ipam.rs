@@ -7,7 +7,7 @@ use super::*;
 const NAME: &str = "kubevirt-ipam-controller-manager";
 const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
 
-/// Who issues the certificate of the webhook.
+/// The issuer of the webhook's certificate.
 #[derive(Clone, Copy, PartialEq)]
 enum Issuer {
     CertManager,
@@ -78,7 +78,7 @@ fn access(native: bool) -> Vec<Value> {
     ]
 }
 
-/// kubevirt-ipam §10: what our program uses.
+/// kubevirt-ipam §10: the rights that Weft's program uses.
 fn native_access(election: &str) -> (Value, Value) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
@@ -113,7 +113,7 @@ fn native_access(election: &str) -> (Value, Value) {
     (role, rules)
 }
 
-/// kubevirt-ipam §11: one replica stays where nodes are drained.
+/// kubevirt-ipam §11: one replica remains when nodes are drained.
 fn disruption() -> Value {
     labelled(json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",

@@ -321,7 +321,7 @@ fn dhcp_adds_plugin_and_container_if_enabled() {
     let found = native.render("linuxBridge", json!({ "linuxBridge": { "dhcp": true } }));
     assert_objects(&found[1..2], &[expected]);
 
-    // Without the field the pods are unchanged; so they are if the plugins have another image.
+    // Without the field the pods are unchanged, and also with another image of the plugins.
     let (given, without) = (json!({ "dhcp": false }), json!({}));
     for (setting, spec) in [(native, given), (Setting::default(), json!({ "dhcp": true }))] {
         assert_objects(

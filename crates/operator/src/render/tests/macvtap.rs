@@ -130,7 +130,7 @@ fn other_macvtap_configuration_changes_pods_alone() {
 
 #[test]
 fn macvtap_on_openshift_uses_its_directory() {
-    // With OpenShift's API and without its network configuration: with one, macvtap is refused.
+    // The cluster has OpenShift's API but no network configuration of OpenShift: with one, macvtap is refused.
     for native in [false, true] {
         let objects = render(Setting {
             native,

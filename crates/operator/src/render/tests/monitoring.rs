@@ -112,7 +112,7 @@ fn monitoring_is_rendered_if_its_kinds_are_served() {
     }
 }
 
-// operands#14: it comes with any specification, after the components and before the policies.
+// operands#14: it is rendered with any specification, after the components and before the policies.
 #[test]
 fn empty_specification_is_monitored() {
     let names = |setting: Setting, render: fn(&Context<'_>) -> Vec<Group>| -> Vec<_> {
@@ -120,7 +120,7 @@ fn empty_specification_is_monitored() {
         let deployed = groups.filter(|group| !group.objects.is_empty());
         deployed.map(|group| group.component).collect()
     };
-    // After the components and before the policies.
+    // The order is after the components and before the policies.
     assert_eq!(
         names(monitored(), render_enabled),
         ["monitoring", "networkPolicies"]

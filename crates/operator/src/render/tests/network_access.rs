@@ -1,8 +1,8 @@
-//! Reachability of pods where a policy denies everything that is not allowed.
+//! Reachability of pods under a policy that denies all other traffic.
 
 use super::*;
 
-/// Pods in a network of their own that need neither the API server nor the DNS.
+/// Pods with a network namespace of their own that need neither the API server nor the DNS.
 const NEED_NOTHING: [&str; 1] = ["kube-cni-linux-bridge-plugin"];
 
 /// Pods whose upstream image gets no additional label, because that would restart them at takeover.
@@ -38,7 +38,7 @@ fn policies_allow_egress_of_clients_and_ingress_of_servers() {
     for (native, openshift4) in [(false, false), (true, false), (false, true), (true, true)] {
         let objects = rendered(native, openshift4);
         let of_kind = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == kind);
-        // Egress: the label that both policies for egress select.
+        // Egress: both policies for egress select this label.
         for name in [
             "cnao-allow-egress-to-cluster-api",
             "cnao-allow-egress-to-cluster-dns",

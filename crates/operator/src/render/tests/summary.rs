@@ -284,7 +284,7 @@ fn directories_sockets_and_dns_follow_platform() {
             )
         };
         let mut spec = all_components();
-        // OpenShift has the default, cri-o's.
+        // OpenShift has the default socket, cri-o's.
         if !openshift4 {
             spec["multusDynamicNetworks"] = json!({ "hostCRISocketPath": socket });
         }

@@ -1,6 +1,6 @@
 //! The allowed and the forbidden requests of each account.
 
-/// Allowed and forbidden requests: verb and resource, with a subresource behind a slash.
+/// Allowed and forbidden requests: verb and resource, with a subresource after a slash.
 pub(super) struct Rights {
     pub(super) account: &'static str,
     pub(super) may: &'static [&'static str],
@@ -18,7 +18,7 @@ pub(super) const NODES: [Rights; 5] = [
             "update pods/status",
             "create events",
             "get resourceclaims.resource.k8s.io",
-            // From both it learns that it is removed from the node.
+            // Both reads show multus that it is removed from the node.
             "get daemonsets.apps multus",
             "get nodes",
         ],

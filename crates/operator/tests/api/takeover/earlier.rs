@@ -27,7 +27,7 @@ fn first_generation(fixture: &Fixture) -> Installation {
         ],
     );
     installation.create(fixture);
-    // Its kubemacpool created the webhook configuration itself.
+    // The kubemacpool of that generation created the webhook configuration itself.
     let webhooks = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": { "name": "kubemacpool-mutator" },
@@ -37,7 +37,7 @@ fn first_generation(fixture: &Fixture) -> Installation {
         .delete(["mutatingwebhookconfiguration", "kubemacpool-mutator"])
         .expect("deleted");
     fixture.kubectl().apply(&webhooks.to_string()).expect("webhooks");
-    // It also labelled the namespace.
+    // That generation also set a label on the namespace.
     let label = [
         "label",
         "--overwrite",
@@ -52,7 +52,7 @@ fn first_generation(fixture: &Fixture) -> Installation {
     installation
 }
 
-/// Waits until no object of an operator has the version of another one (operator §14).
+/// Waits until no object of an operator has the version of another operator (operator §14).
 fn wait_for_our_version(fixture: &Fixture) {
     let namespaced =
         "configmaps,serviceaccounts,services,deployments,daemonsets,roles,rolebindings,poddisruptionbudgets";
@@ -63,7 +63,7 @@ fn wait_for_our_version(fixture: &Fixture) {
             let list = fixture.kubectl().json(get).expect("objects");
             list["items"].as_array().cloned().unwrap_or_default()
         };
-        // Cluster-scoped objects are shared with other tests, whose configuration resource is gone.
+        // Cluster-scoped objects are shared with other tests, whose configuration resource is deleted.
         let uid = fixture.configuration()["metadata"]["uid"].clone();
         let ours = |object: &Value| object["metadata"]["ownerReferences"][0]["uid"] == uid;
         let all: Vec<_> = [list(namespaced), list(cluster)]
@@ -229,8 +229,8 @@ fn unrequested_workloads_of_first_generation_are_removed() {
         let mut expected: Vec<_> = kept.iter().map(|name| (*name).to_owned()).collect();
         expected.sort();
         let found: Vec<_> = owned(&fixture).into_keys().collect();
-        // The old DaemonSet of multus is deleted when multus is deployed, or with its component: its name was
-        // different.
+        // The old DaemonSet of multus has a different name. It is deleted with the deployment of multus, or with its
+        // component.
         if found == expected {
             Ok(())
         } else {
@@ -278,7 +278,7 @@ fn leftovers_of_release_0_94_are_removed() {
     installation.create(&fixture);
     let before = identities(&owned(&fixture));
     fixture.start_images(&IMAGES);
-    // Leftovers are deleted after everything else is applied.
+    // Leftovers are deleted after all other steps.
     fixture.wait_until_gone("daemonset", "passt-binding-cni");
     fixture.roll_out(&["macvtap-cni"]);
     fixture.roll_out_deployments(&["kubevirt-ipam-controller-manager"]);

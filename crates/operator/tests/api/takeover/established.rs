@@ -1,4 +1,4 @@
-//! Takeover of the current installation of upstream, and its return.
+//! Takeover of an installation of upstream's current release, and its return.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ fn installation_of_upstream_is_taken_over_without_restart() {
             );
         }
     }
-    // The configuration was Available under the other operator, and stays so.
+    // The configuration was Available under the other operator, and remains so.
     let events = fixture.events();
     assert_eq!(events, Vec::<String>::new());
     let work = fixture.work_since(mark);
@@ -123,7 +123,7 @@ fn native_installation_is_handed_back_and_taken_over_again_in_place() {
     fixture.roll_out_deployments(&DEPLOYMENTS);
     fixture.wait_for_status(|status| containers(status) == json!(EXPECTED_CONTAINERS));
     fixture.wait_until_available();
-    // The operator's own certificate authority stays until cert-manager, which is absent here, replaces it.
+    // The operator's own certificate authority remains until cert-manager, which is absent here, replaces it.
     let handed_back = without_bundle(owned(&fixture));
     assert_same(&handed_back, &established);
     assert_eq!(identities(&back), identities(&native), "in place");
@@ -136,7 +136,7 @@ fn native_installation_is_handed_back_and_taken_over_again_in_place() {
     fixture.roll_out(&DAEMON_SETS);
     fixture.roll_out_deployments(&DEPLOYMENTS);
     fixture.wait_until_available();
-    // Another certificate authority was made.
+    // The operator created another certificate authority.
     assert_same(&without_bundle(owned(&fixture)), &without_bundle(native));
 }
 

@@ -1,4 +1,4 @@
-//! Installations of earlier releases of upstream, each as a difference from today's.
+//! Installations of earlier releases of upstream, each described as a difference from today's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,11 @@ use crate::{
     stubs::Stubs,
 };
 
-/// Releases with different objects. Others deploy a subset of the next one's.
+/// Releases with different objects. Other releases deploy a subset of the next one's.
 const RELEASES: [&str; 6] = ["0.102.0", "0.101.0", "0.100.0", "0.97.0", "0.94.0", "0.89.0"];
 
-/// A part of the names of objects that later releases do not deploy, with the first and the last release that did.
+/// A part of the names of objects that later releases do not deploy, with the first and the last release that deployed
+/// them.
 const GIVEN_UP: [[&str; 3]; 3] = [
     ["kubevirt-ipam-claims", "0.94.0", "0.94.0"],
     ["passt-binding-cni", "0.94.3", "0.98.1"],
@@ -40,7 +41,7 @@ const RECORD: [&str; 2] = [
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Difference {
-    /// The first of these releases; without it, every release up to the last.
+    /// The first of these releases; without it, all releases up to the last.
     since: Option<String>,
     /// The last of them.
     until: String,
@@ -49,7 +50,7 @@ struct Difference {
     /// Whether these releases had no such objects.
     #[serde(default)]
     absent: bool,
-    /// Pointers to fields that they did not have.
+    /// Pointers to fields that these releases did not have.
     #[serde(default)]
     remove: Vec<String>,
     /// Pointers to fields that had another value.
@@ -138,7 +139,7 @@ fn record(objects: &mut [Value], change: impl FnOnce(&Value) -> Value) {
     *applied = change(applied);
 }
 
-/// Today's objects, with the bundle that the MAC pool puts into its webhooks.
+/// Today's objects, with the bundle that the MAC pool writes into its webhooks.
 fn today(fixture: &Fixture) -> Vec<Value> {
     let mut objects = Installation::of_upstream(fixture).objects;
     let is_pool = |object: &&mut Value| key(object) == "MutatingWebhookConfiguration/kubemacpool-mutator";
@@ -149,7 +150,7 @@ fn today(fixture: &Fixture) -> Vec<Value> {
     objects
 }
 
-/// The objects of a release: today's with all of its differences, under its version and with its images.
+/// The objects of a release: today's with all of its differences, with its version and images.
 fn deployed_by(fixture: &Fixture, release: &str) -> Vec<Value> {
     let mut objects = today(fixture);
     record(&mut objects, |text| {
@@ -210,11 +211,11 @@ fn path(object: &Value) -> String {
     format!("{}/{name}", collection(object))
 }
 
-/// Creates objects as upstream's operator would, in place of all objects that the configuration resource owns, and of
-/// objects with the same names. Returns them as stored.
+/// Creates objects in the manner of upstream's operator. They replace all objects that the configuration resource owns,
+/// and objects with the same names. Returns the stored objects.
 fn install(fixture: &Fixture, objects: &[Value]) -> BTreeMap<String, Value> {
     for object in owned(fixture).values().chain(objects) {
-        // It may not exist.
+        // The object may not exist.
         fixture.admin().send(Method::DELETE, &path(object), None);
     }
     for object in objects {

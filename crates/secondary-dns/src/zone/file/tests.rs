@@ -191,7 +191,8 @@ fn what_is_not_understood_is_refused_with_its_line() {
 
 #[test]
 fn half_a_file_is_refused() {
-    // A prefix of a file that ends at a line is a file; no other is one that says something else than the whole.
+    // A prefix of a file is valid if it ends at the end of a line; no other valid prefix differs in content from the
+    // whole.
     let text = format!("{HEAD}nic1.vmi1.ns1 IN A 1.2.3.4\n");
     for end in 0..text.len() {
         if let Ok(zone) = read(&text[..end], &name("vm.")) {

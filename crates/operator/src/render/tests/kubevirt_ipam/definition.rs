@@ -72,9 +72,9 @@ fn a_wider_definition_of_another_installation_stays() {
         Change::Unchanged => live["spec"].clone(),
         other => panic!("{other:?}"),
     };
-    // An older one is brought up to date.
+    // An older definition is updated.
     assert_eq!(becomes(&narrower("conditions")), ours["spec"]);
-    // A newer one is left alone, also where it lacks something that ours has.
+    // A newer definition is left unchanged, even if it lacks a field of ours.
     for mut live in [ours.clone(), narrower("ownerPod")] {
         live["metadata"]["resourceVersion"] = json!("7");
         live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["ipRequests"] =
