@@ -131,9 +131,11 @@ pub(crate) async fn start(shared: Shared) {
             Some(_) = node.next() => {}
             Some(change) = state.next() => {
                 let observed = reporter.observed();
-                // The watch may report the creation and the deletion of an object at once.
-                let before = last_observed.or_else(|| reporter.written());
-                if change != Change::Synced && requests_report(before.as_ref(), observed.as_ref()) {
+                if last_observed.is_none() && observed.is_none() {
+                    // The watch may report the creation and the deletion of an object at once.
+                    last_observed = reporter.written();
+                }
+                if change != Change::Synced && requests_report(last_observed.as_ref(), observed.as_ref()) {
                     schedule.request(now);
                 }
                 last_observed = observed;
