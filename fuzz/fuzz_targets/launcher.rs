@@ -41,7 +41,7 @@ fuzz_target!(|text: &str| {
     let known = One(Arc::new(Network::read(Name::new("ns", "net"), config)));
     let wire: Result<WireInstance, _> = serde_json::from_str(instance);
     let mut instance: Instance = wire.map(Instance::from).unwrap_or_default();
-    instance.addresses = Some(addresses.to_owned());
+    instance.addresses = Some(addresses.into());
     let _ = plan(&Name::new("ns", "vm"), None, Some(&instance), &known);
     if let Ok(elements) = selection::parse(Some(networks), "ns") {
         // What is written is read again as the same.
