@@ -5,21 +5,18 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, anyhow};
-use cluster::{Cluster, Home, Options, Progress, Steps, is_ready, run};
+use cluster::{Cluster, Home, Options, Progress, Steps};
 use conformance::{Excluded, FOCUS, Parts, Wanted};
 
 use crate::board::Board;
-use crate::install::wait_for;
-use crate::{build, explain, image, manifests};
+use crate::{build, explain, image, install, manifests};
 
-/// Default names of the cluster, if `WEFT_CLUSTER` is not set: with Weft's pod network, and with that of Debian's
+/// Default names of the cluster, if `WEFT_CLUSTER` is not set: with Weft's network, and with that of Debian's
 /// plugins.
 const CLUSTER: &str = "conformance";
 const PLAIN_CLUSTER: &str = "conformance-plain";
-/// The manifest of the pod network, in the directory of manifests.
-const NETWORK: &str = "pod-network/pod-network.yaml";
-/// The namespace of its pods.
-const NAMESPACE: &str = "kube-system";
+/// Namespaces of the pod network and of its operator.
+const NAMESPACES: [&str; 2] = ["weft-pod-network", "openshift-network-operator"];
 
 /// Arguments of the command.
 #[derive(Debug, clap::Args)]
@@ -54,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let outcome = up(&cluster, built.as_ref(), &mut steps)
         .and_then(|()| Ok(conformance::run(&cluster, &home, &parts, &wanted, &mut steps)?));
     if outcome.is_err() {
-        eprint!("{}", explain::cluster(&cluster, &[NAMESPACE]));
+        eprint!("{}", explain::cluster(&cluster, &NAMESPACES));
     }
     if !args.keep {
         cluster.down(&mut steps)?;
@@ -131,26 +128,11 @@ fn prepare(cluster: &Cluster, home: &Home, plain: bool) -> anyhow::Result<(Optio
     })
 }
 
-/// Starts the cluster, and installs the pod network of an image.
+/// Starts the cluster, and lets the cluster network operator of an image connect its pods.
 fn up(cluster: &Cluster, built: Option<&image::Built>, steps: &mut Steps) -> anyhow::Result<()> {
     cluster.up(steps)?;
     let Some(built) = built else {
         return Ok(());
     };
-    steps.step(&format!("loading {} into the nodes", built.reference));
-    cluster.load(&built.archive)?;
-    steps.step(&format!("installing the pod network: deploy/{NETWORK}"));
-    let kubectl = cluster.kubectl();
-    kubectl.apply_file(&manifests::default_dir().join(NETWORK))?;
-    wait_for(&kubectl, steps, &["nodes"], "nodes to be ready", |list| {
-        let nodes = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        match nodes.iter().find(|node| !is_ready(node)) {
-            Some(node) => Err(format!("{} is not", node["metadata"]["name"])),
-            None => Ok(()),
-        }
-    })?;
-    let rollout = ["rollout", "status", "daemonset", "--timeout=5m", "--namespace"];
-    let rollout = rollout.iter().chain(&[NAMESPACE, "weft-pod-network"]);
-    run::output(&mut kubectl.command(rollout)).map(drop)?;
-    Ok(())
+    install::cluster_network(cluster, built, steps)
 }

@@ -1,6 +1,7 @@
 //! Installs the product on the cluster of this repository, as its README describes.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use cluster::{Cluster, Kubectl, Progress, run, wait};
@@ -19,6 +20,9 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 pub(crate) const CONFIG: &str = "network-addons-config.yaml";
 pub(crate) const CONFIG_OF_ALL: &str = "network-addons-config-all.yaml";
 pub(crate) const CONFIG_FOR_MACHINES: &str = "network-addons-config-vms.yaml";
+
+/// The example of a network for a cluster without one.
+const CLUSTER_NETWORK: &str = "cluster-network.yaml";
 
 /// Returns a file in `examples/`.
 pub(crate) fn example(name: &str) -> PathBuf {
@@ -64,6 +68,52 @@ pub(crate) fn install(
     wait_for(&kubectl, steps, &sets, "programs on all nodes", |list| {
         on_all_nodes(list, &built.reference)
     })
+}
+
+/// Loads the image into nodes without a network, and lets the cluster network operator connect their pods:
+/// `examples/cluster-network.yaml`. Waits until the nodes are Ready and the operator is Available.
+pub(crate) fn cluster_network(
+    cluster: &Cluster,
+    built: &image::Built,
+    steps: &mut dyn Progress,
+) -> anyhow::Result<()> {
+    let kubectl = cluster.kubectl();
+    steps.step(&format!("loading {} into the nodes", built.reference));
+    cluster.load(&built.archive)?;
+    steps.step("installing the cluster network operator: weft network manifests");
+    let mut weft = Command::new(&built.weft);
+    weft.args(["network", "manifests", "--image", &built.reference]);
+    let manifests = run::output(&mut weft)?;
+    let mut server_side = kubectl.command(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
+    run::output_with_input(&mut server_side, manifests.as_bytes())?;
+    steps.step(&format!("creating the network: examples/{CLUSTER_NETWORK}"));
+    wait::until("the kinds of the operator to be served", TIMEOUT, || {
+        apply(&kubectl, &[example(CLUSTER_NETWORK)]).map_err(|error| format!("{error:#}"))
+    })?;
+    steps.step("waiting until the nodes are Ready, and the operator Available");
+    wait_for(&kubectl, steps, &["nodes"], "nodes to be Ready", all_ready)?;
+    let operator = ["clusteroperator", "network"];
+    wait_for(
+        &kubectl,
+        steps,
+        &operator,
+        "the network to be Available",
+        available,
+    )
+}
+
+/// Returns an error unless all objects of a list are Ready.
+fn all_ready(list: &Value) -> Result<(), String> {
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let waiting = items.iter().filter(|node| !cluster::is_ready(node));
+    let waiting: Vec<&str> = waiting
+        .filter_map(|node| node["metadata"]["name"].as_str())
+        .collect();
+    if waiting.is_empty() && !items.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("not Ready: {}", waiting.join(", ")))
+    }
 }
 
 /// Creates [`BRIDGE`] over the spare NIC of every node.
@@ -252,5 +302,15 @@ mod tests {
         assert!(on_all_nodes(&set("a:0", 2), "a:1").is_err());
         assert!(on_all_nodes(&set("a:1", 1), "a:1").is_err());
         assert!(on_all_nodes(&json!({ "items": [] }), "a:1").is_err());
+    }
+
+    #[test]
+    fn nodes_are_ready_if_all_of_them_are() {
+        let node = |name: &str, status: &str| json!({ "metadata": { "name": name }, "status": { "conditions": [{ "type": "Ready", "status": status }] } });
+        let list = |nodes: &[Value]| json!({ "items": nodes });
+        assert_eq!(all_ready(&list(&[node("a", "True"), node("b", "True")])), Ok(()));
+        let waiting = all_ready(&list(&[node("a", "True"), node("b", "False")]));
+        assert_eq!(waiting.unwrap_err(), "not Ready: b");
+        assert!(all_ready(&list(&[])).is_err());
     }
 }

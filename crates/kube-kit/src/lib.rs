@@ -24,6 +24,7 @@ pub mod cri;
 mod defaults;
 pub mod duration;
 pub mod events;
+pub mod finalizers;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 pub mod inventory;

@@ -104,6 +104,8 @@ kinds! {
     /// A secondary network.
     NETWORK_ATTACHMENT_DEFINITION = "k8s.cni.cncf.io" "v1" "NetworkAttachmentDefinition"
         "network-attachment-definitions" namespaced;
+    /// The addresses that a virtual machine keeps in a network.
+    IPAM_CLAIM = "k8s.cni.cncf.io" "v1alpha1" "IPAMClaim" "ipamclaims" namespaced;
     /// Request for the node state components.
     NMSTATE = "nmstate.io" "v1" "NMState" "nmstates" cluster;
     /// Lock of a leader election.

@@ -12,16 +12,15 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use kube_kit::client::message;
 use kube_kit::connection::{self, Answer, Flags};
 use kube_kit::watch::{DeserializeGuard, Name};
+use kube_kit::{finalizers, object as kind};
 use serde::de::DeserializeOwned;
 
-use crate::cluster::Cluster;
-use crate::controller::WORKERS;
 use crate::messages::object;
 use crate::names;
 use crate::network::Network;
@@ -62,26 +61,26 @@ enum Question {
 }
 
 const RELEASE_EXAMPLES: &str = "\
-Without a controller, the finalizer of a claim keeps its virtual machine and its namespace from being deleted.
-A controller that is installed later adds it again.
+Without a controller, the finalizer of a claim blocks the deletion of its virtual machine and its namespace.
+The add-ons operator removes the finalizers by itself. A controller that is installed later adds them again.
 
 Examples:
   weft ippool release
 
-Exit code: 0 no claim has the finalizer, 1 a controller runs, or a claim keeps it, 2 it cannot be told.";
+Exit code: 0 no claim has the finalizer, 1 a controller runs or a claim keeps it, 2 no answer.";
 
 const WHO_EXAMPLES: &str = "\
 Examples:
   weft ippool who 10.20.0.50
   weft ippool who fd00:20::50 --context production
 
-Exit code: 0 somebody has it, 1 nobody has it, 2 it cannot be told.";
+Exit code: 0 a claim has the address, 1 no claim has it, 2 no answer.";
 
 const USAGE_EXAMPLES: &str = "\
 Examples:
   weft ippool usage
 
-Exit code: 0 there is room, 1 a range is nearly full, 2 it cannot be told.";
+Exit code: 0 all ranges have room, 1 a range is nearly full, 2 no answer.";
 
 /// Arguments of `weft ippool who`.
 #[derive(Clone, Debug, ClapArgs)]
@@ -137,30 +136,17 @@ async fn release(client: &Client) -> Result<Answer, connection::Error> {
             ..Answer::default()
         });
     }
-    let claims = all::<WireClaim>(client, "IPAMClaims").await?;
-    let claims = claims
-        .into_iter()
-        .map(|wire| (Name::of(&wire.metadata), Claim::of(wire)));
-    let held: Vec<_> = claims.filter(|(_, claim)| claim.held).map(|(id, _)| id).collect();
-    let cluster = Cluster::new(client.clone());
-    let writes = held.iter().map(|id| {
-        let cluster = &cluster;
-        async move { (id, cluster.unhold(id).await) }
-    });
-    let mut writes = stream::iter(writes).buffer_unordered(WORKERS);
-    let mut answer = Answer::default();
-    let mut released = 0;
-    while let Some((id, done)) = writes.next().await {
-        match done {
-            Ok(()) => released += 1,
-            Err(error) => {
-                answer.code = FAILURE;
-                answer.remarks +=
-                    &format!("error: IPAMClaim {:?} keeps its finalizer: {error}\n", object(id));
-            }
-        }
+    let removed = finalizers::remove(client, kind::IPAM_CLAIM, names::FINALIZER).await;
+    let removed = removed.map_err(|error| connection::Error::of("IPAMClaims", &error))?;
+    let mut answer = Answer {
+        text: format!("IPAMClaims without the finalizer now: {}\n", removed.count),
+        ..Answer::default()
+    };
+    for (claim, error) in &removed.failures {
+        answer.code = FAILURE;
+        let (claim, cause) = (object(claim), message(error));
+        answer.remarks += &format!("error: IPAMClaim {claim:?} keeps its finalizer: {cause}\n");
     }
-    answer.text = format!("IPAMClaims without the finalizer now: {released}\n");
     Ok(answer)
 }
 

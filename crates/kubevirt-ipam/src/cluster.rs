@@ -317,26 +317,6 @@ impl Cluster {
         self.replace(namespace, claim.released()).await
     }
 
-    /// Removes our finalizer from the present version of a claim. A deleted claim is no error.
-    ///
-    /// # Errors
-    /// If the API server refuses the write.
-    pub(crate) async fn unhold(&self, id: &Name) -> Result<(), Error> {
-        const ATTEMPTS: usize = 5;
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let Some(live) = self.claim(id).await? else {
-                return Ok(());
-            };
-            match self.release(&id.namespace, live).await {
-                // The claim has changed since the read.
-                Err(Error::Conflict(_)) if attempts < ATTEMPTS => {}
-                done => return done,
-            }
-        }
-    }
-
     /// Adds our finalizer to a claim that has not changed since the read. Returns the new claim.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Reconciles the configuration resource (operator §4), and reports in its status.
 //!
 //! ```text
-//! observe ──> plan ──> clean up ──> record ──> apply ──> prune ──> certificates ──> status
-//!    │  └ Abort ┴───────────┼─ Abort ──┘         │          │            │             │
-//!    │                      └──────── Failures ──┴──────────┴────────────┴─────────────┘
+//! observe ──> plan ──> clean up ──> record ──> apply ──> prune ──> release ──> certificates ──> status
+//!    │  └ Abort ┴───────────┼─ Abort ──┘         │          │          │            │             │
+//!    │                      └──────── Failures ──┴──────────┴──────────┴────────────┴─────────────┘
 //!    └── from the watches: while nothing changes the operator sends no request
 //! ```
 //!
@@ -12,6 +12,7 @@
 
 mod certificates;
 mod execute;
+mod release;
 mod report;
 mod watching;
 
@@ -82,6 +83,10 @@ pub(crate) struct Reconciler {
     details_due: Option<Instant>,
     /// End of the [hold](crate::workloads::HOLD) of the last workload that became ready.
     ready_at: Option<Instant>,
+    /// The Lease of a removed KubeVirt IPAM controller.
+    abandoned: release::Abandoned,
+    /// Time of the next read of that Lease.
+    release_due: Option<Instant>,
 }
 
 /// State that is kept between reconciles of one configuration resource. It may be lost: then the operator repeats a few
@@ -165,6 +170,8 @@ impl Reconciler {
             status_written: None,
             details_due: None,
             ready_at: None,
+            abandoned: release::Abandoned::default(),
+            release_due: None,
         }
     }
 
@@ -182,6 +189,7 @@ impl Reconciler {
         self.certificates_due = None;
         self.details_due = None;
         self.ready_at = None;
+        self.release_due = None;
         let Some(cr) = self.resource() else {
             self.history = History::default();
             self.measure_absence();
@@ -298,6 +306,7 @@ impl Reconciler {
             failures.add(component, reason::RENDER, error.to_string());
         }
         self.execute(&plan, &mut failures).await?;
+        self.release(&plan, &mut failures).await;
         let groups = plan.groups;
         Ok(Reconciled { groups, failures })
     }

@@ -50,14 +50,14 @@ Examples:
   weft dns lookup nic1.my-vm.my-namespace.vm
   weft dns lookup my-vm.my-namespace.vm.example.com --context production
 
-Exit code: 0 it has a record, 1 it has none, 2 it cannot be told.";
+Exit code: 0 the name has a record, 1 the name has none, 2 no answer.";
 
 const RECORDS_EXAMPLES: &str = "\
 Examples:
   weft dns records
   weft dns records -n my-namespace
 
-Exit code: 0 there are some, 1 there are none, 2 it cannot be told.";
+Exit code: 0 there are names, 1 there are none, 2 no answer.";
 
 /// Arguments of `weft dns lookup`.
 #[derive(Clone, Debug, ClapArgs)]

@@ -3,12 +3,12 @@
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use cluster::{Cluster, Kubectl, Options, Progress, Steps, run};
+use cluster::{Cluster, Kubectl, Options, Progress, Steps};
 use serde_json::Value;
 
 use super::{commands, prepare};
 use crate::image;
-use crate::install::{apply, example, wait_for};
+use crate::install::{self, apply, example, wait_for};
 
 /// Two pods, each with a Service.
 const PODS: &str = "cluster-network-pods.yaml";
@@ -27,24 +27,7 @@ pub(super) fn show(_: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
     let before = nodes(&kubectl)?;
 
-    steps.step(&format!("loading {} into the nodes", built.reference));
-    cluster.load(&built.archive)?;
-    steps.step("installing the cluster network operator: weft network manifests");
-    install(&kubectl, &built)?;
-    steps.step("creating the network: examples/cluster-network.yaml");
-    cluster::wait::until("the kinds of the operator to be served", super::TIMEOUT, || {
-        apply(&kubectl, &[example("cluster-network.yaml")]).map_err(|error| format!("{error:#}"))
-    })?;
-    steps.step("waiting until the nodes are Ready, and the operator Available");
-    wait_for(&kubectl, steps, &["nodes"], "nodes to be Ready", all_ready)?;
-    let operator = ["clusteroperator", "network"];
-    wait_for(
-        &kubectl,
-        steps,
-        &operator,
-        "the network to be Available",
-        crate::install::available,
-    )?;
+    install::cluster_network(&cluster, &built, steps)?;
 
     steps.step(&format!(
         "creating a pod on each node, with a Service: examples/{PODS}"
@@ -69,31 +52,8 @@ pub(super) fn show(_: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn install(kubectl: &Kubectl, built: &image::Built) -> anyhow::Result<()> {
-    let mut weft = Command::new(&built.weft);
-    weft.args(["network", "manifests", "--image", &built.reference]);
-    let manifests = run::output(&mut weft)?;
-    let mut command = kubectl.command(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
-    run::output_with_input(&mut command, manifests.as_bytes())?;
-    Ok(())
-}
-
 fn nodes(kubectl: &Kubectl) -> anyhow::Result<String> {
     Ok(kubectl.run(["get", "nodes"])?)
-}
-
-/// Returns an error unless all objects of a list are Ready.
-fn all_ready(list: &Value) -> Result<(), String> {
-    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let waiting = items.iter().filter(|node| !cluster::is_ready(node));
-    let waiting: Vec<&str> = waiting
-        .filter_map(|node| node["metadata"]["name"].as_str())
-        .collect();
-    if waiting.is_empty() && !items.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("not Ready: {}", waiting.join(", ")))
-    }
 }
 
 /// A pod sends requests to another pod on the other node, by its address and by its Service.
@@ -223,7 +183,6 @@ fn story(before: &str, after: &str, visits: &[Visit], check: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn endpoints_are_reached_if_only_the_name_is_unreachable() {
@@ -243,15 +202,5 @@ mod tests {
             "2 nodes are reached, and not kubernetes-default-service-cluster-0"
         );
         assert!(is_reached("there are no checks\n").is_err());
-    }
-
-    #[test]
-    fn nodes_are_ready_if_all_of_them_are() {
-        let node = |name: &str, status: &str| json!({ "metadata": { "name": name }, "status": { "conditions": [{ "type": "Ready", "status": status }] } });
-        let list = |nodes: &[Value]| json!({ "items": nodes });
-        assert_eq!(all_ready(&list(&[node("a", "True"), node("b", "True")])), Ok(()));
-        let waiting = all_ready(&list(&[node("a", "True"), node("b", "False")]));
-        assert_eq!(waiting.unwrap_err(), "not Ready: b");
-        assert!(all_ready(&list(&[])).is_err());
     }
 }

@@ -22,7 +22,13 @@ const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
 const CERTIFICATE: &str = "kubevirt-ipam-controller-serving-cert";
 
 /// Name of the webhook configuration.
-const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
+pub(crate) const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
+
+/// Name of the Lease that the elected controller renews.
+pub(crate) const LEASE: &str = "71d89df3";
+
+/// Finalizer of the claims of virtual machines.
+pub(crate) const FINALIZER: &str = "kubevirt.io/persistent-ipam";
 
 /// Secret with the certificate that cert-manager or the operator issues.
 const SERVING_SECRET: &str = "webhook-server-cert";

@@ -107,7 +107,7 @@ impl Reconciler {
     /// objects in any order, but a webhook configuration without its server would block all users. Webhook
     /// configurations are therefore deleted first. Access is deleted next: a daemon that receives SIGTERM while the API
     /// server refuses its requests is being removed and not restarted, and cleans up the node.
-    pub(super) async fn withdraw(&self) -> Result<(), Error> {
+    pub(super) async fn withdraw(&mut self) -> Result<(), Error> {
         if !self.is_removed() {
             return Ok(());
         }
@@ -125,7 +125,8 @@ impl Reconciler {
                 }
             }
         }
-        result.map_err(Error::Write)
+        result.map_err(Error::Write)?;
+        self.release_claims().await.map_err(Error::Failed)
     }
 
     /// Whether the garbage collector deletes the objects of the configuration resource: the resource is gone, or waits

@@ -114,9 +114,10 @@ impl Reconciler {
         self.metrics.set_mac_pool(false);
     }
 
-    /// Time of the next evaluation of the status: messages were held back, or the hold of a workload ends.
+    /// Time of the next reconcile: messages were held back, the hold of a workload ends, or a Lease is read again.
     pub(crate) fn held_back_until(&self) -> Option<Instant> {
-        self.details_due.into_iter().chain(self.ready_at).min()
+        let due = [self.details_due, self.ready_at, self.release_due];
+        due.into_iter().flatten().min()
     }
 
     /// Whether changed messages may be written now. A roll-out over many nodes changes messages many times a second,

@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant};
 
 use cluster::wait;
+use kube_kit::object;
 use serde_json::{Value, json};
+use stage::until;
 
 use crate::fixture::{DEADLINE, Fixture};
 
 const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const POOL: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"];
+const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
 const NETWORKS: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 
 /// The resources that were deleted since the mark, in order.
@@ -245,4 +248,154 @@ fn definition_of_networks_outlives_configuration() {
     assert_eq!(freed["spec"]["versions"], old["spec"]["versions"]);
     fixture.wait_until_available();
     fixture.kubectl().delete(["crd", NETWORKS]).expect("deleted");
+}
+
+/// The claims that the controller of KubeVirt IPAM held, and the Lease that it renewed.
+struct Held<'a>(&'a Fixture);
+
+impl Held<'_> {
+    fn claims(&self) -> String {
+        object::IPAM_CLAIM.path(Some(self.0.namespace))
+    }
+
+    fn lease(&self) -> String {
+        format!("{}/71d89df3", object::LEASE.path(Some(self.0.namespace)))
+    }
+
+    fn create(&self) {
+        let kubectl = self.0.kubectl();
+        for (name, finalizers) in [
+            (
+                "stays",
+                json!(["example.org/mine", "kubevirt.io/persistent-ipam"]),
+            ),
+            ("deleted", json!(["kubevirt.io/persistent-ipam"])),
+        ] {
+            let claim = json!({
+                "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim",
+                "metadata": { "name": name, "namespace": self.0.namespace, "finalizers": finalizers },
+                "spec": { "network": "lan", "interface": "net1" },
+            });
+            kubectl.apply(&claim.to_string()).expect("a claim");
+        }
+        self.0.admin().delete(&format!("{}/deleted", self.claims()));
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": "71d89df3", "namespace": self.0.namespace },
+            "spec": { "holderIdentity": "manager-1", "leaseTransitions": 1 },
+        });
+        kubectl.apply(&lease.to_string()).expect("a Lease");
+    }
+
+    fn finalizers(&self, name: &str) -> Option<Value> {
+        let claim = self.0.admin().get(&format!("{}/{name}", self.claims()))?;
+        Some(claim["metadata"]["finalizers"].clone())
+    }
+
+    fn wait_for_release(&self) {
+        until("released claims", || {
+            let left = (
+                self.finalizers("stays"),
+                self.finalizers("deleted"),
+                self.0.admin().get(&self.lease()),
+            );
+            if left == (Some(json!(["example.org/mine"])), None, None) {
+                Ok(())
+            } else {
+                Err(format!("{left:#?}\n{:#?}", self.0.events()))
+            }
+        });
+    }
+}
+
+// kubevirt-ipam#112
+#[test]
+fn claims_of_removed_ipam_controller_lose_their_finalizer() {
+    let fixture = Fixture::running("removal-addresses");
+    let held = Held(&fixture);
+    let ipam = json!({ "kubevirtIpamController": {} });
+    fixture.configure(&ipam);
+    fixture.roll_out_deployments(&["kubevirt-ipam-controller-manager"]);
+    fixture.wait_until_available();
+    held.create();
+
+    // The last pod still renews the Lease for a while.
+    fixture.configure(&json!({}));
+    fixture.wait_until_gone("deployment", "kubevirt-ipam-controller-manager");
+    for transitions in 2..8 {
+        let renewed = json!({ "spec": { "leaseTransitions": transitions } });
+        fixture.admin().patch(&held.lease(), &renewed).accepted();
+        assert_eq!(
+            held.finalizers("deleted"),
+            Some(json!(["kubevirt.io/persistent-ipam"]))
+        );
+    }
+    held.wait_for_release();
+    fixture.wait_until_available();
+
+    // The whole configuration is removed.
+    fixture.configure(&ipam);
+    fixture.wait_for_operand("deployment", "kubevirt-ipam-controller-manager", |_| Some(()));
+    held.create();
+    fixture
+        .kubectl()
+        .delete(["networkaddonsconfig", "cluster"])
+        .expect("deleted");
+    held.wait_for_release();
+    let free = json!({ "metadata": { "finalizers": null } });
+    let stays = format!("{}/stays", held.claims());
+    fixture.admin().patch(&stays, &free).accepted();
+    fixture.admin().delete(&stays);
+}
+
+// kubevirt-ipam#112
+#[test]
+fn claims_of_another_installation_keep_their_finalizer() {
+    let fixture = Fixture::running("removal-foreign-addresses");
+    let held = Held(&fixture);
+    fixture.configure(&json!({ "kubevirtIpamController": {} }));
+    fixture.wait_for_operand("deployment", "kubevirt-ipam-controller-manager", |_| Some(()));
+    held.create();
+    fixture.configure(&json!({}));
+    fixture.wait_until_gone("deployment", "kubevirt-ipam-controller-manager");
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": WEBHOOK },
+    });
+    fixture
+        .kubectl()
+        .apply(&webhook.to_string())
+        .expect("another installation");
+    let mark = fixture.mark();
+    let reads = |count: usize| {
+        until("a decision about the claims", || {
+            let requests = fixture.requests_since(mark);
+            let path = format!("{}/{WEBHOOK}", object::MUTATING_WEBHOOK_CONFIGURATION.path(None));
+            let reads = requests
+                .iter()
+                .filter(|request| request.verb == "get" && request.uri == path);
+            if reads.count() >= count {
+                Ok(())
+            } else {
+                Err(format!("{requests:#?}"))
+            }
+        });
+    };
+    reads(1);
+    // The second decision comes after all requests of the first one.
+    fixture.configure(&json!({ "linuxBridge": {} }));
+    reads(2);
+    assert_eq!(
+        held.finalizers("stays"),
+        Some(json!(["example.org/mine", "kubevirt.io/persistent-ipam"]))
+    );
+    let webhook = ["mutatingwebhookconfiguration", WEBHOOK];
+    fixture.kubectl().delete(webhook).expect("deleted");
+    // Earlier than the next check.
+    fixture.configure(&json!({}));
+    held.wait_for_release();
+    let free = json!({ "metadata": { "finalizers": null } });
+    let stays = format!("{}/stays", held.claims());
+    fixture.admin().patch(&stays, &free).accepted();
+    fixture.admin().delete(&stays);
 }

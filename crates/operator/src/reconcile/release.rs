@@ -1,0 +1,166 @@
+//! Releases the addresses of virtual machines after KubeVirt IPAM was removed (kubevirt-ipam §11): without its controller
+//! the finalizers of claims would hold up the deletion of virtual machines and namespaces.
+//!
+//! The Lease of the controller outlives it, and tells that a controller ran here. The operator waits until the pods have
+//! stopped renewing the Lease, removes the finalizers, and deletes the Lease last: an interrupted release is repeated.
+
+use std::time::Duration;
+
+use kube_kit::{
+    client, finalizers,
+    object::{self, ObjectId},
+};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Reconciler;
+use crate::{
+    components::kubevirt_ipam_controller::{FINALIZER, LEASE, NAME, WEBHOOK},
+    failures::Failures,
+    names::reason,
+    plan::Plan,
+};
+
+/// A running controller renews its Lease within this time. Another replica may take the Lease later, but has lost its
+/// access to claims before.
+const SILENCE: Duration = Duration::from_secs(6);
+
+/// Interval of checks for another installation.
+const OTHER_INSTALLATION: Duration = Duration::from_mins(5);
+
+/// The state of the Lease of a removed controller.
+#[derive(Debug, Default)]
+pub(super) enum Abandoned {
+    /// It was not read since the controller was removed.
+    #[default]
+    Unread,
+    /// It has had this version since this time.
+    Unchanged { version: String, since: Instant },
+    /// It does not exist.
+    Gone,
+}
+
+/// The next step of the release.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// There is nothing to do.
+    Nothing,
+    /// Reads the Lease again at this time.
+    Wait(Instant),
+    /// Removes the finalizers.
+    Release,
+}
+
+impl Abandoned {
+    /// The step after the Lease was observed with this version; `None` if it does not exist.
+    fn observe(&mut self, version: Option<&str>, now: Instant) -> Step {
+        let Some(version) = version else {
+            *self = Self::Gone;
+            return Step::Nothing;
+        };
+        if let Self::Unchanged {
+            version: known,
+            since,
+        } = self
+            && known == version
+        {
+            let due = *since + SILENCE;
+            return if now < due { Step::Wait(due) } else { Step::Release };
+        }
+        *self = Self::Unchanged {
+            version: version.to_owned(),
+            since: now,
+        };
+        Step::Wait(now + SILENCE)
+    }
+}
+
+impl Reconciler {
+    /// Releases the claims if the specification no longer has the controller.
+    pub(super) async fn release(&mut self, plan: &Plan, failures: &mut Failures) {
+        if plan.deployed.iter().any(|(component, _)| *component == NAME) {
+            self.abandoned = Abandoned::default();
+        } else if let Err(error) = self.release_claims().await {
+            failures.add_general(reason::DELETE, error);
+        }
+    }
+
+    /// Continues the release of claims. The caller has removed the controller, or its access.
+    pub(super) async fn release_claims(&mut self) -> Result<(), String> {
+        if matches!(self.abandoned, Abandoned::Gone) {
+            return Ok(());
+        }
+        let lease = object::LEASE.object(Some(&self.settings.operand_namespace), LEASE);
+        let live = self.read(&lease).await?;
+        let version = live
+            .as_ref()
+            .and_then(|live| live.pointer("/metadata/resourceVersion").and_then(Value::as_str));
+        match self.abandoned.observe(version, Instant::now()) {
+            Step::Nothing => return Ok(()),
+            Step::Wait(due) => {
+                self.release_due = Some(due);
+                return Ok(());
+            }
+            Step::Release => {}
+        }
+        // A controller that another installation deploys needs the finalizers. No watch reports the end of its webhook.
+        let webhook = object::MUTATING_WEBHOOK_CONFIGURATION.object(None, WEBHOOK);
+        if self.read(&webhook).await?.is_some() {
+            self.release_due = Some(Instant::now() + OTHER_INSTALLATION);
+            return Ok(());
+        }
+        let removed = finalizers::remove(self.applier.client(), object::IPAM_CLAIM, FINALIZER).await;
+        let removed =
+            removed.map_err(|error| format!("cannot list IPAMClaims: {}", client::message(&error)))?;
+        if let Some((claim, error)) = removed.failures.first() {
+            return Err(format!(
+                "cannot remove the finalizer of {} IPAMClaims, such as \"{}/{}\": {}",
+                removed.failures.len(),
+                claim.namespace,
+                claim.name,
+                client::message(error)
+            ));
+        }
+        if removed.count > 0 {
+            tracing::info!(
+                claims = removed.count,
+                "removed the finalizers of the removed KubeVirt IPAM controller"
+            );
+        }
+        self.applier
+            .delete(&lease)
+            .await
+            .map_err(|error| error.to_string())?;
+        self.abandoned = Abandoned::Gone;
+        Ok(())
+    }
+
+    async fn read(&self, id: &ObjectId) -> Result<Option<Value>, String> {
+        self.applier.get(id).await.map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renewed_lease_is_waited_for() {
+        let mut abandoned = Abandoned::default();
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(abandoned.observe(Some("1"), start), Step::Wait(later(6)));
+        assert_eq!(abandoned.observe(Some("1"), later(5)), Step::Wait(later(6)));
+        assert_eq!(abandoned.observe(Some("2"), later(6)), Step::Wait(later(12)));
+        assert_eq!(abandoned.observe(Some("2"), later(12)), Step::Release);
+        // The release failed, and is repeated.
+        assert_eq!(abandoned.observe(Some("2"), later(13)), Step::Release);
+    }
+
+    #[test]
+    fn absent_lease_ends_the_release() {
+        let mut abandoned = Abandoned::default();
+        assert_eq!(abandoned.observe(None, Instant::now()), Step::Nothing);
+        assert!(matches!(abandoned, Abandoned::Gone));
+    }
+}
