@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use cni::mac::Mac;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -20,7 +21,6 @@ use kube_kit::events::{Kind, Recorder};
 use tokio::sync::Notify;
 
 use crate::collisions::{self, Notice, Party};
-use crate::mac::Mac;
 use crate::{messages, names};
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
+use cni::mac::{InvalidMac, Mac};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::mac::{InvalidMac, Mac};
 use crate::pool::Holding;
 
 /// `spec` of a virtual machine. `I` is the type of its list of interfaces.

@@ -1,6 +1,7 @@
 //! The attributes that a pod requests of a network, and their comparison with the attachment.
 
 use crate::explain::report::Network;
+use cni::mac::Mac;
 use cni::selection::NetworkSelection;
 use std::collections::BTreeMap;
 
@@ -62,7 +63,7 @@ pub(super) fn differences(network: &Network) -> impl Iterator<Item = String> {
         if !attached.interface.is_empty() && attached.interface != network.interface {
             texts.push(format!("its interface is {}", attached.interface));
         }
-        let same_mac = |one: &str, other: &str| cni::mac::parse(one).ok() == cni::mac::parse(other).ok();
+        let same_mac = |one: &str, other: &str| Mac::parse(one).ok() == Mac::parse(other).ok();
         if let Some(mac) = network.asks.get("mac")
             && !attached.mac.is_empty()
             && !same_mac(mac, &attached.mac)
