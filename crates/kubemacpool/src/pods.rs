@@ -1,5 +1,6 @@
 //! Reviews of created pods (kubemacpool §9.2, §9.3).
 
+use api::kubevirt;
 use cni::mac::{InvalidMac, Mac};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -45,7 +46,7 @@ pub(crate) fn machine<'a>(
 ) -> Option<Owner> {
     owners
         .into_iter()
-        .find(|(kind, _)| *kind == names::INSTANCE_KIND)
+        .find(|(kind, _)| *kind == kubevirt::INSTANCE)
         .map(|(_, name)| Owner::machine(namespace, name))
 }
 
