@@ -5,7 +5,7 @@
 
 use cni::selection::parse_networks;
 use libfuzzer_sys::fuzz_target;
-use multus::delegate::{Config, Delegate};
+use multus::networks::delegate::{Config, Delegate};
 
 // The configuration, a zero byte, the annotation.
 fuzz_target!(|input: &[u8]| {

@@ -4,6 +4,7 @@
 //! user ── NetworkAddonsConfig ──> operator        (network_addons)
 //! user ── NetworkAttachmentDefinition ──> multus  (net_attach_def)
 //! KubeVirt IPAM ── IPAMClaim ──> CNI plugin       (ipam_claim)
+//! KubeVirt ── virtual machines ──> MAC pool, KubeVirt IPAM, DNS  (kubevirt)
 //! user ── NMState ──> node state operator         (node_state)
 //! installer, user ── both Networks ──> cluster network operator  (cluster_network)
 //! operator ── OperatorPKI ──> certificates           (operator_pki)
@@ -17,6 +18,7 @@
 pub mod cluster_network;
 pub mod connectivity_check;
 pub mod ipam_claim;
+pub mod kubevirt;
 pub mod names;
 pub mod net_attach_def;
 pub mod network_addons;

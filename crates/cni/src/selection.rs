@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::json::{self, Object};
-use crate::mac;
+use crate::mac::Mac;
 use crate::net::parse_cidr;
 
 /// Size limit of an annotation, in bytes. The API server limits all annotations of an object to this size.
@@ -305,7 +305,7 @@ impl NetworkSelection {
     fn validate(&self) -> Result<(), SelectionError> {
         let wrong_mac = |mac: &Option<String>| {
             mac.as_deref()
-                .and_then(|text| mac::parse(text).err())
+                .and_then(|text| Mac::parse(text).err())
                 .map(|error| excerpt(&error.to_string()))
         };
         if let Some(error) = wrong_mac(&self.mac) {

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cni::json::{self, Object};
+use cni::mac::{InvalidMac, Mac};
 use cni::selection::{Bandwidth, MAX_ANNOTATION, MAX_NETWORKS, PortMapping};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::mac::{InvalidMac, Mac};
 use crate::messages;
 use crate::pool::Holding;
 

@@ -12,9 +12,9 @@ mod inventory;
 mod text;
 
 use clap::{Args as ClapArgs, Subcommand};
+use cni::mac::{InvalidMac, Mac};
 use kube_kit::connection::{self, Answer, Flags};
 
-use crate::mac::{InvalidMac, Mac};
 use crate::names;
 use inventory::Inventory;
 

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::mac::Mac;
+use cni::mac::Mac;
+
 use crate::pool;
 
 #[cfg(test)]

@@ -11,11 +11,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
+use cni::mac::Mac;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use webhook::admission::{Request, Verdict};
 
-use crate::mac::Mac;
 use crate::messages;
 use crate::pool::{Claimant, Draft, Kind, Owner, Pending, Pool};
 use crate::timestamp::Timestamp;

@@ -2,13 +2,11 @@
 //!
 //! Metadata is partial too: only the labels and annotations that this crate reads, and no managed fields.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use api::kubevirt::{self, InstanceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, de};
 
@@ -18,17 +16,9 @@ use crate::names;
 #[cfg(test)]
 mod tests;
 
-/// API group of virtual machines and their instances.
-pub(crate) const GROUP: &str = "kubevirt.io";
-/// API version of that group.
-pub(crate) const VERSION: &str = "v1";
-/// Virtual machines, in discovery.
-pub(crate) const MACHINES: &str = "virtualmachines";
-/// Instances, in discovery.
-pub(crate) const INSTANCES: &str = "virtualmachineinstances";
-
 /// A virtual machine.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = api::kubevirt::VirtualMachine)]
 pub struct VirtualMachine {
     /// Partial metadata.
     #[serde(default, deserialize_with = "metadata")]
@@ -38,46 +28,43 @@ pub struct VirtualMachine {
     pub spec: Option<Spec>,
 }
 
-/// The desired instance.
+/// An interface of an instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct InstanceSpec {
-    domain: Option<Domain>,
-    networks: Option<Vec<Option<Network>>>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Domain {
-    devices: Option<Devices>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Devices {
-    interfaces: Option<Vec<Option<Interface>>>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Interface {
+pub struct Interface {
     name: String,
     masquerade: Option<IgnoredAny>,
 }
 
+/// A network of an instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Network {
+pub struct Network {
     name: String,
     multus: Option<IgnoredAny>,
 }
 
-impl InstanceSpec {
+/// A running virtual machine.
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = api::kubevirt::VirtualMachineInstance)]
+pub struct VirtualMachineInstance {
+    /// Partial metadata.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// The desired instance.
+    #[serde(default)]
+    pub spec: Option<InstanceSpec<Vec<Option<Interface>>, Network>>,
+    /// The observed instance.
+    #[serde(default)]
+    pub status: Option<InstanceStatus>,
+}
+
+impl VirtualMachineInstance {
     /// Names of supported interfaces (§10.1): with masquerade, or on a multus network.
     pub fn supported(&self) -> impl Iterator<Item = &str> {
-        let devices = self.domain.as_ref().and_then(|domain| domain.devices.as_ref());
-        let interfaces = devices.and_then(|devices| devices.interfaces.as_deref());
-        let networks = self.networks.as_deref().unwrap_or_default();
+        let spec = self.spec.as_ref();
+        let interfaces = spec.and_then(InstanceSpec::interfaces).into_iter().flatten();
+        let networks = spec.and_then(|spec| spec.networks.as_deref()).unwrap_or_default();
         let supported = move |interface: &&Interface| {
             let mut attached = networks
                 .iter()
@@ -85,25 +72,11 @@ impl InstanceSpec {
                 .filter(|network| network.multus.is_some());
             interface.masquerade.is_some() || attached.any(|network| network.name == interface.name)
         };
-        let interfaces = interfaces.unwrap_or_default().iter().flatten();
         interfaces
+            .flatten()
             .filter(supported)
             .map(|interface| interface.name.as_str())
     }
-}
-
-/// A running virtual machine.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct VirtualMachineInstance {
-    /// Partial metadata.
-    #[serde(default, deserialize_with = "metadata")]
-    pub metadata: ObjectMeta,
-    /// The desired instance.
-    #[serde(default)]
-    pub spec: Option<InstanceSpec>,
-    /// The observed instance.
-    #[serde(default)]
-    pub status: Option<InstanceStatus>,
 }
 
 /// The observed instance.
@@ -161,7 +134,8 @@ impl InstanceStatus {
 }
 
 /// A pod.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 pub struct Pod {
     /// Partial metadata.
     #[serde(default, deserialize_with = "metadata")]
@@ -205,7 +179,7 @@ impl Pod {
     /// Name of the instance that owns it, which equals that of its virtual machine.
     pub fn instance(&self) -> Option<&str> {
         let mut owners = self.metadata.owner_references.iter().flatten();
-        let instance = owners.find(|owner| owner.kind == names::INSTANCE_KIND)?;
+        let instance = owners.find(|owner| owner.kind == kubevirt::INSTANCE)?;
         Some(&instance.name)
     }
 
@@ -256,7 +230,7 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     };
     let owners = metadata.owner_references.into_iter().flatten();
     let owners: Vec<_> = owners
-        .filter(|owner| owner.kind == names::INSTANCE_KIND)
+        .filter(|owner| owner.kind == kubevirt::INSTANCE)
         .map(owner)
         .collect();
     Ok(ObjectMeta {
@@ -329,41 +303,3 @@ impl<'de> Deserialize<'de> for Key {
         deserializer.deserialize_str(Find)
     }
 }
-
-/// Implements `Resource` for a kind.
-macro_rules! resource {
-    ($kind:ty, $name:literal, $group:expr, $plural:expr) => {
-        impl Resource for $kind {
-            type DynamicType = ();
-            type Scope = NamespaceResourceScope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                $name.into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                $group.into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                VERSION.into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-resource!(VirtualMachine, "VirtualMachine", GROUP, MACHINES);
-resource!(VirtualMachineInstance, "VirtualMachineInstance", GROUP, INSTANCES);
-resource!(Pod, "Pod", "", "pods");

@@ -21,7 +21,6 @@ pub mod collisions;
 mod decide;
 mod healing;
 mod kubevirt;
-pub mod mac;
 mod machines;
 pub mod manager;
 mod messages;

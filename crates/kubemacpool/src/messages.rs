@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::mac::Mac;
+use cni::mac::Mac;
+
 use crate::pool::{Claimant, Holder, Kind, Owner};
 
 /// Answer of a successful probe.

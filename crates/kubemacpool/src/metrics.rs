@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
+use cni::mac::Mac;
 use kube::Client;
 use kube_kit::auth;
 use kube_kit::metrics::{Process, Requests};
@@ -17,7 +18,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use webhook::reviews::Reviews;
 
-use crate::mac::Mac;
 use crate::messages::help;
 use crate::names::{self, metric};
 

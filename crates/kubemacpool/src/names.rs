@@ -7,11 +7,6 @@ pub(crate) const RANGE_REPORTER: &str = "configmap-controller";
 /// Label selector of the manager's pods.
 pub(crate) const MANAGER_PODS: &str = "app=kubemacpool,control-plane=mac-controller-manager";
 
-/// Kind of a running virtual machine.
-pub(crate) const INSTANCE_KIND: &str = "VirtualMachineInstance";
-/// Group and version of that kind.
-pub(crate) const INSTANCE_VERSION: &str = "kubevirt.io/v1";
-
 /// Webhook configuration whose selectors determine the managed namespaces.
 pub(crate) const WEBHOOK_CONFIGURATION: &str = "kubemacpool-mutator";
 /// Webhook of pods, and the label key in its namespace selector.

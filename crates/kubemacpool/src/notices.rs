@@ -12,6 +12,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use api::kubevirt;
+use cni::mac::Mac;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -20,7 +22,6 @@ use kube_kit::events::{Kind, Recorder};
 use tokio::sync::Notify;
 
 use crate::collisions::{self, Notice, Party};
-use crate::mac::Mac;
 use crate::{messages, names};
 
 #[cfg(test)]
@@ -238,7 +239,7 @@ async fn publish_collision(recorder: &Recorder, notice: &Notice) {
 fn object_reference(party: &Party) -> ObjectReference {
     let (kind, version) = match party.reference.kind {
         collisions::Kind::Pod => ("Pod", "v1"),
-        collisions::Kind::Instance => (names::INSTANCE_KIND, names::INSTANCE_VERSION),
+        collisions::Kind::Instance => (kubevirt::INSTANCE, kubevirt::API_VERSION),
     };
     ObjectReference {
         api_version: Some(version.to_owned()),

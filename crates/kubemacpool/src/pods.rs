@@ -1,12 +1,13 @@
 //! Reviews of created pods (kubemacpool §9.2, §9.3).
 
+use api::kubevirt;
+use cni::mac::{InvalidMac, Mac};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use webhook::admission::{Change, Operation, Request, Verdict};
 
 use crate::annotation::{self, Element};
 use crate::decide::{self, Context, Metadata, Texts};
-use crate::mac::{InvalidMac, Mac};
 use crate::messages;
 use crate::names;
 use crate::pool::{Claimant, Draft, Holding, Kind, Owner, Pending, Pool, RangeIsFull};
@@ -45,7 +46,7 @@ pub(crate) fn machine<'a>(
 ) -> Option<Owner> {
     owners
         .into_iter()
-        .find(|(kind, _)| *kind == names::INSTANCE_KIND)
+        .find(|(kind, _)| *kind == kubevirt::INSTANCE)
         .map(|(_, name)| Owner::machine(namespace, name))
 }
 

@@ -28,6 +28,7 @@ mod ledger;
 mod objects;
 mod runs;
 
+use cni::mac::Mac;
 pub use objects::{Claimant, Draft, Holder, Holding, Kind, Owner, Pending, Usage};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -37,7 +38,6 @@ use std::time::Instant;
 
 use kube_kit::places::Shares;
 
-use crate::mac::Mac;
 use crate::range::Range;
 use crate::timestamp::Timestamp;
 use compact::{Names, Uid};

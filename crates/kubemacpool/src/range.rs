@@ -5,7 +5,7 @@
 //! reserved, the very first                 skipped at once
 //! ```
 
-use crate::mac::Mac;
+use cni::mac::Mac;
 
 /// Number of addresses with one first octet.
 const BLOCK: u64 = 1 << 40;

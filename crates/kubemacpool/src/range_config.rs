@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use cni::mac::{InvalidMac, Mac};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use kube_kit::watch::{self, Change, Name, Options, Watch};
 
-use crate::mac::{InvalidMac, Mac};
 use crate::names::{self, env};
 use crate::notices::{Notices, RangeNotice};
 use crate::range::{InvalidRange, NoShare, Range};

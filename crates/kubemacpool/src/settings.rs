@@ -4,9 +4,9 @@ use std::num::ParseIntError;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cni::mac::{InvalidMac, Mac};
 use kube_kit::tls::{Authorities, Profile};
 
-use crate::mac::{InvalidMac, Mac};
 use crate::metrics::{Bind, InvalidBind};
 use crate::names::{self, env};
 use crate::range::{InvalidRange, NoShare, Range};

@@ -270,8 +270,7 @@ impl State {
         let (namespace, name) = place(&instance.metadata);
         let status = instance.status.as_ref();
         let facts = status.and_then(|status| {
-            let spec = instance.spec.as_ref();
-            let supported: Vec<&str> = spec.map(|spec| spec.supported().collect()).unwrap_or_default();
+            let supported: Vec<&str> = instance.supported().collect();
             let macs = collisions::instance_macs(status.interfaces(), |name| supported.contains(&name));
             let (source, target) = status.migrations();
             let uid = instance.metadata.uid.as_deref().unwrap_or_default();

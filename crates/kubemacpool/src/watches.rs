@@ -12,6 +12,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::kubevirt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, PostParams};
@@ -23,7 +24,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use crate::collisions::Notice;
-use crate::kubevirt::{self, Pod, VirtualMachine, VirtualMachineInstance};
+use crate::kubevirt::{Pod, VirtualMachine, VirtualMachineInstance};
 use crate::names;
 use crate::namespaces::Rules;
 use crate::notices::{Fullness, Notices};
@@ -250,8 +251,7 @@ impl Core {
 
     /// The kinds of KubeVirt that the API server serves.
     async fn served(&self) -> kube::Result<Vec<String>> {
-        let group = format!("{}/{}", kubevirt::GROUP, kubevirt::VERSION);
-        match self.client.list_api_group_resources(&group).await {
+        match self.client.list_api_group_resources(kubevirt::API_VERSION).await {
             Ok(list) => Ok(list.resources.into_iter().map(|resource| resource.name).collect()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
             Err(error) => Err(error),

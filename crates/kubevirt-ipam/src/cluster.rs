@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::kubevirt;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, Resource};
@@ -124,8 +125,8 @@ impl Owner {
     /// claims.
     pub(crate) fn of(name: &str, machine: Option<&Machine>, instance: &Instance) -> Self {
         let (kind, uid) = match machine.filter(|machine| !machine.deleting) {
-            Some(machine) => (names::MACHINE, &machine.uid),
-            None => (names::INSTANCE, &instance.uid),
+            Some(machine) => (kubevirt::MACHINE, &machine.uid),
+            None => (kubevirt::INSTANCE, &instance.uid),
         };
         Self {
             kind,
@@ -136,7 +137,7 @@ impl Owner {
 
     fn reference(&self) -> Value {
         json!({
-            "apiVersion": names::KUBEVIRT_API, "kind": self.kind, "name": self.name, "uid": self.uid.to_string(),
+            "apiVersion": kubevirt::API_VERSION, "kind": self.kind, "name": self.name, "uid": self.uid.to_string(),
             "controller": true, "blockOwnerDeletion": true,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use api::kubevirt;
 use kube_kit::watch::Name;
 
 use crate::names;
@@ -30,7 +31,7 @@ pub(crate) fn invalid_config(error: impl Display) -> String {
 
 /// Answers of the webhook.
 pub(crate) mod review {
-    use super::{Display, Name, names, object};
+    use super::{Display, Name, kubevirt, names, object};
 
     /// The pod runs no virtual machine.
     pub(crate) const NOT_A_VM: &str = "not a VM";
@@ -66,8 +67,8 @@ pub(crate) mod review {
     pub(crate) fn instance_not_found(instance: &str) -> String {
         format!(
             "{}.{} {instance:?} not found; the pod can be created once it exists: try again",
-            names::INSTANCES,
-            names::KUBEVIRT
+            kubevirt::INSTANCES,
+            kubevirt::GROUP
         )
     }
 

@@ -3,37 +3,10 @@
 /// Component in the user agent of requests, and in events.
 pub const COMPONENT: &str = "kubevirt-ipam-controller";
 
-/// API group of virtual machines and their instances.
-pub const KUBEVIRT: &str = "kubevirt.io";
-/// Version of virtual machines and their instances.
-pub const KUBEVIRT_VERSION: &str = "v1";
-/// Group and version of virtual machines and their instances.
-pub const KUBEVIRT_API: &str = "kubevirt.io/v1";
-/// Kind of a virtual machine.
-pub const MACHINE: &str = "VirtualMachine";
-/// Plural of virtual machines.
-pub const MACHINES: &str = "virtualmachines";
-/// Kind of a running virtual machine.
-pub const INSTANCE: &str = "VirtualMachineInstance";
-/// Plural of instances.
-pub const INSTANCES: &str = "virtualmachineinstances";
-
-/// API group of networks and of claims.
-pub const CNI: &str = "k8s.cni.cncf.io";
-/// Version of networks.
-pub const NETWORK_VERSION: &str = "v1";
-/// Kind of a network.
-pub const NETWORK: &str = "NetworkAttachmentDefinition";
-/// Plural of networks.
-pub const NETWORKS: &str = "network-attachment-definitions";
-/// Version of claims.
-pub const CLAIM_VERSION: &str = "v1alpha1";
 /// Group and version of claims.
 pub const CLAIM_API: &str = "k8s.cni.cncf.io/v1alpha1";
 /// Kind of a claim.
 pub const CLAIM: &str = "IPAMClaim";
-/// Plural of claims.
-pub const CLAIMS: &str = "ipamclaims";
 
 /// Finalizer that keeps a claim longer than its owner, as long as a pod may use its addresses.
 pub const FINALIZER: &str = "kubevirt.io/persistent-ipam";

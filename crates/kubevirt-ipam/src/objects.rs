@@ -1,13 +1,11 @@
 //! Objects with the fields that this program reads (kubevirt-ipam §4). The *wire* types have the form of the API. The
 //! caches store the other types.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::kubevirt::{self, InstanceSpec, Template};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use kube_kit::watch::Name;
 use serde::de::{Deserializer, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -147,7 +145,8 @@ impl Claim {
 }
 
 /// The read fields of a virtual machine.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = api::kubevirt::VirtualMachine)]
 pub struct WireMachine {
     /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
@@ -158,19 +157,7 @@ pub struct WireMachine {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct MachineSpec {
-    template: Option<Template>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Template {
-    spec: Option<TemplateSpec>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct TemplateSpec {
-    networks: Option<Vec<Option<Named>>>,
+    template: Option<Template<IgnoredAny, Named>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -197,20 +184,14 @@ fn names_of(list: Option<Vec<Option<Named>>>) -> Arc<[String]> {
 }
 
 /// The read fields of an instance.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = api::kubevirt::VirtualMachineInstance)]
 pub struct WireInstance {
     /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    spec: Option<InstanceSpec>,
+    spec: Option<InstanceSpec<Vec<Option<WireInterface>>, WireNetwork>>,
     status: Option<InstanceStatus>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct InstanceSpec {
-    networks: Option<Vec<Option<WireNetwork>>>,
-    domain: Option<Domain>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -226,18 +207,6 @@ struct WireNetwork {
 struct Multus {
     network_name: Option<String>,
     default: Option<bool>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Domain {
-    devices: Option<Devices>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Devices {
-    interfaces: Option<Vec<Option<WireInterface>>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -282,11 +251,9 @@ impl From<WireInstance> for Instance {
     fn from(wire: WireInstance) -> Self {
         let metadata = wire.metadata;
         let namespace = metadata.namespace.unwrap_or_default();
-        let spec = wire.spec.unwrap_or_default();
+        let (interfaces, networks) = wire.spec.map(InstanceSpec::into_parts).unwrap_or_default();
         let status = wire.status.unwrap_or_default();
-        let networks = spec.networks.into_iter().flatten().flatten();
-        let devices = spec.domain.and_then(|domain| domain.devices);
-        let interfaces = devices.and_then(|devices| devices.interfaces);
+        let networks = networks.into_iter().flatten().flatten();
         let interfaces = interfaces.into_iter().flatten().flatten();
         let interface = |wire: WireInterface| Interface {
             name: wire.name.unwrap_or_default(),
@@ -294,7 +261,7 @@ impl From<WireInstance> for Instance {
         };
         let addresses = metadata.annotations.unwrap_or_default().remove(names::ADDRESSES);
         let mut owners = metadata.owner_references.into_iter().flatten();
-        let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == names::MACHINE);
+        let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == kubevirt::MACHINE);
         Self {
             uid: metadata.uid.unwrap_or_default().into(),
             owner: owner.map(|owner| owner.uid.into()).unwrap_or_default(),
@@ -309,7 +276,8 @@ impl From<WireInstance> for Instance {
 }
 
 /// The read fields of a claim.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = api::ipam_claim::IPAMClaim)]
 pub struct WireClaim {
     /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
@@ -335,7 +303,8 @@ struct ClaimStatus {
 }
 
 /// The read fields of a network.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = api::net_attach_def::NetworkAttachmentDefinition)]
 pub struct WireNetworkDefinition {
     /// The read fields of the metadata.
     #[serde(default, deserialize_with = "metadata")]
@@ -407,69 +376,6 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         ..ObjectMeta::default()
     })
 }
-
-/// Implements the client library's trait for a kind.
-macro_rules! resource {
-    ($kind:ty, $name:expr, $group:expr, $version:expr, $plural:expr) => {
-        impl Resource for $kind {
-            type DynamicType = ();
-            type Scope = NamespaceResourceScope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                $name.into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                $group.into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                $version.into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-resource!(
-    WireMachine,
-    names::MACHINE,
-    names::KUBEVIRT,
-    names::KUBEVIRT_VERSION,
-    names::MACHINES
-);
-resource!(
-    WireInstance,
-    names::INSTANCE,
-    names::KUBEVIRT,
-    names::KUBEVIRT_VERSION,
-    names::INSTANCES
-);
-resource!(
-    WireClaim,
-    names::CLAIM,
-    names::CNI,
-    names::CLAIM_VERSION,
-    names::CLAIMS
-);
-resource!(
-    WireNetworkDefinition,
-    names::NETWORK,
-    names::CNI,
-    names::NETWORK_VERSION,
-    names::NETWORKS
-);
 
 #[cfg(test)]
 mod tests;

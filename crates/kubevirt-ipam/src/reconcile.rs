@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
+use api::kubevirt;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_kit::events::{Kind, Recorder};
 use kube_kit::watch::{Name, Store};
@@ -14,7 +15,7 @@ use crate::cluster::{Cluster, Error as ApiError, LiveClaim, Owner, claim_object}
 use crate::election::Leadership;
 use crate::messages;
 use crate::mutate::Lookup as _;
-use crate::names::{self, reason};
+use crate::names::reason;
 use crate::objects::{Claim, ClaimSpec, Instance, Machine};
 use crate::plan::{self, Belongs, Ensure, Plan, Problem, Wanted};
 use crate::state::{self, Shared};
@@ -519,8 +520,8 @@ impl Reconciler {
             return;
         }
         let regarding = ObjectReference {
-            api_version: Some(names::KUBEVIRT_API.to_owned()),
-            kind: Some(names::INSTANCE.to_owned()),
+            api_version: Some(kubevirt::API_VERSION.to_owned()),
+            kind: Some(kubevirt::INSTANCE.to_owned()),
             namespace: Some(name.namespace.clone()),
             name: Some(name.name.clone()),
             uid: Some(instance.uid.to_string()),

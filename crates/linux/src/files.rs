@@ -3,7 +3,10 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
     path::Path,
 };
 
@@ -26,6 +29,14 @@ pub fn create_whole(path: &Path, content: &[u8], mode: u32) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(Error::io("create file", path.display().to_string(), &error)),
     }
+}
+
+/// Device and inode of a file or directory.
+pub type Identity = (u64, u64);
+
+/// Identity of the file at a path, if it exists. Follows symbolic links.
+pub fn identity(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Handling of a symbolic link as the last part of a path.

@@ -2,10 +2,11 @@
 //! is stale or not synchronised. No call waits for a watch: a daemon that has just started uses live reads.
 
 mod live;
+pub(crate) mod pod_claims;
 mod refusal;
 
-use crate::pod_claims::{PodClaims, PodSpec};
-use crate::request::PodRef;
+use crate::cluster::pod_claims::{PodClaims, PodSpec};
+use crate::sandbox::PodRef;
 use api::net_attach_def::{NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec};
 use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_ANNOTATION};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

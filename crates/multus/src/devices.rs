@@ -8,9 +8,9 @@
 //! ```
 
 use crate::cluster::{ClusterView, Pod};
-use crate::delegate::{self, Delegate};
-use crate::request::PodRef;
-use crate::workers::{self, Workers};
+use crate::execution::workers::{self, Workers};
+use crate::networks::delegate::{self, Delegate};
+use crate::sandbox::PodRef;
 use kube_kit::grpc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ impl Kubelet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delegate::Config;
+    use crate::networks::delegate::Config;
     use serde_json::{Value, json};
 
     fn network(resource: Option<&str>, config: &Value) -> Delegate {

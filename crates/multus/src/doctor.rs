@@ -21,7 +21,7 @@ mod text;
 
 pub use node::Node;
 
-use crate::daemon_config::{self, DaemonConfig};
+use crate::config::{self, DaemonConfig};
 use crate::names;
 use clap::{Args as ClapArgs, ValueEnum};
 use kube_kit::connection::{self, Answer, Flags};
@@ -93,7 +93,7 @@ enum Error {
     #[error(transparent)]
     Remote(#[from] remote::Error),
     #[error("{}: {source}", names::DAEMON_CONFIG)]
-    Config { source: daemon_config::Error },
+    Config { source: config::Error },
     #[error("cannot encode the report: {0}")]
     Print(#[from] serde_json::Error),
 }
@@ -122,7 +122,7 @@ async fn this_node(args: &Args) -> Result<Report, Error> {
     }
     let config = match DaemonConfig::load(names::DAEMON_CONFIG.as_ref()) {
         // No configuration: on the host itself, or on a node without multus.
-        Err(daemon_config::Error::Read(_)) => DaemonConfig::parse(b"{}"),
+        Err(config::Error::Read(_)) => DaemonConfig::parse(b"{}"),
         read => read,
     };
     let config = config.map_err(|source| Error::Config { source })?;

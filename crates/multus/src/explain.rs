@@ -14,7 +14,7 @@ mod gather;
 mod report;
 pub(crate) mod text;
 
-use crate::net_conf;
+use crate::networks::net_conf;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use kube_kit::connection::{self, Answer, Flags};
 

@@ -1,37 +1,34 @@
 //! The multus daemon: attaches the pods of its node to several networks by calling other CNI plugins.
 //!
 //! ```text
-//! runtime ──> multus-shim ──unix socket──> socket, server ──> request ──> daemon ──> resolve <── cluster: NADs, pods
-//!                                                                          │   │
-//!                        API server <── network-status, events ────────────┘   v
-//!                                                                   workers: attach, one delegate after the other
-//!                                                                       │                      │
-//!                             scratch, records: state for DEL and GC <──┘                      v
-//!                                                                       in_process: our plugins on this thread,
-//!                                                                                   others as programs
+//! shim ──unix socket──> server ──> request ──> daemon ──> networks <── cluster: pods, NADs
+//!                                                │  │
+//!        API server <── network-status, events ──┘  ├──> devices: of kubelet and of resource claims
+//!                                                   v
+//!                                  execution: a worker thread
+//!                                                   v
+//!                                  attach: one network after the other ──> store: records for DEL and GC
+//!                                                   v
+//!                                  execution: our plugins on this thread, others as programs
 //!
-//! primary CNI configuration ──inotify──> conf_keeper ──> 00-multus.conf
+//! primary CNI configuration ──inotify──> runtime_conf ──> 00-multus.conf
 //! ```
+//!
+//! | folder | holds |
+//! |---|---|
+//! | `config` | `daemon-config.json`, the host's root directory, log settings |
+//! | `server`, `request`, `sandbox` | the API on the unix socket; a call, and the sandbox that it is about |
+//! | `daemon` | ADD, DEL, CHECK, GC, hot plug, replay of kept DELs: a file for each |
+//! | `cluster` | watches and live reads of pods and NADs |
+//! | `networks` | the networks of a pod and their configurations |
+//! | `devices` | the devices of a pod, and their assignment to its networks |
+//! | `execution` | worker threads and plugin calls |
+//! | `attach` | the calls for the networks of one sandbox, with rollback; its network namespace |
+//! | `store` | the node's records of attached sandboxes |
+//! | `runtime_conf` | `00-multus.conf`, from the daemon's start to the uninstallation |
 //!
 //! Other programs of this crate: [`thin`] (multus without a daemon), [`certificate`] (per-node certificates and their
 //! approver), [`admission`] (webhooks), [`explain`] and [`doctor`] (commands for users).
-//!
-//! # Lifetime of `00-multus.conf`
-//!
-//! The file makes the runtime call the shim, so it is written once the API serves. It is kept when the daemon ends: during
-//! a restart or a rolling update the shim waits, whereas without the file pods would become ready without their secondary
-//! networks. It is removed when multus is uninstalled from the cluster or from the node. At SIGTERM the daemon asks the API
-//! server about both:
-//!
-//! - Access. The objects that grant access (binding, service account) are removed before the DaemonSet, so 401 or 403
-//!   means that multus was uninstalled from the cluster.
-//! - Placement. The DaemonSet is gone, or would create no pod on this node.
-//!
-//! In every other case, including no answer, the file is kept, although multus may have been uninstalled. So the daemon
-//! leaves a note beside the socket, with the time and the file's path on the host, and the shim removes note and file when
-//! no daemon has answered for long after that time ([`plugins::multus_shim::ended`]). A starting daemon listens, then
-//! removes the note, then writes the file: a shim that decided earlier either finds the socket answering, or removes a file
-//! that is written again. A killed daemon leaves no note, and the file is kept.
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
@@ -48,55 +45,38 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub mod admission;
-mod attach;
+pub mod attach;
 pub mod certificate;
 mod cluster;
-mod conf_file;
-mod conf_keeper;
+pub mod config;
 mod daemon;
-pub mod daemon_config;
-pub mod default_route;
-pub mod delegate;
-pub mod device_info;
 mod devices;
 pub mod doctor;
+pub mod execution;
 pub mod explain;
-mod host_root;
-pub mod in_process;
-mod locks;
-mod log;
-mod memory_limit;
 mod messages;
 mod metrics;
 mod names;
-mod net_conf;
-pub mod netns;
-pub mod own_pod;
-mod placement;
-mod pod_claims;
-mod records;
+pub mod networks;
 pub mod request;
-mod resolve;
-mod runtime;
-mod scratch;
+mod runtime_conf;
+mod sandbox;
 mod server;
-mod socket;
+mod store;
 pub mod thin;
-mod uninstall;
-mod workers;
 
+pub use execution::workers::JOB_TIMEOUT;
 pub use names::CRI_SOCKETS;
-pub use workers::JOB_TIMEOUT;
+pub use runtime_conf::OwnPod;
 
 use cluster::Cluster;
-use conf_keeper::{ConfKeeper, Ended};
+use config::log::Log;
+use config::{ConfSource, DaemonConfig, host_root};
 use daemon::Daemon;
-use daemon_config::{ConfSource, DaemonConfig};
-use log::Log;
 use metrics::{Count, Metrics, Sizes};
-use own_pod::OwnPod;
+use runtime_conf::uninstall;
+use server::socket::Socket;
 use server::{Api, Phase};
-use socket::{Socket, SocketOwnership};
 
 /// How long calls in flight may take after SIGTERM: less than the pod's grace period.
 const GRACE: Duration = Duration::from_secs(8);
@@ -245,13 +225,13 @@ pub async fn serve(
     tracing::info!("multus-daemon started");
 
     let ended = tokio::select! {
-        ended = keep_conf(&config, &phase, &ownership) => ended,
+        ended = runtime_conf::keep(&config, &phase, &ownership) => ended,
         () = shutdown.wait() => Ok(()),
     };
     phase.send_replace(Phase::Draining);
     let leave = async {
         if ended.is_ok() && config.conf_source == ConfSource::Auto {
-            leave(&config, &cluster, node, own, &ownership).await;
+            runtime_conf::leave(&config, &cluster, node, own, &ownership).await;
         }
     };
     // Concurrently, to fit into the pod's grace period.
@@ -263,43 +243,6 @@ pub async fn serve(
     // Connections without a request end with the process.
     let _ = timeout(LINGER, server).await;
     ended
-}
-
-/// Removes `00-multus.conf` if no other daemon will come, else leaves a note for the shim.
-async fn leave(
-    config: &DaemonConfig,
-    cluster: &Cluster,
-    node: Option<&str>,
-    own: Option<&OwnPod>,
-    ownership: &SocketOwnership,
-) {
-    let (removed, unwanted) = if ownership.is_taken() {
-        (false, false)
-    } else {
-        tokio::join!(
-            uninstall::is_uninstalled(cluster, own),
-            uninstall::is_leaving_node(cluster, node, own)
-        )
-    };
-    // Another daemon may have taken over in the meantime.
-    if ownership.is_taken() {
-        tracing::info!("another daemon took over: keeping {}", names::CONF_FILE);
-    } else if removed {
-        tracing::info!(
-            "multus was uninstalled from the cluster: removing {}",
-            names::CONF_FILE
-        );
-        remove_conf(config);
-    } else if unwanted {
-        tracing::info!(
-            "multus is uninstalled from this node: removing {}",
-            names::CONF_FILE
-        );
-        remove_conf(config);
-    } else {
-        tracing::info!("keeping {} for the next daemon", names::CONF_FILE);
-        uninstall::leave_note(config, ownership);
-    }
 }
 
 fn spawn_server(listener: Socket, api: &Arc<Api<Cluster>>, closing: &Shutdown) -> JoinHandle<()> {
@@ -346,48 +289,6 @@ async fn serve_metrics(
     let router = kube_kit::serve::metrics(Arc::new(registry));
     let server = kube_kit::serve::Server::on_port(port, router).await;
     server.map(Some).context("metrics").map_err(Stop::with(3))
-}
-
-/// Starts to serve ADD once the default network is ready, and keeps the runtime's configuration. Returns only errors.
-async fn keep_conf(
-    config: &Arc<DaemonConfig>,
-    phase: &watch::Sender<Phase>,
-    ownership: &SocketOwnership,
-) -> Result<(), Stop> {
-    if config.conf_source != ConfSource::Auto {
-        if let Err(error) = conf_keeper::copy_provided(config) {
-            tracing::error!(error = %kube_kit::client::chain(&error), "cannot copy the provided configuration");
-        }
-        phase.send_replace(Phase::Serving);
-        return futures::future::pending().await;
-    }
-    let found = ConfKeeper::find(Arc::clone(config)).await;
-    let mut keeper = found.map_err(|error| Stop {
-        code: error.exit_code(),
-        cause: error.into(),
-    })?;
-    phase.send_replace(Phase::Serving);
-    keeper.write().map_err(|error| Stop {
-        code: 3,
-        cause: error.into(),
-    })?;
-    match keeper.keep().await {
-        Ended::ReadinessLost => {
-            if !ownership.is_taken() {
-                remove_conf(config);
-            }
-            Err(Stop {
-                code: 2,
-                cause: anyhow::anyhow!("the default network is no longer ready"),
-            })
-        }
-    }
-}
-
-fn remove_conf(config: &DaemonConfig) {
-    if let Err(error) = conf_keeper::remove(config) {
-        tracing::error!(error = %kube_kit::client::chain(&error), "cannot remove 00-multus.conf");
-    }
 }
 
 #[cfg(test)]

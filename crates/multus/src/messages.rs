@@ -1,6 +1,6 @@
 //! Texts that multus.md §5 fixes.
 
-use crate::request::Sandbox;
+use crate::sandbox::Sandbox;
 use cni::Error;
 use cni::result::CniResult;
 

@@ -6,6 +6,8 @@
 //! | `GET`, `POST /healthz` | always | |
 //! | `GET`, `POST /readyz` | while ADD is served | 500 while starting, while the API server refuses the daemon, and after SIGTERM |
 
+pub(crate) mod socket;
+
 use crate::cluster::ClusterView;
 use crate::daemon::Daemon;
 use crate::metrics::Metrics;

@@ -15,12 +15,13 @@ pub mod kubeconfig;
 mod lock;
 mod view;
 
+use crate::config::DaemonConfig;
 use crate::daemon::Daemon;
-use crate::daemon_config::DaemonConfig;
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
 use crate::names::{self, pod_args};
-use crate::request::{NodeVerb, PodRef, PodVerb, Request, Sandbox};
+use crate::request::{NodeVerb, Request};
+use crate::sandbox::{PodRef, PodVerb, Sandbox};
 use clap::Args as ClapArgs;
 use cni::Error;
 use cni::args::CniArgs;

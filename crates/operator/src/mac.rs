@@ -1,6 +1,6 @@
 //! Ranges of MAC addresses in a specification (operator §5.1, §5.2).
 
-use std::fmt;
+use cni::mac::Mac;
 
 use crate::messages::specification;
 
@@ -9,32 +9,14 @@ pub(crate) const RANGE_START: &str = "RangeStart";
 /// Name of the last address in messages.
 pub(crate) const RANGE_END: &str = "RangeEnd";
 
-/// A MAC address of six bytes; ordered byte by byte, printed in lower-case colon form.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct MacAddress([u8; 6]);
-
-impl MacAddress {
-    /// Parses `02:00:00:00:00:01`, `02-00-00-00-00-01` or `0200.0000.0001`, in any case.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let octets = cni::mac::parse(text).ok()?;
-        octets.try_into().ok().map(Self)
-    }
-
-    fn is_multicast(self) -> bool {
-        self.0[0] & 1 == 1
-    }
-
-    fn multicast_error(self, end: &str) -> Option<String> {
-        self.is_multicast()
-            .then(|| specification::multicast(end, format_args!("{:X}", self.0[0])))
-    }
+/// Parses an address of six octets.
+fn ethernet(text: &str) -> Option<Mac> {
+    Mac::parse(text).ok().filter(|mac| mac.number().is_some())
 }
 
-impl fmt::Display for MacAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let octets = self.0.map(|octet| format!("{octet:02x}"));
-        f.write_str(&octets.join(":"))
-    }
+fn multicast_error(mac: Mac, end: &str) -> Option<String> {
+    mac.is_multicast()
+        .then(|| specification::multicast(end, format_args!("{:X}", mac.first_octet())))
 }
 
 /// The first error of a range; both ends may be empty.
@@ -45,23 +27,22 @@ pub(crate) fn check_range(start: &str, end: &str) -> Option<String> {
     if start.is_empty() || end.is_empty() {
         return Some(specification::HALF_A_RANGE.into());
     }
-    let Some(start) = MacAddress::parse(start) else {
+    let Some(start) = ethernet(start) else {
         return Some(specification::INVALID_START.into());
     };
-    let Some(end) = MacAddress::parse(end) else {
+    let Some(end) = ethernet(end) else {
         return Some(specification::INVALID_END.into());
     };
     if end <= start {
         return Some(specification::range_order(start, end));
     }
-    start
-        .multicast_error(RANGE_START)
-        .or_else(|| end.multicast_error(RANGE_END))
+    multicast_error(start, RANGE_START).or_else(|| multicast_error(end, RANGE_END))
 }
 
 /// The range with the given second and third bytes: locally administered, unicast, 2^24 addresses.
 pub(crate) fn range_with_prefix([second, third]: [u8; 2]) -> (String, String) {
-    let address = |rest| MacAddress([2, second, third, rest, rest, rest]).to_string();
+    let address =
+        |rest| Mac::from_number(u64::from_be_bytes([0, 0, 2, second, third, rest, rest, rest])).to_string();
     (address(0), address(0xff))
 }
 
@@ -70,17 +51,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parse_accepts_three_notations() {
-        for text in [
-            "02:0A:00:ff:00:01",
-            "02-0a-00-FF-00-01",
-            "020a.00ff.0001",
-            "020A.00FF.0001",
-        ] {
-            assert_eq!(
-                MacAddress::parse(text).map(|m| m.to_string()).as_deref(),
-                Some("02:0a:00:ff:00:01")
-            );
+    fn only_six_octets_are_accepted() {
+        for text in ["02:0A:00:ff:00:01", "02-0a-00-FF-00-01", "020A.00FF.0001"] {
+            let mac = ethernet(text).map(|mac| mac.to_string());
+            assert_eq!(mac.as_deref(), Some("02:0a:00:ff:00:01"));
         }
         for text in [
             "",
@@ -88,16 +62,9 @@ mod tests {
             "02:00:00:00:00",
             "02:00:00:00:00:00:00",
             "02:00:00:00:00:00:00:00",
-            "02:00-00:00:00:00",
-            "2:0:0:0:0:0",
-            "02:00:00:00:00:0g",
-            "0200.0000",
             "0200.0000.0000.0000",
-            "020000000001",
-            "02:00:00:00:00:+1",
-            "ä:00:00:00:00:00",
         ] {
-            assert_eq!(MacAddress::parse(text), None, "{text}");
+            assert_eq!(ethernet(text), None, "{text}");
         }
     }
 

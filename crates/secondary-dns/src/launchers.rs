@@ -5,15 +5,13 @@
 //! VMI ── networks ──> names of interfaces in the pod ────────────────┴──> addresses by network
 //! ```
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use kube_kit::connection;
 use kube_kit::pages::Pages;
 use kube_kit::watch::{Name, Options};
@@ -29,7 +27,8 @@ use crate::vmi::Vmi;
 const PAGE: u32 = 250;
 
 /// The read fields of a pod.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 pub(crate) struct Pod {
     #[serde(default, deserialize_with = "metadata")]
     metadata: ObjectMeta,
@@ -73,35 +72,6 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         annotations: Some(kept.collect()),
         ..ObjectMeta::default()
     })
-}
-
-impl Resource for Pod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
 }
 
 /// The read fields of an entry of the annotation.

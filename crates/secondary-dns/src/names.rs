@@ -3,15 +3,6 @@
 /// Component in the user agent of requests.
 pub(crate) const COMPONENT: &str = "secondary-dns";
 
-/// API group of virtual machine instances.
-pub(crate) const GROUP: &str = "kubevirt.io";
-/// Version of the API group.
-pub(crate) const VERSION: &str = "v1";
-/// Kind of an instance.
-pub(crate) const INSTANCE: &str = "VirtualMachineInstance";
-/// Instances in paths of the API.
-pub(crate) const INSTANCES: &str = "virtualmachineinstances";
-
 /// Annotation of a launcher pod: the name of its instance.
 pub(crate) const DOMAIN: &str = "kubevirt.io/domain";
 /// Annotation of a pod: its attachments, written by multus.

@@ -4,18 +4,13 @@
 //! VMI ── default network out ──> first IPv4, first IPv6 of each interface ──> sorted records
 //! ```
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
-
-use crate::names;
 
 /// Maximum length of a label in bytes (RFC 1035 §2.3.4).
 const LABEL: usize = 63;
@@ -23,7 +18,8 @@ const LABEL: usize = 63;
 const NAME: usize = 255;
 
 /// The read fields of a virtual machine instance.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = api::kubevirt::VirtualMachineInstance)]
 pub struct Vmi {
     /// Name, namespace and version only.
     #[serde(default, deserialize_with = "metadata")]
@@ -99,35 +95,6 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         resource_version,
         ..ObjectMeta::default()
     })
-}
-
-impl Resource for Vmi {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        names::INSTANCE.into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        names::GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        names::VERSION.into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        names::INSTANCES.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
 }
 
 /// One record of an instance.

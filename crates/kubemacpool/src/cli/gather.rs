@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use cni::mac::Mac;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::ListParams;
@@ -13,7 +14,6 @@ use serde::de::DeserializeOwned;
 use super::Error;
 use super::inventory::{Installed, Inventory};
 use crate::kubevirt::{Pod, VirtualMachine, VirtualMachineInstance};
-use crate::mac::Mac;
 use crate::names::{self, env};
 use crate::namespaces::{Managed, Rules};
 use crate::range::Range;

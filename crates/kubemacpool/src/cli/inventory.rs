@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use cni::mac::Mac;
+
 use super::Error;
 use crate::annotation;
 use crate::kubevirt::{InstanceStatus, Pod, VirtualMachine, VirtualMachineInstance};
-use crate::mac::Mac;
 use crate::machines::Spec;
 use crate::namespaces::Managed;
 use crate::notices::NEARLY_FULL;

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use cni::mac::Mac;
 use program::table::table;
 
 use super::inventory::{Found, Installed, Report, Standing};
-use crate::mac::Mac;
 
 /// Maximum number of lines of a list.
 const MAX_ROWS: usize = 10;

@@ -1,8 +1,8 @@
 use super::*;
-use crate::mac::Mac;
 use crate::range::Range;
 use crate::timestamp::Timestamp;
 use crate::watches::tests::{core, server};
+use cni::mac::Mac;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use tokio::time::Instant as Moment;

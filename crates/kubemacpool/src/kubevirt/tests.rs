@@ -99,8 +99,7 @@ fn instance_addresses_and_migrations_are_read() {
             "migrationState": { "sourceState": { "migrationUID": "1" }, "targetState": { "migrationUID": "2" } },
         },
     }));
-    let spec = instance.spec.expect("a specification");
-    assert_eq!(spec.supported().collect::<Vec<_>>(), ["default", "net"]);
+    assert_eq!(instance.supported().collect::<Vec<_>>(), ["default", "net"]);
     let status = instance.status.expect("a status");
     assert_eq!(
         status.interfaces().collect::<Vec<_>>(),

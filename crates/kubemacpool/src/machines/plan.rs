@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::Arc;
 
+use cni::mac::{InvalidMac, Mac};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use webhook::admission::Change;
 
 use super::wire::{Interface, Spec, Supported, addresses};
 use crate::decide::{self, Context};
-use crate::mac::{InvalidMac, Mac};
 use crate::messages;
 use crate::names;
 use crate::pool::{Claimant, Draft, Holding, Pool, RangeIsFull};

@@ -4,10 +4,10 @@ mod update;
 
 use std::time::Instant;
 
+use cni::mac::Mac;
 use serde_json::value::to_raw_value;
 
 use super::*;
-use crate::mac::Mac;
 use crate::range::Range;
 
 const CREATE: &str =

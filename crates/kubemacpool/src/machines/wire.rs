@@ -2,37 +2,17 @@
 
 use std::collections::HashSet;
 
+use api::kubevirt::{InstanceSpec, Template};
+use cni::mac::{InvalidMac, Mac};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::mac::{InvalidMac, Mac};
 use crate::pool::Holding;
 
 /// `spec` of a virtual machine. `I` is the type of its list of interfaces.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Spec<I = Vec<Option<Interface>>> {
-    pub(super) template: Option<Template<I>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Template<I> {
-    pub(super) spec: Option<InstanceSpec<I>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct InstanceSpec<I> {
-    pub(super) domain: Option<Domain<I>>,
-    pub(super) networks: Option<Vec<Option<Network>>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Domain<I> {
-    pub(super) devices: Option<Devices<I>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Devices<I> {
-    pub(super) interfaces: Option<I>,
+    template: Option<Template<I, Network>>,
 }
 
 /// An interface of a virtual machine.
@@ -45,7 +25,7 @@ pub struct Interface {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Network {
+struct Network {
     name: Option<String>,
     multus: Option<IgnoredAny>,
 }
@@ -71,7 +51,7 @@ impl Interface {
 
 impl<I> Spec<I> {
     /// The instance in the template.
-    fn instance(&self) -> Option<&InstanceSpec<I>> {
+    fn instance(&self) -> Option<&InstanceSpec<I, Network>> {
         self.template.as_ref()?.spec.as_ref()
     }
 
@@ -82,8 +62,7 @@ impl<I> Spec<I> {
 
     /// The list of interfaces.
     pub(super) fn interfaces(&self) -> Option<&I> {
-        let devices = self.instance()?.domain.as_ref()?.devices.as_ref()?;
-        devices.interfaces.as_ref()
+        self.instance()?.interfaces()
     }
 
     /// The interfaces that get addresses.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use cni::mac::Mac;
+
 use super::objects::{Kind, Owner, Usage};
 use super::runs::Runs;
-use crate::mac::Mac;
 use crate::range::Range;
 
 /// A holder of an address.

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use cni::mac::Mac;
+
 use super::runs::Runs;
-use crate::mac::Mac;
 use crate::timestamp::Timestamp;
 
 /// Kind of an object with addresses.

@@ -1,6 +1,6 @@
 use super::*;
-use crate::mac::Mac;
 use crate::pool::{Draft, Pending};
+use cni::mac::Mac;
 use serde_json::{Value, json};
 use std::time::Instant;
 

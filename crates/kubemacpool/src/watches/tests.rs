@@ -1,8 +1,8 @@
 use super::*;
-use crate::mac::Mac;
 use crate::range::Range;
 use axum::body::Body as AnswerBody;
 use axum::http::{Request, Response, StatusCode};
+use cni::mac::Mac;
 use kube::client::Body;
 use std::convert::Infallible;
 use std::future::pending;

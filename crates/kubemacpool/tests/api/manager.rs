@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use cluster::wait;
+use cni::mac::Mac;
 use kube_kit::serve::Readiness;
 use kube_kit::tls::Profile;
-use kubemacpool::mac::Mac;
 use kubemacpool::manager::Manager;
 use kubemacpool::metrics::{Bind, Snapshot};
 use kubemacpool::pool::{Claimant, Owner};

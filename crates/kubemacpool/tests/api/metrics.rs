@@ -7,9 +7,9 @@ use std::{
 };
 
 use cluster::wait;
+use cni::mac::Mac;
 use kube_kit::tls::Profile;
 use kubemacpool::{
-    mac::Mac,
     metrics::{Bind, Metrics, Snapshot, Source},
     server,
 };

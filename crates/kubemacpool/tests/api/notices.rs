@@ -1,8 +1,8 @@
 //! Events about collisions and about the range.
 
+use cni::mac::Mac;
 use kubemacpool::{
     collisions::{Collisions, Facts, Migration, Notice, Pod, Reference},
-    mac::Mac,
     notices::{Notices, RangeNotice},
 };
 use serde_json::{Value, json};

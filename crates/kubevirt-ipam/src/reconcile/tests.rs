@@ -20,6 +20,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::names;
 use crate::network::Network;
 use crate::objects::{WireClaim, WireInstance, WireMachine};
 use crate::state::State;
@@ -708,7 +709,7 @@ fn wire_machine(machine: &Machine) -> Value {
 fn wire_instance(instance: &Instance) -> Value {
     let mut metadata = metadata(NAME, &instance.uid, instance.deleting);
     if let Some(owner) = &instance.owner {
-        metadata["ownerReferences"] = json!([reference(names::MACHINE, owner)]);
+        metadata["ownerReferences"] = json!([reference(kubevirt::MACHINE, owner)]);
     }
     let network = |name: &&str| json!({ "name": name, "multus": { "networkName": name } });
     let networks: Vec<_> = instance.networks.iter().map(network).collect();
@@ -739,7 +740,7 @@ fn wire_claim(name: &str, claim: &Claim) -> Value {
         let owners: Vec<_> = claim
             .owners
             .iter()
-            .map(|uid| reference(names::MACHINE, uid))
+            .map(|uid| reference(kubevirt::MACHINE, uid))
             .collect();
         metadata["ownerReferences"] = json!(owners);
     }

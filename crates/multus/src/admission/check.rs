@@ -1,7 +1,7 @@
 //! Validates the configuration of a NetworkAttachmentDefinition: errors refuse it, warnings do not (multus.md §16.1).
 
 use super::messages;
-use crate::delegate::Config;
+use crate::networks::delegate::Config;
 use cni::Version;
 use cni::env::is_identifier;
 use cni::json::Object;

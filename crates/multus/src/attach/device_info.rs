@@ -1,7 +1,7 @@
 //! The device-info file of an attachment: written before ADD, read after it, removed by DEL (multus.md §5.6).
 
 use super::Attacher;
-use crate::delegate::{DEVICE_INFO_FILE, Delegate};
+use crate::networks::delegate::{DEVICE_INFO_FILE, Delegate};
 use cni::chain::{Attachment, Runner};
 use serde_json::value::RawValue;
 use std::path::PathBuf;

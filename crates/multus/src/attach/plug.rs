@@ -3,14 +3,15 @@
 //! A plugged network is recorded in the sandbox's scratch file, as ADD records its networks, and before its plugin is
 //! called. So the pod's DEL detaches it, even after a crash in between.
 
-use super::plug_routes::replaced_by;
-use super::scratch_record::{RecordError, ScratchRecord};
-use super::{Attached, Attacher, Refusal, check_free, refused};
-use crate::default_route::{self, DefaultRoute, RouteActions};
-use crate::delegate::Delegate;
+use super::add::{Refusal, check_free, refused};
+use super::netns::PodNetns;
+use super::recorded::{RecordError, ScratchRecord};
+use super::routes::replaced_by;
+use super::{Attached, Attacher};
 use crate::names::MASTER_INTERFACE;
-use crate::netns::PodNetns;
-use crate::scratch::Elements;
+use crate::networks::default_route::{self, DefaultRoute, RouteActions};
+use crate::networks::delegate::Delegate;
+use crate::store::scratch::Elements;
 use cni::Error;
 use cni::chain::{self, Runner};
 use cni::error::{code, internal};

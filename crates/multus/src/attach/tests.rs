@@ -1,15 +1,18 @@
 mod del;
 mod devices;
 mod plug;
-mod plug_routes;
+mod routes;
 
+use super::netns::{NetnsError, PodNetns, RouteError};
 use super::*;
-use crate::default_route::{DefaultRoute, RouteAction};
-use crate::device_info::DeviceInfo;
-use crate::netns::{NetnsError, RouteError};
-use crate::request::PodRef;
+use crate::networks::default_route::{DefaultRoute, RouteAction, RouteActions};
+use crate::networks::delegate::Config;
+use crate::networks::device_info::DeviceInfo;
+use crate::sandbox::PodRef;
 use cni::env::Variables;
 use cni::error::code;
+use cni::json::Object;
+use cni::result::CniResult;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;

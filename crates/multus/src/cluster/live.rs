@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use super::{Access, LookupError, Nad, Pod, REFUSED_TIMEOUT, ReadError, WatchedNad, WatchedPod, WriteError};
 use crate::names;
-use crate::request::PodRef;
+use crate::sandbox::PodRef;
 use cni::names::NETWORK_STATUS_ANNOTATION;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;

@@ -1,19 +1,19 @@
 //! ADD (multus.md §5.2).
 
 use super::Daemon;
+use crate::attach::netns::KernelNetns;
 use crate::attach::{AddError, Attached, Attacher, NetworkFailure};
 use crate::cluster::{ClusterView, Pod};
-use crate::delegate::Delegate;
-use crate::in_process::Plugins;
+use crate::execution::in_process::Plugins;
+use crate::execution::workers::Part;
 use crate::messages::{self, of_pod};
 use crate::metrics::step;
 use crate::names;
-use crate::net_conf::MultusConfig;
-use crate::netns::KernelNetns;
-use crate::request::Sandbox;
-use crate::resolve::Resolver;
-use crate::scratch::Scratch;
-use crate::workers::Part;
+use crate::networks::delegate::Delegate;
+use crate::networks::net_conf::MultusConfig;
+use crate::networks::resolve::Resolver;
+use crate::sandbox::Sandbox;
+use crate::store::scratch::Scratch;
 use cni::Error;
 use cni::result::{CniResult, Interface, IpConfig};
 use cni::status::{entries_for, render};

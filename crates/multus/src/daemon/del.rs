@@ -3,11 +3,11 @@
 use super::Daemon;
 use crate::attach::{Attacher, ScratchState};
 use crate::cluster::{ClusterView, LookupError, Pod};
-use crate::delegate::Delegate;
 use crate::messages::of_pod;
-use crate::net_conf::MultusConfig;
-use crate::request::Sandbox;
-use crate::resolve::Resolver;
+use crate::networks::delegate::Delegate;
+use crate::networks::net_conf::MultusConfig;
+use crate::networks::resolve::Resolver;
+use crate::sandbox::Sandbox;
 use cni::Error;
 use cni::chain::Runner;
 use std::sync::Arc;

@@ -2,10 +2,10 @@
 
 use super::Daemon;
 use crate::cluster::{ClusterView, Pod};
-use crate::delegate::{self, Delegate};
 use crate::devices;
-use crate::request::Sandbox;
-use crate::workers::Workers;
+use crate::execution::workers::Workers;
+use crate::networks::delegate::{self, Delegate};
+use crate::sandbox::Sandbox;
 
 /// Devices could not be assigned.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@
 use super::Daemon;
 use crate::cluster::ClusterView;
 use crate::names;
-use crate::net_conf::{self, MultusConfig};
+use crate::networks::net_conf::{self, MultusConfig};
 use cni::Error;
 use cni::error::code;
 use cni::json::{self, Object};

@@ -2,16 +2,16 @@
 
 use super::{Daemon, NODE_WORK, failed};
 use crate::attach::Attacher;
+use crate::attach::netns::KernelNetns;
 use crate::attach::plug::{NetworkId, Plugged};
 use crate::cluster::ClusterView;
-use crate::delegate::{self, Config, Delegate};
-use crate::in_process::Plugins;
+use crate::execution::in_process::Plugins;
 use crate::messages::{self, of_pod};
 use crate::names;
-use crate::net_conf::MultusConfig;
-use crate::netns::KernelNetns;
-use crate::request::{PodVerb, Sandbox};
-use crate::resolve::{PodError, Resolver};
+use crate::networks::delegate::{self, Config, Delegate};
+use crate::networks::net_conf::MultusConfig;
+use crate::networks::resolve::{PodError, Resolver};
+use crate::sandbox::{PodVerb, Sandbox};
 use cni::Error;
 use cni::cache::Cache;
 use cni::chain::Chain;

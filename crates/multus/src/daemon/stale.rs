@@ -10,9 +10,9 @@
 use super::Daemon;
 use super::gc::AT_ONCE;
 use crate::cluster::ClusterView;
-use crate::net_conf::MultusConfig;
-use crate::records::{Record, Records};
-use crate::runtime;
+use crate::daemon::runtime;
+use crate::networks::net_conf::MultusConfig;
+use crate::store::records::{Record, Records};
 use futures::StreamExt as _;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Kubelet's checkpoint of allocated devices, the fallback without a pod-resources socket.
 
 use super::Devices;
-use crate::request::PodRef;
+use crate::sandbox::PodRef;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;

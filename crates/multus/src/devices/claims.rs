@@ -9,8 +9,8 @@
 //! extended resource, a missing attribute is an error.
 
 use super::Devices;
+use crate::cluster::pod_claims::{ExtendedClaim, PodClaims, RequestMapping};
 use crate::cluster::{ClusterView, ReadError};
-use crate::pod_claims::{ExtendedClaim, PodClaims, RequestMapping};
 use kube_kit::path::{self, NotAName};
 use kube_kit::watch::Name;
 use serde::Deserialize;

@@ -3,7 +3,7 @@
 //! Declares only the fields that are read, with the numbers of kubelet's `v1`.
 
 use super::Devices;
-use crate::request::PodRef;
+use crate::sandbox::PodRef;
 use kube_kit::grpc::{self, unary};
 use prost::Message;
 use std::path::Path;

@@ -6,8 +6,8 @@
 
 use super::facts::{CacheOwner, CachedAttachment, Checked, Facts, Netns};
 use super::report::{Check, Finding, Kind, Report, Row};
-use crate::request::PodRef;
-use crate::runtime::SETTLED;
+use crate::daemon::runtime::SETTLED;
+use crate::sandbox::PodRef;
 use plugins::traces::Trace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;

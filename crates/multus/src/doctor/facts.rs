@@ -1,6 +1,6 @@
 //! The observed state of a node.
 
-use crate::request::PodRef;
+use crate::sandbox::PodRef;
 use cni::cache::Entry;
 use plugins::traces::Trace;
 use std::collections::BTreeSet;

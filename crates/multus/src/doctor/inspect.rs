@@ -1,9 +1,9 @@
 //! Reads a node's state and calls CHECK. Blocks; must run in the host's root.
 
 use super::facts::{CacheOwner, CachedAttachment, Checked, Netns, Prepared};
-use crate::in_process::Plugins;
+use crate::execution::in_process::Plugins;
 use crate::names;
-use crate::records::{self, Records};
+use crate::store::records::{self, Records};
 use cni::cache::{Cache, CacheError, Entry};
 use cni::chain::{self, Chain, Runner};
 use cni::config::NetworkList;

@@ -2,7 +2,7 @@
 //! permissions.
 
 use super::report::Report;
-use crate::request::PodRef;
+use crate::sandbox::PodRef;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::AttachParams;

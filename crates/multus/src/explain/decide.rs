@@ -1,11 +1,14 @@
 //! Compares a pod's requested networks, as the daemon resolves them, with its network status. Pure.
 
+mod attributes;
+
 use super::facts::Facts;
 use super::gather::ON_THE_NODE;
 use super::report::{About, Attached, Network, Problem, Report};
-use crate::delegate::Delegate;
 use crate::names;
-use crate::resolve::{NetworkError, PodError, Resolver};
+use crate::networks::delegate::Delegate;
+use crate::networks::resolve::{NetworkError, PodError, Resolver};
+use attributes::{asks, differences};
 use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION, key};
 use cni::selection::{NetworkSelection, parse_default_network, parse_networks};
 use cni::status::{self, NetworkStatus};
@@ -424,57 +427,6 @@ fn is_visible(network: &Network) -> bool {
             .all(|plugin| CHAINED_PLUGINS.contains(&plugin.as_str()))
 }
 
-/// The attributes that a pod requests of a network, except the interface's name.
-fn asks(selection: &NetworkSelection) -> BTreeMap<&'static str, String> {
-    let NetworkSelection {
-        name: _,
-        namespace: _,
-        interface: _,
-        ips,
-        mac,
-        infiniband_guid,
-        port_mappings,
-        bandwidth,
-        cni_args,
-        device_id,
-        default_route,
-        ipam_claim_reference,
-    } = selection;
-    let json = |value: serde_json::Result<String>| value.ok();
-    let list = |texts: Vec<String>| Some(texts.join(", "));
-    let all = [
-        ("ips", (!ips.is_empty()).then(|| ips.join(", "))),
-        ("mac", mac.clone()),
-        ("infiniband-guid", infiniband_guid.clone()),
-        (
-            "portMappings",
-            if port_mappings.is_empty() {
-                None
-            } else {
-                json(serde_json::to_string(port_mappings))
-            },
-        ),
-        (
-            "bandwidth",
-            bandwidth
-                .as_ref()
-                .and_then(|limits| json(serde_json::to_string(limits))),
-        ),
-        ("cni-args", cni_args.as_ref().map(cni::json::Object::to_json)),
-        ("deviceID", device_id.clone()),
-        (
-            "default-route",
-            default_route
-                .as_ref()
-                .and_then(|gateways| list(gateways.iter().map(ToString::to_string).collect())),
-        ),
-        ("ipam-claim-reference", ipam_claim_reference.clone()),
-    ];
-    all.into_iter()
-        .filter_map(|(key, value)| Some((key, value?)))
-        .collect()
-}
-
 /// Removes and returns the status entry of a network.
 fn take_entry(left: &mut [Option<NetworkStatus>], place: usize, network: &Network) -> Option<NetworkStatus> {
     let is_master = |entry: &NetworkStatus| place == 0 && entry.default;
@@ -487,37 +439,6 @@ fn take_entry(left: &mut [Option<NetworkStatus>], place: usize, network: &Networ
         .iter()
         .find_map(|test| left.iter().position(|entry| entry.as_ref().is_some_and(test)));
     left[found?].take()
-}
-
-/// Differences between requested and attached attributes.
-fn differences(network: &Network) -> impl Iterator<Item = String> {
-    let mut texts = Vec::new();
-    if let Some(attached) = &network.attached {
-        if !attached.interface.is_empty() && attached.interface != network.interface {
-            texts.push(format!("its interface is {}", attached.interface));
-        }
-        let same_mac = |one: &str, other: &str| cni::mac::parse(one).ok() == cni::mac::parse(other).ok();
-        if let Some(mac) = network.asks.get("mac")
-            && !attached.mac.is_empty()
-            && !same_mac(mac, &attached.mac)
-        {
-            texts.push(format!("mac {mac} was requested, but it has {}", attached.mac));
-        }
-        let asked = network.asks.get("ips").map(String::as_str).unwrap_or_default();
-        for ip in asked.split(", ").filter(|ip| !ip.is_empty()) {
-            let address = ip.split('/').next().unwrap_or(ip);
-            let parsed = |text: &str| text.parse::<std::net::IpAddr>().ok();
-            if !attached.ips.iter().any(|has| parsed(has) == parsed(address)) {
-                let has = if attached.ips.is_empty() {
-                    "none".to_owned()
-                } else {
-                    attached.ips.join(", ")
-                };
-                texts.push(format!("address {ip} was requested, but it has {has}"));
-            }
-        }
-    }
-    texts.into_iter()
 }
 
 #[cfg(test)]

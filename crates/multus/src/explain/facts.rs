@@ -1,8 +1,8 @@
 //! The API server's state of a pod and its networks.
 
 use crate::cluster::{ClusterView, LookupError, Nad, Pod, ReadError, WriteError};
-use crate::net_conf::MultusConfig;
-use crate::request::PodRef;
+use crate::networks::net_conf::MultusConfig;
+use crate::sandbox::PodRef;
 use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION};
 use kube_kit::events::Kind;
 use kube_kit::watch::Name;

@@ -4,7 +4,7 @@ use super::Error;
 use super::facts::{Event, Facts, PodObject};
 use crate::cluster::{LookupError, Nad, WatchedNad};
 use crate::names;
-use crate::net_conf::{self, MultusConfig};
+use crate::networks::net_conf::{self, MultusConfig};
 use cni::json::Object;
 use cni::selection::{parse_default_network, parse_networks};
 use kube::{Api, Client};

@@ -1,8 +1,8 @@
 //! Generates the configuration that makes runtimes call `multus` of thin mode (multus.md §8.4). Byte for byte as
 //! upstream's, because deployments compare it. Pure.
 
-use crate::conf_file::{self, Primary, semver};
 use crate::names;
+use crate::runtime_conf::conf_file::{self, Primary, semver};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -10,9 +10,9 @@
 
 use super::conf::{self, Generated, Options};
 use super::kubeconfig::{self, Trust};
-use crate::conf_file;
-use crate::conf_keeper::{PRIMARY_WAIT, wait_for};
 use crate::names;
+use crate::runtime_conf::conf_file;
+use crate::runtime_conf::conf_keeper::{PRIMARY_WAIT, wait_for};
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -2,7 +2,7 @@
 
 use crate::cluster::{ClusterView, Live, LookupError, Nad, Pod, ReadError, WriteError};
 use crate::names;
-use crate::request::PodRef;
+use crate::sandbox::PodRef;
 use kube_kit::client::{chain, client_from};
 use kube_kit::events::Kind;
 use std::env;

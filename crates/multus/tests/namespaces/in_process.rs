@@ -8,7 +8,7 @@ use cni::exec::{Invoker, Prepare};
 use linux::link::BridgeSpec;
 use linux::netns::{NetNs, unshare_network};
 use linux::route::Socket;
-use multus::in_process::Plugins;
+use multus::execution::in_process::Plugins;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

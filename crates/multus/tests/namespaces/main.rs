@@ -19,8 +19,8 @@ use linux::link::VethSpec;
 use linux::netns::NetNs;
 use linux::route::Socket;
 use linux::routes::Route;
-use multus::default_route::{DefaultRoute, RouteAction, RouteActions};
-use multus::netns::{KernelNetns, PodNetns as _};
+use multus::attach::netns::{KernelNetns, PodNetns as _};
+use multus::networks::default_route::{DefaultRoute, RouteAction, RouteActions};
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::cluster::{LookupError, Nad, Pod, WriteError};
-use crate::request::PodRef;
+use crate::sandbox::PodRef;
 use kube_kit::events::Kind;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -300,8 +300,8 @@ fn claims_of_pod_are_parsed() {
 #[tokio::test]
 async fn unavailable_claims_are_error_only_without_devices() {
     let network = || {
-        let config = crate::delegate::Config::parse(br#"{"type":"p","name":"n"}"#).unwrap();
-        let mut network = crate::delegate::Delegate::new("ns/n".into(), config);
+        let config = crate::networks::delegate::Config::parse(br#"{"type":"p","name":"n"}"#).unwrap();
+        let mut network = crate::networks::delegate::Delegate::new("ns/n".into(), config);
         network.resource_name = Some("x.io/r".into());
         network
     };
