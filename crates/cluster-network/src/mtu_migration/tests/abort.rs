@@ -1,0 +1,89 @@
+//! Migrations that end before their target.
+
+use super::*;
+
+// cluster-network#108
+#[rstest]
+#[case::ovn(Some(NETWORK))]
+#[case::weft(None)]
+fn aborted_migration_restores_the_mtus(#[case] network: Option<u32>, #[values(false, true)] is_killed: bool) {
+    for changed in 0..3 {
+        let mut world = World::new(wanted(Mode::Apply, network), &["a", "b", "c"]);
+        world.all_actions();
+        world.all_actions();
+        world.nmstate();
+        for _ in 0..changed {
+            world.all_actions();
+            world.nmstate();
+        }
+        assert_eq!(
+            world.mtus().iter().filter(|mtu| **mtu == MACHINE).count(),
+            changed
+        );
+        world.most_at_once = 0;
+        world.facts.request = Request::None;
+        world.run(is_killed);
+        assert_eq!(world.mtus(), [1500; 3]);
+        assert_eq!((world.facts.begun, world.facts.policies.len()), (None, 0));
+        assert!(world.most_at_once <= 1, "{world:?}");
+    }
+}
+
+// cluster-network#108
+#[test]
+fn failed_return_is_named_and_keeps_the_policies() {
+    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
+    world.all_actions();
+    world.all_actions();
+    world.nmstate();
+    world.all_actions();
+    world.set("a", failed("no"));
+    world.facts.request = Request::None;
+    let actions = world.all_actions();
+    assert!(
+        matches!(actions.as_slice(), [Action::Write(draft)] if draft.goal == Goal::Former && !draft.is_dry_run),
+        "{actions:?}"
+    );
+    world.set("a", failed("still no"));
+    let plan = world.plan();
+    assert_eq!(plan.actions, []);
+    assert_eq!(plan.failures, ["node a: the change failed: still no"]);
+    assert_eq!(
+        plan.progress.as_deref(),
+        Some("the migration of the MTU was aborted: 1 nodes have to return to their former MTU")
+    );
+}
+
+// cluster-network#108
+#[test]
+fn migration_that_the_user_finalised_stays() {
+    let mut world = World::new(wanted(Mode::Apply, Some(NETWORK)), &["a", "b"]);
+    world.all_actions();
+    world.all_actions();
+    world.nmstate();
+    world.all_actions();
+    world.nmstate();
+    world.facts.request = Request::None;
+    world.facts.network_mtu = Some(NETWORK);
+    world.run(true);
+    assert_eq!(world.mtus(), [MACHINE, 1500]);
+    assert_eq!((world.facts.begun, world.facts.policies.len()), (None, 0));
+}
+
+// cluster-network#100, cluster-network#108
+#[test]
+fn other_agent_continues_with_the_nodes_as_they_are() {
+    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
+    world.all_actions();
+    world.all_actions();
+    world.nmstate();
+    world.all_actions();
+    world.nmstate();
+    world.facts.request = Request::Elsewhere;
+    world.run(true);
+    assert_eq!(world.mtus(), [MACHINE, 1500]);
+    assert_eq!((world.facts.begun, world.facts.policies.len()), (None, 0));
+    for request in [Request::None, Request::Elsewhere, Request::Unmanaged] {
+        assert_eq!(World::new(request, &["a"]).plan(), Plan::default());
+    }
+}
