@@ -37,6 +37,27 @@ pub struct Target {
     pub network: Option<u32>,
 }
 
+/// A begun migration, as marked in the operator configuration while its policies exist.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Begun {
+    /// MTUs after the migration.
+    #[serde(flatten)]
+    pub target: Target,
+    /// True if the operator has finalised it: whatever nodes report later, they keep the new MTU.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub finalised: bool,
+}
+
+impl Begun {
+    /// The mark of a migration that is not finalised.
+    pub fn of(target: Target) -> Self {
+        Self {
+            target,
+            finalised: false,
+        }
+    }
+}
+
 /// How far the operator goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
@@ -128,8 +149,8 @@ pub struct Node {
 pub struct Facts {
     /// The desired migration.
     pub request: Request,
-    /// The begun migration, as marked in the operator configuration.
-    pub begun: Option<Target>,
+    /// The begun migration.
+    pub begun: Option<Begun>,
     /// The configured MTU of pods, in bytes.
     pub network_mtu: Option<u32>,
     /// True if all nodes of OVN-Kubernetes use both MTUs of the migration.
@@ -153,7 +174,7 @@ pub enum Action {
     Release(String),
     /// Deletes the policy with this name. The node keeps its configuration.
     Delete(String),
-    /// Removes the migration from the operator configuration, and sets this MTU of pods.
+    /// Removes the migration from the operator configuration, sets this MTU of pods, and marks the end.
     Finalise(Option<u32>),
 }
 
@@ -209,7 +230,7 @@ pub fn plan(facts: &Facts) -> Plan {
 
 /// The next step to the MTUs of the migration.
 fn migrate(facts: &Facts, target: Target, mode: Mode) -> Plan {
-    if facts.begun != Some(target) {
+    if facts.begun != Some(Begun::of(target)) {
         return Plan::of_actions(vec![Action::Mark(Some(target))]);
     }
     let goal = Goal::Mtu(target.machine);
@@ -318,18 +339,24 @@ fn of_absent_nodes(facts: &Facts) -> Vec<Action> {
     absent.cloned().map(Action::Delete).collect()
 }
 
-/// True if the migration had reached its end before it was removed from the configuration: pods have the new MTU, or,
-/// if it concerned nodes alone, all nodes have it.
+/// True if the operator or the user has finalised the migration that is not in the configuration any more. A user does
+/// so with the MTU of pods, or, if the migration concerns nodes alone, after all nodes have theirs.
 fn is_finished(facts: &Facts) -> bool {
-    let Some(begun) = facts.begun else {
+    let Some(Begun { target, finalised }) = facts.begun else {
         return true;
     };
-    match begun.network {
-        Some(mtu) => facts.network_mtu == Some(mtu),
-        None => facts.policies.values().all(|(policy, progress)| {
-            policy.goal == Some(Goal::Mtu(begun.machine)) && !policy.is_dry_run && *progress == Progress::Done
-        }),
-    }
+    let is_changed = |node: &String| {
+        let policy = facts.policies.get(&policy::name(node));
+        policy.is_none_or(|(policy, progress)| {
+            let is_released = policy.goal == Some(Goal::Mtu(target.machine)) && !policy.is_dry_run;
+            is_released && *progress == Progress::Done
+        })
+    };
+    finalised
+        || match target.network {
+            Some(mtu) => facts.network_mtu == Some(mtu),
+            None => facts.nodes.keys().all(is_changed),
+        }
 }
 
 /// Deletes all policies, then the mark.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::policy::{self, Awaited, Enactment, Policy};
 use super::uplink::{self, Links};
-use super::{Action, Facts, Node, Plan, Request, Target, plan, request};
+use super::{Action, Begun, Facts, Node, Plan, Request, Target, plan, request};
 use crate::messages::mtu_migration as messages;
 use crate::objects::{self, text, version};
 use crate::ovn::observed;
@@ -60,7 +60,7 @@ const TROUBLED: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 struct Network {
     spec: NetworkSpec,
-    begun: Option<Target>,
+    begun: Option<Begun>,
     uid: String,
     version: String,
 }
@@ -360,7 +360,7 @@ impl Migration {
         tracing::info!(?action, "migration of the MTU");
         match action {
             Action::Mark(target) => {
-                let value = target.map(|target| json!(target).to_string());
+                let value = target.map(|target| json!(Begun::of(target)).to_string());
                 self.patch_network(
                     network,
                     json!({ "metadata": { "annotations": { names::MTU_MIGRATION_BEGUN: value } } }),
@@ -372,7 +372,17 @@ impl Migration {
                 if let Some(mtu) = mtu {
                     spec["defaultNetwork"] = json!({ "ovnKubernetesConfig": { "mtu": mtu } });
                 }
-                self.patch_network(network, json!({ "spec": spec })).await
+                // One write: an operator that ends after it must not take this for an aborted migration.
+                let end = network.begun.map(|begun| {
+                    let finalised = true;
+                    json!(Begun { finalised, ..begun }).to_string()
+                });
+                let annotations = json!({ names::MTU_MIGRATION_BEGUN: end });
+                self.patch_network(
+                    network,
+                    json!({ "metadata": { "annotations": annotations }, "spec": spec }),
+                )
+                .await
             }
             Action::Write(draft) => {
                 let object = draft.object(&network.uid);

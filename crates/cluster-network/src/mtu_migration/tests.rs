@@ -88,7 +88,7 @@ impl World {
     fn act(&mut self, action: &Action) {
         let facts = &mut self.facts;
         match action {
-            Action::Mark(target) => facts.begun = *target,
+            Action::Mark(target) => facts.begun = target.map(Begun::of),
             Action::Write(draft) => {
                 let name = policy::name(&draft.node);
                 let policy = Policy {
@@ -112,6 +112,7 @@ impl World {
             }
             Action::Finalise(mtu) => {
                 facts.request = Request::None;
+                facts.begun.as_mut().expect("a mark").finalised = true;
                 facts.network_mtu = mtu.or(facts.network_mtu);
             }
         }

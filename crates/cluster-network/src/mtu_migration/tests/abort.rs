@@ -87,3 +87,51 @@ fn other_agent_continues_with_the_nodes_as_they_are() {
         assert_eq!(World::new(request, &["a"]).plan(), Plan::default());
     }
 }
+
+// cluster-network#103
+#[test]
+fn finalised_migration_is_not_aborted_whatever_nodes_report() {
+    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
+    while world.facts.request != Request::None {
+        world.all_actions();
+        world.nmstate();
+    }
+    // A handler that starts applies all policies again, and may fail.
+    world.set("a", failed("no"));
+    world.set("b", Progress::Pending);
+    world.run(true);
+    assert_eq!(world.mtus(), [MACHINE; 2]);
+    assert_eq!((world.facts.begun, world.facts.policies.len()), (None, 0));
+}
+
+// cluster-network#108
+#[test]
+fn removed_node_does_not_abort_what_the_user_finalised() {
+    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
+    world.all_actions();
+    world.all_actions();
+    world.nmstate();
+    world.all_actions();
+    world.nmstate();
+    world.facts.nodes.remove("b");
+    world.facts.request = Request::None;
+    world.run(true);
+    assert_eq!(world.mtus(), [MACHINE, 1500]);
+    assert_eq!((world.facts.begun, world.facts.policies.len()), (None, 0));
+}
+
+#[test]
+fn mark_is_written_and_read() {
+    let ovn = Begun::of(target(Some(NETWORK)));
+    let weft = Begun {
+        finalised: true,
+        ..Begun::of(target(None))
+    };
+    for (mark, text) in [
+        (ovn, r#"{"machine":9000,"network":8900}"#),
+        (weft, r#"{"machine":9000,"finalised":true}"#),
+    ] {
+        assert_eq!(serde_json::to_string(&mark).expect("JSON"), text);
+        assert_eq!(serde_json::from_str::<Begun>(text).expect("a mark"), mark);
+    }
+}

@@ -70,7 +70,7 @@ fn node_that_is_not_ready_is_awaited() {
     );
     assert_eq!(World::new(wanted(Mode::Apply, None), &[]).all_actions().len(), 1);
     let mut empty = World::new(wanted(Mode::Apply, None), &[]);
-    empty.facts.begun = Some(target(None));
+    empty.facts.begun = Some(Begun::of(target(None)));
     let plan = empty.plan();
     assert_eq!((plan.actions.len(), plan.obstacles.len()), (0, 1), "{plan:?}");
 }
