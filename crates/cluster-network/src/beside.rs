@@ -6,10 +6,10 @@ use kube_kit::shutdown::Shutdown;
 
 use crate::proxy::controller::SYSTEM_BUNDLE;
 use crate::report::Reports;
-use crate::{ingress, pki, proxy, signer, trust};
+use crate::{ingress, mtu_migration, pki, proxy, signer, trust};
 
-/// Runs the controllers until the shutdown.
-pub async fn run(client: &Client, reports: &Reports, shutdown: &Shutdown) {
+/// Runs the controllers until the shutdown. `namespace` is that of the operator.
+pub async fn run(client: &Client, namespace: &str, reports: &Reports, shutdown: &Shutdown) {
     let client = || client.clone();
     tokio::join!(
         Box::pin(generator::controller::run(client(), shutdown)),
@@ -23,5 +23,11 @@ pub async fn run(client: &Client, reports: &Reports, shutdown: &Shutdown) {
         Box::pin(pki::controller::run(client(), reports, shutdown)),
         Box::pin(signer::controller::run(client(), reports, shutdown)),
         Box::pin(ingress::controller::run(client(), shutdown)),
+        Box::pin(mtu_migration::controller::run(
+            client(),
+            namespace,
+            reports,
+            shutdown
+        )),
     );
 }

@@ -92,6 +92,7 @@ impl Operator {
         let mut check = Instant::now() + cache::PATIENCE;
         self.queue.add(());
         let mut reports = self.reports.follow();
+        let mut migration = self.reports.follow_migration();
         let deciding = tokio::select! {
             () = shutdown.wait() => return,
             kinds = served(&self.client) => kinds,
@@ -111,6 +112,11 @@ impl Operator {
                 Ok(()) = reports.changed() => {
                     let now = reports.borrow_and_update().clone();
                     self.reconciler.reported(&now);
+                    self.queue.add(());
+                }
+                Ok(()) = migration.changed() => {
+                    let now = migration.borrow_and_update().clone();
+                    self.reconciler.migrating(now);
                     self.queue.add(());
                 }
                 () = tokio::time::sleep_until(ask_again.unwrap_or_else(Instant::now)), if ask_again.is_some() => {

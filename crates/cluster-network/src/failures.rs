@@ -32,16 +32,19 @@ pub enum Level {
     CertificateSigner,
     /// Labels that depend on the platform.
     InfrastructureConfig,
+    /// The migration of the MTU by node network policies.
+    MtuMigration,
 }
 
 impl Level {
     /// Levels of the controllers beside the main loop.
-    const REPORTED: [(report::Level, Self); 5] = [
+    const REPORTED: [(report::Level, Self); 6] = [
         (report::Level::ProxyConfig, Self::ProxyConfig),
         (report::Level::InjectorConfig, Self::InjectorConfig),
         (report::Level::PkiConfig, Self::PkiConfig),
         (report::Level::CertificateSigner, Self::CertificateSigner),
         (report::Level::InfrastructureConfig, Self::InfrastructureConfig),
+        (report::Level::MtuMigration, Self::MtuMigration),
     ];
 }
 

@@ -29,6 +29,7 @@ pub mod leader;
 pub mod manifests;
 pub mod messages;
 pub mod metrics;
+pub mod mtu_migration;
 pub mod names;
 pub mod objects;
 pub mod observe;
@@ -154,7 +155,7 @@ async fn operate(start: Start) -> anyhow::Result<()> {
         // The main loop and the other controllers run concurrently in one thread.
         tokio::join!(
             Box::pin(operator.run(&shutdown, &readiness)),
-            beside::run(&client, &reports, &shutdown),
+            beside::run(&client, &namespace, &reports, &shutdown),
         );
     };
     let is_leader = tokio::select! {

@@ -56,27 +56,32 @@ pub enum Error {
 pub const ACCOUNT: &str = "cluster-network-operator";
 
 /// Files of an installation, in the order in which they are applied.
-pub const FILES: [&str; 4] = [
+pub const FILES: [&str; 5] = [
     "definitions.yaml",
     "operator.yaml",
     "example.cr.yaml",
     ADMISSION_POLICY,
+    MTU_MIGRATION,
 ];
 
 /// Optional file with which the API server refuses unsafe changes (§21.4).
 pub const ADMISSION_POLICY: &str = "admission-policy.yaml";
+
+/// Optional file with the rights to change the MTU of nodes (§6.2).
+pub const MTU_MIGRATION: &str = "mtu-migration.yaml";
 
 /// Renders the [files](FILES): pairs of name and YAML.
 ///
 /// # Errors
 /// If an embedded file is invalid.
 pub fn files(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
-    let [definitions_file, operator_file, example, policy] = FILES;
+    let [definitions_file, operator_file, example, policy, migration] = FILES;
     Ok(vec![
         (definitions_file, documents(definitions_file, &definitions()?)?),
         (operator_file, documents(operator_file, &operator(install)?)?),
         (example, include_str!("manifests/example.cr.yaml").to_owned()),
         (policy, include_str!("manifests/admission-policy.yaml").to_owned()),
+        (migration, include_str!("manifests/mtu-migration.yaml").to_owned()),
     ])
 }
 

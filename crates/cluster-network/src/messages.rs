@@ -149,3 +149,98 @@ pub const IPSEC_NOT_SUPPORTED: &str = "N/A - ipsec not supported (non-OVN networ
 
 /// Help text of the metric of the `IPsec` state.
 pub const IPSEC_HELP: &str = "A metric with a constant '1' value labeled by the IPsec mode and whether it is configured by the legacy API";
+
+/// Texts about a migration of the MTU by node network policies (§6.2).
+pub mod mtu_migration {
+    /// A node has no default route.
+    pub const NO_DEFAULT_ROUTE: &str = "no interface has a default route";
+    /// The migration sets no MTU of nodes.
+    pub const NO_MACHINE_MTU: &str = "spec.migration.nodePolicies needs spec.migration.mtu.machine.to";
+    /// The cluster has no nodes.
+    pub const NO_NODE: &str = "the cluster has no node that runs Linux";
+    /// The API server does not serve the kinds of our nmstate.
+    pub const NO_NMSTATE: &str = "spec.migration.nodePolicies needs the node network state of Weft: the API server does \
+                                  not serve NodeNetworkState in version v1 of nmstate.io";
+    /// The operator lacks the rights on policies.
+    pub const NOT_ALLOWED: &str = "spec.migration.nodePolicies needs rights on node network policies: apply \
+                                   deploy/cluster-network/mtu-migration.yaml";
+    /// The cluster has machine configurations.
+    pub const MACHINE_CONFIGS: &str = "spec.migration.nodePolicies is not supported beside MachineConfigs, which change \
+                                       the MTU of the nodes themselves";
+    /// OVN-Kubernetes does not use both MTUs yet.
+    pub const AWAITS_NETWORK: &str = "waiting until all nodes of OVN-Kubernetes use both MTUs";
+
+    /// The default network is not supported.
+    pub fn unsupported_network(kind: &str) -> String {
+        format!("spec.migration.nodePolicies is supported with OVNKubernetes and Weft, and not with {kind}")
+    }
+
+    /// The MTU of nodes is out of range.
+    pub fn out_of_range(mtu: u32, least: u32, most: u32) -> String {
+        format!("invalid Migration.MTU.Machine.To({mtu}), has to be in range: {least}-{most}")
+    }
+
+    /// The driver of an interface does not support the MTU.
+    pub fn max_mtu(interface: &str, most: u32, mtu: u32) -> String {
+        format!("interface {interface} supports an MTU of at most {most}, and {mtu} is requested")
+    }
+
+    /// A policy failed.
+    pub fn failed(node: &str, is_dry_run: bool, message: &str) -> String {
+        let stage = if is_dry_run { "the dry run" } else { "the change" };
+        format!("node {node}: {stage} failed: {message}")
+    }
+
+    /// A node cannot get the MTU.
+    pub fn no_settings(node: &str, message: &str) -> String {
+        format!("node {node}: {message}")
+    }
+
+    /// A policy cannot select a node.
+    pub fn no_hostname(node: &str) -> String {
+        format!("node {node}: label kubernetes.io/hostname is missing")
+    }
+
+    /// nmstate does not run on a node.
+    pub fn no_report(node: &str) -> String {
+        format!("node {node}: no NodeNetworkState, the handler of nmstate does not run there")
+    }
+
+    /// A node is not ready.
+    pub fn not_ready(node: &str) -> String {
+        format!("node {node} is not ready")
+    }
+
+    /// A node has no result in time.
+    pub fn overdue(node: &str) -> String {
+        format!(
+            "node {node}: nmstate has reported no result of policy {} for 15 minutes",
+            crate::mtu_migration::policy::name(node)
+        )
+    }
+
+    /// Dry runs are in progress.
+    pub fn dry_run(passed: usize, all: usize) -> String {
+        format!("dry run of the change of the MTU: {passed} of {all} nodes")
+    }
+
+    /// All dry runs succeeded, and the change is not requested.
+    pub fn dry_run_passed(all: usize) -> String {
+        format!("the dry run of the change of the MTU passed on {all} nodes: nodePolicies is DryRun")
+    }
+
+    /// The change is in progress.
+    pub fn changed(done: usize, all: usize, mtu: u32) -> String {
+        format!("{done} of {all} nodes have MTU {mtu}")
+    }
+
+    /// Nodes return to their former MTU.
+    pub fn aborting(left: usize) -> String {
+        format!("the migration of the MTU was aborted: {left} nodes have to return to their former MTU")
+    }
+
+    /// An object could not be written.
+    pub fn not_written(message: &str) -> String {
+        format!("the migration of the MTU cannot continue: {message}")
+    }
+}

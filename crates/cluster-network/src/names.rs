@@ -175,3 +175,46 @@ pub const UDP_AGGREGATION: &str = "udp-aggregation-config";
 pub const HARDWARE_OFFLOAD: &str = "hardware-offload-config";
 /// See [`OVS_FLOWS`].
 pub const OVN_OVERRIDES: &str = "ovn-kubernetes-config-overrides";
+/// `DaemonSet` and `ConfigMap` of OVN-Kubernetes' nodes, and the key of the latter.
+pub const OVN_NODE: &str = "ovnkube-node";
+/// See [`OVN_NODE`].
+pub const OVN_CONFIG: &str = "ovnkube-config";
+/// See [`OVN_NODE`].
+pub const OVN_CONFIG_KEY: &str = "ovnkube.conf";
+/// Annotation of the pods of [`OVN_NODE`] with the hash of the file. The pods read the file only at their start.
+pub const OVN_CONFIG_HASH: &str = "network.operator.openshift.io/ovnkube-node-config-hash";
+
+/// Value of `spec.migration.nodePolicies`: dry runs alone.
+pub const DRY_RUN: &str = "DryRun";
+/// Value of `spec.migration.nodePolicies`: dry runs, then the change.
+pub const APPLY: &str = "Apply";
+/// Value of [`PART_LABEL`] on the node network policies of a migration, and suffix of their field manager.
+pub const MTU_MIGRATION: &str = "mtu-migration";
+/// Annotation of the operator configuration with the MTUs of a begun migration, while its policies exist.
+pub const MTU_MIGRATION_BEGUN: &str = "networkoperator.openshift.io/mtu-migration";
+/// Annotation of policies with the MTU that they lead to, or [`FORMER`].
+pub const MTU_GOAL: &str = "networkoperator.openshift.io/mtu";
+/// Value of [`MTU_GOAL`] on policies that lead back.
+pub const FORMER: &str = "former";
+/// Annotation of policies with the interfaces before the migration.
+pub const FORMER_MTU: &str = "networkoperator.openshift.io/former-mtu";
+/// Label of nodes by which policies select them.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+
+/// Literals of `docs/behaviour/nmstate.md`.
+pub mod nmstate {
+    /// Annotation of policies that nodes compare and do not apply.
+    pub const DRY_RUN: &str = "nmstate.io/dry-run";
+    /// Annotation of policies that may be edited while nodes apply them.
+    pub const EDIT_IN_PROGRESS: &str = "nmstate.io/edit-in-progress";
+    /// Condition of enactments: the policy is applied.
+    pub const AVAILABLE: &str = "Available";
+    /// Condition of enactments: the policy is being applied.
+    pub const PROGRESSING: &str = "Progressing";
+    /// Condition of enactments: the policy failed.
+    pub const FAILING: &str = "Failing";
+    /// Condition of enactments: the policy is not applied, because it failed elsewhere.
+    pub const ABORTED: &str = "Aborted";
+    /// Reason of [`AVAILABLE`] after a dry run.
+    pub const TRIED: &str = "DryRun";
+}

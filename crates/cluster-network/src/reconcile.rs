@@ -59,6 +59,8 @@ pub struct Reconciler {
     prober: Prober,
     /// The configured log level. `None` for the level at the start.
     log_level: Option<&'static str>,
+    /// Progress of a migration of the MTU.
+    migration: Option<String>,
     metrics: Metrics,
 }
 
@@ -78,6 +80,7 @@ impl Reconciler {
             blocked: Vec::new(),
             prober: Prober::default(),
             log_level: None,
+            migration: None,
             metrics,
         }
     }
@@ -90,6 +93,11 @@ impl Reconciler {
     /// Records the reports of the controllers beside the main loop.
     pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>) {
         self.failures.reported(reports, Instant::now());
+    }
+
+    /// Records the progress of a migration of the MTU, or `None` without one.
+    pub fn migrating(&mut self, progress: Option<String>) {
+        self.migration = progress;
     }
 
     /// Sets the watches that are refused, failing or stale. Returns true if the list changed.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::{additional_networks, facts::Facts, kube_proxy::Proxy, messages, names, settings::Settings};
 
 pub use objects::Error;
+pub(crate) use parts::hash;
 
 /// Input of the rendering.
 #[derive(Clone, Copy, Debug)]

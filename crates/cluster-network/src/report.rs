@@ -17,6 +17,8 @@ pub enum Level {
     CertificateSigner,
     /// Labels that depend on the platform.
     InfrastructureConfig,
+    /// The migration of the MTU by node network policies.
+    MtuMigration,
 }
 
 /// Failure of a controller.
@@ -50,14 +52,17 @@ impl Failure {
     }
 }
 
-/// Failures by controller. Clones share them.
+/// Failures by controller, and the progress of a migration. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Reports(watch::Sender<BTreeMap<Level, Failure>>);
+pub struct Reports {
+    failures: watch::Sender<BTreeMap<Level, Failure>>,
+    migration: watch::Sender<Option<String>>,
+}
 
 impl Reports {
     /// Records the failure of a controller, or `None` after a success.
     pub fn set(&self, level: Level, failure: Option<&Failure>) {
-        self.0.send_if_modified(|failures| {
+        self.failures.send_if_modified(|failures| {
             let before = match failure {
                 Some(failure) => failures.insert(level, failure.clone()),
                 None => failures.remove(&level),
@@ -68,7 +73,21 @@ impl Reports {
 
     /// Receiver of all failures and of their changes.
     pub fn follow(&self) -> watch::Receiver<BTreeMap<Level, Failure>> {
-        self.0.subscribe()
+        self.failures.subscribe()
+    }
+
+    /// Records the progress of the migration of the MTU, or `None` without one.
+    pub fn set_migration(&self, progress: Option<String>) {
+        self.migration.send_if_modified(|before| {
+            let is_new = *before != progress;
+            *before = progress;
+            is_new
+        });
+    }
+
+    /// Receiver of the progress of the migration of the MTU.
+    pub fn follow_migration(&self) -> watch::Receiver<Option<String>> {
+        self.migration.subscribe()
     }
 }
 

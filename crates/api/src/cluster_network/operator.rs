@@ -200,6 +200,12 @@ pub struct NetworkMigration {
     /// Features of the previous network to migrate, which are unsupported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<FeaturesMigration>,
+    /// Whether the operator changes the MTU of the nodes through node network policies. `DryRun` only compares. `Apply`
+    /// compares, then changes one node after the other, and removes the migration from this object at its end. If the
+    /// field is not set, another agent changes the nodes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(schema_with = "node_policies")]
+    pub node_policies: String,
 }
 
 /// Features of the previous network to migrate.
@@ -252,6 +258,10 @@ fn log_level(_: &mut SchemaGenerator) -> Schema {
 
 fn migration_mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["", "Live", "Offline"] })
+}
+
+fn node_policies(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["", "DryRun", "Apply"] })
 }
 
 fn routing_providers(_: &mut SchemaGenerator) -> Schema {

@@ -42,7 +42,10 @@ pub struct Args {
     /// Have the API server refuse unsafe changes of the network before they are stored
     #[arg(long)]
     admission_policy: bool,
-    /// Write all files into this directory, the example and the admission policy too, instead of printing them
+    /// Let the operator change the MTU of nodes through node network policies
+    #[arg(long)]
+    mtu_migration: bool,
+    /// Write all files into this directory, the example and the optional ones too, instead of printing them
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -75,6 +78,7 @@ pub fn answer(args: &Args) -> Answer {
             // The example is not part of the installation.
             let is_chosen = |name: &str| match name {
                 manifests::ADMISSION_POLICY => args.admission_policy,
+                manifests::MTU_MIGRATION => args.mtu_migration,
                 name => name != manifests::FILES[2],
             };
             let texts = files.into_iter().filter(|(name, _)| is_chosen(name));
@@ -118,22 +122,24 @@ mod tests {
             api_server: Some("192.0.2.1:6443".to_owned()),
             pull_policy: "Always".to_owned(),
             admission_policy: false,
+            mtu_migration: false,
             ovn_image: "registry.example/ovn:v7".to_owned(),
             kube_rbac_proxy_image: String::new(),
             dir: None,
         };
         let objects: Vec<Value> = serde_saphyr::from_multiple(&answer(&args).text).expect("YAML");
-        let has_policy = |objects: &[Value]| {
-            let is_it = |it: &Value| it["metadata"]["name"] == "safe-changes.networks.operator.openshift.io";
-            objects.iter().any(is_it)
-        };
-        assert!(!has_policy(&objects));
+        let is_there =
+            |objects: &[Value], name: &str| objects.iter().any(|it| it["metadata"]["name"] == name);
+        let policy = "safe-changes.networks.operator.openshift.io";
+        let migration = "cluster-network-operator-mtu-migration";
+        assert!(!is_there(&objects, policy) && !is_there(&objects, migration));
         let with = Args {
             admission_policy: true,
+            mtu_migration: true,
             ..args.clone()
         };
         let more: Vec<Value> = serde_saphyr::from_multiple(&answer(&with).text).expect("YAML");
-        assert!(has_policy(&more));
+        assert!(is_there(&more, policy) && is_there(&more, migration));
         let deployment = objects
             .iter()
             .find(|object| object["kind"] == "Deployment")
@@ -166,6 +172,7 @@ mod tests {
             "operator.yaml",
             "example.cr.yaml",
             "admission-policy.yaml",
+            "mtu-migration.yaml",
         ] {
             assert!(dir.path().join("files").join(name).is_file(), "{name}");
         }

@@ -128,13 +128,15 @@ impl Reconciler {
             message: messages::OPERATOR_CONFIG_UNREADABLE.to_owned(),
         };
         let lines = assessment.progressing.join("\n");
+        let deploying = (!lines.is_empty()).then_some(("Deploying", lines.as_str()));
+        let migrating = self.migration.as_deref().map(|text| ("MTUMigration", text));
         let finding = Finding {
             failure: if operator.is_some() {
                 self.failures.told(Instant::now())
             } else {
                 Some(&unreadable)
             },
-            progressing: (!lines.is_empty()).then_some(("Deploying", lines.as_str())),
+            progressing: deploying.or(migrating),
             reached: self.rendered && assessment.reached,
         };
         let mut before = operator.map(status_of).unwrap_or_default().conditions;

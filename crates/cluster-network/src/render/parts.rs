@@ -390,7 +390,7 @@ pub(super) fn create_only(mut object: Value) -> Value {
     object
 }
 
-pub(super) fn hash(text: &str) -> String {
+pub(crate) fn hash(text: &str) -> String {
     use sha2::{Digest as _, Sha256};
     Sha256::digest(text)
         .iter()

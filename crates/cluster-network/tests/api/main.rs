@@ -15,6 +15,8 @@ mod leader;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod mtu_migration;
+#[cfg(test)]
 mod node_settings;
 #[cfg(test)]
 mod objects;

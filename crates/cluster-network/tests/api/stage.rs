@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, ops::Deref, sync::mpsc, time::Duration};
 
 use cluster_network::{
+    beside,
     controller::Operator,
     facts::ApiServer,
     failures::DEBOUNCE,
@@ -82,17 +83,27 @@ impl Stage {
 
     /// Runs the operator with this debounce time of transient failures.
     pub(crate) fn operator_that_waits(&self, debounce: Duration) -> Task {
-        self.operator_with(debounce, None)
+        self.operator_with(debounce, None, false)
+    }
+
+    /// Runs the operator with the controllers beside its main loop.
+    pub(crate) fn operator_with_all(&self) -> Task {
+        self.operator_with(DEBOUNCE, None, true)
     }
 
     /// Runs the operator with its server for metrics, and returns the address of that server.
     pub(crate) fn operator_with_metrics(&self) -> (Task, SocketAddr) {
         let (sender, address) = mpsc::channel();
-        let task = self.operator_with(DEBOUNCE, Some(sender));
+        let task = self.operator_with(DEBOUNCE, Some(sender), false);
         (task, address.recv().expect("an address"))
     }
 
-    fn operator_with(&self, debounce: Duration, address: Option<mpsc::Sender<SocketAddr>>) -> Task {
+    fn operator_with(
+        &self,
+        debounce: Duration,
+        address: Option<mpsc::Sender<SocketAddr>>,
+        has_all: bool,
+    ) -> Task {
         self.task_as(ACCOUNT, move |client, shutdown| async move {
             let settings = Settings {
                 version: VERSION.to_owned(),
@@ -126,9 +137,16 @@ impl Stage {
             if let Some((server, address)) = server.as_ref().zip(address) {
                 address.send(server.address()).expect("a test");
             }
-            let operator = Operator::start(client, settings, api_server, metrics);
+            let namespace = settings.namespace.clone();
+            let operator = Operator::start(client.clone(), settings, api_server, metrics);
             let operator = operator.debounced_for(debounce);
-            Box::pin(operator.run(&shutdown, &readiness)).await;
+            let reports = operator.reports();
+            let others = async {
+                if has_all {
+                    beside::run(&client, &namespace, &reports, &shutdown).await;
+                }
+            };
+            tokio::join!(Box::pin(operator.run(&shutdown, &readiness)), others);
             drop(server);
         })
     }

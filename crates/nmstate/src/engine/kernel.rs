@@ -9,7 +9,7 @@ mod host;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use linux::link::Link;
+use linux::link::{Link, LinkChange};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -52,10 +52,11 @@ pub(super) fn supported(mut desired: Value) -> Result<Value, Error> {
     Ok(desired)
 }
 
-/// Does what the library omits and needs: removes the addresses of interfaces that become ports, and the routes that
-/// are absent in the document.
+/// Does what the library omits and needs: sets the MTU of existing interfaces, removes the addresses of interfaces that
+/// become ports, and the routes that are absent in the document.
 pub(super) fn prepare(desired: &Value) -> Result<(), Error> {
     let mut kernel = Kernel::read()?;
+    set_mtus(&mut kernel, desired)?;
     let all = kernel.links.iter().map(|link| link.name.clone()).collect();
     for path in kernel.routes(&all)? {
         let mut unwanted = list(desired, "/routes/config").filter(|route| route["state"] == "absent");
@@ -87,6 +88,37 @@ pub(super) fn prepare(desired: &Value) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Sets the MTU of existing interfaces. The kernel refuses a VLAN with a larger MTU than its base interface: a refused
+/// change is tried again after the others.
+fn set_mtus(kernel: &mut Kernel, desired: &Value) -> Result<(), Error> {
+    let wanted = list(desired, "/interfaces").filter(|interface| interface["state"] != "absent");
+    let changed = wanted.filter_map(|interface| {
+        let mtu = u32::try_from(interface["mtu"].as_u64()?).ok()?;
+        let link = kernel.links.iter().find(|link| link.name == name(interface))?;
+        (link.mtu != mtu).then(|| (link.clone(), mtu))
+    });
+    let mut pending: Vec<(Link, u32)> = changed.collect();
+    loop {
+        let (mut left, mut cause) = (Vec::new(), None);
+        let all = pending.len();
+        for (link, mtu) in pending {
+            let change = LinkChange {
+                mtu: Some(mtu),
+                ..LinkChange::default()
+            };
+            if let Err(error) = kernel.socket.change_link(&link, "set MTU of link", &change) {
+                cause.get_or_insert(error);
+                left.push((link, mtu));
+            }
+        }
+        match cause {
+            None => return Ok(()),
+            Some(error) if left.len() == all => return Err(host::refused(&error)),
+            Some(_) => pending = left,
+        }
+    }
 }
 
 /// Names of the ports of a bridge or a bond in a document.

@@ -231,6 +231,58 @@ fn partially_failed_change_is_rolled_back() {
     assert!(!host.uncommitted().exists());
 }
 
+// nmstate#125
+#[test]
+fn mtu_of_existing_interfaces_is_set_and_rolled_back() {
+    let host = Host::enter();
+    let engine = host.engine();
+    wait(engine.apply(takeover())).unwrap();
+    wait(engine.commit()).unwrap();
+    // A report also has timers of the bridge.
+    let parts = |report: &Value| {
+        let of = |name: &str| {
+            let interface = interface(report, name).cloned().unwrap_or_default();
+            ["state", "mtu", "controller", "ipv4"].map(|key| interface.get(key).cloned())
+        };
+        (of("br1"), of("eth1"), report["routes"].clone())
+    };
+    let before = parts(&report(&engine));
+    let is_restored = || {
+        stage::until("the state of before", || {
+            let after = parts(&report(&engine));
+            if after == before {
+                return Ok(());
+            }
+            Err(format!("before: {before:?}\nafter: {after:?}"))
+        });
+    };
+    let mtu = |mtu: u32| {
+        json!({"interfaces": [
+            {"name": "br1", "type": "linux-bridge", "state": "up", "mtu": mtu},
+            {"name": "eth1", "type": "ethernet", "state": "up", "mtu": mtu},
+        ]})
+    };
+    let tried = wait(outcome(&engine, &mtu(1400))).unwrap();
+    assert_eq!(
+        tried.message,
+        "dry run, nothing was applied; would change: interfaces br1, eth1"
+    );
+    for larger in [1400, 9000] {
+        wait(engine.apply(mtu(larger))).unwrap();
+        let now = report(&engine);
+        for name in ["br1", "eth1"] {
+            assert_eq!(interface(&now, name).unwrap()["mtu"], larger, "{now:#}");
+        }
+        let address = &interface(&now, "br1").unwrap()["ipv4"]["address"][0]["ip"];
+        assert_eq!(address, "192.0.2.2");
+        wait(engine.rollback()).unwrap();
+        is_restored();
+    }
+    let error = wait(engine.apply(mtu(70_000))).unwrap_err();
+    assert!(error.text.contains("MTU of link"), "{error}");
+    is_restored();
+}
+
 #[test]
 fn change_that_cannot_be_restored_is_refused() {
     let host = Host::enter();

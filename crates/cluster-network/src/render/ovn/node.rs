@@ -22,8 +22,6 @@ const NODE: &str = "ovnkube-node";
 const CONTROLLER: &str = "ovnkube-controller";
 /// Platform whose routers report wrong MTUs.
 const AZURE: &str = "Azure";
-/// Annotation of the pods with the hash of the file. The pods read the file only at their start.
-const CONFIG_HASH: &str = "network.operator.openshift.io/ovnkube-node-config-hash";
 
 /// `ovnkube-node`, and its variants for nodes with hardware offload.
 pub(super) fn nodes(context: &Context<'_>, decided: &Decided) -> Result<Vec<Value>, Error> {
@@ -103,7 +101,7 @@ fn node(context: &Context<'_>, decided: &Decided, mode: Option<Offload>) -> Resu
     set_variable(&mut objects, "OVN_NODE_MODE", Some(node_mode));
 
     let workload = find(&mut objects, "DaemonSet", NODE)?;
-    describe(workload, context, decided, CONFIG_HASH);
+    describe(workload, context, decided, names::OVN_CONFIG_HASH);
     if decided.ipsec.ovn {
         workload["metadata"]["annotations"][observed::IPSEC_ENABLED] = json!("true");
     }

@@ -1,0 +1,471 @@
+//! Observes nodes and policies while a migration is requested or begun, and carries out the plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use api::cluster_network::{SINGLETON, operator::NetworkSpec};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube_kit::client::message;
+use kube_kit::object::{CONFIG_MAP, DAEMON_SET, Kind, MACHINE_CONFIG_POOL, NODE, OPENSHIFT_NETWORK};
+use kube_kit::queue::Queue;
+use kube_kit::shutdown::Shutdown;
+use kube_kit::watch::{Name, Options, Store, Trouble, Waking, has_begun};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::policy::{self, Awaited, Enactment, Policy};
+use super::uplink::{self, Links};
+use super::{Action, Begun, Facts, Node, Plan, Request, Target, plan, request};
+use crate::messages::mtu_migration as messages;
+use crate::objects::{self, text, version};
+use crate::ovn::observed;
+use crate::report::{Failure, Level, Reports};
+use crate::{defaults, names, render};
+
+const POLICY: Kind = Kind {
+    group: "nmstate.io",
+    version: "v1",
+    kind: "NodeNetworkConfigurationPolicy",
+    plural: "nodenetworkconfigurationpolicies",
+    namespaced: false,
+};
+const ENACTMENT: Kind = Kind {
+    group: "nmstate.io",
+    version: "v1beta1",
+    kind: "NodeNetworkConfigurationEnactment",
+    plural: "nodenetworkconfigurationenactments",
+    namespaced: false,
+};
+/// Upstream does not serve this version: its handlers would apply a dry run.
+const STATE: Kind = Kind {
+    group: "nmstate.io",
+    version: "v1",
+    kind: "NodeNetworkState",
+    plural: "nodenetworkstates",
+    namespaced: false,
+};
+/// Prefix of the field manager of patches.
+const MANAGER: &str = "cluster-network-operator/mtu-migration";
+/// A node failed, or the migration cannot be carried out.
+const FAILED: &str = "MTUMigrationFailed";
+/// An object could not be read or written, or a node holds the migration up.
+const STALLED: &str = "MTUMigrationStalled";
+const LONGEST: Duration = Duration::from_mins(1);
+const BEGINNING: Duration = Duration::from_millis(200);
+/// Interval of checks of a watch that fails.
+const TROUBLED: Duration = Duration::from_secs(5);
+
+/// The observed operator configuration.
+#[derive(Clone, Debug)]
+struct Network {
+    spec: NetworkSpec,
+    begun: Option<Begun>,
+    uid: String,
+    version: String,
+}
+
+impl Network {
+    fn read(object: &Value) -> Self {
+        let begun = object["metadata"]["annotations"][names::MTU_MIGRATION_BEGUN].as_str();
+        Self {
+            // The main loop reports a malformed spec.
+            spec: serde_json::from_value(object["spec"].clone()).unwrap_or_default(),
+            begun: begun.and_then(|begun| serde_json::from_str(begun).ok()),
+            uid: text(object, "/metadata/uid").to_owned(),
+            version: version(object).to_owned(),
+        }
+    }
+
+    /// True if nodes and policies have to be observed.
+    fn is_concerned(&self) -> bool {
+        self.begun.is_some()
+            || !matches!(
+                request(&self.spec, None),
+                Request::None | Request::Elsewhere | Request::Unmanaged
+            )
+    }
+}
+
+/// Runs until the shutdown. Without a migration, the operator observes the operator configuration alone.
+///
+/// `namespace` is that of the operator, which records the applied configuration there.
+pub async fn run(client: Client, namespace: &str, reports: &Reports, shutdown: &Shutdown) {
+    let queue = Queue::with_longest(LONGEST);
+    queue.add(());
+    let mut watches = Waking::new(client.clone(), &queue);
+    let one = Options::all().named(SINGLETON);
+    let networks = watches.start(&OPENSHIFT_NETWORK, None, &one, (), Network::read);
+    let mut migration: Option<Migration> = None;
+    loop {
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = queue.next() => {}
+        }
+        let key = Name::new("", SINGLETON);
+        let network = networks.get(&key).filter(Network::is_concerned);
+        let Some(network) = network else {
+            if has_begun(&networks) {
+                migration = None;
+                reports.set(Level::MtuMigration, None);
+                reports.set_migration(None);
+            }
+            queue.succeeded(&());
+            continue;
+        };
+        let current =
+            migration.get_or_insert_with(|| Migration::start(&client, namespace, &queue, &networks));
+        let reconciled = tokio::select! {
+            () = shutdown.wait() => return,
+            reconciled = current.reconcile(&network, reports) => reconciled,
+        };
+        match reconciled {
+            Ok(None) => queue.succeeded(&()),
+            Ok(Some(pause)) => {
+                queue.succeeded(&());
+                queue.add_after((), pause);
+            }
+            Err(error) => {
+                let pause = queue.failed(());
+                tracing::warn!(error, retry = ?pause, "the migration of the MTU cannot continue");
+            }
+        }
+    }
+}
+
+/// The configuration of OVN-Kubernetes' nodes.
+#[derive(Clone, Debug, Default)]
+struct OvnConfig {
+    text: String,
+    hash: String,
+}
+
+/// The rollout of OVN-Kubernetes' nodes.
+#[derive(Clone, Debug, Default)]
+struct Rollout {
+    hash: String,
+    is_complete: bool,
+}
+
+/// Watches of all objects that decide the next step.
+struct Migration {
+    client: Client,
+    namespace: String,
+    networks: Store<Name, Network>,
+    nodes: Store<Name, Option<Node>>,
+    /// Uplinks. `None` before the first report.
+    states: Store<Name, Option<Links>>,
+    policies: Store<Name, Policy>,
+    enactments: Store<Name, Enactment>,
+    applied: Store<Name, Option<NetworkSpec>>,
+    machines: Store<Name, ()>,
+    ovn_config: Store<Name, OvnConfig>,
+    ovn_nodes: Store<Name, Rollout>,
+    awaited: Awaited,
+    _watches: Waking<()>,
+}
+
+impl Migration {
+    fn start(client: &Client, namespace: &str, queue: &Queue<()>, networks: &Store<Name, Network>) -> Self {
+        let mut watches = Waking::new(client.clone(), queue);
+        // The watches exist only during a migration, whose user waits for the kinds of nmstate.
+        let all = Options::all().absent(TROUBLED);
+        let ours = all
+            .clone()
+            .labels(format!("{}={}", names::PART_LABEL, names::MTU_MIGRATION));
+        let named = |name: &str| Options::all().named(name);
+        let ovn = Some(names::OVN_NAMESPACE);
+        Self {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            networks: networks.clone(),
+            nodes: watches.start(&NODE, None, &all, (), node),
+            states: watches.start(&STATE, None, &all, (), |object| {
+                object.pointer("/status/currentState").map(uplink::links)
+            }),
+            policies: watches.start(&POLICY, None, &ours, (), Policy::read),
+            enactments: watches.start(&ENACTMENT, None, &all, (), Enactment::read),
+            applied: watches.start(
+                &CONFIG_MAP,
+                Some(namespace),
+                &named(names::APPLIED),
+                (),
+                |object| crate::plan::recorded(object).ok(),
+            ),
+            machines: watches.start(&MACHINE_CONFIG_POOL, None, &all, (), |_| ()),
+            ovn_config: watches.start(&CONFIG_MAP, ovn, &named(names::OVN_CONFIG), (), |object| {
+                let text = object["data"][names::OVN_CONFIG_KEY].as_str().unwrap_or_default();
+                OvnConfig {
+                    text: text.to_owned(),
+                    hash: render::hash(text),
+                }
+            }),
+            ovn_nodes: watches.start(&DAEMON_SET, ovn, &named(names::OVN_NODE), (), |object| {
+                let annotations = &object["spec"]["template"]["metadata"]["annotations"];
+                Rollout {
+                    hash: annotations[names::OVN_CONFIG_HASH]
+                        .as_str()
+                        .unwrap_or_default()
+                        .to_owned(),
+                    is_complete: observed::is_rolled_out(object),
+                }
+            }),
+            awaited: Awaited::default(),
+            _watches: watches,
+        }
+    }
+
+    /// Carries out one plan. Returns the time of the next attempt, if no change of an object triggers it.
+    async fn reconcile(&mut self, network: &Network, reports: &Reports) -> Result<Option<Duration>, String> {
+        if let Request::Invalid(text) = request(&network.spec, None) {
+            reports.set(Level::MtuMigration, Some(&Failure::at_once(FAILED, text)));
+            reports.set_migration(None);
+            return Ok(None);
+        }
+        if let Some(failure) = self.trouble() {
+            reports.set(Level::MtuMigration, Some(&failure));
+            return Ok(Some(TROUBLED));
+        }
+        if !self.has_begun() {
+            return Ok(Some(BEGINNING));
+        }
+        let mut facts = self.facts(network);
+        let now = Instant::now();
+        let (overdue, next_due) = self.awaited.note(&facts.policies, now);
+        facts.overdue = overdue;
+        let plan = plan(&facts);
+        reports.set_migration(plan.progress.clone());
+        let failure = failure(&plan);
+        if failure.is_some() {
+            reports.set(Level::MtuMigration, failure.as_ref());
+        }
+        for action in &plan.actions {
+            if let Err(error) = self.carry_out(action, network).await {
+                let text = messages::not_written(&message(&error));
+                // Another client wrote the object meanwhile: the next plan uses its version.
+                let is_conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
+                if failure.is_none() && !is_conflict {
+                    reports.set(Level::MtuMigration, Some(&Failure::debounced(STALLED, &text)));
+                }
+                return Err(text);
+            }
+        }
+        if failure.is_none() {
+            reports.set(Level::MtuMigration, None);
+        }
+        // The watches report the writes. This is for a report that is lost.
+        let look_again = (!plan.actions.is_empty()).then_some(TROUBLED);
+        let next_due = next_due.map(|due| due.saturating_duration_since(now));
+        Ok(look_again.into_iter().chain(next_due).min())
+    }
+
+    /// The reason for which the operator cannot observe policies.
+    fn trouble(&self) -> Option<Failure> {
+        let troubles = [
+            self.states.trouble(Duration::ZERO),
+            self.policies.trouble(Duration::ZERO),
+            self.enactments.trouble(Duration::ZERO),
+        ];
+        if troubles.contains(&Some(Trouble::NotServed)) {
+            return Some(Failure::at_once(FAILED, messages::NO_NMSTATE));
+        }
+        if troubles.iter().any(|it| matches!(it, Some(Trouble::Refused(_)))) {
+            return Some(Failure::at_once(FAILED, messages::NOT_ALLOWED));
+        }
+        self.machines
+            .is_synced()
+            .then(|| Failure::at_once(FAILED, messages::MACHINE_CONFIGS))
+    }
+
+    fn has_begun(&self) -> bool {
+        self.nodes.is_synced()
+            && self.states.is_synced()
+            && self.policies.is_synced()
+            && self.enactments.is_synced()
+            && has_begun(&self.applied)
+            && has_begun(&self.machines)
+            && has_begun(&self.ovn_config)
+            && has_begun(&self.ovn_nodes)
+    }
+
+    fn facts(&self, network: &Network) -> Facts {
+        let applied = self
+            .applied
+            .get(&Name::new(&self.namespace, names::APPLIED))
+            .flatten();
+        let request = request(&network.spec, applied.as_ref());
+        let is_network_ready = match &request {
+            Request::Wanted {
+                target: Target {
+                    network: Some(to), ..
+                },
+                network_from: Some(from),
+                ..
+            } => self.uses_both(*from, *to),
+            Request::Wanted { target, .. } => target.network.is_none(),
+            _ => false,
+        };
+        let mut nodes = BTreeMap::new();
+        for key in self.nodes.keys() {
+            let Some(Some(node)) = self.nodes.get(&key) else {
+                continue;
+            };
+            let links = self.states.get(&key).flatten();
+            nodes.insert(key.name, Node { links, ..node });
+        }
+        let mut reported = BTreeMap::new();
+        for node in nodes.keys() {
+            let policy = policy::name(node);
+            if let Some(enactment) = self.enactments.get(&Name::new("", format!("{node}.{policy}"))) {
+                reported.insert(policy, enactment);
+            }
+        }
+        let mut policies = BTreeMap::new();
+        for key in self.policies.keys() {
+            if let Some(policy) = self.policies.get(&key) {
+                let progress = policy::progress(&policy, reported.get(&key.name));
+                policies.insert(key.name, (policy, progress));
+            }
+        }
+        Facts {
+            request,
+            begun: network.begun,
+            network_mtu: defaults::mtu(&network.spec),
+            is_network_ready,
+            nodes,
+            policies,
+            overdue: BTreeSet::new(),
+        }
+    }
+
+    /// True if all nodes of OVN-Kubernetes have read a configuration with both MTUs.
+    fn uses_both(&self, from: u32, to: u32) -> bool {
+        let config = self
+            .ovn_config
+            .get(&Name::new(names::OVN_NAMESPACE, names::OVN_CONFIG));
+        let rollout = self
+            .ovn_nodes
+            .get(&Name::new(names::OVN_NAMESPACE, names::OVN_NODE));
+        let (Some(config), Some(rollout)) = (config, rollout) else {
+            return false;
+        };
+        let has_line = |line: String| config.text.lines().any(|it| it == line);
+        has_line(format!("mtu=\"{}\"", from.max(to)))
+            && has_line(format!("routable-mtu=\"{}\"", from.min(to)))
+            && rollout.hash == config.hash
+            && rollout.is_complete
+    }
+
+    async fn carry_out(&self, action: &Action, network: &Network) -> Result<(), kube::Error> {
+        tracing::info!(?action, "migration of the MTU");
+        match action {
+            Action::Mark(target) => {
+                let value = target.map(|target| json!(Begun::of(target)).to_string());
+                self.patch_network(
+                    network,
+                    json!({ "metadata": { "annotations": { names::MTU_MIGRATION_BEGUN: value } } }),
+                )
+                .await
+            }
+            Action::Finalise(mtu) => {
+                let mut spec = json!({ "migration": null });
+                if let Some(mtu) = mtu {
+                    spec["defaultNetwork"] = json!({ "ovnKubernetesConfig": { "mtu": mtu } });
+                }
+                // One write: an operator that ends after it must not take this for an aborted migration.
+                let end = network.begun.map(|begun| {
+                    let finalised = true;
+                    json!(Begun { finalised, ..begun }).to_string()
+                });
+                let annotations = json!({ names::MTU_MIGRATION_BEGUN: end });
+                self.patch_network(
+                    network,
+                    json!({ "metadata": { "annotations": annotations }, "spec": spec }),
+                )
+                .await
+            }
+            Action::Write(draft) => {
+                let object = draft.object(&network.uid);
+                let stored = objects::apply(&self.client, &POLICY, names::MTU_MIGRATION, &object).await?;
+                self.store_policy(&stored);
+                Ok(())
+            }
+            Action::Release(name) => {
+                let policies = objects::api(&self.client, &POLICY, "");
+                let patched = policies
+                    .patch(name, &parameters(), &Patch::Merge(policy::release()))
+                    .await?;
+                self.store_policy(&serde_json::to_value(patched).map_err(kube::Error::SerdeError)?);
+                Ok(())
+            }
+            Action::Delete(name) => {
+                let policies = objects::api(&self.client, &POLICY, "");
+                match policies.delete(name, &kube::api::DeleteParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                    deleted => deleted.map(drop),
+                }
+            }
+        }
+    }
+
+    /// Patches the operator configuration, unless another client wrote it meanwhile.
+    async fn patch_network(&self, network: &Network, mut patch: Value) -> Result<(), kube::Error> {
+        patch["metadata"]["resourceVersion"] = json!(network.version);
+        let networks = objects::api(&self.client, &OPENSHIFT_NETWORK, "");
+        let patched = networks
+            .patch(SINGLETON, &parameters(), &Patch::Merge(&patch))
+            .await?;
+        let stored = serde_json::to_value(patched).map_err(kube::Error::SerdeError)?;
+        let key = Name::new("", SINGLETON);
+        self.networks.put(key, version(&stored), Network::read(&stored));
+        Ok(())
+    }
+
+    fn store_policy(&self, stored: &Value) {
+        let key = Name::new("", text(stored, "/metadata/name"));
+        self.policies.put(key, version(stored), Policy::read(stored));
+    }
+}
+
+fn parameters() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+/// The failure to report.
+fn failure(plan: &Plan) -> Option<Failure> {
+    let lines: Vec<&str> = plan
+        .failures
+        .iter()
+        .chain(&plan.obstacles)
+        .map(String::as_str)
+        .collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let lines = lines.join("\n");
+    Some(if plan.failures.is_empty() {
+        Failure::debounced(STALLED, lines)
+    } else {
+        Failure::at_once(FAILED, lines)
+    })
+}
+
+/// A node that runs Linux.
+fn node(object: &Value) -> Option<Node> {
+    let label = |key: &str| object["metadata"]["labels"][key].as_str();
+    if label(names::OS_LABEL) != Some(names::LINUX) {
+        return None;
+    }
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    Some(Node {
+        hostname: label(names::HOSTNAME_LABEL).map(str::to_owned),
+        is_ready: conditions
+            .into_iter()
+            .flatten()
+            .any(|it| it["type"] == "Ready" && it["status"] == "True"),
+        links: None,
+    })
+}
