@@ -1,4 +1,4 @@
-//! Removal of the finalizers of a controller that is gone. Nobody else removes them, and they hold up deletions.
+//! Removal of the finalizers of a controller that is gone. No other client removes them, and they block deletions.
 
 use futures::stream::{self, StreamExt as _};
 use kube::api::{ListParams, PostParams};
