@@ -199,8 +199,8 @@ fn try_build(extent: Extent, inventory: &Inventory, progress: &mut dyn Progress)
     cargo.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
     let mut child = cargo.spawn().context("cannot run cargo")?;
     let messages = child.stdout.take().context("cargo has no output")?;
-    let told = inventory.clone();
-    let reader = std::thread::spawn(move || read(BufReader::new(messages), &told));
+    let found = inventory.clone();
+    let reader = std::thread::spawn(move || read(BufReader::new(messages), &found));
     while !reader.is_finished() {
         progress.tick(&counted(&run::newest_line(&log)));
         std::thread::sleep(POLL);

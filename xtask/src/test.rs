@@ -220,7 +220,7 @@ fn run_here(args: &Args) -> ExitCode {
     if let Some(revision) = &args.changed {
         match Affected::since(revision) {
             Ok(affected) => {
-                board.print(&affected.told());
+                board.print(&affected.description());
                 selection.affected = Some(affected);
             }
             Err(error) => {

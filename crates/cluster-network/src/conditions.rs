@@ -79,7 +79,7 @@ mod tests {
                     "numberAvailable": 2 - unavailable, "observedGeneration": 1 },
             })
         };
-        let told = |conditions: &[Condition], kind: &str| {
+        let reported = |conditions: &[Condition], kind: &str| {
             let condition = conditions
                 .iter()
                 .find(|condition| condition.kind == kind)
@@ -131,10 +131,10 @@ mod tests {
             };
             conditions = next(&finding, &conditions, at(second));
             state = found.state;
-            assert_eq!(told(&conditions, "Progressing"), progressing);
-            assert_eq!(told(&conditions, "Available"), available);
-            assert_eq!(told(&conditions, "Degraded"), "False   @1");
-            assert_eq!(told(&conditions, "Upgradeable"), "True   @1");
+            assert_eq!(reported(&conditions, "Progressing"), progressing);
+            assert_eq!(reported(&conditions, "Available"), available);
+            assert_eq!(reported(&conditions, "Degraded"), "False   @1");
+            assert_eq!(reported(&conditions, "Upgradeable"), "True   @1");
         }
     }
 }

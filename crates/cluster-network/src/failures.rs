@@ -139,7 +139,7 @@ impl Failures {
     }
 
     /// The failure to report.
-    pub fn told(&self, now: Instant) -> Option<&Failure> {
+    pub fn current(&self, now: Instant) -> Option<&Failure> {
         self.levels
             .values()
             .find(|entry| entry.due <= now)
@@ -162,34 +162,34 @@ mod tests {
 
     // cluster-network#65
     #[test]
-    fn failures_are_told_by_level_and_after_a_while() {
+    fn failures_are_reported_by_level_after_the_debounce() {
         assert_eq!(DEBOUNCE.as_secs(), 120);
         let (mut failures, begin) = (Failures::default(), Instant::now());
         let (config, render) = (Level::OperatorConfig, Level::OperatorRender);
-        let told = |failures: &Failures, at: Instant| failures.told(at).map(|failure| failure.reason);
+        let reported = |failures: &Failures, at: Instant| failures.current(at).map(|failure| failure.reason);
         failures.debounced(render, "RenderError", "a", begin);
         let later = begin + DEBOUNCE / 2;
         failures.debounced(config, "ApplyOperatorConfig", "b", later);
-        assert_eq!(told(&failures, later), None);
+        assert_eq!(reported(&failures, later), None);
         assert_eq!(failures.due(later), Some(begin + DEBOUNCE));
         // A new message does not restart the debounce time, and each level has its own.
         failures.debounced(render, "RenderError", "c", later);
         let due = begin + DEBOUNCE;
         assert_eq!(
-            failures.told(due).map(|failure| failure.message.as_str()),
+            failures.current(due).map(|failure| failure.message.as_str()),
             Some("c")
         );
-        assert_eq!(told(&failures, later + DEBOUNCE), Some("ApplyOperatorConfig"));
+        assert_eq!(reported(&failures, later + DEBOUNCE), Some("ApplyOperatorConfig"));
         // Success restarts the debounce time.
         failures.clear(render);
         failures.clear(config);
         failures.debounced(render, "RenderError", "d", due);
-        assert_eq!(told(&failures, due), None);
+        assert_eq!(reported(&failures, due), None);
         // An immediate failure is reported at once.
         failures.immediate(config, "InvalidOperatorConfig", "e", due);
-        assert_eq!(told(&failures, due), Some("InvalidOperatorConfig"));
+        assert_eq!(reported(&failures, due), Some("InvalidOperatorConfig"));
         failures.clear(config);
-        assert_eq!(told(&failures, due), None);
-        assert_eq!(told(&failures, due + DEBOUNCE), Some("RenderError"));
+        assert_eq!(reported(&failures, due), None);
+        assert_eq!(reported(&failures, due + DEBOUNCE), Some("RenderError"));
     }
 }

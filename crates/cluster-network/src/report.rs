@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_changes_are_told() {
+    fn report_contains_changes_alone() {
         let reports = Reports::default();
         let mut following = reports.follow();
         reports.set(Level::ProxyConfig, None);

@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_mins(10);
 pub struct State {
     /// `DaemonSet`s with a rollout in progress.
     #[serde(deserialize_with = "null_as_default")]
-    pub daemonset_states: Vec<Seen>,
+    pub daemonset_states: Vec<ObservedWorkload>,
     /// Deployments with a rollout in progress.
     #[serde(deserialize_with = "null_as_default")]
-    pub deployment_states: Vec<Seen>,
+    pub deployment_states: Vec<ObservedWorkload>,
     /// `StatefulSet`s with a rollout in progress.
     #[serde(deserialize_with = "null_as_default")]
-    pub statefulset_states: Vec<Seen>,
+    pub statefulset_states: Vec<ObservedWorkload>,
     /// True if all workloads have been available once. Older versions did not store the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install_complete: Option<bool>,
@@ -33,7 +33,7 @@ pub struct State {
 /// A workload with a rollout in progress.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Seen {
+pub struct ObservedWorkload {
     /// Name of the cluster. Empty for this cluster.
     pub cluster_name: String,
     /// Namespace of the workload.
@@ -46,7 +46,7 @@ pub struct Seen {
     pub last_change_time: Option<Time>,
 }
 
-fn null_as_default<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<Seen>, D::Error> {
+fn null_as_default<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<ObservedWorkload>, D::Error> {
     Option::deserialize(input).map(Option::unwrap_or_default)
 }
 
@@ -60,7 +60,7 @@ impl State {
         state
     }
 
-    fn of(&mut self, kind: &str) -> &mut Vec<Seen> {
+    fn of(&mut self, kind: &str) -> &mut Vec<ObservedWorkload> {
         match kind {
             "DaemonSet" => &mut self.daemonset_states,
             "Deployment" => &mut self.deployment_states,
@@ -139,8 +139,8 @@ fn one(
     if let Some(line) = line {
         if is_critical {
             found.reached = false;
-            let seen = workload.seen(before, &id, now);
-            let since = seen.last_change_time.as_ref().map_or(now, |Time(at)| *at);
+            let observed = workload.observed(before, &id, now);
+            let since = observed.last_change_time.as_ref().map_or(now, |Time(at)| *at);
             let still = Duration::try_from(now.duration_since(since)).unwrap_or_default();
             is_hung = still >= PATIENCE;
             if is_hung {
@@ -153,7 +153,7 @@ fn one(
                 let left = PATIENCE.saturating_sub(still);
                 found.look_again = Some(found.look_again.map_or(left, |other| other.min(left)));
             }
-            found.state.of(workload.kind()).push(seen);
+            found.state.of(workload.kind()).push(observed);
         }
         found.progressing.push(line);
     }
@@ -260,20 +260,20 @@ impl Workload<'_> {
     }
 
     /// The observation to store: the status, and the time since which it is unchanged.
-    fn seen(&self, before: &State, id: &ObjectId, now: Timestamp) -> Seen {
+    fn observed(&self, before: &State, id: &ObjectId, now: Timestamp) -> ObservedWorkload {
         let mut before = before.clone();
-        let known = before.of(self.kind()).iter().find(|seen| {
-            Some(&seen.namespace) == id.namespace.as_ref()
-                && seen.name == id.name
-                && seen.last_seen_status == self.0["status"]
+        let known = before.of(self.kind()).iter().find(|observed| {
+            Some(&observed.namespace) == id.namespace.as_ref()
+                && observed.name == id.name
+                && observed.last_seen_status == self.0["status"]
         });
-        Seen {
+        ObservedWorkload {
             cluster_name: String::new(),
             namespace: id.namespace.clone().unwrap_or_default(),
             name: id.name.clone(),
             last_seen_status: self.0["status"].clone(),
             last_change_time: known
-                .and_then(|seen| seen.last_change_time.clone())
+                .and_then(|observed| observed.last_change_time.clone())
                 .or_else(|| Some(whole_seconds(now))),
         }
     }

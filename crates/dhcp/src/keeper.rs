@@ -301,12 +301,12 @@ impl Keeper {
         let answer = answer(&record.lease, &self.allocation);
         let is_new = !self.waiting.is_empty();
         self.record = Some(record);
-        let told = self
+        let answered = self
             .waiting
             .drain(..)
             .filter_map(|client| client.send(answer.clone()).ok())
             .count();
-        if is_new && told == 0 {
+        if is_new && answered == 0 {
             self.release().await;
             return Next::End;
         }
@@ -338,7 +338,7 @@ impl Keeper {
             match outcome {
                 Ok(()) => info!(attachment = ?self.allocation.attachment, "released"),
                 Err(error) => {
-                    info!(attachment = ?self.allocation.attachment, %error, "the server cannot be told");
+                    info!(attachment = ?self.allocation.attachment, %error, "cannot inform the server");
                 }
             }
         }

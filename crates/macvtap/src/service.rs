@@ -46,12 +46,12 @@ impl Service {
     fn devices(&self) -> impl Stream<Item = Devices> + Send + 'static {
         let resource = self.resource.clone();
         let state = (self.present.clone(), None);
-        stream::unfold(state, move |(mut present, told)| {
+        stream::unfold(state, move |(mut present, sent)| {
             let resource = resource.clone();
             async move {
                 loop {
                     let now = *present.borrow_and_update();
-                    if told != Some(now) {
+                    if sent != Some(now) {
                         return Some((devices(&resource, now), (present, Some(now))));
                     }
                     present.changed().await.ok()?;

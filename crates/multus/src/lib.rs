@@ -320,9 +320,9 @@ mod tests {
             .env_remove("KUBERNETES_SERVICE_HOST")
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&ended.stdout);
-        assert!(told.contains("started: false"), "{ended:?}");
-        assert!(!told.contains("survived"), "{told}");
+        let printed = String::from_utf8_lossy(&ended.stdout);
+        assert!(printed.contains("started: false"), "{ended:?}");
+        assert!(!printed.contains("survived"), "{printed}");
         assert_eq!(ended.status.signal(), Some(6), "SIGABRT: {ended:?}");
     }
 }

@@ -192,8 +192,8 @@ mod tests {
         let log = QueryLog::to(Stuck(stuck)).unwrap();
         let reply = reply();
         // The writer has already taken some lines.
-        let told = (0..10 * WAITING).filter(|_| log.tell(&line(&reply))).count();
-        assert!((WAITING..=3 * WAITING).contains(&told), "{told}");
+        let logged = (0..10 * WAITING).filter(|_| log.tell(&line(&reply))).count();
+        assert!((WAITING..=3 * WAITING).contains(&logged), "{logged}");
         drop(end);
     }
 }

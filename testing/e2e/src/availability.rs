@@ -92,7 +92,7 @@ struct Known<'a> {
     /// True if its current specification is or was [`SETTLED`].
     settled: bool,
     /// True if a violation in this state was found.
-    told: bool,
+    reported: bool,
 }
 
 impl Known<'_> {
@@ -158,7 +158,7 @@ impl<'a> View<'a> {
                 since: at,
                 rolling_since: broken.then_some(revision),
                 settled: !broken,
-                told: false,
+                reported: false,
             },
             Some(before) => {
                 let edited = before.state.generation != state.generation;
@@ -180,7 +180,7 @@ impl<'a> View<'a> {
                     since: if same { before.since } else { at },
                     rolling_since: rolling_since.filter(|_| broken),
                     settled,
-                    told: same && before.told,
+                    reported: same && before.reported,
                 }
             }
         };
@@ -234,8 +234,8 @@ impl<'a> View<'a> {
                 continue;
             }
             let time = now.saturating_sub(known.since.max(from));
-            if time > tolerated(known) && !known.told {
-                known.told = true;
+            if time > tolerated(known) && !known.reported {
+                known.reported = true;
                 found.push(format!(
                     "Available {what} while {name} was not rolled out for {:.1} s: {why}",
                     time.as_secs_f64()

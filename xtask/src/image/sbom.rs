@@ -189,7 +189,7 @@ pub(super) mod tests {
     #[test]
     fn relationships_reach_all_elements_from_the_document() {
         let document = document();
-        let told: Vec<String> = document["relationships"]
+        let related: Vec<String> = document["relationships"]
             .as_array()
             .unwrap()
             .iter()
@@ -200,7 +200,7 @@ pub(super) mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            related,
             [
                 "DOCUMENT DESCRIBES plugins-0.1.0",
                 "DOCUMENT DESCRIBES weft-0.1.0",

@@ -204,8 +204,7 @@ impl Affected {
         self.takes(package) && (package != E2E || self.on_clusters.as_ref().is_none_or(affected))
     }
 
-    /// Returns a description.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let list = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         if self.changed.is_empty() {
             return "nothing has changed that a test depends on\n".to_owned();
@@ -290,7 +289,10 @@ mod tests {
     #[test]
     fn file_outside_of_packages_affects_its_readers() {
         let affected = Affected::by("README.md\n", &workspace());
-        assert_eq!(affected.told(), "nothing has changed that a test depends on\n");
+        assert_eq!(
+            affected.description(),
+            "nothing has changed that a test depends on\n"
+        );
         let affected = Affected::by("deploy/operator.yaml\n", &workspace());
         assert!(affected.takes("operator") && affected.takes("weft"));
     }

@@ -100,7 +100,7 @@ addresses: [{address: 10.1.1.7/24}], routes: [{destination: 10.1.1.7/24}]}}}}",
 
 // cluster-network#50
 #[test]
-fn everything_that_is_wrong_with_a_macvlan_network_is_told() {
+fn invalid_macvlan_network_reports_all_errors() {
     assert_eq!(
         errors(
             "{type: SimpleMacvlan, name: a, simpleMacvlanConfig: {ipamConfig: {type: Static, staticIPAMConfig: {

@@ -21,31 +21,31 @@ Then apply a cluster configuration, such as deploy/cluster-network/example.cr.ya
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Image of the operator, and of what it deploys
+    /// Image of the operator and of its components
     #[arg(long, value_name = "REF")]
     image: String,
-    /// Image of kube-proxy, where it is to be deployed
+    /// Image of kube-proxy, if the operator deploys it
     #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
     kube_proxy_image: String,
-    /// Image of OVN-Kubernetes, where it is to be deployed
+    /// Image of OVN-Kubernetes, if the operator deploys it
     #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
     ovn_image: String,
-    /// Image of kube-rbac-proxy, through which metrics are read
+    /// Image of kube-rbac-proxy, which protects metrics
     #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
     kube_rbac_proxy_image: String,
-    /// Address of the API server, where there are no services yet
+    /// Address of the API server, for a cluster whose services do not work yet
     #[arg(long, value_name = "HOST:PORT")]
     api_server: Option<String>,
-    /// When images are pulled
+    /// Pull policy of the images
     #[arg(long, value_name = "POLICY", default_value = "IfNotPresent")]
     pull_policy: String,
-    /// Have the API server refuse unsafe changes of the network before they are stored
+    /// Also print a policy that makes the API server refuse unsafe changes of the network
     #[arg(long)]
     admission_policy: bool,
-    /// Let the operator change the MTU of nodes through node network policies
+    /// Also print the rights to change the MTU of nodes by node network policies
     #[arg(long)]
     mtu_migration: bool,
-    /// Write all files into this directory, the example and the optional ones too, instead of printing them
+    /// Write all files, with the example and the optional ones, into this directory, and print nothing
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -115,7 +115,7 @@ mod tests {
     use super::{Args, answer};
 
     #[test]
-    fn operator_is_told_what_the_flags_say() {
+    fn flags_become_settings_of_the_operator() {
         let args = Args {
             image: "registry.example/weft:v7".to_owned(),
             kube_proxy_image: "registry.example/kube-proxy:v7".to_owned(),

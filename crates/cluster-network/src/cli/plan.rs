@@ -26,17 +26,15 @@ use crate::{
 /// Last text of `weft network plan --help`.
 const EXAMPLES: &str = "\
 The file holds a Network of config.openshift.io/v1, one of
-operator.openshift.io/v1, or both. Against a cluster, what is not in the file is
-what the cluster has, and marks say what would become of each object:
-+ created, ~ changed, - deleted, ! not applied. Offline, all objects are listed.
-Nothing is written.
+operator.openshift.io/v1, or both. The cluster supplies the other one. Marks show
+the effect on each object: + created, ~ changed, - deleted, ! not applied.
+Offline, the command lists all objects. It writes nothing.
 
 Examples:
   weft network plan -f network.yaml
   weft network plan -f network.yaml --offline
 
-Exit code: 0 nothing would change, 1 something would, or the configuration is
-rejected, 2 there is no answer.";
+Exit code: 0 no changes, 1 changes or a rejected configuration, 2 no answer.";
 
 /// Arguments of `weft network plan`.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,7 +43,7 @@ pub struct Args {
     /// File with the configuration; - is standard input
     #[arg(short, long, value_name = "FILE")]
     filename: String,
-    /// Ask no cluster: as if there were none of it yet
+    /// Plan for a new cluster, without access to one
     #[arg(long)]
     offline: bool,
     #[command(flatten)]
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_the_words_of_the_condition() {
+    fn invalid_network_prints_the_message_of_the_condition() {
         let answer =
             offline("{apiVersion: config.openshift.io/v1, kind: Network, spec: {serviceNetwork: [1q]}}");
         assert_eq!(

@@ -18,7 +18,7 @@ Examples:
   weft network status
   until weft network status; do sleep 5; done   wait until all is available
 
-Exit code: 0 available and nothing is wrong, 1 not so, 2 there is no answer.";
+Exit code: 0 available without a problem, 1 otherwise, 2 no answer.";
 
 /// Arguments of `weft network status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -120,7 +120,7 @@ mod tests {
     use super::report;
 
     #[test]
-    fn conditions_and_workloads_are_told() {
+    fn status_prints_conditions_and_workloads() {
         let operator = |degraded: &str, message: &str| {
             json!({
                 "spec": { "defaultNetwork": { "type": "Weft" } },

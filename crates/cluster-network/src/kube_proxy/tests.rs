@@ -120,7 +120,7 @@ fn last_layer_and_last_value_win() {
 
 // cluster-network#55
 #[test]
-fn wrong_settings_are_all_told() {
+fn invalid_settings_are_all_reported() {
     let wrong = flannel(
         "iptablesSyncPeriod: asdf
 bindAddress: abc

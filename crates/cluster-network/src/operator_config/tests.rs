@@ -44,7 +44,7 @@ fn mtu_and_port_are_in_their_ranges() {
 
 // cluster-network#12
 #[test]
-fn empty_blocks_are_told() {
+fn empty_blocks_are_reported() {
     let found = errors_after(|spec| spec.cluster_network.clear());
     assert!(
         found.contains(&"ClusterNetwork cannot be empty".to_owned()),

@@ -30,17 +30,19 @@ const BUNDLE: &str = "ca-bundle.crt";
 
 /// Cached fields of an `OperatorPKI`.
 #[derive(Clone, Debug)]
-struct Wish {
+struct RequestedCertificate {
     common_name: String,
     uid: String,
 }
 
 /// Reconciles until the shutdown.
 pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
-    let wishes: kube::Api<DeserializeGuard<OperatorPKI>> = kube::Api::all(client.clone());
-    let mut watch = watch::start_named(wishes, &Options::all(), |pki: OperatorPKI| Wish {
-        common_name: pki.spec.target_cert.common_name,
-        uid: pki.metadata.uid.unwrap_or_default(),
+    let requests: kube::Api<DeserializeGuard<OperatorPKI>> = kube::Api::all(client.clone());
+    let mut watch = watch::start_named(requests, &Options::all(), |pki: OperatorPKI| {
+        RequestedCertificate {
+            common_name: pki.spec.target_cert.common_name,
+            uid: pki.metadata.uid.unwrap_or_default(),
+        }
     });
     let store = watch.store();
     let queue = Queue::with_longest(LONGEST);
@@ -58,11 +60,11 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
             }
             name = queue.next() => name,
         };
-        let Some(wish) = store.get(&name) else {
+        let Some(requested) = store.get(&name) else {
             queue.succeeded(&name);
             continue;
         };
-        let failure = keep(&client, &name, &wish).await.err();
+        let failure = keep(&client, &name, &requested).await.err();
         let failure = failure.map(|error| {
             let text = format!(
                 "could not reconcile OperatorPKI {}/{}: {error}",
@@ -84,7 +86,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     }
 }
 
-async fn keep(client: &Client, name: &Name, wish: &Wish) -> Result<(), String> {
+async fn keep(client: &Client, name: &Name, requested: &RequestedCertificate) -> Result<(), String> {
     let of = |what: &str| format!("{}-{what}", name.name);
     let (authority, certificate) = (of("ca"), of("cert"));
     let known_authority = read(client, &SECRET, &name.namespace, &authority).await?;
@@ -98,7 +100,7 @@ async fn keep(client: &Client, name: &Name, wish: &Wish) -> Result<(), String> {
         certificate: known_certificate.as_ref().map(pair),
     };
     let owner = format!("{}_{}", name.namespace, name.name);
-    let common_name = wish.common_name.clone();
+    let common_name = requested.common_name.clone();
     // Generating keys takes a while, and would block the only thread of the runtime.
     let issued = tokio::task::spawn_blocking(move || next(&found, &owner, &common_name, SystemTime::now()));
     let issued = issued.await.map_err(|error| error.to_string())?;
@@ -112,7 +114,7 @@ async fn keep(client: &Client, name: &Name, wish: &Wish) -> Result<(), String> {
         certificate: new_certificate,
     } = issued;
     let owners = json!([{
-        "apiVersion": "network.operator.openshift.io/v1", "kind": "OperatorPKI", "name": name.name, "uid": wish.uid,
+        "apiVersion": "network.operator.openshift.io/v1", "kind": "OperatorPKI", "name": name.name, "uid": requested.uid,
         "controller": true, "blockOwnerDeletion": true,
     }]);
     let metadata =

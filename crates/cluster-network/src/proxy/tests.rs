@@ -86,10 +86,10 @@ fn exceptions_are_those_of_users_and_of_the_platform(
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_input_of_no_proxy_is_reported() {
     // cluster-network#71
     let spec = spec(PROXY, "", "");
-    let told = |infrastructure: &Infrastructure, installation: &Installation, network: &Network| {
+    let missing = |infrastructure: &Infrastructure, installation: &Installation, network: &Network| {
         let missing = status(&spec, infrastructure, installation, network);
         missing.expect_err("something is missing").to_string()
     };
@@ -98,7 +98,7 @@ fn what_is_missing_is_told() {
         ..on("None", "")
     };
     assert_eq!(
-        told(&nowhere, &machines(), &network()),
+        missing(&nowhere, &machines(), &network()),
         "internal api server url missing from infrastructure config 'cluster'"
     );
     let no_services = Network {
@@ -106,7 +106,7 @@ fn what_is_missing_is_told() {
         ..network()
     };
     assert_eq!(
-        told(&on("None", ""), &machines(), &no_services),
+        missing(&on("None", ""), &machines(), &no_services),
         "serviceNetwork missing from network 'cluster' status"
     );
     let no_pods = Network {
@@ -114,11 +114,11 @@ fn what_is_missing_is_told() {
         ..network()
     };
     assert_eq!(
-        told(&on("None", ""), &machines(), &no_pods),
+        missing(&on("None", ""), &machines(), &no_pods),
         "clusterNetwork missing from network `cluster` status"
     );
     assert_eq!(
-        told(&on("None", ""), &Installation::NoConfig, &network()),
+        missing(&on("None", ""), &Installation::NoConfig, &network()),
         "missing install-config in configmap"
     );
 }

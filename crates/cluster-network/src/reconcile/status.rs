@@ -132,7 +132,7 @@ impl Reconciler {
         let migrating = self.migration.as_deref().map(|text| ("MTUMigration", text));
         let finding = Finding {
             failure: if operator.is_some() {
-                self.failures.told(Instant::now())
+                self.failures.current(Instant::now())
             } else {
                 Some(&unreadable)
             },

@@ -257,7 +257,7 @@ fn complete(
     certificates: Certificates,
 ) -> Result<(), Error> {
     let platform = context.cluster.platform;
-    let [mounted, told] = certificates.directories();
+    let [mounted, argument] = certificates.directories();
     let mut pods = workload.pods()?;
     pods.place(&context.infra())?;
     pods.secret("cert", certificates.secret())?;
@@ -273,7 +273,7 @@ fn complete(
     let mut manager = pods.container("manager")?;
     manager
         .run(image, context.pull_policy())
-        .set("args", json!(arguments(context, told)))
+        .set("args", json!(arguments(context, argument)))
         .mount_at("cert", mounted)?;
     if image.is_native() {
         manager

@@ -10,7 +10,7 @@ use crate::{Args, Asked, CLIENTS, ROUNDS, Server, UNDER_WAY, middle};
 
 /// Results of one run of dnsperf.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Told {
+struct Report {
     completed: f64,
     lost: f64,
     /// In seconds.
@@ -32,12 +32,12 @@ pub(crate) fn measure(directory: &Path, args: &Args, servers: [&Server; 2]) -> a
         for _ in 0..ROUNDS {
             for (which, server) in servers.iter().enumerate() {
                 let before = server.processor_time()?;
-                let told = run(args, server.port, &questions)?;
+                let report = run(args, server.port, &questions)?;
                 let busy = server.processor_time()?.saturating_sub(before);
-                rates[which].push(told.completed / busy.as_secs_f64().max(f64::EPSILON));
-                latencies[which].push(told.latency);
-                sent[which].0 += told.completed + told.lost;
-                sent[which].1 += told.lost;
+                rates[which].push(report.completed / busy.as_secs_f64().max(f64::EPSILON));
+                latencies[which].push(report.latency);
+                sent[which].0 += report.completed + report.lost;
+                sent[which].1 += report.lost;
             }
         }
         let [rate, their_rate] = rates.map(|mut all| middle(&mut all));
@@ -53,7 +53,7 @@ pub(crate) fn measure(directory: &Path, args: &Args, servers: [&Server; 2]) -> a
 }
 
 /// Sends queries as fast as answers arrive.
-fn run(args: &Args, port: u16, questions: &Path) -> anyhow::Result<Told> {
+fn run(args: &Args, port: u16, questions: &Path) -> anyhow::Result<Report> {
     let mut command = Command::new(&args.dnsperf);
     command.args(["-s", "127.0.0.1", "-e", "-p", &port.to_string()]);
     command.args(["-c", &CLIENTS.to_string()]);
@@ -69,12 +69,12 @@ fn run(args: &Args, port: u16, questions: &Path) -> anyhow::Result<Told> {
     read(&text).with_context(|| format!("dnsperf tells something else than statistics:\n{text}"))
 }
 
-fn read(text: &str) -> Option<Told> {
+fn read(text: &str) -> Option<Report> {
     let number = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name))?;
         line.split_whitespace().next()?.parse().ok()
     };
-    Some(Told {
+    Some(Report {
         completed: number("Queries completed:")?,
         lost: number("Queries lost:")?,
         latency: number("Average Latency (s):")?,
@@ -89,7 +89,7 @@ mod tests {
     fn statistics_are_read() {
         let text = "Statistics:\n\n  Queries sent:         100\n  Queries completed:    99 (99.00%)\n  Queries lost:         1 (1.00%)\n\n  \
                     Run time (s):         1.00\n  Average Latency (s):  0.000120 (min 0.000010, max 0.02)\n";
-        let expected = Told {
+        let expected = Report {
             completed: 99.0,
             lost: 1.0,
             latency: 0.000_12,

@@ -86,7 +86,7 @@ pub(crate) fn measure(
         connection.write("POST", &objects::instances(), &instance)
     };
     let version = version(&mut connection)?;
-    let (seen, told) = mpsc::channel();
+    let (seen, claims) = mpsc::channel();
     let mut waits = std::thread::scope(|scope| {
         let (version, count) = (&version, names.len());
         let watch = scope.spawn(move || watch(server, network, version, count, seen));
@@ -96,7 +96,7 @@ pub(crate) fn measure(
                 for number in 0..names.len() {
                     let asked = Instant::now();
                     create(&mut connection, number)?;
-                    let (_, at) = next(&told)?;
+                    let (_, at) = next(&claims)?;
                     waits.push(at.saturating_duration_since(asked));
                 }
             }
@@ -112,7 +112,7 @@ pub(crate) fn measure(
                 })?;
                 let asked = asked.into_inner().ok().context("a writer panicked")?;
                 for _ in &names {
-                    let (claim, at) = next(&told)?;
+                    let (claim, at) = next(&claims)?;
                     let asked = asked.get(&claim).context("an unexpected claim")?;
                     waits.push(at.saturating_duration_since(*asked));
                 }
@@ -127,8 +127,8 @@ pub(crate) fn measure(
     Ok(waits)
 }
 
-fn next(told: &Receiver<(String, Instant)>) -> anyhow::Result<(String, Instant)> {
-    told.recv_timeout(PATIENCE).context("an instance gets no claim")
+fn next(claims: &Receiver<(String, Instant)>) -> anyhow::Result<(String, Instant)> {
+    claims.recv_timeout(PATIENCE).context("an instance gets no claim")
 }
 
 /// Returns the current resource version of all claims.
