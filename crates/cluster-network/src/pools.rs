@@ -1,4 +1,5 @@
-//! Validation of the blocks of pods and services in both configurations (§2.1, §4).
+//! Validation of the blocks of pods and services in both configurations (§2.1, §4). OVN-Kubernetes
+//! has further rules for them: `operator_config/ovn.rs`.
 
 use api::cluster_network::ClusterNetworkEntry;
 

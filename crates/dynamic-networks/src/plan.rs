@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! networks annotation ──> desired: network and interface ──┐
-//!                                                                                                                 ├─> steps: free interfaces, add in annotation order,
+//!                                                          ├─> steps: free interfaces, add in annotation order,
 //! network-status ───────> observed: network and interface ─┘          remove in status order
 //! ```
 

@@ -9,7 +9,7 @@
 //! API server ── AdmissionReview ──────────────────┘
 //! ```
 //!
-//! The CNI plugin of a network allocates the addresses and writes them into the claim's status. The owner reference
+//! `objects` reads API objects, and `network` the configuration of a network. The CNI plugin of a network allocates the addresses and writes them into the claim's status. The owner reference
 //! keeps a claim longer than the pods of its virtual machine. A finalizer keeps the claim longer than its owner, as
 //! long as a pod may use the addresses.
 

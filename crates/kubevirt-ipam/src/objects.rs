@@ -1,5 +1,6 @@
-//! Objects with the fields that this program reads (kubevirt-ipam §4). The *wire* types have the form of the API. The
-//! caches store the other types.
+//! Objects with the fields that this program reads (kubevirt-ipam §4), and the source of each network: pod, secondary, or
+//! neither, such as a multus network with `default: true`. The *wire* types have the form of the API. The caches store the
+//! other types.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +63,7 @@ pub enum Source {
     /// A network that multus attaches: namespace and name of its definition.
     Multus(Name),
     /// A network that multus attaches instead of the pod network, or a network of another kind.
-    Other,
+    Neither,
 }
 
 /// An interface of an instance.
@@ -98,7 +99,7 @@ impl Instance {
     pub fn secondary(&self) -> impl Iterator<Item = (&str, &Name)> {
         self.networks.iter().filter_map(|network| match &network.source {
             Source::Multus(definition) => Some((network.name.as_str(), definition)),
-            Source::Pod | Source::Other => None,
+            Source::Pod | Source::Neither => None,
         })
     }
 
@@ -230,7 +231,7 @@ impl WireNetwork {
                 Source::Multus(definition(&multus.network_name.unwrap_or_default(), namespace))
             }
             None if self.pod.is_some() => Source::Pod,
-            Some(_) | None => Source::Other,
+            Some(_) | None => Source::Neither,
         };
         InstanceNetwork {
             name: self.name.unwrap_or_default(),

@@ -174,7 +174,7 @@ fn wanted(name: &Name, instance: &Instance, networks: &impl Networks) -> Ensure 
                 Some(primary) => primary.config.clone().unwrap_or_default(),
                 None => continue,
             },
-            Source::Other => continue,
+            Source::Neither => continue,
         };
         if !config.allow_persistent_ips {
             continue;
@@ -199,7 +199,7 @@ fn wanted(name: &Name, instance: &Instance, networks: &impl Networks) -> Ensure 
         }
         let ranges = match network.source {
             Source::Multus(_) => config.ranges,
-            Source::Pod | Source::Other => Vec::new(),
+            Source::Pod | Source::Neither => Vec::new(),
         };
         let requested = if ranges.is_empty() {
             Vec::new()

@@ -228,7 +228,7 @@ impl State {
             sources.any(|source| match source {
                 Source::Multus(definition) => definition == id,
                 Source::Pod => name.namespace == id.namespace,
-                Source::Other => false,
+                Source::Neither => false,
             })
         };
         let attached = self.named.iter().filter(is_attached);

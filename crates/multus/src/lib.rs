@@ -24,8 +24,10 @@
 //! | `devices` | the devices of a pod, and their assignment to its networks |
 //! | `execution` | worker threads and plugin calls |
 //! | `attach` | the calls for the networks of one sandbox, with rollback; its network namespace |
-//! | `store` | the node's records of attached sandboxes |
+//! | `store` | the node's records of attached sandboxes; `daemon/del.rs` decides about DEL without them |
 //! | `runtime_conf` | `00-multus.conf`, from the daemon's start to the uninstallation |
+//!
+//! The crate `dynamic-networks` decides which networks of running pods change, and requests hot plug.
 //!
 //! Other programs of this crate: [`thin`] (multus without a daemon), [`certificate`] (per-node certificates and their
 //! approver), [`admission`] (webhooks), [`explain`] and [`doctor`] (commands for users).

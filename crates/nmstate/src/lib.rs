@@ -3,7 +3,7 @@
 //! ```text
 //!   NMState ──> operator ──> handler on every node, webhook, metrics, cert-manager
 //!
-//!   kernel, NetworkManager ──> report ──> NodeNetworkState
+//!   kernel, NetworkManager ──> reporter ──> NodeNetworkState
 //!   NodeNetworkConfigurationPolicy ──> policy: selection, slot ──> render ──> apply ──> probes ──> commit
 //!        ^                                                │                                  └──> rollback
 //!        └── status <── NodeNetworkConfigurationEnactment ┘

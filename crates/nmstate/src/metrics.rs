@@ -1,8 +1,8 @@
 //! Metrics of all nodes, policies and enactments (nmstate §9).
 //!
 //! ```text
-//! NodeNetworkState, policies, enactments ──> watches: the counted parts of each object ──> Snapshot
-//!                                                                                             │
+//! NodeNetworkState, policies, enactments ──> counts: the counted parts of each object ──> Snapshot
+//!                                                                                            │
 //! Prometheus ── HTTPS /metrics ──────────────────────────────────────────────────────> SnapshotCollector
 //! ```
 //!

@@ -20,6 +20,7 @@ use crate::{
     tls::TlsSettings,
 };
 
+pub(crate) mod egress_policies;
 pub mod kube_mac_pool;
 pub(crate) mod kube_secondary_dns;
 pub(crate) mod kubevirt_ipam_controller;
@@ -28,7 +29,6 @@ pub(crate) mod macvtap;
 pub(crate) mod monitoring;
 pub(crate) mod multus;
 pub(crate) mod multus_dynamic_networks;
-pub(crate) mod network_policies;
 pub mod nmstate;
 pub(crate) mod ovs;
 
@@ -145,7 +145,7 @@ pub(crate) const ALL: [Component; 11] = [
     },
     component(nmstate::NAME, |spec| spec.nmstate.is_some(), nmstate::render),
     component("monitoring", |_| true, monitoring::render),
-    component("networkPolicies", |_| true, network_policies::render),
+    component("networkPolicies", |_| true, egress_policies::render),
 ];
 
 /// Names of all components, in the order in which they are applied.

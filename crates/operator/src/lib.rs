@@ -3,7 +3,7 @@
 //! ```text
 //!     watches, detect: NetworkAddonsConfig, record, facts about the cluster
 //!                                 │ observed state
-//!   configuration, render ──> plan: objects in order, with labels and owners ──> the crate cli: diff, render, status
+//!   configuration, render: components ──> plan: objects in order, with labels and owners ──> the crate cli
 //!                                 │
 //!           reconcile: clean up ──> apply ──> prune ──> certificates ──> status, events, metrics
 //! ```
@@ -11,7 +11,7 @@
 //! The modules above `reconcile` are pure. The plan is compared with the caches of the watches: while nothing changes,
 //! the operator sends no request, and drift is corrected at once. The crate `manifests` renders the installation of the
 //! operator itself. `admission_policy` turns the rules of `configuration` into a policy for the API server, with the
-//! same texts.
+//! same texts. `components/<name>.rs` renders one component from the YAML in `components/<name>/`.
 
 pub mod admission_policy;
 pub mod cluster_facts;

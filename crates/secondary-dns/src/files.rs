@@ -1,4 +1,5 @@
-//! Writes zone files in a task beside the monitor: no event waits for the text of a zone (secondary-dns §5, §9).
+//! Keeps the zone files written, with retries, in a task beside the monitor: no event waits for the text of a zone
+//! (secondary-dns §5, §9).
 //!
 //! ```text
 //! State ── what has changed ──> Model of its own ──> Publisher ──> zone files
@@ -127,7 +128,7 @@ impl Files {
 }
 
 /// Writes the zone files after each change.
-pub(crate) async fn publish(mut files: Files, state: &Arc<Mutex<State>>, changed: &Notify) {
+pub(crate) async fn keep_written(mut files: Files, state: &Arc<Mutex<State>>, changed: &Notify) {
     let mut retry = RETRY;
     loop {
         changed.notified().await;

@@ -1,11 +1,11 @@
 //! `weft secondary-dns`: DNS names for virtual machines on secondary networks (`docs/behaviour/secondary-dns.md`).
 //!
 //! ```text
-//! API server ── instances ──> monitor ──> model ──> zone files ──> auto ──┐
-//!                                          │                              ▼
-//!                                          └── all in one ────────────> zones
-//!                                                                         │
-//! resolver ── UDP, TCP ──> server ──────────> answer <────────────────────┘
+//! API server ── instances ──> monitor ──> model ──> files, publish: zone files ──> auto ──┐
+//!                                          │                                              ▼
+//!                                          └── all in one ──────────────────────────────> zone: found in lower case
+//!                                                                                         │
+//! resolver ── UDP, TCP ──> server ──────────> answer <────────────────────────────────────┘
 //! ```
 //!
 //! The program has three modes: `monitor` writes zone files, `serve` answers from the files of a Corefile, and

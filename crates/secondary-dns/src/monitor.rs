@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use crate::answer::SharedZones;
 use crate::claims::{self, Early};
 use crate::configuration::Configuration;
-use crate::files::{Directory, Files, publish};
+use crate::files::{Directory, Files, keep_written};
 use crate::launchers::{self, Pod};
 use crate::messages;
 use crate::metrics::{Event, Metrics};
@@ -258,7 +258,7 @@ impl Monitor {
         let publishing = async {
             readiness.wait().await;
             match files {
-                Some(files) => publish(files, &state, &changed).await,
+                Some(files) => keep_written(files, &state, &changed).await,
                 None => std::future::pending().await,
             }
         };

@@ -1,4 +1,4 @@
-//! Writes zone files atomically (secondary-dns §5, §9).
+//! Writes one zone file atomically (secondary-dns §5, §9). `files` decides when, and retries.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Validation of the configuration of OVN-Kubernetes (§4, 2).
+//! Rules of OVN-Kubernetes: families and number of blocks, MTU, ports, internal subnets (§4, 2).
 
 use api::cluster_network::{
     ClusterNetworkEntry,

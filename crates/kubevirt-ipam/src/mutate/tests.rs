@@ -434,7 +434,7 @@ fn network_of_the_pod_alone_is_skipped() {
         "carry on",
     );
     let mut default = instance();
-    Arc::make_mut(&mut default.networks)[1].source = Source::Other;
+    Arc::make_mut(&mut default.networks)[1].source = Source::Neither;
     assert_allowed(&create(&launcher(Some(ELEMENT)), &default, &known), "carry on");
 }
 

@@ -46,8 +46,8 @@ fn instance_keeps_what_is_looked_at() {
             network("podnet", Source::Pod),
             network("a", Source::Multus(Name::new("ns1", "blue"))),
             network("b", Source::Multus(Name::new("other", "red"))),
-            network("c", Source::Other),
-            network("d", Source::Other),
+            network("c", Source::Neither),
+            network("d", Source::Neither),
         ]
         .into(),
         interfaces: [interface("podnet", "m"), interface("a", "")].into(),

@@ -148,7 +148,7 @@ fn opted_in_networks_get_claims() {
 fn network_in_the_place_of_the_default_one_gets_no_claim() {
     // kubevirt-ipam#43
     let mut instance = instance();
-    Arc::make_mut(&mut instance.networks)[1].source = Source::Other;
+    Arc::make_mut(&mut instance.networks)[1].source = Source::Neither;
     let expected = vec![wanted("vm1.podnet", "primarynet")];
     assert!(matches!(planned(None, Some(&instance)), Plan::Ensure(ensure) if ensure.claims == expected));
 }

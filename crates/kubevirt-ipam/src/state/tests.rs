@@ -49,7 +49,7 @@ fn network_concerns_the_instances_that_are_attached() {
     let mut state = State::default();
     state.instance_seen(name("pod"), instance(&[Source::Pod]));
     state.instance_seen(name("blue"), instance(&[Source::Multus(name("blue"))]));
-    state.instance_seen(name("other"), instance(&[Source::Other]));
+    state.instance_seen(name("other"), instance(&[Source::Neither]));
     state.instance_seen(Name::new("ns2", "pod"), instance(&[Source::Pod]));
     let mut concerned = state.network_seen(Network::read(name("blue"), "{}"));
     concerned.sort();

@@ -230,7 +230,7 @@ impl Host {
         Pod { ns, addresses }
     }
 
-    /// All routes of the main table, as text.
+    /// The routes of the main table, except those of link-local addresses, as text.
     pub(crate) fn routes(&mut self) -> Vec<String> {
         let mut all = self.socket.routes(Family::V4).unwrap();
         all.extend(self.socket.routes(Family::V6).unwrap());
@@ -244,6 +244,8 @@ impl Host {
                 )
             })
             .collect();
+        // The kernel adds the routes of link-local addresses some time after a link is up.
+        shown.retain(|route| !route.starts_with("fe80::/64 "));
         shown.sort();
         shown
     }

@@ -1,5 +1,5 @@
 //! Network policies that allow pods of components to reach the API server and the DNS of the cluster if other policies
-//! isolate them. Always deployed (operands §10).
+//! isolate them. Always deployed (operands §10). The policy that lets clients reach a component is with the component.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use crate::manifest::{Error, Manifest};
 
 pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     let mut objects = context.objects(
-        "network_policies/policies.yaml",
-        include_str!("network_policies/policies.yaml"),
+        "egress_policies/policies.yaml",
+        include_str!("egress_policies/policies.yaml"),
     )?;
     if context.cluster.platform.openshift4 {
         for policy in &mut objects {
