@@ -80,7 +80,7 @@ impl<R: Runner> Attacher<'_, R> {
         scratch.write(&scratch::encode(delegates, &filters)?)
     }
 
-    /// Attaches all networks in order. The first failure detaches what was attached, in reverse order.
+    /// Attaches all networks in order. After the first failure, detaches the attached networks in reverse order.
     pub(crate) fn add(
         &self,
         delegates: &[Delegate],

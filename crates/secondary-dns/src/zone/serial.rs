@@ -2,7 +2,7 @@
 
 use regex_lite::Regex;
 
-/// The serial of a zone file, parsed by the rules of the upstream monitor; `None` if there is none.
+/// The serial of a zone file, parsed by the rules of the upstream monitor. `None` without a serial.
 pub fn of_file(text: &str) -> Option<u32> {
     let serial = Regex::new(r"SOA .*\(([0-9]+) ").ok()?;
     serial.captures(text)?.get(1)?.as_str().parse().ok()
