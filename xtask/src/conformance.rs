@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use cluster::{Cluster, Home, Options, Progress, Steps};
-use conformance::{Excluded, FOCUS, Parts, Wanted};
+use conformance::{Excluded, FOCUS, Parts, QUICK_FOCUS, Wanted};
 
 use crate::board::Board;
 use crate::{build, explain, image, install, manifests};
@@ -16,7 +16,7 @@ use crate::{build, explain, image, install, manifests};
 const CLUSTER: &str = "conformance";
 const PLAIN_CLUSTER: &str = "conformance-plain";
 /// Namespaces of the pod network and of its operator.
-const NAMESPACES: [&str; 2] = ["weft-pod-network", "openshift-network-operator"];
+const NAMESPACES: [&str; 2] = [install::POD_NETWORK_NAMESPACE, install::NETWORK_NAMESPACE];
 
 /// Arguments of the command.
 #[derive(Debug, clap::Args)]
@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// Run the specs whose names match this Go regular expression, except excluded ones; can be repeated
     #[arg(long, value_name = "REGEX")]
     focus: Vec<String>,
+    /// Run only the quick specs that `cargo xtask test` runs too, in about a minute
+    #[arg(long, conflicts_with = "focus")]
+    quick: bool,
     /// Number of concurrent specs; twice the number of processors by default
     #[arg(long, value_name = "NUMBER")]
     processes: Option<NonZero<usize>>,
@@ -53,10 +56,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if outcome.is_err() {
         eprint!("{}", explain::cluster(&cluster, &NAMESPACES));
     }
-    if !args.keep {
-        cluster.down(&mut steps)?;
-    }
+    let removed = if args.keep {
+        Ok(())
+    } else {
+        cluster.down(&mut steps)
+    };
     let run = outcome?;
+    removed?;
     steps.step("done");
     drop(steps);
     println!(
@@ -93,7 +99,9 @@ fn cluster(args: &Args) -> anyhow::Result<Cluster> {
 fn wanted(args: &Args) -> anyhow::Result<Wanted> {
     let processors = thread::available_parallelism().context("cannot count the processors")?;
     Ok(Wanted {
-        focus: if args.focus.is_empty() {
+        focus: if args.quick {
+            QUICK_FOCUS.map(str::to_owned).into()
+        } else if args.focus.is_empty() {
             FOCUS.map(str::to_owned).into()
         } else {
             args.focus.clone()

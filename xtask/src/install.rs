@@ -14,6 +14,10 @@ pub(crate) const NAMESPACE: &str = "cluster-network-addons";
 /// Bridge over the spare NIC of every node.
 pub(crate) const BRIDGE: &str = "br1";
 const OPERATOR: &str = "cluster-network-addons-operator";
+/// The cluster network operator, and the namespace of the pod network that it deploys.
+pub(crate) const NETWORK_NAMESPACE: &str = "openshift-network-operator";
+const NETWORK_OPERATOR: &str = "network-operator";
+pub(crate) const POD_NETWORK_NAMESPACE: &str = "weft-pod-network";
 const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The examples with multus and Linux bridges, with the components for virtual machines, and with every component.
@@ -86,11 +90,20 @@ pub(crate) fn cluster_network(
     let manifests = run::output(&mut weft)?;
     let mut server_side = kubectl.command(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
     run::output_with_input(&mut server_side, manifests.as_bytes())?;
+    // On a cluster that is used again, nodes and conditions are still those of the earlier image.
+    let operator = ["deployment", "--namespace", NETWORK_NAMESPACE, NETWORK_OPERATOR];
+    wait_for(&kubectl, steps, &operator, "the operator", |deployment| {
+        rolled_out(deployment, &built.reference)
+    })?;
     steps.step(&format!("creating the network: examples/{CLUSTER_NETWORK}"));
     wait::until("the kinds of the operator to be served", TIMEOUT, || {
         apply(&kubectl, &[example(CLUSTER_NETWORK)]).map_err(|error| format!("{error:#}"))
     })?;
     steps.step("waiting until the nodes are Ready, and the operator Available");
+    let sets = ["daemonsets", "--namespace", POD_NETWORK_NAMESPACE];
+    wait_for(&kubectl, steps, &sets, "the pod network on all nodes", |list| {
+        on_all_nodes(list, &built.reference)
+    })?;
     wait_for(&kubectl, steps, &["nodes"], "nodes to be Ready", all_ready)?;
     let operator = ["clusteroperator", "network"];
     wait_for(
@@ -164,10 +177,10 @@ fn rolled_out(deployment: &Value, image: &str) -> Result<(), String> {
         .as_str()
         .unwrap_or_default();
     if now != image {
-        return Err(format!("it is of image {now}"));
+        return Err(format!("its image is {now}, expected {image}"));
     }
     if deployment["status"]["observedGeneration"] != deployment["metadata"]["generation"] {
-        return Err("its controller has not seen its newest form".to_owned());
+        return Err("its newest generation is not observed yet".to_owned());
     }
     let desired = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
     let number = |field: &str| deployment["status"][field].as_u64().unwrap_or(0);

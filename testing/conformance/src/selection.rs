@@ -14,6 +14,15 @@ pub const FOCUS: [&str; 5] = [
     r"\[sig-network\] Services",
 ];
 
+/// A focus on quick specs of each area, for the whole test run.
+pub const QUICK_FOCUS: [&str; 5] = [
+    r"\[sig-network\] DNS should provide DNS for (services|pods for Hostname) \[Conformance\]",
+    r"\[sig-network\] HostPort",
+    r"\[sig-network\] Networking Granular Checks: Pods .*: (http|udp) .*\[Conformance\]",
+    r"\[sig-network\] Services should (allow pods to hairpin|be rejected when no endpoints|preserve source pod IP)",
+    r"\[sig-network\] Services should (have session affinity work|support externalTrafficPolicy=Local for type=NodePort)",
+];
+
 /// Specs that are excluded for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excluded {

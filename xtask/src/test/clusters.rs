@@ -38,7 +38,8 @@ const fn packages(tier: Tier) -> usize {
 
 /// Slow tests, which take minutes. They run first, in this order, so that the other clusters need not wait for the last
 /// one.
-const LONG: [&str; 12] = [
+const LONG: [&str; 13] = [
+    "cluster_without_a_network_gets_one_that_passes_kubernetes_tests",
     "change_completes_after_a_kill_at_any_point",
     "broken_default_route_and_broken_name_server_are_rolled_back",
     "storm_of_pods_leaks_nothing_despite_kills_and_an_outage_of_the_api_server",

@@ -104,6 +104,9 @@ fn kubernetes(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
     let on_clusters = Tier::ON_CLUSTERS.iter().any(|tier| tiers.contains(tier));
     if on_clusters && is_root() {
         Programs::ensure(&home, &Program::ALL, lane)?;
+        if tiers.contains(&Tier::E2e) {
+            conformance::Parts::ensure(&home, lane)?;
+        }
     } else if tiers.contains(&Tier::Api) {
         Programs::ensure(&home, &Program::API, lane)?;
     }

@@ -1,8 +1,9 @@
 //! Releases the addresses of virtual machines after KubeVirt IPAM was removed (kubevirt-ipam §11): without its controller
 //! the finalizers of claims would hold up the deletion of virtual machines and namespaces.
 //!
-//! The Lease of the controller outlives it, and tells that a controller ran here. The operator waits until the pods have
-//! stopped renewing the Lease, removes the finalizers, and deletes the Lease last: an interrupted release is repeated.
+//! The Lease remains after the controller is removed, and shows that a controller ran in this namespace. The operator
+//! waits until no pod renews the Lease, removes the finalizers, and deletes the Lease last: an interrupted release is
+//! repeated.
 
 use std::time::Duration;
 
@@ -21,9 +22,8 @@ use crate::{
     plan::Plan,
 };
 
-/// A running controller renews its Lease within this time. Another replica may take the Lease later, but has lost its
-/// access to claims before.
-const SILENCE: Duration = Duration::from_secs(6);
+/// The duration of the Lease: a holder that has not renewed it for this time writes no claims.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Interval of checks for another installation.
 const OTHER_INSTALLATION: Duration = Duration::from_mins(5);
@@ -36,6 +36,8 @@ pub(super) enum Abandoned {
     Unread,
     /// It has had this version since this time.
     Unchanged { version: String, since: Instant },
+    /// A controller of another installation uses the claims.
+    UsedElsewhere,
     /// It does not exist.
     Gone,
 }
@@ -95,6 +97,19 @@ impl Reconciler {
         let version = live
             .as_ref()
             .and_then(|live| live.pointer("/metadata/resourceVersion").and_then(Value::as_str));
+        // A controller that another installation deploys needs the finalizers. No watch reports the end of its webhook.
+        let webhook = object::MUTATING_WEBHOOK_CONFIGURATION.object(None, WEBHOOK);
+        if version.is_some() && self.read(&webhook).await?.is_some() {
+            if !matches!(self.abandoned, Abandoned::UsedElsewhere) {
+                tracing::warn!(
+                    webhook = WEBHOOK,
+                    "IPAMClaims keep their finalizer while this MutatingWebhookConfiguration of another installation exists"
+                );
+            }
+            self.abandoned = Abandoned::UsedElsewhere;
+            self.release_due = Some(Instant::now() + OTHER_INSTALLATION);
+            return Ok(());
+        }
         match self.abandoned.observe(version, Instant::now()) {
             Step::Nothing => return Ok(()),
             Step::Wait(due) => {
@@ -102,12 +117,6 @@ impl Reconciler {
                 return Ok(());
             }
             Step::Release => {}
-        }
-        // A controller that another installation deploys needs the finalizers. No watch reports the end of its webhook.
-        let webhook = object::MUTATING_WEBHOOK_CONFIGURATION.object(None, WEBHOOK);
-        if self.read(&webhook).await?.is_some() {
-            self.release_due = Some(Instant::now() + OTHER_INSTALLATION);
-            return Ok(());
         }
         let removed = finalizers::remove(self.applier.client(), object::IPAM_CLAIM, FINALIZER).await;
         let removed =
@@ -149,12 +158,12 @@ mod tests {
         let mut abandoned = Abandoned::default();
         let start = Instant::now();
         let later = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(abandoned.observe(Some("1"), start), Step::Wait(later(6)));
-        assert_eq!(abandoned.observe(Some("1"), later(5)), Step::Wait(later(6)));
-        assert_eq!(abandoned.observe(Some("2"), later(6)), Step::Wait(later(12)));
-        assert_eq!(abandoned.observe(Some("2"), later(12)), Step::Release);
+        assert_eq!(abandoned.observe(Some("1"), start), Step::Wait(later(15)));
+        assert_eq!(abandoned.observe(Some("1"), later(14)), Step::Wait(later(15)));
+        assert_eq!(abandoned.observe(Some("2"), later(15)), Step::Wait(later(30)));
+        assert_eq!(abandoned.observe(Some("2"), later(30)), Step::Release);
         // The release failed, and is repeated.
-        assert_eq!(abandoned.observe(Some("2"), later(13)), Step::Release);
+        assert_eq!(abandoned.observe(Some("2"), later(31)), Step::Release);
     }
 
     #[test]

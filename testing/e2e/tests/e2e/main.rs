@@ -25,6 +25,7 @@ mod hot_plug;
 mod log;
 mod mac_pool;
 mod macvtap;
+mod mtu_migration;
 mod native_pods;
 mod node_network;
 mod node_network_kill;

@@ -5,19 +5,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Options, Quiet, run, wait};
+use cluster::{Cluster, Home, Options, Quiet, run, wait};
+use conformance::{Excluded, Outcome, Parts, QUICK_FOCUS, Wanted};
 use serde_json::{Value, json};
 
+use crate::mtu_migration;
 use crate::pods::pod;
 
 /// The image in the published manifests.
 const PLACEHOLDER: &str = "registry.example/weft:v0.1.0";
-const NODES: [&str; 2] = ["node01", "node02"];
+pub(crate) const NODES: [&str; 2] = ["node01", "node02"];
 const CONFIG: &str = "/etc/cni/net.d/10-weft.conflist";
 const PORT: u16 = 8_080;
 const HOST_PORT: u16 = 18_080;
 const ECHO_PORT: u16 = 7_777;
 const PAGE: &str = "the page of the pod";
+/// Number of Kubernetes' specs that [`QUICK_FOCUS`] selects.
+const QUICK_SPECS: usize = 13;
 const DEADLINE: Duration = Duration::from_mins(3);
 /// Number of kills of the daemons. After more kills, the back-off delays the restart of a container longer.
 const KILLS: usize = 2;
@@ -32,7 +36,7 @@ const ROLLED_OUT: [&str; 6] = [
 ];
 
 /// A cluster of this test alone, removed at the end.
-struct Own(Cluster);
+pub(crate) struct Own(pub(crate) Cluster);
 
 impl Drop for Own {
     fn drop(&mut self) {
@@ -44,7 +48,6 @@ impl Own {
     fn up(archive: &Path) -> Self {
         let options = Options {
             name: format!("pods-{}", std::process::id()),
-            network_manager: false,
             pod_network: false,
             ..Options::from_env().unwrap()
         };
@@ -56,26 +59,35 @@ impl Own {
         own
     }
 
-    fn apply(&self, manifest: &str, image: &str) {
-        let path = deployed(manifest);
-        let text = fs::read_to_string(&path).unwrap();
-        assert!(text.contains(PLACEHOLDER), "{}", path.display());
-        self.0.kubectl().apply(&text.replace(PLACEHOLDER, image)).unwrap();
+    /// Applies a file of `deploy/` for an image.
+    pub(crate) fn apply(&self, manifest: &str, image: &str) {
+        self.try_apply(manifest, image)
+            .unwrap_or_else(|error| panic!("{manifest}: {error}\n{}", self.evidence()));
     }
 
-    fn kubectl(&self, args: &[&str]) -> String {
+    pub(crate) fn try_apply(&self, manifest: &str, image: &str) -> Result<(), String> {
+        let text = fs::read_to_string(repository().join("deploy").join(manifest)).unwrap();
+        // Definitions are too long for the annotation of a client-side apply.
+        let apply = ["apply", "--server-side", "--force-conflicts", "--filename", "-"];
+        let mut apply = self.0.kubectl().command(apply);
+        run::output_with_input(&mut apply, text.replace(PLACEHOLDER, image).as_bytes())
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
         self.0
             .kubectl()
             .run(args)
             .unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
     }
 
-    fn node(&self, node: &str, argv: &[&str]) -> String {
+    pub(crate) fn node(&self, node: &str, argv: &[&str]) -> String {
         run::output(&mut self.0.node_command(node, argv).unwrap()).unwrap()
     }
 
     #[track_caller]
-    fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let waited = wait::until(what, DEADLINE, || look().ok_or("not yet"));
         waited.unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
     }
@@ -95,6 +107,15 @@ impl Own {
             .run(logs)
             .unwrap_or_else(|error| error.to_string());
         format!("{}\n{logs}", self.0.kubectl().explain("kube-system"))
+    }
+
+    /// Returns true if the operator reports the condition with this status.
+    pub(crate) fn operator_is(&self, kind: &str, status: &str) -> bool {
+        let Ok(Some(operator)) = self.0.kubectl().get(["clusteroperator", "network"]) else {
+            return false;
+        };
+        let mut conditions = operator["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == kind && condition["status"] == status)
     }
 
     /// Returns true for each ready node.
@@ -118,7 +139,7 @@ impl Own {
         })
     }
 
-    fn start(&self, pod: &str, script: &str) -> Child {
+    pub(crate) fn start(&self, pod: &str, script: &str) -> Child {
         let args = ["exec", pod, "--", "sh", "-c", script];
         let mut command = self.0.kubectl().command(args);
         command
@@ -135,10 +156,6 @@ impl Own {
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn deployed(manifest: &str) -> PathBuf {
-    repository().join("deploy/pod-network").join(manifest)
 }
 
 fn plain(name: &str, node: &str) -> Value {
@@ -163,9 +180,9 @@ fn server(node: &str) -> Value {
     server
 }
 
-// cluster-network#84
+// cluster-network#84, cluster-network#103, cluster-network#108
 #[test]
-fn cluster_without_a_network_gets_one_that_survives_kills_of_its_daemons() {
+fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     let (Ok(image), Ok(archive)) = (
         std::env::var(e2e::IMAGE_VARIABLE),
         std::env::var(e2e::ARCHIVE_VARIABLE),
@@ -187,13 +204,15 @@ fn cluster_without_a_network_gets_one_that_survives_kills_of_its_daemons() {
     // Without a network, the runtime cannot end these pods.
     own.kubectl(&["delete", "pod", "server", "client"]);
     remove(&own, &image);
-    operator_brings_it(&own, &image);
+    let server = operator_brings_it(&own, &image);
+    mtu_migration::is_carried_out(&own, &image, &server);
+    kubernetes_tests_pass(&own);
 }
 
 /// Installs the network and waits until the nodes are ready.
 fn install(own: &Own, image: &str) {
     let began = Instant::now();
-    own.apply("pod-network.yaml", image);
+    own.apply("pod-network/pod-network.yaml", image);
     own.wait("the nodes to be ready", || {
         (own.ready() == [true, true]).then_some(())
     });
@@ -306,7 +325,7 @@ fn daemons_die_under_traffic(own: &Own, server: &str) {
 
 /// Checks that only the files of the plugins remain.
 fn remove(own: &Own, image: &str) {
-    own.apply("remove.yaml", image);
+    own.apply("pod-network/remove.yaml", image);
     own.kubectl(&ROLLED_OUT);
     for node in NODES {
         let list = format!(
@@ -322,35 +341,35 @@ fn remove(own: &Own, image: &str) {
     });
 }
 
-/// The cluster network operator does the same on nodes without a network, and checks the connections.
-fn operator_brings_it(own: &Own, image: &str) {
+/// The cluster network operator does the same on nodes without a network, and checks the connections. Returns the
+/// address of the server.
+fn operator_brings_it(own: &Own, image: &str) -> String {
     own.kubectl(&["-n", "kube-system", "delete", "daemonset", "weft-pod-network"]);
     let began = Instant::now();
     for manifest in ["definitions.yaml", "operator.yaml"] {
-        let path = repository().join("deploy/cluster-network").join(manifest);
-        let text = fs::read_to_string(path).unwrap();
-        let apply = ["apply", "--server-side", "--filename", "-"];
-        let mut apply = own.0.kubectl().command(apply);
-        run::output_with_input(&mut apply, text.replace(PLACEHOLDER, image).as_bytes()).unwrap();
+        own.apply(&format!("cluster-network/{manifest}"), image);
     }
     let network = repository().join("examples/cluster-network.yaml");
     own.wait("the kinds to be known", || {
         own.0.kubectl().apply_file(&network).ok()
     });
     own.wait("the operator to be Available", || {
-        let operator = own.0.kubectl().get(["clusteroperator", "network"]).ok()??;
-        let is = |kind: &str, status: &str| {
-            let mut conditions = operator["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.any(|condition| condition["type"] == kind && condition["status"] == status)
-        };
-        (is("Available", "True") && is("Progressing", "False") && is("Degraded", "False")).then_some(())
+        let conditions = [
+            ("Available", "True"),
+            ("Progressing", "False"),
+            ("Degraded", "False"),
+        ];
+        conditions
+            .iter()
+            .all(|(kind, status)| own.operator_is(kind, status))
+            .then_some(())
     });
     assert_eq!(own.ready(), [true, true]);
     println!(
         "measured: operator Available after {} ms",
         began.elapsed().as_millis()
     );
-    pods_talk(own);
+    let [server, _] = pods_talk(own);
     own.wait("checks that reach the API server and its service", || {
         let checks = own
             .0
@@ -366,6 +385,29 @@ fn operator_brings_it(own: &Own, image: &str) {
         let reached = checks["items"].as_array()?.iter().filter(is_reached).count();
         (reached == 2).then_some(())
     });
+    server
+}
+
+/// Quick specs of Kubernetes' own tests pass.
+fn kubernetes_tests_pass(own: &Own) {
+    let home = Home::from_env().unwrap();
+    let parts = Parts::ensure(&home, &mut Quiet).unwrap();
+    let wanted = Wanted {
+        focus: QUICK_FOCUS.map(str::to_owned).into(),
+        excluded: Excluded::all().unwrap(),
+        processes: 4,
+    };
+    let began = Instant::now();
+    let run = conformance::run(&own.0, &home, &parts, &wanted, &mut Quiet).unwrap();
+    let evidence = || format!("{}\n{}", run.results.table(), own.evidence());
+    assert!(run.results.is_success(), "{}", evidence());
+    let passed = |spec: &&conformance::Spec| spec.outcome == Outcome::Passed;
+    let passed = run.results.specs.iter().filter(passed).count();
+    assert_eq!(passed, QUICK_SPECS, "{}", evidence());
+    println!(
+        "measured: Kubernetes' tests took {} ms",
+        began.elapsed().as_millis()
+    );
 }
 
 /// Returns a value of a process' memory, KiB.
