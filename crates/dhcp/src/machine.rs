@@ -9,6 +9,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use linux::backoff::Backoff;
+
 use crate::lease::{Lease, Unusable};
 use crate::message::{Offer, Reply};
 
@@ -22,9 +24,8 @@ const FAST_PAUSES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(4);
 /// Maximum deviation of a pause.
 pub(crate) const JITTER: Duration = Duration::from_secs(1);
-/// First delay of a resent message within an attempt, doubled each time. The first message often meets a link that is
-/// not ready yet.
-const FIRST_RESEND: Duration = Duration::from_millis(500);
+/// Delays of a resent message until the attempt ends. The first message often meets a link that is not ready yet.
+const RESEND: Backoff = Backoff::new(Duration::from_millis(500), Duration::MAX);
 
 /// Timing of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +119,7 @@ pub(crate) struct Machine {
     /// End of the attempt, and deadline of the goal.
     attempt_end: Time,
     goal_end: Time,
-    resend: Duration,
+    resend: Backoff,
     failed: u32,
 }
 
@@ -148,7 +149,7 @@ impl Machine {
             until: None,
             attempt_end: Time::ZERO,
             goal_end: Time::ZERO,
-            resend: FIRST_RESEND,
+            resend: RESEND,
             failed: 0,
         }
     }
@@ -165,7 +166,7 @@ impl Machine {
             Event::Timer => self.timer(now),
             Event::Reply(Reply::Offer(offer)) if self.step == Step::Selecting => {
                 self.step = Step::Requesting;
-                self.resend = FIRST_RESEND;
+                self.resend.reset();
                 self.schedule(now);
                 Action::Request(offer)
             }
@@ -198,7 +199,6 @@ impl Machine {
     fn timer(&mut self, now: Time) -> Action {
         match self.step {
             Step::Selecting | Step::Requesting | Step::Renewing if now < self.attempt_end => {
-                self.resend *= 2;
                 self.schedule(now);
                 Action::Again
             }
@@ -225,7 +225,7 @@ impl Machine {
             Goal::Acquire | Goal::Rebind => self.goal_end,
         };
         self.attempt_end = (now + self.timing.attempt).min(goal_end);
-        self.resend = FIRST_RESEND;
+        self.resend.reset();
         self.schedule(now);
         match self.goal {
             Goal::Renew => {
@@ -249,8 +249,7 @@ impl Machine {
         let pause = if self.failed < FAST_PAUSES {
             FAST_PAUSE
         } else {
-            let doubled = FIRST_PAUSE.saturating_mul(1 << (self.failed - FAST_PAUSES).min(16));
-            doubled.min(self.timing.resend_max)
+            Backoff::new(FIRST_PAUSE, self.timing.resend_max).after(self.failed - FAST_PAUSES + 1)
         };
         self.failed = self.failed.saturating_add(1);
         let mut wake = now + pause.saturating_sub(JITTER) + (self.jitter)();
@@ -280,7 +279,7 @@ impl Machine {
     }
 
     fn schedule(&mut self, now: Time) {
-        self.until = Some((now + self.resend).min(self.attempt_end));
+        self.until = Some((now + self.resend.next_delay()).min(self.attempt_end));
     }
 
     fn fail(&mut self, failure: Failure) -> Action {

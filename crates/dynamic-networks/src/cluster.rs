@@ -16,15 +16,15 @@ use kube_kit::object::NETWORK_ATTACHMENT_DEFINITION;
 use kube_kit::path::NotAName;
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::{self, Name, Options, Watch};
+use linux::backoff::Backoff;
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Timeout of one request.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Back-off between attempts to write the status: the first and the longest delay.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Back-off between attempts to write the status.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
 const RUNNING: &str = "Running";
 /// Immutable annotation of a mirror pod with the UID that kubelet gave the static pod.
 const STATIC_UID: &str = "kubernetes.io/config.mirror";
@@ -176,14 +176,14 @@ impl Cluster {
         change: impl Fn(&str) -> Result<String, StatusError>,
     ) -> Result<Option<String>, WriteError> {
         let deadline = Instant::now() + limit;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = BACKOFF;
         loop {
+            let pause = backoff.next_delay();
             match self.try_status(name, uid, &change).await {
                 Err(WriteError::Unknown(_)) if Instant::now() + pause < deadline => {}
                 outcome => return outcome,
             }
             sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

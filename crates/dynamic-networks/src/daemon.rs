@@ -17,6 +17,7 @@ use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use kube_kit::cri::Sandbox;
+use linux::backoff::Backoff;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -28,9 +29,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Path of calls about one network.
 const DELEGATE: &str = "/delegate";
-/// Back-off while a daemon restarts: the first and the longest delay.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Back-off while a daemon restarts.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 const OK: u16 = 200;
 const UNAVAILABLE: u16 = 503;
 
@@ -163,7 +163,7 @@ impl Daemon {
         let body = Bytes::from(body);
         let Timeouts { answer, daemon, .. } = self.timeouts;
         let deadline = Instant::now() + daemon;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = BACKOFF;
         // The error of a daemon that crashed during the call. A repeated call completes or reports its work.
         let mut dropped = None;
         loop {
@@ -179,6 +179,7 @@ impl Daemon {
             if begun && !matches!(error, Error::Dropped(_)) {
                 return Err(error);
             }
+            let pause = backoff.next_delay();
             let is_over = Instant::now() + pause >= deadline;
             if is_over || matches!(error, Error::Encode(_)) {
                 return Err(dropped.filter(|_| !begun).unwrap_or(error));
@@ -187,7 +188,6 @@ impl Daemon {
                 dropped = Some(error);
             }
             sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 }

@@ -21,6 +21,7 @@ use allow_list::AllowList;
 use bridge_defaults::BridgeDefaults;
 use clap::Args as ClapArgs;
 use layout::Installation;
+use linux::backoff::Backoff;
 use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use watch::Watcher;
 
-/// Delay before a failed installation is retried: the first one, and the maximum after doubling.
+/// Back-off of failed installations: the first and the longest delay.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -153,19 +154,19 @@ impl Wanted {
 
 /// Repeats a failing attempt with back-off from `first`, for ever.
 fn retry_forever(first: Duration, mut attempt: impl FnMut() -> Result<Infallible, Error>) -> ! {
-    let mut pause = first;
+    let mut backoff = Backoff::new(first, LONGEST_PAUSE);
     loop {
         let begin = Instant::now();
         let Err(error) = attempt();
         if begin.elapsed() > LONGEST_PAUSE {
-            pause = first;
+            backoff.reset();
         }
+        let pause = backoff.next_delay();
         let error = anyhow::Error::from(error);
         tracing::error!("{error:#}; retrying in {pause:?}");
         // A timer rather than an event: the installer's own attempts cause events, and free space on a disk causes
         // none.
         thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -179,7 +180,7 @@ fn install(to: &Path, wanted: &mut Wanted) -> Result<bool, Error> {
 /// Delays between repairs: two installers with different content, such as those of two `DaemonSet`s, would otherwise
 /// revert each other many times a second for ever.
 struct Repairs {
-    pause: Duration,
+    backoff: Backoff,
     resumed: Instant,
 }
 
@@ -188,21 +189,19 @@ impl Repairs {
 
     fn new(now: Instant) -> Self {
         Self {
-            pause: Duration::ZERO,
+            backoff: Backoff::new(Self::SHORTEST_PAUSE, LONGEST_PAUSE),
             resumed: now,
         }
     }
 
     /// How long to collect changes after a repair at this time: the sooner a repair follows the last one, the longer.
     fn pause_after(&mut self, now: Instant) -> Duration {
-        let soon = now.duration_since(self.resumed) < LONGEST_PAUSE;
-        self.pause = if soon && !self.pause.is_zero() {
-            (self.pause * 2).min(LONGEST_PAUSE)
-        } else {
-            Self::SHORTEST_PAUSE
-        };
-        self.resumed = now + self.pause;
-        self.pause
+        if now.duration_since(self.resumed) >= LONGEST_PAUSE {
+            self.backoff.reset();
+        }
+        let pause = self.backoff.next_delay();
+        self.resumed = now + pause;
+        pause
     }
 }
 

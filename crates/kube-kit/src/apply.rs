@@ -6,10 +6,12 @@
 //!                     └────────────────────────────────────────┘
 //! ```
 //!
-//! An object that another client keeps changing back is written with back-off, and the error names that client.
+//! An object that another client keeps changing back is written with back-off (`contest`), and the error names that
+//! client. `server_side` is for objects that several clients write, each its own fields. `requests` sends.
 
 mod contest;
 mod error;
+mod requests;
 mod server_side;
 mod upkeep;
 
@@ -22,16 +24,13 @@ use crate::merge::{self, Change, Difference, Policy};
 use crate::object::{self, Kind, ObjectId};
 use contest::{Contest, Verdict};
 use kube::Client;
-use kube::core::{Request, params};
+use kube::core::params;
+use requests::requests;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// Deadline of one request.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Maximum number of attempts on an object that other clients write at the same time.
 const ATTEMPTS: usize = 3;
@@ -373,86 +372,6 @@ impl Applier {
         self.cache.put(&stored);
         Ok(stored)
     }
-
-    async fn read(&self, kind: Kind, id: &ObjectId) -> Result<Option<Value>, Cause> {
-        match self
-            .send(
-                id,
-                requests(kind, id).get(&id.name, &params::GetParams::default()),
-            )
-            .await
-        {
-            Ok(live) => Ok(Some(live)),
-            Err(cause @ Cause::UnknownKind { .. }) => Err(cause),
-            Err(cause) if cause.is_not_found() => Ok(None),
-            Err(cause) => Err(cause),
-        }
-    }
-
-    async fn create(&self, kind: Kind, id: &ObjectId, object: &Value) -> Result<Value, Cause> {
-        self.send(
-            id,
-            requests(kind, id).create(&params::PostParams::default(), object.to_string().into_bytes()),
-        )
-        .await
-    }
-
-    async fn replace(&self, kind: Kind, id: &ObjectId, object: &Value) -> Result<Value, Cause> {
-        let body = object.to_string().into_bytes();
-        self.send(
-            id,
-            requests(kind, id).replace(&id.name, &params::PostParams::default(), body),
-        )
-        .await
-    }
-
-    /// Deletes this object; a successor with the same name is left alone (409).
-    async fn remove(&self, kind: Kind, id: &ObjectId, live: &Value) -> Result<(), Cause> {
-        let preconditions = params::Preconditions {
-            uid: uid(live),
-            resource_version: None,
-        };
-        // Without it, the pods of a Job stay.
-        let parameters = params::DeleteParams::background().preconditions(preconditions);
-        match self
-            .send(id, requests(kind, id).delete(&id.name, &parameters))
-            .await
-        {
-            // A finalizer delays its end: the object stays in the cache until the watch reports the end.
-            Ok(answer) if answer.pointer("/metadata/deletionTimestamp").is_some() => self.cache.put(&answer),
-            Ok(_) => self.cache.bury(id, live),
-            Err(cause) if cause.is_not_found() => self.cache.bury(id, live),
-            Err(cause) => return Err(cause),
-        }
-        Ok(())
-    }
-
-    async fn send<E: Into<RequestError>>(
-        &self,
-        id: &ObjectId,
-        request: Result<axum::http::Request<Vec<u8>>, E>,
-    ) -> Result<Value, Cause> {
-        let request =
-            request.map_err(|error| Cause::Request(Box::new(kube::Error::BuildRequest(error.into()))))?;
-        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
-            Ok(answer) => answer.map_err(|error| Cause::from_request(error, id)),
-            Err(_) => Err(Cause::Timeout(PATIENCE)),
-        }
-    }
-}
-
-type RequestError = kube::core::request::Error;
-
-/// Requests for the collection of this object.
-fn requests(kind: Kind, id: &ObjectId) -> Request {
-    Request::new(kind.path(id.namespace.as_deref()))
-}
-
-fn uid(object: &Value) -> Option<String> {
-    object
-        .pointer("/metadata/uid")
-        .and_then(Value::as_str)
-        .map(str::to_owned)
 }
 
 fn fingerprint(rendered: &impl Hash) -> u64 {

@@ -8,10 +8,10 @@
 //!               └── conditions, events <────────┴──> inventory ──> prune
 //! ```
 //!
-//! Pure modules ([`merge`], [`inventory`], [`conditions`], [`queue`]'s back-off) take values and return plans. The
-//! modules at the edge ([`client`], [`apply`], [`watch`], [`cache`], [`events`], [`serve`] with [`tls`] and [`auth`])
-//! execute them, and [`metrics`] counts them. A process has one current-thread runtime ([`process::run`]): locks are
-//! held for a few instructions, and never across an await.
+//! Pure modules ([`merge`], [`inventory`], [`conditions`]) take values and return plans. The modules at the edge
+//! ([`client`], [`apply`], [`watch`], [`cache`], [`events`], [`serve`] with [`tls`] and [`auth`]) execute them, and
+//! [`metrics`] counts them. A process has one current-thread runtime ([`process::run`]): locks are held for a few
+//! instructions, and never across an await. [`linux::backoff`] has the delays of retries.
 
 pub mod apply;
 pub mod auth;

@@ -2,6 +2,7 @@
 
 use crate::lock;
 use crate::metrics::Workqueue;
+use linux::backoff::Backoff;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -12,12 +13,6 @@ use tokio::time::Instant;
 /// Back-off of one key: 5 ms, doubled with each failure, up to about 16 minutes by default (operator.md §3).
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1000);
-
-/// The delay after this many failures in a row (1 and up).
-pub fn backoff(failures: u32) -> Duration {
-    let doublings = failures.saturating_sub(1).min(31);
-    FIRST.saturating_mul(1 << doublings).min(LONGEST)
-}
 
 /// A queue of keys. Clones share it. One worker at a time processes a key: a key that is added meanwhile is requeued
 /// afterwards.
@@ -148,9 +143,10 @@ impl<Key: Ord + Clone> Queue<Key> {
         let mut state = lock(&self.state);
         state.end(&key, Instant::now());
         state.metrics.retried();
+        let longest = state.longest;
         let failures = state.failures.entry(key.clone()).or_insert(0);
         *failures = failures.saturating_add(1);
-        let pause = backoff(*failures).min(state.longest).max(least);
+        let pause = Backoff::new(FIRST, longest).after(*failures).max(least);
         state.delay(key, Instant::now() + pause);
         drop(state);
         self.added.notify_one();
@@ -214,15 +210,6 @@ impl<Key: Ord + Clone> State<Key> {
 mod tests {
     use super::*;
     use futures::FutureExt;
-
-    #[test]
-    fn backoff_doubles_up_to_sixteen_minutes() {
-        let millis: Vec<u128> = (1..=4).map(|failures| backoff(failures).as_millis()).collect();
-        assert_eq!(millis, [5, 10, 20, 40]);
-        assert_eq!(backoff(18), Duration::from_millis(5 << 17));
-        assert_eq!(backoff(19), Duration::from_secs(1000));
-        assert_eq!(backoff(u32::MAX), Duration::from_secs(1000));
-    }
 
     #[tokio::test(start_paused = true)]
     async fn key_added_several_times_is_processed_once() {

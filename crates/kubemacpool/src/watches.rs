@@ -20,6 +20,7 @@ use kube::{Api, Client, Resource};
 use kube_kit::client::message;
 use kube_kit::serve::Readiness;
 use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options, Watch};
+use linux::backoff::Backoff;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
@@ -36,10 +37,10 @@ pub(crate) mod tests;
 
 /// Page size of the lists: objects are partial, so that five hundred take a few megabytes.
 const PAGE: u32 = 500;
-/// First interval of discovery while KubeVirt is not installed, doubled each time.
+/// First interval of discovery while KubeVirt is not installed.
 const DISCOVERY: Duration = Duration::from_secs(5);
-/// Longest interval of discovery. A review or a pod of a virtual machine ends it.
-const MAX_DISCOVERY: Duration = Duration::from_mins(5);
+/// Intervals of discovery. A review or a pod of a virtual machine ends them.
+const BACKOFF: Backoff = Backoff::new(DISCOVERY, Duration::from_mins(5));
 /// Interval at which a kind that is not served any more is listed.
 const ABSENT: Duration = Duration::from_mins(1);
 /// Pause before a retry.
@@ -242,7 +243,7 @@ impl Core {
             attempts = attempts.saturating_add(1);
             if !(machines && instances) {
                 tokio::time::sleep(DISCOVERY).await;
-                let rest = pause(attempts).saturating_sub(DISCOVERY);
+                let rest = BACKOFF.after(attempts).saturating_sub(DISCOVERY);
                 // A timeout causes discovery as well.
                 let _ = tokio::time::timeout(rest, self.hint.notified()).await;
             }
@@ -320,12 +321,6 @@ impl Core {
         }
         state::lock(&self.shared).finalizer_removed(&machine);
     }
-}
-
-/// The interval after a number of attempts, at least 1.
-fn pause(attempts: u32) -> Duration {
-    let doublings = attempts.saturating_sub(1).min(16);
-    DISCOVERY.saturating_mul(1 << doublings).min(MAX_DISCOVERY)
 }
 
 /// Removes the legacy finalizer by an update: the role permits no patch.

@@ -2,6 +2,12 @@
 //!
 //! Caches may be stale, so that only a fresh read of the API server decides about the release of a claim. The claim is
 //! read first, then the virtual machine and its instance. A later change of the claim makes the write fail.
+//!
+//! ```text
+//! plan ──> ensure ──> create: missing claims, and orphaned ones
+//!   │            └──> addresses: of networks with a range
+//!   └──> release: claims that are not needed any more
+//! ```
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -11,16 +17,18 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube_kit::events::{Kind, Recorder};
 use kube_kit::watch::{Name, Store};
 
-use crate::cluster::{Cluster, Error as ApiError, LiveClaim, Owner, claim_object};
+use crate::cluster::{Cluster, Error as ApiError};
 use crate::election::Leadership;
 use crate::messages;
 use crate::mutate::Lookup as _;
 use crate::names::reason;
-use crate::objects::{Claim, ClaimSpec, Instance, Machine};
+use crate::objects::{Claim, Instance, Machine};
 use crate::plan::{self, Belongs, Ensure, Plan, Problem, Wanted};
 use crate::state::{self, Shared};
 
 mod addresses;
+mod create;
+mod release;
 #[cfg(test)]
 mod tests;
 
@@ -320,179 +328,6 @@ impl Reconciler {
         differs.then(|| messages::event::other_network(&wanted.name, &claim.network, &wanted.network))
     }
 
-    /// Creates a claim, or checks the owner of the existing one. Returns a new claim.
-    async fn claim(
-        &self,
-        name: &Name,
-        found: &Found,
-        instance: &Instance,
-        wanted: &Wanted,
-    ) -> Result<Option<LiveClaim>, Error> {
-        self.may_write()?;
-        let owner = Owner::of(&name.name, found.machine.as_ref(), instance);
-        let spec = ClaimSpec {
-            network: wanted.network.clone(),
-            interface: String::new(),
-        };
-        let vm = messages::object(name);
-        tracing::info!(
-            vm,
-            claim = wanted.name,
-            network = wanted.network,
-            "requesting claim"
-        );
-        let object = claim_object(&name.namespace, &wanted.name, &spec, &name.name, &owner);
-        match self.cluster.create(&name.namespace, object).await {
-            Ok(made) => {
-                if let Ok(claim) = made.claim() {
-                    self.know(&Name::new(&name.namespace, &wanted.name), claim);
-                }
-                Ok(Some(made))
-            }
-            Err(ApiError::Exists(_)) => {
-                let existing = self.existing(name, found, instance, wanted).await;
-                existing.map(|()| None)
-            }
-            Err(error) => {
-                let text = messages::event::failed(&wanted.name, &error);
-                self.publish(name, instance, Kind::Warning, reason::FAILED, &text)
-                    .await;
-                let claim = wanted.name.clone();
-                Err(Error::Create { claim, error })
-            }
-        }
-    }
-
-    async fn existing(
-        &self,
-        name: &Name,
-        found: &Found,
-        instance: &Instance,
-        wanted: &Wanted,
-    ) -> Result<(), Error> {
-        let id = Name::new(&name.namespace, &wanted.name);
-        let live = self.cluster.claim(&id).await.map_err(Error::Unreadable)?;
-        let Some(live) = live else {
-            // Another client deleted the claim between the two requests.
-            return Err(Error::Existing(wanted.name.clone()));
-        };
-        let claim = live.claim().map_err(Error::Unreadable)?;
-        match found.owns(name, &claim) {
-            Belongs::Ours => Ok(()),
-            Belongs::Orphaned => self.adopt(name, instance, live).await,
-            Belongs::Foreign => {
-                let whose = whose(&claim);
-                tracing::error!(
-                    vm = messages::object(name),
-                    claim = id.name,
-                    owners = ?claim.owners,
-                    "leaked IPAMClaim found"
-                );
-                let text = messages::event::conflict(&id.name, whose);
-                state::lock(&self.shared).stands_in_the_way(id.clone(), name.clone());
-                self.publish(name, instance, Kind::Warning, reason::CONFLICT, &text)
-                    .await;
-                Err(Error::Existing(id.name))
-            }
-        }
-    }
-
-    /// Sets the present owner of an orphaned claim. The owner is read after the claim.
-    async fn adopt(&self, name: &Name, instance: &Instance, live: LiveClaim) -> Result<(), Error> {
-        self.may_write()?;
-        let now = self.live(name).await?;
-        let same = now
-            .instance
-            .as_ref()
-            .filter(|now| now.uid == instance.uid && !now.deleting);
-        let Some(same) = same else {
-            return Err(Error::Changed);
-        };
-        let owner = Owner::of(&name.name, now.machine.as_ref(), same);
-        let claim = live.name().to_owned();
-        tracing::info!(
-            vm = messages::object(name),
-            claim,
-            "adopting an orphaned IPAMClaim"
-        );
-        let adopted = self.cluster.adopt(&name.namespace, live, &owner).await;
-        adopted.map_err(|error| Error::Adopt { claim, error })
-    }
-
-    /// Whether the cache has a claim that may need its release.
-    fn gives_up_any(&self, name: &Name, found: &Found) -> bool {
-        let state = state::lock(&self.shared);
-        state
-            .claims_of(name)
-            .any(|(id, claim)| found.gives_up(name, id, claim).is_some())
-    }
-
-    /// Releases claims that are no longer needed, after a fresh read of the API server.
-    async fn give_up(&self, name: &Name) -> Result<(), Error> {
-        let release = |error: &dyn std::fmt::Display| Error::Release(error.to_string());
-        let claims = self.cluster.claims_of(name).await;
-        let claims = claims.map_err(|error| release(&messages::no_list(name, error)))?;
-        let machine = self.cluster.machine(name).await;
-        let machine = machine.map_err(|error| release(&messages::no_machine(name, error)))?;
-        let instance = self
-            .cluster
-            .instance(name)
-            .await
-            .map_err(|error| release(&error))?;
-        let found = Found { machine, instance };
-        let (mut failed, mut given_up) = (None, false);
-        for live in claims {
-            let why = live
-                .claim()
-                .map(|claim| found.gives_up(name, live.name(), &claim));
-            match why {
-                Ok(Some(why)) => {
-                    given_up = true;
-                    if let Err(error) = self.give_up_one(name, &found, live, why).await {
-                        failed = Some(error);
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => failed = Some(release(&error)),
-            }
-        }
-        match failed {
-            Some(error) => Err(error),
-            None if given_up => Ok(()),
-            // The caches are stale: their next event requeues the virtual machine, and so does the back-off.
-            None if self.gives_up_any(name, &self.seen(name)) => Err(Error::Changed),
-            None => Ok(()),
-        }
-    }
-
-    async fn give_up_one(&self, name: &Name, found: &Found, live: LiveClaim, why: Why) -> Result<(), Error> {
-        self.may_write()?;
-        let claim = live.name().to_owned();
-        tracing::info!(vm = messages::object(name), claim, ?why, "releasing IPAMClaim");
-        let done = match why {
-            Why::Unused | Why::LeftBehind => self.cluster.release(&name.namespace, live).await,
-            Why::Unplugged => match self.cluster.delete(&name.namespace, live).await {
-                Err(ApiError::Forbidden(error)) => {
-                    // The upstream role lacks this right: the claim stays until its owner is deleted, as with upstream.
-                    tracing::warn!(
-                        claim,
-                        error,
-                        "cannot release the claim of a network that was unplugged"
-                    );
-                    return Ok(());
-                }
-                done => done,
-            },
-        };
-        done.map_err(|error| Error::Release(error.to_string()))?;
-        if let (Why::Unplugged, Some(instance)) = (why, &found.instance) {
-            let text = messages::event::released(&claim);
-            self.publish(name, instance, Kind::Normal, reason::RELEASED, &text)
-                .await;
-        }
-        Ok(())
-    }
-
     fn seen(&self, name: &Name) -> Found {
         let state = state::lock(&self.shared);
         Found {
@@ -531,17 +366,6 @@ impl Reconciler {
     }
 }
 
-/// The reason for the release of a claim.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Why {
-    /// Virtual machine and instance are gone, or are being deleted.
-    Unused,
-    /// The claim is a leftover of an earlier virtual machine of the same name.
-    LeftBehind,
-    /// The virtual machine no longer has the claim's network.
-    Unplugged,
-}
-
 impl Found {
     /// Whether the instance's owner reference names the virtual machine. A read of the API server would add nothing.
     fn agrees(&self) -> bool {
@@ -561,31 +385,5 @@ impl Found {
             Some(instance) => plan::belongs(claim, &name.name, self.machine.as_ref(), instance),
             None => Belongs::Foreign,
         }
-    }
-
-    /// The reason to release a claim, if there is one.
-    fn gives_up(&self, name: &Name, id: &str, claim: &Claim) -> Option<Why> {
-        let (machine, instance) = (self.machine.as_ref(), self.instance.as_ref());
-        if !claim.held || *claim.machine != *name.name {
-            return None;
-        }
-        if plan::may_release(machine, instance) {
-            return Some(Why::Unused);
-        }
-        if plan::is_left_behind(claim, &name.name, machine, instance) {
-            return Some(Why::LeftBehind);
-        }
-        let unplugged = plan::is_unplugged((id, claim), &name.name, machine, instance?);
-        unplugged.then_some(Why::Unplugged)
-    }
-}
-
-/// The owner of a claim in the message of an event.
-fn whose(claim: &Claim) -> String {
-    match (&*claim.machine, claim.owners.is_empty()) {
-        ("", true) => "nobody".to_owned(),
-        ("", false) => "another object".to_owned(),
-        (machine, _) if claim.deleting => format!("a virtual machine {machine:?} that is being deleted"),
-        (machine, _) => format!("another virtual machine {machine:?}"),
     }
 }

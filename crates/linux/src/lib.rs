@@ -15,6 +15,7 @@
 //!  sysctl, arp: files in /proc/sys, of the namespace of the thread
 //!  process: work between fork and exec
 //!  memory: memory of the process that it does not need
+//!  backoff: growing delays of retries
 //!  files: files that appear with their whole content
 //! ```
 //!
@@ -22,6 +23,7 @@
 
 pub mod address;
 pub mod arp;
+pub mod backoff;
 mod error;
 pub mod files;
 pub mod link;

@@ -4,6 +4,7 @@ mod create;
 mod edit;
 mod kind;
 mod mac;
+mod mode;
 
 use std::fmt;
 
@@ -20,8 +21,9 @@ use crate::{
 
 pub use create::{BridgeSpec, LinkSpec, VethSpec};
 pub use edit::{LinkChange, LinkRef, delete_link_and_leave};
-pub use kind::{InvalidMode, IpVlanMode, IpVlanSharing, KindState, LinkKind, MacVlanMode, Vxlan};
+pub use kind::{KindState, LinkKind, Vxlan};
 pub use mac::{InvalidMac, Mac};
+pub use mode::{InvalidMode, IpVlanMode, IpVlanSharing, MacVlanMode};
 
 /// Length of `struct ifinfomsg`, which precedes the attributes of a link.
 const LINK_HEADER: usize = 16;

@@ -10,11 +10,12 @@
 use crate::config::Config;
 use crate::links::Links;
 use crate::names::{DOMAIN, KUBELET_SOCKET};
-use crate::plugin::{Directories, Plugin, hint, pause};
+use crate::plugin::{BACKOFF, Directories, Plugin, hint};
 use crate::resource::Resource;
 use crate::socket::Identity;
 use kube_kit::watch_dir::{Change, DirWatcher, Event};
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::sleep;
 
 /// The plugins to stop and the plugins to start.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -96,12 +97,12 @@ impl Keeper {
     /// Watches kubelet's directory, as soon as it exists.
     async fn watch(&self) -> anyhow::Result<DirWatcher> {
         let mut watcher = DirWatcher::new()?;
-        let mut failures = 0;
+        let mut backoff = BACKOFF;
         while let Err(error) = watcher.add(&self.directories.kubelet_dir) {
             let hint = hint(&error);
             let path = self.directories.kubelet_dir.display();
             tracing::error!(%path, %error, "cannot watch kubelet's directory, retrying with back-off{hint}");
-            pause(&mut failures).await;
+            sleep(backoff.next_delay()).await;
         }
         Ok(watcher)
     }

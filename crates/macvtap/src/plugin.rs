@@ -11,7 +11,7 @@ use crate::resource::Resource;
 use crate::service::Service;
 use crate::socket::SocketFile;
 use kube_kit::grpc::{self, server};
-use kube_kit::queue::backoff;
+use linux::backoff::Backoff;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use tokio::time::sleep;
 
 /// Timeout of a registration. Kubelet calls the plugin back before it answers.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest back-off.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// Back-off of failed attempts.
+pub(crate) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
 /// Directories on the node.
 #[derive(Debug, Clone)]
@@ -104,18 +104,18 @@ struct Work {
 impl Work {
     async fn run(&self) {
         let path = self.kubelet_dir.join(self.service.resource.socket_name());
-        let mut failures = 0;
+        let mut backoff = BACKOFF;
         loop {
             match SocketFile::bind(&path) {
                 Ok((file, listener)) => {
-                    failures = 0;
+                    backoff.reset();
                     self.serve(&file, listener).await;
                     tracing::warn!(path = %path.display(), "the socket was deleted, listening again");
                 }
                 Err(error) => {
                     let hint = hint(&error);
                     tracing::error!(path = %path.display(), %error, "cannot listen, retrying with back-off{hint}");
-                    pause(&mut failures).await;
+                    sleep(backoff.next_delay()).await;
                 }
             }
         }
@@ -152,11 +152,11 @@ impl Work {
             resource_name: resource.clone(),
             options: Some(Options {}),
         };
-        let mut failures = 0;
+        let mut backoff = BACKOFF;
         while let Err(error) = register(&kubelet, request.clone()).await {
             let kubelet = kubelet.display();
             tracing::warn!(resource, %kubelet, %error, "cannot register at kubelet, retrying with back-off");
-            pause(&mut failures).await;
+            sleep(backoff.next_delay()).await;
         }
         tracing::info!(resource, "registered at kubelet");
     }
@@ -164,12 +164,6 @@ impl Work {
 
 async fn register(kubelet: &Path, request: RegisterRequest) -> Result<(), grpc::Error> {
     grpc::unary(kubelet, REGISTER, request, TIMEOUT).await
-}
-
-/// Waits before the next attempt: 5 ms after the first failure, and then twice as long, up to [`LONGEST_BACK_OFF`].
-pub(crate) async fn pause(failures: &mut u32) {
-    *failures = failures.saturating_add(1);
-    sleep(backoff(*failures).min(LONGEST_BACK_OFF)).await;
 }
 
 /// Returns the remedy for a directory that cannot be used.

@@ -6,6 +6,7 @@ use crate::source::Source;
 use kube_kit::kube::Client;
 use kube_kit::kube::core::{Request, params::GetParams};
 use kube_kit::{client, object, patch};
+use linux::backoff::Backoff;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Delay after the first failure; doubled up to the update interval.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Deadline of one request.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,8 +53,7 @@ pub(crate) struct Marker<'a> {
     advertised: Option<Advertised>,
     /// When the node is read again.
     read_at: Instant,
-    /// Consecutive failures.
-    failures: u32,
+    backoff: Backoff,
     /// Names whose refusal was logged.
     refused: BTreeSet<String>,
 }
@@ -65,7 +65,7 @@ impl<'a> Marker<'a> {
             client,
             advertised: None,
             read_at: Instant::now(),
-            failures: 0,
+            backoff: Backoff::new(FIRST_PAUSE, target.update_interval),
             refused: BTreeSet::new(),
         }
     }
@@ -82,11 +82,10 @@ impl<'a> Marker<'a> {
                 continue;
             };
             let next = if self.reconcile(names).await.is_ok() {
-                self.failures = 0;
+                self.backoff.reset();
                 self.read_at
             } else {
-                self.failures = self.failures.saturating_add(1);
-                Instant::now() + pause(self.failures, self.target.update_interval)
+                Instant::now() + self.backoff.next_delay()
             };
             tokio::select! {
                 changed = bridges.changed() => changed?,
@@ -181,12 +180,6 @@ impl<'a> Marker<'a> {
     }
 }
 
-/// The back-off after this many consecutive failures.
-pub(crate) fn pause(failures: u32, longest: Duration) -> Duration {
-    let doublings = failures.saturating_sub(1).min(16);
-    FIRST_PAUSE.saturating_mul(1 << doublings).min(longest)
-}
-
 /// A little less than the interval, so that the markers of a cluster do not send their requests at the same time.
 fn jittered(interval: Duration) -> Duration {
     let thousandths = RandomState::new().build_hasher().finish() % 1000;
@@ -197,15 +190,6 @@ fn jittered(interval: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pause_grows_up_to_update_interval() {
-        let longest = Duration::from_mins(1);
-        let pauses: Vec<u64> = (1..=8)
-            .map(|failures| pause(failures, longest).as_secs())
-            .collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-    }
 
     #[test]
     fn node_is_read_within_reconcile_interval() {

@@ -21,6 +21,7 @@ use kube::{Client, Config};
 use kube_kit::client::{chain, following};
 use kube_kit::duration::GoDuration;
 use kube_kit::metrics::Requests;
+use linux::backoff::Backoff;
 use request::RequestError;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
@@ -33,9 +34,8 @@ use tokio::time::{sleep, timeout};
 const FIRST_TIMEOUT: Duration = Duration::from_mins(2);
 /// Timeout of a renewal; then a new request is created.
 const RENEWAL_TIMEOUT: Duration = Duration::from_mins(15);
-/// Back-off after failures: the first and the longest delay.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// Back-off after failures.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 /// Interval of clock reads while waiting: clocks are set, and hosts are suspended.
 const CLOCK_POLL: Duration = Duration::from_secs(30);
 /// Default of `certDuration`.
@@ -172,11 +172,10 @@ impl Rotator {
             while let Some(left) = u64::try_from(due - now()).ok().filter(|left| *left > 0) {
                 sleep(Duration::from_secs(left).min(CLOCK_POLL)).await;
             }
-            let mut pause = FIRST_PAUSE;
+            let mut backoff = BACKOFF;
             while let Err(error) = self.renew().await {
                 tracing::error!(error = %chain(&error), "cannot renew the certificate of this node");
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                sleep(backoff.next_delay()).await;
             }
         }
     }
@@ -215,7 +214,7 @@ impl Rotator {
 }
 
 async fn first(settings: &Settings, store: &Store) -> Result<NodeCertificate, Error> {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = BACKOFF;
     loop {
         let attempt = async {
             let client = kube_kit::client::client_from(names::COMPONENT, Some(&settings.bootstrap)).await;
@@ -227,8 +226,7 @@ async fn first(settings: &Settings, store: &Store) -> Result<NodeCertificate, Er
                 tracing::warn!(error = %chain(&error), "cannot get the first certificate of this node, retrying");
             }
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        sleep(backoff.next_delay()).await;
     }
 }
 

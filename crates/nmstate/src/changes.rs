@@ -15,6 +15,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use linux::backoff::Backoff;
 use tokio::sync::{Notify, watch};
 
 pub use bus::{Bus, Event};
@@ -22,10 +23,9 @@ pub use kernel::Kernel;
 
 use crate::engine::Backend;
 
-/// First and longest pause before a listener is opened again. The return of the bus causes no event, and an attempt is
-/// cheap.
-const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// A listener that worked for longer than this is reopened with the shortest pause.
+/// Back-off before a listener is opened again. The return of the bus causes no event, and an attempt is cheap.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
+/// A listener that worked for longer than this is reopened after the first delay.
 const STABLE: Duration = Duration::from_secs(60);
 
 /// Notifies `changed` of each possible change of the host, in the network namespace of the calling thread, and counts
@@ -65,12 +65,17 @@ async fn listen<F>(source: &str, changed: &Notify, mut attempt: impl FnMut() -> 
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    let (shortest, longest) = RETRY_PAUSES;
-    let mut pause = shortest;
+    let mut backoff = BACKOFF;
     let mut last_error = String::new();
     loop {
         let began = tokio::time::Instant::now();
-        if let Err(error) = attempt().await {
+        let ended = attempt().await;
+        if began.elapsed() > STABLE {
+            backoff.reset();
+            last_error.clear();
+        }
+        let pause = backoff.next_delay();
+        if let Err(error) = ended {
             let error = format!("{error:#}");
             // A repeated error is logged only at debug level.
             if error == last_error {
@@ -81,11 +86,6 @@ where
             }
         }
         changed.notify_one();
-        if began.elapsed() > STABLE {
-            pause = shortest;
-            last_error.clear();
-        }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(longest);
     }
 }

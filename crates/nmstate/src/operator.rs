@@ -76,7 +76,7 @@ impl Operator {
             reconciler: Reconciler::new(client, cache.clone(), settings),
             cache,
             changes,
-            queue: Queue::new(),
+            queue: Queue::with_longest(RETRY),
             watch_timeout: cache::PATIENCE,
             blocked: Vec::new(),
         }
@@ -150,8 +150,7 @@ impl Operator {
         match result {
             Ok(()) => self.queue.succeeded(&()),
             Err(error) => {
-                let pause = self.queue.failed(()).min(RETRY);
-                self.queue.add_after((), pause);
+                let pause = self.queue.failed(());
                 let error = client::chain(&error);
                 tracing::warn!(error, ?pause, "reconcile failed, retrying");
             }

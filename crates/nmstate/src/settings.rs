@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use linux::backoff::Backoff;
 use program::logging::{self, Format};
 use program::zap;
 use thiserror::Error;
@@ -151,10 +152,7 @@ impl Settings {
 
     /// The back-off after a number of failures in a row, at least 1.
     pub fn backoff(&self, failures: u32) -> Duration {
-        let doublings = failures.saturating_sub(1).min(31);
-        self.initial_backoff
-            .saturating_mul(1 << doublings)
-            .min(self.max_backoff)
+        Backoff::new(self.initial_backoff, self.max_backoff).after(failures)
     }
 }
 

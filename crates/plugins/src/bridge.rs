@@ -11,18 +11,22 @@
 mod add;
 mod check;
 mod config;
+mod existing;
 mod gateway;
 mod layer3;
 mod node_defaults;
 mod vlans;
 
 use cni::{Error, error::code, plugin::Call};
-use linux::{link::Link, route::Socket};
+use linux::route::Socket;
 
-use self::{add::Port, config::Config};
+use self::{
+    add::Port,
+    config::Config,
+    existing::{existing_bridge, require_vlans},
+};
 use crate::{
     attach::{LinkPlugin, LinkRequest, Rules},
-    messages::Explain as _,
     names::BRIDGE,
 };
 
@@ -61,29 +65,5 @@ impl LinkPlugin for Bridge {
             code: code::PLUGIN_NOT_AVAILABLE,
             ..error
         })
-    }
-}
-
-/// An error if the config requests VLANs and the bridge has VLAN filtering off.
-fn require_vlans(config: &Config, bridge: &Link) -> Result<(), Error> {
-    if config.vlans.is_none() || bridge.bridge.is_some_and(|bridge| bridge.vlan_filtering) {
-        return Ok(());
-    }
-    Err(Error::internal(format!(
-        "\"{}\" has VLAN filtering turned off, so that VLANs would have no effect",
-        bridge.name
-    )))
-}
-
-/// Looks up a bridge. A link of another kind is an error.
-fn existing_bridge(host: &mut Socket, name: &str) -> Result<Option<Link>, Error> {
-    let found = host
-        .find_link(name)
-        .explain(|| format!("could not lookup \"{name}\""))?;
-    match found {
-        Some(link) if link.bridge.is_none() => Err(Error::internal(format!(
-            "\"{name}\" already exists but is not a bridge"
-        ))),
-        found => Ok(found),
     }
 }

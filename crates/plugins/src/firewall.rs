@@ -28,7 +28,7 @@ use cni::{
 use linux::route::Socket;
 use serde::{Deserialize, Serialize};
 
-use self::config::{Config, Policy};
+use self::config::{Backend, Config, Policy};
 use crate::{
     chained,
     iptables::Version as IpVersion,
@@ -56,18 +56,6 @@ pub(crate) fn validate(call: &Call) -> Result<(), Error> {
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Firewall;
-
-/// The backend of the accept rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Backend {
-    /// nftables, over netlink.
-    Nftables,
-    /// The programs `iptables` and `ip6tables`.
-    Iptables,
-    /// The firewalld daemon.
-    Firewalld,
-}
 
 /// A recorded step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use cni::error::code;
+use linux::backoff::Backoff;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
@@ -16,15 +17,14 @@ use rustix::{
 /// Timeout of a lock. Plugins hold locks for milliseconds. A pod can hold the lock of its own namespace or directory
 /// for ever.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-/// The first and the longest delay between attempts.
-const FIRST_PAUSE: Duration = Duration::from_micros(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+/// Back-off between attempts.
+const BACKOFF: Backoff = Backoff::new(Duration::from_micros(100), Duration::from_millis(5));
 
 /// Locks a file exclusively until it is closed. Returns an error of kind `TimedOut` if another process holds the lock
 /// longer than `timeout`. Polls, because the kernel has no lock with a timeout.
 pub(crate) fn wait_for(file: impl AsFd, timeout: Duration) -> io::Result<()> {
     let begun = Instant::now();
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = BACKOFF;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
@@ -39,8 +39,7 @@ pub(crate) fn wait_for(file: impl AsFd, timeout: Duration) -> io::Result<()> {
             );
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
-        thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        thread::sleep(backoff.next_delay());
     }
 }
 

@@ -30,15 +30,15 @@ use cni::note::Level;
 use cni::plugin::{Call, Plugin};
 use cni::result::CniResult;
 use cni::{Error, Version};
+use linux::backoff::Backoff;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// How long to wait for a restarting daemon.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
-/// Delays between attempts. Polls, because the socket's directory may not exist yet, and a dead listener leaves its
+/// Back-off between attempts. Polls, because the socket's directory may not exist yet, and a dead listener leaves its
 /// socket file.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(100));
 /// Timeout of a call, equal to kubelet's timeout for a sandbox.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4 * 60);
 /// Timeout of a DEL: less than the two minutes after which kubelet repeats the removal.
@@ -301,9 +301,10 @@ fn post_until(
     deadline: Instant,
     answer: Duration,
 ) -> Result<http::Response, Failure> {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = BACKOFF;
     loop {
         let outcome = http::post(socket, path, body, answer);
+        let pause = backoff.next_delay();
         let over = Instant::now() + pause >= deadline;
         match outcome {
             Ok(response) if response.status == 503 && !over => {}
@@ -321,7 +322,6 @@ fn post_until(
             Err(error) => return Err(Failure::Transport(error)),
         }
         sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

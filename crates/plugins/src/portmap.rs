@@ -18,8 +18,6 @@ mod forward;
 mod iptables;
 mod nftables;
 
-use std::net::IpAddr;
-
 use cni::{
     Error,
     note::Level,
@@ -300,10 +298,6 @@ fn forget_connections(call: &Call, rules: &mut Ruleset, forwards: &[Forward]) {
             }
         }
     }
-}
-
-fn is_same_family(a: &IpAddr, b: &IpAddr) -> bool {
-    a.is_ipv4() == b.is_ipv4()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use kube_kit::{
     serve::Readiness,
     watch::Name,
 };
+use linux::backoff::Backoff;
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
@@ -30,7 +31,7 @@ use crate::{
     node::Node,
 };
 
-/// Bounds of the back-off after failures and repairs: each delay is twice the delay before.
+/// Back-off after failures and repairs: the first and the longest delay.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
@@ -95,7 +96,7 @@ pub async fn keep(
         settings,
     };
     nodes.changed().await;
-    let mut back_off = BackOff::default();
+    let mut delays = Delays::new();
     let mut cause = Cause::Nodes;
     loop {
         let own = Name::new("", daemon.settings.node.as_str());
@@ -103,8 +104,8 @@ pub async fn keep(
         let (retry_at, ignore_host_until) = match outcome {
             Outcome::Done => (None, None),
             // Another program may revert each repair at once: the back-off bounds the load.
-            Outcome::Repaired => (None, Some(back_off.next())),
-            Outcome::Failed => (Some(back_off.next()), None),
+            Outcome::Repaired => (None, Some(delays.next())),
+            Outcome::Failed => (Some(delays.next()), None),
         };
         let retry = async {
             match retry_at {
@@ -156,28 +157,29 @@ enum Outcome {
     Failed,
 }
 
-/// A back-off: the delay doubles while failures or repairs follow each other.
-#[derive(Debug, Default)]
-struct BackOff {
-    length: Duration,
-    ended: Option<Instant>,
+/// Delays that grow while failures or repairs follow each other.
+#[derive(Debug)]
+struct Delays {
+    backoff: Backoff,
+    end: Instant,
 }
 
-impl BackOff {
+impl Delays {
+    fn new() -> Self {
+        Self {
+            backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
+            end: Instant::now(),
+        }
+    }
+
     /// Returns the end of the next delay.
     fn next(&mut self) -> Instant {
         let now = Instant::now();
-        let soon = self
-            .ended
-            .is_some_and(|ended| now.duration_since(ended) < LONGEST_DELAY);
-        self.length = if soon {
-            (self.length * 2).clamp(FIRST_DELAY, LONGEST_DELAY)
-        } else {
-            FIRST_DELAY
-        };
-        let end = now + self.length;
-        self.ended = Some(end);
-        end
+        if now.duration_since(self.end) >= LONGEST_DELAY {
+            self.backoff.reset();
+        }
+        self.end = now + self.backoff.next_delay();
+        self.end
     }
 }
 
@@ -353,12 +355,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn back_off_doubles_while_failures_follow_each_other() {
-        let mut back_off = BackOff::default();
+    async fn delays_grow_while_failures_follow_each_other() {
+        let mut delays = Delays::new();
         let mut lengths = Vec::new();
         for _ in 0..10 {
             let start = Instant::now();
-            sleep_until(back_off.next()).await;
+            sleep_until(delays.next()).await;
             lengths.push(start.elapsed().as_millis());
         }
         assert_eq!(
@@ -367,7 +369,7 @@ mod tests {
         );
         tokio::time::advance(LONGEST_DELAY).await;
         let start = Instant::now();
-        sleep_until(back_off.next()).await;
+        sleep_until(delays.next()).await;
         assert_eq!(start.elapsed().as_millis(), 100);
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use kube_kit::client::chain;
 use kube_kit::lock;
+use linux::backoff::Backoff;
 use tokio::sync::Notify;
 
 use crate::model::Model;
@@ -25,9 +26,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The writer pauses for this multiple of an edition's duration, within the limits above.
 const SHARE: u32 = 5;
-/// Initial and maximum back-off after a failed write.
-const RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Back-off after failed writes.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
 
 /// The writers of one directory take turns.
 #[derive(Clone, Debug, Default)]
@@ -129,7 +129,7 @@ impl Files {
 
 /// Writes the zone files after each change.
 pub(crate) async fn keep_written(mut files: Files, state: &Arc<Mutex<State>>, changed: &Notify) {
-    let mut retry = RETRY;
+    let mut backoff = BACKOFF;
     loop {
         changed.notified().await;
         let began = Instant::now();
@@ -144,15 +144,15 @@ pub(crate) async fn keep_written(mut files: Files, state: &Arc<Mutex<State>>, ch
         files = returned;
         match written {
             Ok(()) => {
-                retry = RETRY;
+                backoff.reset();
                 let took = began.elapsed() * SHARE;
                 tokio::time::sleep(took.clamp(PAUSE, LONGEST_PAUSE)).await;
             }
             Err(error) => {
                 let error = chain(&error);
+                let retry = backoff.next_delay();
                 tracing::error!(error, ?retry, "cannot write the zone, trying again");
                 tokio::time::sleep(retry).await;
-                retry = (retry * 2).min(LONGEST_RETRY);
                 changed.notify_one();
             }
         }

@@ -100,7 +100,7 @@ impl<'a> Manager<'a> {
                 cache,
             ),
             changes,
-            queue: Queue::new(),
+            queue: Queue::with_longest(RETRY),
             next_check: None,
             other_service: None,
         }
@@ -181,8 +181,7 @@ impl<'a> Manager<'a> {
                 self.queue.succeeded(&());
             }
             Err(error) => {
-                let pause = self.queue.failed(()).min(RETRY);
-                self.queue.add_after((), pause);
+                let pause = self.queue.failed(());
                 tracing::warn!(%error, ?pause, "cannot renew the certificates, retrying");
             }
         }

@@ -81,6 +81,22 @@ impl World {
         }
     }
 
+    /// A migration whose dry runs are written.
+    fn in_dry_run(network: Option<u32>, nodes: &[&str]) -> Self {
+        let mut world = Self::new(wanted(Mode::Apply, network), nodes);
+        world.all_actions();
+        world.all_actions();
+        world
+    }
+
+    /// A migration whose dry runs have passed, and whose first node changes.
+    fn changing(network: Option<u32>, nodes: &[&str]) -> Self {
+        let mut world = Self::in_dry_run(network, nodes);
+        world.nmstate();
+        world.all_actions();
+        world
+    }
+
     fn plan(&self) -> Plan {
         plan(&self.facts)
     }
@@ -240,9 +256,7 @@ fn dry_run_on_all_nodes_comes_first() {
 // cluster-network#102
 #[test]
 fn pending_dry_run_is_not_passed() {
-    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
-    world.all_actions();
-    world.all_actions();
+    let mut world = World::in_dry_run(None, &["a", "b"]);
     world.set("a", Progress::Done);
     let plan = world.plan();
     assert_eq!(plan.actions, []);
@@ -296,11 +310,7 @@ fn nodes_wait_for_the_network() {
 // cluster-network#105
 #[test]
 fn failed_change_stops_the_migration() {
-    let mut world = World::new(wanted(Mode::Apply, Some(NETWORK)), &["a", "b", "c"]);
-    world.all_actions();
-    world.all_actions();
-    world.nmstate();
-    world.all_actions();
+    let mut world = World::changing(Some(NETWORK), &["a", "b", "c"]);
     world.set("a", failed("rolling back desired state configuration"));
     let plan = world.plan();
     assert_eq!(plan.actions, []);
@@ -319,11 +329,7 @@ fn failed_change_stops_the_migration() {
 // cluster-network#107
 #[test]
 fn deleted_policy_comes_back_as_a_dry_run() {
-    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
-    world.all_actions();
-    world.all_actions();
-    world.nmstate();
-    world.all_actions();
+    let mut world = World::changing(None, &["a", "b"]);
     world.nmstate();
     world.facts.policies.remove("mtu-migration-a");
     let actions = world.all_actions();
@@ -336,11 +342,7 @@ fn deleted_policy_comes_back_as_a_dry_run() {
 // cluster-network#107
 #[test]
 fn other_target_keeps_the_former_mtus() {
-    let mut world = World::new(wanted(Mode::Apply, None), &["a"]);
-    world.all_actions();
-    world.all_actions();
-    world.nmstate();
-    world.all_actions();
+    let mut world = World::changing(None, &["a"]);
     world.nmstate();
     world.facts.nodes.insert("a".to_owned(), node(MACHINE));
     let other = Target {

@@ -3,6 +3,7 @@
 //! Without it both clients write as fast as the API server answers, for ever. The same rendering is written a few times
 //! without delay, then with growing pauses, until it stays.
 
+use linux::backoff::Backoff;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -14,9 +15,8 @@ use crate::client::PRODUCT;
 /// Writes of the same rendering without a pause, within [`WINDOW`].
 const BUDGET: usize = 5;
 const WINDOW: Duration = Duration::from_mins(1);
-/// The first pause; each later one is twice as long.
-const FIRST: Duration = Duration::from_secs(15);
-const LONGEST: Duration = Duration::from_mins(5);
+/// The pauses after that.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(15), Duration::from_mins(5));
 
 /// Recent writes of the same rendering of one object.
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ pub(super) struct Contest {
     /// The hash of the rendering.
     fingerprint: u64,
     writes: VecDeque<Instant>,
-    /// The current pause; zero while the budget lasts.
-    pause: Duration,
+    /// Number of pauses with the current one; zero while the budget lasts.
+    pauses: u32,
     /// A sentence about the other client, after a search for it.
     opponent: Option<String>,
 }
@@ -50,14 +50,14 @@ impl Contest {
         let Some(last) = self.writes.back().copied() else {
             return Verdict::Write;
         };
-        if self.pause.is_zero() {
+        if self.pauses == 0 {
             self.writes.retain(|at| now.duration_since(*at) < WINDOW);
             if self.writes.len() < BUDGET {
                 return Verdict::Write;
             }
-            self.pause = FIRST;
+            self.pauses = 1;
         }
-        if now.duration_since(last) < self.pause {
+        if now.duration_since(last) < BACKOFF.after(self.pauses) {
             return Verdict::Wait(self.opponent.clone());
         }
         Verdict::Write
@@ -69,8 +69,8 @@ impl Contest {
         if self.writes.len() > BUDGET {
             self.writes.pop_front();
         }
-        if !self.pause.is_zero() {
-            self.pause = self.pause.saturating_mul(2).min(LONGEST);
+        if self.pauses > 0 {
+            self.pauses = self.pauses.saturating_add(1);
             self.opponent = None;
         }
     }
@@ -78,7 +78,9 @@ impl Contest {
     /// The rest of the current pause.
     pub(super) fn left(&self, now: Instant) -> Duration {
         let last = self.writes.back().copied().unwrap_or(now);
-        self.pause.saturating_sub(now.duration_since(last))
+        BACKOFF
+            .after(self.pauses)
+            .saturating_sub(now.duration_since(last))
     }
 
     /// Sets the sentence about the other client.
@@ -89,7 +91,7 @@ impl Contest {
     /// Whether the last write has lasted long enough to reset the back-off. A failed reconcile retries up to a minute
     /// after the end of a pause, so the quiet time must be longer than that.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        let calm = WINDOW.saturating_mul(2) + self.pause.saturating_mul(2);
+        let calm = (WINDOW + BACKOFF.after(self.pauses)) * 2;
         self.writes
             .back()
             .is_none_or(|last| now.duration_since(*last) >= calm)

@@ -1,9 +1,10 @@
 //! The bridges of Open vSwitch, from the updates of its database.
 
 use super::Settings;
-use crate::marker::pause;
+use crate::marker::FIRST_PAUSE;
 use crate::source::Source;
 use anyhow::Context;
+use linux::backoff::Backoff;
 use ovsdb::{Address, Client, Error};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,12 +62,12 @@ impl Source for Bridges {
 
 /// Connects with back-off, until there is no receiver any more.
 fn follow(address: &Address, longest: Duration, seen: &watch::Sender<Option<BTreeSet<String>>>) {
-    let mut failures = 0_u32;
+    let mut backoff = Backoff::new(FIRST_PAUSE, longest);
     let mut logged = String::new();
     while !seen.is_closed() {
         let mut connected = || {
             tracing::info!(%address, "following the bridges of Open vSwitch");
-            failures = 0;
+            backoff.reset();
             logged.clear();
         };
         if let Err(error) = session(address, seen, &mut connected) {
@@ -81,8 +82,7 @@ fn follow(address: &Address, longest: Duration, seen: &watch::Sender<Option<BTre
                 logged = error;
             }
         }
-        failures = failures.saturating_add(1);
-        thread::sleep(pause(failures, longest));
+        thread::sleep(backoff.next_delay());
     }
 }
 

@@ -16,13 +16,14 @@ use kube::{Api, Client};
 use kube_kit::client::message;
 use kube_kit::events::{Kind, Recorder};
 use kube_kit::shutdown::Shutdown;
+use linux::backoff::Backoff;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::sleep;
 
 /// Limit of attempts to write a decision.
 const ATTEMPTS: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::MAX);
 /// Delay after the watch failed.
 const WATCH_PAUSE: Duration = Duration::from_secs(2);
 /// Page size of lists.
@@ -74,7 +75,6 @@ struct Approver {
 impl Approver {
     async fn answer(&self, mut request: CertificateSigningRequest) {
         let name = request.metadata.name.clone().unwrap_or_default();
-        let mut pause = FIRST_PAUSE;
         for attempt in 1..=ATTEMPTS {
             let (condition, kind, reason) = match decide(&request) {
                 Decision::Leave => return,
@@ -110,8 +110,7 @@ impl Approver {
                 error = message(&error),
                 "cannot write the decision"
             );
-            sleep(pause).await;
-            pause *= 2;
+            sleep(BACKOFF.after(attempt)).await;
             // Another client may have changed or decided the request.
             match self.requests.get_opt(&name).await {
                 Ok(Some(current)) => request = current,

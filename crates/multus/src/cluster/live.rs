@@ -13,6 +13,7 @@ use kube_kit::object::NETWORK_ATTACHMENT_DEFINITION;
 use kube_kit::path;
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::Name;
+use linux::backoff::Backoff;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// Timeout of one request, and the limit of its retries: the runtime waits for minutes.
 const REQUEST: Duration = Duration::from_secs(5);
 const RETRY_LIMIT: Duration = Duration::from_secs(15);
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
 /// Attempts of a status write and the delay between them, as upstream.
 const WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(10);
@@ -138,7 +138,7 @@ impl Live {
     /// Reads an object or list by its path and returns the API server's text. Retries transient errors.
     pub(crate) async fn read(&self, path: &str) -> Result<String, ReadError> {
         let deadline = Instant::now() + RETRY_LIMIT;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = BACKOFF;
         loop {
             let failure = match self.answer(pod::get(&self.client, path)).await {
                 Ok(Ok(text)) => return Ok(text),
@@ -154,11 +154,11 @@ impl Live {
                 Ok(Err(error)) => message(&error),
                 Err(_) => "no answer from the API server".into(),
             };
+            let pause = backoff.next_delay();
             if Instant::now() + pause >= deadline {
                 return Err(ReadError::Other(failure));
             }
             sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

@@ -13,6 +13,7 @@ use cni::Error;
 use cni::files;
 use futures::StreamExt as _;
 use kube_kit::watch_dir::{Change, DirWatcher};
+use linux::backoff::Backoff;
 use linux::files::identity;
 use plugins::multus_shim::kept_dels;
 use std::collections::BTreeSet;
@@ -23,9 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Back-off of failed replays, doubled each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+/// Back-off of failed replays.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(10));
 /// Interval of directory reads without a watch, and with one.
 const UNWATCHED_PAUSE: Duration = Duration::from_secs(5);
 const WATCHED_PAUSE: Duration = Duration::from_mins(10);
@@ -51,7 +51,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     pub(crate) async fn replay_kept_dels(&self) {
         let mut watched = Watched::new(self.kept_dels_dir(&self.state_dir()));
         let mut failing = BTreeSet::new();
-        let mut pause = FIRST_PAUSE;
+        let mut rounds = 1_u32;
         loop {
             // Watch first, so that no file is missed between watch and read.
             watched.renew();
@@ -60,19 +60,19 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 if failing.is_empty() {
                     futures::future::pending::<()>().await;
                 } else {
-                    sleep(pause).await;
+                    sleep(BACKOFF.after(rounds)).await;
                 }
             };
             tokio::select! {
                 () = watched.changed() => {}
                 () = retry => {
                     failing.clear();
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    rounds = rounds.saturating_add(1);
                     continue;
                 }
             }
             if failing.is_empty() {
-                pause = FIRST_PAUSE;
+                rounds = 1;
             }
         }
     }

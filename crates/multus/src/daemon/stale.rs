@@ -14,6 +14,7 @@ use crate::daemon::runtime;
 use crate::networks::net_conf::MultusConfig;
 use crate::store::records::{Record, Records};
 use futures::StreamExt as _;
+use linux::backoff::Backoff;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -22,8 +23,7 @@ use tokio::time::sleep;
 
 /// Attempts to list the runtime's sandboxes, and their back-off: the runtime may be starting too.
 const TRIES: u32 = 40;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 
 /// The records cannot be compared.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ enum Error {
 impl<C: ClusterView + 'static> Daemon<C> {
     /// Detaches the sandboxes that became stale before this daemon started.
     pub(crate) async fn clean_up_stale(&self) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = BACKOFF;
         for left in (0..TRIES).rev() {
             match self.compare().await {
                 Ok(()) => break,
@@ -46,8 +46,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot list the runtime's sandboxes yet, retrying");
-                    sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    sleep(backoff.next_delay()).await;
                 }
             }
         }

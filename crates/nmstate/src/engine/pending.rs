@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cni::files::write_atomically;
+use linux::backoff::Backoff;
 use nmstate::NetworkState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -30,9 +31,8 @@ const CHECKPOINT: u32 = 480;
 const FILE: &str = "uncommitted";
 /// How long NetworkManager may take to come back before a roll-back fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The first and the longest delay of the retry of a failed roll-back.
-const FIRST_DELAY: Duration = Duration::from_secs(5);
-const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// Back-off of a failed roll-back.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(300));
 
 /// How to undo a change.
 #[derive(Debug, Deserialize, Serialize)]
@@ -63,8 +63,7 @@ pub(super) struct Pending {
 #[derive(Clone, Copy, Debug)]
 struct Retry {
     due: Instant,
-    /// The delay that led to it.
-    delay: Duration,
+    backoff: Backoff,
 }
 
 impl Pending {
@@ -212,10 +211,9 @@ impl Pending {
 
     fn undo_later(&mut self) {
         if self.record.is_some() {
-            let delay = self.retry.map_or(FIRST_DELAY, |retry| retry.delay * 2);
-            let delay = delay.min(LONGEST_DELAY);
-            let due = Instant::now() + delay;
-            self.retry = Some(Retry { due, delay });
+            let mut backoff = self.retry.map_or(BACKOFF, |retry| retry.backoff);
+            let due = Instant::now() + backoff.next_delay();
+            self.retry = Some(Retry { due, backoff });
         }
     }
 
@@ -404,6 +402,6 @@ mod tests {
         assert!(error.text.contains("NetworkManager"), "{error}");
         assert!(pending.record.is_some());
         let due = pending.retry_at().expect("another attempt");
-        assert!(due <= Instant::now() + FIRST_DELAY);
+        assert!(due <= Instant::now() + BACKOFF.after(1));
     }
 }

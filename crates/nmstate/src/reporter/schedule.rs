@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use linux::backoff::Backoff;
 use tokio::time::Instant;
 
 /// Quiet time before a read: changes come in bursts.
@@ -13,8 +14,8 @@ const SPACING: Duration = Duration::from_secs(1);
 /// Pause after a read, as a multiple of its duration, while the host changes all the time; and the longest pause.
 const REST_FACTOR: u32 = 10;
 const MAX_REST: Duration = Duration::from_secs(30);
-/// First and longest pause after failures.
-const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Back-off after failures.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Decides when the host is read next.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Schedule {
     timer: Option<Instant>,
     /// The earliest read because of a change.
     not_before: Instant,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl Schedule {
@@ -40,7 +41,7 @@ impl Schedule {
             burst: None,
             timer: None,
             not_before: now,
-            pause: RETRY_PAUSES.0,
+            backoff: BACKOFF,
         }
     }
 
@@ -59,7 +60,7 @@ impl Schedule {
 
     /// Ends the pause after failures, because their cause may be gone: requests a read, and resets the back-off.
     pub(crate) fn retry(&mut self, now: Instant) {
-        self.pause = RETRY_PAUSES.0;
+        self.backoff.reset();
         self.request(now);
     }
 
@@ -77,7 +78,7 @@ impl Schedule {
     /// Records a successful read that started at `began`. `later` is added to the interval, so that not all hosts are
     /// read at the same time.
     pub(crate) fn done(&mut self, began: Instant, now: Instant, later: Duration) {
-        self.pause = RETRY_PAUSES.0;
+        self.backoff.reset();
         let rest = (now.duration_since(began) * REST_FACTOR).clamp(SPACING, MAX_REST);
         self.not_before = began + rest;
         self.timer = Some(now + self.resync + later);
@@ -85,10 +86,8 @@ impl Schedule {
 
     /// Records a failed read or write, and schedules a retry with back-off.
     pub(crate) fn failed(&mut self, now: Instant) {
-        let (_, longest) = RETRY_PAUSES;
-        self.not_before = now + self.pause;
+        self.not_before = now + self.backoff.next_delay();
         self.timer = Some(self.not_before);
-        self.pause = (self.pause * 2).min(longest);
     }
 
     /// Cancels all reads.

@@ -18,7 +18,12 @@ use linux::{
     sysctl::Key,
 };
 
-use super::{check, config::Config, existing_bridge, gateway, layer3, require_vlans};
+use super::{
+    check,
+    config::Config,
+    existing::{existing_bridge, require_vlans},
+    gateway, layer3,
+};
 use crate::{
     attach::{CreatedLink, Inspection, LinkRequest, Settings, Stage, Step, occupied_pair},
     forwarding::enable_forwarding,

@@ -1,9 +1,8 @@
 //! The config of `firewall`.
 
 use cni::{Error, json, plugin::Call};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::Backend;
 use crate::{
     config::read_config,
     names::firewall::{ADMIN, ZONE},
@@ -17,6 +16,18 @@ struct Wire {
     admin_chain: String,
     firewalld_zone: String,
     ingress_policy: String,
+}
+
+/// The backend of the accept rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Backend {
+    /// nftables, over netlink.
+    Nftables,
+    /// The programs `iptables` and `ip6tables`.
+    Iptables,
+    /// The firewalld daemon.
+    Firewalld,
 }
 
 /// The permitted senders to pods of a bridge.

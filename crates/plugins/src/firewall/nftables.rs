@@ -7,11 +7,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linux::nft::{
-    Expression, Family, Header, Hook, HookPoint, Key, KeyPart, Register, Rule, SetSpec, Socket, Table,
-    Transaction, Value, Verdict,
+    Expression, Header, Hook, HookPoint, Key, KeyPart, Register, Rule, SetSpec, Socket, Table, Transaction,
+    Value, Verdict,
 };
 
-use self::rules::{RequiredRule, admitting, isolating, without_counters};
+use self::rules::{RequiredRule, TABLE, admitting, isolating, without_counters};
 use super::config::{Config, Policy};
 use crate::{
     comment,
@@ -21,16 +21,12 @@ use crate::{
         IPTABLES_FILTER, IPTABLES_FORWARD,
         firewall::{
             ADDRESSES_IPV4, ADDRESSES_IPV6, ADMITTED_COMMENT, BRIDGES, BRIDGES_COMMENT, CNI_FORWARD, FORWARD,
-            ISOLATED, ISOLATION, PAIRS_COMMENT, SAME, TABLE_COMMENT, TABLE_NAME, UNMARK,
+            ISOLATED, ISOLATION, PAIRS_COMMENT, SAME, TABLE_COMMENT, UNMARK,
         },
     },
     record::{Attachment, AttachmentId},
 };
 
-const TABLE: Table = Table {
-    family: Family::Inet,
-    name: TABLE_NAME,
-};
 /// iptables has priority 0: isolation and marking run before it, unmarking after it.
 const HOOKS: [(&str, i32); 3] = [(ISOLATION, -2), (FORWARD, -1), (UNMARK, 1)];
 const IPTABLES_HOOK: Hook = hook(0);

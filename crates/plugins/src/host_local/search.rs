@@ -71,7 +71,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::range::tests::{read, set, wire},
+        super::range::{
+            parse_ip,
+            tests::{read, set, wire},
+        },
         *,
     };
 
@@ -171,6 +174,13 @@ mod tests {
                 prop_assert!(found.insert(next), "{next} twice");
             }
             prop_assert_eq!(found.len(), expected);
+        }
+
+        #[test]
+        fn arbitrary_ranges_do_not_panic(subnet in "[0-9a-f:./]{0,24}", start in "[0-9a-f:.]{0,20}", end in "\\PC{0,8}", gateway in "[0-9.]{0,12}") {
+            if let Ok(set) = read(&[wire(&subnet, &start, &end, &gateway)]) {
+                let _ = Search::new(&set, parse_ip(&start)).next();
+            }
         }
 
         #[test]

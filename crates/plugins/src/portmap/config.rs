@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::{
     conditions,
     forward::{Forward, Mapping, Masquerade, Protocol},
-    is_same_family,
 };
 use crate::{
     chained,
@@ -155,7 +154,7 @@ impl Config {
             let of_family = |mapping: &&Mapping| {
                 mapping
                     .host_ip
-                    .is_none_or(|host| is_same_family(&host, &ip.address.addr()))
+                    .is_none_or(|host| host.is_ipv4() == ip.address.addr().is_ipv4())
             };
             let mappings: Vec<Mapping> = self
                 .mappings

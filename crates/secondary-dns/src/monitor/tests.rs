@@ -1,10 +1,12 @@
 use super::*;
 use crate::answer::SharedZones;
+use crate::model::key;
 use crate::publish::path;
-use crate::zone::Owner;
+use crate::zone::{Owner, serial};
 use axum::http::{Request, Response};
 use kube::client::Body;
 use kube_kit::shutdown::Shutdown;
+use kube_kit::watch::Name;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,7 +14,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tower::service_fn;
 
 /// Deadline of any wait, generous for slow machines.

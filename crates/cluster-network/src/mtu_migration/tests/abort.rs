@@ -8,9 +8,7 @@ use super::*;
 #[case::weft(None)]
 fn aborted_migration_restores_the_mtus(#[case] network: Option<u32>, #[values(false, true)] is_killed: bool) {
     for changed in 0..3 {
-        let mut world = World::new(wanted(Mode::Apply, network), &["a", "b", "c"]);
-        world.all_actions();
-        world.all_actions();
+        let mut world = World::in_dry_run(network, &["a", "b", "c"]);
         world.nmstate();
         for _ in 0..changed {
             world.all_actions();
@@ -32,11 +30,7 @@ fn aborted_migration_restores_the_mtus(#[case] network: Option<u32>, #[values(fa
 // cluster-network#108
 #[test]
 fn failed_return_is_named_and_keeps_the_policies() {
-    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
-    world.all_actions();
-    world.all_actions();
-    world.nmstate();
-    world.all_actions();
+    let mut world = World::changing(None, &["a", "b"]);
     world.set("a", failed("no"));
     world.facts.request = Request::None;
     let actions = world.all_actions();
@@ -57,11 +51,7 @@ fn failed_return_is_named_and_keeps_the_policies() {
 // cluster-network#108
 #[test]
 fn migration_that_the_user_finalised_stays() {
-    let mut world = World::new(wanted(Mode::Apply, Some(NETWORK)), &["a", "b"]);
-    world.all_actions();
-    world.all_actions();
-    world.nmstate();
-    world.all_actions();
+    let mut world = World::changing(Some(NETWORK), &["a", "b"]);
     world.nmstate();
     world.facts.request = Request::None;
     world.facts.network_mtu = Some(NETWORK);
@@ -73,11 +63,7 @@ fn migration_that_the_user_finalised_stays() {
 // cluster-network#100, cluster-network#108
 #[test]
 fn other_agent_continues_with_the_nodes_as_they_are() {
-    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
-    world.all_actions();
-    world.all_actions();
-    world.nmstate();
-    world.all_actions();
+    let mut world = World::changing(None, &["a", "b"]);
     world.nmstate();
     world.facts.request = Request::Elsewhere;
     world.run(true);
@@ -107,11 +93,7 @@ fn finalised_migration_is_not_aborted_whatever_nodes_report() {
 // cluster-network#108
 #[test]
 fn removed_node_does_not_abort_what_the_user_finalised() {
-    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
-    world.all_actions();
-    world.all_actions();
-    world.nmstate();
-    world.all_actions();
+    let mut world = World::changing(None, &["a", "b"]);
     world.nmstate();
     world.facts.nodes.remove("b");
     world.facts.request = Request::None;

@@ -78,11 +78,7 @@ fn node_that_is_not_ready_is_awaited() {
 // cluster-network#106
 #[test]
 fn node_that_joins_gets_its_dry_run_before_the_others_continue() {
-    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
-    world.all_actions();
-    world.all_actions();
-    world.nmstate();
-    world.all_actions();
+    let mut world = World::changing(None, &["a", "b"]);
     world.nmstate();
     assert_eq!(world.mtus(), [MACHINE, 1500]);
     world.facts.nodes.insert("aa".to_owned(), node(1500));
@@ -102,9 +98,7 @@ fn node_that_joins_gets_its_dry_run_before_the_others_continue() {
 // cluster-network#106
 #[test]
 fn policy_of_a_removed_node_is_deleted() {
-    let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
-    world.all_actions();
-    world.all_actions();
+    let mut world = World::in_dry_run(None, &["a", "b"]);
     world.facts.nodes.remove("b");
     assert_eq!(
         world.all_actions(),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
+use linux::backoff::Backoff;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -24,8 +25,8 @@ use crate::requests::{self, Part, within_timeout};
 const RESET_WINDOW: u32 = 100;
 /// Attempts at a write.
 const ATTEMPTS: u32 = 6;
-/// Pause before the second attempt, doubled each time.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Back-off between the attempts.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::MAX);
 
 /// A pass cannot continue.
 #[derive(Debug, Error)]
@@ -177,7 +178,7 @@ impl Controller {
             }
             tracing::debug!(enactment = name, %error, "retrying to write the enactment");
             if !error.is(409) {
-                tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
+                tokio::time::sleep(BACKOFF.after(attempt)).await;
             }
             // A write whose response was lost may have been stored.
             match within_timeout(api.get_opt(&name)).await {

@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use linux::nft::{ESTABLISHED_OR_RELATED, Expression, Meta, Register, Rule, Table, Verdict};
+use linux::nft::{ESTABLISHED_OR_RELATED, Expression, Family, Meta, Register, Rule, Table, Verdict};
 
-use super::TABLE;
 use crate::{
     firewall::config::Config,
     iptables::Version,
@@ -14,11 +13,16 @@ use crate::{
         IPTABLES_FILTER, IPTABLES_FORWARD,
         firewall::{
             ADDRESSES_IPV4, ADDRESSES_IPV6, ADMIN_COMMENT, ADMITTED_COMMENT, BRIDGES, CNI_FORWARD, COMMENT,
-            FORWARD, ISOLATED, ISOLATION, MARK, SAME, UNMARK,
+            FORWARD, ISOLATED, ISOLATION, MARK, SAME, TABLE_NAME, UNMARK,
         },
     },
 };
 
+/// Our table.
+pub(super) const TABLE: Table = Table {
+    family: Family::Inet,
+    name: TABLE_NAME,
+};
 /// `struct xt_mark_mtinfo1` of iptables, with the padding that the kernel requires.
 const MARK_MATCH: (&str, u32, usize) = ("mark", 1, 16);
 
