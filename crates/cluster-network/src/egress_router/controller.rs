@@ -9,7 +9,7 @@ use kube::Client;
 use kube_kit::apply::{Applied, Applier};
 use kube_kit::cache::{self, Cache, Changes, Lookup, Object};
 use kube_kit::merge::Policy;
-use kube_kit::object::{DEPLOYMENT, EGRESS_ROUTER, NETWORK_ATTACHMENT_DEFINITION};
+use kube_kit::object::{DEPLOYMENT, EGRESS_ROUTER, NETWORK_ATTACHMENT_DEFINITION, ObjectId};
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Change, Options};
@@ -101,12 +101,17 @@ impl<'a> Controller<'a> {
         }
     }
 
-    fn note(&mut self, change: &Change<kube_kit::object::ObjectId>) {
+    fn note(&self, change: &Change<ObjectId>) {
         match change {
             Change::Applied(id) | Change::Deleted(id) | Change::Invalid(id, _) => {
                 self.queue.add(id.namespace.clone().unwrap_or_default());
             }
-            Change::Synced => {}
+            // An object may have disappeared before its first list.
+            Change::Synced => {
+                for router in self.cache.list(EGRESS_ROUTER) {
+                    self.queue.add(text(&router, "/metadata/namespace").to_owned());
+                }
+            }
         }
     }
 
@@ -131,7 +136,7 @@ impl<'a> Controller<'a> {
         let deployment = DEPLOYMENT.object(Some(namespace), names::EGRESS_ROUTER_DEPLOYMENT);
         // The network is written first.
         let owner =
-            owner(&self.cache.lookup(&network)).or_else(|| self::owner(&self.cache.lookup(&deployment)));
+            owner_uid(&self.cache.lookup(&network)).or_else(|| owner_uid(&self.cache.lookup(&deployment)));
         let decisions = decide(&candidates, owner.as_deref());
         self.failures.retain(|(other, _), _| other != namespace);
         let mut is_done = true;
@@ -230,7 +235,7 @@ fn candidate(router: &Object) -> Candidate {
 }
 
 /// UID of the egress router that owns an object.
-fn owner(object: &Lookup) -> Option<String> {
+fn owner_uid(object: &Lookup) -> Option<String> {
     let Lookup::Present(object) = object else {
         return None;
     };
@@ -245,5 +250,5 @@ fn is_available(deployment: &Lookup, uid: &str) -> bool {
         return false;
     };
     let available = object["status"]["availableReplicas"].as_i64().unwrap_or_default();
-    available > 0 && owner(deployment).as_deref() == Some(uid)
+    available > 0 && owner_uid(deployment).as_deref() == Some(uid)
 }

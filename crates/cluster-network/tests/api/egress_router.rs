@@ -4,9 +4,13 @@
 
 use std::time::Duration;
 
+use cluster_network::egress_router::controller;
+use cluster_network::report::Reports;
 use serde_json::{Value, json};
 
-use crate::stage::{ACCOUNT, CLUSTER_OPERATOR, OPERATOR, Stage, Task, condition, managers, networks};
+use crate::stage::{
+    ACCOUNT, CLUSTER_OPERATOR, OPERATOR, Stage, Task, condition, managers, networks, settings,
+};
 
 const SHOP: &str = "shop";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/egress-router-cni-deployment";
@@ -250,4 +254,27 @@ fn namespace_has_one_router() {
     assert_eq!(addresses(&stage.there(&network())), json!(["192.168.3.11/24"]));
     wait(&stage, "a-second", "Degraded", "False AsExpected: ");
     stage.condition("Degraded", "False : ");
+}
+
+// cluster-network#111
+#[test]
+fn nothing_is_applied_by_halves_without_the_definition_of_networks() {
+    let stage = Stage::start();
+    stage.namespace(SHOP, &[]);
+    let _controller = stage.task_as(ACCOUNT, |client, shutdown| async move {
+        controller::run(client, &settings(), &Reports::default(), &shutdown).await;
+    });
+    stage.apply(&router("out", "192.168.3.10/24"));
+    let failure = stage.wait_for("a failure", &path("out"), |object| {
+        condition(object?, "Degraded").filter(|it| it.starts_with("True ApplyFailed: "))
+    });
+    assert!(failure.contains("NetworkAttachmentDefinition"), "{failure}");
+    assert_eq!(stage.get(DEPLOYMENT), None);
+    let definition = api::net_attach_def::crd().expect("a definition");
+    stage.apply(&serde_json::to_value(definition).expect("JSON"));
+    stage.there(DEPLOYMENT);
+    wait(&stage, "out", "Degraded", "False AsExpected: ");
+    // The watch of networks has begun: drift is repaired.
+    stage.remove(&network());
+    stage.there(&network());
 }
