@@ -91,16 +91,17 @@ impl LinkPlugin for EgressRouter {
             return Ok(());
         };
         pod.inside(|socket| {
-            undo(socket)?;
-            veth::delete(call, socket, &call.request.ifname)
+            let ifname = &call.request.ifname;
+            undo(socket, ifname)?;
+            veth::delete(call, socket, ifname)
         })
     }
 }
 
 /// Undoes [`Step::Redirection`], in the namespace of the pod.
-pub(crate) fn undo(socket: &mut Socket) -> Result<(), Error> {
+pub(crate) fn undo(socket: &mut Socket, ifname: &str) -> Result<(), Error> {
     rules::remove()?;
-    routing::restore(socket)
+    routing::restore(socket, ifname)
 }
 
 impl LinkRequest for Redirector {

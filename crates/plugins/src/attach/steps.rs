@@ -168,7 +168,7 @@ impl Step {
                 host_device::return_device(host, sandbox.find(call)?, owner.ifname, name)
             }
             Step::Redirection { sandbox } => match sandbox.find(call)? {
-                Some(mut pod) => pod.inside(egress_router::undo),
+                Some(mut pod) => pod.inside(|socket| egress_router::undo(socket, owner.ifname)),
                 None => Ok(()),
             },
             Step::OvsPort { .. } | Step::SpoofCheck { .. } | Step::Masquerade { .. } | Step::Node { .. } => {

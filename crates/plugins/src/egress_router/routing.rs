@@ -66,10 +66,15 @@ pub(super) fn set_up(socket: &mut Socket, link: &Link, router: &Router) -> Resul
     add(socket, &default)
 }
 
-/// Returns the default route to the primary interface, and deletes the table with its rules.
+/// Returns the default route to the primary interface, and deletes the table with its rules. A default route of a third
+/// interface stays.
 ///
 /// The default route of the table is deleted last: an interrupted call can be repeated.
-pub(super) fn restore(socket: &mut Socket) -> Result<(), Error> {
+pub(super) fn restore(socket: &mut Socket, ifname: &str) -> Result<(), Error> {
+    let link = socket
+        .find_link(ifname)
+        .explain(|| format!("failed to lookup \"{ifname}\""))?;
+    let link = link.map(|link| link.index);
     for family in [Family::V4, Family::V6] {
         let routes = list(socket, family)?;
         let mut former: Vec<&Route> = routes
@@ -77,12 +82,12 @@ pub(super) fn restore(socket: &mut Socket) -> Result<(), Error> {
             .filter(|route| route.table == Some(EGRESS_ROUTER_TABLE))
             .collect();
         former.sort_by_key(|route| route.dst.prefix_len() == 0);
-        if let Some(default) = former.iter().find(|route| route.dst.prefix_len() == 0) {
-            for route in routes.iter().filter(|route| is_default(route)) {
-                if route.link != default.link {
-                    delete(socket, route)?;
-                }
-            }
+        let default = former.iter().find(|route| route.dst.prefix_len() == 0);
+        let mut defaults = routes.iter().filter(|route| is_default(route));
+        if let Some(default) = default
+            && defaults.clone().all(|route| route.link == link)
+        {
+            defaults.try_for_each(|route| delete(socket, route))?;
             let main = Route {
                 table: Some(MAIN_TABLE),
                 ..**default

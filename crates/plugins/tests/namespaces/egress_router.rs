@@ -262,6 +262,36 @@ fn pod_has_its_former_routes_after_del() {
 
 // cluster-network#119
 #[test]
+fn default_route_of_another_network_survives_del() {
+    on_a_host("an egress router without the default route", |host| {
+        let _external = external(host, &V4);
+        let router = pod(host, V4.router, &V4);
+        let config = config(&V4);
+        host.add(&router, &config);
+        let eth0 = router.link("eth0").unwrap().index;
+        let other = Route {
+            gateway: Some(V4.host.parse().unwrap()),
+            link: Some(eth0),
+            priority: Some(7),
+            ..Route::to(V4.all.parse().unwrap())
+        };
+        router.with(|socket| socket.add_route(&other));
+        host.del(&router, &config);
+        assert_eq!(
+            defaults(&router),
+            [format!("0.0.0.0/0 via 10.244.0.1 dev {eth0}")]
+        );
+        let kept: Vec<_> = router
+            .routes(Family::V4)
+            .iter()
+            .map(|route| route.priority)
+            .collect();
+        assert!(kept.contains(&Some(7)), "{kept:?}");
+    });
+}
+
+// cluster-network#119
+#[test]
 fn failed_add_changes_nothing() {
     on_a_host("a failed egress router", |host| {
         let _external = external(host, &V6);
