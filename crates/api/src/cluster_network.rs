@@ -9,6 +9,7 @@
 
 pub mod cluster_operator;
 pub mod config;
+pub mod egress_router;
 pub mod operator;
 mod schemas;
 

@@ -8,6 +8,7 @@
 //! user ── NMState ──> node state operator         (node_state)
 //! installer, user ── both Networks ──> cluster network operator  (cluster_network)
 //! operator ── OperatorPKI ──> certificates           (operator_pki)
+//! user ── EgressRouter ──> cluster network operator  (cluster_network)
 //! user ── policies ──> handlers ──> reports       (node_state)
 //! operator ── PodNetworkConnectivityCheck ──> check-endpoints (connectivity_check)
 //! ```

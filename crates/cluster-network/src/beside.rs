@@ -6,10 +6,11 @@ use kube_kit::shutdown::Shutdown;
 
 use crate::proxy::controller::SYSTEM_BUNDLE;
 use crate::report::Reports;
-use crate::{ingress, mtu_migration, pki, proxy, signer, trust};
+use crate::settings::Settings;
+use crate::{egress_router, ingress, mtu_migration, pki, proxy, signer, trust};
 
-/// Runs the controllers until the shutdown. `namespace` is that of the operator.
-pub async fn run(client: &Client, namespace: &str, reports: &Reports, shutdown: &Shutdown) {
+/// Runs the controllers until the shutdown.
+pub async fn run(client: &Client, settings: &Settings, reports: &Reports, shutdown: &Shutdown) {
     let client = || client.clone();
     tokio::join!(
         Box::pin(generator::controller::run(client(), shutdown)),
@@ -21,11 +22,17 @@ pub async fn run(client: &Client, namespace: &str, reports: &Reports, shutdown: 
         )),
         Box::pin(trust::controller::run(client(), reports, shutdown)),
         Box::pin(pki::controller::run(client(), reports, shutdown)),
+        Box::pin(egress_router::controller::run(
+            client(),
+            settings,
+            reports,
+            shutdown
+        )),
         Box::pin(signer::controller::run(client(), reports, shutdown)),
         Box::pin(ingress::controller::run(client(), shutdown)),
         Box::pin(mtu_migration::controller::run(
             client(),
-            namespace,
+            &settings.namespace,
             reports,
             shutdown
         )),

@@ -76,6 +76,7 @@ fn settings(operator: Option<&Value>) -> Settings {
         kube_rbac_proxy_image: None,
         multi_network_policy_image: None,
         whereabouts_image: None,
+        egress_router_image: None,
         pull_policy: "IfNotPresent".to_owned(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,

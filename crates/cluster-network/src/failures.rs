@@ -24,6 +24,8 @@ pub enum Level {
     InjectorConfig,
     /// Certificates of `OperatorPKI`s.
     PkiConfig,
+    /// Egress routers.
+    EgressRouterConfig,
     /// Workloads whose rollout makes no progress.
     RolloutHung,
     /// Pods in a crash loop.
@@ -38,10 +40,11 @@ pub enum Level {
 
 impl Level {
     /// Levels of the controllers beside the main loop.
-    const REPORTED: [(report::Level, Self); 6] = [
+    const REPORTED: [(report::Level, Self); 7] = [
         (report::Level::ProxyConfig, Self::ProxyConfig),
         (report::Level::InjectorConfig, Self::InjectorConfig),
         (report::Level::PkiConfig, Self::PkiConfig),
+        (report::Level::EgressRouterConfig, Self::EgressRouterConfig),
         (report::Level::CertificateSigner, Self::CertificateSigner),
         (report::Level::InfrastructureConfig, Self::InfrastructureConfig),
         (report::Level::MtuMigration, Self::MtuMigration),

@@ -20,6 +20,7 @@ pub mod cluster_config;
 pub mod conditions;
 pub mod controller;
 pub mod defaults;
+pub mod egress_router;
 pub mod facts;
 pub mod failures;
 pub mod identity;
@@ -89,6 +90,8 @@ enum Command {
     Start(Start),
     /// Write the MTU of this node into a ConfigMap, and end
     ProbeMtu(probe::Args),
+    /// Wait for SIGTERM, in the pod of an egress router
+    EgressRouter,
 }
 
 /// How the operator is run.
@@ -118,6 +121,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Start(start) => operate(start).await,
         Command::ProbeMtu(args) => probe::run(args).await,
+        // The CNI plugin configured the network of the pod, which redirects without a program.
+        Command::EgressRouter => {
+            Shutdown::on_signals()
+                .context("cannot listen for signals")?
+                .wait()
+                .await;
+            Ok(())
+        }
     }
 }
 
@@ -150,12 +161,12 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     readiness.set(false);
     let work = async {
         let api_server = controller::api_server(&client, &settings).await;
-        let operator = Operator::start(client.clone(), settings, api_server, metrics);
+        let operator = Operator::start(client.clone(), settings.clone(), api_server, metrics);
         let reports = operator.reports();
         // The main loop and the other controllers run concurrently in one thread.
         tokio::join!(
             Box::pin(operator.run(&shutdown, &readiness)),
-            beside::run(&client, &namespace, &reports, &shutdown),
+            beside::run(&client, &settings, &reports, &shutdown),
         );
     };
     let is_leader = tokio::select! {

@@ -90,13 +90,14 @@ pub fn files(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error
 /// # Errors
 /// If a definition cannot be generated.
 pub fn definitions() -> Result<Vec<Value>, Error> {
-    use api::cluster_network::{cluster_operator, config, operator};
+    use api::cluster_network::{cluster_operator, config, egress_router, operator};
     let definitions = [
         config::crd()?,
         operator::crd()?,
         cluster_operator::crd()?,
         api::connectivity_check::crd()?,
         api::operator_pki::crd()?,
+        egress_router::crd()?,
     ];
     let value = |definition| {
         serde_json::to_value(definition).map_err(|error| Error::Yaml {
@@ -241,6 +242,7 @@ fn settings_of_everything() -> Settings {
         kube_rbac_proxy_image: Some("kube-rbac-proxy".to_owned()),
         multi_network_policy_image: Some("multus-networkpolicy".to_owned()),
         whereabouts_image: Some("whereabouts".to_owned()),
+        egress_router_image: None,
         pull_policy: String::new(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,

@@ -98,6 +98,80 @@ pub fn crash_loop(workload: &str, pod: &str) -> String {
     format!("{workload} rollout is not making progress - pod {pod} is in CrashLoopBackOff State")
 }
 
+/// Texts about egress routers (§17.5).
+pub mod egress_router {
+    /// The router has no address.
+    pub const NO_ADDRESS: &str = "router without addresses";
+    /// The Deployment has no available pod.
+    pub const NO_POD: &str = "Deployment egress-router-cni-deployment has no available pod";
+
+    /// A router cannot be reconciled.
+    pub fn not_reconciled(namespace: &str, name: &str, error: &str) -> String {
+        format!("could not reconcile Egress Router {namespace}/{name}: {error}")
+    }
+
+    /// The spec does not match the definition.
+    pub fn malformed(error: &str) -> String {
+        format!("spec does not match the definition: {error}")
+    }
+
+    /// The router has an unknown mode.
+    pub fn mode(mode: &str) -> String {
+        format!("spec.mode \"{mode}\" is not Redirect")
+    }
+
+    /// A field is not an address with a prefix length.
+    pub fn no_cidr(field: &str, text: &str) -> String {
+        format!("spec.{field} \"{text}\" is not an IP address with a prefix length")
+    }
+
+    /// A field is not an address.
+    pub fn no_address(field: &str, text: &str) -> String {
+        if text.is_empty() {
+            return format!("spec.{field} is missing");
+        }
+        format!("spec.{field} \"{text}\" is not an IP address")
+    }
+
+    /// A field has an address of the other family than the router.
+    pub fn other_family(field: &str, text: &str, own: &str) -> String {
+        format!("spec.{field} \"{text}\" is not of the same IP family as the address {own} of the router")
+    }
+
+    /// A field has the address of the router itself.
+    pub fn own_address(field: &str, text: &str) -> String {
+        format!("spec.{field} \"{text}\" is the address of the router")
+    }
+
+    /// A port is out of range.
+    pub fn port(field: &str, port: i32) -> String {
+        format!("spec.{field} {port} is not between 1 and 65535")
+    }
+
+    /// A rule has an unknown protocol.
+    pub fn protocol(field: &str, protocol: &str) -> String {
+        format!("spec.{field} \"{protocol}\" is not TCP, UDP or SCTP")
+    }
+
+    /// The interface has an unknown mode.
+    pub fn macvlan_mode(mode: &str) -> String {
+        format!("spec.networkInterface.macvlan.mode \"{mode}\" is not Bridge, Private, VEPA or Passthru")
+    }
+
+    /// The interface has an impossible master.
+    pub fn master(master: &str) -> String {
+        format!("spec.networkInterface.macvlan.master \"{master}\" is not the name of a link")
+    }
+
+    /// Another router of the namespace owns the objects.
+    pub fn taken(owner: &str) -> String {
+        format!(
+            "EgressRouter {owner} of this namespace owns egress-router-cni-nad and egress-router-cni-deployment: a \
+             namespace has one egress router at most"
+        )
+    }
+}
+
 /// Texts about the cluster-wide proxy (§15.1).
 pub mod proxy {
     /// `noProxy` is set without a proxy.

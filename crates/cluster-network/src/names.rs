@@ -80,12 +80,21 @@ pub const MTU: &str = "mtu";
 /// ConfigMap with the gateway mode of OVN-Kubernetes.
 pub const GATEWAY_MODE: &str = "gateway-mode-config";
 
+/// The network of an egress router (§17.5).
+pub const EGRESS_ROUTER_NETWORK: &str = "egress-router-cni-nad";
+/// The Deployment of an egress router (§17.5).
+pub const EGRESS_ROUTER_DEPLOYMENT: &str = "egress-router-cni-deployment";
+/// Annotation of pods with their selection of networks.
+pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+
 /// Field managers of server-side apply (§5.1).
 pub mod manager {
     /// Field manager of rendered objects and of the operator configuration.
     pub const OPERATOR_CONFIG: &str = "cluster-network-operator/operconfig";
     /// Field manager of the fields that the cluster configuration decides.
     pub const CLUSTER_CONFIG: &str = "cluster-network-operator/clusterconfig";
+    /// Field manager of the objects and statuses of egress routers.
+    pub const EGRESS_ROUTER: &str = "cluster-network-operator/egress_router";
     /// Field manager of statuses.
     pub const STATUS: &str = "cluster-network-operator/status-manager";
 }
@@ -108,6 +117,8 @@ pub mod env {
     pub const MULTI_NETWORK_POLICY_IMAGE: &str = "MULTUS_NETWORKPOLICY_IMAGE";
     /// Image of the IPAM plugin whereabouts and its components.
     pub const WHEREABOUTS_IMAGE: &str = "WHEREABOUTS_CNI_IMAGE";
+    /// Image of the pods of egress routers.
+    pub const EGRESS_ROUTER_IMAGE: &str = "EGRESS_ROUTER_CNI_IMAGE";
     /// Image of OVN-Kubernetes.
     pub const OVN_IMAGE: &str = "OVN_IMAGE";
     /// Interval of northd's probes of its database connections, in milliseconds.

@@ -1,6 +1,7 @@
 //! Renders the objects of a configuration: embedded YAML files, and steps that complete them. A step fails if the file
 //! lacks its target (§7-§14).
 
+mod egress_router;
 mod node_identity;
 mod objects;
 mod ovn;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{additional_networks, facts::Facts, kube_proxy::Proxy, messages, names, settings::Settings};
 
+pub use egress_router::{Owner as EgressRouterOwner, egress_router};
 pub use objects::Error;
 pub(crate) use parts::hash;
 

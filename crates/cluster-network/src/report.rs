@@ -13,6 +13,8 @@ pub enum Level {
     InjectorConfig,
     /// Certificates of `OperatorPKI`s.
     PkiConfig,
+    /// Egress routers.
+    EgressRouterConfig,
     /// Certificate signing requests of nodes.
     CertificateSigner,
     /// Labels that depend on the platform.

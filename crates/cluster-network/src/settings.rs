@@ -17,6 +17,8 @@ pub struct Settings {
     pub multi_network_policy_image: Option<String>,
     /// Image of the IPAM plugin whereabouts and its components.
     pub whereabouts_image: Option<String>,
+    /// Image of the pods of egress routers. `None` for the image of Weft.
+    pub egress_router_image: Option<String>,
     /// Image pull policy.
     pub pull_policy: String,
     /// Name or address of the API server, and its port, for programs on the nodes.
@@ -97,6 +99,7 @@ impl Settings {
             kube_rbac_proxy_image: said(env::KUBE_RBAC_PROXY_IMAGE),
             multi_network_policy_image: said(env::MULTI_NETWORK_POLICY_IMAGE),
             whereabouts_image: said(env::WHEREABOUTS_IMAGE),
+            egress_router_image: said(env::EGRESS_ROUTER_IMAGE),
             pull_policy: said(env::PULL_POLICY).unwrap_or_else(|| "IfNotPresent".to_owned()),
             api_server: said(env::API_HOST).map(|host| (host, port)),
             cni_conf_dir: said(env::CNI_CONF_DIR).unwrap_or_else(|| CniDirectories::default().conf),

@@ -131,6 +131,8 @@ kinds! {
     MACHINE_CONFIG_POOL = "machineconfiguration.openshift.io" "v1" "MachineConfigPool" "machineconfigpools" cluster;
     /// A certificate that the cluster network operator keeps valid.
     OPERATOR_PKI = "network.operator.openshift.io" "v1" "OperatorPKI" "operatorpkis" namespaced;
+    /// A pod that redirects connections to external systems.
+    EGRESS_ROUTER = "network.operator.openshift.io" "v1" "EgressRouter" "egressrouters" namespaced;
     /// Features of OpenShift that are switched on.
     FEATURE_GATE = "config.openshift.io" "v1" "FeatureGate" "featuregates" cluster;
     /// The facts about the infrastructure below OpenShift.

@@ -3,7 +3,7 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge, ptp, macvlan, macvtap, ipvlan, vlan, dummy, tap, host-device, ovs ──> attach: the shared driver of the link plugins
+//!   bridge, ptp, macvlan, macvtap, ipvlan, vlan, dummy, tap, host-device, ovs, egress-router ──> attach: the shared driver of the link plugins
 //!                         ├──> ipam ──> dhcp, host_local, static_ipam in process, others as programs
 //!                         ├──> veth        pairs with one end in the pod
 //!                         ├──> record      the steps of ADD, for DEL and GC
@@ -27,6 +27,7 @@ mod comment;
 mod config;
 pub mod dhcp;
 mod dummy;
+mod egress_router;
 mod firewall;
 mod forwarding;
 mod hash;
@@ -75,6 +76,7 @@ use attach::{LinkDriver, LinkPlugin};
 use bandwidth::Bandwidth;
 use bridge::Bridge;
 use dummy::Dummy;
+use egress_router::EgressRouter;
 use firewall::Firewall;
 use host_device::HostDevice;
 use ipvlan::IpVlan;
@@ -101,6 +103,7 @@ pub use tuning::Tuning;
 const LINK_PLUGINS: &[&dyn LinkPlugin] = &[
     &Bridge,
     &Dummy,
+    &EgressRouter,
     &HostDevice,
     &IpVlan,
     &MacVlan,
@@ -117,6 +120,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &LinkDriver(&Bridge),
     &Dhcp,
     &LinkDriver(&Dummy),
+    &LinkDriver(&EgressRouter),
     &Firewall,
     &LinkDriver(&HostDevice),
     &HostLocal,

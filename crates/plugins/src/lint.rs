@@ -163,6 +163,9 @@ mod tests {
             r#"{"type":"macvlan","ipam":{"type":"whereabouts","range":"nonsense","x":1}}"#,
             r#"{"type":"bridge","capabilities":{"ipRanges":true},"ipam":{"type":"host-local"}}"#,
             r#"{"type":"bridge","ipam":{}}"#,
+            r#"{"cniVersion":"0.4.0","type":"egress-router","name":"n","interfaceArgs":{"master":"eth1"},
+                "ip":{"addresses":["192.0.2.2/24"],"destinations":["80 TCP 203.0.113.9"],"gateway":"192.0.2.1"},
+                "log_file":"/tmp/egress-router-log","log_level":"debug"}"#,
             r#"{"type":"macvtap","mtu":1400,"promiscMode":true,"owner":107,"group":107,"mac":"02:00:00:00:00:01"}"#,
         ] {
             assert_eq!(of(config), Lint::default(), "{config}");

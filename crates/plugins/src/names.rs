@@ -8,6 +8,8 @@ pub const BRIDGE: &str = "bridge";
 pub const DHCP: &str = "dhcp";
 /// Plugin `dummy`.
 pub const DUMMY: &str = "dummy";
+/// Plugin `egress-router`.
+pub const EGRESS_ROUTER: &str = "egress-router";
 /// Plugin `firewall`.
 pub const FIREWALL: &str = "firewall";
 /// Plugin `host-device`.
@@ -73,6 +75,20 @@ pub(crate) mod arg {
     pub(crate) const GATEWAY: &str = "GATEWAY";
     pub(crate) const OVN_PORT: &str = "OvnPort";
     pub(crate) const POD_UID: &str = "K8S_POD_UID";
+}
+
+/// The pod's interface in the network of the cluster.
+pub(crate) const PRIMARY: &str = "eth0";
+/// Table with the former routes of [`PRIMARY`] in the pod of an egress router.
+pub(crate) const EGRESS_ROUTER_TABLE: u32 = 5755;
+
+/// Names of nftables objects in the pod of an egress router (cluster-network §17.5).
+pub(crate) mod egress_router {
+    pub(crate) const TABLE: &str = "egress_cni";
+    pub(crate) const PREROUTING: &str = "prerouting";
+    pub(crate) const POSTROUTING: &str = "postrouting";
+    pub(crate) const PORTS: &str = "ports";
+    pub(crate) const OTHERS: &str = "others";
 }
 
 /// Names in the database of Open vSwitch and of files beside it (cni-plugins §10).

@@ -55,6 +55,10 @@ fn definitions_in_deploy_are_fresh() {
         &crds.join("cluster-operator.crd.yaml"),
         &api::cluster_network::cluster_operator::crd().expect("a definition"),
     );
+    check(
+        &crds.join("egress-router.crd.yaml"),
+        &api::cluster_network::egress_router::crd().expect("a definition"),
+    );
 }
 
 fn check(path: &Path, definition: &impl Serialize) {

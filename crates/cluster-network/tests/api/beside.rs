@@ -1,11 +1,10 @@
 //! The controllers beside the main loop, with the rights of the shipped roles.
 
 use cluster_network::beside;
-use cluster_network::names::OPERATOR_NAMESPACE;
 use cluster_network::report::Reports;
 use serde_json::{Value, json};
 
-use crate::stage::{ACCOUNT, CLUSTER, Stage};
+use crate::stage::{ACCOUNT, CLUSTER, Stage, settings};
 
 #[test]
 fn parts_beside_the_loop_work_with_the_shipped_rights() {
@@ -38,7 +37,7 @@ fn parts_beside_the_loop_work_with_the_shipped_rights() {
     stage.apply(&map("default", "wants", labels, ""));
     let mark = stage.mark();
     let _task = stage.task_as(ACCOUNT, |client, shutdown| async move {
-        beside::run(&client, OPERATOR_NAMESPACE, &Reports::default(), &shutdown).await;
+        beside::run(&client, &settings(), &Reports::default(), &shutdown).await;
     });
     stage.wait_for(
         "the bundle",

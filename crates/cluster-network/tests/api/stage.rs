@@ -40,6 +40,28 @@ impl Deref for Stage {
     }
 }
 
+/// Settings of the operator in tests.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        version: VERSION.to_owned(),
+        image: "registry.example/weft:v1".to_owned(),
+        kube_proxy_image: Some("registry.example/kube-proxy:v1".to_owned()),
+        kube_rbac_proxy_image: None,
+        multi_network_policy_image: Some("registry.example/policies:v1".to_owned()),
+        whereabouts_image: Some("registry.example/whereabouts:v1".to_owned()),
+        egress_router_image: None,
+        pull_policy: "IfNotPresent".to_owned(),
+        api_server: None,
+        cni_conf_dir: "/etc/cni/net.d".to_owned(),
+        cni_bin_dir: "/opt/cni/bin".to_owned(),
+        namespace: "openshift-network-operator".to_owned(),
+        ovn: Ovn {
+            image: Some("registry.example/ovn:v1".to_owned()),
+            ..Ovn::default()
+        },
+    }
+}
+
 pub(crate) fn networks(namespace: &str) -> String {
     format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions")
 }
@@ -91,6 +113,11 @@ impl Stage {
         self.operator_with(DEBOUNCE, None, true)
     }
 
+    /// Runs the operator with the controllers beside its main loop, and with this debounce time of transient failures.
+    pub(crate) fn operator_with_all_that_waits(&self, debounce: Duration) -> Task {
+        self.operator_with(debounce, None, true)
+    }
+
     /// Runs the operator with its server for metrics, and returns the address of that server.
     pub(crate) fn operator_with_metrics(&self) -> (Task, SocketAddr) {
         let (sender, address) = mpsc::channel();
@@ -105,23 +132,7 @@ impl Stage {
         has_all: bool,
     ) -> Task {
         self.task_as(ACCOUNT, move |client, shutdown| async move {
-            let settings = Settings {
-                version: VERSION.to_owned(),
-                image: "registry.example/weft:v1".to_owned(),
-                kube_proxy_image: Some("registry.example/kube-proxy:v1".to_owned()),
-                kube_rbac_proxy_image: None,
-                multi_network_policy_image: Some("registry.example/policies:v1".to_owned()),
-                whereabouts_image: Some("registry.example/whereabouts:v1".to_owned()),
-                pull_policy: "IfNotPresent".to_owned(),
-                api_server: None,
-                cni_conf_dir: "/etc/cni/net.d".to_owned(),
-                cni_bin_dir: "/opt/cni/bin".to_owned(),
-                namespace: "openshift-network-operator".to_owned(),
-                ovn: Ovn {
-                    image: Some("registry.example/ovn:v1".to_owned()),
-                    ..Ovn::default()
-                },
-            };
+            let settings = settings();
             let api_server = ApiServer {
                 host: "192.0.2.1".to_owned(),
                 port: "6443".to_owned(),
@@ -137,13 +148,12 @@ impl Stage {
             if let Some((server, address)) = server.as_ref().zip(address) {
                 address.send(server.address()).expect("a test");
             }
-            let namespace = settings.namespace.clone();
-            let operator = Operator::start(client.clone(), settings, api_server, metrics);
+            let operator = Operator::start(client.clone(), settings.clone(), api_server, metrics);
             let operator = operator.debounced_for(debounce);
             let reports = operator.reports();
             let others = async {
                 if has_all {
-                    beside::run(&client, &namespace, &reports, &shutdown).await;
+                    beside::run(&client, &settings, &reports, &shutdown).await;
                 }
             };
             tokio::join!(Box::pin(operator.run(&shutdown, &readiness)), others);

@@ -11,7 +11,7 @@ use linux::{link::Mac, route::Socket, tap::DeviceNumber};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    host_device, macvtap,
+    egress_router, host_device, macvtap,
     masquerade::{self, Backend},
     messages::Explain as _,
     ovs,
@@ -70,6 +70,12 @@ pub(crate) enum Step {
         backend: Backend,
         /// The pod's addresses, with prefix lengths.
         addresses: Vec<IpNet>,
+    },
+    /// Made the pod's link that of its default route, with packet rules for redirected connections.
+    Redirection {
+        /// The pod's namespace.
+        #[serde(rename = "in")]
+        sandbox: Sandbox,
     },
     /// Created the device node of the pod's link.
     Node { path: String, major: u32, minor: u32 },
@@ -147,7 +153,7 @@ impl Step {
                 macvtap::remove_node(path, number)
             }
             Step::OvsPort { port, socket, netns } => ovs::remove_recorded(owner, port, socket, netns),
-            Step::Pair { .. } | Step::Link { .. } | Step::Device { .. } => Ok(()),
+            Step::Pair { .. } | Step::Link { .. } | Step::Device { .. } | Step::Redirection { .. } => Ok(()),
         }
     }
 
@@ -164,6 +170,10 @@ impl Step {
             Step::Device { name, sandbox } => {
                 host_device::return_device(host, sandbox.find(call)?, owner.ifname, name)
             }
+            Step::Redirection { sandbox } => match sandbox.find(call)? {
+                Some(mut pod) => pod.inside(|socket| egress_router::undo(socket, owner.ifname)),
+                None => Ok(()),
+            },
             Step::OvsPort { .. } | Step::SpoofCheck { .. } | Step::Masquerade { .. } | Step::Node { .. } => {
                 Ok(())
             }

@@ -121,6 +121,13 @@ fn configs() -> Vec<Value> {
             "linkInContainer": false, "mac": "02:00:00:00:00:09", "dns": { "nameservers": ["10.1.2.1"] },
             "runtimeConfig": { "mac": "02:00:00:00:00:05" }, "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "net1" }]
         }),
+        json!({
+            "cniVersion": "1.1.0", "name": "n", "type": "egress-router", "interfaceType": "macvlan", "log_level": "debug",
+            "interfaceArgs": { "master": "br0", "mode": "vepa", "mtu": "1280" }, "dns": { "nameservers": ["10.1.2.1"] },
+            "ip": { "addresses": ["192.0.2.2/24"], "gateway": "192.0.2.1", "fallbackIP": "203.0.113.9",
+                    "destinations": ["80 TCP 203.0.113.26 8080", "53 udp 203.0.113.27", "203.0.113.28"] },
+            "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "net1" }]
+        }),
         json!({ "cniVersion": "1.1.0", "name": "n", "type": "ipvlan", "master": "br0", "mode": "l3s", "mtu": 1280, "linkInContainer": true,
                 "ipam": { "type": "static", "addresses": [{ "address": "10.1.2.3/24" }] } }),
         json!({ "cniVersion": "1.0.0", "name": "n", "type": "vlan", "master": "br0", "vlanId": 7, "mtu": 1280, "linkInContainer": false,

@@ -40,12 +40,13 @@ struct Scene {
 /// A plugin, and its scene.
 type Subject = (&'static str, fn(&mut Host) -> Scene);
 
-const SUBJECTS: [Subject; 12] = [
+const SUBJECTS: [Subject; 13] = [
     ("bridge", bridge),
     ("ptp", |host| {
         link(host, &json!({ "type": "ptp", "ipMasq": true }))
     }),
     ("macvlan", macvlan),
+    ("egress-router", egress_router),
     ("dummy", |host| link(host, &json!({ "type": "dummy" }))),
     ("tap", |host| link(host, &json!({ "type": "tap" }))),
     ("host-device", host_device),
@@ -101,6 +102,36 @@ fn device(host: &mut Host, name: &str) -> Link {
 fn macvlan(host: &mut Host) -> Scene {
     device(host, "eth0");
     link(host, &json!({ "type": "macvlan", "master": "eth0" }))
+}
+
+/// Pods with `eth0` in the network of the cluster.
+fn egress_router(host: &mut Host) -> Scene {
+    device(host, "uplink");
+    let mut attached = |number: u16| {
+        let pod = host.pod();
+        let ipam = json!({
+            "type": "static", "routes": [{ "dst": "0.0.0.0/0" }],
+            "addresses": [{ "address": format!("10.244.0.{number}/24"), "gateway": "10.244.0.1" }],
+        });
+        let network = json!({ "cniVersion": "1.1.0", "name": "cluster", "type": "ptp", "ipam": ipam });
+        host.call_with("ADD", &pod, "eth0", "", &network).success();
+        let ip = json!({
+            "addresses": [format!("192.0.2.{number}/24")], "gateway": "192.0.2.1",
+            "destinations": ["8080 TCP 203.0.113.26 80"], "fallbackIP": "203.0.113.9",
+        });
+        let config = json!({
+            "cniVersion": "1.1.0", "name": "test-net", "type": "egress-router", "interfaceArgs": { "master": "uplink" },
+            "ip": ip,
+        });
+        (pod, config)
+    };
+    let neighbour = attached(2);
+    let (pod, config) = attached(3);
+    Scene {
+        pod,
+        config,
+        neighbour: Some(neighbour),
+    }
 }
 
 /// The device is one container's alone: there is no neighbour.
@@ -336,7 +367,7 @@ fn survives_kills(host: &mut Host, plugin: &str, scene: &Scene) {
     host.add(&scene.pod, &scene.config);
 }
 
-// cni-plugins#81
+// cni-plugins#81, cluster-network#119
 #[test]
 fn randomly_killed_plugins_are_undone_by_del_or_gc() {
     for (plugin, prepare) in SUBJECTS {

@@ -18,6 +18,7 @@ mod check;
 mod contract;
 mod delegation;
 mod dice;
+mod egress_router;
 mod firewall;
 mod fuzz;
 mod host_device;
