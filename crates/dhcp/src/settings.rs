@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) host_prefix: PathBuf,
     /// Path of the socket in this process's file system.
     pub(crate) socket: PathBuf,
-    /// Whether servers are asked for broadcast answers.
+    /// Whether requests set the broadcast flag.
     pub(crate) broadcast: bool,
     pub(crate) timing: Timing,
 }

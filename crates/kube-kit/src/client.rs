@@ -166,7 +166,7 @@ fn counted_within(config: Config, requests: &Requests, patience: Duration) -> Re
 struct NoAnswer(Duration);
 
 /// A client that delegates each request to the client that `current` holds at that moment, so that credentials can be
-/// replaced. Running requests, such as watches, go on with the earlier client.
+/// replaced. Running requests, such as watches, continue with the earlier client.
 pub fn following(current: watch::Receiver<Client>) -> Client {
     let namespace = current.borrow().default_namespace().to_owned();
     let service = service_fn(move |request| {

@@ -1,7 +1,7 @@
 //! Answers the API server's admission requests (kubevirt-ipam §6).
 //!
 //! ```text
-//! Request ── read ──> known? ──> instance, networks: known, or asked for once ──> mutate ──> Verdict
+//! Request ── read ──> known? ──> instance, networks: cached, or read once ──> mutate ──> Verdict
 //! ```
 
 use std::collections::HashMap;

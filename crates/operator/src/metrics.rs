@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_is_taken_is_said() {
+    async fn taken_port_is_reported() {
         let metrics = Metrics::new(&Settings::default()).expect("metrics");
         // The server sends no request before the first scrape.
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));

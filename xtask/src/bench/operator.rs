@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
     table.push(Line::memory("operator", bench.operator()?));
     steps.step(&format!(
-        "creating {FOREIGN_CONFIG_MAPS} ConfigMaps and {FOREIGN_DEPLOYMENTS} Deployments of somebody else"
+        "creating {FOREIGN_CONFIG_MAPS} foreign ConfigMaps and {FOREIGN_DEPLOYMENTS} foreign Deployments"
     ));
     bench.create_foreign()?;
     table.push(Line::memory("operator, among them", bench.operator()?));

@@ -103,10 +103,10 @@ pub struct Args {
     /// Put the primary configuration aside, with `.old` behind its name
     #[arg(long, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub rename_conf_file: bool,
-    /// A file that says that the default network is ready
+    /// A file whose existence means that the default network is ready
     #[arg(long, value_name = "FILE", default_value = "")]
     pub readiness_indicator_file: String,
-    /// Where plugins are looked for first, for `binDir`
+    /// Directory that is searched first for plugins, for `binDir`
     #[arg(long, value_name = "DIR", default_value = "")]
     pub additional_bin_dir: String,
     /// Give the primary configuration the version `--cni-version` in the generated file

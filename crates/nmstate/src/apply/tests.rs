@@ -267,7 +267,7 @@ async fn superseded_change_is_rolled_back_at_once() {
         .unwrap_err();
     assert_eq!(
         failure.text,
-        "rolling back desired state configuration: it is not wanted any more"
+        "rolling back desired state configuration: it is no longer the desired state"
     );
     assert_eq!(host.calls(), ["rollback", "apply", "rollback"]);
     assert!(

@@ -45,8 +45,8 @@ pub(crate) enum Outcome {
         pending: usize,
         /// Nodes that are not awaited.
         not_ready: usize,
-        /// Whether a node failed an attempt or became `NotReady`, or none is awaited: users may want to edit the
-        /// policy.
+        /// Whether a node failed an attempt or became `NotReady`, or none is awaited: an edit may be
+        /// necessary.
         stalled: bool,
     },
     /// All awaited nodes have the desired state, and at least one does.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! spec.nmstate ──> node state operator ──┐
-//!                  NMState nmstate ──────┴──> handlers, webhook, ... : they belong to the NMState
+//!                  NMState nmstate ──────┴──> handlers, webhook, ... , owned by the NMState
 //! ```
 //!
 //! If another operator has installed the API, only the object is created, and that operator reconciles it.

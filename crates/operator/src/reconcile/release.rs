@@ -1,8 +1,9 @@
 //! Releases the addresses of virtual machines after KubeVirt IPAM was removed (kubevirt-ipam §11): without its controller
 //! the finalizers of claims would hold up the deletion of virtual machines and namespaces.
 //!
-//! The Lease of the controller outlives it, and tells that a controller ran here. The operator waits until the pods have
-//! stopped renewing the Lease, removes the finalizers, and deletes the Lease last: an interrupted release is repeated.
+//! The Lease of the controller outlives it, and proves that a controller ran here. The operator waits until the pods
+//! have stopped renewing the Lease, removes the finalizers, and deletes the Lease last: an interrupted release is
+//! repeated.
 
 use std::time::Duration;
 

@@ -328,10 +328,8 @@ impl<'a> Stage<'a> {
             left.and_then(|()| self.journal.remove())
         });
         if let Err(error) = forgotten {
-            self.call.note(
-                Level::Error,
-                format_args!("failed to take back what a failed ADD did: {error}"),
-            );
+            self.call
+                .note(Level::Error, format_args!("failed to undo a failed ADD: {error}"));
         }
     }
 }

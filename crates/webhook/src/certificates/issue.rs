@@ -148,7 +148,7 @@ fn pair(certificate: &CertificateDer<'_>, key: &KeyPair) -> Result<Pair, Error> 
     })
 }
 
-/// A key as PEM. RSA keys are PKCS#1, the only form that the established certificate managers read: the last element of
+/// A key as PEM. RSA keys are PKCS#1, the only form that the upstream certificate managers read: the last element of
 /// PKCS#8.
 pub(super) fn key_pem(key: &KeyPair) -> Result<String, Error> {
     if key.algorithm() != &PKCS_RSA_SHA256 {

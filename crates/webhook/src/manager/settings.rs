@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Lifetime of a CA if the variable is `0`.
 const USUAL: Duration = Duration::from_hours(8760);
 
-/// A variable is missing or invalid; the texts are the established program's.
+/// A variable is missing or invalid; the texts are upstream's.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[allow(missing_docs, reason = "the texts say what failed")]
 pub enum InvalidSettings {

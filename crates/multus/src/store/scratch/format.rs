@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// Written by the established daemon (the example of multus.md §9, `Bytes` completed).
+    /// Written by the upstream daemon (the example of multus.md §9, `Bytes` completed).
     const ESTABLISHED: &str = concat!(
         r#"[{"Conf":{"cniVersion":"0.3.1","ipam":{},"name":"weave1","type":"weave-net"},"ConfList":{},"#,
         r#""Name":"weave1","IsFilterV4Gateway":false,"IsFilterV6Gateway":false,"#,

@@ -33,7 +33,7 @@ impl DesiredState {
             return Self::None;
         }
         if member("managed").is_some_and(|managed| !managed.is_boolean()) {
-            // It is unknown whether the author wants it enforced.
+            // The author's intent is unknown: to enforce the state, or not.
             return Self::Invalid(messages::malformed("spec.managed", "true or false"));
         }
         if !desired.is_object() {
