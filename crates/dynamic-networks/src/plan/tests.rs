@@ -110,7 +110,7 @@ fn malformed_annotation_is_error() {
     ));
     // multus#13
     assert!(plan("[null]", "", "ns").is_err());
-    // What is not needed may be anything.
+    // Unused fields may have any value.
     let odd = r#"[{"name":"ns/a","interface":"net1","mtu":-1,"dns":7}]"#;
     assert!(plan("a@net1", odd, "ns").unwrap().is_empty());
 }

@@ -1,4 +1,4 @@
-//! What users change, and what comes of it.
+//! Changes by users, and their results.
 
 use crate::node::{Node, STATUS};
 use serde_json::json;
@@ -126,7 +126,7 @@ fn corrected_status_is_reconciled() {
     node.events("web", 1);
     assert!(node.calls().is_empty());
     node.annotate("web", STATUS, Some(&node.status_of(&[])));
-    // The daemon has it, and tells so.
+    // The daemon has the attachment, and reports it.
     node.wait_for("web", &["a net1"]);
     // And once more, after it was fulfilled.
     node.annotate("web", STATUS, Some(&node.status_of(&[])));

@@ -1,4 +1,4 @@
-//! The admission webhooks of networks, asked by a real API server, with the shipped manifests' rights and no others.
+//! The admission webhooks of networks, called by a real API server, with the shipped manifests' rights and no others.
 
 use axum::http::Method;
 use multus::admission::{Settings, keep_certificates, start};
@@ -61,7 +61,7 @@ fn redirect(server: &Server, path: &str, port: u16, authority: &str) {
     server.send(Method::PUT, path, Some(&configuration)).accepted();
 }
 
-/// A server that asks the webhooks.
+/// A server that calls the webhooks.
 fn asking() -> (Server, Task) {
     let server = stage();
     let key = KeyPair::generate().unwrap();
@@ -205,7 +205,7 @@ fn resources_are_requested_for_networks() {
         json!({})
     );
 
-    // What is known is not asked for.
+    // Cached definitions cause no request.
     let mark = server.mark();
     assert_eq!(
         resources(run("lab", "again", networks("blue,plain"), json!({})))["limits"],
@@ -255,7 +255,7 @@ fn certificates_are_issued_automatically() {
             .starts_with("-----BEGIN CERTIFICATE-----")
     );
 
-    // One that is there no more costs nothing; when it comes back it is trusted by the same authority.
+    // A deleted configuration costs nothing; after its creation it trusts the same authority.
     server.delete(MUTATING);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/multus/nad-webhook-inject.yaml");
     server.kubectl().apply_file(&path).unwrap();

@@ -396,7 +396,7 @@ fn hanging_namespace_does_not_block_others() {
     let (left, _, mut shim, _sandbox) = calls.swap_remove(place);
     shim.kill().unwrap();
     shim.wait().unwrap();
-    // Whoever's turn comes.
+    // The order of the queued calls is unknown: all gates open concurrently.
     let (gates, calls): (Vec<_>, Vec<_>) = calls
         .into_iter()
         .map(|(_, gate, call, held)| (gate, (call, held)))

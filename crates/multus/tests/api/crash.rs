@@ -222,7 +222,7 @@ fn scratch_of_old(node: &Node, id: &str) {
     file.set_modified(old).unwrap();
 }
 
-/// A sandbox of the pod `web` whose namespace is there until [`Node::lose`].
+/// A sandbox of the pod `web` whose namespace exists until [`Node::lose`].
 fn sandbox(node: &Node, id: &str) -> Sandbox {
     let pod = node.get_pod("web");
     node.losable(id, "web", pod["metadata"]["uid"].as_str().unwrap())
@@ -276,7 +276,7 @@ fn empty_runtime_list_is_no_evidence() {
     node.wait("detached", || !node.path("cni/gone").exists());
     assert!(node.path("cni/begun").exists() && node.path("cni/alive").exists());
     node.stop().unwrap();
-    // After a boot no namespace is there.
+    // After a boot no namespace exists.
     for id in ["alive", "held"] {
         node.lose(id);
     }

@@ -130,7 +130,7 @@ fn while_the_daemon_is_down() {
     node.start(&json!({}));
     let output = add.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    // What was missed comes first.
+    // The missed DEL comes first.
     assert_eq!(node.calls_of("c1"), ["DEL a", "ADD a"]);
 }
 
@@ -163,7 +163,7 @@ fn successor(node: &Node) -> UnixListener {
     successor
 }
 
-/// What the successor has is there after the end of the other.
+/// The successor's files exist after the end of the other daemon.
 fn is_untouched(node: &Node) {
     assert!(node.conf().exists());
     assert!(!node.path("run/ended").exists());
@@ -204,7 +204,7 @@ fn replaced_daemon_keeps_files_when_network_is_lost() {
 
 #[test]
 fn removed_socket_is_recreated() {
-    // multus#99: an established daemon that ends removes whatever is at the path
+    // multus#99: at its end an upstream daemon removes any file at the path
     let mut node = Node::started();
     fs::remove_file(node.path("run/multus.sock")).unwrap();
     fs::remove_file(node.conf()).unwrap();
@@ -233,7 +233,7 @@ fn probe_fails_after_socket_directory_was_replaced() {
     assert!(check().is_err());
     fs::create_dir(node.path("run")).unwrap();
     assert!(check().is_err());
-    // As kubelet makes it for whoever mounts the socket.
+    // Kubelet creates it for a pod that mounts the socket.
     fs::create_dir(node.path("run/multus.sock")).unwrap();
     assert!(check().is_err());
 }
@@ -421,7 +421,7 @@ fn deleted_account_removes_configuration() {
     kubectl
         .run(["delete", "serviceaccount", "multus", "--namespace", &node.name])
         .unwrap();
-    // It has a node, whose kubelet would say when it has ended.
+    // It has a node, whose kubelet would report its end.
     kubectl
         .run(["delete", "pod", pod, "--namespace", &node.name, "--wait=false"])
         .unwrap();
@@ -464,7 +464,7 @@ fn refused_daemon_leaves_pods_to_next_daemon() {
     node.start(&json!({}));
     let output = add.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    // Whatever the first daemon attached, it detached again.
+    // The first daemon detached all that it had attached.
     let calls = node.calls_of("c2");
     let (last, before) = calls.split_last().unwrap();
     assert_eq!(last, "ADD a");

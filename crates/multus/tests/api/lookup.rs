@@ -56,7 +56,7 @@ fn pod_with_other_uid_is_refused() {
     // DEL: nothing is known of that sandbox, and the pod is another one. It may be older than multus on the node.
     node.succeed("DEL", &node.sandbox("c1", "web", Some("old")));
     assert_eq!(node.calls(), ["DEL a eth0 c1"]);
-    // DEL of what was attached: from the state on the node, whoever has the pod's name by now
+    // DEL uses the state on the node, even if another pod has the name by now
     node.succeed("ADD", &node.sandbox("c3", "web", Some(&uid)));
     node.succeed("DEL", &node.sandbox("c3", "web", Some("another")));
     assert_eq!(node.calls_of("c3"), ["ADD a", "DEL a"]);

@@ -225,7 +225,7 @@ fn drifted_attachment_is_reported_with_plugin() {
         host.enslave(&ports[0], "br0");
         assert_eq!(examine().findings, []);
 
-        // A sysctl. The plugins behind it are asked all the same.
+        // A sysctl. The plugins behind it are checked all the same.
         let write = || fs::write("/proc/sys/net/ipv4/conf/net1/arp_filter", "0");
         host.pod(1).run(write).unwrap().unwrap();
         let report = examine();
@@ -259,7 +259,7 @@ fn repair_removes_only_leftovers() {
         for (number, id) in (0_u16..).zip(["c0", "c1", "c2", "c3", "c4"]) {
             host.attach(CACHES[usize::from(number % 2)], id, &lan("1.0.0"), 8000 + number);
         }
-        // Gone in the runtime's cache and in that of multus. The runtime knows c1 still; the namespace of c4 is there.
+        // Gone in the runtime's cache and in that of multus. The runtime still has c1; the namespace of c4 exists.
         for id in ["c1", "c2", "c3"] {
             Host::lose_namespace(id);
         }

@@ -134,7 +134,7 @@ impl Host {
         self.started.lock().unwrap().clone()
     }
 
-    /// Calls a plugin and logs what it said and what there is then.
+    /// Calls a plugin and logs its answer and the resulting state.
     fn call(&mut self, verb: &str, config: &Value) -> Value {
         self.call_with(verb, config["type"].as_str().unwrap(), &config.to_string(), &[])
     }
@@ -170,7 +170,7 @@ impl Host {
         })
     }
 
-    /// What an attachment consists of: links, leases, records.
+    /// The state of an attachment: links, leases, records.
     fn state(&mut self) -> String {
         let links = |socket: &mut Socket| {
             let links = socket.links().unwrap().into_iter().map(|link| {
@@ -375,7 +375,7 @@ fn plugins_behave_like_programs() {
     let (programs, started) = log(Way::Programs);
     assert_eq!(started.len(), programs.len());
     let (daemon, started) = log(Way::Daemon);
-    // None of ours had to be started. What they start themselves is outside the daemon's memory limit, too.
+    // None of our plugins was started as a process. Their own children are outside the daemon's memory limit, too.
     let others: BTreeSet<_> = started.iter().map(String::as_str).collect();
     assert_eq!(others, BTreeSet::from(["foreign-ipam"]));
     for (program, daemon) in programs.iter().zip(&daemon) {
@@ -440,7 +440,7 @@ fn other_build_runs_as_program() {
 
 #[test]
 fn thread_returns_to_its_root_and_namespace() {
-    // multus#100 (the way back)
+    // multus#100 (the roll-back)
     let place = || {
         let directories = ["/", "."].map(|path| fs::metadata(path).unwrap());
         directories.map(|directory| (directory.dev(), directory.ino()))
@@ -472,7 +472,7 @@ fn program_moves_to_cgroup_if_possible() {
         let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "passthru"});
         assert_eq!(host.call("ADD", &config)["cniVersion"], "1.0.0");
         assert_eq!(fs::read_to_string(place).unwrap(), "0");
-        // What takes nothing.
+        // A file that accepts no data.
         let full = Arc::new(linux::process::Door::open(Path::new("/dev/full")).unwrap());
         host.plugins.invoker.prepare = Some(Arc::new(move |command| full.lead(command)));
         assert_eq!(host.call("ADD", &config)["cniVersion"], "1.0.0");

@@ -1,4 +1,4 @@
-//! What multus itself does in a pod's network namespace, in a namespace of the test's own. Needs root.
+//! The work of multus itself in a pod's network namespace, here a namespace of the test's own. Needs root.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -87,7 +87,7 @@ impl Host {
     }
 }
 
-/// An API server that answers by path, with what `answer` says: none is silence.
+/// An API server whose answer to a path is that of `answer`: none is silence.
 fn server(answer: fn(&str) -> Option<(u16, Value)>) -> Client {
     let service = tower::service_fn(move |request: HttpRequest<Body>| async move {
         let Some((code, body)) = answer(request.uri().path()) else {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is published where nothing is hidden.
+/// The published report if nothing is hidden.
 fn report(state: Value) -> Value {
     super::report(state, |_| false)
 }

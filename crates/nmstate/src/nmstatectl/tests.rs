@@ -9,7 +9,7 @@ fn parsed(arguments: &[&str]) -> Command {
     cli.command.expect("a command")
 }
 
-/// What the program prints for these arguments; `{}` stands for a file with the text.
+/// The program's output for these arguments; `{}` stands for a file with the text.
 async fn printed(arguments: &[&str], text: &str) -> Result<String, Error> {
     let directory = TempDir::new().expect("a directory");
     let file = directory.path().join("file");

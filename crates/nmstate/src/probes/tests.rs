@@ -91,12 +91,12 @@ async fn failed_probe_is_not_waited_for_again() {
     assert_eq!(choose().await, [Probe::ApiServer, Probe::NodeReadiness]);
     assert_eq!(started.elapsed(), Duration::from_secs(10));
     let first = reports.load(Ordering::Relaxed);
-    // One for both probes each second; a request at the timeout may be counted late.
+    // One request for both probes each second; a request at the timeout may be counted late.
     assert!((10..=11).contains(&first), "{first}");
     assert_eq!(choose().await, [Probe::ApiServer, Probe::NodeReadiness]);
     assert_eq!(started.elapsed(), Duration::from_secs(10));
     let second = reports.load(Ordering::Relaxed) - first;
-    // One for both, and the late one.
+    // One request for both, and the late one.
     assert!((1..=2).contains(&second), "{second}");
 }
 
@@ -182,7 +182,7 @@ async fn concurrent_checks_share_a_report() {
         (failed.probe, failed.cause.as_str()),
         (Probe::Ping, "default gw missing (for 120 s)")
     );
-    // One each second, of both attempts; a request at the timeout may be counted late.
+    // One request each second, of both attempts; a request at the timeout may be counted late.
     let all = reports.load(Ordering::Relaxed);
     assert!((121..=122).contains(&all), "{all}");
 }
@@ -200,7 +200,7 @@ async fn probe_never_uses_a_report_twice() {
     sleep(pause * 4 / 5).await;
     assert_eq!(checks.recent().await, Ok(Arc::new(json!({}))));
     assert_eq!(reports.load(Ordering::Relaxed), 2, "the next look");
-    // What a history of probes saw says nothing after the change.
+    // Reports of earlier probes do not count after the change.
     assert_eq!(prober.reports().recent().await, Ok(Arc::new(json!({}))));
     assert_eq!(reports.load(Ordering::Relaxed), 3);
 }

@@ -119,7 +119,7 @@ pub(super) fn request(object: &Value, old: Option<&Value>) -> Request {
     }
 }
 
-/// Applies a patch as RFC 6902 says; `None` when it can't be applied.
+/// Applies a patch as in RFC 6902; `None` when it can't be applied.
 fn patched(object: &Value, patch: &[Change]) -> Option<Value> {
     let mut object = object.clone();
     for change in patch {
@@ -138,7 +138,7 @@ fn patched(object: &Value, patch: &[Change]) -> Option<Value> {
     Some(object)
 }
 
-/// What differs between two documents, as JSON pointers.
+/// The differences between two documents, as JSON pointers.
 fn changes(before: &Value, after: &Value, at: &str, found: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
@@ -158,7 +158,7 @@ fn changes(before: &Value, after: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What a verdict makes of a policy: what it changed, or nothing when it refused.
+/// Applies a verdict to a policy: the policy and the changed pointers, or `None` for a refusal.
 fn applied(policy: &Value, verdict: &Verdict) -> Option<(Value, Vec<String>)> {
     if let Some(denial) = &verdict.denied {
         assert!((400..600).contains(&denial.code), "{denial:?}");

@@ -1,4 +1,4 @@
-//! A server with our kinds, nodes on it, and how to look at it.
+//! A server with our kinds, nodes on it, and helpers to inspect it.
 //!
 //! ```ignore
 //! let stage = Stage::start();
@@ -175,7 +175,7 @@ impl Stage {
         node
     }
 
-    /// Says of a node whether it is ready.
+    /// Sets the Ready condition of a node.
     pub(crate) fn set_ready(&self, node: &str, ready: bool) {
         let status = if ready { "True" } else { "False" };
         let conditions = json!([{ "type": "Ready", "status": status }]);
@@ -251,7 +251,7 @@ impl Stage {
     }
 }
 
-/// What an installation brings but the programs.
+/// The objects of an installation except the programs.
 fn install(admin: &Admin) {
     admin.namespace(NAMESPACE, &[]);
     for definition in definitions() {
@@ -293,7 +293,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// What the parts of a handler share.
+/// The common state of a handler's parts.
 pub(crate) fn shared(node: &str, host: &Host, client: Client, settings: Settings) -> Shared {
     Shared {
         changed: Arc::clone(&host.changed),

@@ -1,4 +1,4 @@
-//! A host that is simulated: what it reports is what the test says and what was applied to it.
+//! A simulated host: its report has the state that the test sets, and the applied state.
 //!
 //! ```ignore
 //! let host = Host::new(host::two_nics());
@@ -90,7 +90,7 @@ impl Host {
         lock(&self.state)
     }
 
-    /// What it reports now.
+    /// Its present report.
     pub(crate) fn current(&self) -> Value {
         self.state().current.clone()
     }
@@ -162,7 +162,7 @@ impl Host {
         self.state().reports
     }
 
-    /// How often it was asked for its versions.
+    /// How often its versions were read.
     pub(crate) fn version_reads(&self) -> usize {
         self.state().version_reads
     }

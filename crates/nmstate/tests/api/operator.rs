@@ -1,4 +1,4 @@
-//! The operator under its shipped role: what it deploys, that it puts things back, and what it says.
+//! The operator under its shipped role: deployed objects, repairs of drift, and its status.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) fn installed() -> Stage {
             .ok_or_else(|| format!("{answer:#?}"))
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    // The API server hears of a binding some time after it was made.
+    // The API server applies a binding some time after its creation.
     for right in ["list nodes", "create secrets"] {
         rights::wait_until_allowed(&stage, ACCOUNT, right);
     }
@@ -133,7 +133,7 @@ fn wait_for_conditions(stage: &Stage, expected: [&str; 3]) -> Value {
     })
 }
 
-/// Says of the workloads what controllers would say: their pods are there.
+/// Writes the statuses that controllers would write: the pods of the workloads exist.
 fn roll_out(stage: &Stage) {
     roll_out_these(stage, &[HANDLER, WEBHOOK, METRICS, CERT_MANAGER]);
 }
@@ -366,7 +366,7 @@ fn one_nmstate_is_deployed_until_it_is_deleted() {
     roll_out(&stage);
     let wish_now = wait_for_conditions(&stage, DEPLOYED);
 
-    // Whatever is changed or deleted by hand is put back.
+    // The operator restores objects that are changed or deleted by hand.
     patch(&stage, WEBHOOK, &json!({ "spec": { "replicas": 5 } }));
     wait_for(&stage, "one replica", WEBHOOK, |it| {
         (it["spec"]["replicas"] == 1).then_some(())
@@ -375,7 +375,7 @@ fn one_nmstate_is_deployed_until_it_is_deleted() {
     stage.send(Method::DELETE, service, None).accepted();
     wait_for(&stage, "the Service", service, |_| Some(()));
 
-    // What an NMState says reaches the handler.
+    // The settings of an NMState reach the handler.
     let spec = json!({
         "logLevel": "debug", "nodeSelector": { "a": "b" }, "probeConfiguration": { "dns": { "host": "example.org" } },
     });
@@ -410,7 +410,7 @@ fn one_nmstate_is_deployed_until_it_is_deleted() {
     .unwrap_or_else(|error| panic!("{error}"));
     assert!(get(&stage, NMSTATE).is_some());
 
-    // What is deployed belongs to it, so that the cluster collects it; definitions and policies stay.
+    // It owns the deployed objects, so that the cluster collects them; definitions and policies stay.
     let uid = &wish_now["metadata"]["uid"];
     for path in [HANDLER, WEBHOOK, METRICS, CERT_MANAGER, service] {
         let object = get(&stage, path).expect("an object");
@@ -667,7 +667,7 @@ fn deployed_webhook_admits_and_denies_policies() {
 
     limits_are_numbers_or_percentages(stage);
 
-    // While nothing is known of it, and while it is in progress, what it wants stays.
+    // Without an observed result, and while the policy is in progress, its spec is immutable.
     let first =
         json!({ "nodeSelector": { "a": "b", "c": "" }, "capture": { "x": "interfaces.type==\"ethernet\"" } });
     stage
@@ -723,7 +723,7 @@ fn deployed_webhook_admits_and_denies_policies() {
             "{text}"
         );
     }
-    // One that came without captures gets none.
+    // A policy without captures gets none.
     stage
         .send(Method::POST, POLICIES, Some(&policy("q", &json!({}))))
         .accepted();

@@ -87,7 +87,7 @@ fn said(object: &Value) -> Option<[String; 3]> {
     Some([text("type"), text("reason"), text("message")])
 }
 
-/// Waits until an object says exactly this, and returns it.
+/// Waits until an object has exactly this condition, and returns the object.
 fn wait_until_said(stage: &Stage, kind: Kind, name: &str, expected: [&str; 3]) -> Value {
     stage.wait_for(&format!("{name} to say {expected:?}"), (kind, name), |object| {
         let object = object?;
@@ -120,7 +120,7 @@ fn set_slots(stage: &Stage, held: u32) {
     stage.report(Kind::Policy, "p", &status);
 }
 
-/// Waits until the policy `p` says that so many nodes hold a slot of its first generation.
+/// Waits until the policy `p` counts so many slots of its first generation.
 fn wait_for_slots(stage: &Stage, held: u32) {
     let what = format!("{held} slots that are held");
     stage.wait_for(&what, (Kind::Policy, "p"), |policy| {

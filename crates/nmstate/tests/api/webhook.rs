@@ -64,7 +64,7 @@ impl Webhooks {
         }
     }
 
-    /// Webhooks with the established configuration (nmstate §7.1), except that failures are not ignored.
+    /// Webhooks with upstream's configuration (nmstate §7.1), except that failures are not ignored.
     fn called(stage: &Stage) -> Self {
         let webhooks = Self::start(stage);
         let both = json!([
@@ -361,7 +361,7 @@ fn policy_in_progress_cannot_change() {
         policy["spec"] = json!({ "desiredState": { "interfaces": [{ "name": reason }] } });
         policy = replace(&stage, &policy).accepted();
     }
-    // What else is wrong has the texts of the admission policy.
+    // Other mistakes have the texts of the admission policy.
     policy["spec"]["capture"] = json!({ "gw": "routes.running.destination==\"0.0.0.0/0\"" });
     let text = replace(&stage, &policy).refused();
     assert!(

@@ -214,7 +214,7 @@ fn captures_can_have_any_order() {
     }
     let filled = rendered(&engine, Value::Object(shuffled), desired.clone(), Map::new()).unwrap();
     assert_eq!(filled.desired["interfaces"][0]["name"], "eth1");
-    // One more than that is too many, in the worst order.
+    // One capture more is too many, in the worst order.
     let error = rendered(&engine, chain(10), desired, Map::new()).unwrap_err();
     assert!(
         error

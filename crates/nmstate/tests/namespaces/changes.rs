@@ -147,7 +147,7 @@ fn bus_events_cover_starts_and_changes_of_network_manager() {
     });
 }
 
-/// What the library reports is what is published, byte for byte, whenever the host is the same.
+/// The published report equals the library's, byte for byte, whenever the host is the same.
 #[test]
 fn report_of_an_unchanged_host_is_stable() {
     let host = Host::enter();

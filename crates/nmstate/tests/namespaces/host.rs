@@ -7,7 +7,7 @@ use cluster::{Home, NetworkManager, Quiet};
 use serde_json::Value;
 use weft_nmstate::engine::{Backend, Engine};
 
-/// What a test runs on: the calling thread is there, and so is every thread that it starts.
+/// The host of a test: it has the calling thread, and every thread that it starts.
 #[derive(Debug)]
 pub(crate) struct Host(NetworkManager);
 

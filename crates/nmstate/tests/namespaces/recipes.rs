@@ -1,5 +1,5 @@
-//! The documented recipes, each applied as the handler does it on a host with an uplink and spare cards: what probes
-//! ask for is there before, and has to be there afterwards.
+//! The documented recipes, each applied as the handler does it on a host with an uplink and spare cards: the targets of
+//! the probes exist before, and must exist afterwards.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -71,7 +71,7 @@ impl Node {
         assert_eq!(done, "successfully reconciled");
     }
 
-    /// What the policy of a recipe is for this node.
+    /// The policy of a recipe, rendered for this node.
     fn rendered(&self, recipe: &str) -> Value {
         let facts = NodeFacts {
             name: "node01".to_owned(),

@@ -16,7 +16,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 const DIRECTORY: &str = "WEFT_TEST_VICTIM";
 /// How it is to change the host.
 const BACKEND: &str = "WEFT_TEST_VICTIM_BACKEND";
-/// The file that is there once it has.
+/// The file that exists once it has applied.
 pub(crate) const APPLIED: &str = "applied";
 
 /// Runs [`change_that_is_never_committed`] as another process on the host of the calling thread.
@@ -30,7 +30,7 @@ pub(crate) fn start(state: &Path, backend: Backend) -> Child {
         .unwrap()
 }
 
-/// Kills it as soon as a file is there.
+/// Kills it as soon as a file exists.
 pub(crate) fn kill_once_there_is(victim: &mut Child, file: &Path) {
     let started = Instant::now();
     while !file.exists() {

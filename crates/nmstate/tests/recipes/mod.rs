@@ -29,7 +29,7 @@ pub(crate) const RECIPES: &[(Place, &str, &str)] = recipes![
         "bond" "bond-vlan" "linux-bridge" "linux-bridge-vlans" "uplink-bridge" "vlan" "vrf" "workers";
 ];
 
-/// What the policy of a recipe is.
+/// The policy of a recipe.
 pub(crate) fn spec(place: Place, name: &str) -> PolicySpec {
     let mut recipes = RECIPES.iter();
     let found = recipes.find(|(at, it, _)| (*at, *it) == (place, name));

@@ -20,14 +20,14 @@ const LOG: &str = "/run/network-manager.log";
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A host in network and mount namespaces of the virtual machine, with the library on a thread of it. The calling
-/// thread is there too.
+/// thread runs on it too.
 pub(crate) struct Host {
     engine: Engine,
     programs: Vec<Child>,
 }
 
 impl Host {
-    /// A host, in the virtual machine; elsewhere this says so.
+    /// A host, in the virtual machine; elsewhere this prints the reason and returns `None`.
     pub(crate) fn enter(name: &str) -> Option<Self> {
         // Set by the first process of the machine.
         if std::env::var_os("WEFT_VM").is_none() {
@@ -59,12 +59,12 @@ impl Host {
             .desired
     }
 
-    /// What the host reports.
+    /// The host's report.
     pub(crate) fn report(&self) -> Value {
         wait(self.engine.report()).unwrap_or_else(|error| panic!("{error}\n{}", log()))
     }
 
-    /// What there is left to do for a document.
+    /// The remaining difference for a document.
     pub(crate) fn left(&self, desired: &Value) -> Value {
         wait(outcome(&self.engine, desired)).unwrap().diff
     }
@@ -105,7 +105,7 @@ fn start() -> Vec<Child> {
         mount("weft", folder, "tmpfs", MountFlags::empty(), None).unwrap();
     }
     mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).unwrap();
-    // Read-only itself: then NetworkManager does not wait for udev. What it configures links by stays writable.
+    // Read-only itself: then NetworkManager does not wait for udev. The files that configure links stay writable.
     for below in ["/sys/class", "/sys/devices"] {
         mount_bind(below, below).unwrap();
     }

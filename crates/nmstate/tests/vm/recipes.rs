@@ -1,6 +1,6 @@
-//! The documented recipes that take more than a minimal kernel, as they stand: nothing is left to do for them once they
-//! are applied, and what they made can be removed. What an emulated processor needs time for is each change: recipes
-//! that do not touch each other are one.
+//! The documented recipes that need more than a minimal kernel, unchanged: no difference remains once they are applied,
+//! and their interfaces can be removed. Each change takes an emulated processor long: recipes that do not touch each
+//! other are one change.
 
 use serde_json::{Value, json};
 use weft_nmstate::render::PolicySpec;
@@ -109,7 +109,7 @@ fn recipes_of_bridges_and_port_vlans_are_applied() {
     );
     assert_eq!(interface(&before, "mv0")["mac-vlan"]["base-iface"], "dummy0");
 
-    // A policy that does not say anything about VLANs.
+    // A policy without VLANs.
     let filtering = || std::fs::read_to_string("/sys/class/net/br1/bridge/vlan_filtering").unwrap();
     let port = |report: &Value| interface(report, "br1")["bridge"]["port"][0].clone();
     let every = json!([{ "id-range": { "min": 2, "max": 4094 } }]);

@@ -54,7 +54,7 @@ fn is_there(attachment: Attachment<'_>, addresses: &[&str]) -> bool {
     check(Backend::Nftables, attachment, &nets(addresses)).is_ok()
 }
 
-/// The commands of an established plugin for an address.
+/// The commands of an upstream plugin for an address.
 fn upstream(comment: &str, address: &str, subnet: &str) -> String {
     let version = if address.contains(':') { "ip6" } else { "ip" };
     format!(
@@ -148,7 +148,7 @@ fn address_taken_over_stays_with_the_new_attachment() {
         tear_down(FIRST, None).unwrap();
         assert!(is_there(SECOND, &address));
 
-        // The first may also be an established plugin's.
+        // The first may also be an upstream plugin's.
         load(&upstream(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24"));
         tear_down(FIRST, None).unwrap();
         assert!(is_there(SECOND, &address));
@@ -180,7 +180,7 @@ fn upstream_and_our_rules_coexist() {
             ));
             assert!(is_there(FIRST, &["10.1.2.3/24"]));
             let before = ruleset();
-            // Ours beside it changes nothing of it, and the other way round.
+            // Neither our element nor the rule changes the other.
             add(SECOND, &["10.1.2.9/24", "fd00::9/64"]);
             load(&rule);
             let both = ruleset();

@@ -20,7 +20,7 @@ const OLD: MultusShim = MultusShim {
     clock: || ENDED.saturating_add(Duration::from_secs(120)),
     ..YOUNG
 };
-/// Waits for a moment for the answer of whoever is there.
+/// Waits only a moment for an answer.
 const HASTY: MultusShim = MultusShim {
     answer: Duration::from_millis(10),
     answer_to_del: Duration::from_millis(10),
@@ -295,7 +295,7 @@ fn kept_dels_are_limited() {
     assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
     assert_eq!(kept(dir.path()).len(), kept_dels::MAX_CALLS);
     assert!(!folder.join("c1:eth0").exists());
-    // A file that is there already is renewed.
+    // An existing file is renewed.
     std::fs::rename(folder.join("0"), folder.join("c1:eth0")).unwrap();
     assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
     assert!(std::fs::metadata(folder.join("c1:eth0")).unwrap().len() > 0);

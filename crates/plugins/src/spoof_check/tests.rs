@@ -68,7 +68,7 @@ fn one() -> String {
     )
 }
 
-/// The rules of an established plugin for an attachment.
+/// The rules of an upstream plugin for an attachment.
 fn upstream(reference: &str, port: &str, counter: &str) -> String {
     format!(
         "table bridge nat {{
@@ -151,7 +151,7 @@ fn nft_parses_its_output_of_our_rules() {
         let printed = ruleset();
         load(&format!("flush ruleset\n{printed}"));
         assert_eq!(ruleset(), printed);
-        // Rules that came this way are ours as well.
+        // Restored rules are ours as well.
         set_up(OTHER, OTHER_PORT).unwrap();
         assert_eq!(ruleset().matches(" drop ").count(), 1, "{}", ruleset());
         tear_down(OTHER, Some(OTHER_PORT)).unwrap();
@@ -267,7 +267,7 @@ fn foreign_rules_are_kept_without_guarded_ports() {
         };
         for foreign in [
             upstream("c2-net1", "veth00000002", "counter packets 1 bytes 2"),
-            // Of an established plugin that is between its chains and the rule that leads to them.
+            // Of an upstream plugin between the creation of its chains and of the rule that leads to them.
             "table bridge nat {
                 chain PREROUTING { type filter hook prerouting priority -300; policy accept; }
                 chain cni-br-iface-c2-net1 { }

@@ -21,8 +21,7 @@ fn leased(config: &Value, subnets: &[&str]) -> Value {
     with(config, "ipam", ipam)
 }
 
-/// The config with an address that a fake IPAM plugin assigns, to a route that nobody can have: ADD fails when all else is
-/// done.
+/// The config with an address that a fake IPAM plugin assigns, and an impossible route: ADD fails at its last step.
 fn failing(host: &Host, config: &Value) -> Value {
     host.fake_ipam(&json!({
         "cniVersion": "1.0.0", "ips": [{ "address": "10.1.2.3/24", "gateway": "10.1.2.1" }],
@@ -52,7 +51,7 @@ pub(crate) fn holds_unless_killed(host: &mut Host, config: &Value) {
     goes_without_its_namespace(host, &leased);
 }
 
-/// Everything that all attachments of a network share is there from the first one on.
+/// Creates the common state of all attachments of a network: it exists from the first one on.
 fn begin(host: &mut Host, config: &Value) {
     let first = host.pod();
     let leased = leased(config, &["10.1.2.0/24"]);
@@ -219,7 +218,7 @@ fn survives_being_killed(host: &mut Host, config: &Value) {
     let before = host.state(&pod);
     let mut killer = Killer::new(host, &pod, config, KILLS);
     while let Some(round) = killer.kill(host, &pod, config) {
-        // An ADD after it begins anew, unless the link is there.
+        // An ADD after it begins anew, unless the link exists.
         if round.number % 4 == 0 && pod.link("net1").is_none() {
             host.add(&pod, config);
         }

@@ -163,7 +163,7 @@ fn status_and_gc_are_those_of_ipam() {
             assert_eq!(host.fake_calls(), [verb]);
             host.call(verb, &pod, &listed(&l2("1.1.0"))).success();
         }
-        // An IPAM plugin could take a missing list for an empty one: it is not asked.
+        // An IPAM plugin could take a missing list for an empty one: it is not called.
         host.gc(&fake("1.1.0")).success();
         assert_eq!(host.fake_calls(), Vec::<String>::new());
         host.script("fake", "echo '{\"code\":50,\"msg\":\"not yet\"}'; exit 1");

@@ -158,7 +158,7 @@ fn bridges_with_policy_are_isolated() {
     }
 }
 
-/// Rules of the established plugin for an address, as iptables make them.
+/// Rules of the upstream plugin for an address, as iptables make them.
 fn established(address: &str) {
     let net = format!("{address}/32");
     for rule in [

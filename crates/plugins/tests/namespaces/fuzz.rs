@@ -1,7 +1,7 @@
-//! Plugins answer any input as the protocol says: a result, nothing, or an error with a code. A plugin never
+//! Plugins answer any input by the protocol: a result, nothing, or an error with a code. A plugin never
 //! panics, and it never ends the process, because that may be a daemon with other calls at work.
 //!
-//! The plugins run in this process, on a host with an empty root directory, so that no path leads to anything.
+//! The plugins run in this process, on a host with an empty root directory, so that no path exists.
 
 use std::{
     fs,
@@ -150,7 +150,7 @@ fn configs() -> Vec<Value> {
     ]
 }
 
-/// One damage to a document. `place` picks the value that it is done to.
+/// One damage to a document. `place` selects the damaged value.
 #[derive(Debug, Clone)]
 struct Damage {
     place: prop::sample::Index,

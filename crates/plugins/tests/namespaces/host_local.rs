@@ -189,7 +189,7 @@ fn leases_of_old_versions_and_manual_ones_are_found() {
 #[test]
 fn failed_add_releases_its_address() {
     on_a_host("addresses of failed ADDs", |host| {
-        // IPAM that leases an address and does not say which.
+        // An IPAM plugin that leases an address and does not report it.
         let ipam = "/run/plugins/host-local > /run/said || { /bin/cat /run/said; exit 1; }";
         let silent = r#"[ $CNI_COMMAND = ADD ] && echo '{"cniVersion":"1.0.0"}'"#;
         host.script(
@@ -205,7 +205,7 @@ fn failed_add_releases_its_address() {
         assert!(Path::new("/run/seen/10.1.2.2").exists(), "there was a lease");
         assert_eq!(taken(), [""; 0]);
 
-        // An address of the bridge is in the way of the gateway's.
+        // An address of the bridge conflicts with the gateway's.
         let first = host.pod();
         host.add(
             &first,

@@ -323,7 +323,7 @@ fn survives_kills(host: &mut Host, plugin: &str, scene: &Scene) {
     let before = snapshot(host, scene);
     while let Some(round) = killer.kill(host, &scene.pod, &scene.config) {
         let is_gc = round.number % 4 >= 2;
-        // GC of tuning leaves a namespace that is there to DEL.
+        // GC of tuning leaves an existing namespace to DEL.
         if !is_gc || plugin == "tuning" {
             host.del(&scene.pod, &scene.config);
         }

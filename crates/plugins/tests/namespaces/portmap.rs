@@ -287,7 +287,7 @@ fn bad_configs_change_nothing() {
     });
 }
 
-/// The rules of an established plugin for a container.
+/// The rules of an upstream plugin for a container.
 fn established(id: &str, address: &str) -> String {
     format!(
         "table ip cni_hostport {{
@@ -316,7 +316,7 @@ fn established(id: &str, address: &str) -> String {
     )
 }
 
-/// The chain of an established plugin, from its name in the rules of `iptables`.
+/// The chain of an upstream plugin, from its name in the rules of `iptables`.
 fn chain(id: &str) -> String {
     use sha2::{Digest as _, Sha512};
     let digest = Sha512::digest(format!("test-net{id}"));
@@ -348,7 +348,7 @@ fn upstream_rules_are_recognised_and_removed() {
         assert_eq!(rules.matches("10.1.2.4").count(), 6, "{rules}");
         assert!(rules.contains(&chain(&other.id)), "{rules}");
 
-        // Ours go beside them: the way in is shared.
+        // Our rules are beside them: the jump to them is shared.
         let ways_in = |rules: &str| rules.matches("fib daddr type local jump hostports_all").count();
         let before = ways_in(&rules);
         let (third, result) = attached(host, "br0", "10.1.2.5/24");

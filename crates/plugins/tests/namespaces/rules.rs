@@ -11,7 +11,7 @@ fn guarded(config: &Value) -> Value {
     with(config, "macspoofchk", true.into())
 }
 
-/// Rules of the established plugin for a port, as it writes them.
+/// Rules of the upstream plugin for a port, as it writes them.
 fn established_spoof_check(pod: &Pod, port: &str, mac: &str) -> String {
     let id = format!("{}-net1", pod.id);
     let comment = format!("comment \"macspoofchk-{id}\"");

@@ -56,7 +56,7 @@ fn routes(pod: &Pod, ifname: &str) -> Vec<String> {
     shown
 }
 
-/// Sends a word from an address of the container to a socket of the host, which hears it.
+/// Sends a word from an address of the container to a socket of the host, which receives it.
 fn is_heard(pod: &Pod, heard: &UdpSocket, from: &str, word: &str) {
     let socket = pod.ns.run(|| UdpSocket::bind((from, 0))).unwrap().unwrap();
     socket
@@ -172,7 +172,7 @@ fn gateways_hints_and_table_match_the_config() {
         assert_eq!(rules(&pod), ["10.7.0.2/32 table 777", "fd07::2/128 table 777"]);
         assert_eq!(routes(&pod, "net2"), there);
         call("CHECK", json!({ "table": 777 })).success();
-        // Rules of the established plugin, of which there is no record.
+        // Rules of the upstream plugin, which has no record.
         host.lose_records_of("sbr");
         call("DEL", json!({})).success();
         assert_eq!(rules(&pod), Vec::<String>::new());

@@ -70,7 +70,7 @@ fn repeated_add_keeps_the_original_values() {
         host.add(&pod, &tuning(&result, &json!({})));
         assert_eq!(pod.net1().mtu, 1200);
 
-        // An ADD that fails takes back its own changes, and the first one's backup stays.
+        // A failed ADD undoes its own changes, and the first one's backup stays.
         let failing = tuning(&result, &json!({ "txQLen": 5, "mtu": 100_000 }));
         host.call("ADD", &pod, &failing).message();
         assert_eq!((pod.net1().mtu, pod.net1().tx_queue_len), (1200, 77));

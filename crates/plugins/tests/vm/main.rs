@@ -31,7 +31,8 @@ use serde_json::{Value, json};
 
 use stage::{Host, Pod, l2, with};
 
-/// Runs `test` on a thread that is a host of its own, in the virtual machine; elsewhere it says so and does nothing.
+/// Runs `test` on a thread that is a host of its own, in the virtual machine; elsewhere it prints the reason and
+/// returns.
 fn in_the_vm(name: &str, test: impl FnOnce(&mut Host) + Send + 'static) {
     // Set by the first process of the machine.
     if std::env::var_os("WEFT_VM").is_none() {

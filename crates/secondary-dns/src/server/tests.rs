@@ -565,7 +565,7 @@ fn several_queries_in_one_segment() {
 
 #[test]
 fn clients_that_stall_are_left() {
-    // secondary-dns#55, secondary-dns §6: 10 s unless a test says less
+    // secondary-dns#55, secondary-dns §6: 10 s unless a test sets less
     assert_eq!(Limits::default().silence, Duration::from_secs(10));
     let limits = Limits {
         silence: Duration::from_secs(3),

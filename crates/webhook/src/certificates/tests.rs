@@ -374,7 +374,7 @@ fn certificate_for_other_name_is_replaced() {
     assert!(world.is_trusted());
 }
 
-/// A key and certificate as the established certificate managers write them: RSA 2048, and no identifiers of keys.
+/// A key and certificate as the upstream certificate managers write them: RSA 2048, and no identifiers of keys.
 fn established(pkcs8: bool) -> State {
     let name = |parameters: &mut CertificateParams, name: &str| {
         parameters.distinguished_name = DistinguishedName::new();
@@ -499,7 +499,7 @@ fn odd_intervals_neither_spin_nor_lapse() {
     }
 }
 
-/// What happens between two checks.
+/// An event between two checks.
 #[derive(Clone, Debug)]
 enum Event {
     /// Time passes until something is due.

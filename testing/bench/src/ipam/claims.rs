@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Order of the creation of instances.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Order {
-    /// One after the other, each after the previous one has its claim.
+    /// Sequentially: each after the previous one has its claim.
     InTurn,
     /// All of them, as fast as the API server accepts them.
     Together,

@@ -65,7 +65,7 @@ fn vm_that_is_deleted_leaves_nothing_and_gives_back_its_addresses() {
     let macs = machine.macs();
     let taken = machine.warnings_about_another(&macs);
     assert!(taken.contains("is already used by vm/kv-delete/alpha"), "{taken}");
-    // One for each interface.
+    // One veth for each interface.
     assert_eq!(stage.veths().difference(&before).count(), 3);
 
     stage.run(&["delete", "vm", "alpha"]);

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 #[derive(Default)]
 struct Fake {
     nads: BTreeMap<(String, String), Nad>,
-    /// Where looks at the pod's own namespace wait for each other.
+    /// Look-ups in the pod's own namespace wait here for each other.
     barrier: Option<tokio::sync::Barrier>,
 }
 
@@ -202,7 +202,7 @@ async fn default_network_annotation_obeys_isolation() {
 
 #[tokio::test]
 async fn missing_nad_fails_resolution_and_is_named() {
-    // multus#22 (the error and what the event says)
+    // multus#22 (the error and the text of the event)
     let error = resolve(&config(&json!({})), &pod("ns1", "net1,nope"))
         .await
         .unwrap_err();

@@ -155,7 +155,7 @@ async fn node_is_installed_and_updated() {
         conf("net.d/00-multus.conf").contains(r#""capabilities": {"ips":true}"#)
     })
     .await;
-    // Gone: nothing happens until it is there again.
+    // Gone: nothing happens until the file exists again.
     fs::remove_file(host.path("net.d/10-a.conflist")).unwrap();
     host.put("net.d/10-a.conflist", NEWER);
     host.until("the other form", || {

@@ -22,7 +22,7 @@ fn observed(generation: i64) -> ObservedState {
     ObservedState::of(serde_json::from_value(object).expect("an object"))
 }
 
-/// An enforcer on a host that fails every change in this way, without an object for the outcome.
+/// An enforcer on a host that fails every change with this error, without an object for the outcome.
 fn enforcer(kind: &'static str) -> Enforcer {
     enforcer_on(Backend::NetworkManager, move |request| {
         let error = engine::Error {
@@ -49,7 +49,7 @@ fn enforcer_of_what_lacks(backend: Backend, lacks: &[Value]) -> (Enforcer, Arc<A
             drop(back.send(Ok(())));
         }
         Request::Commit(back) | Request::Rollback(back) => drop(back.send(Ok(()))),
-        Request::Diff(_, back) => drop(back.send(Ok(lacks.pop_front().expect("another look")))),
+        Request::Diff(_, back) => drop(back.send(Ok(lacks.pop_front().expect("another difference")))),
         other => panic!("not expected: {other:?}"),
     });
     (enforcer, changes)

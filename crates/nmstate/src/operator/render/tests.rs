@@ -21,7 +21,7 @@ fn nmstate(spec: &Value) -> NMState {
     .expect("a nmstate")
 }
 
-/// What is rendered, with the usual settings.
+/// The rendered objects, with the usual settings.
 fn rendered(spec: &Value, facts: &Facts) -> Vec<Value> {
     render(&nmstate(spec), &settings(&[]), facts, &Files::embedded()).expect("objects")
 }
@@ -80,7 +80,7 @@ const WEBHOOK: &str = "Deployment nmstate/nmstate-webhook";
 const METRICS: &str = "Deployment nmstate/nmstate-metrics";
 const CERT_MANAGER: &str = "Deployment nmstate/nmstate-cert-manager";
 
-// nmstate#68, the objects; nmstate#70, what belongs to whom
+// nmstate#68, the objects; nmstate#70, their owners
 #[test]
 fn objects_are_ordered_and_owned_except_definitions_and_namespaces() {
     let objects = rendered(&json!({}), &Facts::default());
@@ -334,7 +334,7 @@ fn cluster_reader_role_is_rendered_if_aggregated() {
     );
 }
 
-// What the variables of the table are, or the field that they are of.
+// The values of the table's variables, or the fields of their values.
 const FIELDS: &[(&str, &str)] = &[
     ("WATCH_NAMESPACE", ""),
     ("POD_NAME", "metadata.name"),
@@ -792,7 +792,7 @@ fn openshift_provides_certificates_and_tls_profile() {
     ] {
         assert!(found.contains(&name.to_owned()), "{name}");
     }
-    // Where nothing is said about infrastructure, it runs anywhere.
+    // Without infrastructure settings, it runs anywhere.
     let plugin = pods(&objects, "Deployment nmstate/nmstate-console-plugin");
     assert_eq!((plugin.get("affinity"), plugin.get("tolerations")), (None, None));
     let placed = rendered(&json!({ "infraNodeSelector": { "infra": "" } }), &openshift());

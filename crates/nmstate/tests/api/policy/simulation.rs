@@ -8,13 +8,13 @@ use std::fmt;
 
 use super::*;
 
-/// Nodes where the environment says no other number.
+/// Number of nodes unless the environment sets another one.
 const NODES: usize = 40;
 
 /// How long many handlers in one process may take on a slow machine.
 const LONG: Duration = Duration::from_mins(10);
 
-/// What the requests of all handlers were, since a mark in the audit log.
+/// The requests of all handlers since a mark in the audit log.
 struct Cost {
     /// Writes of the policy's status that were accepted.
     policy_writes: usize,

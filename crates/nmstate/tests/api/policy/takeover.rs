@@ -61,8 +61,8 @@ fn enactment_of(stage: &Stage, node: &str, state: &Value) {
     stage.report(Kind::Enactment, &name, &status);
 }
 
-// A handler is killed after it took a slot and before its enactment says so; a node vanishes with the slot it held; or
-// a write was lost. No handler is left to release it.
+// A handler is killed after it took a slot and before it wrote its enactment; a node vanishes with its slot; or a write
+// was lost. No handler is left to release the slot.
 #[test]
 fn leaked_slot_is_detected_by_waiting_nodes() {
     let stage = Stage::start();

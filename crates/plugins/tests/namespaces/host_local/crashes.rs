@@ -1,4 +1,4 @@
-//! Calls that are killed, calls that say nonsense, and many calls in one process.
+//! Killed calls, calls with invalid input, and many calls in one process.
 
 use std::{
     cell::RefCell,

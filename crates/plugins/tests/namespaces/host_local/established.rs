@@ -1,4 +1,4 @@
-//! By turns with the established plugin on the same leases.
+//! In turn with the upstream plugin on the same leases.
 
 use std::{os::unix::fs::symlink, path::PathBuf};
 
@@ -24,7 +24,7 @@ fn theirs() -> Option<PathBuf> {
     }
 }
 
-/// The same config for the established plugin.
+/// The same config for the upstream plugin.
 fn for_them(config: &Value) -> Value {
     with(config, "type", "theirs".into())
 }
@@ -74,7 +74,7 @@ fn both_implementations_share_the_leases() {
                  duplicate allocation is not allowed"
             );
         }
-        // Each takes back what the other gave.
+        // Each releases the leases of the other.
         for (number, config) in [&theirs, &ours, &theirs, &ours].into_iter().enumerate() {
             del(host, &pod, &format!("net{number}"), config);
             assert_eq!(leases().len(), 6 - 2 * number);

@@ -39,7 +39,7 @@ pub(super) fn network(socket: &mut Socket) -> Vec<String> {
     lines
 }
 
-/// The files below a folder with their content, sorted; where an allocation would go on is not part of any state.
+/// The files below a folder with their content, sorted; the position of the next allocation is not part of any state.
 pub(super) fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {
