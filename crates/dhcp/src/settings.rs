@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_established_ones() {
+    fn lease_defaults_are_those_of_upstream() {
         let settings = settings(&[]).unwrap();
         assert_eq!(settings.socket, Path::new("/run/cni/dhcp.sock"));
         assert_eq!(settings.leases(), Path::new("/run/cni/weft/dhcp"));

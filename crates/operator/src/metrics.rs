@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_of_every_controller_are_there_from_the_start() {
+    fn all_metrics_of_controllers_exist_from_the_start() {
         let text = text(&Metrics::new(&Settings::default()).expect("metrics"));
         let controller = r#"controller="networkaddonsconfig-controller""#;
         for line in [

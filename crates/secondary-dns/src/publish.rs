@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_that_say_something_else_are_written() {
+    fn only_files_with_changes_are_written() {
         // secondary-dns#13, the file
         let directory = tempfile::tempdir().unwrap();
         let mut publisher = Publisher::new(directory.path().to_owned());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_news_still() {
+    fn failed_write_is_repeated() {
         // secondary-dns#33, the decision
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("missing");

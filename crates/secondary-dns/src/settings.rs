@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_is_said_in_several_ways() {
+    fn mode_has_several_spellings() {
         for (arguments, variable, expected) in [
             (&[][..], None, Mode::Monitor),
             (&["--zap-devel"], Some(""), Mode::Monitor),

@@ -101,7 +101,7 @@ fn ask(kubeconfig: &Path, user: &str, name: &str) {
 }
 
 #[test]
-fn request_of_a_node_is_signed_and_that_of_anybody_else_fails() {
+fn request_of_a_node_is_signed_and_any_other_fails() {
     // cluster-network#73
     let server = start();
     let _tasks = run(&server);

@@ -41,7 +41,7 @@ fn texts(steps: &[Step]) -> Vec<String> {
 #[case("", &[], &[])]
 // a further interface of a network that stays is no element's
 #[case("a@net1", &[("ns/a", "net1"), ("ns/a", "net1.100")], &["-ns/a@net1.100"])]
-fn what_is_missing_is_added_and_what_is_too_much_removed(
+fn missing_networks_are_added_and_surplus_networks_removed(
     #[case] networks: &str,
     #[case] attached: &[(&str, &str)],
     #[case] expected: &[&str],
@@ -61,7 +61,7 @@ fn what_is_missing_is_added_and_what_is_too_much_removed(
     r#""../b/a" can't be the namespace and name of a network-attachment-definition"#)]
 #[case(r#"[{"interface":"net1"}]"#, &[],
     r#""ns/" can't be the namespace and name of a network-attachment-definition"#)]
-fn what_can_not_be_had_is_refused_as_a_whole(
+fn impossible_request_is_refused_as_a_whole(
     #[case] networks: &str,
     #[case] attached: &[(&str, &str)],
     #[case] expected: &str,

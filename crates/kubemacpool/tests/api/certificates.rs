@@ -129,7 +129,7 @@ fn assert_within_its_rights(stage: &Stage, mark: u64) {
 
 // kubemacpool#88
 #[test]
-fn certificates_have_established_form_within_shipped_role() {
+fn certificates_have_upstream_form_within_shipped_role() {
     let stage = installed();
     let mark = stage.mark();
     let manager = manager(&stage, USUAL);
@@ -428,7 +428,7 @@ fn of_the_reference() -> [Written; 2] {
 
 // kubemacpool#86
 #[test]
-fn established_certificates_are_kept() {
+fn upstream_certificates_are_kept() {
     let stage = installed();
     let [authority, serving] = of_the_reference();
     let secret = |name: &str, kind: &str, keys: [&str; 2], written: &Written| {

@@ -97,7 +97,7 @@ fn wanted(name: &str, network: &str) -> Wanted {
 }
 
 #[test]
-fn addresses_are_released_when_nobody_can_use_them() {
+fn addresses_are_released_when_no_machine_can_use_them() {
     // kubevirt-ipam#46-51, kubevirt-ipam#60-62
     for (machine, instance, release) in [
         (Some(deleting_machine()), None, true),
@@ -186,7 +186,7 @@ fn broken_network_hinders_no_other() {
 }
 
 #[test]
-fn networks_that_would_share_a_claim_are_told() {
+fn networks_that_would_share_a_claim_are_reported() {
     // kubevirt-ipam#91
     let mut instance = instance();
     Arc::make_mut(&mut instance.networks)[0] = InstanceNetwork {
@@ -213,7 +213,7 @@ fn claim(owners: &[&str]) -> Claim {
 }
 
 #[test]
-fn owner_tells_whose_a_claim_is() {
+fn owner_reference_decides_the_owner_of_a_claim() {
     // kubevirt-ipam#52-54, kubevirt-ipam#86
     let whose = |claim: &Claim, with: Option<&Machine>| belongs(claim, "vm1", with, &instance());
     assert_eq!(whose(&claim(&[VM]), Some(&machine())), Belongs::Ours);

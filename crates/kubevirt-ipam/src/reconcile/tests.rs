@@ -921,7 +921,7 @@ async fn surroundings_that_are_built_wrongly_are_found_out() {
 
 // kubevirt-ipam#59
 #[tokio::test]
-async fn network_that_cannot_be_read_fails_the_whole_and_is_told_to_nobody() {
+async fn failed_read_of_a_network_fails_the_reconcile_without_an_event() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = Arc::clone(&asked);
     let broken = tower::service_fn(move |request: Request<Body>| {

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_set_that_is_being_deleted_wants_no_pod() {
+    fn daemon_set_under_deletion_places_no_pod() {
         // multus#114
         let set = json!({"metadata": {"name": "multus", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let set: DaemonSet = serde_json::from_value(set).unwrap();

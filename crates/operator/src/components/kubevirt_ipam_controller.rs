@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_operator_issues_what_nobody_else_does() {
+    fn operator_issues_certificates_without_another_issuer() {
         let variable = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
         let own = || Images::read(|_| None).with_own(Some("weft:1".into()));
         let established = Images::read(|name| (name == variable).then(|| "ipam:1".to_owned()));

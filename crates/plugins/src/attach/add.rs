@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_belong_to_the_containers_interface() {
+    fn addresses_are_those_of_the_containers_interface() {
         let ip = |interface| IpConfig {
             address: "10.1.2.3/24".parse().unwrap(),
             gateway: None,

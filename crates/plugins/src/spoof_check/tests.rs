@@ -183,7 +183,7 @@ fn del_without_any_resource_succeeds() {
 }
 
 #[test]
-fn reused_port_name_belongs_to_the_new_owner() {
+fn reused_port_name_is_of_the_new_owner() {
     alone("spoof check of a reused port name", || {
         set_up(
             OTHER,

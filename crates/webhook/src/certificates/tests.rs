@@ -171,7 +171,7 @@ fn missing_webhook_still_issues_secrets() {
 }
 
 #[test]
-fn names_and_formats_match_the_established_managers() {
+fn names_and_formats_match_upstreams_managers() {
     let key = issue::new_key().expect("a key");
     let ca = issue::authority(&key, &identity(), &usual(), start()).expect("an authority");
     let serving = issue::serving(
@@ -416,7 +416,7 @@ fn established(pkcs8: bool) -> State {
 }
 
 #[test]
-fn certificates_of_established_manager_are_kept() {
+fn certificates_of_upstreams_manager_are_kept() {
     for pkcs8 in [false, true] {
         let mut world = World::new(intervals(8760 * 3600, 24 * 3600, 4380 * 3600, 24 * 3600), 2);
         world.state = established(pkcs8);

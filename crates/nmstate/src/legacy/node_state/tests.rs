@@ -204,7 +204,7 @@ async fn drift_is_applied_again(#[case] lacks: &[Value], #[case] changes: u32) {
     "successfully reconciled, until the host restarts: without NetworkManager nothing is persistent"
 )]
 #[tokio::test]
-async fn success_says_whether_it_is_persistent(#[case] backend: Backend, #[case] text: &str) {
+async fn success_message_reports_persistence(#[case] backend: Backend, #[case] text: &str) {
     let (mut enforcer, _) = enforcer_of_what_lacks(backend, &[json!({})]);
     let outcome = enforcer.enforce(&desired()).await;
     assert_eq!(outcome, Some(Outcome::Done(text.to_owned())));

@@ -223,7 +223,7 @@ fn outcome_sets_all_conditions_in_order() {
 #[case::an_attempt_at_an_older_generation_failed("spR", "rrr", "ConfigurationProgressing")]
 #[case::a_node_was_cut_off("sp", "rn", "ConfigurationStalled")]
 #[case::no_node_is_awaited("-", "n", "ConfigurationStalled")]
-fn available_reason_tells_whether_a_policy_stalls(
+fn available_reason_shows_whether_a_policy_stalls(
     #[case] states: &str,
     #[case] of_nodes: &str,
     #[case] expected: &str,
