@@ -178,7 +178,7 @@ fn certificates_are_kept_and_not_written_again() {
     // A restarted operator finds no difference, and handles the event of the label below after its start.
     let mark = server.mark();
     let _tasks = run(&server);
-    until("a look at the certificate", || {
+    until("a check of the certificate", || {
         let all = server.requests_of(OPERATOR, mark);
         let looks = all
             .iter()

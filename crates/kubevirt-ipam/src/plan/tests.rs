@@ -161,7 +161,7 @@ fn broken_network_hinders_no_other() {
         .with("ns1", "supadupanet", "this is not JSON !!!")
         .with("ns1", "a-stranger", "{broken");
     let Plan::Ensure(ensure) = plan(&name, None, Some(&instance()), &broken) else {
-        panic!("claims are wanted");
+        panic!("claims are desired");
     };
     assert_eq!(ensure.claims, [wanted("vm1.podnet", "primarynet")]);
     let text = ensure.problems[0].to_string();
@@ -175,7 +175,7 @@ fn broken_network_hinders_no_other() {
 
     let missing = Known::default().with("ns1", "udn", r#"{"role":"primary"}"#);
     let Plan::Ensure(ensure) = plan(&name, None, Some(&instance()), &missing) else {
-        panic!("claims are wanted");
+        panic!("claims are desired");
     };
     assert_eq!(ensure.claims, []);
     assert_eq!(ensure.problems[0].reason(), "NADNotFound");
@@ -194,7 +194,7 @@ fn networks_that_would_share_a_claim_are_reported() {
         source: Source::Multus(Name::new("ns1", "supadupanet")),
     };
     let Plan::Ensure(ensure) = planned(None, Some(&instance)) else {
-        panic!("claims are wanted");
+        panic!("claims are desired");
     };
     assert_eq!(ensure.claims, [wanted("vm1.random.net", "goodnet")]);
     assert_eq!(

@@ -617,7 +617,7 @@ impl World {
     fn settled(&self) -> Option<String> {
         if self.machine.is_none() && self.instance.is_none() {
             let held = self.claims.iter().find(|(_, claim)| claim.held);
-            return held.map(|(name, _)| format!("{name} is held for nobody"));
+            return held.map(|(name, _)| format!("{name} is held without a need"));
         }
         let exists = |owner: &String| {
             let machine = self.machine.as_ref().filter(|machine| !machine.deleting);

@@ -90,7 +90,7 @@ fn address_outlives_the_pod_and_not_the_machine() {
     stage.create(&instances(NS), &vmi);
     assert_eq!(addresses(&stage, "vm1.lan"), ["10.0.0.2/29"]);
     let expected = r#"[{"name":"supadupanet","namespace":"ns1","ips":["10.0.0.2/29"],"ipam-claim-reference":"vm1.lan"}]"#;
-    until("the webhook to be asked", || {
+    until("the webhook to be called", || {
         let path = format!("{}?dryRun=All", pods(NS));
         let pod = stage
             .try_create(&path, &launcher("pod1", "vm1", "ns1/supadupanet"))

@@ -14,7 +14,7 @@ fn asked() -> (Stage, Managing) {
     let manager = Managing::start(&stage);
     stage.both_networks();
     stage.configure(manager.port);
-    until("the webhook to be asked", || {
+    until("the webhook to be called", || {
         let path = format!("{}?dryRun=All", pods("ns1"));
         let answer = stage.try_create(&path, &launcher("probe", "none", ""));
         if answer.status.is_success() {

@@ -78,7 +78,7 @@ fn asking() -> (Server, Task) {
     redirect(&server, MUTATING, port, &certificate.pem());
     server.namespace("lab", &[]);
     // The API server learns of them a moment later.
-    until("the webhooks to be asked", || {
+    until("the webhooks to be called", || {
         let nad = define(&server, "lab", "bad", "{}", &json!({}), true);
         let pod = json!({"metadata": {"name": "p", "annotations": {"k8s.v1.cni.cncf.io/networks": "a/b/c"}},
             "spec": {"containers": [{"name": "c", "image": "none"}]}});

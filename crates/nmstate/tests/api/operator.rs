@@ -632,7 +632,7 @@ fn deployed_webhook_admits_and_denies_policies() {
         .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     let validation = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/nncp-validation-policy-binding";
-    wait_for(stage, "what looks at policies", validation, |_| Some(()));
+    wait_for(stage, "the validation of policies", validation, |_| Some(()));
     let long = "a".repeat(64);
     // A server evaluates a new policy only after a moment.
     let text = wait::until("the list of names", DEADLINE, || {

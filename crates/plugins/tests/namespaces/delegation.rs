@@ -79,7 +79,7 @@ fn port_that_stays_down_fails_the_add() {
         let add = start("bridge", &variables("ADD", &pod, "net1", ""), &config);
         let deadline = Instant::now() + Duration::from_mins(1);
         while !fs::exists("/run/asked").unwrap() {
-            assert!(Instant::now() < deadline, "IPAM is not asked");
+            assert!(Instant::now() < deadline, "IPAM is not called");
             std::thread::yield_now();
         }
         let port = host.veths().remove(0);

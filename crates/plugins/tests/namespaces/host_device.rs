@@ -59,7 +59,7 @@ fn del_returns_the_device_under_its_old_name() {
             assert_eq!(
                 link.alias.as_deref(),
                 Some("eth1"),
-                "as the established plugin's DEL wants it"
+                "as the upstream plugin's DEL expects it"
             );
             assert_eq!(
                 result["interfaces"],

@@ -25,7 +25,7 @@ fn vm_with_a_secondary_network_runs_with_addresses_of_the_pool_in_guest_and_pod(
 
     let launcher = machine.launcher();
     let [requested] = &launcher.requested()[..] else {
-        panic!("one network is asked for: {:#}", launcher.0)
+        panic!("one network is requested: {:#}", launcher.0)
     };
     assert_eq!(requested[..2], ["blue".to_owned(), macs[1].1.clone()]);
     // The name that virt-controller makes of the network's.
