@@ -60,7 +60,7 @@ pub enum Error {
     Unauthorized(String),
     /// The user lacks a right.
     #[error(
-        "not allowed to read {what}: {cause}\nAsk whoever administers the cluster for the right to get and list it; \
+        "not allowed to read {what}: {cause}\nAsk an administrator of the cluster for the right to get and list it; \
          `kubectl auth can-i --list` shows what is allowed."
     )]
     Forbidden {

@@ -88,7 +88,7 @@ where
             let answer = answer.await?;
             match fate {
                 Fate::Answered => Ok(answer),
-                _ => Err("the way back is bad".into()),
+                _ => Err("the answer is lost".into()),
             }
         })
     }

@@ -32,7 +32,7 @@ impl Disk {
     /// The disk as the node finds it when it boots, were its power cut now.
     fn after_power_cut(&self, place: PathBuf) -> Self {
         let stray = self.place.join("stray");
-        fs::write(&stray, "a file without a waiting process").unwrap();
+        fs::write(&stray, "not flushed to the disk").unwrap();
         let image = place.with_extension("image");
         fs::copy(&self.image, &image).unwrap();
         let after = Self::mounted(image, place);

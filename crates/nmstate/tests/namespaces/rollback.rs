@@ -286,7 +286,7 @@ fn change_with_failed_commit_is_rolled_back() {
     println!("the commit failed: {error}");
     assert!(
         host.state.path().join("uncommitted").exists(),
-        "the way back is kept until the change is undone"
+        "the roll-back record is kept until the change is undone"
     );
     // The engine rolls back by itself.
     host.wait_for("roll back", is_connected);

@@ -427,7 +427,7 @@ fn failed_command_prints_next_step() {
             (
                 &unprivileged,
                 "error: not allowed to read NetworkAddonsConfig cluster: ",
-                "Ask whoever",
+                "Ask an administrator",
             ),
         ] {
             let refused = weft(&[command, "--kubeconfig", kubeconfig]);

@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_mins(5);
 
 /// Certificates could not be issued.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say what failed")]
+#[allow(missing_docs, reason = "the texts document the variants")]
 pub enum Error {
     #[error("cannot issue a certificate: {0}")]
     Library(#[from] rcgen::Error),

@@ -12,7 +12,7 @@ const USUAL: Duration = Duration::from_hours(8760);
 
 /// A variable is missing or invalid; the texts are upstream's.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[allow(missing_docs, reason = "the texts say what failed")]
+#[allow(missing_docs, reason = "the texts document the variants")]
 pub enum InvalidSettings {
     #[error("Failed to load pod namespace from environment variable")]
     Namespace,
