@@ -190,7 +190,7 @@ pub(crate) fn conditions(policy: &Policy, outcome: Outcome, now: Timestamp) -> V
 
 /// Whether two lists of conditions are equal except for their times.
 pub(crate) fn same(one: &[Condition], other: &[Condition]) -> bool {
-    let said = |condition: &Condition| {
+    let content = |condition: &Condition| {
         (
             condition.kind.clone(),
             condition.status,
@@ -198,7 +198,11 @@ pub(crate) fn same(one: &[Condition], other: &[Condition]) -> bool {
             condition.message.clone(),
         )
     };
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| said(one) == said(other))
+    one.len() == other.len()
+        && one
+            .iter()
+            .zip(other)
+            .all(|(one, other)| content(one) == content(other))
 }
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ impl DesiredState {
         }
         match member("nodeName") {
             None => {}
-            Some(Value::String(said)) if said.is_empty() || said == name => {}
-            Some(Value::String(said)) => return Self::Invalid(messages::other_node(name, said)),
+            Some(Value::String(node_name)) if node_name.is_empty() || node_name == name => {}
+            Some(Value::String(node_name)) => return Self::Invalid(messages::other_node(name, node_name)),
             Some(_) => return Self::Invalid(messages::malformed("spec.nodeName", "a text")),
         }
         normalise::document(&mut desired);
