@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Deadline of one request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of attempts on an object that other clients write at the same time.
 const ATTEMPTS: usize = 3;
@@ -434,9 +434,9 @@ impl Applier {
     ) -> Result<Value, Cause> {
         let request =
             request.map_err(|error| Cause::Request(Box::new(kube::Error::BuildRequest(error.into()))))?;
-        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
+        match tokio::time::timeout(TIMEOUT, self.client.request::<Value>(request)).await {
             Ok(answer) => answer.map_err(|error| Cause::from_request(error, id)),
-            Err(_) => Err(Cause::Timeout(PATIENCE)),
+            Err(_) => Err(Cause::Timeout(TIMEOUT)),
         }
     }
 }

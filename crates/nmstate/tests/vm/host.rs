@@ -17,7 +17,7 @@ use weft_nmstate::render::{NodeFacts, PolicySpec, render};
 
 const BUS: &str = "/run/dbus/system_bus_socket";
 const LOG: &str = "/run/network-manager.log";
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// A host in network and mount namespaces of the virtual machine, with the library on a thread of it. The calling
 /// thread runs on it too.
@@ -174,7 +174,7 @@ fn start() -> Vec<Child> {
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let outcome = cluster::wait::until(what, PATIENCE, || if condition() { Ok(()) } else { Err(log()) });
+    let outcome = cluster::wait::until(what, TIMEOUT, || if condition() { Ok(()) } else { Err(log()) });
     outcome.unwrap();
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How long a connection may take to come about.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn network(bridge: &str, address: &str) -> Value {
     let config = with(&l3("1.1.0", &[address]), "isDefaultGateway", true.into());
@@ -54,7 +54,7 @@ fn reaches(from: &NetNs, to: &NetNs, address: &str) -> bool {
     let address: SocketAddr = address.parse().unwrap();
     let _listener = to.run(|| TcpListener::bind(address)).unwrap().unwrap();
     match from
-        .run(|| TcpStream::connect_timeout(&address, PATIENCE))
+        .run(|| TcpStream::connect_timeout(&address, TIMEOUT))
         .unwrap()
     {
         Ok(_) => true,

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long a connection may take to come about.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A container on a bridge whose gateway is the host.
 fn attached(host: &mut Host, bridge: &str, address: &str) -> (Pod, Value) {
@@ -45,7 +45,7 @@ fn tcp(host_port: u16, container_port: u16) -> Value {
 
 /// Listens on port 80. A program that another test starts at this moment may hold the listener before for a little longer.
 fn listen(container: &Pod) -> TcpListener {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match container.ns.run(|| TcpListener::bind("0.0.0.0:80")).unwrap() {
             Ok(listener) => return listener,
@@ -59,13 +59,13 @@ fn listen(container: &Pod) -> TcpListener {
 fn is_answered(from: &NetNs, container: &Pod, address: &str) {
     let listener = listen(container);
     let address: SocketAddr = address.parse().unwrap();
-    let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+    let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
     let mut client = from.run(connect).unwrap().unwrap_or_else(|error| {
         panic!("{address}: {error}\n{}", ruleset());
     });
     let (mut server, _) = listener.accept().unwrap();
     for stream in [&client, &server] {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     }
     client.write_all(b"ask").unwrap();
     let mut buffer = [0; 3];
@@ -78,7 +78,7 @@ fn is_answered(from: &NetNs, container: &Pod, address: &str) {
 /// Whether a connection from a namespace is refused at once, as by a host without a listener.
 fn is_refused(from: &NetNs, address: &str) -> bool {
     let address: SocketAddr = address.parse().unwrap();
-    let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+    let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
     let error = from.run(connect).unwrap().unwrap_err();
     error.kind() == std::io::ErrorKind::ConnectionRefused
 }
