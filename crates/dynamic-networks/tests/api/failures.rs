@@ -96,7 +96,7 @@ fn denied_status_write_is_rolled_back() {
             about("RemovedInterface", "removed interface net1 from network: a")
         ]
     );
-    // It is not that the status was lost: the role does not allow to write it.
+    // The status is not lost: the role does not allow to write it.
     let status = format!("{}/status", node.pod_path("web"));
     let account = format!("system:serviceaccount:{}:controller", node.name);
     let refused = api().requests_of(&account, 0);
@@ -228,7 +228,7 @@ fn hanging_daemon_is_retried_late() {
     node.answer("ADD net2", REFUSED.0, REFUSED.1);
     node.pod("web", "a@net1", &[]);
     node.events("web", 2);
-    // By then the other would have been tried again, were it not for that.
+    // With the usual back-off, the pod `web` would be retried during these attempts.
     node.pod("other", "b@net2", &[]);
     let attempt = ["ADD net1 a", "DEL net1 a"];
     let others = ["ADD net2 b", "DEL net2 b"].repeat(8);

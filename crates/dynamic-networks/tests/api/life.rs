@@ -1,4 +1,4 @@
-//! The controller beside others that come and go, and its own end.
+//! Restarts of the controller's peers, and its own end.
 
 use crate::node::Node;
 use crate::way::Fate;

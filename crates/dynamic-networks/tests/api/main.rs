@@ -1,5 +1,5 @@
-//! The controller against a real API server, with a container runtime and a multus daemon that are programmed by the
-//! tests. Needs the Kubernetes binaries.
+//! The controller against a real API server, with a container runtime and a multus daemon that the tests program. Needs
+//! the Kubernetes binaries.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

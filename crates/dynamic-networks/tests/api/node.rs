@@ -141,7 +141,7 @@ impl Node {
         self.running = None;
     }
 
-    /// Tells the controller to end.
+    /// Sends SIGTERM to the controller.
     pub(crate) fn interrupt(&self) {
         self.running.as_ref().unwrap().interrupt();
     }
@@ -403,7 +403,7 @@ pub(crate) fn strings(texts: &[&str]) -> Vec<String> {
 }
 
 impl Drop for Node {
-    /// Nothing keeps the controller from its end.
+    /// Releases everything that would delay the controller's end.
     fn drop(&mut self) {
         self.way.is_good();
         kube_kit::lock(&self.daemon).held.send_replace(BTreeSet::new());

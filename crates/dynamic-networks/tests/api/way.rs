@@ -76,7 +76,7 @@ where
         let judge = self.way.0.lock().unwrap().take();
         let fate = judge.map_or(Fate::Answered, |mut judge| {
             let fate = judge(request.method(), request.uri().path());
-            // Unless the test has thought better of it meanwhile.
+            // Unless the test has changed its judge meanwhile.
             self.way.0.lock().unwrap().get_or_insert(judge);
             fate
         });

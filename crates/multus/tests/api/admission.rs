@@ -48,7 +48,7 @@ fn webhooks(server: &Server) -> (Task, u16) {
     (task, port)
 }
 
-/// Has the API server ask 127.0.0.1, which it trusts by this certificate, instead of the Service.
+/// Makes the API server call 127.0.0.1, which it trusts by this certificate, instead of the Service.
 fn redirect(server: &Server, path: &str, port: u16, authority: &str) {
     let mut configuration = server.get(path).unwrap();
     let webhook = &mut configuration["webhooks"][0];

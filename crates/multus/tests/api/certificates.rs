@@ -178,7 +178,7 @@ fn node_certificate_is_renewed_in_time() {
         let first = fs::read_link(&current).unwrap();
 
         let keeping = tokio::spawn(keeper.keep());
-        // By the certificate itself: the node's own identity is not there any more.
+        // By the certificate itself: the node's own identity does not exist any more.
         fs::rename(dir.path().join("kubelet.pem"), dir.path().join("away.pem")).unwrap();
         let begun = tokio::time::Instant::now();
         while begun.elapsed() < LIFE + Duration::from_secs(5) || fs::read_link(&current).unwrap() == first {

@@ -1,4 +1,4 @@
-//! GC of whatever the runtime does not know.
+//! GC of everything that the runtime does not list.
 
 use crate::node::{Node, Sandbox};
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ fn gc_fails_with_unreadable_state() {
 
 #[test]
 fn gc_and_add_exclude_each_other() {
-    // multus#96: what is being attached is on no list
+    // multus#96: a sandbox whose ADD runs is on no list
     let (node, ..) = node_with_two();
     let gate = node.gate("", "GC", "a");
     let gc = node.begin(
@@ -209,7 +209,7 @@ fn gc_and_add_exclude_each_other() {
     assert!(add.wait_with_output().unwrap().status.success());
     assert_eq!(node.calls_of("c3"), ["ADD a"]);
 
-    // And a GC waits for those that are being attached.
+    // And a GC waits for running ADDs.
     fs::remove_file(node.path("call..GC.a.gate")).unwrap();
     let gate = node.gate("c4", "ADD", "a");
     let uid = node.pod("later", &json!({}));

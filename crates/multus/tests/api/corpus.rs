@@ -14,7 +14,7 @@ const OWN: &str = "1.1.0";
 const MAC: &str = "02:00:00:00:00:99";
 const IP: &str = "10.1.0.7/24";
 
-/// How a network is written.
+/// The form of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// One plugin.
@@ -71,7 +71,7 @@ fn answer(version: &str, place: usize, ifname: &str, netns: &str) -> Value {
     result
 }
 
-/// A plugin that writes down its calls, one file each, and answers ADD.
+/// A plugin that records its calls, one file each, and answers ADD.
 fn write_plugin(node: &Node, version: &str, place: usize) {
     let dir = node.path("corpus");
     let answer = answer(version, place, "$CNI_IFNAME", "$CNI_NETNS").to_string();

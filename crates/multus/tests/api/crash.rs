@@ -1,4 +1,4 @@
-//! The daemon is killed, or was not there.
+//! The daemon is killed, or does not run.
 
 use crate::node::{Node, Sandbox, text};
 use crate::runtime::Runtime;
@@ -228,8 +228,8 @@ fn sandbox(node: &Node, id: &str) -> Sandbox {
     node.losable(id, "web", pod["metadata"]["uid"].as_str().unwrap())
 }
 
-/// A node with attached sandboxes `alive` and `held`, and with `gone`, whose namespace is not there any more, and `begun`,
-/// of which a scratch file is all there is; its daemon was killed.
+/// A node with attached sandboxes `alive` and `held`, with `gone`, whose namespace does not exist any more, and with
+/// `begun`, which has only a scratch file; its daemon was killed.
 fn with_records() -> Node {
     let mut node = Node::started();
     node.pod("web", &json!({}));

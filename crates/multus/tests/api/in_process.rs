@@ -25,7 +25,7 @@ fn plugin_of_this_build_needs_no_process() {
     // All others are started.
     assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
 
-    // Of another build, and so as good as any other.
+    // Of another build, and so like any foreign plugin.
     let mut other = plugins::mark::MARK.as_bytes().to_vec();
     let digit = other.len() - 2;
     other[digit] ^= 1;

@@ -155,7 +155,7 @@ fn end_note_exists_until_next_start() {
     node.wait_until_serving();
 }
 
-/// Another daemon takes the place of the one that runs.
+/// Another daemon replaces the running one.
 fn successor(node: &Node) -> UnixListener {
     let other = node.path("run/other.sock");
     let successor = UnixListener::bind(&other).unwrap();
@@ -249,7 +249,7 @@ fn unknown_host_directory_leaves_no_note() {
     assert!(!node.path("run/ended").exists());
 }
 
-/// Takes the daemon's access to the API server away.
+/// Revokes the daemon's access to the API server.
 fn refuse(node: &Node) {
     api()
         .kubectl()
@@ -380,7 +380,7 @@ fn replaced_daemon_keeps_configuration() {
     assert!(node.path("run/ended").exists());
 }
 
-/// Waits until the daemon's token is none any more: the API server remembers for seconds that it was one.
+/// Waits until the daemon's token is invalid: the API server caches the authentication for seconds.
 fn wait_until_unknown(node: &Node) {
     let kubeconfig = node.path("kubeconfig");
     let ask = ["--kubeconfig", kubeconfig.to_str().unwrap(), "get", "pods"];
@@ -438,7 +438,7 @@ fn refused_daemon_leaves_pods_to_next_daemon() {
     let uid = node.pod("web", &json!({}));
     let attached = node.sandbox("c1", "web", Some(&uid));
     node.succeed("ADD", &attached);
-    // The status of the first pod is written: only another one makes the daemon ask.
+    // The status of the first pod is written: only another pod causes a request of the daemon.
     let uid = node.pod("other", &json!({}));
     let kubectl = api().kubectl();
     kubectl
@@ -520,7 +520,7 @@ fn bind(node: &Node) {
     api().kubectl().apply(&binding.to_string()).unwrap();
 }
 
-/// Takes the daemon's rights away, and waits until the API server knows.
+/// Revokes the daemon's rights, and waits until the API server refuses it.
 fn unbind(node: &Node) {
     api()
         .kubectl()
@@ -544,7 +544,7 @@ fn daemon_without_its_rights_leaves_pods_waiting_until_they_are_back() {
     let uid = node.pod("web", &json!({}));
     let attached = node.sandbox("c1", "web", Some(&uid));
     node.succeed("ADD", &attached);
-    // The status of the first pod is written: only another one makes the daemon ask.
+    // The status of the first pod is written: only another pod causes a request of the daemon.
     let uid = node.pod("other", &json!({}));
     unbind(&node);
     let waiting = node.sandbox("c2", "other", Some(&uid));

@@ -1,4 +1,4 @@
-//! A node in a directory: a daemon, plugins that note their calls, sandboxes, and the shim.
+//! A node in a directory: a daemon, plugins that record their calls, sandboxes, and the shim.
 
 use crate::built;
 use cluster::{ApiServer, wait};
@@ -50,13 +50,13 @@ struct Running {
     thread: JoinHandle<Option<Result<(), Stop>>>,
 }
 
-/// A node, its namespace in the API server, and what runs on it.
+/// A node, its namespace in the API server, and its processes.
 pub(crate) struct Node {
     dir: tempfile::TempDir,
     /// Namespace of its pods; also the name of the node and of the daemon's service account.
     pub(crate) name: String,
     running: Option<Running>,
-    /// How long the daemon's calls may take.
+    /// Timeout of the daemon's calls.
     pub(crate) call_timeout: Duration,
     /// The pod that the daemon's token is bound to.
     pub(crate) own: Option<&'static str>,
@@ -175,7 +175,7 @@ impl Node {
         assert!(running.thread.join().unwrap().is_none(), "it ended by itself");
     }
 
-    /// Asks the daemon to end, without waiting.
+    /// Sends SIGTERM to the daemon, without waiting.
     pub(crate) fn terminate(&self) {
         self.running.as_ref().unwrap().shutdown.trigger();
     }
@@ -407,7 +407,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Posts a call to the daemon, as a shim would that hides nothing, and returns the answer's status.
+    /// Posts a call to the daemon, as a shim without fall-backs would, and returns the answer's status.
     pub(crate) fn post(&self, verb: &str, sandbox: &Sandbox) -> u16 {
         use base64::Engine as _;
         let env = json!({"CNI_COMMAND": verb, "CNI_CONTAINERID": sandbox.id, "CNI_NETNS": sandbox.netns,
@@ -426,7 +426,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         answer.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
-    /// Waits until something is as it should be.
+    /// Waits until a condition holds.
     pub(crate) fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
         wait::until(what, DEADLINE, || {
             if is_so() {
@@ -479,7 +479,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         sandbox
     }
 
-    /// The namespace of a sandbox goes.
+    /// Deletes the namespace of a sandbox.
     pub(crate) fn lose(&self, id: &str) {
         fs::remove_file(self.path(&format!("netns.{id}"))).unwrap();
     }

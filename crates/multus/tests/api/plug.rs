@@ -104,7 +104,7 @@ fn plugged_network_ends_with_pod() {
     assert_eq!(answer["Result"]["cniVersion"], "1.1.0");
     assert_eq!(answer["Result"]["interfaces"][0]["name"], "hot0");
 
-    // multus#81 (what reaches the plugin): its own configuration, and none of the daemon's keys
+    // multus#81 (the plugin's input): its own configuration, and none of the daemon's keys
     let seen = node.config_of("c1", "ADD", "b");
     assert_eq!(
         seen,
@@ -122,7 +122,7 @@ fn plugged_network_ends_with_pod() {
         "{args}"
     );
     assert!(args.ends_with(";MAC=02:00:00:00:00:07;IP=10.1.1.7/24"), "{args}");
-    // The status is the caller's to write.
+    // The caller writes the status.
     assert_eq!(node.status("web").unwrap().as_array().map(Vec::len), Some(1));
 
     // multus#92

@@ -21,7 +21,7 @@ fn del_without_records_uses_cluster_network() {
     let guess = node.sandbox("c3", "gone", Some("u1"));
     assert_eq!(node.post("DEL", &guess), 200);
     assert_eq!(node.calls_of("c3"), ["DEL a"]);
-    // Nor when it is not known which network that is.
+    // Nor when the network is unknown.
     fs::remove_file(node.path("net.d/10-a.conflist")).unwrap();
     let nothing = node.sandbox("c4", "gone", Some("u1"));
     assert_eq!(node.post("DEL", &nothing), 200);

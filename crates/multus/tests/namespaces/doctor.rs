@@ -1,4 +1,4 @@
-//! `weft doctor` on a node with real attachments: what drifted, what is left over, and what a repair removes.
+//! `weft doctor` on a node with real attachments: drift, leftovers, and their removal.
 
 use crate::built::weft_cni;
 use crate::runtime::Runtime;
@@ -41,9 +41,9 @@ struct Host {
     pods: Vec<NetNs>,
 }
 
-/// Runs `work` on a host of its own whose runtime knows these sandboxes.
+/// Runs `work` on a host of its own whose runtime has these sandboxes.
 fn on_a_host(own_binaries: &'static [&str], work: impl FnOnce(&mut Host) + Send + 'static) {
-    // Built before the machine is out of sight.
+    // Built before the machine's files are hidden.
     weft_cni();
     let thread = std::thread::spawn(move || work(&mut Host::new(own_binaries)));
     thread
@@ -116,7 +116,7 @@ impl Host {
         port.unwrap().name.clone()
     }
 
-    /// Takes the path of a pod's network namespace away, as the end of a sandbox does.
+    /// Removes the path of a pod's network namespace, as the end of a sandbox does.
     fn lose_namespace(id: &str) {
         let path = format!("/run/netns/{id}");
         unmount(&path, UnmountFlags::DETACH).unwrap();
@@ -263,7 +263,7 @@ fn repair_removes_only_leftovers() {
         for id in ["c1", "c2", "c3"] {
             Host::lose_namespace(id);
         }
-        // State that no cache knows: of old, of an ADD that is under way, and of another program's network.
+        // State in no cache: old state, state of a running ADD, and state of another program's network.
         write_old(&format!("{LEASES}/{LAN}/10.9.0.200"), "old\r\nnet1");
         write_old(&format!("{RECORDS}/portmap/{LAN}/old:net1"), "");
         fs::write(format!("{LEASES}/{LAN}/10.9.0.201"), "new\r\nnet1").unwrap();

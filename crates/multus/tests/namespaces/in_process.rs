@@ -20,13 +20,13 @@ use std::sync::{Arc, Mutex};
 
 /// Root directory of plugins: the machine's, but for one directory of its own.
 const ROOT: &str = "/run/root";
-/// Where leases are, for who is below the root.
+/// Directory of leases, seen from the root.
 const LEASES: &str = "/run/leases";
 const BIN: &str = "/run/plugins";
 const NETNS: &str = "/run/netns/pod";
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// How plugins are run: as whose files lie on the host.
+/// Execution of plugins, by the files on the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// All as programs: they are of another build.
@@ -50,7 +50,7 @@ struct Host {
 
 /// Runs `work` on a host of its own, which ends with it.
 fn on_a_host<T: Send + 'static>(way: Way, work: impl FnOnce(&mut Host) -> T + Send + 'static) -> T {
-    // Built before the machine is out of sight.
+    // Built before the machine's files are hidden.
     weft_cni();
     let thread = std::thread::spawn(move || work(&mut Host::new(way)));
     thread
@@ -240,7 +240,7 @@ fn script(name: &str, text: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A text without what is drawn by lot: MAC addresses, but those of tests (`02:00:…`), and names of pairs.
+/// A text without random values: MAC addresses, except those of tests (`02:00:…`), and names of pairs.
 fn without_chance(text: &str) -> String {
     let mut kept = String::new();
     let mut rest = text;
@@ -266,7 +266,7 @@ fn without_chance(text: &str) -> String {
     kept
 }
 
-/// The calls that both ways are compared by.
+/// The calls that compare both executions.
 fn corpus(host: &mut Host) {
     let mac = json!({"mac": "02:00:00:00:00:02"});
     for version in VERSIONS {

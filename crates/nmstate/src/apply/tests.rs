@@ -162,7 +162,7 @@ async fn apply_without_gateway_and_name_servers_skips_their_probes() {
 async fn probe_selection_reads_the_host_once() {
     let host = Host::default();
     let pipeline = pipeline(&host, server(healthy));
-    // The first one waits for what may come.
+    // The first selection waits for probes that may still succeed.
     pipeline.apply(&desired()).await.unwrap();
     let before = host.reads();
     let began = tokio::time::Instant::now();
@@ -321,7 +321,7 @@ async fn listening() -> (kube::Config, Arc<Mutex<(usize, usize)>>) {
     (config, counts)
 }
 
-// nmstate#49: what was connected before the change proves nothing.
+// nmstate#49: a connection from before the change proves nothing.
 #[tokio::test]
 async fn api_server_probe_uses_a_new_connection() {
     let (config, counts) = listening().await;

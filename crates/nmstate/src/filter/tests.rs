@@ -1,4 +1,4 @@
-//! Reports by hand, and what is left of them.
+//! Reports by hand, and their published parts.
 
 use super::*;
 

@@ -139,7 +139,7 @@ async fn policy_is_filled_in_and_captures_are_stored() {
         ),
         (&json!("0"), &json!("eth1"))
     );
-    // Without a current state: nothing but the cache can be what it is filled in by.
+    // Without a current state: only the cache can provide the values.
     let again = printed(&["policy", "{}", "--captured", &captured, "--json"], policy).await;
     let again: Value = serde_json::from_str(&again.expect("a document")).expect("JSON");
     assert_eq!(again, document);

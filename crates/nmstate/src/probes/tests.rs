@@ -215,7 +215,7 @@ async fn change_that_keeps_the_targets_needs_one_check() {
         json!({ "interfaces": [{ "name": "br1", "type": "linux-bridge", "state": "up",
             "bridge": { "port": [{ "name": port }] } }] })
     };
-    // From now on, nothing is waited for.
+    // From now on, no probe waits.
     prober.select(&json!({})).await;
     assert_eq!(prober.select(&bridge("eth2")).await.checks, 1);
     assert_eq!(prober.select(&bridge("eth1")).await.checks, 2);
@@ -256,6 +256,6 @@ async fn stale_report_after_a_change_is_not_trusted() {
     assert_eq!(after(&[false, true, false, true, true], 2).await, (Ok(()), 4));
     let broken = Err("no name servers (for 5 s)".to_owned());
     assert_eq!(after(&[true], 2).await, (broken, 5));
-    // Before a change, one look is enough.
+    // Before a change, one check is enough.
     assert_eq!(after(&[true], 1).await, (Ok(()), 0));
 }

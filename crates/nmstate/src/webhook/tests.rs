@@ -1,4 +1,4 @@
-//! Any review at all: what is patched is patched well, and nothing else is.
+//! Random reviews: every patch is correct, and changes nothing else.
 
 use ::webhook::admission::{Change, Operation, Request, Verdict};
 use axum::body::{Body, to_bytes};
@@ -54,7 +54,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any policy, most of them such as an API server would hand on.
+/// Any policy, most of them such as an API server would send.
 fn policy() -> impl Strategy<Value = Value> {
     let annotations = prop_oneof![
         Just(None),
@@ -174,7 +174,7 @@ fn applied(policy: &Value, verdict: &Verdict) -> Option<(Value, Vec<String>)> {
 proptest! {
     #[test]
     fn conditions_webhook_changes_only_conditions(policy in policy()) {
-        // Refused is what is no policy at all.
+        // An object that is no policy is refused.
         if let Some((after, changed)) = applied(&policy, &mutate::conditions(&request(&policy, None))) {
             prop_assert!(changed.iter().all(|path| path == "/status/conditions"), "{changed:?}");
             let left = after.pointer("/status/conditions");

@@ -48,7 +48,7 @@ fn configuration(service: &str) -> Value {
     })
 }
 
-/// Waits until what the Secret holds is trusted by every webhook, and returns the Secret.
+/// Waits until every webhook trusts the Secret's certificate, and returns the Secret.
 fn wait_for_trust(stage: &Stage, service: &str) -> Value {
     let host = format!("{service}.nmstate.svc");
     wait::until("a trusted certificate", DEADLINE, || {
@@ -95,7 +95,7 @@ fn webhook_certificate_is_trusted_by_the_api_server() {
         );
         assert_eq!(&metadata["ownerReferences"][0]["uid"], uid);
     }
-    // A Secret that is deleted is made anew, and trusted.
+    // A deleted Secret is created again, and trusted.
     stage
         .send(
             axum::http::Method::DELETE,

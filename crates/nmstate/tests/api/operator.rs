@@ -171,7 +171,7 @@ fn patch(stage: &Stage, path: &str, patch: &Value) -> Value {
     stage.send(Method::PATCH, path, Some(patch)).accepted()
 }
 
-// nmstate#68, nmstate#77, nmstate#79; nmstate#78, what the role that joins it allows
+// nmstate#68, nmstate#77, nmstate#79; nmstate#78, the rights of the aggregated role
 #[test]
 fn nmstate_is_deployed_and_restored_with_the_shipped_role() {
     let stage = installed();
@@ -332,7 +332,7 @@ fn readers_may_read(stage: &Stage) {
         "nodenetworkconfigurationenactments",
     ] {
         for verb in ["get", "list", "watch"] {
-            // It takes a moment until the server knows the binding.
+            // The server applies the binding a moment later.
             wait::until("the right to read", DEADLINE, || {
                 may(verb, resource)
                     .then_some(())
@@ -354,7 +354,7 @@ pub(crate) fn nothing_was_refused(stage: &Stage, begin: u64) {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
-// nmstate#69, nmstate#72-74; nmstate#70, what stays
+// nmstate#69, nmstate#72-74; nmstate#70, the remaining objects
 #[test]
 fn one_nmstate_is_deployed_until_it_is_deleted() {
     let stage = installed();
@@ -509,7 +509,7 @@ fn second_nmstate_that_cannot_be_deleted_does_not_stop_the_deployment() {
     stage
         .send(Method::DELETE, &format!("{bindings}/keep"), None)
         .accepted();
-    // The pause before the next attempt may have grown to its longest, a minute.
+    // The back-off may have grown to its maximum, a minute.
     wait::until("the other one to go", 2 * DEADLINE, || match get(&stage, kept) {
         None => Ok(()),
         Some(object) => Err(format!("{object:#}")),
@@ -775,7 +775,7 @@ fn objects_of_all_designs_and_versions_are_stored_whole() {
     survives("nodenetworkconfigurationpolicies", &old);
 }
 
-// Nmstate §12: what these tests let the programs do is what the operator lets them do.
+// Nmstate §12: the rights of the programs in these tests are those that the operator grants.
 #[test]
 fn rights_of_these_tests_are_the_deployed_ones() {
     let deployed = Files::embedded().objects("rbac.yaml").expect("roles");
@@ -935,7 +935,7 @@ fn openshift_certificates_and_ciphers_are_those_of_the_cluster() {
     );
     assert!(message(&reported, "Degraded").contains("MADE-UP"), "{reported:#}");
 
-    // Another profile is other pods.
+    // Another profile causes other pods.
     let modern = json!({ "spec": { "tlsSecurityProfile": { "type": "Modern", "custom": null } } });
     patch(&stage, &format!("{SERVERS}/cluster"), &modern);
     wait_for(&stage, "another profile of the webhook", WEBHOOK, |it| {

@@ -43,7 +43,7 @@ async fn enforce(shared: Shared) {
     node_state::start(shared, pipeline).await;
 }
 
-/// An object as people wrote it then.
+/// An object in the form of that time.
 fn state(node: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkState", "metadata": { "name": node }, "spec": spec,

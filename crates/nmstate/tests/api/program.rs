@@ -178,7 +178,7 @@ fn second_handler_of_a_node_is_not_ready_until_the_first_exits() {
     assert!(fs::metadata(dir.path().join("handler_lock")).is_ok());
 }
 
-/// The path of the lock of a DaemonSet's handlers on their hosts.
+/// Path of the lock between a DaemonSet's handlers on their hosts.
 fn lock_on_host(set: &Value) -> PathBuf {
     let spec = &set["spec"]["template"]["spec"];
     let of = |list: &Value, is: &dyn Fn(&Value) -> bool| -> Value {

@@ -159,7 +159,7 @@ fn unchanged_host_causes_no_request() {
     wait_for_readings(&host, 3);
     let mark = stage.mark();
     wait_for_readings(&host, 5);
-    // Changes that are none, and keys in another order.
+    // Notifications without a change, and keys in another order.
     host.change(|state| {
         let Some(old) = state.as_object().cloned() else {
             return;

@@ -203,7 +203,7 @@ fn check(stage: &Stage, rights: &Rights) {
         wait_until_allowed(stage, account, right);
     }
     for right in rights.may_not {
-        // A role of an older release is narrowed only once the operator comes to it.
+        // A role of an older release is narrowed only once the operator applies it.
         until(&format!("{account} not to be let: {right}"), || {
             if may(stage, account, right) {
                 Err("it may")

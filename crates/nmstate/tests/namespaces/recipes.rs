@@ -85,7 +85,7 @@ impl Node {
             .desired
     }
 
-    /// Applies a recipe; afterwards nothing is left to do for it.
+    /// Applies a recipe; afterwards no difference remains.
     fn follow(&self, recipe: &str) {
         let desired = self.rendered(recipe);
         self.apply(&desired);
@@ -101,7 +101,7 @@ impl Node {
         interface(&self.report(), "eth1").cloned().unwrap()
     }
 
-    /// Waits until the report is such.
+    /// Waits until the report satisfies a condition.
     fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) {
         let started = Instant::now();
         loop {

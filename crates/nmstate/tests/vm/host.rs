@@ -41,7 +41,7 @@ impl Host {
         Some(Self { engine, programs })
     }
 
-    /// Has the host be like this, for good.
+    /// Applies a document to the host, and commits it.
     pub(crate) fn apply(&self, desired: &Value) {
         let applied = wait(async {
             self.engine.apply(desired.clone()).await?;
@@ -50,7 +50,7 @@ impl Host {
         applied.unwrap_or_else(|error| panic!("{error}\n{desired:#}\n{}", log()));
     }
 
-    /// The document that a policy is for the host.
+    /// The rendered document of a policy for the host.
     pub(crate) fn rendered(&self, spec: &PolicySpec) -> Value {
         let facts = NodeFacts::default();
         let rendered = wait(render(&self.engine, spec, &facts, Map::new()));
@@ -82,7 +82,7 @@ impl Host {
     }
 }
 
-/// An interface of a report; null when it is not there.
+/// An interface of a report; null without such an interface.
 pub(crate) fn interface<'a>(report: &'a Value, name: &str) -> &'a Value {
     let mut interfaces = report["interfaces"].as_array().unwrap().iter();
     let found = interfaces.find(|interface| interface["name"] == name);

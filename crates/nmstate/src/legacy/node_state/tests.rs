@@ -37,8 +37,8 @@ fn enforcer(kind: &'static str) -> Enforcer {
     })
 }
 
-/// An enforcer on a host that takes every change and then lacks these things of it, one after the other, and the count
-/// of changes.
+/// An enforcer on a host that accepts every change and then reports these differences, one after the other, and the
+/// count of changes.
 fn enforcer_of_what_lacks(backend: Backend, lacks: &[Value]) -> (Enforcer, Arc<AtomicU32>) {
     let changes = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&changes);
@@ -55,7 +55,7 @@ fn enforcer_of_what_lacks(backend: Backend, lacks: &[Value]) -> (Enforcer, Arc<A
     (enforcer, changes)
 }
 
-/// An enforcer on a host that answers so.
+/// An enforcer on a host with this answer.
 fn enforcer_on(backend: Backend, mut answer: impl FnMut(Request) + Send + 'static) -> Enforcer {
     let (engine, mut requests) = Engine::channel();
     tokio::spawn(async move {

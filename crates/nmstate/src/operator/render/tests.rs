@@ -267,7 +267,7 @@ fn log_level_is_set_on_the_handler_and_its_probe() {
     }
 }
 
-// nmstate#75, what becomes of the count
+// nmstate#75, the use of the count
 #[test]
 fn webhook_has_two_replicas_with_two_dedicated_nodes() {
     for (dedicated_nodes, replicas, available) in [(0, 1, 0), (1, 1, 0), (2, 2, 1), (3, 2, 1)] {
@@ -704,7 +704,7 @@ fn handler_configuration_becomes_variables() {
     assert_eq!(found["WEFT_NMSTATE_BACKEND"], "kernel");
     assert_eq!(found["WEFT_NMSTATE_ORIGINAL_DESIGN"], "false");
     assert_eq!(found["WEFT_NMSTATE_DRIFT_SECONDS"], "600");
-    // A socket that is not there keeps a pod from starting.
+    // A missing socket prevents the start of a pod.
     assert!(!handler.to_string().contains("system_bus_socket"), "{handler:#}");
 }
 

@@ -233,7 +233,7 @@ fn first_failure_is_reported_while_other_nodes_progress() {
         degraded("1/2 nodes failed to configure"),
     );
     let reported = began.elapsed();
-    // 2 s are promised; a machine that is busy with other tests takes longer. No periodic look would be this early.
+    // 2 s are promised; a machine that is busy with other tests takes longer. No periodic check would be this early.
     assert!(
         reported < Duration::from_secs(20),
         "a failure was reported after {reported:?}"

@@ -1,4 +1,4 @@
-//! Which policies are for a node, and what becomes of those that are not any more.
+//! The selection of policies for a node, and the end of their selection.
 
 use super::*;
 

@@ -146,7 +146,7 @@ fn waiting_handler_sends_no_requests_while_slots_are_taken() {
     set_slots(&stage, 0);
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
     let woken = given_back.elapsed();
-    // The next periodic look would be later.
+    // The next periodic check would be later.
     assert!(woken < Duration::from_secs(20), "woken after {woken:?}");
 }
 
@@ -265,7 +265,7 @@ fn failed_release_of_a_slot_is_retried() {
             .filter(|write| write.uri.contains("policies/p/status") && write.code == 403)
             .count()
     };
-    // It is learned of a moment later.
+    // The handler sees it a moment later.
     stage.report(Kind::Node, "node01", &json!({}));
     gate.open();
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
