@@ -27,7 +27,7 @@ const HASTY: MultusShim = MultusShim {
     ..SHIM
 };
 
-/// A daemon that gives these answers, one a connection, and returns what it was sent.
+/// A daemon with these answers, one a connection; returns its requests.
 fn daemon(dir: &Path, answers: &[&'static str]) -> JoinHandle<Vec<String>> {
     let listener = UnixListener::bind(dir.join(SOCKET)).unwrap();
     let answers = answers.to_vec();
@@ -216,7 +216,7 @@ fn del_always_succeeds_at_once() {
     daemon.join().unwrap();
 }
 
-/// The names of the calls that were kept.
+/// The names of the kept calls.
 fn kept(dir: &Path) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(kept_dels::dir(&dir.join("cni"))) else {
         return Vec::new();

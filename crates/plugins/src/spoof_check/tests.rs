@@ -169,7 +169,7 @@ fn del_without_any_resource_succeeds() {
         set_up(OWNER, PORT).unwrap();
         load("flush ruleset");
         tear_down(OWNER, Some(PORT)).unwrap();
-        // By hand in part: the rest goes.
+        // Partly removed by hand: the rest is removed too.
         set_up(OWNER, PORT).unwrap();
         load("flush set bridge nat macspoofchk-ports");
         tear_down(OWNER, Some(PORT)).unwrap();

@@ -1,4 +1,4 @@
-//! The bridge plugin: links, ports and what becomes of them.
+//! The bridge plugin: links, ports and their removal.
 
 use serde_json::{Value, json};
 

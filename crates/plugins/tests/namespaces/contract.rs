@@ -30,14 +30,14 @@ fn failing(host: &Host, config: &Value) -> Value {
     with(config, "ipam", json!({ "type": "fake" }))
 }
 
-/// All of it, for a config of version 1.1.0 without addresses of its own.
+/// The whole contract, for a config of version 1.1.0 without addresses of its own.
 pub(crate) fn holds(host: &mut Host, config: &Value) {
     begin(host, config);
     survives_being_killed(host, &leased(config, &["10.1.2.0/24"]));
     holds_unless_killed(host, config);
 }
 
-/// All but that it may be killed at any moment, which is none of the link's doing.
+/// The contract without kills at any moment, which do not depend on the kind of link.
 pub(crate) fn holds_unless_killed(host: &mut Host, config: &Value) {
     begin(host, config);
     // An IPv6 address is waited for until it is known to be unique.
@@ -47,7 +47,7 @@ pub(crate) fn holds_unless_killed(host: &mut Host, config: &Value) {
     a_failed_add_leaves_nothing(host, config);
     check_detects_changes(host, &leased);
     is_collected(host, &leased);
-    // The last one: the kernel takes its time to end a namespace, and what is in it shows at what it stands on.
+    // At the end: the kernel removes a namespace late, and its links are visible at their parents until then.
     goes_without_its_namespace(host, &leased);
 }
 

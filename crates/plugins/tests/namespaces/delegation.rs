@@ -1,4 +1,4 @@
-//! IPAM plugins that are other programs, and what happens when they or what follows them fails.
+//! IPAM plugins that are other programs, and failures of these plugins and of later steps.
 
 use std::{
     fs,

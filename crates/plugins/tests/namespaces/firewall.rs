@@ -17,7 +17,7 @@ use crate::{
     testing::{install_iptables, load, nft, output, ruleset},
 };
 
-/// How long a connection may take to come about.
+/// Timeout of a connection.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn network(bridge: &str, address: &str) -> Value {
@@ -49,7 +49,7 @@ fn iptables(arguments: &[&str]) -> String {
     output(Command::new("/usr/local/sbin/iptables").args(arguments), "")
 }
 
-/// Whether a connection comes about; if not, it is refused at once.
+/// Whether a connection succeeds; if not, it is refused at once.
 fn reaches(from: &NetNs, to: &NetNs, address: &str) -> bool {
     let address: SocketAddr = address.parse().unwrap();
     let _listener = to.run(|| TcpListener::bind(address)).unwrap().unwrap();
@@ -145,7 +145,7 @@ fn bridges_with_policy_are_isolated() {
             let hears = |from: &Pod, to: &Pod, address: &str| {
                 let receiver = to.udp();
                 from.udp().send_to(b"word", (address, 7777)).unwrap();
-                // A word that gets through comes before this one, which stays in the container.
+                // An accepted word would arrive before this one, which stays in the container.
                 to.udp_loopback("end");
                 let mut buffer = [0; 16];
                 let length = receiver.recv(&mut buffer).unwrap();
@@ -214,7 +214,7 @@ fn upstream_rules_are_recognised_and_removed() {
             for other in ["10.1.2.4/32", "10.1.2.30/32"] {
                 assert_eq!(listed.matches(other).count(), 2, "{variant}: {listed}");
             }
-            // An ADD of ours takes their place.
+            // Our ADD replaces them.
             established("10.1.2.3");
             host.add(&pod, &config);
             let expected = if variant == "nft" { 0 } else { 2 };

@@ -21,7 +21,7 @@ use crate::stage::{Host, Pod, on_a_host};
 
 /// Calls of each plugin.
 const CASES: u32 = 500;
-/// Where the container's namespace is, as the plugins see it.
+/// Path of the container's namespace for the plugins.
 const NETNS: &str = "/ns";
 
 /// Makes a folder with a container's namespace and `/proc` the root directory of this thread.
@@ -230,7 +230,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     (any::<prop::sample::Index>(), kind).prop_map(|(place, kind)| Damage { place, kind })
 }
 
-/// A document that is printed as it stands, whatever a parser would make of it.
+/// A document that is printed unchanged, valid or not.
 #[derive(Clone)]
 enum Tree {
     Text(String),

@@ -14,7 +14,7 @@ fn at(config: &Value, address: &str) -> Value {
     with(config, "ipam", ipam)
 }
 
-/// `eth1`, a device that is up: one end of a pair, so that a namespace that ends takes it along.
+/// `eth1`, a device that is up: one end of a pair, so that the end of a namespace deletes it.
 fn eth1(host: &mut Host) -> Link {
     let kind = LinkKind::Veth {
         peer_name: "wire",

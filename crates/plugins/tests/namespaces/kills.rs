@@ -209,7 +209,7 @@ fn described(link: &Link) -> String {
     )
 }
 
-/// Whether it is no route that the kernel makes by itself, at a time of its own.
+/// Whether the kernel did not add this route by itself.
 fn is_of_plugins(route: &Route) -> bool {
     let dst = route.dst.to_string();
     route.table != Some(LOCAL_TABLE) && !dst.starts_with("fe80:") && !dst.starts_with("ff00:")

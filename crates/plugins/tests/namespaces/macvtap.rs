@@ -25,7 +25,7 @@ use crate::{
 };
 
 const DEVICE: &str = "dataplaneMvp0";
-/// How often a call is killed.
+/// Number of kills of a call.
 const ROUNDS: u32 = 24;
 
 /// A config with the device that multus adds.
@@ -388,7 +388,7 @@ fn check_detects_changes() {
     });
 }
 
-/// A node that the kernel would have made, of this age.
+/// A device node like the kernel's, of this age.
 fn old_node(link: &Link, age: Duration) {
     let path = format!("/dev/tap{}", link.index);
     mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR, makedev(1, 3)).unwrap();

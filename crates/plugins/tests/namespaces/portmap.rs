@@ -15,7 +15,7 @@ use crate::{
     testing::{install_iptables, load, nft, ruleset},
 };
 
-/// How long a connection may take to come about.
+/// Timeout of a connection.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A container on a bridge whose gateway is the host.
@@ -219,7 +219,7 @@ fn ruleset_matches_the_config() {
         let missing = host.check(&pod, &config, &dual).message();
         assert_eq!(missing, "missing hostport rules in \"masquerading\" chain");
 
-        // Other settings take the place of what was there.
+        // Other settings replace the former ones.
         host.add(&pod, &with(&config, "snat", false.into()));
         let rules = ruleset();
         assert!(
@@ -274,7 +274,7 @@ fn bad_configs_change_nothing() {
         ] {
             let refused = host.call("ADD", &pod, &config).message();
             assert_eq!(refused, format!("failed to parse config: {text}"));
-            // A refused config keeps no pod from going.
+            // A refused config does not prevent DEL.
             host.del(&pod, &config);
         }
         let mut unchained = config.clone();

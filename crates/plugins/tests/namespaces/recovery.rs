@@ -14,7 +14,7 @@ use crate::{
 /// Number of kills.
 const KILLS: u32 = 25;
 
-/// A config that takes every kind of step.
+/// A config with every kind of step.
 fn everything() -> Value {
     let mut config = l2("1.1.0");
     for key in ["isDefaultGateway", "ipMasq", "macspoofchk"] {
@@ -67,7 +67,7 @@ fn add_after_killed_add_starts_over() {
         let (first, second) = (host.pod(), host.pod());
         let config = l2("1.0.0");
         host.add(&first, &config);
-        // The namespace of the container is made again under the same identity: the old host's end must go.
+        // The namespace of the container is created again under the same identity: the old host end must be removed.
         let again = host.pod_like(&first);
         assert_eq!(host.veths().len(), 1);
         host.add(&again, &config);

@@ -48,7 +48,7 @@ fn pod_with_spoofed_mac_is_blocked() {
         let (from, to) = (sender.udp(), receiver.udp());
         let heard = |word: &str| {
             from.send_to(word.as_bytes(), "10.1.2.255:7777").unwrap();
-            // A frame that does get through comes after the one in question.
+            // An accepted frame follows the one in question.
             receiver.udp_loopback("end");
             let mut words = Vec::new();
             loop {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Host, Pod, VERSIONS, l3, on_a_host, with};
 
-/// Where packets are sent: beyond the subnets of the container.
+/// Destination of the packets: beyond the subnets of the container.
 const BEYOND: &str = "192.0.2.1";
 
 /// A config of `bridge` for a bridge and one address each with its gateway.
@@ -120,7 +120,7 @@ fn packets_leave_by_the_interface_of_their_source() {
         });
         assert_eq!(call("CHECK").message(), "no rule for source 10.7.0.2 found");
 
-        // A second ADD finds what the first one moved.
+        // A second ADD finds the routes that the first one moved.
         assert_eq!(call("ADD").success(), result);
         is_heard(&pod, &heard, "10.7.0.2", "again");
         call("CHECK").success();

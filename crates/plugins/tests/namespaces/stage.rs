@@ -44,9 +44,9 @@ pub(crate) use self::call::{Outcome, finish, start, variables};
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// `CNI_PATH` of all calls.
 pub(crate) const PLUGINS: &str = "/run/plugins";
-/// Where plugins keep the records of attachments, each in a folder of its name.
+/// Directory of the plugins' records of attachments, each in a folder of its name.
 const RECORDS: &str = "/run/cni/weft";
-/// Where the bridge plugin keeps its own.
+/// Directory of the bridge plugin's records.
 const BRIDGE_RECORDS: &str = "/run/cni/weft/bridge";
 /// Files there that are no records.
 const INDEX: &str = "/run/cni/weft/host-local/";
@@ -130,7 +130,7 @@ impl Host {
         }
     }
 
-    /// The same container, of whose namespace the runtime does not know the path any more.
+    /// The same container, after the runtime has lost the path of its namespace.
     pub(crate) fn pod_without_path(&mut self, pod: &Pod) -> Pod {
         Pod {
             path: String::new(),

@@ -150,7 +150,7 @@ fn gc_removes_only_this_networks_stale_backups() {
         for pod in [&valid, &gone, &foreign, &recycled] {
             pod.lose_path();
         }
-        // Another namespace lies where that of a lost container was.
+        // Another namespace has the path of a lost container's.
         let mut another = host.pod();
         fs::write(&recycled.path, "").unwrap();
         rustix::mount::mount_bind(&another.path, &recycled.path).unwrap();

@@ -1,6 +1,5 @@
-//! The plugins on a kernel that has what many machines' kernels lack: VLAN filtering, 802.1Q, ipvlan, VRFs and
-//! dummies. Run by
-//! `cargo xtask test vm`, in a virtual machine.
+//! The plugins on a kernel with features that many machines' kernels lack: VLAN filtering, 802.1Q, ipvlan, VRFs and
+//! dummies. Run by `cargo xtask test vm`, in a virtual machine.
 
 #![allow(
     clippy::unwrap_used,

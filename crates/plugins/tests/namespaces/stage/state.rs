@@ -18,7 +18,7 @@ pub(super) fn network(socket: &mut Socket) -> Vec<String> {
             link.promiscuity
         ));
         for address in socket.addresses(&link, None).unwrap() {
-            // Addresses that the kernel gives by itself come and go with the link's state.
+            // The kernel adds and removes automatic addresses with the link's state.
             if address.global {
                 lines.push(format!("  address {}", address.net));
             }
@@ -26,7 +26,7 @@ pub(super) fn network(socket: &mut Socket) -> Vec<String> {
     }
     for family in [Family::V4, Family::V6] {
         for route in socket.routes(family).unwrap() {
-            // As with addresses, and when the kernel comes to it.
+            // Like addresses, and with a delay.
             if route.dst.to_string().starts_with("fe80:") {
                 continue;
             }
