@@ -79,7 +79,7 @@ pub struct Args {
     /// Namespaces whose networks every pod may use, separated by commas
     #[arg(long, value_name = "NAMES", default_value = "")]
     pub global_namespaces: String,
-    /// Where the primary configuration is looked for
+    /// Directory of the primary configuration
     #[arg(long, value_name = "DIR", default_value = "/host/etc/cni/net.d")]
     pub multus_autoconfig_dir: PathBuf,
     /// Whether the plugin logs to standard error
@@ -112,7 +112,7 @@ pub struct Args {
     /// Give the primary configuration the version `--cni-version` in the generated file
     #[arg(long, hide = true, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub force_cni_version: bool,
-    /// Do not ask the API server who it is
+    /// Do not verify the certificate of the API server
     #[arg(long, hide = true, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub skip_tls_verify: bool,
 }
