@@ -40,7 +40,7 @@ const ASIDE: &str = "old";
 
 /// Install multus of thin mode on this node, and keep its configuration up to date
 #[derive(Debug, Clone, ClapArgs)]
-#[allow(clippy::struct_excessive_bools, reason = "the established flags")]
+#[allow(clippy::struct_excessive_bools, reason = "upstream's flags")]
 pub struct Args {
     /// Directory of CNI binaries, as this container sees it
     #[arg(long, value_name = "DIR", default_value = "/host/opt/cni/bin")]

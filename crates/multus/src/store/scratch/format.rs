@@ -313,14 +313,14 @@ mod tests {
         r#"MV19fSx7InR5cGUiOiJ0dW5pbmcifV19"}]"#
     );
 
-    fn established() -> Vec<Delegate> {
+    fn upstream() -> Vec<Delegate> {
         decode(ESTABLISHED.as_bytes()).unwrap()
     }
 
     #[test]
     fn upstreams_scratch_file_is_decoded() {
         // multus#49 (reading)
-        let delegates = established();
+        let delegates = upstream();
         assert_eq!(delegates.len(), 2);
         assert_eq!(delegates[0].display_name, "weave1");
         assert_eq!(delegates[0].config.plugin_type(), "weave-net");
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn encoded_scratch_file_equals_upstreams() {
         // multus#49 (writing)
-        let text = encode(&established(), &[(false, false), (true, true)]).unwrap();
+        let text = encode(&upstream(), &[(false, false), (true, true)]).unwrap();
         let ours: Value = serde_json::from_slice(&text).unwrap();
         let theirs: Value = serde_json::from_str(ESTABLISHED).unwrap();
         assert_eq!(ours, theirs);
