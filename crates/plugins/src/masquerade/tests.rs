@@ -167,7 +167,7 @@ fn address_taken_over_stays_with_the_new_attachment() {
 
 #[test]
 fn upstream_and_our_rules_coexist() {
-    alone("established masquerading", || {
+    alone("upstream masquerading", || {
         for counter in ["", "counter "] {
             let rule = upstream(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24")
                 .replace("masquerade c", &format!("{counter}masquerade c"));

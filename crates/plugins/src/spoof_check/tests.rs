@@ -212,7 +212,7 @@ fn reused_port_name_is_of_the_new_owner() {
 #[test]
 fn upstream_rules_are_recognised_and_removed() {
     for counter in ["", "counter packets 12 bytes 3456"] {
-        alone("established spoof check", move || {
+        alone("upstream spoof check", move || {
             load("table bridge nat { chain mine { counter accept; }; }");
             load(&upstream("c2-net1", "veth00000002", counter));
             let others = ruleset();

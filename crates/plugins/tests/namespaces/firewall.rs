@@ -159,7 +159,7 @@ fn bridges_with_policy_are_isolated() {
 }
 
 /// Rules of the upstream plugin for an address, as iptables make them.
-fn established(address: &str) {
+fn upstream(address: &str) {
     let net = format!("{address}/32");
     for rule in [
         &["-N", "CNI-FORWARD"][..],
@@ -197,12 +197,12 @@ fn established(address: &str) {
 #[test]
 fn upstream_rules_are_recognised_and_removed() {
     for variant in ["nft", "legacy"] {
-        on_a_host("established firewall", move |host| {
+        on_a_host("upstream firewall", move |host| {
             install_iptables(variant);
             let (pod, result) = attached(host, "br0", "10.1.2.3/24");
             let config = firewall(&result, &json!({}));
             for address in ["10.1.2.3", "10.1.2.4", "10.1.2.30"] {
-                established(address);
+                upstream(address);
             }
             if variant == "nft" {
                 host.check(&pod, &config, &result).success();
@@ -215,7 +215,7 @@ fn upstream_rules_are_recognised_and_removed() {
                 assert_eq!(listed.matches(other).count(), 2, "{variant}: {listed}");
             }
             // Our ADD replaces them.
-            established("10.1.2.3");
+            upstream("10.1.2.3");
             host.add(&pod, &config);
             let expected = if variant == "nft" { 0 } else { 2 };
             assert_eq!(

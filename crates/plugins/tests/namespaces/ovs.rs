@@ -291,7 +291,7 @@ fn del_finds_the_port_without_namespace_link_cache_and_record() {
 // cni-plugins#57
 #[test]
 fn upstream_attachment_is_removed_with_its_cache_file() {
-    on_a_switch("an established attachment", |host, switch| {
+    on_a_switch("an upstream attachment", |host, switch| {
         let pod = host.pod();
         host.add(&pod, &ovs());
         let file = format!("{CACHE}/{}-net1", pod.id);

@@ -288,7 +288,7 @@ fn bad_configs_change_nothing() {
 }
 
 /// The rules of an upstream plugin for a container.
-fn established(id: &str, address: &str) -> String {
+fn upstream(id: &str, address: &str) -> String {
     format!(
         "table ip cni_hostport {{
             chain hostports {{ tcp dport 8080 dnat to {address}:80 comment \"{id}\"; }}
@@ -327,11 +327,11 @@ fn chain(id: &str) -> String {
 // cni-plugins#85
 #[test]
 fn upstream_rules_are_recognised_and_removed() {
-    on_a_host("established portmap", |host| {
+    on_a_host("upstream portmap", |host| {
         let (pod, result) = attached(host, "br0", "10.1.2.3/24");
         let (other, _) = attached(host, "br0", "10.1.2.4/24");
-        load(&established(&pod.id, "10.1.2.3"));
-        load(&established(&other.id, "10.1.2.4"));
+        load(&upstream(&pod.id, "10.1.2.3"));
+        load(&upstream(&other.id, "10.1.2.4"));
         let ports = json!([
             tcp(8080, 80),
             { "hostPort": 53, "containerPort": 53, "protocol": "udp", "hostIP": "192.0.2.1" },

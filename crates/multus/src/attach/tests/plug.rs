@@ -177,9 +177,9 @@ fn networks_with_same_configuration_name_are_distinguished() {
         ..asked("c")
     };
     unplug(&mut bench, "hot0", &nothing_else).unwrap_err();
-    let mut established = sharing("c", "c", "hot0");
-    established.display_name = "shared".into();
-    plug(&mut bench, &established).unwrap_err();
+    let mut upstream = sharing("c", "c", "hot0");
+    upstream.display_name = "shared".into();
+    plug(&mut bench, &upstream).unwrap_err();
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b"]);
     // Where only the name of the configuration is known, that counts.
     unplug(&mut bench, "hot0", &unnamed("shared")).unwrap();
@@ -384,9 +384,9 @@ fn network_of_add_counts_as_attached() {
         let again = outcome(&mut bench, delegate, None).unwrap();
         assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
         // A caller that names no NAD, only its configuration.
-        let mut established = delegate.clone();
-        established.display_name = established.config.name();
-        let again = outcome(&mut bench, &established, None).unwrap();
+        let mut upstream = delegate.clone();
+        upstream.display_name = upstream.config.name();
+        let again = outcome(&mut bench, &upstream, None).unwrap();
         assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
     }
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "ADD c"]);
