@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{add, assigned, config, del, leases, read, taken};
 use crate::stage::{Pod, finish, on_a_host, start, variables, with};
 
-/// Debian's program; it is brought in where that can be done.
+/// Debian's program, if it is available or can be downloaded.
 fn theirs() -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: the download of the upstream plugin needs root");
