@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Our own sources that end up in a plugin, and the versions of everybody else's.
+/// Our own sources that are linked into a plugin, and the versions of all dependencies.
 const SOURCES: [&str; 4] = ["src", "../cni/src", "../linux/src", "../../Cargo.lock"];
 
 fn main() -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Certificate signing requests: a mistake of their approver would sign a certificate of somebody else.
+//! Certificate signing requests: a mistake of their approver would sign a certificate of another node.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! `spec.config` of a NetworkAttachmentDefinition, and an annotation that asks for the network: what the daemon makes of them
-//! before any plugin runs.
+//! `spec.config` of a NetworkAttachmentDefinition, and an annotation that requests the network: the daemon's work on
+//! them before any plugin runs.
 
 #![no_main]
 
@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     let mut delegate = Delegate::new("ns/net".to_owned(), config);
     for selection in parse_networks(annotation, "ns").unwrap_or_default() {
         let _ = delegate.ask(&selection);
-        // A pod's wish changes no device of the configuration.
+        // A pod's request changes no device of the configuration.
         assert_eq!(devices(&delegate.config), before);
     }
 });

@@ -1,4 +1,4 @@
-//! DNS queries: what the secondary DNS answers to whoever reaches its port.
+//! DNS queries: the answers of the secondary DNS to any client.
 
 #![no_main]
 

@@ -44,7 +44,7 @@ fuzz_target!(|text: &str| {
     instance.addresses = Some(addresses.into());
     let _ = plan(&Name::new("ns", "vm"), None, Some(&instance), &known);
     if let Ok(elements) = selection::parse(Some(networks), "ns") {
-        // What is written is read again as the same.
+        // The written text is read as the same elements.
         let written = selection::to_text(&elements);
         assert_eq!(
             selection::parse(Some(&written), "ns").as_deref(),

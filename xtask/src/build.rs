@@ -211,10 +211,10 @@ fn try_build(extent: Extent, inventory: &Inventory, progress: &mut dyn Progress)
     let status = child.wait().context("cannot wait for cargo")?;
     if !status.success() {
         let remarks: String = built.remarks.into_iter().collect();
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let messages = std::fs::read_to_string(&log).unwrap_or_default();
         bail!(
             "it does not build ({status})\n{remarks}{}",
-            run::tail(&outcome(&said))
+            run::tail(&outcome(&messages))
         );
     }
     let _ = std::fs::remove_file(&log);
@@ -281,13 +281,13 @@ fn package(id: &str) -> &str {
 }
 
 /// Returns Cargo's text without the list of current crates.
-fn outcome(said: &str) -> String {
+fn outcome(messages: &str) -> String {
     let is_progress = |line: &str| {
         ["Building ", "Compiling "]
             .iter()
             .any(|verb| line.starts_with(verb))
     };
-    let lines = said.split(['\n', '\r']).map(str::trim);
+    let lines = messages.split(['\n', '\r']).map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !is_progress(line));
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -387,10 +387,10 @@ mod tests {
 
     #[test]
     fn failed_build_prints_its_errors_without_the_progress() {
-        let said = "   Compiling serde v1.0.0\r    Building [=>  ] 1/9: serde\r\nerror: could not compile `multus`\n\
+        let messages = "   Compiling serde v1.0.0\r    Building [=>  ] 1/9: serde\r\nerror: could not compile `multus`\n\
                     warning: build failed\n   Compiling kube v5.0.0\n";
         assert_eq!(
-            outcome(said),
+            outcome(messages),
             "error: could not compile `multus`\nwarning: build failed"
         );
     }

@@ -224,7 +224,7 @@ fn run_here(args: &Args) -> ExitCode {
                 selection.affected = Some(affected);
             }
             Err(error) => {
-                board.print(&format!("cannot tell what has changed: {error:#}\n"));
+                board.print(&format!("cannot determine the changed files: {error:#}\n"));
                 return ExitCode::FAILURE;
             }
         }

@@ -47,7 +47,7 @@ fn name(_: &mut SchemaGenerator) -> Schema {
 /// If the generated schema does not fit into Kubernetes' types. A test excludes this.
 pub fn crd() -> Result<CustomResourceDefinition, Error> {
     use kube::CustomResourceExt;
-    let mut crd = schema::finish(OperatorPKI::crd(), &[], &["Which certificate is wanted."])?;
+    let mut crd = schema::finish(OperatorPKI::crd(), &[], &["The requested certificate."])?;
     let required: [(&str, &[&str]); 2] = [
         ("/spec", &["targetCert"]),
         ("/spec/properties/targetCert", &["commonName"]),

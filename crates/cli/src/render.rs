@@ -107,8 +107,8 @@ pub(super) enum Error {
     /// The operator would draw a random range.
     #[error(
         "spec.kubeMacPool has no range: the operator would choose one at random once and keep it, so that no two \
-         renderings would be the same\nWrite rangeStart and rangeEnd into the specification. A cluster that has one \
-         already tells it by:\n  kubectl get configmap kubemacpool-mac-range-config -n {namespace} -o yaml"
+         renderings would be the same\nWrite rangeStart and rangeEnd into the specification. In a cluster that has \
+         one, read it with:\n  kubectl get configmap kubemacpool-mac-range-config -n {namespace} -o yaml"
     )]
     RandomRange { namespace: String },
     /// An object cannot be written as YAML.

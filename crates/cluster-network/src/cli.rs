@@ -22,7 +22,7 @@ pub use status::{Args as StatusArgs, answer as status};
 use crate::{facts::CniDirectories, names, settings::Settings, watches};
 
 /// Deadline of the lists of all watches.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Cause of a failed command. The texts name the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ enum Error {
 async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     let cache = Cache::new();
     let mut changes = watches::start(client, &cache, settings);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !cache.is_synced() {
         match tokio::time::timeout_at(until, changes.next()).await {
             Ok(Change::Invalid(id, error)) => return Err(Error::Unreadable(format!("{id}: {error}"))),

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_follow_what_is_going_on() {
+    fn conditions_follow_rollouts_and_failures() {
         use crate::workloads::{State, assess};
         let at = |second| Timestamp::from_second(second).expect("a time");
         let workload = |unavailable: i64| {

@@ -91,7 +91,7 @@ pub struct ApiServer {
 /// Observed state of the cluster, besides the two configurations.
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "none of them says anything about another"
+    reason = "the flags are independent of each other"
 )]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {

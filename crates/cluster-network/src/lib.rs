@@ -107,7 +107,7 @@ struct Start {
     /// Where probes and metrics are served over TLS
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9104")]
     listen: SocketAddr,
-    /// Accepted for the sake of established manifests, without effect
+    /// Accepted for compatibility with upstream manifests, without effect
     #[arg(long, value_name = "FILE", hide = true)]
     config: Option<PathBuf>,
 }

@@ -76,9 +76,9 @@ pub enum Request {
     None,
     /// Another agent changes the MTU of the nodes.
     Elsewhere,
-    /// The operator cannot carry out the migration.
+    /// The operator cannot perform the migration.
     Invalid(String),
-    /// The operator carries out the migration.
+    /// The operator performs the migration.
     Wanted {
         /// MTUs after the migration.
         target: Target,

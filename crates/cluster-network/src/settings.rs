@@ -61,12 +61,12 @@ impl Default for Ovn {
 }
 
 impl Ovn {
-    fn read(said: impl Fn(&str) -> Option<String>) -> Self {
+    fn read(value: impl Fn(&str) -> Option<String>) -> Self {
         let default = Self::default();
-        let number = |name: &str| said(name).filter(|text| text.parse::<u32>().is_ok());
-        let port = said(env::OVN_EGRESS_PORT).and_then(|text| text.parse().ok());
+        let number = |name: &str| value(name).filter(|text| text.parse::<u32>().is_ok());
+        let port = value(env::OVN_EGRESS_PORT).and_then(|text| text.parse().ok());
         Self {
-            image: said(env::OVN_IMAGE),
+            image: value(env::OVN_IMAGE),
             northd_probe_interval: number(env::OVN_NORTHD_PROBE),
             controller_inactivity_probe: number(env::OVN_CONTROLLER_PROBE)
                 .unwrap_or(default.controller_inactivity_probe),
@@ -90,22 +90,22 @@ impl Settings {
     /// # Errors
     /// If the environment has no image of Weft.
     pub fn read(namespace: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, NoImage> {
-        let said = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let port = said(env::API_PORT).unwrap_or_else(|| "443".to_owned());
+        let value = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let port = value(env::API_PORT).unwrap_or_else(|| "443".to_owned());
         Ok(Self {
-            version: said(env::VERSION).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
-            image: said(env::OWN_IMAGE).ok_or(NoImage)?,
-            kube_proxy_image: said(env::KUBE_PROXY_IMAGE),
-            kube_rbac_proxy_image: said(env::KUBE_RBAC_PROXY_IMAGE),
-            multi_network_policy_image: said(env::MULTI_NETWORK_POLICY_IMAGE),
-            whereabouts_image: said(env::WHEREABOUTS_IMAGE),
-            egress_router_image: said(env::EGRESS_ROUTER_IMAGE),
-            pull_policy: said(env::PULL_POLICY).unwrap_or_else(|| "IfNotPresent".to_owned()),
-            api_server: said(env::API_HOST).map(|host| (host, port)),
-            cni_conf_dir: said(env::CNI_CONF_DIR).unwrap_or_else(|| CniDirectories::default().conf),
-            cni_bin_dir: said(env::CNI_BIN_DIR).unwrap_or_else(|| CniDirectories::default().bin),
+            version: value(env::VERSION).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
+            image: value(env::OWN_IMAGE).ok_or(NoImage)?,
+            kube_proxy_image: value(env::KUBE_PROXY_IMAGE),
+            kube_rbac_proxy_image: value(env::KUBE_RBAC_PROXY_IMAGE),
+            multi_network_policy_image: value(env::MULTI_NETWORK_POLICY_IMAGE),
+            whereabouts_image: value(env::WHEREABOUTS_IMAGE),
+            egress_router_image: value(env::EGRESS_ROUTER_IMAGE),
+            pull_policy: value(env::PULL_POLICY).unwrap_or_else(|| "IfNotPresent".to_owned()),
+            api_server: value(env::API_HOST).map(|host| (host, port)),
+            cni_conf_dir: value(env::CNI_CONF_DIR).unwrap_or_else(|| CniDirectories::default().conf),
+            cni_bin_dir: value(env::CNI_BIN_DIR).unwrap_or_else(|| CniDirectories::default().bin),
             namespace: namespace.to_owned(),
-            ovn: Ovn::read(said),
+            ovn: Ovn::read(value),
         })
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::names;
 
 /// Time without progress after which a rollout hangs.
-const PATIENCE: Duration = Duration::from_mins(10);
+const STALL_LIMIT: Duration = Duration::from_mins(10);
 
 /// Previous observations, stored in an annotation of the `ClusterOperator` to survive restarts.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -142,7 +142,7 @@ fn one(
             let observed = workload.observed(before, &id, now);
             let since = observed.last_change_time.as_ref().map_or(now, |Time(at)| *at);
             let still = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-            is_hung = still >= PATIENCE;
+            is_hung = still >= STALL_LIMIT;
             if is_hung {
                 let text = format!(
                     "{} rollout is not making progress - last change {since}",
@@ -150,7 +150,7 @@ fn one(
                 );
                 found.hung.push((id.clone(), text));
             } else {
-                let left = PATIENCE.saturating_sub(still);
+                let left = STALL_LIMIT.saturating_sub(still);
                 found.look_again = Some(found.look_again.map_or(left, |other| other.min(left)));
             }
             found.state.of(workload.kind()).push(observed);

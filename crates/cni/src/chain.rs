@@ -34,7 +34,7 @@ pub trait Runner {
     /// Runs `plugin` with the `CNI_*` variables and the config on standard input; returns its standard output.
     fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error>;
 
-    /// What `CNI_PATH` tells plugins.
+    /// The value of `CNI_PATH` for plugins.
     fn path(&self) -> String;
 }
 

@@ -20,7 +20,7 @@ pub mod code {
     pub const INVALID_NETWORK_CONFIG: u32 = 7;
     /// The network namespace is invalid.
     pub const INVALID_NETNS: u32 = 8;
-    /// Transient: the runtime should try again later.
+    /// Transient: the runtime should retry with back-off.
     pub const TRY_AGAIN_LATER: u32 = 11;
     /// STATUS: the plugin can not service ADD.
     pub const PLUGIN_NOT_AVAILABLE: u32 = 50;

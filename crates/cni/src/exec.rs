@@ -295,9 +295,9 @@ mod tests {
         // multus#95 (plugins)
         assert_eq!(RESIDENT_LIMIT, Duration::from_mins(2));
         for script in [
-            // What it started holds its outputs.
+            // Its child holds its outputs.
             "/bin/sleep 1000 & echo $! > $NOTE; wait",
-            // It closed them.
+            // It closed its outputs.
             "exec >&- 2>&-; echo $$ > $NOTE; /bin/sleep 1000",
         ] {
             with_plugin(script, |invoker| {

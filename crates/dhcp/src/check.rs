@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_answers_is_there() {
+    fn check_passes_when_the_daemon_answers() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let error = format!("{:#}", answers(&socket).unwrap_err());

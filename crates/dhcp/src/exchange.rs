@@ -61,7 +61,7 @@ impl Exchange {
         } = blocking(move || place.open(address)).await?;
         #[allow(
             deprecated,
-            reason = "its successor asks for a promise in unsafe code that holds here: the socket is never replaced"
+            reason = "its successor needs unsafe code, whose condition holds here: the socket is never replaced"
         )]
         let socket = AsyncFd::new(socket)
             .map_err(|error| Trouble::Failed(format!("cannot wait for packets: {error}")))?;

@@ -105,7 +105,7 @@ impl Keeper {
                 News::Command(Some(command)) => self.command(command).await,
                 News::Command(None) => Next::End,
                 News::GivenUp => {
-                    info!(attachment = ?self.allocation.attachment, "nobody waits for the lease any more");
+                    info!(attachment = ?self.allocation.attachment, "the lease has no waiter any more");
                     Next::End
                 }
                 News::Broken(error) => {

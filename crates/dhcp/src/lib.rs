@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH", default_value = plugins::names::DHCP_SOCKET)]
     pub socketpath: PathBuf,
 
-    /// Ask servers to broadcast their answers
+    /// Request broadcast answers from servers
     #[arg(long)]
     pub broadcast: bool,
 

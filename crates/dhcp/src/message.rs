@@ -21,7 +21,7 @@ pub(crate) struct Sender<'a> {
     pub(crate) mac: Mac,
     /// Transaction id of the exchange.
     pub(crate) xid: u32,
-    /// Whether servers are asked for broadcast answers.
+    /// Whether requests set the broadcast flag.
     pub(crate) broadcast: bool,
 }
 

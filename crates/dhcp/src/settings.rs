@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) host_prefix: PathBuf,
     /// Path of the socket in this process's file system.
     pub(crate) socket: PathBuf,
-    /// Whether servers are asked for broadcast answers.
+    /// Whether requests set the broadcast flag.
     pub(crate) broadcast: bool,
     pub(crate) timing: Timing,
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_established_ones() {
+    fn lease_defaults_are_those_of_upstream() {
         let settings = settings(&[]).unwrap();
         assert_eq!(settings.socket, Path::new("/run/cni/dhcp.sock"));
         assert_eq!(settings.leases(), Path::new("/run/cni/weft/dhcp"));

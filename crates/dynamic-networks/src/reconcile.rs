@@ -308,7 +308,7 @@ impl Reconciler {
         Ok(networks.is_some_and(|networks| networks == job.networks))
     }
 
-    /// Publishes the new reports. One that could not be published stays new.
+    /// Publishes the new reports. A report that could not be published stays new.
     async fn publish(
         &self,
         name: &Name,

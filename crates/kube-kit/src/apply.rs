@@ -269,7 +269,7 @@ impl Applier {
 
     /// Writes an object once and unchanged, and returns the stored one: an update if it has a `resourceVersion`, else a
     /// creation. This is for objects whose content depends on the live state, because only their writer can resolve a
-    /// conflict. The writer asks [`Self::upkeep`] before a repair that another client may revert.
+    /// conflict. The writer consults [`Self::upkeep`] before a repair that another client may revert.
     ///
     /// # Errors
     /// If the API server refuses or does not answer, or another client wrote the object meanwhile.

@@ -39,7 +39,7 @@ const REMEMBERED: usize = 64;
 /// the API server nor block other clients.
 const QUESTIONS: usize = 8;
 /// Deadline of an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a token that is reviewed; tokens of service accounts have about 1,000 bytes.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
@@ -116,7 +116,7 @@ impl Guard {
         if let Some(answer) = lock(&self.answers).find(&key, Instant::now()) {
             return Ok(answer);
         }
-        let answer = tokio::time::timeout(PATIENCE, self.ask(token, client))
+        let answer = tokio::time::timeout(TIMEOUT, self.ask(token, client))
             .await
             .map_err(|_| "the API server takes too long".to_owned())?
             .map_err(|error| message(&error))?;

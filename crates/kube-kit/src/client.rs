@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(310);
 
 /// Deadline for the start of an answer, also of a watch. The API server itself gives up a request after a minute
 /// (`--request-timeout`). If it does not, a controller with one worker would wait for [`SILENCE`].
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Idle time before the kernel sends TCP keepalive probes, and the interval of these.
 const IDLE: Duration = Duration::from_secs(30);
@@ -111,10 +111,10 @@ pub async fn configuration(component: &str, kubeconfig: Option<&Path>) -> Result
 /// # Errors
 /// If the configuration has invalid settings of TLS or authentication.
 pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Error> {
-    counted_within(config, requests, PATIENCE)
+    counted_within(config, requests, TIMEOUT)
 }
 
-fn counted_within(config: Config, requests: &Requests, patience: Duration) -> Result<Client, kube::Error> {
+fn counted_within(config: Config, requests: &Requests, timeout: Duration) -> Result<Client, kube::Error> {
     let host = config.cluster_url.authority().map(ToString::to_string);
     let host = host.as_deref().unwrap_or_default();
     if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
@@ -147,12 +147,12 @@ fn counted_within(config: Config, requests: &Requests, patience: Duration) -> Re
         .layer(config.extra_headers_layer()?)
         .map_err(move |error: BoxError| {
             if error.is::<Elapsed>() {
-                NoAnswer(patience).into()
+                NoAnswer(timeout).into()
             } else {
                 error
             }
         })
-        .layer(TimeoutLayer::new(patience))
+        .layer(TimeoutLayer::new(timeout))
         .map_err(BoxError::from)
         .service(http);
     let layer = layer_fn(|service| requests.count(host, service));
@@ -166,7 +166,7 @@ fn counted_within(config: Config, requests: &Requests, patience: Duration) -> Re
 struct NoAnswer(Duration);
 
 /// A client that delegates each request to the client that `current` holds at that moment, so that credentials can be
-/// replaced. Running requests, such as watches, go on with the earlier client.
+/// replaced. Running requests, such as watches, continue with the earlier client.
 pub fn following(current: watch::Receiver<Client>) -> Client {
     let namespace = current.borrow().default_namespace().to_owned();
     let service = service_fn(move |request| {
@@ -267,8 +267,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let port = listener.local_addr().expect("an address").port();
         let url = format!("http://127.0.0.1:{port}").parse().expect("a URL");
-        let patience = Duration::from_secs(1);
-        let client = counted_within(Config::new(url), &Requests::default(), patience).expect("a client");
+        let timeout = Duration::from_secs(1);
+        let client = counted_within(Config::new(url), &Requests::default(), timeout).expect("a client");
         let error = client.apiserver_version().await.expect_err("no answer");
         assert_eq!(message(&error), "no answer from the API server within 1 seconds");
         drop(listener);

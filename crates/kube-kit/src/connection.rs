@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::{client, process};
 
 /// Deadline of a connection, and of an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs a command, and returns its output. An error becomes an output with the code
 /// [`TROUBLE`](program::answer::TROUBLE).
@@ -60,7 +60,7 @@ pub enum Error {
     Unauthorized(String),
     /// The user lacks a right.
     #[error(
-        "not allowed to read {what}: {cause}\nAsk whoever administers the cluster for the right to get and list it; \
+        "not allowed to read {what}: {cause}\nAsk an administrator of the cluster for the right to get and list it; \
          `kubectl auth can-i --list` shows what is allowed."
     )]
     Forbidden {
@@ -103,7 +103,7 @@ impl Error {
 /// # Errors
 /// If there is no kubeconfig, or it is invalid.
 pub async fn connect(flags: &Flags) -> Result<Client, Error> {
-    prepared(flags, Some(PATIENCE)).await
+    prepared(flags, Some(TIMEOUT)).await
 }
 
 /// The same for calls that last until a program in a pod ends. The caller sets their deadline.
@@ -114,7 +114,7 @@ pub async fn connect_for_exec(flags: &Flags) -> Result<Client, Error> {
     prepared(flags, None).await
 }
 
-async fn prepared(flags: &Flags, patience: Option<Duration>) -> Result<Client, Error> {
+async fn prepared(flags: &Flags, timeout: Option<Duration>) -> Result<Client, Error> {
     let options = KubeConfigOptions {
         context: flags.context.clone(),
         ..KubeConfigOptions::default()
@@ -136,8 +136,8 @@ async fn prepared(flags: &Flags, patience: Option<Duration>) -> Result<Client, E
         },
     };
     let mut config = config?;
-    config.connect_timeout = Some(PATIENCE);
-    config.read_timeout = patience;
+    config.connect_timeout = Some(TIMEOUT);
+    config.read_timeout = timeout;
     config.reset_reader_on_write = true;
     Client::try_from(config).map_err(|error| Error::Kubeconfig(client::message(&error)))
 }

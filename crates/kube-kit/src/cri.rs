@@ -17,7 +17,7 @@ const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 /// Label of every sandbox, set by the kubelet.
 const UID_LABEL: &str = "io.kubernetes.pod.uid";
 /// Deadline of an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// `PodSandboxState` of a running sandbox.
 const READY: i32 = 0;
 /// Key of the runtime's additional information, and the kind of namespace in it.
@@ -153,7 +153,7 @@ impl Cri {
         A: Message + Default + 'static,
     {
         let call = path.rsplit('/').next().unwrap_or(path);
-        unary(&self.socket, path, request, PATIENCE)
+        unary(&self.socket, path, request, TIMEOUT)
             .await
             .map_err(|source| Error::Call { call, source })
     }

@@ -23,7 +23,7 @@ const BURST: f64 = 25.0;
 const EARN: Duration = Duration::from_mins(5);
 
 /// Deadline of a publication; events are best effort.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,7 +134,7 @@ impl Recorder {
         request: Result<axum::http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<(), Failure> {
         let request = request.map_err(|error| Failure::Other(error.to_string()))?;
-        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
+        match tokio::time::timeout(TIMEOUT, self.client.request::<Value>(request)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Failure::Gone),
             Ok(Err(error)) => Err(Failure::Other(client::message(&error))),

@@ -42,20 +42,15 @@ pub enum Error {
     Late(Duration),
 }
 
-/// Calls the method at `path`, `/package.Service/Method`. The whole call takes no longer than `patience`.
-pub async fn unary<Q, A>(
-    socket: &Path,
-    path: &'static str,
-    request: Q,
-    patience: Duration,
-) -> Result<A, Error>
+/// Calls the method at `path`, `/package.Service/Method`. The whole call takes no longer than `timeout`.
+pub async fn unary<Q, A>(socket: &Path, path: &'static str, request: Q, timeout: Duration) -> Result<A, Error>
 where
     Q: Message + 'static,
     A: Message + Default + 'static,
 {
-    tokio::time::timeout(patience, call(socket, path, request))
+    tokio::time::timeout(timeout, call(socket, path, request))
         .await
-        .unwrap_or(Err(Error::Late(patience)))
+        .unwrap_or(Err(Error::Late(timeout)))
 }
 
 async fn call<Q, A>(socket: &Path, path: &'static str, request: Q) -> Result<A, Error>

@@ -1,4 +1,4 @@
-//! Metrics of every controller, under their established names: reconciles and their queue as in controller-runtime and
+//! Metrics of every controller, under their usual names: reconciles and their queue as in controller-runtime and
 //! client-go, requests to the API server, and the process; and watches, under a name of this product.
 //!
 //! Each group of metrics is a cheap handle whose clones share them, with a `register` that adds them to a registry.

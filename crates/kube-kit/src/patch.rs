@@ -10,7 +10,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// Deadline of a patch.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One operation of a patch. Paths are JSON pointers, with segments escaped by [`escape`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -80,9 +80,9 @@ pub async fn apply<T: DeserializeOwned>(
         .header(CONTENT_TYPE, "application/json-patch+json")
         .body(body)
         .map_err(Error::Build)?;
-    match tokio::time::timeout(PATIENCE, client.request(request)).await {
+    match tokio::time::timeout(TIMEOUT, client.request(request)).await {
         Ok(answer) => answer.map_err(|error| Error::Request(Box::new(error))),
-        Err(_) => Err(Error::Timeout(PATIENCE)),
+        Err(_) => Err(Error::Timeout(TIMEOUT)),
     }
 }
 

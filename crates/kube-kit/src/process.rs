@@ -118,13 +118,13 @@ pub async fn contained<F: Future>(future: F) -> Result<F::Output, Panicked> {
         CONTAINED.set(outer);
         match polled {
             Ok(polled) => polled.map(Ok),
-            Err(payload) => Poll::Ready(Err(Panicked(said(payload.as_ref())))),
+            Err(payload) => Poll::Ready(Err(Panicked(panic_text(payload.as_ref())))),
         }
     })
     .await
 }
 
-fn said(payload: &(dyn Any + Send)) -> String {
+fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
     text.unwrap_or("a value that is not a text").to_owned()

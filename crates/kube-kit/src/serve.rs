@@ -250,7 +250,7 @@ impl Server {
 
     #[allow(
         clippy::unused_async,
-        reason = "listening needs a running runtime, which async says"
+        reason = "listening needs a running runtime, and async requires one"
     )]
     async fn listen(
         address: SocketAddr,

@@ -37,7 +37,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// Retry interval of a kind that the API server does not serve. [`Watch::retry`] asks at once.
+/// Retry interval of a kind that the API server does not serve. [`Watch::retry`] retries at once.
 const ABSENT: Duration = Duration::from_mins(5);
 
 /// A change of an object.

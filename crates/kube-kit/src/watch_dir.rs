@@ -19,7 +19,7 @@ const LOSS: EventMask = EventMask::DELETE_SELF
     .union(EventMask::UNMOUNT)
     .union(EventMask::IGNORED);
 
-/// What happened to a file.
+/// Kind of a file's change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It has new content, or is new.
@@ -35,7 +35,7 @@ pub enum Change {
 pub struct Event {
     /// The file; with [`Change::Unknown`] the empty path.
     pub path: PathBuf,
-    /// What happened to it.
+    /// Kind of the change.
     pub change: Change,
 }
 
@@ -44,8 +44,8 @@ pub struct DirWatcher {
     events: EventStream<Vec<u8>>,
     /// A directory that is reached by two paths has one descriptor: every path counts.
     dirs: HashMap<WatchDescriptor, Vec<PathBuf>>,
-    /// Directories that were removed or renamed, and are watched again once there is one at the path. That is never seen
-    /// through a mount of the directory, as in a pod: the mount keeps the one that it was made for.
+    /// Directories that were removed or renamed, and are watched again once the path has a directory. A mount of the
+    /// directory, as in a pod, never shows the new directory: it keeps the mounted one.
     lost: Vec<PathBuf>,
 }
 
@@ -99,7 +99,7 @@ impl DirWatcher {
             if event.mask.intersects(LOSS)
                 && let Some(paths) = self.dirs.remove(&event.wd)
             {
-                // One that was renamed is still watched, under a path that is not its own any more.
+                // A renamed directory is still watched, under a path that is not its own any more.
                 let _ = self.events.watches().remove(event.wd);
                 self.lost.extend(paths);
                 return Ok(vec![unknown()]);

@@ -73,7 +73,7 @@ struct Usage {
     cluster: Flags,
 }
 
-/// A command failed. The texts say what to do.
+/// A command failed. Each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]

@@ -1,7 +1,8 @@
 //! Admissions whose objects are not observed: another webhook denied them, or an event was missed (kubemacpool §10.7).
 //!
-//! When the oldest one has waited long enough, the object is read from the API server, and its addresses count. Nothing
-//! is polled. Each round reads an object or the objects of a namespace once; a failed or slow read delays no other.
+//! When the wait time of the oldest one is over, the object is read from the API server, and its addresses count.
+//! Nothing is polled. Each round reads an object or the objects of a namespace once; a failed or slow read delays no
+//! other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

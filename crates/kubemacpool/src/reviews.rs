@@ -91,13 +91,13 @@ impl Reviews {
         admit(&mut state.pool, &context)
     }
 
-    /// Whether a virtual machine exists that is to be created. One that is not cached is new; a cached one may just
-    /// have been deleted.
+    /// Whether the virtual machine of a creation exists already. An uncached machine is new; a cached one may just have
+    /// been deleted.
     async fn exists(&self, machine: &Owner) -> Result<bool, String> {
         if !state::lock(&self.core.shared).has_machine(machine) {
             return Ok(false);
         }
-        // One that is being deleted may be gone when the new one is stored, which needs addresses then.
+        // A machine under deletion may be gone when the new one is stored, which needs addresses then.
         let found = self.read_machine(machine).await?;
         Ok(found.is_some_and(|found| found.meta().deletion_timestamp.is_none()))
     }

@@ -29,7 +29,7 @@ pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Interval of the holder's renewals, and of the others' reads.
 const RETRY: Duration = Duration::from_secs(2);
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time until which this replica may write; `None` if it may not.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ impl Election {
             let began = Instant::now();
             let attempt = tokio::select! {
                 () = shutdown.wait() => return Ok(()),
-                attempt = timeout(PATIENCE, self.attempt(began)) => attempt,
+                attempt = timeout(TIMEOUT, self.attempt(began)) => attempt,
             };
             match attempt {
                 Ok(Ok(true)) => {
@@ -294,7 +294,7 @@ impl Election {
             spec.holder_identity = Some(String::new());
             spec.lease_duration_seconds = Some(1);
         }
-        match timeout(PATIENCE, self.replace(&lease)).await {
+        match timeout(TIMEOUT, self.replace(&lease)).await {
             Ok(Ok(_)) => tracing::info!(lease = names::LEASE, "lease given back"),
             Ok(Err(error)) => {
                 let error = message(&error);

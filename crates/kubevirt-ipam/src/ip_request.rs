@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn subnets_count_only_where_something_is_asked_for() {
+    fn subnets_count_only_with_a_request() {
         // kubevirt-ipam#34
         assert_eq!(
             ask(&["192.168.1.1"], "192.168.0.0").unwrap_err(),

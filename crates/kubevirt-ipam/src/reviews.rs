@@ -1,7 +1,7 @@
 //! Answers the API server's admission requests (kubevirt-ipam §6).
 //!
 //! ```text
-//! Request ── read ──> known? ──> instance, networks: known, or asked for once ──> mutate ──> Verdict
+//! Request ── read ──> known? ──> instance, networks: cached, or read once ──> mutate ──> Verdict
 //! ```
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::state;
 use crate::watches::Core;
 
 /// Deadline for synced caches in a request, just below the API server's timeout.
-const PATIENCE: Duration = Duration::from_secs(9);
+const TIMEOUT: Duration = Duration::from_secs(9);
 /// Maximum number of uncached networks, and of uncached claims, in one review: the creator of a pod chooses the names.
 const LOOK_UPS: usize = 16;
 
@@ -53,7 +53,7 @@ impl Reviews {
             Ok(review) => review,
             Err(verdict) => return verdict,
         };
-        if tokio::time::timeout(PATIENCE, self.core.known.wait())
+        if tokio::time::timeout(TIMEOUT, self.core.known.wait())
             .await
             .is_err()
         {

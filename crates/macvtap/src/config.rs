@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_broken_config_error_says_so() {
+    fn parse_broken_config_is_error() {
         // cni-plugins#68 (broken config)
         let missing = Config::parse(None).unwrap_err().to_string();
         assert_eq!(missing, "DP_MACVTAP_CONF environment variable must be set");

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn devices_are_told_at_once_and_at_each_change() {
+    async fn devices_are_reported_at_once_and_at_each_change() {
         // cni-plugins#67
         let (present, seen) = watch::channel(false);
         let mut lists = Box::pin(service(seen).devices());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn allocate_what_cannot_be_made_is_refused_by_name() {
+    async fn allocate_of_impossible_device_is_refused_by_name() {
         let (_present, seen) = watch::channel(true);
         let service = service(seen);
         let request = |ids: &[&str]| AllocateRequest {

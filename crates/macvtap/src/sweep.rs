@@ -13,7 +13,7 @@ use plugins::macvtap::{allocated_links, is_link_name};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Deletes the links in the network namespace of the calling thread. A failure is logged: the links are in nobody's way.
+/// Deletes the links in the network namespace of the calling thread. A failure is only logged: the links do no harm.
 pub(crate) fn sweep(kubelet_dir: &Path) {
     let path = kubelet_dir.join(CHECKPOINT);
     let deleted = match allocated_links(&path) {

@@ -116,7 +116,7 @@ pub(super) fn cluster_service_version(
             "group": definition.spec.group,
             "kind": definition.spec.names.kind,
             "displayName": "Cluster Network Addons",
-            "description": "What of additional networking is deployed, and how",
+            "description": "Configuration of the additional networking",
         }] }),
     )?;
     Ok(csv.into_value())

@@ -34,10 +34,9 @@ const ABOUT_REPLICAS: &str = "\
 #
 #   kubectl delete deployment -n kubemacpool-system kubemacpool-mac-controller-manager
 #
-# The range is cut into as many equal parts as --replicas says, and each manager hands out addresses of the part that the
-# number in its pod's name stands for. So no two of them ever hand out the same one, and any of them answers for all.
-# spec.replicas and --replicas say the same number. To change it, or to change the range to one that overlaps the old
-# one, scale to 0 first.
+# The range is cut into --replicas equal parts, and each manager allocates from the part with the number in its pod's
+# name. So no two of them ever allocate the same address, and each of them answers for all. spec.replicas and --replicas
+# are the same number. To change it, or to change the range to one that overlaps the old one, scale to 0 first.
 ";
 
 /// Renders the [files](FILES): pairs of name and YAML.

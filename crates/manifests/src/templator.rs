@@ -39,7 +39,7 @@ pub struct Args {
     /// Tag of the operator's image
     #[arg(long, default_value = "latest")]
     pub(crate) container_tag: String,
-    /// When the operator's image is pulled
+    /// Pull policy of the operator's image
     #[arg(long, default_value = "Always")]
     pub(crate) image_pull_policy: String,
     /// Whether the operator gets the rights that it needs in order to deploy multus

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Deadline of one request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The part of a node that the marker reads.
 #[derive(Debug, Deserialize)]
@@ -165,7 +165,7 @@ impl<'a> Marker<'a> {
         let request = Request::new(object::NODE.path(None))
             .get(self.target.node, &GetParams::default())
             .map_err(|error| error.to_string())?;
-        match tokio::time::timeout(PATIENCE, self.client.request::<Node>(request)).await {
+        match tokio::time::timeout(TIMEOUT, self.client.request::<Node>(request)).await {
             Ok(Ok(node)) => Ok(node.status.and_then(|status| status.capacity)),
             Ok(Err(error)) => Err(client::message(&error)),
             Err(_) => Err("no answer from the API server".to_owned()),

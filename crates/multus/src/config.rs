@@ -117,7 +117,7 @@ pub struct Passed {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-#[allow(clippy::struct_excessive_bools, reason = "the established keys")]
+#[allow(clippy::struct_excessive_bools, reason = "upstream's keys")]
 struct Keys {
     chroot_dir: String,
     socket_dir: String,

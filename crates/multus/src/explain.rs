@@ -65,7 +65,7 @@ enum Form {
     Json,
 }
 
-/// No report. The texts tell the user what to do.
+/// No report. Each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]

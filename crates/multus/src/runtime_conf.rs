@@ -9,8 +9,8 @@
 //!
 //! The file makes the runtime call the shim, so it is written once the API serves. It is kept when the daemon ends: during
 //! a restart or a rolling update the shim waits, whereas without the file pods would become ready without their secondary
-//! networks. It is removed when multus is uninstalled from the cluster or from the node. At SIGTERM the daemon asks the API
-//! server about both:
+//! networks. It is removed when multus is uninstalled from the cluster or from the node. At SIGTERM the daemon checks
+//! both with the API server:
 //!
 //! - Access. The objects that grant access (binding, service account) are removed before the DaemonSet, so 401 or 403
 //!   means that multus was uninstalled from the cluster.

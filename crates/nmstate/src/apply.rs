@@ -39,7 +39,7 @@ pub struct Settings {
     pub pause: Duration,
     /// Configuration of the API server for new connections; without it the probes use the existing client.
     pub cluster: Option<kube::Config>,
-    /// What configures the host: without NetworkManager, the success message says that a change is not persistent.
+    /// The configurator of the host: without NetworkManager, the success message warns that a change is not persistent.
     pub backend: Backend,
 }
 

@@ -5,7 +5,7 @@
 //!                                                          └── some: Drifted True, applied again
 //! ```
 //!
-//! The same difference is not repaired twice in a row: another program wants it, and both would change it for ever.
+//! The same difference is not repaired twice in a row: another program causes it, and both would change it for ever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Dry runs of policies: the enactment says what would change, and nothing is applied.
+//! Dry runs of policies: the enactment reports the changes that a policy would cause, and nothing is applied.
 
 use std::collections::BTreeMap;
 

@@ -49,7 +49,7 @@ pub const BUG: &str = "Bug";
 /// Error kind: there is no uncommitted change.
 pub const NOTHING_PENDING: &str = "NothingPending";
 
-/// What configures the host.
+/// The configurator of the host.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Backend {
     /// NetworkManager: configuration is persistent, and has checkpoints.

@@ -190,8 +190,8 @@ mod tests {
 
         // A holder that ended is no longer named, also if the next one writes nothing.
         drop(first);
-        let established = File::open(&path).expect("the file");
-        flock(&established, FlockOperation::NonBlockingLockExclusive).expect("a free lock");
+        let next = File::open(&path).expect("the file");
+        flock(&next, FlockOperation::NonBlockingLockExclusive).expect("a free lock");
         let refused = take_within(&path, SECOND, PAUSE, minute).await;
         let error = refused.expect_err("a held lock").to_string();
         assert!(error.ends_with("another handler, which left no name"), "{error}");
@@ -203,7 +203,7 @@ mod tests {
             "{error}"
         );
 
-        drop(established);
+        drop(next);
         take_within(&path, SECOND, PAUSE, minute).await.expect("the lock");
     }
 

@@ -77,7 +77,7 @@ enum Output {
     Json,
 }
 
-/// The preview failed. The texts say what to do.
+/// The preview failed. Each text names the remedy.
 #[derive(Debug, Error)]
 enum Error {
     #[error(transparent)]

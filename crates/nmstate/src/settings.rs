@@ -87,7 +87,7 @@ pub struct Settings {
     pub max_backoff: Duration,
     /// Name that the DNS probe resolves.
     pub probe_host: String,
-    /// What configures the host.
+    /// The configurator of the host.
     pub backend: Backend,
     /// Whether the original design is served: `NodeNetworkState.spec`, policies with `match` or `autoConfig`.
     pub original_design: bool,

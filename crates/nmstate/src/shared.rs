@@ -7,7 +7,7 @@ use tokio::sync::{Notify, watch};
 use crate::engine::Engine;
 use crate::settings::Settings;
 
-/// What all parts of the handler share. Clones share one state.
+/// The common state of all parts of the handler. Clones share it.
 #[derive(Clone)]
 pub struct Shared {
     /// Name of this node.

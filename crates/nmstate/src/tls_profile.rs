@@ -5,7 +5,7 @@
 //! webhook, metrics:                 profile.json ──> Profile::from_json ──> settings ──> kube_kit::tls
 //! ```
 //!
-//! Whatever a profile permits, our servers offer no TLS below 1.2 and no cipher without forward secrecy and
+//! With every profile, our servers offer no TLS below 1.2 and no cipher without forward secrecy and
 //! authenticated encryption; such entries are dropped silently. Unknown or unsupported entries are dropped and
 //! reported.
 

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_of_every_controller_are_there_from_the_start() {
+    fn all_metrics_of_controllers_exist_from_the_start() {
         let text = text(&Metrics::new(&Settings::default()).expect("metrics"));
         let controller = r#"controller="networkaddonsconfig-controller""#;
         for line in [
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_is_taken_is_said() {
+    async fn taken_port_is_reported() {
         let metrics = Metrics::new(&Settings::default()).expect("metrics");
         // The server sends no request before the first scrape.
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));

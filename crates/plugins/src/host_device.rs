@@ -159,7 +159,7 @@ impl LinkRequest for Move {
 }
 
 /// Returns the device to the host under its old name `name`, down and without alias. A device that was deleted with
-/// its namespace is no error. One that the kernel returned to the host still has its alias.
+/// its namespace is no error. A device that the kernel returned to the host still has its alias.
 pub(crate) fn return_device(
     host: &mut Socket,
     pod: Option<Pod>,

@@ -3,7 +3,7 @@
 //! ```text
 //!  kubelet ──Allocate──> device plugin: mvtcc7b47d9091b on the host, /dev/tap7 for the container
 //!  multus ──deviceID──> ADD: mvtcc7b47d9091b of the host ──moved──> net1 of the pod, still index 7
-//!                            /dev/tap7 ──> belongs to the user of the virtual machine
+//!                            /dev/tap7 ──> owned by the user of the virtual machine
 //!  DEL, or a failed ADD: the link is deleted. The next Allocate creates another one
 //! ```
 //! kubelet has already passed the device path to the container, and the path contains the link's index. A move that

@@ -20,7 +20,7 @@ use linux::{
 };
 use rustix::mount::{MountFlags, mount};
 
-/// Runs `test` on a thread in a network namespace of its own. Without root it says so and does nothing.
+/// Runs `test` on a thread in a network namespace of its own. Without root it prints the reason and returns.
 pub(crate) fn alone(name: &str, test: impl FnOnce() + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: {name} needs root to make network namespaces");

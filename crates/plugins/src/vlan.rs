@@ -44,7 +44,7 @@ impl LinkPlugin for Vlan {
             return Err(Error::internal(NO_MASTER));
         }
         let id = u16::try_from(wire.vlan_id).ok().filter(|id| *id <= LAST);
-        // Upstream's text: it says 4095, but upstream accepts only up to 4094.
+        // Upstream's text: it names 4095, but upstream accepts only up to 4094.
         let id = id.ok_or_else(|| {
             Error::internal(format!(
                 "invalid VLAN ID {} (must be between 0 and 4095 inclusive)",

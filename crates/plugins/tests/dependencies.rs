@@ -1,4 +1,4 @@
-//! `weft-cni` runs once for every pod event: what makes daemons comfortable has no place in it.
+//! `weft-cni` runs once for every pod event: the libraries of daemons would slow it down.
 
 use std::process::Command;
 

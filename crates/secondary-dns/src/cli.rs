@@ -37,7 +37,7 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Question {
-    /// Show what is answered for a name, and why nothing is
+    /// Explain the answers for a name
     #[command(after_help = LOOKUP_EXAMPLES)]
     Lookup(Lookup),
     /// Show all names that have an address

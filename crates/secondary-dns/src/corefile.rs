@@ -407,7 +407,7 @@ third.example {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_directives_are_refused() {
         for directive in [
             "cache 30",
             "loadbalance",

@@ -30,7 +30,7 @@ pub(crate) struct Error {
 pub(crate) struct Publisher {
     directory: PathBuf,
     /// A digest of each zone's file without its serial.
-    said: HashMap<String, u64>,
+    digests: HashMap<String, u64>,
 }
 
 /// Files to write.
@@ -50,7 +50,7 @@ impl Publisher {
     pub(crate) fn new(directory: PathBuf) -> Self {
         Self {
             directory,
-            said: HashMap::new(),
+            digests: HashMap::new(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Publisher {
             let digest = digest(&text);
             (zone, text, digest)
         });
-        let is_news = |(zone, _, digest): &(String, String, u64)| self.said.get(zone) != Some(digest);
+        let is_news = |(zone, _, digest): &(String, String, u64)| self.digests.get(zone) != Some(digest);
         Edition {
             files: files.filter(is_news).collect(),
         }
@@ -96,7 +96,7 @@ impl Publisher {
 
     /// Records that a zone's file already has this text.
     pub(crate) fn assume(&mut self, zone: &str, text: &str) {
-        self.said.insert(zone.to_owned(), digest(text));
+        self.digests.insert(zone.to_owned(), digest(text));
     }
 
     /// Writes files. Each of them is the old one or the new one at any time.
@@ -109,7 +109,7 @@ impl Publisher {
             if let Err(source) = self.replace(&path, &text) {
                 return Err(Error { path, source });
             }
-            self.said.insert(zone, digest);
+            self.digests.insert(zone, digest);
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_that_say_something_else_are_written() {
+    fn only_files_with_changes_are_written() {
         // secondary-dns#13, the file
         let directory = tempfile::tempdir().unwrap();
         let mut publisher = Publisher::new(directory.path().to_owned());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_news_still() {
+    fn failed_write_is_repeated() {
         // secondary-dns#33, the decision
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("missing");

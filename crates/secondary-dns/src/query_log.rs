@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn full_log_holds_nobody_up() {
+    fn full_log_delays_no_query() {
         /// Blocks until the test ends.
         struct Stuck(std::sync::mpsc::Receiver<()>);
         impl Write for Stuck {

@@ -34,7 +34,7 @@ pub async fn run(path: &Path, shutdown: &Shutdown) -> anyhow::Result<()> {
     let mut running = Running::new()?;
     running.apply(corefile).await?;
     let loaded = running.loaded.clone();
-    let patience = async move {
+    let empty = async move {
         tokio::time::sleep(EMPTY).await;
         if !loaded.is_ready() {
             tracing::warn!(
@@ -47,7 +47,7 @@ pub async fn run(path: &Path, shutdown: &Shutdown) -> anyhow::Result<()> {
     tokio::select! {
         () = shutdown.wait() => {}
         () = reload(path.to_owned(), text, &mut running) => {}
-        () = patience => {}
+        () = empty => {}
     }
     running.stop().await;
     Ok(())

@@ -21,7 +21,7 @@ const USUAL_TTL: u32 = 3600;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = ENVIRONMENT)]
 pub struct Args {
-    /// What to run; without it, `serve` where there is --conf, else `monitor`
+    /// Mode; by default `serve` with --conf, else `monitor`
     #[arg(value_enum, value_name = "MODE")]
     pub mode: Option<Mode>,
     /// Corefile of the server
@@ -39,7 +39,7 @@ pub struct Args {
     /// Directory of the mounted settings, whose files count before the variables and are followed
     #[arg(long, value_name = "DIR")]
     pub config: Option<PathBuf>,
-    /// What log lines are like.
+    /// Format of log lines.
     #[command(flatten)]
     pub zap: zap::Flags,
 }
@@ -53,12 +53,12 @@ IPAMClaims, network-status for those of the pod, or both with a comma between),
 KSD_REVERSE_PREFIXES and KSD_ALLOWED_PREFIXES (prefixes with commas between)
 from the environment. KSD_MODE=all-in-one is the same as the flag.";
 
-/// What is run.
+/// The parts that run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Mode {
     /// Watch virtual machine instances and write zone files
     Monitor,
-    /// Answer for the zone files of a directory, as a Corefile says
+    /// Serve the zone files of the directory that a Corefile names
     Serve,
     /// Both in one process
     AllInOne,
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said() {
+    fn empty_variables_mean_defaults() {
         let settings = read(&[("DOMAIN", ""), ("NAME_SERVER_IP", "")]).unwrap();
         assert_eq!(settings.header.zone, "vm");
         assert_eq!((settings.header.ttl, settings.policy.ipv6), (3600, true));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_is_said_in_several_ways() {
+    fn mode_has_several_spellings() {
         for (arguments, variable, expected) in [
             (&[][..], None, Mode::Monitor),
             (&["--zap-devel"], Some(""), Mode::Monitor),

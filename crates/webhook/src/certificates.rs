@@ -15,7 +15,7 @@
 //! Repairs back off while another client reverts them ([`kube_kit::apply::Upkeep`]); first certificates and renewals do
 //! not.
 //!
-//! The layout of the Secrets is that of the established certificate managers (kubemacpool §15, nmstate §8): `ca.crt`
+//! The layout of the Secrets is that of the upstream certificate managers (kubemacpool §15, nmstate §8): `ca.crt`
 //! and `ca.key`, `tls.crt` and `tls.key`, RSA 2048 with keys in PKCS#1. Each can use the other's Secrets.
 
 mod apply_plan;
@@ -67,7 +67,7 @@ impl Identity {
         ]
     }
 
-    /// Common name of the server: that of the established certificate managers, unless it is longer than a common name
+    /// Common name of the server: that of the upstream certificate managers, unless it is longer than a common name
     /// may be (RFC 5280, appendix A.1).
     fn common_name(&self) -> String {
         const LONGEST: usize = 64;

@@ -7,7 +7,7 @@
 //!                                            └── next check ──┘
 //! ```
 //!
-//! Every object is watched by its name, and never read: established installations do not grant the right to get Secrets
+//! Every object is watched by its name, and never read: upstream installations do not grant the right to get Secrets
 //! (kubemacpool §17).
 
 mod names;

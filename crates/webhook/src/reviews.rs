@@ -1,4 +1,4 @@
-//! Metrics of admission reviews, with the established names.
+//! Metrics of admission reviews, with upstream's names.
 
 use std::time::Instant;
 

@@ -97,7 +97,7 @@ fn measure(args: &Args) -> anyhow::Result<()> {
             environment: environment.clone(),
         },
         theirs: Plugins {
-            dir: established(args, packages.as_ref()),
+            dir: upstream(args, packages.as_ref()),
             environment,
         },
         nft: packages
@@ -137,7 +137,7 @@ fn measure(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Returns the directory of the plugins for comparison.
-fn established(args: &Args, packages: Option<&Packages>) -> PathBuf {
+fn upstream(args: &Args, packages: Option<&Packages>) -> PathBuf {
     let of_package = packages.map(|packages| packages.file("usr/lib/cni"));
     args.theirs.clone().or(of_package).unwrap_or_default()
 }

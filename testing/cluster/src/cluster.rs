@@ -49,7 +49,7 @@ pub struct Options {
     pub name: String,
     /// Number of nodes, at least 1. Their names are `node01`, `node02` and so on.
     pub nodes: usize,
-    /// If true, NetworkManager runs on the nodes. It manages `eth1`, and interfaces that it is told to configure.
+    /// If true, NetworkManager runs on the nodes. It manages `eth1`, and interfaces that a test makes it configure.
     pub network_manager: bool,
     /// If true, pods have a network of Debian's plugins and static routes. Otherwise nodes stay `NotReady` until a
     /// network is installed.
@@ -443,8 +443,8 @@ impl Cluster {
         on_network(&network, work).at("use the network of", &path)
     }
 
-    /// Starts a long-running program of a node, apart from this process: it ends with the cluster. One that runs already
-    /// is left alone. The program is a path on the node; its output is among the [logs](Self::logs).
+    /// Starts a long-running program of a node, apart from this process: it ends with the cluster. A running program is
+    /// left alone. The program is a path on the node; its output is among the [logs](Self::logs).
     ///
     /// # Errors
     /// When there is no such node, or the program ends at once.

@@ -1,6 +1,6 @@
 //! Container images as docker archives, created without a container engine.
 //!
-//! Equal content gives equal bytes: entries are sorted, times are zero, and all files belong to root.
+//! Equal content gives equal bytes: entries are sorted, times are zero, and root owns all files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

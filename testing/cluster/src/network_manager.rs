@@ -53,7 +53,7 @@ const BUS: &str = r#"<busconfig>
 </busconfig>
 "#;
 
-/// Returns the configuration of a NetworkManager that touches only `interfaces`, and interfaces that it is told to
+/// Returns the configuration of a NetworkManager that touches only `interfaces`, and interfaces that a test makes it
 /// configure. `unmanaged-devices` would prevent the latter.
 fn config(interfaces: &[&str]) -> String {
     let managed: String = interfaces
@@ -154,7 +154,7 @@ pub struct NetworkManager {
 
 impl NetworkManager {
     /// Starts a host, and waits until it is ready. It manages `interfaces` by name, even if they do not exist yet, and
-    /// interfaces that it is told to configure. It ignores all others.
+    /// interfaces that a test makes it configure. It ignores all others.
     ///
     /// # Errors
     /// Without root, if the packages cannot be downloaded, or if it does not start; the error contains its log.
@@ -222,7 +222,7 @@ impl NetworkManager {
         run::output(&mut self.command(["sh", "-euc", script]))
     }
 
-    /// Moves the calling thread permanently onto the host. Threads that it starts are there too.
+    /// Moves the calling thread permanently onto the host. Threads that it starts run there too.
     ///
     /// # Errors
     /// If the thread shares the root of its file system with others, which is the default. A thread in a separate mount

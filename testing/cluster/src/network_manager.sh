@@ -1,7 +1,7 @@
-# Builds a host with NetworkManager out of namespaces, and ends it when nobody holds its standard input any more.
+# Builds a host with NetworkManager out of namespaces, and ends it when its standard input is closed.
 #
 # Runs in new mount and network namespaces, in which it leaves a root where programs can change nothing of the machine
-# but files below the home and temporary directories. Lines on standard input say what happens to NetworkManager:
+# but files below the home and temporary directories. Lines on standard input control NetworkManager:
 # `kill` ends it as a crash does, `start` starts it.
 #
 # LAYERS  directories to lay over /usr, separated by colons, may be empty

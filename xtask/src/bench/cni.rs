@@ -23,7 +23,7 @@ const GUEST_CASES: [&str; 1] = ["ipvlan"];
 /// Debian's plugins in these cases.
 const GUEST_PLUGINS: [&str; 2] = ["ipvlan", "host-local"];
 /// Directory of Debian's plugins in a virtual machine.
-const GUEST_DIR: &str = "/established";
+const GUEST_DIR: &str = "/upstream";
 
 /// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ fn run_in_machine(pairs: u32) -> anyhow::Result<()> {
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let script = dir.join("measure.sh");
     write_script(&script, &measurement(&harness, &ours, pairs))?;
-    let established = GUEST_PLUGINS.map(|name| {
+    let upstream = GUEST_PLUGINS.map(|name| {
         (
             packages.file(&format!("usr/lib/cni/{name}")),
             Path::new(GUEST_DIR).join(name),
@@ -78,7 +78,7 @@ fn run_in_machine(pairs: u32) -> anyhow::Result<()> {
         init,
         tests: vec![(HARNESS.to_owned(), script)],
         programs: vec![harness, ours],
-        tools: established.into(),
+        tools: upstream.into(),
         libraries: None,
     };
     let ended = vm.run(&boot, &dir, &mut steps, &mut |line| println!("{line}"));

@@ -117,9 +117,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         simulate(args.simulated)?
     };
     drop(steps);
-    println!("\n{}", line("", "ours", "established"));
-    for (what, ours, established) in table {
-        println!("{}", line(&what, &ours, established));
+    println!("\n{}", line("", "ours", "upstream"));
+    for (what, ours, upstream) in table {
+        println!("{}", line(&what, &ours, upstream));
     }
     for text in simulated {
         println!("{text}");
@@ -395,8 +395,8 @@ fn memory_text(memory: Memory) -> String {
     format!("{}.{} MiB Pss", memory.pss / 1024, memory.pss % 1024 * 10 / 1024)
 }
 
-fn line(what: &str, ours: &str, established: &str) -> String {
-    format!("{what:<31}{ours:<31}{established}").trim_end().to_owned()
+fn line(what: &str, ours: &str, upstream: &str) -> String {
+    format!("{what:<31}{ours:<31}{upstream}").trim_end().to_owned()
 }
 
 #[cfg(test)]

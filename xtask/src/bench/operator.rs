@@ -56,11 +56,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     bench.delete_foreign()?;
 
     let mut table = vec![Line::heading()];
-    let mut time = |what: &str, established: &str, measure: &dyn Fn() -> anyhow::Result<Duration>| {
+    let mut time = |what: &str, upstream: &str, measure: &dyn Fn() -> anyhow::Result<Duration>| {
         table.push(Line {
             what: what.to_owned(),
             ours: rounds(&mut steps, what, args.rounds, |_| measure())?,
-            established: established.to_owned(),
+            upstream: upstream.to_owned(),
         });
         anyhow::Ok(())
     };
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
     table.push(Line::memory("operator", bench.operator()?));
     steps.step(&format!(
-        "creating {FOREIGN_CONFIG_MAPS} ConfigMaps and {FOREIGN_DEPLOYMENTS} Deployments of somebody else"
+        "creating {FOREIGN_CONFIG_MAPS} foreign ConfigMaps and {FOREIGN_DEPLOYMENTS} foreign Deployments"
     ));
     bench.create_foreign()?;
     table.push(Line::memory("operator, among them", bench.operator()?));
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("{}", line.text());
     }
     println!(
-        "\nmedian (least to most) of {} rounds; the established operator was measured on two cores, too",
+        "\nmedian (least to most) of {} rounds; the upstream operator was measured on two cores, too",
         args.rounds
     );
     Ok(())
@@ -223,7 +223,7 @@ impl Bench<'_> {
                 count(&["get", "list"]),
                 count(&["watch"])
             ),
-            established: format!("{} writes, {} reads", 61 * minutes, 87 * minutes),
+            upstream: format!("{} writes, {} reads", 61 * minutes, 87 * minutes),
         })
     }
 
@@ -303,7 +303,7 @@ impl Bench<'_> {
 struct Line {
     what: String,
     ours: String,
-    established: String,
+    upstream: String,
 }
 
 impl Line {
@@ -311,7 +311,7 @@ impl Line {
         Self {
             what: String::new(),
             ours: "ours".to_owned(),
-            established: "established".to_owned(),
+            upstream: "upstream".to_owned(),
         }
     }
 
@@ -319,12 +319,12 @@ impl Line {
         Self {
             what: what.to_owned(),
             ours: format!("{}.{} MiB Pss", memory.pss / 1024, memory.pss % 1024 * 10 / 1024),
-            established: "63 to 76 MiB".to_owned(),
+            upstream: "63 to 76 MiB".to_owned(),
         }
     }
 
     fn text(&self) -> String {
-        format!("{:<30}{:<31}{}", self.what, self.ours, self.established)
+        format!("{:<30}{:<31}{}", self.what, self.ours, self.upstream)
             .trim_end()
             .to_owned()
     }
@@ -341,7 +341,7 @@ mod tests {
         let line = Line {
             what: "edited DaemonSet is reverted".to_owned(),
             ours: times_text(&times),
-            established: "26 to 50 s".to_owned(),
+            upstream: "26 to 50 s".to_owned(),
         };
         assert_eq!(
             line.text(),

@@ -47,7 +47,7 @@ pub(super) fn compare(steps: &mut dyn Progress) -> anyhow::Result<String> {
             Ok(same)
         }
         Err(different) => bail!(
-            "{different}the programs of both builds are in {} and {}; diffoscope tells where they differ",
+            "{different}the programs of both builds are in {} and {}; diffoscope shows their differences",
             usual.target.display(),
             other.target.display()
         ),

@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             let on_clusters = Tier::ON_CLUSTERS.map(|tier| self.has(tier).then_some(tier));
             let on_clusters: Vec<Tier> = on_clusters.into_iter().flatten().collect();
             let clusters = (!on_clusters.is_empty()).then(|| {
-                // One after the other, because tests on clusters have deadlines.
+                // Sequentially, because tests on clusters have deadlines.
                 let run = |tier: Tier| (tier, self.clusters(tier, &prepared));
                 scope.spawn(move || anyhow::Ok(on_clusters.into_iter().map(run).collect::<Vec<_>>()))
             });

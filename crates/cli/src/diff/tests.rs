@@ -55,7 +55,7 @@ fn defaults_of_api_server_are_no_difference() {
     live["status"] = json!({ "numberReady": 1 });
     assert_eq!(
         shown(&wanted, Some(live)),
-        "No difference: 1 object is as the operator wants it.\n"
+        "No difference: 1 object is in its desired state.\n"
     );
 }
 

@@ -41,8 +41,8 @@ pub(super) fn print(diffs: &[ObjectDiff], unchanged: usize) -> String {
     }
     if diffs.is_empty() {
         return match unchanged {
-            1 => "No difference: 1 object is as the operator wants it.\n".to_owned(),
-            count => format!("No difference: {count} objects are as the operator wants them.\n"),
+            1 => "No difference: 1 object is in its desired state.\n".to_owned(),
+            count => format!("No difference: {count} objects are in their desired state.\n"),
         };
     }
     text.push_str(&format!("\n{}\n", summary(diffs, unchanged)));

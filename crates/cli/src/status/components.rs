@@ -96,7 +96,7 @@ pub(super) fn components(
     described.collect()
 }
 
-/// Whether a workload belongs to this configuration resource, rather than to an earlier one.
+/// Whether this configuration resource owns a workload, and not an earlier one.
 fn is_owned(object: &Value, configuration: &Value) -> bool {
     let uid = configuration.pointer("/metadata/uid").and_then(Value::as_str);
     uid.is_none() || resource::owner_uid(object) == uid

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 /// Maximum time in seconds that a pod may take to start before it is reported.
-const PATIENCE: i64 = 60;
+const START_LIMIT: i64 = 60;
 
 /// The problem of a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -72,7 +72,7 @@ pub(super) fn trouble(pod: &Value, now: Timestamp) -> Option<Trouble> {
     }
     let age = age(pod, now)?;
     let is_ready = condition(pod, "Ready").is_some_and(|found| text(found, "/status") == "True");
-    if age < PATIENCE || is_ready || phase == "Succeeded" {
+    if age < START_LIMIT || is_ready || phase == "Succeeded" {
         return None;
     }
     match phase.as_str() {

@@ -206,7 +206,7 @@ fn problems(
             problems.push(problem);
         }
     };
-    let said = |reason: &str, message: &str| match (reason, message) {
+    let joined = |reason: &str, message: &str| match (reason, message) {
         ("", message) => message.to_owned(),
         (reason, "") => reason.to_owned(),
         (reason, message) => format!("{reason}: {message}"),
@@ -222,13 +222,13 @@ fn problems(
         // It often only repeats the messages of the components.
         let is_reported = |line: &str| failed.iter().any(|found| found.message.contains(line));
         if degraded.message.is_empty() || !degraded.message.lines().all(is_reported) {
-            add("configuration", said(&degraded.reason, &degraded.message));
+            add("configuration", joined(&degraded.reason, &degraded.message));
         }
     }
     for found in failed {
         add(
             component_of(&found.kind).unwrap_or_default(),
-            said(&found.reason, &found.message),
+            joined(&found.reason, &found.message),
         );
     }
     for component in &report.components {

@@ -25,9 +25,9 @@ pub(super) fn table(report: &Report) -> String {
     } else {
         text.push_str("\nThere is no NetworkAddonsConfig: nothing is deployed.\n");
     }
-    let said = |it: &Problem| format!("{}: {}", it.about, it.message);
-    text.push_str(&section("In progress", report.in_progress.iter().map(said)));
-    text.push_str(&section("Problems", report.problems.iter().map(said)));
+    let line = |it: &Problem| format!("{}: {}", it.about, it.message);
+    text.push_str(&section("In progress", report.in_progress.iter().map(line)));
+    text.push_str(&section("Problems", report.problems.iter().map(line)));
     let warnings = report
         .warnings
         .iter()

@@ -115,9 +115,10 @@ fn add(members: &mut Map<String, Value>, key: &str, values: Vec<Value>) {
 
 /// An object of texts, without the empty ones.
 fn object(members: &[(&str, &str)]) -> Value {
-    let said = members.iter().filter(|(_, value)| !value.is_empty());
+    let present = members.iter().filter(|(_, value)| !value.is_empty());
     Value::Object(
-        said.map(|(key, value)| ((*key).to_owned(), json!(value)))
+        present
+            .map(|(key, value)| ((*key).to_owned(), json!(value)))
             .collect(),
     )
 }

@@ -48,7 +48,7 @@ gatewayConfig: {}",
 
 // cluster-network#18
 #[test]
-fn mtu_depends_on_what_packets_are_wrapped_in() {
+fn mtu_depends_on_encapsulation_of_packets() {
     let mtu = |ovn_config: &str| {
         let mut given = open();
         *ovn(&mut given) = spec(ovn_config);

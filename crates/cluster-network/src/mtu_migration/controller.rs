@@ -1,4 +1,4 @@
-//! Observes nodes and policies while a migration is requested or begun, and carries out the plan.
+//! Observes nodes and policies while a migration is requested or begun, and applies the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,7 +47,7 @@ const STATE: Kind = Kind {
 };
 /// Prefix of the field manager of patches.
 const MANAGER: &str = "cluster-network-operator/mtu-migration";
-/// A node failed, or the migration cannot be carried out.
+/// A node failed, or the migration is impossible.
 const FAILED: &str = "MTUMigrationFailed";
 /// An object could not be read or written, or a node holds the migration up.
 const STALLED: &str = "MTUMigrationStalled";

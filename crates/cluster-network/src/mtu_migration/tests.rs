@@ -139,7 +139,7 @@ impl World {
         self.most_at_once = self.most_at_once.max(changing.count());
     }
 
-    /// The nodes carry out all policies.
+    /// The nodes apply all policies.
     fn nmstate(&mut self) {
         for (name, (policy, progress)) in &mut self.facts.policies {
             if !policy.is_dry_run && *progress == Progress::Pending {
@@ -157,7 +157,7 @@ impl World {
         plan.actions
     }
 
-    /// Runs until nothing changes. An operator that is killed after each write carries out one action of each plan.
+    /// Runs until nothing changes. An operator that is killed after each write applies one action of each plan.
     fn run(&mut self, is_killed: bool) {
         for _ in 0..100 {
             let plan = self.plan();

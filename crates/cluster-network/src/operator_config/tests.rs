@@ -90,7 +90,7 @@ fn join_subnet_is_large_enough_and_of_a_family_of_pods() {
 #[case("100.65.0.0/16", &["v4InternalSubnet will be deprecated soon, until then it must be same as \
                           v4InternalJoinSubnet 100.65.0.0/16 "])]
 #[case("100.64.0.0/16", &[])]
-fn former_name_of_the_join_subnet_says_the_same(#[case] join: &str, #[case] expected: &[&str]) {
+fn former_name_of_the_join_subnet_is_equivalent(#[case] join: &str, #[case] expected: &[&str]) {
     let found = errors_after(|spec| {
         "100.64.0.0/16".clone_into(&mut ovn(spec).v4_internal_subnet);
         join.clone_into(&mut ovn(spec).ipv4.get_or_insert_default().internal_join_subnet);

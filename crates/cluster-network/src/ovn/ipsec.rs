@@ -2,7 +2,7 @@
 
 use api::cluster_network::operator::OvnKubernetesConfig;
 
-/// Traffic that users want to encrypt.
+/// Traffic that the spec selects for encryption.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// No traffic.

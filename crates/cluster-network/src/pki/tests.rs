@@ -40,7 +40,7 @@ fn everything_is_renewed_in_time_and_nothing_before() {
 }
 
 #[test]
-fn what_is_lost_or_broken_comes_back() {
+fn lost_or_broken_objects_are_restored() {
     let now = SystemTime::now();
     let mut whole = Found::default();
     step(&mut whole, now);

@@ -34,7 +34,7 @@ fn record_is_read_as_it_was_written() {
 }
 
 #[test]
-fn migration_moves_what_is_applied() {
+fn migration_changes_the_applied_mtu() {
     let before = plan(&b(), None).expect("a plan").applied;
     assert_eq!(ovn(&mut before.clone()).mtu, Some(1400));
     // The migration starts.

@@ -184,7 +184,7 @@ fn cluster_of_another_installer_has_no_blocks_of_machines() {
 #[case(spec("http://h", "", "*.a.b"), Some("invalid noProxy: *.a.b"))]
 #[case(spec("http://h", "", "10.0.0.300"), Some("invalid noProxy: 10.0.0.300"))]
 #[case(spec("http://h", "", "10.0.0.0/33"), Some("invalid noProxy: 10.0.0.0/33"))]
-fn what_users_say_is_checked(#[case] spec: Spec, #[case] expected: Option<&str>) {
+fn settings_of_users_are_validated(#[case] spec: Spec, #[case] expected: Option<&str>) {
     let error = validate(&spec).err().map(|error| error.to_string());
     assert_eq!(error.as_deref(), expected);
 }

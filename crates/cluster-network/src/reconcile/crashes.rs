@@ -50,7 +50,7 @@ impl Reconciler {
                     .collect()
             }
             Err(error) => {
-                tracing::warn!(%id, error = client::message(&error), "cannot look at the pods");
+                tracing::warn!(%id, error = client::message(&error), "cannot list the pods");
                 Vec::new()
             }
         }

@@ -161,7 +161,7 @@ fn multus_waits_for_our_network_and_isolates_namespaces() {
 }
 
 #[test]
-fn directories_of_nodes_are_those_that_are_said() {
+fn directories_of_nodes_are_the_configured_ones() {
     let mut facts = facts();
     facts.cni.bin = "/var/lib/cni/bin".to_owned();
     facts.cni.conf = "/etc/kubernetes/cni/net.d".to_owned();

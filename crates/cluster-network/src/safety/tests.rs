@@ -28,7 +28,7 @@ const NONE: [&str; 0] = [];
 
 // cluster-network#25
 #[test]
-fn what_is_the_same_is_safe() {
+fn unchanged_configuration_is_safe() {
     assert_eq!(errors_after(|_| {}), NONE);
     // The record of an operator of version 4.4. The test adds the defaults to both sides of the comparison.
     let old = r#"{"clusterNetwork":[{"cidr":"10.128.0.0/14","hostPrefix":23}],"serviceNetwork":["172.30.0.0/16"],

@@ -40,7 +40,7 @@ fn only_nodes_of_the_cluster_get_certificates() {
 }
 
 #[test]
-fn what_is_answered_is_left() {
+fn answered_request_is_left() {
     for kind in ["Denied", "Failed"] {
         assert_eq!(decide(&with(kind), true), Decision::Leave);
     }
@@ -51,7 +51,7 @@ fn what_is_answered_is_left() {
 }
 
 #[test]
-fn usages_are_those_that_are_asked_for() {
+fn usages_are_the_requested_ones() {
     let asked: Vec<_> = ["digital signature", "ipsec tunnel", "client auth", "cert sign"]
         .map(str::to_owned)
         .into();

@@ -38,7 +38,7 @@ fn found(workload: &Value, before: &State) -> Assessment {
 }
 
 #[test]
-fn nothing_is_there_yet() {
+fn cluster_without_workloads_is_deploying() {
     let found = assess(&[], &installed(false), VERSION, now());
     assert_eq!(
         (found.progressing, found.reached),
@@ -48,7 +48,7 @@ fn nothing_is_there_yet() {
 }
 
 #[test]
-fn unavailable_pods_count_down_until_everything_is_there() {
+fn unavailable_pods_count_down_until_all_are_available() {
     for (unavailable, line) in [
         (2, Some("DaemonSet \"/ns/a\" is not available (awaiting 2 nodes)")),
         (1, Some("DaemonSet \"/ns/a\" is not available (awaiting 1 nodes)")),

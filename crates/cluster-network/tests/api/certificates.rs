@@ -101,7 +101,7 @@ fn ask(kubeconfig: &Path, user: &str, name: &str) {
 }
 
 #[test]
-fn request_of_a_node_is_signed_and_that_of_anybody_else_fails() {
+fn request_of_a_node_is_signed_and_any_other_fails() {
     // cluster-network#73
     let server = start();
     let _tasks = run(&server);
@@ -178,7 +178,7 @@ fn certificates_are_kept_and_not_written_again() {
     // A restarted operator finds no difference, and handles the event of the label below after its start.
     let mark = server.mark();
     let _tasks = run(&server);
-    until("a look at the certificate", || {
+    until("a check of the certificate", || {
         let all = server.requests_of(OPERATOR, mark);
         let looks = all
             .iter()

@@ -96,7 +96,7 @@ fn plan_lists_the_change_of_each_object() {
 }
 
 #[test]
-fn status_says_what_the_network_waits_for() {
+fn status_names_the_pending_workloads() {
     let stage = Stage::start();
     let (text, code) = stated(&stage);
     assert_eq!(code, 1, "{text}");

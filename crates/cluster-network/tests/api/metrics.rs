@@ -24,7 +24,7 @@ fn get(address: SocketAddr, path: &str, token: Option<&str>) -> Result<(u16, Str
 
 // cluster-network#90-92
 #[test]
-fn metrics_are_for_those_who_may_read_them() {
+fn metrics_are_refused_without_the_right_to_read_them() {
     let stage = Stage::start();
     let (_operator, address) = stage.operator_with_metrics();
     stage.configure("Weft");

@@ -10,7 +10,7 @@ const ALLOW_LIST: &str = "/api/v1/namespaces/openshift-multus/configmaps/cni-sys
 
 // cluster-network#87-88
 #[test]
-fn sysctl_allow_list_is_created_once_and_belongs_to_users() {
+fn sysctl_allow_list_is_created_once_and_never_changed() {
     let stage = Stage::start();
     let _operator = stage.operator();
     stage.configure("Weft");

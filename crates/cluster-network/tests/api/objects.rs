@@ -67,7 +67,7 @@ fn plain_cluster_gets_its_network() {
 }
 
 #[test]
-fn operator_at_rest_asks_for_nothing_and_heals_drift() {
+fn operator_at_rest_sends_no_request_and_repairs_drift() {
     let stage = Stage::start();
     let operator = stage.operator();
     stage.configure("Weft");
@@ -128,7 +128,7 @@ fn fields_of_others_stay_and_ours_are_forced_back() {
 }
 
 #[test]
-fn what_is_not_rendered_any_more_goes() {
+fn object_that_is_not_rendered_any_more_is_pruned() {
     let stage = Stage::start();
     let _operator = stage.operator();
     stage.configure("Calico");
@@ -188,7 +188,7 @@ fn one_wrong_network_stops_nothing_else() {
 
 // cluster-network#52
 #[test]
-fn network_goes_alone_and_a_missing_namespace_is_told() {
+fn removed_network_is_pruned_alone_and_a_missing_namespace_is_reported() {
     let stage = Stage::start();
     let wait = Duration::from_secs(5);
     let _operator = stage.operator_that_waits(wait);

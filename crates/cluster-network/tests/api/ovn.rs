@@ -122,7 +122,7 @@ fn ovn_kubernetes_is_accepted_and_becomes_available() {
 }
 
 #[test]
-fn definitions_refuse_what_ovn_kubernetes_cannot_read() {
+fn definitions_refuse_values_that_ovn_kubernetes_cannot_read() {
     let stage = Stage::start();
     let _operator = stage.operator();
     configure(&stage);
@@ -413,7 +413,7 @@ fn probers_of_several_nodes_agree_on_the_least_mtu() {
 
 // cluster-network#31
 #[test]
-fn mtu_migration_goes_on_until_it_is_finished() {
+fn mtu_migration_continues_until_it_is_finished() {
     let stage = Stage::start();
     let _operator = stage.operator();
     configure(&stage);

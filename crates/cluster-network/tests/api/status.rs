@@ -8,7 +8,7 @@ use crate::stage::{CLUSTER_OPERATOR, MULTUS, OPERATOR, Stage, condition, manager
 
 // cluster-network#61
 #[test]
-fn network_becomes_available_when_everything_is_there() {
+fn network_becomes_available_with_all_workloads() {
     let stage = Stage::start();
     let _operator = stage.operator();
     // No object exists yet.
@@ -83,7 +83,7 @@ fn network_becomes_available_when_everything_is_there() {
 
 // cluster-network#66
 #[test]
-fn missing_operator_configuration_is_told_to_the_platform() {
+fn missing_operator_configuration_is_reported_to_the_platform() {
     let stage = Stage::start();
     let _operator = stage.operator();
     let expected = "True NoOperConfig: Failed to get networks.operator.openshift.io cluster";
@@ -94,7 +94,7 @@ fn missing_operator_configuration_is_told_to_the_platform() {
 
 // cluster-network#63
 #[test]
-fn roll_out_that_hangs_is_told_until_it_moves() {
+fn hanging_roll_out_is_reported_until_it_progresses() {
     let stage = Stage::start();
     let operator = stage.operator();
     stage.configure("Calico");
@@ -146,7 +146,7 @@ fn roll_out_that_hangs_is_told_until_it_moves() {
 
 // cluster-network#64
 #[test]
-fn pod_that_ends_again_and_again_is_told_where_it_is_critical() {
+fn crash_loop_of_a_critical_pod_is_reported() {
     let stage = Stage::start();
     let wait = Duration::from_secs(5);
     let _operator = stage.operator_that_waits(wait);

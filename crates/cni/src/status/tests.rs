@@ -159,7 +159,7 @@ fn interfaces_on_the_host_have_no_entry() {
 }
 
 #[test]
-fn without_interfaces_in_the_sandbox_there_is_no_entry() {
+fn result_without_sandbox_interfaces_has_no_entry() {
     assert!(entries(r#"{"ips":[{"address":"10.1.1.7/24"}]}"#, true).is_empty());
     let text = r#"{"interfaces":[{"name":"a"},{"name":"b"}],"ips":[{"address":"10.1.1.7/24"}]}"#;
     assert!(entries(text, true).is_empty());
@@ -276,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_again(
+    fn written_status_is_read_again(
         name in any::<String>(),
         ips in proptest::collection::vec(any::<IpAddr>(), 0..3),
         interface in proptest::option::of("[a-z0-9]{1,15}"),

@@ -158,7 +158,7 @@ fn a_refused_renewal_searches_at_once() {
 }
 
 #[test]
-fn a_lease_that_ended_while_nobody_kept_it_gets_one_attempt() {
+fn lease_that_ended_while_no_daemon_ran_gets_one_attempt() {
     let held = Held {
         lease: lease(),
         since: seconds(0),

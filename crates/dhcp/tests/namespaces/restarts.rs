@@ -33,7 +33,7 @@ fn logged(kind: &str) -> usize {
 }
 
 #[test]
-fn a_killed_daemon_goes_on_with_its_leases() {
+fn killed_daemon_continues_with_its_leases() {
     // cni-plugins#45
     on_a_host("a killed daemon", |host| {
         let _server = host.server(RANGE, &[]);

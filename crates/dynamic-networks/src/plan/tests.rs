@@ -11,7 +11,7 @@ fn status(entries: &[(&str, &str)]) -> String {
     json!(entries).to_string()
 }
 
-/// `+network@interface` of what comes, `-network@interface` of what goes.
+/// `+network@interface` for an addition, `-network@interface` for a removal.
 fn texts(steps: &[Step]) -> Vec<String> {
     let text = |step: &Step| match step {
         Step::Plug(desired) => format!("+{}@{}", desired.network(), desired.ifname),
@@ -29,19 +29,19 @@ fn texts(steps: &[Step]) -> Vec<String> {
     &["+ns/c@net3", "+ns/b@net9", "-ns/x@net5", "-ns/y@net4"])]
 // the same network twice, another interface of it
 #[case("a@net1,a@net2", &[("ns/a", "net1"), ("ns/a", "net3")], &["+ns/a@net2", "-ns/a@net3"])]
-// an interface that another network has: it has to go first, and nothing else has to
+// an interface of another network: only that network is removed first
 #[case("c@net3,b@net1", &[("ns/x", "net5"), ("ns/a", "net1")], &["-ns/a@net1", "+ns/c@net3", "+ns/b@net1", "-ns/x@net5"])]
 #[case("b@net1,a@net2", &[("ns/a", "net1"), ("ns/b", "net2")], &["-ns/a@net1", "-ns/b@net2", "+ns/b@net1", "+ns/a@net2"])]
 // multus#87: any element without interface
 #[case("a,b@net2", &[("ns/a", "net1")], &[])]
 #[case("b@net2,c", &[], &[])]
-// multus#85: the default entry, and what no definition made
+// multus#85: the default entry, and entries without a definition
 #[case("", &[("nameless", "net7"), ("ns/a", "net1")], &["-ns/a@net1"])]
 #[case("", &[("ns/a?watch=true", "net7"), ("../a", "net8"), ("ns/", "net9")], &[])]
 #[case("", &[], &[])]
-// a further interface of a network that stays is no element's
+// a further interface of a remaining network matches no element
 #[case("a@net1", &[("ns/a", "net1"), ("ns/a", "net1.100")], &["-ns/a@net1.100"])]
-fn what_is_missing_is_added_and_what_is_too_much_removed(
+fn missing_networks_are_added_and_surplus_networks_removed(
     #[case] networks: &str,
     #[case] attached: &[(&str, &str)],
     #[case] expected: &[&str],
@@ -61,7 +61,7 @@ fn what_is_missing_is_added_and_what_is_too_much_removed(
     r#""../b/a" can't be the namespace and name of a network-attachment-definition"#)]
 #[case(r#"[{"interface":"net1"}]"#, &[],
     r#""ns/" can't be the namespace and name of a network-attachment-definition"#)]
-fn what_can_not_be_had_is_refused_as_a_whole(
+fn impossible_request_is_refused_as_a_whole(
     #[case] networks: &str,
     #[case] attached: &[(&str, &str)],
     #[case] expected: &str,
@@ -110,7 +110,7 @@ fn malformed_annotation_is_error() {
     ));
     // multus#13
     assert!(plan("[null]", "", "ns").is_err());
-    // What is not needed may be anything.
+    // Unused fields may have any value.
     let odd = r#"[{"name":"ns/a","interface":"net1","mtu":-1,"dns":7}]"#;
     assert!(plan("a@net1", odd, "ns").unwrap().is_empty());
 }

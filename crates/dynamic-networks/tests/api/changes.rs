@@ -1,4 +1,4 @@
-//! What users change, and what comes of it.
+//! Changes by users, and their results.
 
 use crate::node::{Node, STATUS};
 use serde_json::json;
@@ -17,7 +17,7 @@ fn network_is_plugged_and_unplugged() {
         json!({"name": format!("{}/a", node.name), "interface": "net1", "ips": ["10.0.0.7"], "mac": "02:00:00:00:00:0a",
             "dns": {}})
     );
-    // The write took nothing else along.
+    // The write changed nothing else.
     let pod = node.get("web");
     assert_eq!(pod["status"]["phase"], "Running");
     assert_eq!(pod["metadata"]["labels"], json!({"app": "test"}));
@@ -126,7 +126,7 @@ fn corrected_status_is_reconciled() {
     node.events("web", 1);
     assert!(node.calls().is_empty());
     node.annotate("web", STATUS, Some(&node.status_of(&[])));
-    // The daemon has it, and tells so.
+    // The daemon has the attachment, and reports it.
     node.wait_for("web", &["a net1"]);
     // And once more, after it was fulfilled.
     node.annotate("web", STATUS, Some(&node.status_of(&[])));
@@ -150,7 +150,7 @@ fn host_network_pod_gets_one_event() {
     assert_eq!(node.events("host", 1), rejected(1));
     node.touch("host", "once");
     node.touch("host", "twice");
-    // Another pod, to know that the controller has seen that.
+    // Another pod shows that the controller has seen that change.
     node.pod("web", "b@net2", &[]);
     node.wait_for("web", &["b net2"]);
     assert_eq!(node.events("host", 1), rejected(1));

@@ -1,4 +1,4 @@
-//! What fails, what is undone then, and what is tried again.
+//! Failures, their roll-back, and retries.
 
 use crate::fake::{self, sandbox};
 use crate::node::{NETWORKS, Node, STATUS, api, strings};
@@ -16,7 +16,7 @@ fn first_failure_stops_and_is_rolled_back() {
     node.pod("web", "c@net9", &[("c", "net9")]);
     node.answer("ADD net1", REFUSED.0, REFUSED.1);
     node.ask("web", Some("a@net1,b@net2"));
-    // More than the three attempts of the established one.
+    // More than the three attempts of upstream.
     let attempt = ["ADD net1 a", "DEL net1 a"];
     node.wait_for_calls(&attempt.repeat(5));
     assert_eq!(node.has("web"), ["c net9"], "nothing else is added or removed");
@@ -96,7 +96,7 @@ fn denied_status_write_is_rolled_back() {
             about("RemovedInterface", "removed interface net1 from network: a")
         ]
     );
-    // It is not that the status was lost: the role does not allow to write it.
+    // The status is not lost: the role does not allow to write it.
     let status = format!("{}/status", node.pod_path("web"));
     let account = format!("system:serviceaccount:{}:controller", node.name);
     let refused = api().requests_of(&account, 0);
@@ -146,7 +146,7 @@ fn slow_status_write_keeps_network() {
         }
     });
     node.ask("web", Some("a@net1"));
-    // The next attempts ask the daemon, which tells it again.
+    // The next attempts call the daemon, which returns the same result.
     node.wait_for_calls(&["ADD net1 a"; 3]);
     node.way.is_good();
     node.wait_for("web", &["a net1"]);
@@ -206,7 +206,7 @@ fn absent_daemon_gets_no_other_call() {
     );
     assert_eq!(node.events("web", 1), [failed.as_str()]);
     node.start_daemon();
-    // It is there, and not ready.
+    // The daemon runs, and is not ready.
     node.answer("ADD net1", 503, "not yet");
     node.wait_for_calls(&["ADD net1 a"; 12]);
     node.answer_as_usual();
@@ -228,7 +228,7 @@ fn hanging_daemon_is_retried_late() {
     node.answer("ADD net2", REFUSED.0, REFUSED.1);
     node.pod("web", "a@net1", &[]);
     node.events("web", 2);
-    // By then the other would have been tried again, were it not for that.
+    // With the usual back-off, the pod `web` would be retried during these attempts.
     node.pod("other", "b@net2", &[]);
     let attempt = ["ADD net1 a", "DEL net1 a"];
     let others = ["ADD net2 b", "DEL net2 b"].repeat(8);
@@ -261,7 +261,7 @@ fn replaced_pod_is_not_changed() {
         has if has == ["c net3"] => Ok(()),
         has => Err(format!("{has:?}, {:?}", node.calls())),
     });
-    // What was asked for by the pod that is gone is not gone on with.
+    // The controller drops the remaining requests of the deleted pod.
     assert_eq!(node.calls(), ["ADD net1 a", "ADD net3 c"]);
     assert_eq!(
         node.daemon.lock().unwrap().calls[1]["env"]["CNI_CONTAINERID"],

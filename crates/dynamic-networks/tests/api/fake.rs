@@ -50,7 +50,7 @@ impl Drop for Served {
     }
 }
 
-/// What the runtime knows: sandboxes by the UID of their pod.
+/// The runtime's sandboxes, by the UID of their pod.
 pub(crate) type Sandboxes = Arc<Mutex<BTreeMap<String, Vec<Item>>>>;
 
 /// A sandbox: its ID, its state, and when it was created.
@@ -107,15 +107,14 @@ async fn status(body: Bytes) -> Response {
     })
 }
 
-/// A multus daemon: what it was asked, what it has done, and what it answers otherwise, by verb and interface, like
-/// `ADD net1`.
+/// A multus daemon: its requests, its attachments, and its special answers by verb and interface, like `ADD net1`.
 #[derive(Default)]
 pub(crate) struct Daemon {
     pub(crate) calls: Vec<Value>,
     /// Network, as `namespace/name`, by sandbox and interface.
     pub(crate) plugged: BTreeMap<(String, String), String>,
     pub(crate) answers: BTreeMap<String, (u16, String)>,
-    /// What is not answered as long as it stands here.
+    /// Requests without an answer as long as they are in this set.
     pub(crate) held: watch::Sender<BTreeSet<String>>,
 }
 
@@ -138,7 +137,7 @@ async fn delegate(State(state): State<Arc<Mutex<Daemon>>>, body: Bytes) -> (Stat
     let network = format!("{}/{}", text(&attributes["namespace"]), text(&attributes["name"]));
     let what = format!("{verb} {ifname}");
     state.lock().unwrap().calls.push(call);
-    // Whoever asked may go away meanwhile: then nothing is done.
+    // The client may go away meanwhile: then nothing is done.
     let mut held = state.lock().unwrap().held.subscribe();
     held.wait_for(|held| !held.contains(&what)).await.unwrap();
     let mut state = state.lock().unwrap();

@@ -1,4 +1,4 @@
-//! The controller beside others that come and go, and its own end.
+//! Restarts of the controller's peers, and its own end.
 
 use crate::node::Node;
 use crate::way::Fate;
@@ -54,11 +54,11 @@ fn recreated_socket_directory_fails_liveness() {
     let directory = node.path("multus");
     fs::create_dir(&directory).unwrap();
     std::os::unix::fs::symlink(node.path("multus.sock"), directory.join("multus.sock")).unwrap();
-    // What is held open is what a mount shows.
+    // An open directory stands for a mount.
     let mounted = File::open(&directory).unwrap();
     node.start_with(format!("/proc/self/fd/{}/multus.sock", mounted.as_raw_fd()).into());
     node.probe("/healthz").unwrap();
-    // As the established daemon does at each start.
+    // The upstream daemon does this at each start.
     fs::remove_dir_all(&directory).unwrap();
     fs::create_dir(&directory).unwrap();
     let answer = node.probe("/healthz").unwrap_err();

@@ -1,10 +1,10 @@
-//! The controller against a real API server, with a container runtime and a multus daemon that are programmed by the
-//! tests. Needs the Kubernetes binaries.
+//! The controller against a real API server, with a container runtime and a multus daemon that the tests program. Needs
+//! the Kubernetes binaries.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on has failed; helpers are part of the tests"
+    reason = "a test that cannot continue has failed; helpers are part of the tests"
 )]
 
 mod changes;

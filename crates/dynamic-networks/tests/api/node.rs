@@ -141,7 +141,7 @@ impl Node {
         self.running = None;
     }
 
-    /// Tells the controller to end.
+    /// Sends SIGTERM to the controller.
     pub(crate) fn interrupt(&self) {
         self.running.as_ref().unwrap().interrupt();
     }
@@ -155,7 +155,7 @@ impl Node {
         self.dir.path().join(name)
     }
 
-    /// What a probe is answered.
+    /// The answer to a probe.
     pub(crate) fn probe(&self, path: &str) -> Result<(), String> {
         use std::io::{Read as _, Write as _};
         let mut stream = std::os::unix::net::UnixStream::connect(self.path("health.sock"))
@@ -191,8 +191,8 @@ impl Node {
         api().delete(&format!("{}/{name}", self.nads()));
     }
 
-    /// A running pod of this node with a sandbox, that asks for `networks` and has these: network and interface. Returns
-    /// its UID.
+    /// A running pod of this node with a sandbox. It requests `networks` and has the attachments of `has`: network and
+    /// interface. Returns its UID.
     pub(crate) fn pod(&self, name: &str, networks: &str, has: &[(&str, &str)]) -> String {
         let status = self.status_of(has);
         let uid = self.pod_with(name, &json!({NETWORKS: networks, STATUS: status}), &json!({}));
@@ -241,7 +241,7 @@ impl Node {
         api().patch(&self.pod_path(name), &patch).accepted();
     }
 
-    /// Changes what a pod asks for; `None` takes the annotation away.
+    /// Changes a pod's request; `None` removes the annotation.
     pub(crate) fn ask(&self, name: &str, networks: Option<&str>) {
         self.annotate(name, NETWORKS, networks);
     }
@@ -272,7 +272,7 @@ impl Node {
         serde_json::from_str(text).unwrap()
     }
 
-    /// What a pod's status lists beside the cluster's network: `network interface`.
+    /// The networks in a pod's status beside the cluster's: `network interface`.
     pub(crate) fn has(&self, pod: &str) -> Vec<String> {
         let prefix = format!("{}/", self.name);
         let entries = self.entries(pod);
@@ -289,7 +289,7 @@ impl Node {
             .collect()
     }
 
-    /// Waits until the status says that the pod has these, and the daemon that that is so.
+    /// Waits until the status and the daemon list exactly these attachments of the pod.
     pub(crate) fn wait_for(&self, pod: &str, expected: &[&str]) {
         until("the status", || {
             let (has, mut plugged) = (self.has(pod), self.plugged(pod));
@@ -312,7 +312,7 @@ impl Node {
         );
     }
 
-    /// What the daemon has plugged into a pod: `network interface`.
+    /// The daemon's attachments of a pod: `network interface`.
     pub(crate) fn plugged(&self, pod: &str) -> Vec<String> {
         let (prefix, of_pod) = (format!("{}/", self.name), format!("sandbox-{pod}"));
         let daemon = self.daemon.lock().unwrap();
@@ -323,7 +323,7 @@ impl Node {
             .collect()
     }
 
-    /// What the daemon was asked: `VERB interface plugin`.
+    /// The daemon's requests: `VERB interface plugin`.
     pub(crate) fn calls(&self) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let of = |call: &Value| {
@@ -403,7 +403,7 @@ pub(crate) fn strings(texts: &[&str]) -> Vec<String> {
 }
 
 impl Drop for Node {
-    /// Nothing keeps the controller from its end.
+    /// Releases everything that would delay the controller's end.
     fn drop(&mut self) {
         self.way.is_good();
         kube_kit::lock(&self.daemon).held.send_replace(BTreeSet::new());

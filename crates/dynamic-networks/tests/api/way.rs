@@ -1,4 +1,4 @@
-//! The way between the controller and the API server, which a test may make a bad one.
+//! The connection between the controller and the API server. A test can disturb it.
 
 use axum::http::{Method, Request};
 use kube::client::{Body, ClientBuilder};
@@ -13,7 +13,7 @@ use tower::layer::layer_fn;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Judge = Box<dyn FnMut(&Method, &str) -> Fate + Send>;
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is answered.
@@ -29,17 +29,17 @@ pub(crate) enum Fate {
 pub(crate) struct Way(Arc<Mutex<Option<Judge>>>);
 
 impl Way {
-    /// From now on requests have the fate that `judge` says.
+    /// From now on `judge` decides the fate of requests.
     pub(crate) fn is(&self, judge: impl FnMut(&Method, &str) -> Fate + Send + 'static) {
         *self.0.lock().unwrap() = Some(Box::new(judge));
     }
 
-    /// From now on all is well.
+    /// From now on every request succeeds.
     pub(crate) fn is_good(&self) {
         *self.0.lock().unwrap() = None;
     }
 
-    /// A client that goes this way.
+    /// A client over this connection.
     pub(crate) fn client(&self, config: Config) -> Client {
         let way = self.clone();
         let layer = layer_fn(move |inner| OnTheWay {
@@ -76,7 +76,7 @@ where
         let judge = self.way.0.lock().unwrap().take();
         let fate = judge.map_or(Fate::Answered, |mut judge| {
             let fate = judge(request.method(), request.uri().path());
-            // Unless the test has thought better of it meanwhile.
+            // Unless the test has changed its judge meanwhile.
             self.way.0.lock().unwrap().get_or_insert(judge);
             fate
         });
@@ -88,7 +88,7 @@ where
             let answer = answer.await?;
             match fate {
                 Fate::Answered => Ok(answer),
-                _ => Err("the way back is bad".into()),
+                _ => Err("the answer is lost".into()),
             }
         })
     }

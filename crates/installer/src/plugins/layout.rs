@@ -225,6 +225,6 @@ fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).about("look at", path),
+        Err(error) => Err(error).about("inspect", path),
     }
 }

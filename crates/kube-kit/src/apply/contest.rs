@@ -88,8 +88,8 @@ impl Contest {
         self.opponent = Some(opponent);
     }
 
-    /// Whether the last write has lasted long enough to reset the back-off. A failed reconcile retries up to a minute
-    /// after the end of a pause, so the quiet time must be longer than that.
+    /// Whether the last write has lasted for the quiet time, which resets the back-off. A failed reconcile retries up
+    /// to a minute after the end of a pause, so the quiet time must be longer than that.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let calm = (WINDOW + BACKOFF.after(self.pauses)) * 2;
         self.writes

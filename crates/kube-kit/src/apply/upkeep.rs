@@ -48,7 +48,7 @@ impl Upkeep {
         }
     }
 
-    /// Records a write at this time, after [`Self::pause`] was asked about the same time.
+    /// Records a write at this time, after a call of [`Self::pause`] for the same time.
     pub fn wrote(&mut self, now: SystemTime) {
         if self.due.is_some_and(|due| now < due) {
             self.repairs.wrote(Instant::now());

@@ -47,7 +47,7 @@ impl Watches {
         lock(&self.0).caches.push(cache.clone());
     }
 
-    /// Sets how long a watch may fail before its figure is 0; half a minute by default.
+    /// Sets how long a watch may fail before its gauge is 0; half a minute by default.
     pub fn set_patience(&self, patience: Duration) {
         lock(&self.0).patience = patience;
     }

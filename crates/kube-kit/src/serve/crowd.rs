@@ -23,7 +23,7 @@ pub(super) struct Crowd {
 struct Members {
     next: u64,
     all: BTreeMap<u64, Arc<Member>>,
-    said: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 /// A connection from its accept on.
@@ -136,10 +136,10 @@ impl Crowd {
         if members.all.len() >= self.places {
             let leaves = leaves(&members.all, peer);
             if members
-                .said
-                .is_none_or(|said| now.duration_since(said) >= LOG_INTERVAL)
+                .logged
+                .is_none_or(|logged| now.duration_since(logged) >= LOG_INTERVAL)
             {
-                members.said = Some(now);
+                members.logged = Some(now);
                 let ended = leaves
                     .and_then(|number| members.all.get(&number))
                     .map(|member| member.peer);

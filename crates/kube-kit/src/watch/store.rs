@@ -196,9 +196,9 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         state.buried.insert(key, grave);
     }
 
-    /// The cause of a stale store, once that has lasted for `patience`.
-    pub fn trouble(&self, patience: Duration) -> Option<Trouble> {
-        let long = |since: &Instant| since.elapsed() >= patience;
+    /// The cause of a stale store, once that has lasted for `limit`.
+    pub fn trouble(&self, limit: Duration) -> Option<Trouble> {
+        let long = |since: &Instant| since.elapsed() >= limit;
         let synced = self.is_synced();
         let state = lock(&self.state);
         match &state.failure {

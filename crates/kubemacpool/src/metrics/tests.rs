@@ -28,7 +28,7 @@ fn assert_lines(metrics: &Metrics, expected: &[&str]) {
 }
 
 #[test]
-fn established_metrics_are_unchanged() {
+fn upstream_metrics_are_unchanged() {
     let expected = "# HELP kmp_mac_collisions Count of running objects sharing the same MAC address (collision when > 1)\n\
         # TYPE kmp_mac_collisions gauge\n\
         # HELP kubevirt_kmp_duplicate_macs [DEPRECATED] Total count of duplicate KubeMacPool MAC addresses. Use kmp_mac_collisions instead.\n\

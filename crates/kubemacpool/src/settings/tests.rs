@@ -34,7 +34,7 @@ fn read(flags: &[&str], changes: &[(&str, Option<&str>)]) -> Result<Settings, St
 }
 
 #[test]
-fn defaults_match_the_established_program() {
+fn settings_default_to_those_of_upstream() {
     let settings = read(&[], &[]).expect("settings");
     assert_eq!((&*settings.namespace, &*settings.pod), ("pool", "manager-1"));
     assert_eq!(settings.range.start().to_string(), "02:00:00:00:00:00");

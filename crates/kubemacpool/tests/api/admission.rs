@@ -113,7 +113,7 @@ fn pods_in_opted_in_namespaces_get_addresses() {
 
 // kubemacpool#52, kubemacpool#53
 #[test]
-fn pods_are_refused_with_established_texts() {
+fn pods_are_refused_with_upstream_texts() {
     let stage = Stage::start();
     stage.namespace("in", &[(PODS_WEBHOOK, "allocate")]);
     let _manager = manager(&stage, ("02:00:00:00:00:10", "02:00:00:00:00:11"));
@@ -273,7 +273,7 @@ fn addresses_survive_a_manifest_without_them() {
 
 // kubemacpool#10, kubemacpool#20-23
 #[test]
-fn virtual_machines_are_refused_with_established_texts() {
+fn virtual_machines_are_refused_with_upstream_texts() {
     let stage = Stage::start();
     stage.namespace("vms", &[]);
     stage.namespace("others", &[]);

@@ -129,7 +129,7 @@ fn assert_within_its_rights(stage: &Stage, mark: u64) {
 
 // kubemacpool#88
 #[test]
-fn certificates_have_established_form_within_shipped_role() {
+fn certificates_have_upstream_form_within_shipped_role() {
     let stage = installed();
     let mark = stage.mark();
     let manager = manager(&stage, USUAL);
@@ -352,7 +352,7 @@ fn certificates_rotate_without_a_failed_handshake() {
     assert_within_its_rights(&stage, mark);
 }
 
-/// A certificate and its key as the established program writes them.
+/// A certificate and its key as the upstream program writes them.
 struct Written {
     certificate: String,
     key: String,
@@ -385,7 +385,7 @@ fn parameters(common_name: &str, hosts: &[&str], life: Duration) -> CertificateP
     parameters
 }
 
-/// A CA and a server certificate as issued by the established program: the CA's serial number is 0, both are valid from
+/// A CA and a server certificate as issued by the upstream program: the CA's serial number is 0, both are valid from
 /// the same time, and a replaced certificate stays behind the new one.
 fn of_the_reference() -> [Written; 2] {
     const HOUR: Duration = Duration::from_secs(3600);
@@ -428,7 +428,7 @@ fn of_the_reference() -> [Written; 2] {
 
 // kubemacpool#86
 #[test]
-fn established_certificates_are_kept() {
+fn upstream_certificates_are_kept() {
     let stage = installed();
     let [authority, serving] = of_the_reference();
     let secret = |name: &str, kind: &str, keys: [&str; 2], written: &Written| {

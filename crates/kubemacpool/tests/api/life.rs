@@ -43,7 +43,7 @@ fn refused(stage: &Stage, kind: Kind, object: &Value) {
     assert!(text.contains("Invalid value"), "{text}");
 }
 
-/// One whose generated name would be invalid.
+/// A machine whose generated name would be invalid.
 fn without_name(mac: &str) -> Value {
     let mut vm = machine("", &[Nic::multus("br1").with(mac)]);
     vm["metadata"] = json!({ "generateName": NO_NAME });

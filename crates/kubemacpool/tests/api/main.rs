@@ -1,8 +1,8 @@
 //! The MAC pool against real API servers, with only the permissions of the shipped role.
 //!
 //! There are no nodes, no KubeVirt and no controllers: its kinds are minimal definitions of ours, and the status of
-//! pods and instances is written by the tests. What the manager watches is shared by a whole cluster, so each test has
-//! a server to itself.
+//! pods and instances is written by the tests. The manager watches a whole cluster, so each test has a server to
+//! itself.
 
 #[cfg(test)]
 mod admission;

@@ -73,10 +73,7 @@ fn stage_has_kubevirt_kinds_and_calls_webhooks() {
     assert!(stage.get(Kind::Machine, "vms", "vm").is_none());
     let before = stage.get(Kind::Machine, "vms", "before").expect("it is older");
     assert_eq!(addresses(&before), ["02:00:00:00:00:01"]);
-    assert!(
-        stage.requests_since(mark).is_empty(),
-        "after the mark it asked for nothing"
-    );
+    assert!(stage.requests_since(mark).is_empty(), "no request after the mark");
     let before = stage.requests_since(began);
     assert_eq!(
         (before[0].verb.as_str(), before[0].uri.as_str()),

@@ -33,7 +33,7 @@ fn holders_of_an_address_are_shown() {
 }
 
 #[test]
-fn ranges_are_shown_with_what_is_left() {
+fn ranges_are_shown_with_their_free_addresses() {
     let network = |name: &str, config: &str| Network::read(Name::new("ns", name), config);
     let networks = [
         network(

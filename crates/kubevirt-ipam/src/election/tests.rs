@@ -9,7 +9,7 @@ fn record(holder: &str, version: u64) -> Record {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_is_taken_when_nobody_renews_it() {
+async fn lease_is_taken_when_it_is_not_renewed() {
     const NEARLY: Duration = DURATION.saturating_sub(RETRY);
     let seen = |holder: &str, version: u64| Some(record(holder, version));
     let mut me = Candidate::new("me");

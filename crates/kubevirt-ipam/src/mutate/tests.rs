@@ -213,7 +213,7 @@ fn primary_network_alone_gets_the_legacy_annotation() {
 }
 
 #[test]
-fn hardware_address_is_asked_for_on_the_default_network() {
+fn hardware_address_is_requested_on_the_default_network() {
     // kubevirt-ipam#5
     let verdict = create(&launcher(None), &with_mac("02:03:04:05:06:07"), &Known::primary());
     let element = r#"[{"name":"default","namespace":"randomNS","mac":"02:03:04:05:06:07","ipam-claim-reference":"vm1.podnet"}]"#;
@@ -224,7 +224,7 @@ fn hardware_address_is_asked_for_on_the_default_network() {
 }
 
 #[test]
-fn addresses_are_asked_for_on_the_default_network() {
+fn addresses_are_requested_on_the_default_network() {
     // kubevirt-ipam#6
     let mut asking = asking(r#"{"podnet":["192.168.1.10","fd20:1234::200"]}"#);
     Arc::make_mut(&mut asking.interfaces)[0].mac = "02:03:04:05:06:07".to_owned();
@@ -291,7 +291,7 @@ fn unknown_network_leaves_the_selection_alone() {
 }
 
 #[test]
-fn pod_on_no_network_in_question_asks_for_no_instance() {
+fn pod_without_networks_needs_no_instance() {
     // kubevirt-ipam#12
     let verdict = decide(
         &request(Operation::Create, &launcher(None), None),
@@ -302,7 +302,7 @@ fn pod_on_no_network_in_question_asks_for_no_instance() {
 }
 
 #[test]
-fn pod_of_a_missing_instance_is_refused_until_it_is_there() {
+fn pod_of_a_missing_instance_is_refused_until_it_exists() {
     // kubevirt-ipam#13
     let verdict = decide(
         &request(Operation::Create, &launcher(Some(ELEMENT)), None),
@@ -381,7 +381,7 @@ fn pod_that_has_it_all_needs_nothing() {
 }
 
 #[test]
-fn json_selection_keeps_what_it_says() {
+fn json_selection_keeps_its_values() {
     // kubevirt-ipam#22
     let text = r#"[{"interface":"net7","name":"supadupanet","mac":"02:03:04:05:06:07","new":[1.0],"cni-args":{"b":1,"a":2}}]"#;
     let verdict = create(&launcher(Some(text)), &instance(), &Known::nad());
@@ -468,7 +468,7 @@ fn malformed_wishes_for_addresses_are_refused() {
 }
 
 #[test]
-fn subnets_without_a_wish_are_not_looked_at() {
+fn subnets_without_a_request_are_ignored() {
     // kubevirt-ipam#34
     let config = r#"{"role":"primary","allowPersistentIPs":true,"subnets":"192.168.0.0"}"#;
     let known = Known::default().with("udn", config);
@@ -477,7 +477,7 @@ fn subnets_without_a_wish_are_not_looked_at() {
 }
 
 #[test]
-fn wish_on_another_interface_is_none() {
+fn request_on_another_interface_is_ignored() {
     // kubevirt-ipam#37
     let verdict = create(
         &launcher(None),
@@ -586,7 +586,7 @@ fn review_without_a_pod_is_refused() {
 }
 
 #[test]
-fn addresses_of_a_range_are_asked_for() {
+fn addresses_of_a_range_are_requested() {
     // kubevirt-ipam#100
     let config =
         r#"{"name":"lan","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/24"}]}"#;

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 
 #[test]
-fn instance_keeps_what_is_looked_at() {
+fn instance_keeps_the_needed_fields() {
     let wire: WireInstance = serde_json::from_value(json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
         "metadata": {
@@ -71,7 +71,7 @@ fn instance_without_anything_is_read() {
 }
 
 #[test]
-fn claim_keeps_what_is_looked_at() {
+fn claim_keeps_the_needed_fields() {
     let wire: WireClaim = serde_json::from_value(json!({
         "metadata": {
             "name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "7", "labels": { "kubevirt.io/vm": "vm1", "x": "y" },

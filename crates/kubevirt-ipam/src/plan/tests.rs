@@ -97,7 +97,7 @@ fn wanted(name: &str, network: &str) -> Wanted {
 }
 
 #[test]
-fn addresses_are_released_when_nobody_can_use_them() {
+fn addresses_are_released_when_no_machine_can_use_them() {
     // kubevirt-ipam#46-51, kubevirt-ipam#60-62
     for (machine, instance, release) in [
         (Some(deleting_machine()), None, true),
@@ -161,7 +161,7 @@ fn broken_network_hinders_no_other() {
         .with("ns1", "supadupanet", "this is not JSON !!!")
         .with("ns1", "a-stranger", "{broken");
     let Plan::Ensure(ensure) = plan(&name, None, Some(&instance()), &broken) else {
-        panic!("claims are wanted");
+        panic!("claims are desired");
     };
     assert_eq!(ensure.claims, [wanted("vm1.podnet", "primarynet")]);
     let text = ensure.problems[0].to_string();
@@ -175,7 +175,7 @@ fn broken_network_hinders_no_other() {
 
     let missing = Known::default().with("ns1", "udn", r#"{"role":"primary"}"#);
     let Plan::Ensure(ensure) = plan(&name, None, Some(&instance()), &missing) else {
-        panic!("claims are wanted");
+        panic!("claims are desired");
     };
     assert_eq!(ensure.claims, []);
     assert_eq!(ensure.problems[0].reason(), "NADNotFound");
@@ -186,7 +186,7 @@ fn broken_network_hinders_no_other() {
 }
 
 #[test]
-fn networks_that_would_share_a_claim_are_told() {
+fn networks_that_would_share_a_claim_are_reported() {
     // kubevirt-ipam#91
     let mut instance = instance();
     Arc::make_mut(&mut instance.networks)[0] = InstanceNetwork {
@@ -194,7 +194,7 @@ fn networks_that_would_share_a_claim_are_told() {
         source: Source::Multus(Name::new("ns1", "supadupanet")),
     };
     let Plan::Ensure(ensure) = planned(None, Some(&instance)) else {
-        panic!("claims are wanted");
+        panic!("claims are desired");
     };
     assert_eq!(ensure.claims, [wanted("vm1.random.net", "goodnet")]);
     assert_eq!(
@@ -213,7 +213,7 @@ fn claim(owners: &[&str]) -> Claim {
 }
 
 #[test]
-fn owner_tells_whose_a_claim_is() {
+fn owner_reference_decides_the_owner_of_a_claim() {
     // kubevirt-ipam#52-54, kubevirt-ipam#86
     let whose = |claim: &Claim, with: Option<&Machine>| belongs(claim, "vm1", with, &instance());
     assert_eq!(whose(&claim(&[VM]), Some(&machine())), Belongs::Ours);

@@ -112,7 +112,7 @@ fn requested_addresses_are_checked() {
 }
 
 #[test]
-fn malformed_ranges_name_what_is_wrong() {
+fn malformed_ranges_name_their_mistake() {
     for (wrong, text) in [
         (json!({}), r#"subnet "" is not an address with a prefix length"#),
         (

@@ -617,7 +617,7 @@ impl World {
     fn settled(&self) -> Option<String> {
         if self.machine.is_none() && self.instance.is_none() {
             let held = self.claims.iter().find(|(_, claim)| claim.held);
-            return held.map(|(name, _)| format!("{name} is held for nobody"));
+            return held.map(|(name, _)| format!("{name} is held without a need"));
         }
         let exists = |owner: &String| {
             let machine = self.machine.as_ref().filter(|machine| !machine.deleting);
@@ -921,7 +921,7 @@ async fn surroundings_that_are_built_wrongly_are_found_out() {
 
 // kubevirt-ipam#59
 #[tokio::test]
-async fn network_that_cannot_be_read_fails_the_whole_and_is_told_to_nobody() {
+async fn failed_read_of_a_network_fails_the_reconcile_without_an_event() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = Arc::clone(&asked);
     let broken = tower::service_fn(move |request: Request<Body>| {

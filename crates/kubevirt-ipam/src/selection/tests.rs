@@ -73,7 +73,7 @@ fn malformed_annotations_are_refused() {
 }
 
 #[test]
-fn interface_name_tells_networks_on_one_definition_apart() {
+fn interface_name_distinguishes_networks_on_one_definition() {
     // kubevirt-ipam#83
     assert_eq!(hashed("blue"), "pod16477688c0e");
     let instance = instance(&[("blue", "lan"), ("red", "lan"), ("wide", "wan")]);
@@ -98,7 +98,7 @@ fn network_is_attached_once() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_as_the_same(
+    fn written_selection_is_read_as_the_same(
         name in "[a-z]{0,8}", key in "[A-Za-z\\-]{1,12}", value in prop_oneof![
             Just("null"), Just("1.50"), Just("\"x y\""), Just("[ 1, {\"a\" : 2} ]"), Just("{ }"),
         ],

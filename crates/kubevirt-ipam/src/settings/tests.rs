@@ -46,7 +46,7 @@ fn flags_of_the_upstream_deployment_are_read() {
 }
 
 #[test]
-fn options_of_tls_that_nobody_knows_are_refused() {
+fn unknown_options_of_tls_are_refused() {
     // kubevirt-ipam#64
     for (flag, text) in [
         ("--tls-min-version=9.0", r#"TLS version not found for "9.0""#),

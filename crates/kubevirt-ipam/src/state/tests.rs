@@ -79,7 +79,7 @@ fn claim_concerns_the_machine_that_its_label_names() {
 }
 
 #[test]
-fn claim_in_the_way_concerns_the_machine_that_waits() {
+fn conflicting_claim_concerns_the_waiting_machine() {
     // kubevirt-ipam#87
     let mut state = State::default();
     state.claim_seen(name("c"), claim(""));
@@ -90,7 +90,7 @@ fn claim_in_the_way_concerns_the_machine_that_waits() {
 }
 
 #[test]
-fn machine_without_instance_and_claims_concerns_nobody() {
+fn machine_without_instance_and_claims_causes_no_work() {
     // kubevirt-ipam#63
     let mut state = State::default();
     assert!(state.machine_seen(name("vm1"), Machine::default()).is_empty());
@@ -108,7 +108,7 @@ fn machine_without_instance_and_claims_concerns_nobody() {
 }
 
 #[test]
-fn status_that_changes_nothing_of_interest_concerns_nobody() {
+fn irrelevant_change_of_status_causes_no_work() {
     let mut state = State::default();
     assert_eq!(state.instance_seen(name("vm1"), instance(&[])), [name("vm1")]);
     assert!(state.instance_seen(name("vm1"), instance(&[])).is_empty());
@@ -241,7 +241,7 @@ fn claim_without_finalizer_is_found_where_its_machine_exists() {
 }
 
 #[test]
-fn what_machines_have_in_common_is_kept_once() {
+fn common_data_of_machines_is_kept_once() {
     let mut state = State::default();
     for machine in ["vm1", "vm2"] {
         state.instance_seen(name(machine), instance(&[Source::Pod]));

@@ -89,7 +89,7 @@ fn default_network_of_multus_gets_no_claim() {
 
 // kubevirt-ipam#44, kubevirt-ipam#45
 #[test]
-fn missing_or_broken_network_is_told_and_waited_for() {
+fn missing_or_broken_network_is_reported_and_awaited() {
     let (stage, _manager) = start();
     stage.instance("vm1");
     stage.wait_for_event("Warning NADNotFound VirtualMachineInstance/vm1 x1: network \"random_net\"");
@@ -148,7 +148,7 @@ fn ending_instance_that_stands_alone_keeps_its_claims_as_long_as_it_has_pods() {
 
 // kubevirt-ipam#51, kubevirt-ipam#62
 #[test]
-fn deleted_machine_whose_instance_is_there_keeps_its_claims() {
+fn deleted_machine_with_an_instance_keeps_its_claims() {
     let (stage, manager, ..) = running();
     stage.held(&machines("ns1"), "vm1");
     stage.held(&instances("ns1"), "vm1");
@@ -175,7 +175,7 @@ fn machine_that_is_created_leads_to_no_request() {
 
 // kubevirt-ipam#52
 #[test]
-fn claim_of_nobody_stands_in_the_way() {
+fn claim_without_owner_causes_a_conflict() {
     let (stage, manager) = start();
     stage.both_networks();
     let strip = |claim: &mut Value| {
@@ -212,7 +212,7 @@ fn claim_of_the_machine_is_left_as_it_is() {
 
 // kubevirt-ipam#54, kubevirt-ipam#87
 #[test]
-fn claim_of_an_earlier_machine_is_told_and_waited_for() {
+fn claim_of_an_earlier_machine_is_reported_and_awaited() {
     let (stage, _manager) = start();
     stage.both_networks();
     stage.existing_claim(SECONDARY, "vm1", |claim| {
@@ -276,7 +276,7 @@ fn claims_that_change_or_go_meanwhile_hinder_no_others() {
 }
 
 #[test]
-fn machines_that_were_deleted_while_nobody_looked_are_released() {
+fn machines_deleted_while_no_controller_ran_are_released() {
     let (stage, manager, ..) = running();
     drop(manager);
     stage.delete(&format!("{}/vm1", instances("ns1")));
@@ -287,7 +287,7 @@ fn machines_that_were_deleted_while_nobody_looked_are_released() {
 }
 
 #[test]
-fn nothing_is_asked_or_written_when_nothing_changes() {
+fn no_change_causes_no_request() {
     let (stage, manager, ..) = running();
     settle(&stage, &manager, "earlier");
     let mark = stage.mark();

@@ -28,7 +28,7 @@ fn one_of_two_replicas_writes_and_both_answer() {
     assert!(!second.leadership.may_write());
     for (replica, pod) in [(&first, "pod1"), (&second, "pod2")] {
         stage.configure(replica.port);
-        until("the webhook to be asked", || {
+        until("the webhook to be called", || {
             let path = format!("{}?dryRun=All", pods("ns1"));
             let answer = stage.try_create(&path, &launcher(pod, "vm1", "ns1/supadupanet"));
             let text = answer.object.to_string();

@@ -143,7 +143,7 @@ fn pod_whose_instance_the_watch_has_not_seen_is_admitted() {
     let pod = launcher("pod1", "vm1", "ns1/supadupanet");
     let path = format!("{}?dryRun=All", pods("ns1"));
     // The webhook refuses the pod at once, with advice, until the instance exists.
-    let refused = until("the webhook to be asked", || {
+    let refused = until("the webhook to be called", || {
         let answer = stage.try_create(&path, &pod);
         if answer.status.is_success() {
             Err("not yet")

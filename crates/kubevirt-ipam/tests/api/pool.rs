@@ -32,7 +32,7 @@ fn addresses(stage: &Stage, claim: &str) -> Vec<String> {
 
 // kubevirt-ipam#101
 #[test]
-fn machines_get_addresses_that_nobody_has() {
+fn machines_get_free_addresses() {
     let stage = Stage::start().granted();
     stage.network(
         "supadupanet",
@@ -90,7 +90,7 @@ fn address_outlives_the_pod_and_not_the_machine() {
     stage.create(&instances(NS), &vmi);
     assert_eq!(addresses(&stage, "vm1.lan"), ["10.0.0.2/29"]);
     let expected = r#"[{"name":"supadupanet","namespace":"ns1","ips":["10.0.0.2/29"],"ipam-claim-reference":"vm1.lan"}]"#;
-    until("the webhook to be asked", || {
+    until("the webhook to be called", || {
         let path = format!("{}?dryRun=All", pods(NS));
         let pod = stage
             .try_create(&path, &launcher("pod1", "vm1", "ns1/supadupanet"))
@@ -119,7 +119,7 @@ fn address_outlives_the_pod_and_not_the_machine() {
 
 // kubevirt-ipam#103, kubevirt-ipam#99
 #[test]
-fn full_range_and_refused_wishes_are_told_and_tried_again() {
+fn full_range_and_refused_requests_are_reported_and_retried() {
     let (stage, _manager) = start(
         r#"{"name":"lan","allowPersistentIPs":true,
             "persistentIPRanges":[{"subnet":"10.0.0.0/29","exclude":["10.0.0.4/30"]}]}"#,
@@ -150,7 +150,7 @@ fn full_range_and_refused_wishes_are_told_and_tried_again() {
 
 // kubevirt-ipam#104
 #[test]
-fn odd_addresses_are_told() {
+fn odd_addresses_are_reported() {
     let (stage, _manager) = start(LAN);
     stage.create(&instances(NS), &on_lan("vm1"));
     assert_eq!(addresses(&stage, "vm1.lan"), ["10.0.0.2/29"]);

@@ -14,7 +14,7 @@ fn asked() -> (Stage, Managing) {
     let manager = Managing::start(&stage);
     stage.both_networks();
     stage.configure(manager.port);
-    until("the webhook to be asked", || {
+    until("the webhook to be called", || {
         let path = format!("{}?dryRun=All", pods("ns1"));
         let answer = stage.try_create(&path, &launcher("probe", "none", ""));
         if answer.status.is_success() {
@@ -28,7 +28,7 @@ fn asked() -> (Stage, Managing) {
 
 // kubevirt-ipam#3
 #[test]
-fn pod_gets_references_before_there_are_claims() {
+fn pod_gets_references_before_claims_exist() {
     let (stage, _manager) = asked();
     stage.instance("vm1");
     let pod = stage.create(&pods("ns1"), &launcher("pod1", "vm1", "ns1/supadupanet"));
@@ -82,7 +82,7 @@ fn pod_whose_instance_is_gone_can_be_changed() {
 
 // kubevirt-ipam#106
 #[test]
-fn pod_that_asks_for_nothing_needs_no_controller() {
+fn pod_without_requests_needs_no_controller() {
     let (stage, manager) = asked();
     stage.instance("vm1");
     let path = pods("ns1");
@@ -153,7 +153,7 @@ fn shown(address: SocketAddr) -> Vec<u8> {
 }
 
 #[test]
-fn probes_and_figures_tell_the_truth() {
+fn probes_and_metrics_are_correct() {
     let (stage, manager) = asked();
     let [probes, figures] = manager.plain[..] else {
         panic!("two addresses");

@@ -144,7 +144,7 @@ fn text(text: &str) -> Vec<sock_filter> {
     steps
 }
 
-/// Passes the message if all conditions of `steps` hold, else goes on behind them.
+/// Passes the message if all conditions of `steps` hold, else continues behind them.
 fn when(steps: &[sock_filter]) -> Vec<sock_filter> {
     let mut block = steps.to_vec();
     block.push(PASS);
@@ -152,7 +152,7 @@ fn when(steps: &[sock_filter]) -> Vec<sock_filter> {
     block
 }
 
-/// Ends with `outcome` if a condition of `steps` does not hold, else goes on behind them.
+/// Ends with `outcome` if a condition of `steps` does not hold, else continues behind them.
 fn unless(steps: &[sock_filter], outcome: sock_filter) -> Vec<sock_filter> {
     let mut block = steps.to_vec();
     // The last condition jumps over the outcome.

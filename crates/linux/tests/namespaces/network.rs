@@ -251,7 +251,7 @@ fn route_is_removed_only_with_its_protocol() {
 }
 
 #[test]
-fn settings_belong_to_the_namespace_of_the_thread() {
+fn settings_are_those_of_the_threads_namespace() {
     alone("settings", || {
         let mut here = Socket::open().unwrap();
         let pod = neighbourhood(&mut here, "vethset");

@@ -34,7 +34,7 @@ fn resources_register_and_sigterm_removes_the_sockets() {
         let took = begin.elapsed();
         assert!(took < Duration::from_secs(1), "{took:?}");
         assert_eq!(node.sockets(), ["kubelet.sock"]);
-        assert_eq!(watch.next().await, None, "kubelet hears of the end");
+        assert_eq!(watch.next().await, None, "kubelet is notified of the end");
     });
 }
 

@@ -3,7 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on has failed; helpers are part of the tests"
+    reason = "a test that cannot continue has failed; helpers are part of the tests"
 )]
 
 mod kubelet;

@@ -47,7 +47,7 @@ fn add(all: &mut Permissions, group: &mut String, cells: &[String]) {
 fn roles_equal_tables_of_specification() {
     for (start, role, least) in [
         ("ClusterRole rules:", operator("ClusterRole"), 70),
-        ("Rules of the ClusterRole for established images", upstream(), 20),
+        ("Rules of the ClusterRole for upstream images", upstream(), 20),
         ("Role (OPNS):", operator("Role"), 60),
     ] {
         let (mut all, mut group) = (Permissions::new(), String::new());

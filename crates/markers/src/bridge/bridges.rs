@@ -58,7 +58,7 @@ impl TryFrom<Bridges> for Following {
         } = bridges;
         #[allow(
             deprecated,
-            reason = "its successor asks for a promise in unsafe code that holds here: the monitor never replaces its socket"
+            reason = "its successor needs unsafe code, whose condition holds here: the monitor never replaces its socket"
         )]
         let monitor = AsyncFd::new(monitor)?;
         Ok(Self {

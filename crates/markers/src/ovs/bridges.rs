@@ -17,7 +17,7 @@ const TABLE: &str = "Bridge";
 const NAME: &str = "name";
 
 /// Deadline of a connection and of each request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time without a message after which the server is probed.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -92,7 +92,7 @@ fn session(
     seen: &watch::Sender<Option<BTreeSet<String>>>,
     connected: &mut dyn FnMut(),
 ) -> Result<(), Error> {
-    let mut client = Client::connect(address, PATIENCE)?;
+    let mut client = Client::connect(address, TIMEOUT)?;
     let columns = json!({TABLE: {"columns": [NAME]}});
     let mut known = Known::default();
     known.follow(&client.monitor(columns)?);

@@ -106,7 +106,7 @@ impl Node {
         };
         let waited = tokio::time::timeout(DEADLINE, async {
             while !store.with(&name, right).unwrap_or_default() {
-                nodes.next().await.expect("the watch goes on");
+                nodes.next().await.expect("the watch continues");
             }
         });
         assert!(

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What a plugin was called with.
+/// A call of a plugin.
 #[derive(Debug, Clone)]
 struct Called {
     what: String,
@@ -382,7 +382,7 @@ fn default_routes_change_in_namespace_and_cache() {
     let mut asking = single("b");
     asking.requests.default_route = Some(vec!["10.1.1.254".parse().unwrap()]);
     let attached = bench.add(&[single("a"), asking]).unwrap();
-    // What the status is made of.
+    // The sources of the status.
     assert!(attached[0].result.routes.is_empty());
     let routes = &attached[1].result.routes;
     assert_eq!(routes.len(), 1);

@@ -278,7 +278,7 @@ mod tests {
         PodBody::parse(&pod_at(version).to_string()).unwrap()
     }
 
-    /// An API server whose pod is at version 2, and what it was asked.
+    /// An API server whose pod is at version 2, and its requests.
     fn server() -> (Live, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let log = Arc::clone(&asked);

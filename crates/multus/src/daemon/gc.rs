@@ -30,7 +30,7 @@ pub(super) const AT_ONCE: usize = 4;
 
 impl<C: ClusterView + 'static> Daemon<C> {
     pub(super) async fn gc(&self, config: MultusConfig, request: &[u8]) -> Result<(), Error> {
-        let Some(said) = attachments_said(request)? else {
+        let Some(in_list) = listed_attachments(request)? else {
             // `cnitool gc` sends no list. Attachments that only the runtime knows are in use too.
             tracing::warn!("{NOTHING_COLLECTED}");
             return Ok(());
@@ -42,12 +42,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let text = "Multus: pods are being attached, GC is not possible now";
             Error::new(code::TRY_AGAIN_LATER, text)
         })?;
-        let listed = said.iter().map(|valid| valid.container_id.clone());
+        let listed = in_list.iter().map(|valid| valid.container_id.clone());
         let living: BTreeSet<_> = listed.chain(busy).collect();
         let mut errors = self.collect(&config, living.clone()).await?;
         let passed_on = self
             .cluster_network(config, move |network, chain| {
-                let valid = in_use(chain.cache, said, &living)?;
+                let valid = in_use(chain.cache, in_list, &living)?;
                 chain.gc(network, &valid)
             })
             .await;
@@ -192,21 +192,21 @@ impl<C: ClusterView + 'static> Daemon<C> {
 }
 
 /// The attachments that the runtime lists as in use; `None` without a list.
-fn attachments_said(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Error> {
+fn listed_attachments(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Error> {
     let unusable = |error: cni::json::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
     let config = NetworkConfig::parse(request).map_err(unusable)?;
-    let said = config.valid_attachments().map_err(unusable)?;
-    Ok(config.has_valid_attachments().then_some(said))
+    let in_list = config.valid_attachments().map_err(unusable)?;
+    Ok(config.has_valid_attachments().then_some(in_list))
 }
 
 /// The attachments that GC must keep: those in multus' cache, and those that only the runtime lists. Pods that are
 /// older than multus on the node are not in the cache.
 fn in_use(
     cache: &Cache,
-    said: Vec<ValidAttachment>,
+    in_list: Vec<ValidAttachment>,
     living: &BTreeSet<String>,
 ) -> Result<Vec<ValidAttachment>, Error> {
-    let mut all: BTreeSet<_> = said.into_iter().collect();
+    let mut all: BTreeSet<_> = in_list.into_iter().collect();
     for entry in cache.each().map_err(|error| unreadable(&error))? {
         match entry {
             Ok(entry) => {

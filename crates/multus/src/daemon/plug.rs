@@ -241,7 +241,7 @@ mod tests {
                 "{config}"
             );
         }
-        // The established controller names nothing.
+        // The upstream controller names nothing.
         assert_eq!(asked(b"{}", &attributes("", "")), expected(None, None));
         assert_eq!(
             asked(br#"{"name":"x"}"#, &attributes("", "")),

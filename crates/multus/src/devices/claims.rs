@@ -61,7 +61,7 @@ pub enum Error {
     #[error("device {device} has no attribute {attribute}")]
     NoAttribute {
         device: String,
-        /// What it lacks.
+        /// The missing attribute.
         attribute: &'static str,
     },
     /// The pod's status names a claim that can't be one.

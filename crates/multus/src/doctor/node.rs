@@ -25,7 +25,7 @@ const PLUGIN: Duration = Duration::from_secs(20);
 /// Timeout of one inspection or repair.
 const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// No report. The texts tell the user what to do.
+/// No report. Each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process is not root.

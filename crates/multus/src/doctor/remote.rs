@@ -31,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_mins(22);
 const LONGEST: u64 = 16 << 20;
 const RUNNING: &str = "Running";
 
-/// A node cannot be checked. The texts tell the user what to do.
+/// A node cannot be checked. Each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]

@@ -32,7 +32,7 @@ pub(in crate::explain) fn of(report: &Report) -> String {
         if !network.asks.is_empty() {
             let asks = network.asks.iter().map(|(key, value)| format!("{key} {value}"));
             text.push_str(&wrapped(
-                &format!("the pod asks for {}", asks.collect::<Vec<_>>().join("; ")),
+                &format!("the pod requests {}", asks.collect::<Vec<_>>().join("; ")),
                 4,
             ));
         }
@@ -78,7 +78,7 @@ fn verdict(report: &Report) -> &'static str {
     if report.pod.host_network {
         "\nThe pod uses the host network and requests no networks.\n"
     } else if is_attached {
-        "\nThe pod has what it asks for.\n"
+        "\nThe pod has its requested networks.\n"
     } else if report.networks.len() < 2 {
         "\nThe pod requests no networks, and multus reports none.\n"
     } else {

@@ -142,7 +142,7 @@ struct Generated<'a> {
 
 #[allow(
     clippy::trivially_copy_pass_by_ref,
-    reason = "the signature that skip_serializing_if asks for"
+    reason = "skip_serializing_if needs this signature"
 )]
 fn is_false(value: &bool) -> bool {
     !*value

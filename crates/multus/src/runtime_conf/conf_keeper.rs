@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(fs::read_to_string(node.file("70-multus.conf")).unwrap(), "{}");
     }
     #[tokio::test(start_paused = true)]
-    async fn failed_watch_leads_to_a_look_after_a_pause() {
+    async fn failed_watch_causes_a_check_after_a_pause() {
         // multus#124
         let begun = tokio::time::Instant::now();
         let failed = std::future::ready(Err(io::ErrorKind::OutOfMemory.into()));

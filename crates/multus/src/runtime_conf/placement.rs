@@ -1,4 +1,4 @@
-//! Decides whether a DaemonSet wants a pod on a node, as the DaemonSet controller does, for a daemon at its end.
+//! Decides whether a DaemonSet places a pod on a node, as the DaemonSet controller does, for a daemon at its end.
 //!
 //! The answer is no only when it is certain. Unknown features of later Kubernetes versions count as yes: then the
 //! node keeps multus' configuration.
@@ -71,7 +71,7 @@ struct NodeSpec {
 }
 
 impl DaemonSet {
-    /// Whether the controller would create a pod on this node. A DaemonSet under deletion wants none.
+    /// Whether the controller would create a pod on this node. A DaemonSet under deletion places none.
     pub(crate) fn wants(&self, node: &Node) -> bool {
         let Placement {
             node_name,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_set_that_is_being_deleted_wants_no_pod() {
+    fn daemon_set_under_deletion_places_no_pod() {
         // multus#114
         let set = json!({"metadata": {"name": "multus", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let set: DaemonSet = serde_json::from_value(set).unwrap();

@@ -27,7 +27,7 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(2);
 /// has two seconds before SIGKILL.
 const END_WAIT: Duration = Duration::from_millis(1500);
 const END_PAUSE: Duration = Duration::from_millis(20);
-/// Timeout of the requests whether the own DaemonSet still wants a pod on this node: less than the pod's grace period
+/// Timeout of the requests whether the own DaemonSet still places a pod on this node: less than the pod's grace period
 /// of 10 s.
 const PLACEMENT_WAIT: Duration = Duration::from_secs(7);
 /// Delay before a second check confirms that it does not.
@@ -81,8 +81,8 @@ impl ManagedPod {
     }
 }
 
-/// Whether no other daemon will come to this node: the own DaemonSet is deleted, or no longer wants a pod here. Not
-/// so for a rolling update, and whenever the API server does not answer in time.
+/// Whether no other daemon will come to this node: the own DaemonSet is deleted, or no longer places a pod here. False
+/// for a rolling update, and whenever the API server does not answer in time.
 pub(crate) async fn is_leaving_node(cluster: &Cluster, node: Option<&str>, own: Option<&OwnPod>) -> bool {
     let (Some(node), Some(own)) = (node, own) else {
         return false;
@@ -90,11 +90,11 @@ pub(crate) async fn is_leaving_node(cluster: &Cluster, node: Option<&str>, own: 
     match timeout(PLACEMENT_WAIT, is_unscheduled(cluster, node, own)).await {
         Ok(Ok(unwanted)) => unwanted,
         Ok(Err(error)) => {
-            tracing::info!(%error, "cannot determine whether the DaemonSet still wants a pod on this node");
+            tracing::info!(%error, "cannot determine whether the DaemonSet still places a pod on this node");
             false
         }
         Err(_) => {
-            tracing::info!("cannot determine in time whether the DaemonSet still wants a pod on this node");
+            tracing::info!("cannot determine in time whether the DaemonSet still places a pod on this node");
             false
         }
     }
@@ -107,16 +107,16 @@ async fn is_unscheduled(cluster: &Cluster, node: &str, own: &OwnPod) -> Result<b
     };
     let daemon_set = DAEMON_SET.path_of(&Name::new(own.name.namespace.as_str(), name))?;
     let node = format!("{}/{}", NODE.path(None), path::segment(node)?);
-    if !wants_none(cluster, &daemon_set, &node).await? {
+    if !places_none(cluster, &daemon_set, &node).await? {
         return Ok(false);
     }
     // A DaemonSet may be deleted and created again.
     sleep(CONFIRM_DELAY).await;
-    wants_none(cluster, &daemon_set, &node).await
+    places_none(cluster, &daemon_set, &node).await
 }
 
-/// Whether the DaemonSet (an API path) is gone, or wants no pod on the node (an API path).
-async fn wants_none(cluster: &Cluster, daemon_set: &str, node: &str) -> Result<bool, LookupError> {
+/// Whether the DaemonSet (an API path) is gone, or places no pod on the node (an API path).
+async fn places_none(cluster: &Cluster, daemon_set: &str, node: &str) -> Result<bool, LookupError> {
     let (daemon_set, node) = tokio::join!(cluster.read(daemon_set), cluster.read(node));
     let daemon_set: DaemonSet = match daemon_set {
         Ok(text) => parse(&text)?,

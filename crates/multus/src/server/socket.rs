@@ -1,6 +1,6 @@
 //! The daemon's socket: created atomically, recreated when it is removed, and never deleted (multus.md §7.2, §7.6).
 //!
-//! The upstream daemon removes its socket path when it ends, even if another daemon's socket is there by then. So
+//! The upstream daemon removes its socket path when it ends, even if the path is another daemon's socket by then. So
 //! this daemon watches the directory, and listens again when its socket is gone.
 
 use axum::serve::Listener;

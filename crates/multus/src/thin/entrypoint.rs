@@ -40,7 +40,7 @@ const ASIDE: &str = "old";
 
 /// Install multus of thin mode on this node, and keep its configuration up to date
 #[derive(Debug, Clone, ClapArgs)]
-#[allow(clippy::struct_excessive_bools, reason = "the established flags")]
+#[allow(clippy::struct_excessive_bools, reason = "upstream's flags")]
 pub struct Args {
     /// Directory of CNI binaries, as this container sees it
     #[arg(long, value_name = "DIR", default_value = "/host/opt/cni/bin")]
@@ -79,7 +79,7 @@ pub struct Args {
     /// Namespaces whose networks every pod may use, separated by commas
     #[arg(long, value_name = "NAMES", default_value = "")]
     pub global_namespaces: String,
-    /// Where the primary configuration is looked for
+    /// Directory of the primary configuration
     #[arg(long, value_name = "DIR", default_value = "/host/etc/cni/net.d")]
     pub multus_autoconfig_dir: PathBuf,
     /// Whether the plugin logs to standard error
@@ -103,16 +103,16 @@ pub struct Args {
     /// Put the primary configuration aside, with `.old` behind its name
     #[arg(long, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub rename_conf_file: bool,
-    /// A file that says that the default network is ready
+    /// A file whose existence means that the default network is ready
     #[arg(long, value_name = "FILE", default_value = "")]
     pub readiness_indicator_file: String,
-    /// Where plugins are looked for first, for `binDir`
+    /// Directory that is searched first for plugins, for `binDir`
     #[arg(long, value_name = "DIR", default_value = "")]
     pub additional_bin_dir: String,
     /// Give the primary configuration the version `--cni-version` in the generated file
     #[arg(long, hide = true, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub force_cni_version: bool,
-    /// Do not ask the API server who it is
+    /// Do not verify the certificate of the API server
     #[arg(long, hide = true, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub skip_tls_verify: bool,
 }

@@ -1,4 +1,4 @@
-//! The admission webhooks of networks, asked by a real API server, with the shipped manifests' rights and no others.
+//! The admission webhooks of networks, called by a real API server, with the shipped manifests' rights and no others.
 
 use axum::http::Method;
 use multus::admission::{Settings, keep_certificates, start};
@@ -48,7 +48,7 @@ fn webhooks(server: &Server) -> (Task, u16) {
     (task, port)
 }
 
-/// Has the API server ask 127.0.0.1, which it trusts by this certificate, instead of the Service.
+/// Makes the API server call 127.0.0.1, which it trusts by this certificate, instead of the Service.
 fn redirect(server: &Server, path: &str, port: u16, authority: &str) {
     let mut configuration = server.get(path).unwrap();
     let webhook = &mut configuration["webhooks"][0];
@@ -61,7 +61,7 @@ fn redirect(server: &Server, path: &str, port: u16, authority: &str) {
     server.send(Method::PUT, path, Some(&configuration)).accepted();
 }
 
-/// A server that asks the webhooks.
+/// A server that calls the webhooks.
 fn asking() -> (Server, Task) {
     let server = stage();
     let key = KeyPair::generate().unwrap();
@@ -78,7 +78,7 @@ fn asking() -> (Server, Task) {
     redirect(&server, MUTATING, port, &certificate.pem());
     server.namespace("lab", &[]);
     // The API server learns of them a moment later.
-    until("the webhooks to be asked", || {
+    until("the webhooks to be called", || {
         let nad = define(&server, "lab", "bad", "{}", &json!({}), true);
         let pod = json!({"metadata": {"name": "p", "annotations": {"k8s.v1.cni.cncf.io/networks": "a/b/c"}},
             "spec": {"containers": [{"name": "c", "image": "none"}]}});
@@ -205,7 +205,7 @@ fn resources_are_requested_for_networks() {
         json!({})
     );
 
-    // What is known is not asked for.
+    // Cached definitions cause no request.
     let mark = server.mark();
     assert_eq!(
         resources(run("lab", "again", networks("blue,plain"), json!({})))["limits"],
@@ -255,7 +255,7 @@ fn certificates_are_issued_automatically() {
             .starts_with("-----BEGIN CERTIFICATE-----")
     );
 
-    // One that is there no more costs nothing; when it comes back it is trusted by the same authority.
+    // A deleted configuration costs nothing; after its creation it trusts the same authority.
     server.delete(MUTATING);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/multus/nad-webhook-inject.yaml");
     server.kubectl().apply_file(&path).unwrap();

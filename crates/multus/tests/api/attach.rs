@@ -1,4 +1,4 @@
-//! ADD and what a user sees of it.
+//! ADD and its results for users.
 
 use crate::node::{Node, api, text};
 use serde_json::json;
@@ -63,7 +63,7 @@ fn pod_gets_second_network() {
             {"name": format!("{}/net-b", node.name), "interface": "net1", "ips": ["10.0.0.2"],
                 "mac": "02:00:00:00:00:0b", "dns": {}}])
     );
-    // The update of the status took nothing else along.
+    // The update of the status changed nothing else.
     let pod = node.get_pod("web");
     assert_eq!(pod["metadata"]["labels"], json!({"app": "test"}));
     assert_eq!(pod["metadata"]["annotations"][NETWORKS], "net-b");
@@ -396,7 +396,7 @@ fn hanging_namespace_does_not_block_others() {
     let (left, _, mut shim, _sandbox) = calls.swap_remove(place);
     shim.kill().unwrap();
     shim.wait().unwrap();
-    // Whoever's turn comes.
+    // The order of the queued calls is unknown: all gates open concurrently.
     let (gates, calls): (Vec<_>, Vec<_>) = calls
         .into_iter()
         .map(|(_, gate, call, held)| (gate, (call, held)))
@@ -421,7 +421,7 @@ fn hanging_namespace_does_not_block_others() {
 fn abandoned_call_detaches_late_attachment() {
     // multus#109
     let mut node = Node::new();
-    // As long as a busy machine takes for calls that do not hang.
+    // The time of calls that do not hang on a busy machine.
     node.call_timeout = Duration::from_secs(15);
     node.start(&json!({"connectionLimit": 1}));
     node.nad("slow", &json!({"cniVersion": "0.3.1", "type": "b"}));

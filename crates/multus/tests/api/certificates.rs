@@ -1,5 +1,5 @@
-//! Certificates of nodes: asked for, approved and signed as in a cluster. The test plays the signer, because certificates
-//! of the real one live for minutes at least.
+//! Certificates of nodes: requested, approved and signed as in a cluster. The test plays the signer, because the real
+//! signer's certificates live for minutes at least.
 
 use crate::node::{DEADLINE, api};
 use cluster::{ApiServer, wait};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the signer makes.
+/// Lifetime of the signer's certificates.
 const LIFE: Duration = Duration::from_secs(12);
 
 fn authority(api: &ApiServer) -> Issuer<'static, KeyPair> {
@@ -38,7 +38,7 @@ fn cluster_with_approver() -> &'static ApiServer {
             "/../../deploy/multus/cert-approver.yaml"
         );
         kubectl.run(["apply", "--filename", manifest]).unwrap();
-        // What a cluster lets kubelets do.
+        // The rights of kubelets in a cluster.
         for (name, args) in [
             (
                 "role",
@@ -178,7 +178,7 @@ fn node_certificate_is_renewed_in_time() {
         let first = fs::read_link(&current).unwrap();
 
         let keeping = tokio::spawn(keeper.keep());
-        // By the certificate itself: the node's own identity is not there any more.
+        // By the certificate itself: the node's own identity does not exist any more.
         fs::rename(dir.path().join("kubelet.pem"), dir.path().join("away.pem")).unwrap();
         let begun = tokio::time::Instant::now();
         while begun.elapsed() < LIFE + Duration::from_secs(5) || fs::read_link(&current).unwrap() == first {
@@ -189,7 +189,7 @@ fn node_certificate_is_renewed_in_time() {
         keeping.abort();
         let _ = keeping.await;
 
-        // One that has ended is none: the next start asks again, as the node.
+        // An expired certificate does not count: the next start requests another one, as the node.
         let ends = NodeCertificate::parse(&fs::read_to_string(&current).unwrap())
             .unwrap()
             .not_after;

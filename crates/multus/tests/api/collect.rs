@@ -1,4 +1,4 @@
-//! GC of whatever the runtime does not know.
+//! GC of everything that the runtime does not list.
 
 use crate::node::{Node, Sandbox};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn node_with_two() -> (Node, Sandbox, Sandbox) {
     (node, one, two)
 }
 
-/// The runtime, which says what is in use.
+/// The runtime, which lists the attachments in use.
 fn runtime(node: &Node, valid: &Value) -> Sandbox {
     let mut runtime = node.sandbox("none", "none", None);
     runtime.version = Some("1.1.0".into());
@@ -105,7 +105,7 @@ fn gc_keeps_and_reports_failed_sandbox() {
 
 #[test]
 fn gc_detaches_network_in_result_cache_only() {
-    // multus#96: plugged into the pod by the established daemon
+    // multus#96: plugged into the pod by the upstream daemon
     let (node, ..) = node_with_two();
     node.lose("c2");
     let cached = fs::read_to_string(node.path("cni/results/net-b-c2-net1")).unwrap();
@@ -151,7 +151,7 @@ fn gc_removes_old_temporary_files_only() {
         node.files("cni"),
         [".c7.corrupt", ".c9.1-1.tmp", ".missed", "c1", "results"]
     );
-    // The broken file of a pod that lives stays, and what its name says is in use.
+    // The broken file of a running pod stays, and the attachment in its name is in use.
     assert_eq!(
         node.files("cni/results"),
         ["cluster-net-c1-eth0", "net-b-c1-net1"]
@@ -184,7 +184,7 @@ fn gc_fails_with_unreadable_state() {
 
 #[test]
 fn gc_and_add_exclude_each_other() {
-    // multus#96: what is being attached is on no list
+    // multus#96: a sandbox whose ADD runs is on no list
     let (node, ..) = node_with_two();
     let gate = node.gate("", "GC", "a");
     let gc = node.begin(
@@ -209,7 +209,7 @@ fn gc_and_add_exclude_each_other() {
     assert!(add.wait_with_output().unwrap().status.success());
     assert_eq!(node.calls_of("c3"), ["ADD a"]);
 
-    // And a GC waits for those that are being attached.
+    // And a GC waits for running ADDs.
     fs::remove_file(node.path("call..GC.a.gate")).unwrap();
     let gate = node.gate("c4", "ADD", "a");
     let uid = node.pod("later", &json!({}));

@@ -1,5 +1,5 @@
-//! Every verb × version × form × capability over plugins that note what they are called with. What they have to be
-//! called with is computed here from multus.md §4.5 and §10, not by the product.
+//! Every verb × version × form × capability over plugins that record their calls. The expected calls are computed here
+//! from multus.md §4.5 and §10, not by the product.
 
 use crate::node::{Node, Sandbox};
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ const OWN: &str = "1.1.0";
 const MAC: &str = "02:00:00:00:00:99";
 const IP: &str = "10.1.0.7/24";
 
-/// How a network is written.
+/// The form of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// One plugin.
@@ -51,7 +51,7 @@ fn plugin(version: &str, place: usize) -> String {
     format!("r{place}-{version}")
 }
 
-/// What such a plugin answers; `ifname` and `netns` are filled in.
+/// The answer of such a plugin; `ifname` and `netns` are filled in.
 fn answer(version: &str, place: usize, ifname: &str, netns: &str) -> Value {
     let (address, gateway) = (format!("10.{place}.0.1/24"), format!("10.{place}.0.254"));
     let routes = json!([{"dst": "10.9.0.0/16"}]);
@@ -71,7 +71,7 @@ fn answer(version: &str, place: usize, ifname: &str, netns: &str) -> Value {
     result
 }
 
-/// A plugin that writes down its calls, one file each, and answers ADD.
+/// A plugin that records its calls, one file each, and answers ADD.
 fn write_plugin(node: &Node, version: &str, place: usize) {
     let dir = node.path("corpus");
     let answer = answer(version, place, "$CNI_IFNAME", "$CNI_NETNS").to_string();
@@ -134,7 +134,7 @@ impl Network {
         config
     }
 
-    /// What the definition says.
+    /// The configuration in the definition.
     fn config(self) -> Value {
         let mut config = match self.form {
             Form::Single => Value::Object(self.plugin_config(1)),
@@ -158,7 +158,7 @@ impl Network {
         }
     }
 
-    /// What the plugin at a place has to get on its input (§10.4, §10.5).
+    /// The expected input of the plugin at a place (§10.4, §10.5).
     fn expected(self, verb: &str, place: usize, ifname: &str, netns: &str, wished: bool) -> Value {
         let mut config = self.plugin_config(place);
         let version = self.version_at(verb);
@@ -194,7 +194,7 @@ impl Network {
         Value::Object(config)
     }
 
-    /// What a plugin answered, in the version that the next one is called in.
+    /// A plugin's answer, in the version of the next plugin's call.
     fn result(self, version: &str, place: usize, ifname: &str, netns: &str) -> Value {
         let mut result = answer(self.version, place, ifname, netns);
         if self.version.is_empty() && version == OWN {
@@ -207,7 +207,7 @@ impl Network {
         result
     }
 
-    /// Whether CHECK is asked: secondary networks whose version has none are passed over (§5.4).
+    /// Whether CHECK is called: secondary networks whose version has none are passed over (§5.4).
     fn is_checked(self) -> bool {
         matches!(self.version, "0.4.0" | "1.0.0" | "1.1.0")
     }
@@ -225,7 +225,7 @@ fn calls(node: &Node) -> BTreeMap<String, (Value, String)> {
         .filter(|path| path.extension().is_some_and(|ending| ending == "json"))
         .map(|path| {
             let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-            // A result may say that it has no name servers, or not.
+            // A result may list no name servers, or lack the key.
             if config["prevResult"]["dns"] == json!({}) {
                 config["prevResult"].as_object_mut().unwrap().shift_remove("dns");
             }
@@ -239,7 +239,7 @@ fn calls(node: &Node) -> BTreeMap<String, (Value, String)> {
     calls
 }
 
-/// Compares calls with what they have to be, and says all that differs.
+/// Compares calls with the expected ones, and prints all differences.
 fn compare(
     verb: &str,
     mut found: BTreeMap<String, (Value, String)>,

@@ -1,4 +1,4 @@
-//! The daemon is killed, or was not there.
+//! The daemon is killed, or does not run.
 
 use crate::node::{Node, Sandbox, text};
 use crate::runtime::Runtime;
@@ -222,14 +222,14 @@ fn scratch_of_old(node: &Node, id: &str) {
     file.set_modified(old).unwrap();
 }
 
-/// A sandbox of the pod `web` whose namespace is there until [`Node::lose`].
+/// A sandbox of the pod `web` whose namespace exists until [`Node::lose`].
 fn sandbox(node: &Node, id: &str) -> Sandbox {
     let pod = node.get_pod("web");
     node.losable(id, "web", pod["metadata"]["uid"].as_str().unwrap())
 }
 
-/// A node with attached sandboxes `alive` and `held`, and with `gone`, whose namespace is not there any more, and `begun`,
-/// of which a scratch file is all there is; its daemon was killed.
+/// A node with attached sandboxes `alive` and `held`, with `gone`, whose namespace does not exist any more, and with
+/// `begun`, which has only a scratch file; its daemon was killed.
 fn with_records() -> Node {
     let mut node = Node::started();
     node.pod("web", &json!({}));
@@ -276,7 +276,7 @@ fn empty_runtime_list_is_no_evidence() {
     node.wait("detached", || !node.path("cni/gone").exists());
     assert!(node.path("cni/begun").exists() && node.path("cni/alive").exists());
     node.stop().unwrap();
-    // After a boot no namespace is there.
+    // After a boot no namespace exists.
     for id in ["alive", "held"] {
         node.lose(id);
     }

@@ -10,7 +10,7 @@ const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const RESOURCE: &str = "x.io/sriov";
 
 impl Node {
-    /// What kubelet noted about pods.
+    /// Kubelet's checkpoint of the pods' devices.
     fn checkpoint(&self, entries: &Value) {
         fs::create_dir_all(self.path("kubelet/device-plugins")).unwrap();
         let text = json!({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1});
@@ -60,7 +60,7 @@ impl Node {
         api().kubectl().run([&kind[..], &how].concat()).unwrap();
     }
 
-    /// Three networks that need a device, one of them a chain; the pod that asks for them, and its UID.
+    /// Three networks that need a device, one of them a chain, and the pod that requests them. Returns its UID.
     fn three_networks(&self) -> String {
         let capabilities = json!({"deviceID": true, "CNIDeviceInfoFile": true});
         self.device_nad(
@@ -156,7 +156,7 @@ fn claimed_devices_reach_plugins() {
             "pool": {"name": node.name, "generation": 1, "resourceSliceCount": 1},
             "devices": [{"name": "vf0", "attributes": attributes("b")}, {"name": "vf1", "attributes": attributes("a")}]}});
     api().kubectl().apply(&slice.to_string()).unwrap();
-    // One that is named, and one that was made for the pod.
+    // One claim that the pod names, and one that was made for the pod.
     node.claim("named", "vf0");
     node.claim("made", "vf1");
     node.three_networks();
@@ -235,7 +235,7 @@ fn broken_checkpoint_fails_only_pods_with_devices() {
     );
     assert!(node.calls().is_empty());
     node.succeed("ADD", &node.sandbox("c2", "plain", Some(&without)));
-    // A pod's end asks for no device that it can do without.
+    // DEL queries no device that it can do without.
     node.succeed("DEL", &node.sandbox("c1", "web", Some(&uid)));
     assert_eq!(node.calls_of("c1"), ["DEL a", "DEL c", "DEL b", "DEL a"]);
 }

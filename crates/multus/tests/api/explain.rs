@@ -92,7 +92,7 @@ Problems
     );
     assert!(failed.text.starts_with(&table), "{}\n{table}", failed.text);
     assert!(
-        failed.text.contains("\n    the pod asks for ips 10.0.0.1/24\n"),
+        failed.text.contains("\n    the pod requests ips 10.0.0.1/24\n"),
         "{}",
         failed.text
     );
@@ -123,7 +123,7 @@ Problems
         attached.text
     );
     assert!(
-        attached.text.ends_with("\nThe pod has what it asks for.\n"),
+        attached.text.ends_with("\nThe pod has its requested networks.\n"),
         "{}",
         attached.text
     );

@@ -25,7 +25,7 @@ fn plugin_of_this_build_needs_no_process() {
     // All others are started.
     assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
 
-    // Of another build, and so as good as any other.
+    // Of another build, and so like any foreign plugin.
     let mut other = plugins::mark::MARK.as_bytes().to_vec();
     let digit = other.len() - 2;
     other[digit] ^= 1;
@@ -35,7 +35,7 @@ fn plugin_of_this_build_needs_no_process() {
     let message = error["msg"].as_str().unwrap();
     let started = format!("failed to run plugin {}: Exec format error", place.display());
     assert!(message.contains(&started), "{message}");
-    // The shim says nothing of a DEL that fails, and the first network's is not left out.
+    // The shim reports no failed DEL, and the DEL of the first network is not left out.
     node.succeed("DEL", &node.sandbox("c2", "other", Some(&uid)));
     assert!(node.calls_of("c2").contains(&"DEL a".to_owned()));
 }

@@ -130,7 +130,7 @@ fn while_the_daemon_is_down() {
     node.start(&json!({}));
     let output = add.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    // What was missed comes first.
+    // The missed DEL comes first.
     assert_eq!(node.calls_of("c1"), ["DEL a", "ADD a"]);
 }
 
@@ -155,7 +155,7 @@ fn end_note_exists_until_next_start() {
     node.wait_until_serving();
 }
 
-/// Another daemon takes the place of the one that runs.
+/// Another daemon replaces the running one.
 fn successor(node: &Node) -> UnixListener {
     let other = node.path("run/other.sock");
     let successor = UnixListener::bind(&other).unwrap();
@@ -163,7 +163,7 @@ fn successor(node: &Node) -> UnixListener {
     successor
 }
 
-/// What the successor has is there after the end of the other.
+/// The successor's files exist after the end of the other daemon.
 fn is_untouched(node: &Node) {
     assert!(node.conf().exists());
     assert!(!node.path("run/ended").exists());
@@ -204,7 +204,7 @@ fn replaced_daemon_keeps_files_when_network_is_lost() {
 
 #[test]
 fn removed_socket_is_recreated() {
-    // multus#99: an established daemon that ends removes whatever is at the path
+    // multus#99: at its end an upstream daemon removes any file at the path
     let mut node = Node::started();
     fs::remove_file(node.path("run/multus.sock")).unwrap();
     fs::remove_file(node.conf()).unwrap();
@@ -233,7 +233,7 @@ fn probe_fails_after_socket_directory_was_replaced() {
     assert!(check().is_err());
     fs::create_dir(node.path("run")).unwrap();
     assert!(check().is_err());
-    // As kubelet makes it for whoever mounts the socket.
+    // Kubelet creates it for a pod that mounts the socket.
     fs::create_dir(node.path("run/multus.sock")).unwrap();
     assert!(check().is_err());
 }
@@ -249,7 +249,7 @@ fn unknown_host_directory_leaves_no_note() {
     assert!(!node.path("run/ended").exists());
 }
 
-/// Takes the daemon's access to the API server away.
+/// Revokes the daemon's access to the API server.
 fn refuse(node: &Node) {
     api()
         .kubectl()
@@ -380,7 +380,7 @@ fn replaced_daemon_keeps_configuration() {
     assert!(node.path("run/ended").exists());
 }
 
-/// Waits until the daemon's token is none any more: the API server remembers for seconds that it was one.
+/// Waits until the daemon's token is invalid: the API server caches the authentication for seconds.
 fn wait_until_unknown(node: &Node) {
     let kubeconfig = node.path("kubeconfig");
     let ask = ["--kubeconfig", kubeconfig.to_str().unwrap(), "get", "pods"];
@@ -421,7 +421,7 @@ fn deleted_account_removes_configuration() {
     kubectl
         .run(["delete", "serviceaccount", "multus", "--namespace", &node.name])
         .unwrap();
-    // It has a node, whose kubelet would say when it has ended.
+    // It has a node, whose kubelet would report its end.
     kubectl
         .run(["delete", "pod", pod, "--namespace", &node.name, "--wait=false"])
         .unwrap();
@@ -438,7 +438,7 @@ fn refused_daemon_leaves_pods_to_next_daemon() {
     let uid = node.pod("web", &json!({}));
     let attached = node.sandbox("c1", "web", Some(&uid));
     node.succeed("ADD", &attached);
-    // The status of the first pod is written: only another one makes the daemon ask.
+    // The status of the first pod is written: only another pod causes a request of the daemon.
     let uid = node.pod("other", &json!({}));
     let kubectl = api().kubectl();
     kubectl
@@ -464,7 +464,7 @@ fn refused_daemon_leaves_pods_to_next_daemon() {
     node.start(&json!({}));
     let output = add.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    // Whatever the first daemon attached, it detached again.
+    // The first daemon detached all that it had attached.
     let calls = node.calls_of("c2");
     let (last, before) = calls.split_last().unwrap();
     assert_eq!(last, "ADD a");
@@ -520,7 +520,7 @@ fn bind(node: &Node) {
     api().kubectl().apply(&binding.to_string()).unwrap();
 }
 
-/// Takes the daemon's rights away, and waits until the API server knows.
+/// Revokes the daemon's rights, and waits until the API server refuses it.
 fn unbind(node: &Node) {
     api()
         .kubectl()
@@ -544,7 +544,7 @@ fn daemon_without_its_rights_leaves_pods_waiting_until_they_are_back() {
     let uid = node.pod("web", &json!({}));
     let attached = node.sandbox("c1", "web", Some(&uid));
     node.succeed("ADD", &attached);
-    // The status of the first pod is written: only another one makes the daemon ask.
+    // The status of the first pod is written: only another pod causes a request of the daemon.
     let uid = node.pod("other", &json!({}));
     unbind(&node);
     let waiting = node.sandbox("c2", "other", Some(&uid));

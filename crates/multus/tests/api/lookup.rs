@@ -1,4 +1,4 @@
-//! Which pod a call is about, and which definitions its networks have.
+//! The pod of a call, and the definitions of its networks.
 
 use crate::node::{Node, api};
 use serde_json::json;
@@ -53,10 +53,10 @@ fn pod_with_other_uid_is_refused() {
         "{message}"
     );
     assert!(node.calls().is_empty());
-    // DEL: nothing is known of that sandbox, and the pod is another one. It may be older than multus on the node.
+    // DEL: the sandbox has no record, and the pod is another one. The sandbox may be older than multus on the node.
     node.succeed("DEL", &node.sandbox("c1", "web", Some("old")));
     assert_eq!(node.calls(), ["DEL a eth0 c1"]);
-    // DEL of what was attached: from the state on the node, whoever has the pod's name by now
+    // DEL uses the state on the node, even if another pod has the name by now
     node.succeed("ADD", &node.sandbox("c3", "web", Some(&uid)));
     node.succeed("DEL", &node.sandbox("c3", "web", Some("another")));
     assert_eq!(node.calls_of("c3"), ["ADD a", "DEL a"]);

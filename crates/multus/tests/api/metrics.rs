@@ -1,4 +1,4 @@
-//! What the daemon tells about itself.
+//! The daemon's metrics.
 
 use crate::node::Node;
 use serde_json::json;
@@ -82,7 +82,7 @@ fn calls_and_networks_are_measured() {
             count("ADD", "success", 1),
             count("ADD", "error", 1),
             network("cluster-net", "ADD", "success", 2),
-            // What the failed pod had already is undone.
+            // The failed pod's first attachments are undone.
             network("cluster-net", "DEL", "success", 1),
             network(&format!("{}/good", node.name), "ADD", "success", 1),
             network(&format!("{}/bad", node.name), "ADD", "error", 1),

@@ -1,4 +1,4 @@
-//! Which networks a pod gets, and which it does not, through daemon and API server.
+//! The networks that a pod gets, and those that it is refused, through daemon and API server.
 
 use crate::node::{Node, api};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A node in a directory: a daemon, plugins that note their calls, sandboxes, and the shim.
+//! A node in a directory: a daemon, plugins that record their calls, sandboxes, and the shim.
 
 use crate::built;
 use cluster::{ApiServer, wait};
@@ -50,13 +50,13 @@ struct Running {
     thread: JoinHandle<Option<Result<(), Stop>>>,
 }
 
-/// A node, its namespace in the API server, and what runs on it.
+/// A node, its namespace in the API server, and its processes.
 pub(crate) struct Node {
     dir: tempfile::TempDir,
     /// Namespace of its pods; also the name of the node and of the daemon's service account.
     pub(crate) name: String,
     running: Option<Running>,
-    /// How long the daemon's calls may take.
+    /// Timeout of the daemon's calls.
     pub(crate) call_timeout: Duration,
     /// The pod that the daemon's token is bound to.
     pub(crate) own: Option<&'static str>,
@@ -110,7 +110,7 @@ impl Node {
         self.wait_until_serving();
     }
 
-    /// What the daemon's own probe asks for.
+    /// The condition of the daemon's own probe.
     pub(crate) fn wait_until_serving(&self) {
         wait::until("the daemon serves", DEADLINE, || {
             plugins::multus_shim::probe(&self.path("run/multus.sock")).map_err(|error| error.to_string())?;
@@ -168,14 +168,14 @@ impl Node {
         });
     }
 
-    /// Ends the daemon as `kill -9` does: in the middle of whatever it is at. Only plugins that were begun go on.
+    /// Ends the daemon as `kill -9` does: in the middle of its work. Only running plugins continue.
     pub(crate) fn kill(&mut self) {
         let running = self.running.take().unwrap();
         running.killed.trigger();
         assert!(running.thread.join().unwrap().is_none(), "it ended by itself");
     }
 
-    /// Asks the daemon to end, without waiting.
+    /// Sends SIGTERM to the daemon, without waiting.
     pub(crate) fn terminate(&self) {
         self.running.as_ref().unwrap().shutdown.trigger();
     }
@@ -196,7 +196,7 @@ impl Node {
         self.path("net.d/00-multus.conf")
     }
 
-    /// What the daemon speaks to the API server with: its service account, and no more.
+    /// The daemon's access to the API server: its service account, and no more.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         let mut config = api().kubectl().json(["config", "view", "--raw"]).unwrap();
         config["users"][0]["user"] = json!({"token": self.token().trim()});
@@ -214,7 +214,8 @@ impl Node {
         api().kubectl().run(args).unwrap()
     }
 
-    /// A plugin that notes its call, then waits at its gate or fails if the test wants that, and attaches otherwise.
+    /// A plugin that records its call. It then waits at its gate or fails if the test requests that, and attaches
+    /// otherwise.
     fn plugin(&self, name: &str) {
         let dir = self.dir.path().display();
         let script = format!(
@@ -399,14 +400,14 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
-    /// Calls and expects an error; what it says.
+    /// Calls, expects an error, and returns it.
     pub(crate) fn fail(&self, verb: &str, sandbox: &Sandbox) -> Value {
         let output = self.call(verb, sandbox);
         assert!(!output.status.success(), "{verb} succeeded: {}", text(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Posts a call to the daemon, as a shim would that hides nothing, and returns the answer's status.
+    /// Posts a call to the daemon, as a shim without fall-backs would, and returns the answer's status.
     pub(crate) fn post(&self, verb: &str, sandbox: &Sandbox) -> u16 {
         use base64::Engine as _;
         let env = json!({"CNI_COMMAND": verb, "CNI_CONTAINERID": sandbox.id, "CNI_NETNS": sandbox.netns,
@@ -425,7 +426,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         answer.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
-    /// Waits until something is as it should be.
+    /// Waits until a condition holds.
     pub(crate) fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
         wait::until(what, DEADLINE, || {
             if is_so() {
@@ -469,7 +470,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         }
     }
 
-    /// A sandbox whose namespace is there until [`Node::lose`].
+    /// A sandbox whose namespace exists until [`Node::lose`].
     pub(crate) fn losable(&self, id: &str, pod: &str, uid: &str) -> Sandbox {
         let mut sandbox = self.sandbox(id, pod, Some(uid));
         let path = self.path(&format!("netns.{id}"));
@@ -478,7 +479,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         sandbox
     }
 
-    /// The namespace of a sandbox goes.
+    /// Deletes the namespace of a sandbox.
     pub(crate) fn lose(&self, id: &str) {
         fs::remove_file(self.path(&format!("netns.{id}"))).unwrap();
     }
@@ -513,7 +514,7 @@ pub(crate) struct Sandbox {
     pub(crate) netns: String,
     /// CNI version of the runtime's configuration, if not the daemon's.
     pub(crate) version: Option<String>,
-    /// What the runtime says is in use, if it does.
+    /// The runtime's list of attachments in use, if it sends one.
     pub(crate) valid: Option<Value>,
     /// More keys of the runtime's configuration.
     pub(crate) keys: Value,
@@ -524,7 +525,7 @@ pub(crate) struct Sandbox {
 pub(crate) struct Gate(PathBuf);
 
 impl Gate {
-    /// Lets it go on. Waits until it is there.
+    /// Lets the plugin continue. Waits until it is at the gate.
     pub(crate) fn open(self) {
         fs::write(&self.0, "go\n").unwrap();
     }
@@ -536,7 +537,7 @@ pub(crate) fn weft() -> &'static Path {
     WEFT.get_or_init(|| built::program("weft", "weft"))
 }
 
-/// What a process printed.
+/// The output of a process.
 pub(crate) fn text(output: &Output) -> String {
     format!(
         "{}{}",

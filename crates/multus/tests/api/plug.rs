@@ -57,7 +57,7 @@ impl Sandbox {
     }
 }
 
-/// What the established controller sends, and what it is answered.
+/// Sends a request of the upstream controller, and returns the answer.
 pub(crate) fn call(
     node: &Node,
     verb: &str,
@@ -104,7 +104,7 @@ fn plugged_network_ends_with_pod() {
     assert_eq!(answer["Result"]["cniVersion"], "1.1.0");
     assert_eq!(answer["Result"]["interfaces"][0]["name"], "hot0");
 
-    // multus#81 (what reaches the plugin): its own configuration, and none of the daemon's keys
+    // multus#81 (the plugin's input): its own configuration, and none of the daemon's keys
     let seen = node.config_of("c1", "ADD", "b");
     assert_eq!(
         seen,
@@ -122,7 +122,7 @@ fn plugged_network_ends_with_pod() {
         "{args}"
     );
     assert!(args.ends_with(";MAC=02:00:00:00:00:07;IP=10.1.1.7/24"), "{args}");
-    // The status is the caller's to write.
+    // The caller writes the status.
     assert_eq!(node.status("web").unwrap().as_array().map(Vec::len), Some(1));
 
     // multus#92
@@ -150,7 +150,7 @@ fn unplugged_network_is_not_detached_twice() {
     assert_eq!((code, answer.as_str()), (200, ""));
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b"]);
     assert_eq!(node.config_of("c1", "DEL", "b")["x"], 1);
-    // Once more: nothing is there.
+    // Once more: nothing exists.
     assert_eq!(call(&node, "DEL", &sandbox, "net1", "", &Value::Null).0, 200);
     node.succeed("DEL", &sandbox);
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
@@ -237,7 +237,7 @@ fn plug_into_old_pod_records_cluster_network() {
     let uid = node.pod("web", &json!({}));
     let sandbox = node.sandbox("c1", "web", Some(&uid));
     let config = r#"{"name":"hot","type":"b"}"#;
-    // One without any network is none that a runtime made.
+    // A sandbox without any network was not made by a runtime.
     let (code, answer) = call(&node, "ADD", &sandbox, "hot0", config, &Value::Null);
     let error: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((code, &error["code"]), (400, &json!(3)), "{answer}");
@@ -291,7 +291,7 @@ fn isolation_applies_to_running_pods() {
     for namespace in ["shared", &node.name] {
         let (code, answer) = call(&node, "ADD", &sandbox, "hot0", config, &from(namespace));
         assert_eq!(code, 200, "{answer}");
-        // What is attached may go, whoever may have what by now.
+        // DEL of an attachment needs no permission.
         assert_eq!(
             call(&node, "DEL", &sandbox, "hot0", config, &from(namespace)).0,
             200
@@ -360,7 +360,7 @@ fn del_waits_for_running_plug() {
     std::thread::scope(|scope| {
         let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &Value::Null));
         node.called("c1", "ADD b");
-        // What a kill here would leave: the record, and no result.
+        // A kill here would leave the record, and no result.
         let recorded = fs::read_to_string(node.path("cni/c1")).unwrap();
         assert!(recorded.contains(r#""ifnameRequest":"hot0""#), "{recorded}");
         let end = node.begin("DEL", &sandbox);
@@ -394,7 +394,7 @@ fn default_route_of_running_pod_moves_and_is_restored() {
     let (code, answer) = std::thread::scope(|scope| {
         let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &attributes));
         node.called("c1", "ADD b");
-        // A plugin that wants the place finds it free.
+        // A plugin finds no default route in the place of its own.
         assert!(sandbox.ways_out().is_empty());
         sandbox.add_interface("hot0");
         sandbox.add_address("hot0", "10.1.1.2/24");

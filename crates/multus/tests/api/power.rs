@@ -1,4 +1,4 @@
-//! The node loses its power: what was answered is on disk.
+//! The node loses its power: the state of every answered call is on disk.
 
 use crate::node::{Node, text};
 use crate::plug::call;
@@ -29,10 +29,10 @@ impl Disk {
         Self { image, place }
     }
 
-    /// The disk as the node finds it when it boots, were its power cut now.
+    /// The disk after a power cut at this moment, as the node finds it at boot.
     fn after_power_cut(&self, place: PathBuf) -> Self {
         let stray = self.place.join("stray");
-        fs::write(&stray, "nobody waits for this").unwrap();
+        fs::write(&stray, "not flushed to the disk").unwrap();
         let image = place.with_extension("image");
         fs::copy(&self.image, &image).unwrap();
         let after = Self::mounted(image, place);

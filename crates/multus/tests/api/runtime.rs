@@ -1,4 +1,4 @@
-//! A container runtime that knows sandboxes.
+//! A container runtime with sandboxes.
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Response};
@@ -19,7 +19,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime at this socket that knows these sandboxes.
+    /// A runtime at this socket with these sandboxes.
     pub(crate) fn at(socket: &Path, own_binaries: &[&str]) -> Self {
         let own_binaries = Arc::new(Mutex::new(own_binaries.iter().map(|&id| id.to_owned()).collect()));
         let shutdown = Shutdown::new();
@@ -41,7 +41,7 @@ impl Runtime {
         }
     }
 
-    /// From now on it knows these.
+    /// Replaces its sandboxes.
     pub(crate) fn knows(&self, own_binaries: &[&str]) {
         *self.own_binaries.lock().unwrap() = own_binaries.iter().map(|&id| id.to_owned()).collect();
     }

@@ -9,7 +9,7 @@ use std::fs;
 fn del_without_records_uses_cluster_network() {
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
-    // multus#44: the pod is there, so its networks are resolved anew
+    // multus#44: the pod exists, so its networks are resolved anew
     node.succeed("DEL", &node.sandbox("c1", "web", Some(&uid)));
     assert_eq!(node.calls_of("c1"), ["DEL a"]);
     // multus#45: the pod may have been attached while multus was not on the node
@@ -21,7 +21,7 @@ fn del_without_records_uses_cluster_network() {
     let guess = node.sandbox("c3", "gone", Some("u1"));
     assert_eq!(node.post("DEL", &guess), 200);
     assert_eq!(node.calls_of("c3"), ["DEL a"]);
-    // Nor when it is not known which network that is.
+    // Nor when the network is unknown.
     fs::remove_file(node.path("net.d/10-a.conflist")).unwrap();
     let nothing = node.sandbox("c4", "gone", Some("u1"));
     assert_eq!(node.post("DEL", &nothing), 200);
@@ -117,7 +117,7 @@ fn upstreams_attachment_is_detached() {
 
 #[test]
 fn pod_with_only_plugged_record_is_detached_whole() {
-    // multus#45: older than multus on the node, and then the established daemon plugged a network in
+    // multus#45: older than multus on the node, and then the upstream daemon plugged a network in
     let node = Node::started();
     fs::create_dir_all(node.path("cni/results")).unwrap();
     // {"cniVersion":"0.3.1","name":"hot","type":"b"}

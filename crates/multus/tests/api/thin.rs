@@ -1,4 +1,4 @@
-//! The plugin of thin mode, which does without a daemon.
+//! The plugin of thin mode, which needs no daemon.
 
 use crate::node::{Node, Sandbox, api, text, weft};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ fn thin_pod_gets_second_network() {
     let status = node.status("web").unwrap();
     assert_eq!(status[0]["name"], "cluster-net");
     assert_eq!(status[1]["name"], format!("{}/net-b", node.name));
-    // Events are out before the process ends.
+    // Events are published before the process ends.
     let event = node.event("web", "AddedInterface");
     assert!(
         event.contains("Add eth0 [10.0.0.1/24] from ") || event.contains("Add net1 [10.0.0.2/24] from "),

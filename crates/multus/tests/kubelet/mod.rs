@@ -15,8 +15,8 @@ pub(crate) struct Pod {
     pub(crate) containers: Vec<Vec<(String, Vec<String>)>>,
 }
 
-/// What it says to whoever asks.
-#[allow(dead_code, reason = "not every test program wants each of them")]
+/// Its answer to every request.
+#[allow(dead_code, reason = "not every test program uses each of them")]
 #[derive(Clone)]
 pub(crate) enum Answer {
     /// These are all pods.
@@ -36,7 +36,7 @@ pub(crate) enum Answer {
     Silence,
 }
 
-/// Answers everybody, for ever.
+/// Answers all clients, for ever.
 pub(crate) async fn serve(listener: UnixListener, answer: Answer) {
     let mut served = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {

@@ -1,4 +1,4 @@
-//! `weft doctor` on a node with real attachments: what drifted, what is left over, and what a repair removes.
+//! `weft doctor` on a node with real attachments: drift, leftovers, and their removal.
 
 use crate::built::weft_cni;
 use crate::runtime::Runtime;
@@ -41,9 +41,9 @@ struct Host {
     pods: Vec<NetNs>,
 }
 
-/// Runs `work` on a host of its own whose runtime knows these sandboxes.
+/// Runs `work` on a host of its own whose runtime has these sandboxes.
 fn on_a_host(own_binaries: &'static [&str], work: impl FnOnce(&mut Host) + Send + 'static) {
-    // Built before the machine is out of sight.
+    // Built before the machine's files are hidden.
     weft_cni();
     let thread = std::thread::spawn(move || work(&mut Host::new(own_binaries)));
     thread
@@ -116,7 +116,7 @@ impl Host {
         port.unwrap().name.clone()
     }
 
-    /// Takes the path of a pod's network namespace away, as the end of a sandbox does.
+    /// Removes the path of a pod's network namespace, as the end of a sandbox does.
     fn lose_namespace(id: &str) {
         let path = format!("/run/netns/{id}");
         unmount(&path, UnmountFlags::DETACH).unwrap();
@@ -225,7 +225,7 @@ fn drifted_attachment_is_reported_with_plugin() {
         host.enslave(&ports[0], "br0");
         assert_eq!(examine().findings, []);
 
-        // A sysctl. The plugins behind it are asked all the same.
+        // A sysctl. The plugins behind it are checked all the same.
         let write = || fs::write("/proc/sys/net/ipv4/conf/net1/arp_filter", "0");
         host.pod(1).run(write).unwrap().unwrap();
         let report = examine();
@@ -259,11 +259,11 @@ fn repair_removes_only_leftovers() {
         for (number, id) in (0_u16..).zip(["c0", "c1", "c2", "c3", "c4"]) {
             host.attach(CACHES[usize::from(number % 2)], id, &lan("1.0.0"), 8000 + number);
         }
-        // Gone in the runtime's cache and in that of multus. The runtime knows c1 still; the namespace of c4 is there.
+        // Gone in the runtime's cache and in that of multus. The runtime still has c1; the namespace of c4 exists.
         for id in ["c1", "c2", "c3"] {
             Host::lose_namespace(id);
         }
-        // State that no cache knows: of old, of an ADD that is under way, and of another program's network.
+        // State in no cache: old state, state of a running ADD, and state of another program's network.
         write_old(&format!("{LEASES}/{LAN}/10.9.0.200"), "old\r\nnet1");
         write_old(&format!("{RECORDS}/portmap/{LAN}/old:net1"), "");
         fs::write(format!("{LEASES}/{LAN}/10.9.0.201"), "new\r\nnet1").unwrap();

@@ -20,13 +20,13 @@ use std::sync::{Arc, Mutex};
 
 /// Root directory of plugins: the machine's, but for one directory of its own.
 const ROOT: &str = "/run/root";
-/// Where leases are, for who is below the root.
+/// Directory of leases, seen from the root.
 const LEASES: &str = "/run/leases";
 const BIN: &str = "/run/plugins";
 const NETNS: &str = "/run/netns/pod";
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// How plugins are run: as whose files lie on the host.
+/// Execution of plugins, by the files on the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// All as programs: they are of another build.
@@ -50,7 +50,7 @@ struct Host {
 
 /// Runs `work` on a host of its own, which ends with it.
 fn on_a_host<T: Send + 'static>(way: Way, work: impl FnOnce(&mut Host) -> T + Send + 'static) -> T {
-    // Built before the machine is out of sight.
+    // Built before the machine's files are hidden.
     weft_cni();
     let thread = std::thread::spawn(move || work(&mut Host::new(way)));
     thread
@@ -134,7 +134,7 @@ impl Host {
         self.started.lock().unwrap().clone()
     }
 
-    /// Calls a plugin and logs what it said and what there is then.
+    /// Calls a plugin and logs its answer and the resulting state.
     fn call(&mut self, verb: &str, config: &Value) -> Value {
         self.call_with(verb, config["type"].as_str().unwrap(), &config.to_string(), &[])
     }
@@ -170,7 +170,7 @@ impl Host {
         })
     }
 
-    /// What an attachment consists of: links, leases, records.
+    /// The state of an attachment: links, leases, records.
     fn state(&mut self) -> String {
         let links = |socket: &mut Socket| {
             let links = socket.links().unwrap().into_iter().map(|link| {
@@ -240,7 +240,7 @@ fn script(name: &str, text: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A text without what is drawn by lot: MAC addresses, but those of tests (`02:00:…`), and names of pairs.
+/// A text without random values: MAC addresses, except those of tests (`02:00:…`), and names of pairs.
 fn without_chance(text: &str) -> String {
     let mut kept = String::new();
     let mut rest = text;
@@ -266,7 +266,7 @@ fn without_chance(text: &str) -> String {
     kept
 }
 
-/// The calls that both ways are compared by.
+/// The calls that compare both executions.
 fn corpus(host: &mut Host) {
     let mac = json!({"mac": "02:00:00:00:00:02"});
     for version in VERSIONS {
@@ -375,7 +375,7 @@ fn plugins_behave_like_programs() {
     let (programs, started) = log(Way::Programs);
     assert_eq!(started.len(), programs.len());
     let (daemon, started) = log(Way::Daemon);
-    // None of ours had to be started. What they start themselves is outside the daemon's memory limit, too.
+    // None of our plugins was started as a process. Their own children are outside the daemon's memory limit, too.
     let others: BTreeSet<_> = started.iter().map(String::as_str).collect();
     assert_eq!(others, BTreeSet::from(["foreign-ipam"]));
     for (program, daemon) in programs.iter().zip(&daemon) {
@@ -440,7 +440,7 @@ fn other_build_runs_as_program() {
 
 #[test]
 fn thread_returns_to_its_root_and_namespace() {
-    // multus#100 (the way back)
+    // multus#100 (the roll-back)
     let place = || {
         let directories = ["/", "."].map(|path| fs::metadata(path).unwrap());
         directories.map(|directory| (directory.dev(), directory.ino()))
@@ -472,7 +472,7 @@ fn program_moves_to_cgroup_if_possible() {
         let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "passthru"});
         assert_eq!(host.call("ADD", &config)["cniVersion"], "1.0.0");
         assert_eq!(fs::read_to_string(place).unwrap(), "0");
-        // What takes nothing.
+        // A file that accepts no data.
         let full = Arc::new(linux::process::Door::open(Path::new("/dev/full")).unwrap());
         host.plugins.invoker.prepare = Some(Arc::new(move |command| full.lead(command)));
         assert_eq!(host.call("ADD", &config)["cniVersion"], "1.0.0");

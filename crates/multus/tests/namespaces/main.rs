@@ -1,9 +1,9 @@
-//! What multus itself does in a pod's network namespace, in a namespace of the test's own. Needs root.
+//! The work of multus itself in a pod's network namespace, here a namespace of the test's own. Needs root.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on has failed; helpers are part of the tests"
+    reason = "a test that cannot continue has failed; helpers are part of the tests"
 )]
 
 #[path = "../built/mod.rs"]

@@ -21,7 +21,8 @@ pub(super) fn rolled_back(why: &Failed) -> String {
 }
 
 /// A newer revision replaced the document.
-pub(super) const SUPERSEDED: &str = "rolling back desired state configuration: it is not wanted any more";
+pub(super) const SUPERSEDED: &str =
+    "rolling back desired state configuration: it is no longer the desired state";
 
 /// Appended if the roll-back failed.
 pub(super) fn not_rolled_back(error: &engine::Error) -> String {

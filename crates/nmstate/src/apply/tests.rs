@@ -87,7 +87,7 @@ impl Host {
     }
 }
 
-/// An API server that answers by path, with what `answer` says: none is silence.
+/// An API server whose answer to a path is that of `answer`: none is silence.
 fn server(answer: fn(&str) -> Option<(u16, Value)>) -> Client {
     let service = tower::service_fn(move |request: HttpRequest<Body>| async move {
         let Some((code, body)) = answer(request.uri().path()) else {
@@ -162,7 +162,7 @@ async fn apply_without_gateway_and_name_servers_skips_their_probes() {
 async fn probe_selection_reads_the_host_once() {
     let host = Host::default();
     let pipeline = pipeline(&host, server(healthy));
-    // The first one waits for what may come.
+    // The first selection waits for probes that may still succeed.
     pipeline.apply(&desired()).await.unwrap();
     let before = host.reads();
     let began = tokio::time::Instant::now();
@@ -267,7 +267,7 @@ async fn superseded_change_is_rolled_back_at_once() {
         .unwrap_err();
     assert_eq!(
         failure.text,
-        "rolling back desired state configuration: it is not wanted any more"
+        "rolling back desired state configuration: it is no longer the desired state"
     );
     assert_eq!(host.calls(), ["rollback", "apply", "rollback"]);
     assert!(
@@ -321,7 +321,7 @@ async fn listening() -> (kube::Config, Arc<Mutex<(usize, usize)>>) {
     (config, counts)
 }
 
-// nmstate#49: what was connected before the change proves nothing.
+// nmstate#49: a connection from before the change proves nothing.
 #[tokio::test]
 async fn api_server_probe_uses_a_new_connection() {
     let (config, counts) = listening().await;

@@ -38,7 +38,7 @@ impl Kernel {
         socket.set_non_blocking(true)?;
         #[allow(
             deprecated,
-            reason = "its successor asks for a promise in unsafe code that holds here: nothing replaces the socket"
+            reason = "its successor needs unsafe code, whose condition holds here: nothing replaces the socket"
         )]
         let socket = AsyncFd::new(socket)?;
         Ok(Self {

@@ -1,5 +1,5 @@
 //! Finds the cause of a failed change in this host's kernel: the library compares the host with the document
-//! afterwards, and its error only says that an interface is missing.
+//! afterwards, and its error only reports a missing interface.
 //!
 //! The kernel is probed: this module creates such interfaces in a network namespace of its own.
 

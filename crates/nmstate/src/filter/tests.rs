@@ -1,8 +1,8 @@
-//! Reports by hand, and what is left of them.
+//! Reports by hand, and their published parts.
 
 use super::*;
 
-/// What is published where nothing is hidden.
+/// The published report if nothing is hidden.
 fn report(state: Value) -> Value {
     super::report(state, |_| false)
 }

@@ -152,7 +152,7 @@ struct Enforcer {
     failures: u32,
     /// When to retry.
     next: Option<Instant>,
-    /// What the host still lacked after the desired state was applied: applying it again does not help.
+    /// The difference that remained after the desired state was applied: applying it again does not help.
     remaining: Option<Value>,
     /// Whether it failed for good.
     has_failed_for_good: bool,

@@ -9,7 +9,7 @@ fn parsed(arguments: &[&str]) -> Command {
     cli.command.expect("a command")
 }
 
-/// What the program prints for these arguments; `{}` stands for a file with the text.
+/// The program's output for these arguments; `{}` stands for a file with the text.
 async fn printed(arguments: &[&str], text: &str) -> Result<String, Error> {
     let directory = TempDir::new().expect("a directory");
     let file = directory.path().join("file");
@@ -139,7 +139,7 @@ async fn policy_is_filled_in_and_captures_are_stored() {
         ),
         (&json!("0"), &json!("eth1"))
     );
-    // Without a current state: nothing but the cache can be what it is filled in by.
+    // Without a current state: only the cache can provide the values.
     let again = printed(&["policy", "{}", "--captured", &captured, "--json"], policy).await;
     let again: Value = serde_json::from_str(&again.expect("a document")).expect("JSON");
     assert_eq!(again, document);

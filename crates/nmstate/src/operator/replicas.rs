@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// Prefix of taints that follow the state of a node, and do not tell its purpose.
+/// Prefix of taints that follow the state of a node, and not its purpose.
 const TRANSIENT: &str = "node.kubernetes.io/";
 
 /// The number of nodes that are reserved for infrastructure: they have taints that affect scheduling, and all of these
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(count(&json!([[infra, control_plane]]), &equal), 0);
         let all = json!([{ "operator": "Exists" }]);
         assert_eq!(count(&json!([[infra, control_plane], [infra]]), &all), 2);
-        // What is only preferred neither sets a node aside nor keeps anything away.
+        // A preferred effect neither sets a node aside nor repels pods.
         let preferred = json!({ "key": "spot", "effect": "PreferNoSchedule" });
         assert_eq!(count(&json!([[preferred], [infra, preferred]]), &equal), 1);
         // A node that is not ready for a while is still set aside.

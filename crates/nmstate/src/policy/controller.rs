@@ -73,7 +73,7 @@ impl Revision {
     }
 }
 
-/// What the controller tracks of a policy between its passes.
+/// The controller's state of a policy between its passes.
 #[derive(Debug, Default)]
 struct Tracked {
     revision: Option<Revision>,

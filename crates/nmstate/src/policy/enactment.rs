@@ -50,9 +50,9 @@ pub(crate) enum State {
     Created,
     /// The policy is being applied.
     Progressing,
-    /// The policy was applied; the message says how long that lasts.
+    /// The policy was applied; the message states whether the change is persistent.
     Success(String),
-    /// The result of a dry run; the message says what would change.
+    /// The result of a dry run; the message lists the changes that the policy would cause.
     Tried(String),
     /// The policy failed for good.
     Failed(String),

@@ -45,8 +45,8 @@ pub(crate) enum Outcome {
         pending: usize,
         /// Nodes that are not awaited.
         not_ready: usize,
-        /// Whether a node failed an attempt or became `NotReady`, or none is awaited: users may want to edit the
-        /// policy.
+        /// Whether a node failed an attempt or became `NotReady`, or none is awaited: an edit may be
+        /// necessary.
         stalled: bool,
     },
     /// All awaited nodes have the desired state, and at least one does.
@@ -190,7 +190,7 @@ pub(crate) fn conditions(policy: &Policy, outcome: Outcome, now: Timestamp) -> V
 
 /// Whether two lists of conditions are equal except for their times.
 pub(crate) fn same(one: &[Condition], other: &[Condition]) -> bool {
-    let said = |condition: &Condition| {
+    let content = |condition: &Condition| {
         (
             condition.kind.clone(),
             condition.status,
@@ -198,7 +198,11 @@ pub(crate) fn same(one: &[Condition], other: &[Condition]) -> bool {
             condition.message.clone(),
         )
     };
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| said(one) == said(other))
+    one.len() == other.len()
+        && one
+            .iter()
+            .zip(other)
+            .all(|(one, other)| content(one) == content(other))
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub(crate) enum Urgency {
     Deferrable,
 }
 
-/// What has to be written of a policy.
+/// The pending writes of a policy.
 #[derive(Clone, Debug, Default)]
 struct Update {
     /// Generations whose slot must be released, each with the `resourceVersion` of a release whose response was lost:

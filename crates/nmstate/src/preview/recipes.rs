@@ -86,7 +86,7 @@ async fn changes(policy: &Policy, node: &ReportedNode) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn recipes_change_what_their_names_say() {
+async fn recipes_change_the_interfaces_in_their_names() {
     for (file, text) in files(&directory()) {
         let policies = parsed(&text).expect("YAML");
         let [policy] = policies.as_slice() else {

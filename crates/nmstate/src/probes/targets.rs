@@ -17,7 +17,7 @@ const INTERFACES: &str = "interfaces";
 /// Interface types without hardware: a change of a card's settings may remove its virtual functions.
 const SOFTWARE: [&str; 4] = ["bond", "dummy", "linux-bridge", "vlan"];
 /// All members that such an interface may have.
-const SAID: [&str; 10] = [
+const UNRELATED_KEYS: [&str; 10] = [
     "name",
     "type",
     "state",
@@ -46,11 +46,11 @@ pub(super) fn may_change(desired: &Value, report: &Value) -> bool {
 
 /// Whether an entry concerns an interface that no target depends on.
 fn is_unrelated(interface: &Value, in_use: &BTreeSet<String>) -> bool {
-    let mut said = interface.as_object().into_iter().flatten();
+    let mut keys = interface.as_object().into_iter().flatten();
     let mut names = BTreeSet::new();
     texts(interface, &mut names);
     SOFTWARE.iter().any(|kind| interface["type"] == *kind)
-        && said.all(|(key, _)| SAID.contains(&key.as_str()))
+        && keys.all(|(key, _)| UNRELATED_KEYS.contains(&key.as_str()))
         && FAMILIES
             .iter()
             .all(|family| interface.get(*family).is_none_or(|ip| ip["enabled"] == false))

@@ -91,12 +91,12 @@ async fn failed_probe_is_not_waited_for_again() {
     assert_eq!(choose().await, [Probe::ApiServer, Probe::NodeReadiness]);
     assert_eq!(started.elapsed(), Duration::from_secs(10));
     let first = reports.load(Ordering::Relaxed);
-    // One for both probes each second; a request at the timeout may be counted late.
+    // One request for both probes each second; a request at the timeout may be counted late.
     assert!((10..=11).contains(&first), "{first}");
     assert_eq!(choose().await, [Probe::ApiServer, Probe::NodeReadiness]);
     assert_eq!(started.elapsed(), Duration::from_secs(10));
     let second = reports.load(Ordering::Relaxed) - first;
-    // One for both, and the late one.
+    // One request for both, and the late one.
     assert!((1..=2).contains(&second), "{second}");
 }
 
@@ -182,7 +182,7 @@ async fn concurrent_checks_share_a_report() {
         (failed.probe, failed.cause.as_str()),
         (Probe::Ping, "default gw missing (for 120 s)")
     );
-    // One each second, of both attempts; a request at the timeout may be counted late.
+    // One request each second, of both attempts; a request at the timeout may be counted late.
     let all = reports.load(Ordering::Relaxed);
     assert!((121..=122).contains(&all), "{all}");
 }
@@ -200,7 +200,7 @@ async fn probe_never_uses_a_report_twice() {
     sleep(pause * 4 / 5).await;
     assert_eq!(checks.recent().await, Ok(Arc::new(json!({}))));
     assert_eq!(reports.load(Ordering::Relaxed), 2, "the next look");
-    // What a history of probes saw says nothing after the change.
+    // Reports of earlier probes do not count after the change.
     assert_eq!(prober.reports().recent().await, Ok(Arc::new(json!({}))));
     assert_eq!(reports.load(Ordering::Relaxed), 3);
 }
@@ -215,7 +215,7 @@ async fn change_that_keeps_the_targets_needs_one_check() {
         json!({ "interfaces": [{ "name": "br1", "type": "linux-bridge", "state": "up",
             "bridge": { "port": [{ "name": port }] } }] })
     };
-    // From now on, nothing is waited for.
+    // From now on, no probe waits.
     prober.select(&json!({})).await;
     assert_eq!(prober.select(&bridge("eth2")).await.checks, 1);
     assert_eq!(prober.select(&bridge("eth1")).await.checks, 2);
@@ -256,6 +256,6 @@ async fn stale_report_after_a_change_is_not_trusted() {
     assert_eq!(after(&[false, true, false, true, true], 2).await, (Ok(()), 4));
     let broken = Err("no name servers (for 5 s)".to_owned());
     assert_eq!(after(&[true], 2).await, (broken, 5));
-    // Before a change, one look is enough.
+    // Before a change, one check is enough.
     assert_eq!(after(&[true], 1).await, (Ok(()), 0));
 }

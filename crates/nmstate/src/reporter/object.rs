@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn pruned_condition_names_what_is_left_out() {
+    fn pruned_condition_names_the_omitted_parts() {
         let mut object = new(&owner(), &BTreeMap::new());
         object["status"] = json!({ "conditions": [{ "type": "Available", "status": "True" }] });
         let state = json!({ "interfaces": [] });

@@ -94,7 +94,7 @@ fn ciphers_without_support_below_1_3_are_refused() {
                 format!("the TLS profile names ciphers, but none that is supported: {names}")
             );
         }
-        // TLS 1.3 has its own, and they are all that there are.
+        // TLS 1.3 has its own ciphers, and no others.
         let settings = custom("VersionTLS13", ciphers, &[]).settings().expect("settings");
         assert_eq!(settings.tls, tls::Profile::default());
     }
@@ -194,7 +194,7 @@ fn profile_survives_serialization() {
         r#"{"ciphers":["invented"],"minTLSVersion":"VersionTLS12","curves":["P-256"]}"#
     );
     assert_eq!(Profile::from_json(&profile.to_json()), Ok(profile));
-    // As Go writes what is not there.
+    // Go's form of an empty profile.
     let empty = r#"{"ciphers":null,"minTLSVersion":""}"#;
     assert_eq!(Profile::from_json(empty), Ok(Profile::default()));
     let settings = Profile::default().settings().expect("settings");

@@ -1,4 +1,4 @@
-//! Any review at all: what is patched is patched well, and nothing else is.
+//! Random reviews: every patch is correct, and changes nothing else.
 
 use ::webhook::admission::{Change, Operation, Request, Verdict};
 use axum::body::{Body, to_bytes};
@@ -54,7 +54,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any policy, most of them such as an API server would hand on.
+/// Any policy, most of them such as an API server would send.
 fn policy() -> impl Strategy<Value = Value> {
     let annotations = prop_oneof![
         Just(None),
@@ -119,7 +119,7 @@ pub(super) fn request(object: &Value, old: Option<&Value>) -> Request {
     }
 }
 
-/// Applies a patch as RFC 6902 says; `None` when it can't be applied.
+/// Applies a patch as in RFC 6902; `None` when it can't be applied.
 fn patched(object: &Value, patch: &[Change]) -> Option<Value> {
     let mut object = object.clone();
     for change in patch {
@@ -138,7 +138,7 @@ fn patched(object: &Value, patch: &[Change]) -> Option<Value> {
     Some(object)
 }
 
-/// What differs between two documents, as JSON pointers.
+/// The differences between two documents, as JSON pointers.
 fn changes(before: &Value, after: &Value, at: &str, found: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
@@ -158,7 +158,7 @@ fn changes(before: &Value, after: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What a verdict makes of a policy: what it changed, or nothing when it refused.
+/// Applies a verdict to a policy: the policy and the changed pointers, or `None` for a refusal.
 fn applied(policy: &Value, verdict: &Verdict) -> Option<(Value, Vec<String>)> {
     if let Some(denial) = &verdict.denied {
         assert!((400..600).contains(&denial.code), "{denial:?}");
@@ -174,7 +174,7 @@ fn applied(policy: &Value, verdict: &Verdict) -> Option<(Value, Vec<String>)> {
 proptest! {
     #[test]
     fn conditions_webhook_changes_only_conditions(policy in policy()) {
-        // Refused is what is no policy at all.
+        // An object that is no policy is refused.
         if let Some((after, changed)) = applied(&policy, &mutate::conditions(&request(&policy, None))) {
             prop_assert!(changed.iter().all(|path| path == "/status/conditions"), "{changed:?}");
             let left = after.pointer("/status/conditions");

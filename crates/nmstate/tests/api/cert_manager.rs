@@ -48,7 +48,7 @@ fn configuration(service: &str) -> Value {
     })
 }
 
-/// Waits until what the Secret holds is trusted by every webhook, and returns the Secret.
+/// Waits until every webhook trusts the Secret's certificate, and returns the Secret.
 fn wait_for_trust(stage: &Stage, service: &str) -> Value {
     let host = format!("{service}.nmstate.svc");
     wait::until("a trusted certificate", DEADLINE, || {
@@ -95,7 +95,7 @@ fn webhook_certificate_is_trusted_by_the_api_server() {
         );
         assert_eq!(&metadata["ownerReferences"][0]["uid"], uid);
     }
-    // A Secret that is deleted is made anew, and trusted.
+    // A deleted Secret is created again, and trusted.
     stage
         .send(
             axum::http::Method::DELETE,
@@ -114,7 +114,7 @@ fn webhook_certificate_is_trusted_by_the_api_server() {
 }
 
 /// An account with the rights of upstream's installations, under another name.
-fn established(stage: &Stage) -> &'static str {
+fn upstream(stage: &Stage) -> &'static str {
     let all = json!(["get", "list", "watch", "create", "update", "patch", "delete"]);
     let rules = json!([
         { "apiGroups": [""], "resources": ["secrets"], "verbs": all },
@@ -124,17 +124,17 @@ fn established(stage: &Stage) -> &'static str {
         },
     ]);
     let kinds = (Kind::ClusterRole, Kind::ClusterRoleBinding);
-    for (kind, object) in granted(kinds, "established", "established", rules) {
+    for (kind, object) in granted(kinds, "upstream", "upstream", rules) {
         stage.create(kind, &object);
     }
-    "system:serviceaccount:nmstate:established"
+    "system:serviceaccount:nmstate:upstream"
 }
 
 #[test]
 fn certificate_names_the_service_of_the_configuration() {
     let stage = Stage::start();
     stage.create(Kind::MutatingWebhooks, &configuration("my-nmstate-webhook"));
-    let _manager = start(&stage, established(&stage));
+    let _manager = start(&stage, upstream(&stage));
     wait_for_trust(&stage, "my-nmstate-webhook");
     assert_eq!(stage.get(Kind::Secret, "nmstate-webhook"), None);
     // Another installation takes over.

@@ -1,4 +1,4 @@
-//! The handler that does everything once, and the whole one.
+//! The handler in client mode, which does everything once, and the whole handler.
 
 use std::sync::mpsc;
 
@@ -95,7 +95,7 @@ fn client_mode_reports_and_applies_once() {
     assert_eq!(status_of(&fails, "Degraded"), "True");
 }
 
-// nmstate#5; nmstate#67, what becomes of it
+// nmstate#5; nmstate#67, its application
 #[test]
 fn applied_policy_is_reported_within_seconds() {
     let stage = Stage::start();

@@ -1,4 +1,4 @@
-//! A server with our kinds, nodes on it, and how to look at it.
+//! A server with our kinds, nodes on it, and helpers to inspect it.
 //!
 //! ```ignore
 //! let stage = Stage::start();
@@ -26,7 +26,7 @@ use crate::host::Host;
 pub(crate) const NAMESPACE: &str = "nmstate";
 /// The account that the handlers have in it.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:nmstate:nmstate-handler";
-/// The account of what keeps certificates.
+/// The account of the certificate manager.
 pub(crate) const CERT_MANAGER: &str = "system:serviceaccount:nmstate:nmstate-cert-manager";
 /// The account of the metrics.
 pub(crate) const METRICS: &str = "system:serviceaccount:nmstate:nmstate-metrics";
@@ -61,7 +61,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Where its objects are.
+    /// Path of its objects.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Node => "/api/v1/nodes",
@@ -86,7 +86,7 @@ impl Kind {
         }
     }
 
-    /// Where one of them is.
+    /// Path of one object.
     fn path_of(self, name: &str) -> String {
         format!("{}/{name}", self.path())
     }
@@ -175,7 +175,7 @@ impl Stage {
         node
     }
 
-    /// Says of a node whether it is ready.
+    /// Sets the Ready condition of a node.
     pub(crate) fn set_ready(&self, node: &str, ready: bool) {
         let status = if ready { "True" } else { "False" };
         let conditions = json!([{ "type": "Ready", "status": status }]);
@@ -251,7 +251,7 @@ impl Stage {
     }
 }
 
-/// What an installation brings but the programs.
+/// The objects of an installation except the programs.
 fn install(admin: &Admin) {
     admin.namespace(NAMESPACE, &[]);
     for definition in definitions() {
@@ -293,7 +293,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// What the parts of a handler share.
+/// The common state of a handler's parts.
 pub(crate) fn shared(node: &str, host: &Host, client: Client, settings: Settings) -> Shared {
     Shared {
         changed: Arc::clone(&host.changed),
@@ -302,7 +302,7 @@ pub(crate) fn shared(node: &str, host: &Host, client: Client, settings: Settings
     }
 }
 
-/// The way to change a simulated host: there is nothing to probe.
+/// The application of changes to a simulated host: there is nothing to probe.
 pub(crate) fn pipeline(shared: &Shared) -> Arc<Pipeline> {
     let (engine, client) = (shared.engine.clone(), shared.client.clone());
     Arc::new(Pipeline::new(engine, client, shared.node.clone(), unprobed()))
@@ -316,7 +316,7 @@ pub(crate) fn unprobed() -> apply::Settings {
     }
 }
 
-/// How a condition of an object is; empty when it has none of this type.
+/// Status of an object's condition; empty when it has none of this type.
 pub(crate) fn status_of(object: &Value, condition: &str) -> String {
     let conditions = object["status"]["conditions"].as_array();
     let found = conditions

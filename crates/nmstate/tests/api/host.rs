@@ -1,4 +1,4 @@
-//! A host that is simulated: what it reports is what the test says and what was applied to it.
+//! A simulated host: its report has the state that the test sets, and the applied state.
 //!
 //! ```ignore
 //! let host = Host::new(host::two_nics());
@@ -35,7 +35,7 @@ struct State {
     current: Value,
     /// Version of its NetworkManager.
     network_manager: String,
-    /// As it was before what is applied and not committed.
+    /// Its state before the uncommitted change.
     before: Option<Value>,
     applied: Vec<Value>,
     commits: usize,
@@ -73,7 +73,7 @@ impl Host {
         }
     }
 
-    /// The way to it.
+    /// The engine of this host.
     pub(crate) fn engine(&self) -> Engine {
         self.engine.clone()
     }
@@ -90,7 +90,7 @@ impl Host {
         lock(&self.state)
     }
 
-    /// What it reports now.
+    /// Its present report.
     pub(crate) fn current(&self) -> Value {
         self.state().current.clone()
     }
@@ -113,7 +113,7 @@ impl Host {
         change(&mut self.state().current);
     }
 
-    /// Reports and comparisons fail with this from now on; with nothing, they don't.
+    /// Reports and comparisons fail with this error from now on; with `None`, they succeed.
     pub(crate) fn unreadable(&self, error: Option<Error>) {
         self.state().unreadable = error;
     }
@@ -142,17 +142,17 @@ impl Host {
         self.on_apply(move |_| Err(error.clone()));
     }
 
-    /// Documents that were to be applied, refused ones too, oldest first.
+    /// Documents of all applications, refused ones too, oldest first.
     pub(crate) fn applied(&self) -> Vec<Value> {
         self.state().applied.clone()
     }
 
-    /// How often something was committed.
+    /// Number of commits.
     pub(crate) fn commits(&self) -> usize {
         self.state().commits
     }
 
-    /// How often something was rolled back.
+    /// Number of roll-backs.
     pub(crate) fn rollbacks(&self) -> usize {
         self.state().rollbacks
     }
@@ -162,13 +162,13 @@ impl Host {
         self.state().reports
     }
 
-    /// How often it was asked for its versions.
+    /// Number of reads of its versions.
     pub(crate) fn version_reads(&self) -> usize {
         self.state().version_reads
     }
 }
 
-/// An error as the library has them.
+/// An error of the library.
 pub(crate) fn error(kind: &str, text: &str) -> Error {
     Error {
         kind: kind.to_owned(),

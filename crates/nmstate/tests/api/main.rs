@@ -2,8 +2,8 @@
 //! account and no others (nmstate §12).
 //!
 //! There are no kubelets and no controllers: nodes and pods are objects that the tests write, and hosts are simulated
-//! (`host.rs`) with the real library behind expressions and differences. What is watched is shared by a whole cluster,
-//! so each test has a server to itself.
+//! (`host.rs`) with the real library behind expressions and differences. A handler watches a whole cluster, so
+//! each test has a server to itself.
 
 #![allow(
     clippy::unwrap_used,

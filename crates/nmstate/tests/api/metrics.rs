@@ -19,7 +19,7 @@ use weft_nmstate::metrics::{Running, Settings};
 
 use crate::fixture::{DEADLINE, Kind, METRICS, NAMESPACE, Stage, Task};
 
-/// Starts it; where it serves.
+/// Starts the metrics, and returns their address.
 fn start(stage: &Stage, guarded: bool) -> (SocketAddr, Task) {
     let settings = Settings {
         bind: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
@@ -52,7 +52,7 @@ fn scrape(address: SocketAddr, token: Option<&str>) -> Result<(u16, String), Str
     peer.ask(address, request.as_bytes())
 }
 
-/// Waits until a figure has these series and no others.
+/// Waits until a metric has these series and no others.
 #[track_caller]
 fn wait_for(address: SocketAddr, figure: &str, expected: &[&str]) {
     let beginning = format!("{figure}{{");
@@ -118,7 +118,7 @@ fn metrics_of_interfaces_and_routes_follow_the_reports() {
     let two = "kubernetes_nmstate_routes{ip_stack=\"ipv4\",node=\"node02\",type=\"dynamic\"} 1";
     wait_for(address, ROUTES, &[one, two]);
 
-    // A bridge and two configured routes come, and go.
+    // A bridge and two configured routes are added and removed.
     let mut more = nics.as_array().expect("interfaces").clone();
     more.push(json!({ "name": "br1", "type": "linux-bridge" }));
     let four = json!({ "destination": "198.51.100.0/24", "next-hop-interface": "br1" });
@@ -140,7 +140,7 @@ fn metrics_of_interfaces_and_routes_follow_the_reports() {
     delete(&stage, Kind::State, "node02");
     wait_for(address, INTERFACES, &both[..1]);
     wait_for(address, ROUTES, &[one]);
-    // A report that makes no sense leaves those of others alone.
+    // A malformed report does not affect other reports.
     stage.create(Kind::State, &object("NodeNetworkState", "odd", json!({})));
     stage.report(
         Kind::State,

@@ -1,4 +1,4 @@
-//! The operator under its shipped role: what it deploys, that it puts things back, and what it says.
+//! The operator under its shipped role: deployed objects, repairs of drift, and its status.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) fn installed() -> Stage {
             .ok_or_else(|| format!("{answer:#?}"))
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    // The API server hears of a binding some time after it was made.
+    // The API server applies a binding some time after its creation.
     for right in ["list nodes", "create secrets"] {
         rights::wait_until_allowed(&stage, ACCOUNT, right);
     }
@@ -133,7 +133,7 @@ fn wait_for_conditions(stage: &Stage, expected: [&str; 3]) -> Value {
     })
 }
 
-/// Says of the workloads what controllers would say: their pods are there.
+/// Writes the statuses that controllers would write: the pods of the workloads exist.
 fn roll_out(stage: &Stage) {
     roll_out_these(stage, &[HANDLER, WEBHOOK, METRICS, CERT_MANAGER]);
 }
@@ -171,7 +171,7 @@ fn patch(stage: &Stage, path: &str, patch: &Value) -> Value {
     stage.send(Method::PATCH, path, Some(patch)).accepted()
 }
 
-// nmstate#68, nmstate#77, nmstate#79; nmstate#78, what the role that joins it allows
+// nmstate#68, nmstate#77, nmstate#79; nmstate#78, the rights of the aggregated role
 #[test]
 fn nmstate_is_deployed_and_restored_with_the_shipped_role() {
     let stage = installed();
@@ -332,7 +332,7 @@ fn readers_may_read(stage: &Stage) {
         "nodenetworkconfigurationenactments",
     ] {
         for verb in ["get", "list", "watch"] {
-            // It takes a moment until the server knows the binding.
+            // The server applies the binding a moment later.
             wait::until("the right to read", DEADLINE, || {
                 may(verb, resource)
                     .then_some(())
@@ -354,7 +354,7 @@ pub(crate) fn nothing_was_refused(stage: &Stage, begin: u64) {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
-// nmstate#69, nmstate#72-74; nmstate#70, what stays
+// nmstate#69, nmstate#72-74; nmstate#70, the remaining objects
 #[test]
 fn one_nmstate_is_deployed_until_it_is_deleted() {
     let stage = installed();
@@ -366,7 +366,7 @@ fn one_nmstate_is_deployed_until_it_is_deleted() {
     roll_out(&stage);
     let wish_now = wait_for_conditions(&stage, DEPLOYED);
 
-    // Whatever is changed or deleted by hand is put back.
+    // The operator restores objects that are changed or deleted by hand.
     patch(&stage, WEBHOOK, &json!({ "spec": { "replicas": 5 } }));
     wait_for(&stage, "one replica", WEBHOOK, |it| {
         (it["spec"]["replicas"] == 1).then_some(())
@@ -375,7 +375,7 @@ fn one_nmstate_is_deployed_until_it_is_deleted() {
     stage.send(Method::DELETE, service, None).accepted();
     wait_for(&stage, "the Service", service, |_| Some(()));
 
-    // What an NMState says reaches the handler.
+    // The settings of an NMState reach the handler.
     let spec = json!({
         "logLevel": "debug", "nodeSelector": { "a": "b" }, "probeConfiguration": { "dns": { "host": "example.org" } },
     });
@@ -410,7 +410,7 @@ fn one_nmstate_is_deployed_until_it_is_deleted() {
     .unwrap_or_else(|error| panic!("{error}"));
     assert!(get(&stage, NMSTATE).is_some());
 
-    // What is deployed belongs to it, so that the cluster collects it; definitions and policies stay.
+    // It owns the deployed objects, so that the cluster collects them; definitions and policies stay.
     let uid = &wish_now["metadata"]["uid"];
     for path in [HANDLER, WEBHOOK, METRICS, CERT_MANAGER, service] {
         let object = get(&stage, path).expect("an object");
@@ -509,7 +509,7 @@ fn second_nmstate_that_cannot_be_deleted_does_not_stop_the_deployment() {
     stage
         .send(Method::DELETE, &format!("{bindings}/keep"), None)
         .accepted();
-    // The pause before the next attempt may have grown to its longest, a minute.
+    // The back-off may have grown to its maximum, a minute.
     wait::until("the other one to go", 2 * DEADLINE, || match get(&stage, kept) {
         None => Ok(()),
         Some(object) => Err(format!("{object:#}")),
@@ -632,7 +632,7 @@ fn deployed_webhook_admits_and_denies_policies() {
         .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     let validation = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/nncp-validation-policy-binding";
-    wait_for(stage, "what looks at policies", validation, |_| Some(()));
+    wait_for(stage, "the validation of policies", validation, |_| Some(()));
     let long = "a".repeat(64);
     // A server evaluates a new policy only after a moment.
     let text = wait::until("the list of names", DEADLINE, || {
@@ -667,7 +667,7 @@ fn deployed_webhook_admits_and_denies_policies() {
 
     limits_are_numbers_or_percentages(stage);
 
-    // While nothing is known of it, and while it is in progress, what it wants stays.
+    // Without an observed result, and while the policy is in progress, its spec is immutable.
     let first =
         json!({ "nodeSelector": { "a": "b", "c": "" }, "capture": { "x": "interfaces.type==\"ethernet\"" } });
     stage
@@ -723,7 +723,7 @@ fn deployed_webhook_admits_and_denies_policies() {
             "{text}"
         );
     }
-    // One that came without captures gets none.
+    // A policy without captures gets none.
     stage
         .send(Method::POST, POLICIES, Some(&policy("q", &json!({}))))
         .accepted();
@@ -775,7 +775,7 @@ fn objects_of_all_designs_and_versions_are_stored_whole() {
     survives("nodenetworkconfigurationpolicies", &old);
 }
 
-// Nmstate §12: what these tests let the programs do is what the operator lets them do.
+// Nmstate §12: the rights of the programs in these tests are those that the operator grants.
 #[test]
 fn rights_of_these_tests_are_the_deployed_ones() {
     let deployed = Files::embedded().objects("rbac.yaml").expect("roles");
@@ -935,7 +935,7 @@ fn openshift_certificates_and_ciphers_are_those_of_the_cluster() {
     );
     assert!(message(&reported, "Degraded").contains("MADE-UP"), "{reported:#}");
 
-    // Another profile is other pods.
+    // Another profile causes other pods.
     let modern = json!({ "spec": { "tlsSecurityProfile": { "type": "Modern", "custom": null } } });
     patch(&stage, &format!("{SERVERS}/cluster"), &modern);
     wait_for(&stage, "another profile of the webhook", WEBHOOK, |it| {

@@ -43,7 +43,7 @@ async fn enforce(shared: Shared) {
     node_state::start(shared, pipeline).await;
 }
 
-/// An object as people wrote it then.
+/// An object in the form of that time.
 fn state(node: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkState", "metadata": { "name": node }, "spec": spec,
@@ -58,7 +58,7 @@ fn create(stage: &Stage, object: &Value) {
     stage.send(Method::POST, STATES, Some(object)).accepted();
 }
 
-/// Waits until the condition says what the test expects.
+/// Waits until the condition has the expected message.
 fn wait_for_condition(stage: &Stage, node: &str, kind: &str, message: &str) -> Value {
     let what = format!("{node} to be {kind}: {message}");
     stage.wait_for(&what, (Kind::State, node), |object| {
@@ -378,7 +378,7 @@ fn persistent_difference_is_not_applied_again() {
         }
     });
     let times = |counter: &AtomicUsize, least: usize| {
-        wait::until("a look at the host", DEADLINE, || {
+        wait::until("a reading of the host", DEADLINE, || {
             match counter.load(Ordering::SeqCst) {
                 times if times >= least => Ok(()),
                 times => Err(format!("{times} of {least}")),

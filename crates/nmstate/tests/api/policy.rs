@@ -1,4 +1,4 @@
-//! Policies on nodes: which, when, how they go, and what is left when handlers, nodes or policies go away.
+//! Policies on nodes: selection, order, failures, and leftovers of removed handlers, nodes and policies.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn handler_that(stage: &Stage, node: &str, host: &Host, settings: Settings, how:
     handler_by(stage, node, host, settings, how, |client| client)
 }
 
-/// The controller, which sends its requests by the client that `by` makes of its own.
+/// The controller, which sends its requests through the client of `by`.
 fn handler_by(
     stage: &Stage,
     node: &str,
@@ -77,7 +77,7 @@ fn mtu(mtu: u32) -> Value {
     json!({ "interfaces": [{ "name": "eth1", "type": "ethernet", "state": "up", "mtu": mtu }] })
 }
 
-/// Type, reason and text of the one condition of an object that is true.
+/// Type, reason and text of the only true condition of an object.
 fn said(object: &Value) -> Option<[String; 3]> {
     let conditions = object["status"]["conditions"].as_array()?;
     let mut are_true = conditions.iter().filter(|one| one["status"] == "True");
@@ -87,7 +87,7 @@ fn said(object: &Value) -> Option<[String; 3]> {
     Some([text("type"), text("reason"), text("message")])
 }
 
-/// Waits until an object says exactly this, and returns it.
+/// Waits until an object has exactly this condition, and returns the object.
 fn wait_until_said(stage: &Stage, kind: Kind, name: &str, expected: [&str; 3]) -> Value {
     stage.wait_for(&format!("{name} to say {expected:?}"), (kind, name), |object| {
         let object = object?;
@@ -120,7 +120,7 @@ fn set_slots(stage: &Stage, held: u32) {
     stage.report(Kind::Policy, "p", &status);
 }
 
-/// Waits until the policy `p` says that so many nodes hold a slot of its first generation.
+/// Waits until the policy `p` counts so many slots of its first generation.
 fn wait_for_slots(stage: &Stage, held: u32) {
     let what = format!("{held} slots that are held");
     stage.wait_for(&what, (Kind::Policy, "p"), |policy| {
@@ -135,7 +135,7 @@ fn wait_until_gone(stage: &Stage, kind: Kind, name: &str) {
     });
 }
 
-/// Waits for something of the hosts.
+/// Waits for a condition of the hosts.
 fn wait_for(what: &str, condition: impl Fn() -> Result<(), String>) {
     wait::until(what, DEADLINE, condition).unwrap_or_else(|error| panic!("{error}"));
 }

@@ -11,7 +11,7 @@ use weft_nmstate::preview::{self, Args};
 use crate::fixture::{Kind, Stage};
 use crate::host;
 
-/// What is printed for a policy of this name.
+/// The output for a policy of this name.
 fn shown(stage: &Stage, directory: &Path, name: &str, spec: Value, more: &[&str]) -> Answer {
     let file = directory.join("policy.yaml");
     let policy = json!({

@@ -1,4 +1,4 @@
-//! The handler as a process: what it says when it can't start, and who of two works.
+//! The handler as a process: its errors at a failed start, and the lock between two handlers.
 
 use std::{
     fs,
@@ -91,7 +91,7 @@ impl Handler {
             .env("NMSTATE_INSTANCE_NODE_LOCK_FILE", lock)
             .env("WEFT_NMSTATE_READY_FILE", &ready)
             .env("KUBECONFIG", stage.kubeconfig())
-            // What it does here is to read; that needs no NetworkManager.
+            // The handler only reads here, which needs no NetworkManager.
             .env("WEFT_NMSTATE_BACKEND", "kernel")
             .stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
@@ -107,12 +107,12 @@ impl Handler {
         Self { child, lines, ready }
     }
 
-    /// Waits until it says this.
+    /// Waits until its log has this text.
     fn says(&self, text: &str) {
         let mut said = Vec::new();
         while !said.last().is_some_and(|line: &String| line.contains(text)) {
             let line = self.lines.recv_timeout(DEADLINE);
-            said.push(line.unwrap_or_else(|_| panic!("it does not say {text:?}: {said:#?}")));
+            said.push(line.unwrap_or_else(|_| panic!("its log lacks {text:?}: {said:#?}")));
         }
     }
 
@@ -178,7 +178,7 @@ fn second_handler_of_a_node_is_not_ready_until_the_first_exits() {
     assert!(fs::metadata(dir.path().join("handler_lock")).is_ok());
 }
 
-/// The path of the lock of a DaemonSet's handlers on their hosts.
+/// Path of the lock between a DaemonSet's handlers on their hosts.
 fn lock_on_host(set: &Value) -> PathBuf {
     let spec = &set["spec"]["template"]["spec"];
     let of = |list: &Value, is: &dyn Fn(&Value) -> bool| -> Value {

@@ -1,4 +1,4 @@
-//! What nodes are like, in their objects; and how often that is written.
+//! The reported state of nodes, and the number of writes.
 
 use std::time::{Duration, Instant};
 
@@ -155,11 +155,11 @@ fn unchanged_host_causes_no_request() {
     };
     let _handler = stage.handler_with(NODE, &host, settings);
     let before = reported(&stage, "a report", mtu("eth1", 1500));
-    // What follows the creation of the object is over by then.
+    // The events after the creation of the object are over by then.
     wait_for_readings(&host, 3);
     let mark = stage.mark();
     wait_for_readings(&host, 5);
-    // Changes that are none, and keys in another order.
+    // Notifications without a change, and keys in another order.
     host.change(|state| {
         let Some(old) = state.as_object().cloned() else {
             return;
@@ -224,7 +224,7 @@ fn new_label_value_causes_a_read() {
     let _handlers = [stage.handler(NODE, &host), stage.handler(OTHER, &other)];
     reported(&stage, "a report", mtu("eth1", 1500));
     reported_of(&stage, OTHER, "a report of the other node", mtu("eth1", 1500));
-    // What follows the creation of the object is over by then.
+    // The events after the creation of the object are over by then.
     wait::until("the second reading", DEADLINE, || {
         (host.reports() >= 2)
             .then_some(())
@@ -305,7 +305,7 @@ fn missing_node_gets_no_report() {
         }
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    // Another handler, of a node that is there, shows how long a change takes to be reported.
+    // Another handler, on an existing node, shows how long a change takes to be reported.
     stage.node(OTHER, &[]);
     stage.node("node03", &[]);
     let other = Host::new(host::two_nics());

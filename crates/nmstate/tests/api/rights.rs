@@ -143,7 +143,7 @@ fn may(stage: &Stage, account: &str, right: &str) -> bool {
     stage.send(Method::POST, path, Some(&review)).accepted()["status"]["allowed"] == true
 }
 
-/// Waits until the API server has heard of a right.
+/// Waits until the API server grants a right.
 pub(crate) fn wait_until_allowed(stage: &Stage, account: &str, right: &str) {
     until(&format!("{account} to be let: {right}"), || {
         may(stage, account, right).then_some(()).ok_or("no")
@@ -203,7 +203,7 @@ fn check(stage: &Stage, rights: &Rights) {
         wait_until_allowed(stage, account, right);
     }
     for right in rights.may_not {
-        // A role of an older release is narrowed only once the operator comes to it.
+        // A role of an older release is narrowed only once the operator applies it.
         until(&format!("{account} not to be let: {right}"), || {
             if may(stage, account, right) {
                 Err("it may")

@@ -1,4 +1,4 @@
-//! What all other tests stand on.
+//! The assumptions of all other tests.
 
 use serde_json::json;
 

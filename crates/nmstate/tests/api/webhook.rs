@@ -1,4 +1,4 @@
-//! Policies that are admitted: what users write, and what is stored of it (nmstate §7).
+//! Admission of policies: written and stored objects (nmstate §7).
 
 #![allow(
     clippy::needless_pass_by_value,
@@ -64,7 +64,7 @@ impl Webhooks {
         }
     }
 
-    /// Webhooks with the established configuration (nmstate §7.1), except that failures are not ignored.
+    /// Webhooks with upstream's configuration (nmstate §7.1), except that failures are not ignored.
     fn called(stage: &Stage) -> Self {
         let webhooks = Self::start(stage);
         let both = json!([
@@ -239,7 +239,7 @@ fn admission_times_increase() {
         assert_eq!(policy["metadata"]["annotations"]["mine"], "1");
         last = now;
     }
-    // A clock that goes wrong.
+    // A wrong clock.
     let future = last + 3_600_000_000_000;
     stage
         .send(
@@ -291,7 +291,7 @@ fn conditions_start_unknown_and_keep_later_writes() {
         )
     );
 
-    // Handlers empty the conditions, and read that nothing is known.
+    // Handlers empty the conditions, and read them as Unknown.
     policy["status"] =
         json!({ "conditions": [], "unavailableNodeCountMap": { "1": 2 }, "mine": { "a": [1.5] } });
     let mut policy = replace_status(&stage, &policy);
@@ -361,7 +361,7 @@ fn policy_in_progress_cannot_change() {
         policy["spec"] = json!({ "desiredState": { "interfaces": [{ "name": reason }] } });
         policy = replace(&stage, &policy).accepted();
     }
-    // What else is wrong has the texts of the admission policy.
+    // Other mistakes have the texts of the admission policy.
     policy["spec"]["capture"] = json!({ "gw": "routes.running.destination==\"0.0.0.0/0\"" });
     let text = replace(&stage, &policy).refused();
     assert!(

@@ -41,8 +41,8 @@ impl Beyond {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_fd().as_raw_fd())
     }
 
-    /// Gives the end of the wire that is there the gateway's address and the name server's, and answers every question
-    /// for names.
+    /// Gives the far end of the wire the addresses of the gateway and of the name server, and answers every DNS
+    /// question.
     pub(crate) fn serve(&self) {
         let sockets = self.0.run(|| {
             let mut socket = Socket::open().unwrap();

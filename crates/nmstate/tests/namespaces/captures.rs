@@ -65,7 +65,7 @@ fn default_nic_moves_under_a_bridge_and_stays() {
     assert_eq!(names.len(), 4, "{names:?}");
     apply(&engine, Backend::Kernel, &first.desired).unwrap();
 
-    // Now the NIC has nothing that could be captured, and what was remembered is used.
+    // Now the NIC has nothing to capture, and the stored captures are used.
     let captured = first.captured.clone();
     let second = rendered(&engine, capture.clone(), desired.clone(), captured).unwrap();
     assert_eq!(second.desired, first.desired);
@@ -75,7 +75,7 @@ fn default_nic_moves_under_a_bridge_and_stays() {
     let bridge = interface(&after, "br1").unwrap();
     assert_eq!(bridge["ipv4"]["address"][0]["ip"], "192.0.2.2");
     assert_eq!(bridge["bridge"]["port"][0]["name"], "eth1");
-    // Without it the bridge would be put under itself.
+    // Without them the bridge would be its own port.
     let anew = rendered(&engine, capture, desired, Map::new()).unwrap();
     assert_eq!(anew.desired["interfaces"][0]["bridge"]["port"][0]["name"], "br1");
 }
@@ -214,7 +214,7 @@ fn captures_can_have_any_order() {
     }
     let filled = rendered(&engine, Value::Object(shuffled), desired.clone(), Map::new()).unwrap();
     assert_eq!(filled.desired["interfaces"][0]["name"], "eth1");
-    // One more than that is too many, in the worst order.
+    // One capture more is too many, in the worst order.
     let error = rendered(&engine, chain(10), desired, Map::new()).unwrap_err();
     assert!(
         error

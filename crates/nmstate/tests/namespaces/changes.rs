@@ -1,4 +1,4 @@
-//! Changes of a host cause events, whichever program makes them.
+//! Changes of a host by any program cause events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use weft_nmstate::engine::Backend;
 
 use crate::host::{Host, wait};
 
-/// How long anything may take on a slow machine.
+/// Timeout of every wait on a slow machine.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Runs a test on a thread in a network namespace of its own.
@@ -117,7 +117,7 @@ fn bus_events_cover_starts_and_changes_of_network_manager() {
             Backend::NetworkManager,
         ));
         wait_for_event(&changed, "the beginning", &host).await;
-        // The bus goes away and comes back: it is listened to again.
+        // The bus disappears and returns: the handler listens to it again.
         host.kill().unwrap();
         wait_for_event(&changed, "the end of the bus", &host).await;
         started.mark_unchanged();
@@ -147,7 +147,7 @@ fn bus_events_cover_starts_and_changes_of_network_manager() {
     });
 }
 
-/// What the library reports is what is published, byte for byte, whenever the host is the same.
+/// The published report equals the library's, byte for byte, whenever the host is the same.
 #[test]
 fn report_of_an_unchanged_host_is_stable() {
     let host = Host::enter();

@@ -1,4 +1,4 @@
-//! What is applied is there, stays when it is committed, and goes when it is not.
+//! An applied change exists, stays after a commit, and is rolled back without one.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn change_that_the_kernel_cannot_make_names_the_missing_symbol() {
     wait(engine.rollback()).unwrap();
 }
 
-/// What a NIC has moves under a bridge.
+/// The addresses and routes of a NIC move to a bridge above it.
 fn takeover() -> Template {
     let capture = json!({
         "bridge-routes": "capture.default-gw | routes.running.next-hop-interface:=\"br1\"",
@@ -142,7 +142,7 @@ fn default_nic_under_a_bridge_survives_a_reboot() {
     };
     moved(&wait(engine.report()).unwrap());
 
-    // What was captured is remembered: evaluated again it would be the bridge that is put under itself.
+    // The captures are stored: evaluated again, the bridge would be its own port.
     host.kill().unwrap();
     host.script(
         "ip link delete br1; ip link set eth1 down; ip address flush dev eth1; rm -r /run/NetworkManager",

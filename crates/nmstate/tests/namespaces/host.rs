@@ -7,7 +7,7 @@ use cluster::{Home, NetworkManager, Quiet};
 use serde_json::Value;
 use weft_nmstate::engine::{Backend, Engine};
 
-/// What a test runs on: the calling thread is there, and so is every thread that it starts.
+/// The host of a test: it has the calling thread, and every thread that it starts.
 #[derive(Debug)]
 pub(crate) struct Host(NetworkManager);
 
@@ -17,7 +17,7 @@ impl Host {
         Self::managing(&["eth1"])
     }
 
-    /// Starts one where NetworkManager cares for these from its start on.
+    /// Starts one whose NetworkManager manages these from its start on.
     pub(crate) fn managing(interfaces: &[&str]) -> Self {
         let host = NetworkManager::start(&Home::from_env().unwrap(), interfaces, &mut Quiet).unwrap();
         // Without a mount namespace of its own a thread can't go to another one.
@@ -56,7 +56,7 @@ impl DerefMut for Host {
     }
 }
 
-/// Runs something that waits, on this thread.
+/// Runs a future on this thread.
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.unwrap().block_on(future)

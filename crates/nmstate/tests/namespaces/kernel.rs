@@ -1,4 +1,4 @@
-//! Hosts without NetworkManager: the way back is our own.
+//! Hosts without NetworkManager: the roll-back is our own.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -30,7 +30,7 @@ impl Host {
         let resolv_conf = directory.path().join("resolv.conf");
         fs::write(&resolv_conf, "nameserver 192.0.2.1\n").unwrap();
         rustix::mount::mount_bind(&resolv_conf, "/etc/resolv.conf").unwrap();
-        // What IPv6 does by itself would make two reports of the same host differ.
+        // Automatic IPv6 addresses would make two reports of the same host differ.
         for which in ["all", "default"] {
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
         }
@@ -81,7 +81,7 @@ impl Host {
         }
     }
 
-    /// Where the way back is written down.
+    /// Directory of the roll-back record.
     fn state(&self) -> PathBuf {
         let state = self.directory.path().join("state");
         fs::create_dir_all(&state).unwrap();

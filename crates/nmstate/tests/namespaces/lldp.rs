@@ -14,8 +14,8 @@ use crate::host::{Host, interface, wait};
 use crate::shared::{Place, spec};
 use crate::victim;
 
-/// What a switch sends every half a minute: it is `02:00:00:00:00:99`, its port is `swp7`, its name `switch01`, and
-/// the port has VLAN 101, which it calls `blue`.
+/// A frame that a switch sends every half a minute: the switch is `02:00:00:00:00:99`, its port `swp7`, its name
+/// `switch01`, and the port has VLAN 101 with the name `blue`.
 const FRAME: &[u8] = b"\x01\x80\xc2\x00\x00\x0e\x02\x00\x00\x00\x00\x99\x88\xcc\
     \x02\x07\x04\x02\x00\x00\x00\x00\x99\
     \x04\x05\x05swp7\
@@ -24,7 +24,7 @@ const FRAME: &[u8] = b"\x01\x80\xc2\x00\x00\x0e\x02\x00\x00\x00\x00\x99\x88\xcc\
     \xfe\x0b\x00\x80\xc2\x03\x00\x65\x04blue\
     \x00\x00";
 
-/// The part of what a neighbour says that is of this type.
+/// The TLV of this type in a neighbour's announcement.
 fn part<'a>(neighbour: &'a Value, kind: &Value) -> Option<&'a Value> {
     neighbour.as_array()?.iter().find(|part| &part["type"] == kind)
 }

@@ -10,7 +10,7 @@
 #![allow(
     clippy::unused_self,
     clippy::needless_pass_by_value,
-    reason = "what a host does is asked of the host, and documents are written where they are given"
+    reason = "helpers are methods of the host, and tests pass documents as literals"
 )]
 
 mod beyond;

@@ -13,7 +13,7 @@ use crate::kernel;
 const BRIDGE: &str = "interfaces:\n- name: br1\n  type: linux-bridge\n  state: up\n  ipv4:\n    enabled: true\n    dhcp: false\n    \
                       address:\n    - ip: 192.0.2.1\n      prefix-length: 24\n  bridge:\n    port:\n    - name: eth1\n";
 
-/// The program under its established name.
+/// The program under its upstream name.
 struct Tool(TempDir);
 
 impl Tool {
@@ -36,7 +36,7 @@ impl Tool {
             .unwrap()
     }
 
-    /// What it prints when all is well.
+    /// Its output on success.
     fn prints(&self, host: &Host, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let error = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
-//! The documented recipes, each applied as the handler does it on a host with an uplink and spare cards: what probes
-//! ask for is there before, and has to be there afterwards.
+//! The documented recipes, each applied as the handler does it on a host with an uplink and spare cards: the targets of
+//! the probes exist before, and must exist afterwards.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -71,7 +71,7 @@ impl Node {
         assert_eq!(done, "successfully reconciled");
     }
 
-    /// What the policy of a recipe is for this node.
+    /// The policy of a recipe, rendered for this node.
     fn rendered(&self, recipe: &str) -> Value {
         let facts = NodeFacts {
             name: "node01".to_owned(),
@@ -85,7 +85,7 @@ impl Node {
             .desired
     }
 
-    /// Applies a recipe; afterwards nothing is left to do for it.
+    /// Applies a recipe; afterwards no difference remains.
     fn follow(&self, recipe: &str) {
         let desired = self.rendered(recipe);
         self.apply(&desired);
@@ -101,7 +101,7 @@ impl Node {
         interface(&self.report(), "eth1").cloned().unwrap()
     }
 
-    /// Waits until the report is such.
+    /// Waits until the report satisfies a condition.
     fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) {
         let started = Instant::now();
         loop {

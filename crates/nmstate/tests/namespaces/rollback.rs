@@ -55,7 +55,7 @@ impl Connected {
         wait(self.engine.report()).unwrap_or_else(|error| panic!("{error}\n{}", self.host.log()))
     }
 
-    /// Waits until the report is such.
+    /// Waits until the report satisfies a condition.
     fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) -> Value {
         let started = Instant::now();
         loop {
@@ -72,7 +72,7 @@ impl Connected {
         }
     }
 
-    /// Applies what has to fail, and returns why.
+    /// Applies a change that must fail, and returns the cause.
     fn refused(&self, desired: &Value) -> String {
         let outcome = apply(&self.engine, Backend::NetworkManager, desired);
         let failure = outcome.expect_err("rolled back");
@@ -94,7 +94,7 @@ impl Connected {
         victim::kill_once_there_is(&mut victim, &self.state.path().join(victim::APPLIED));
     }
 
-    /// The next handler starts, which undoes what was left before it does anything else.
+    /// The next handler starts, and first rolls back the uncommitted change.
     fn succeed(&self) {
         let successor = Engine::start_in(Backend::NetworkManager, self.state.path()).unwrap();
         wait(successor.report()).unwrap_or_else(|error| panic!("{error}\n{}", self.host.log()));
@@ -106,7 +106,7 @@ impl Connected {
         self.host.start_again().unwrap();
     }
 
-    /// The host is as it was, and stays so.
+    /// Asserts that the host has its former state, and keeps it.
     fn is_as_before(&self) {
         self.wait_for("connection", is_connected);
         wait(self.engine.rollback()).expect_err("nothing is pending");
@@ -286,7 +286,7 @@ fn change_with_failed_commit_is_rolled_back() {
     println!("the commit failed: {error}");
     assert!(
         host.state.path().join("uncommitted").exists(),
-        "the way back is kept until the change is undone"
+        "the roll-back record is kept until the change is undone"
     );
     // The engine rolls back by itself.
     host.wait_for("roll back", is_connected);
@@ -324,7 +324,7 @@ fn killed_handler_and_network_manager_leave_an_undo_record() {
 fn network_manager_on_another_bus_is_another_owner() {
     let host = Connected::enter();
     host.leave_uncommitted();
-    // As after a restart of the machine: no checkpoint, another bus, and names there are counted anew.
+    // As after a restart of the machine: no checkpoint, another bus, and new names on it.
     wait(checkpoints("CheckpointDestroy", |checkpoint| (checkpoint,))).unwrap();
     let file = host.state.path().join("uncommitted");
     let mut way_back: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();

@@ -10,13 +10,13 @@ use weft_nmstate::engine::{Backend, Engine};
 use crate::host::wait;
 use crate::kernel::takeover;
 
-/// How long anything may take on a slow machine.
+/// Timeout of every wait on a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// Variable that enables [`change_that_is_never_committed`], with its directory.
 const DIRECTORY: &str = "WEFT_TEST_VICTIM";
-/// How it is to change the host.
+/// Variable with the backend of the change.
 const BACKEND: &str = "WEFT_TEST_VICTIM_BACKEND";
-/// The file that is there once it has.
+/// The file that exists once the victim has applied its change.
 pub(crate) const APPLIED: &str = "applied";
 
 /// Runs [`change_that_is_never_committed`] as another process on the host of the calling thread.
@@ -30,7 +30,7 @@ pub(crate) fn start(state: &Path, backend: Backend) -> Child {
         .unwrap()
 }
 
-/// Kills it as soon as a file is there.
+/// Kills it as soon as a file exists.
 pub(crate) fn kill_once_there_is(victim: &mut Child, file: &Path) {
     let started = Instant::now();
     while !file.exists() {

@@ -1,4 +1,4 @@
-//! The documented recipes in `examples/nmstate`, as they stand, by where they are applied.
+//! The documented recipes in `examples/nmstate`, unchanged, by the place of their application.
 
 use serde_json::Value;
 use weft_nmstate::render::PolicySpec;
@@ -6,9 +6,9 @@ use weft_nmstate::render::PolicySpec;
 /// Where a recipe is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In namespaces: every kernel has what it takes.
+    /// In namespaces: every kernel has the needed features.
     Namespaces,
-    /// In the virtual machine: it takes bonds, VLANs, VLANs of bridges' ports, or VRF.
+    /// In the virtual machine: the recipe needs bonds, VLANs, VLANs of bridges' ports, or VRF.
     Machine,
 }
 
@@ -29,7 +29,7 @@ pub(crate) const RECIPES: &[(Place, &str, &str)] = recipes![
         "bond" "bond-vlan" "linux-bridge" "linux-bridge-vlans" "uplink-bridge" "vlan" "vrf" "workers";
 ];
 
-/// What the policy of a recipe is.
+/// The policy of a recipe.
 pub(crate) fn spec(place: Place, name: &str) -> PolicySpec {
     let mut recipes = RECIPES.iter();
     let found = recipes.find(|(at, it, _)| (*at, *it) == (place, name));

@@ -17,17 +17,17 @@ use weft_nmstate::render::{NodeFacts, PolicySpec, render};
 
 const BUS: &str = "/run/dbus/system_bus_socket";
 const LOG: &str = "/run/network-manager.log";
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// A host in network and mount namespaces of the virtual machine, with the library on a thread of it. The calling
-/// thread is there too.
+/// thread runs on it too.
 pub(crate) struct Host {
     engine: Engine,
     programs: Vec<Child>,
 }
 
 impl Host {
-    /// A host, in the virtual machine; elsewhere this says so.
+    /// A host, in the virtual machine; elsewhere this prints the reason and returns `None`.
     pub(crate) fn enter(name: &str) -> Option<Self> {
         // Set by the first process of the machine.
         if std::env::var_os("WEFT_VM").is_none() {
@@ -41,7 +41,7 @@ impl Host {
         Some(Self { engine, programs })
     }
 
-    /// Has the host be like this, for good.
+    /// Applies a document to the host, and commits it.
     pub(crate) fn apply(&self, desired: &Value) {
         let applied = wait(async {
             self.engine.apply(desired.clone()).await?;
@@ -50,7 +50,7 @@ impl Host {
         applied.unwrap_or_else(|error| panic!("{error}\n{desired:#}\n{}", log()));
     }
 
-    /// The document that a policy is for the host.
+    /// The rendered document of a policy for the host.
     pub(crate) fn rendered(&self, spec: &PolicySpec) -> Value {
         let facts = NodeFacts::default();
         let rendered = wait(render(&self.engine, spec, &facts, Map::new()));
@@ -59,12 +59,12 @@ impl Host {
             .desired
     }
 
-    /// What the host reports.
+    /// The host's report.
     pub(crate) fn report(&self) -> Value {
         wait(self.engine.report()).unwrap_or_else(|error| panic!("{error}\n{}", log()))
     }
 
-    /// What there is left to do for a document.
+    /// The remaining difference for a document.
     pub(crate) fn left(&self, desired: &Value) -> Value {
         wait(outcome(&self.engine, desired)).unwrap().diff
     }
@@ -82,7 +82,7 @@ impl Host {
     }
 }
 
-/// An interface of a report; null when it is not there.
+/// An interface of a report; null without such an interface.
 pub(crate) fn interface<'a>(report: &'a Value, name: &str) -> &'a Value {
     let mut interfaces = report["interfaces"].as_array().unwrap().iter();
     let found = interfaces.find(|interface| interface["name"] == name);
@@ -105,7 +105,7 @@ fn start() -> Vec<Child> {
         mount("weft", folder, "tmpfs", MountFlags::empty(), None).unwrap();
     }
     mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).unwrap();
-    // Read-only itself: then NetworkManager does not wait for udev. What it configures links by stays writable.
+    // Read-only itself: then NetworkManager does not wait for udev. The files that configure links stay writable.
     for below in ["/sys/class", "/sys/devices"] {
         mount_bind(below, below).unwrap();
     }
@@ -174,7 +174,7 @@ fn start() -> Vec<Child> {
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let outcome = cluster::wait::until(what, PATIENCE, || if condition() { Ok(()) } else { Err(log()) });
+    let outcome = cluster::wait::until(what, TIMEOUT, || if condition() { Ok(()) } else { Err(log()) });
     outcome.unwrap();
 }
 

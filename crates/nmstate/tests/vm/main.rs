@@ -1,4 +1,4 @@
-//! The engine with NetworkManager on a kernel that has what many machines' kernels lack: bonds, 802.1Q and VLAN
+//! The engine with NetworkManager on a kernel with features that many machines' kernels lack: bonds, 802.1Q and VLAN
 //! filtering, dummies, VRF. Run by `cargo xtask test vm`, in a virtual machine.
 
 #![allow(

@@ -1,6 +1,6 @@
-//! The documented recipes that take more than a minimal kernel, as they stand: nothing is left to do for them once they
-//! are applied, and what they made can be removed. What an emulated processor needs time for is each change: recipes
-//! that do not touch each other are one.
+//! The documented recipes that need more than a minimal kernel, unchanged: no difference remains once they are applied,
+//! and their interfaces can be removed. Each change takes an emulated processor long: recipes that do not touch each
+//! other are one change.
 
 use serde_json::{Value, json};
 use weft_nmstate::render::PolicySpec;
@@ -12,7 +12,7 @@ fn address(ip: &str) -> Value {
     json!({ "enabled": true, "dhcp": false, "address": [{ "ip": ip, "prefix-length": 24 }] })
 }
 
-/// Applies policies at once, finds nothing left to do for them, and returns what the host reports then.
+/// Applies policies at once, asserts that no difference remains, and returns the host's report.
 fn follow(host: &Host, policies: &[PolicySpec]) -> Value {
     let mut desired = json!({ "interfaces": [], "routes": { "config": [] } });
     for policy in policies {
@@ -109,7 +109,7 @@ fn recipes_of_bridges_and_port_vlans_are_applied() {
     );
     assert_eq!(interface(&before, "mv0")["mac-vlan"]["base-iface"], "dummy0");
 
-    // A policy that does not say anything about VLANs.
+    // A policy without VLANs.
     let filtering = || std::fs::read_to_string("/sys/class/net/br1/bridge/vlan_filtering").unwrap();
     let port = |report: &Value| interface(report, "br1")["bridge"]["port"][0].clone();
     let every = json!([{ "id-range": { "min": 2, "max": 4094 } }]);
@@ -132,15 +132,15 @@ fn recipes_of_bridges_and_port_vlans_are_applied() {
         every
     );
 
-    // The way to switch filtering off.
+    // This switches filtering off.
     let without = PolicySpec::only(json!({ "interfaces": [{
         "name": "br1", "type": "linux-bridge", "state": "up",
         "bridge": { "port": [{ "name": "eth1", "vlan": {} }] },
     }] }));
     let report = follow(&host, &[without, recipe("uplink-bridge")]);
     assert_eq!(filtering(), "0\n");
-    // There is no DHCP here: the MAC, by which the bridge would get that of the card, has to do. Ports with every
-    // VLAN make all that follows slow, so this comes last.
+    // There is no DHCP here: the MAC, by which the bridge would get that of the card, is enough. Ports with every
+    // VLAN make all later steps slow, so this comes last.
     let bridge = interface(&report, "br-uplink");
     assert_eq!(bridge["mac-address"], interface(&before, "eth2")["mac-address"]);
     assert_eq!(bridge["ipv4"]["dhcp"], true);

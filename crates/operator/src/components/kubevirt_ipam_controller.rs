@@ -374,10 +374,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_operator_issues_what_nobody_else_does() {
+    fn operator_issues_certificates_without_another_issuer() {
         let variable = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
         let own = || Images::read(|_| None).with_own(Some("weft:1".into()));
-        let established = Images::read(|name| (name == variable).then(|| "ipam:1".to_owned()));
+        let upstream = Images::read(|name| (name == variable).then(|| "ipam:1".to_owned()));
         let openshift = Platform {
             openshift4: true,
             ..Platform::default()
@@ -386,7 +386,7 @@ mod tests {
         for (images, platform, expected) in [
             (own(), Platform::default(), &both[..]),
             (own(), openshift, &[]),
-            (established, Platform::default(), &[]),
+            (upstream, Platform::default(), &[]),
         ] {
             assert_eq!(
                 issued_secrets(&images, platform),

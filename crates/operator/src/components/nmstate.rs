@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! spec.nmstate ──> node state operator ──┐
-//!                  NMState nmstate ──────┴──> handlers, webhook, ... : they belong to the NMState
+//!                  NMState nmstate ──────┴──> handlers, webhook, ... , owned by the NMState
 //! ```
 //!
 //! If another operator has installed the API, only the object is created, and that operator reconciles it.
@@ -103,22 +103,22 @@ fn chosen(nmstates: &[Object]) -> Option<&Value> {
 /// The state in the conditions of an `NMState`. Weft's operator always writes conditions; releases of other operators
 /// wrote none for a long time.
 fn state(subject: &str, definition: NodeStateDefinition, nmstate: &Value) -> State {
-    let says = |kind: &str| {
+    let reported = |kind: &str| {
         let conditions = nmstate.pointer("/status/conditions").and_then(Value::as_array);
         let mut conditions = conditions.into_iter().flatten();
         let found = conditions.find(|found| found["type"] == kind)?;
         let message = found["message"].as_str().unwrap_or_default();
         Some((found["status"] == "True", message))
     };
-    let (available, message) = match says(condition::AVAILABLE) {
-        Some(said) => said,
+    let (available, message) = match reported(condition::AVAILABLE) {
+        Some(found) => found,
         None if definition == NodeStateDefinition::Foreign => return State::Ready,
         None => return State::Progressing(format!("{subject} is not taken up by its operator yet")),
     };
     if available {
         return State::Ready;
     }
-    let message = match says(condition::PROGRESSING) {
+    let message = match reported(condition::PROGRESSING) {
         Some((true, lines)) => lines,
         _ => message,
     };

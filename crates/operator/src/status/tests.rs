@@ -447,8 +447,8 @@ fn condition_type_follows_component_name() {
         ]
     );
     assert!(types.iter().all(|kind| condition::is_of_component(kind)));
-    for established in ["Available", "Degraded", "Progressing", "Failing"] {
-        assert!(!condition::is_of_component(established));
+    for general in ["Available", "Degraded", "Progressing", "Failing"] {
+        assert!(!condition::is_of_component(general));
     }
 }
 

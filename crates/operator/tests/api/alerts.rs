@@ -232,7 +232,7 @@ fn records_have_the_names_of_both_generations() {
 
 // kubemacpool#82
 #[test]
-fn collisions_of_addresses_are_told_after_half_a_minute_until_they_are_over() {
+fn collisions_of_addresses_alert_after_half_a_minute_until_they_end() {
     let alert = |count: u8| {
         json!({
             "exp_labels": { "severity": "warning", "operator_health_impact": "warning" },

@@ -340,16 +340,16 @@ fn manifests_replace_those_of_upstream_and_back() {
     let kubectl = fixture.kubectl().clone();
     let ours = fixture.operand("deployment", OPERATOR).expect("it")["spec"].clone();
     let containers = "/spec/template/spec/containers/0";
-    let mut established = json!({
+    let mut upstream = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": OPERATOR, "namespace": fixture.namespace }, "spec": ours,
     });
-    let container = established
+    let container = upstream
         .pointer_mut(containers)
         .and_then(Value::as_object_mut)
         .expect("it");
     container.shift_remove("command");
-    container.insert("image".into(), json!("r.example/established:1"));
+    container.insert("image".into(), json!("r.example/upstream:1"));
     container.insert(
         "env".into(),
         json!([{ "name": "OVS_MARKER_IMAGE", "value": "r.example/marker:1" }]),
@@ -357,17 +357,17 @@ fn manifests_replace_those_of_upstream_and_back() {
     kubectl
         .delete(["deployment", OPERATOR, "--namespace", fixture.namespace])
         .expect("gone");
-    kubectl.apply(&established.to_string()).expect("established");
+    kubectl.apply(&upstream.to_string()).expect("upstream");
 
     let server_side = |object: &Value| {
         let mut apply = kubectl.command(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
         run::output_with_input(&mut apply, object.to_string().as_bytes()).expect("applied");
         fixture.operand("deployment", OPERATOR).expect("it")
     };
-    let mut native = established.clone();
+    let mut native = upstream.clone();
     native["spec"] = ours.clone();
     assert_eq!(server_side(&native)["spec"], ours);
-    let back = server_side(&established);
+    let back = server_side(&upstream);
     let container = back.pointer(containers).expect("it");
     assert_eq!(container.get("command"), None);
     assert_eq!(

@@ -235,7 +235,7 @@ fn diff_prints_changes_that_operator_would_make() {
     assert_eq!((same.code, same.remarks.as_str()), (0, ""), "{same:?}");
     assert_eq!(
         same.text,
-        "No difference: 14 objects are as the operator wants them.\n"
+        "No difference: 14 objects are in their desired state.\n"
     );
 
     // This configuration removes a component.
@@ -427,7 +427,7 @@ fn failed_command_prints_next_step() {
             (
                 &unprivileged,
                 "error: not allowed to read NetworkAddonsConfig cluster: ",
-                "Ask whoever",
+                "Ask an administrator",
             ),
         ] {
             let refused = weft(&[command, "--kubeconfig", kubeconfig]);

@@ -149,7 +149,7 @@ fn every_kind_is_restored() {
 }
 
 #[test]
-fn while_nothing_changes_nothing_is_asked_or_written() {
+fn operator_at_rest_sends_no_request() {
     let fixture = with_multus("drift-idle");
     let mark = fixture.mark();
     // Status of workloads, foreign labels and the operator's own status are no drift; a repair shows that the operator

@@ -16,7 +16,7 @@ const REJECTED: [&str; 3] = [
     "Progressing False InvalidConfiguration",
 ];
 
-// operator#77, with the established image
+// operator#77, with the upstream image
 #[test]
 fn missing_kind_stops_one_component_until_it_is_served() {
     let mut fixture = Fixture::installed("isolation-kind");

@@ -202,7 +202,7 @@ fn metrics_need_authorized_token() {
             "/apis/authentication.k8s.io/v1/tokenreviews",
             "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         ],
-        "each token is asked about once in a while"
+        "the API server reviews each token once in a while"
     );
 }
 
@@ -367,7 +367,7 @@ fn monitoring_stack_may_read_its_targets() {
     assert_eq!(namespace, MONITORING_NAMESPACE);
     let accounts = object::SERVICE_ACCOUNT.path(Some(namespace));
     let found = fixture.admin().get(&format!("{accounts}/{account}"));
-    assert!(found.is_some(), "nobody is bound: {binding:#}");
+    assert!(found.is_some(), "the binding has no subject: {binding:#}");
     for resource in ["services", "endpoints", "pods"] {
         let user = format!("--as=system:serviceaccount:{namespace}:{account}");
         let question = [

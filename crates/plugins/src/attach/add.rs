@@ -328,10 +328,8 @@ impl<'a> Stage<'a> {
             left.and_then(|()| self.journal.remove())
         });
         if let Err(error) = forgotten {
-            self.call.note(
-                Level::Error,
-                format_args!("failed to take back what a failed ADD did: {error}"),
-            );
+            self.call
+                .note(Level::Error, format_args!("failed to undo a failed ADD: {error}"));
         }
     }
 }
@@ -403,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_belong_to_the_containers_interface() {
+    fn addresses_are_those_of_the_containers_interface() {
         let ip = |interface| IpConfig {
             address: "10.1.2.3/24".parse().unwrap(),
             gateway: None,

@@ -125,7 +125,7 @@ mod tests {
             all(&several, Some("10.1.0.2")),
             ["10.1.0.3", "10.0.0.5", "10.0.0.10", "10.1.0.2"]
         );
-        // Not even where the range says so.
+        // Not even if the range includes them.
         let whole = set(&[wire("10.0.0.0/30", "10.0.0.0", "10.0.0.3", "10.0.0.2")]);
         assert_eq!(all(&whole, None), ["10.0.0.1"]);
         assert_eq!(

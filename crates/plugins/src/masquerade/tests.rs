@@ -54,7 +54,7 @@ fn is_there(attachment: Attachment<'_>, addresses: &[&str]) -> bool {
     check(Backend::Nftables, attachment, &nets(addresses)).is_ok()
 }
 
-/// The commands of an established plugin for an address.
+/// The commands of an upstream plugin for an address.
 fn upstream(comment: &str, address: &str, subnet: &str) -> String {
     let version = if address.contains(':') { "ip6" } else { "ip" };
     format!(
@@ -100,7 +100,7 @@ fn rules_have_the_specified_form_and_are_removed() {
         add(FIRST, &addresses);
         assert_eq!(ruleset(), printed, "after a repeated ADD");
 
-        // nft reads back what it prints, and we take what it made for ours.
+        // nft parses its own output, and we recognise the result as ours.
         load(&format!("flush ruleset\n{printed}"));
         assert_eq!(ruleset(), printed);
         add(FIRST, &addresses);
@@ -148,7 +148,7 @@ fn address_taken_over_stays_with_the_new_attachment() {
         tear_down(FIRST, None).unwrap();
         assert!(is_there(SECOND, &address));
 
-        // The first may also be an established plugin's.
+        // The first may also be an upstream plugin's.
         load(&upstream(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24"));
         tear_down(FIRST, None).unwrap();
         assert!(is_there(SECOND, &address));
@@ -167,7 +167,7 @@ fn address_taken_over_stays_with_the_new_attachment() {
 
 #[test]
 fn upstream_and_our_rules_coexist() {
-    alone("established masquerading", || {
+    alone("upstream masquerading", || {
         for counter in ["", "counter "] {
             let rule = upstream(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24")
                 .replace("masquerade c", &format!("{counter}masquerade c"));
@@ -180,7 +180,7 @@ fn upstream_and_our_rules_coexist() {
             ));
             assert!(is_there(FIRST, &["10.1.2.3/24"]));
             let before = ruleset();
-            // Ours beside it changes nothing of it, and the other way round.
+            // Neither our element nor the rule changes the other.
             add(SECOND, &["10.1.2.9/24", "fd00::9/64"]);
             load(&rule);
             let both = ruleset();
@@ -225,7 +225,7 @@ fn gc_keeps_valid_and_other_networks_leases() {
         ));
         load(&upstream(FIRST_COMMENT, "10.1.2.8", "10.1.2.0/24"));
         load("add element inet cni_plugins_masquerade masq-6fd94d501e58f0aa-10.1.2.0-24 { 10.1.2.99 }");
-        // More than goes into one message.
+        // More elements than fit into one message.
         let many: Vec<String> = (0..1200)
             .map(|number| format!("10.3.{}.{}/16", 1 + number / 200, 1 + number % 200))
             .collect();
@@ -473,7 +473,7 @@ fn packets_leaving_the_subnet_have_the_nodes_address() {
         assert_eq!(source(&from, &near, "10.1.2.9").to_string(), "10.1.2.3");
         drop(from);
         remove(FIRST, &["10.1.2.3/24"]);
-        // From another port: connections keep what they have.
+        // From another port: connections keep their address.
         let from = pod
             .ns
             .run(|| std::net::UdpSocket::bind("0.0.0.0:0"))

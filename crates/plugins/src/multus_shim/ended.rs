@@ -211,7 +211,7 @@ mod tests {
     fn withdraw_within_grace_period_keeps_the_configuration() {
         let node = Node::left();
         assert_eq!(node.withdraw(Duration::from_secs(1119)), None);
-        // One of another boot.
+        // A note of another boot.
         assert_eq!(node.withdraw(Duration::from_secs(999)), None);
         assert_eq!(node.names(), [CONF_FILE, NOTE]);
         // A newer end counts anew.

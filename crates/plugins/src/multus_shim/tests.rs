@@ -20,14 +20,14 @@ const OLD: MultusShim = MultusShim {
     clock: || ENDED.saturating_add(Duration::from_secs(120)),
     ..YOUNG
 };
-/// Waits for a moment for the answer of whoever is there.
+/// Waits only a moment for an answer.
 const HASTY: MultusShim = MultusShim {
     answer: Duration::from_millis(10),
     answer_to_del: Duration::from_millis(10),
     ..SHIM
 };
 
-/// A daemon that gives these answers, one a connection, and returns what it was sent.
+/// A daemon with these answers, one a connection; returns its requests.
 fn daemon(dir: &Path, answers: &[&'static str]) -> JoinHandle<Vec<String>> {
     let listener = UnixListener::bind(dir.join(SOCKET)).unwrap();
     let answers = answers.to_vec();
@@ -216,7 +216,7 @@ fn del_always_succeeds_at_once() {
     daemon.join().unwrap();
 }
 
-/// The names of the calls that were kept.
+/// The names of the kept calls.
 fn kept(dir: &Path) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(kept_dels::dir(&dir.join("cni"))) else {
         return Vec::new();
@@ -295,7 +295,7 @@ fn kept_dels_are_limited() {
     assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
     assert_eq!(kept(dir.path()).len(), kept_dels::MAX_CALLS);
     assert!(!folder.join("c1:eth0").exists());
-    // A file that is there already is renewed.
+    // An existing file is renewed.
     std::fs::rename(folder.join("0"), folder.join("c1:eth0")).unwrap();
     assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
     assert!(std::fs::metadata(folder.join("c1:eth0")).unwrap().len() > 0);

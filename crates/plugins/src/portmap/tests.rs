@@ -85,7 +85,7 @@ fn rules_have_the_specified_form() {
         ] {
             assert!(rules.contains(part), "{part} in {rules}");
         }
-        // nft reads back what it prints of ours.
+        // nft parses its own output of our rules.
         let printed = comparable();
         load(&format!("flush ruleset\n{}", ruleset()));
         assert_eq!(comparable(), printed);

@@ -68,7 +68,7 @@ fn one() -> String {
     )
 }
 
-/// The rules of an established plugin for an attachment.
+/// The rules of an upstream plugin for an attachment.
 fn upstream(reference: &str, port: &str, counter: &str) -> String {
     format!(
         "table bridge nat {{
@@ -151,7 +151,7 @@ fn nft_parses_its_output_of_our_rules() {
         let printed = ruleset();
         load(&format!("flush ruleset\n{printed}"));
         assert_eq!(ruleset(), printed);
-        // Rules that came this way are ours as well.
+        // Restored rules are ours as well.
         set_up(OTHER, OTHER_PORT).unwrap();
         assert_eq!(ruleset().matches(" drop ").count(), 1, "{}", ruleset());
         tear_down(OTHER, Some(OTHER_PORT)).unwrap();
@@ -169,7 +169,7 @@ fn del_without_any_resource_succeeds() {
         set_up(OWNER, PORT).unwrap();
         load("flush ruleset");
         tear_down(OWNER, Some(PORT)).unwrap();
-        // By hand in part: the rest goes.
+        // Partly removed by hand: the rest is removed too.
         set_up(OWNER, PORT).unwrap();
         load("flush set bridge nat macspoofchk-ports");
         tear_down(OWNER, Some(PORT)).unwrap();
@@ -183,7 +183,7 @@ fn del_without_any_resource_succeeds() {
 }
 
 #[test]
-fn reused_port_name_belongs_to_the_new_owner() {
+fn reused_port_name_is_of_the_new_owner() {
     alone("spoof check of a reused port name", || {
         set_up(
             OTHER,
@@ -212,7 +212,7 @@ fn reused_port_name_belongs_to_the_new_owner() {
 #[test]
 fn upstream_rules_are_recognised_and_removed() {
     for counter in ["", "counter packets 12 bytes 3456"] {
-        alone("established spoof check", move || {
+        alone("upstream spoof check", move || {
             load("table bridge nat { chain mine { counter accept; }; }");
             load(&upstream("c2-net1", "veth00000002", counter));
             let others = ruleset();
@@ -267,7 +267,7 @@ fn foreign_rules_are_kept_without_guarded_ports() {
         };
         for foreign in [
             upstream("c2-net1", "veth00000002", "counter packets 1 bytes 2"),
-            // Of an established plugin that is between its chains and the rule that leads to them.
+            // Of an upstream plugin between the creation of its chains and of the rule that leads to them.
             "table bridge nat {
                 chain PREROUTING { type filter hook prerouting priority -300; policy accept; }
                 chain cni-br-iface-c2-net1 { }

@@ -224,14 +224,14 @@ fn gc_removes_links_without_del() {
         host.gc(&with(&config, "cni.dev/valid-attachments", valid))
             .success();
         assert_eq!(ifbs(host).len(), 1);
-        // Neither of an attachment that has a record already, nor of anybody else.
+        // Neither of an attachment that has a record already, nor of another owner.
         host.del(&pod, &config);
         assert_eq!(ifbs(host).len(), 1);
         host.gc(&with(&config, "cni.dev/valid-attachments", json!([])))
             .success();
         assert!(ifbs(host).is_empty());
 
-        // The established plugin's, which has no record.
+        // The upstream plugin's, which has no record.
         host.add(&pod, &config);
         host.lose_records_of("bandwidth");
         let gone = host.pod_without_path(&pod);

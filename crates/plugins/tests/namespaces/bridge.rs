@@ -1,4 +1,4 @@
-//! The bridge plugin: links, ports and what becomes of them.
+//! The bridge plugin: links, ports and their removal.
 
 use serde_json::{Value, json};
 
@@ -237,8 +237,8 @@ fn isolated_ports_reach_only_those_that_are_not() {
                 from.ip().to_string(),
             )
         };
-        // A broadcast of an isolated port is heard by the open one. The other isolated port would hear it before
-        // anything that the open port sends afterwards.
+        // The open port receives a broadcast of an isolated port. The other isolated port would receive it before
+        // any later packet of the open port.
         first.send_to(b"first", "10.1.2.255:7777").unwrap();
         assert_eq!(receive(&open), ("first".into(), "10.1.2.1".into()));
         open.send_to(b"open", "10.1.2.2:7777").unwrap();
@@ -306,7 +306,7 @@ fn vlans_work_or_the_missing_kernel_feature_is_named() {
         );
         assert!(host.link("br0").is_none());
 
-        // On a bridge that is there without filtering, a VLAN would silently have no effect.
+        // On an existing bridge without filtering, a VLAN would silently have no effect.
         host.add(&pod, &l2("1.0.0"));
         let pod = host.pod();
         let refused = host.call("ADD", &pod, &with(&l2("1.0.0"), "vlan", 100.into()));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Host, Pod, l2, l3, on_a_host, with};
 
-/// Attaches a container, spoils something, and returns what CHECK says.
+/// Attaches a container, damages the attachment, and returns the error of CHECK.
 fn after(host: &mut Host, config: &Value, spoil: impl FnOnce(&mut Host, &Pod, &str)) -> String {
     let pod = host.pod();
     let result = host.add(&pod, config);

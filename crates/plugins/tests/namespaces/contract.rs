@@ -21,8 +21,7 @@ fn leased(config: &Value, subnets: &[&str]) -> Value {
     with(config, "ipam", ipam)
 }
 
-/// The config with an address that a fake IPAM plugin assigns, to a route that nobody can have: ADD fails when all else is
-/// done.
+/// The config with an address that a fake IPAM plugin assigns, and an impossible route: ADD fails at its last step.
 fn failing(host: &Host, config: &Value) -> Value {
     host.fake_ipam(&json!({
         "cniVersion": "1.0.0", "ips": [{ "address": "10.1.2.3/24", "gateway": "10.1.2.1" }],
@@ -31,14 +30,14 @@ fn failing(host: &Host, config: &Value) -> Value {
     with(config, "ipam", json!({ "type": "fake" }))
 }
 
-/// All of it, for a config of version 1.1.0 without addresses of its own.
+/// The whole contract, for a config of version 1.1.0 without addresses of its own.
 pub(crate) fn holds(host: &mut Host, config: &Value) {
     begin(host, config);
     survives_being_killed(host, &leased(config, &["10.1.2.0/24"]));
     holds_unless_killed(host, config);
 }
 
-/// All but that it may be killed at any moment, which is none of the link's doing.
+/// The contract without kills at any moment, which do not depend on the kind of link.
 pub(crate) fn holds_unless_killed(host: &mut Host, config: &Value) {
     begin(host, config);
     // An IPv6 address is waited for until it is known to be unique.
@@ -48,11 +47,11 @@ pub(crate) fn holds_unless_killed(host: &mut Host, config: &Value) {
     a_failed_add_leaves_nothing(host, config);
     check_detects_changes(host, &leased);
     is_collected(host, &leased);
-    // The last one: the kernel takes its time to end a namespace, and what is in it shows at what it stands on.
+    // At the end: the kernel removes a namespace late, and its links are visible at their parents until then.
     goes_without_its_namespace(host, &leased);
 }
 
-/// Everything that all attachments of a network share is there from the first one on.
+/// Creates the common state of all attachments of a network: it exists from the first one on.
 fn begin(host: &mut Host, config: &Value) {
     let first = host.pod();
     let leased = leased(config, &["10.1.2.0/24"]);
@@ -219,7 +218,7 @@ fn survives_being_killed(host: &mut Host, config: &Value) {
     let before = host.state(&pod);
     let mut killer = Killer::new(host, &pod, config, KILLS);
     while let Some(round) = killer.kill(host, &pod, config) {
-        // An ADD after it begins anew, unless the link is there.
+        // An ADD after it begins anew, unless the link exists.
         if round.number % 4 == 0 && pod.link("net1").is_none() {
             host.add(&pod, config);
         }

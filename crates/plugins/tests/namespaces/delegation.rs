@@ -1,4 +1,4 @@
-//! IPAM plugins that are other programs, and what happens when they or what follows them fails.
+//! IPAM plugins that are other programs, and failures of these plugins and of later steps.
 
 use std::{
     fs,
@@ -79,7 +79,7 @@ fn port_that_stays_down_fails_the_add() {
         let add = start("bridge", &variables("ADD", &pod, "net1", ""), &config);
         let deadline = Instant::now() + Duration::from_mins(1);
         while !fs::exists("/run/asked").unwrap() {
-            assert!(Instant::now() < deadline, "IPAM is not asked");
+            assert!(Instant::now() < deadline, "IPAM is not called");
             std::thread::yield_now();
         }
         let port = host.veths().remove(0);
@@ -163,7 +163,7 @@ fn status_and_gc_are_those_of_ipam() {
             assert_eq!(host.fake_calls(), [verb]);
             host.call(verb, &pod, &listed(&l2("1.1.0"))).success();
         }
-        // An IPAM plugin could take a missing list for an empty one: it is not asked.
+        // An IPAM plugin could take a missing list for an empty one: it is not called.
         host.gc(&fake("1.1.0")).success();
         assert_eq!(host.fake_calls(), Vec::<String>::new());
         host.script("fake", "echo '{\"code\":50,\"msg\":\"not yet\"}'; exit 1");

@@ -17,8 +17,8 @@ use crate::{
     testing::{install_iptables, load, nft, output, ruleset},
 };
 
-/// How long a connection may take to come about.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout of a connection.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn network(bridge: &str, address: &str) -> Value {
     let config = with(&l3("1.1.0", &[address]), "isDefaultGateway", true.into());
@@ -49,12 +49,12 @@ fn iptables(arguments: &[&str]) -> String {
     output(Command::new("/usr/local/sbin/iptables").args(arguments), "")
 }
 
-/// Whether a connection comes about; if not, it is refused at once.
+/// Whether a connection succeeds; if not, it is refused at once.
 fn reaches(from: &NetNs, to: &NetNs, address: &str) -> bool {
     let address: SocketAddr = address.parse().unwrap();
     let _listener = to.run(|| TcpListener::bind(address)).unwrap().unwrap();
     match from
-        .run(|| TcpStream::connect_timeout(&address, PATIENCE))
+        .run(|| TcpStream::connect_timeout(&address, TIMEOUT))
         .unwrap()
     {
         Ok(_) => true,
@@ -145,7 +145,7 @@ fn bridges_with_policy_are_isolated() {
             let hears = |from: &Pod, to: &Pod, address: &str| {
                 let receiver = to.udp();
                 from.udp().send_to(b"word", (address, 7777)).unwrap();
-                // A word that gets through comes before this one, which stays in the container.
+                // An accepted word would arrive before this one, which stays in the container.
                 to.udp_loopback("end");
                 let mut buffer = [0; 16];
                 let length = receiver.recv(&mut buffer).unwrap();
@@ -158,8 +158,8 @@ fn bridges_with_policy_are_isolated() {
     }
 }
 
-/// Rules of the established plugin for an address, as iptables make them.
-fn established(address: &str) {
+/// Rules of the upstream plugin for an address, as iptables make them.
+fn upstream(address: &str) {
     let net = format!("{address}/32");
     for rule in [
         &["-N", "CNI-FORWARD"][..],
@@ -197,12 +197,12 @@ fn established(address: &str) {
 #[test]
 fn upstream_rules_are_recognised_and_removed() {
     for variant in ["nft", "legacy"] {
-        on_a_host("established firewall", move |host| {
+        on_a_host("upstream firewall", move |host| {
             install_iptables(variant);
             let (pod, result) = attached(host, "br0", "10.1.2.3/24");
             let config = firewall(&result, &json!({}));
             for address in ["10.1.2.3", "10.1.2.4", "10.1.2.30"] {
-                established(address);
+                upstream(address);
             }
             if variant == "nft" {
                 host.check(&pod, &config, &result).success();
@@ -214,8 +214,8 @@ fn upstream_rules_are_recognised_and_removed() {
             for other in ["10.1.2.4/32", "10.1.2.30/32"] {
                 assert_eq!(listed.matches(other).count(), 2, "{variant}: {listed}");
             }
-            // An ADD of ours takes their place.
-            established("10.1.2.3");
+            // Our ADD replaces them.
+            upstream("10.1.2.3");
             host.add(&pod, &config);
             let expected = if variant == "nft" { 0 } else { 2 };
             assert_eq!(

@@ -1,7 +1,7 @@
-//! Plugins answer any input as the protocol says: a result, nothing, or an error with a code. A plugin never
+//! Plugins answer any input by the protocol: a result, nothing, or an error with a code. A plugin never
 //! panics, and it never ends the process, because that may be a daemon with other calls at work.
 //!
-//! The plugins run in this process, on a host with an empty root directory, so that no path leads to anything.
+//! The plugins run in this process, on a host with an empty root directory, so that no path exists.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::stage::{Host, Pod, on_a_host};
 
 /// Calls of each plugin.
 const CASES: u32 = 500;
-/// Where the container's namespace is, as the plugins see it.
+/// Path of the container's namespace for the plugins.
 const NETNS: &str = "/ns";
 
 /// Makes a folder with a container's namespace and `/proc` the root directory of this thread.
@@ -157,7 +157,7 @@ fn configs() -> Vec<Value> {
     ]
 }
 
-/// One damage to a document. `place` picks the value that it is done to.
+/// One damage to a document. `place` selects the damaged value.
 #[derive(Debug, Clone)]
 struct Damage {
     place: prop::sample::Index,
@@ -237,7 +237,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     (any::<prop::sample::Index>(), kind).prop_map(|(place, kind)| Damage { place, kind })
 }
 
-/// A document that is printed as it stands, whatever a parser would make of it.
+/// A document that is printed unchanged, valid or not.
 #[derive(Clone)]
 enum Tree {
     Text(String),

@@ -14,7 +14,7 @@ fn at(config: &Value, address: &str) -> Value {
     with(config, "ipam", ipam)
 }
 
-/// `eth1`, a device that is up: one end of a pair, so that a namespace that ends takes it along.
+/// `eth1`, a device that is up: one end of a pair, so that the end of a namespace deletes it.
 fn eth1(host: &mut Host) -> Link {
     let kind = LinkKind::Veth {
         peer_name: "wire",
@@ -59,7 +59,7 @@ fn del_returns_the_device_under_its_old_name() {
             assert_eq!(
                 link.alias.as_deref(),
                 Some("eth1"),
-                "as the established plugin's DEL wants it"
+                "as the upstream plugin's DEL expects it"
             );
             assert_eq!(
                 result["interfaces"],

@@ -173,7 +173,7 @@ fn leases_of_old_versions_and_manual_ones_are_found() {
             "{refused}"
         );
         host.check(&pod, &config, &json!({})).success();
-        // Its own lease is all that goes with an interface that has one.
+        // The removal of an interface releases only its own lease.
         del(host, &pod, "net2", &config);
         assert_eq!(
             taken(),
@@ -189,7 +189,7 @@ fn leases_of_old_versions_and_manual_ones_are_found() {
 #[test]
 fn failed_add_releases_its_address() {
     on_a_host("addresses of failed ADDs", |host| {
-        // IPAM that leases an address and does not say which.
+        // An IPAM plugin that leases an address and does not report it.
         let ipam = "/run/plugins/host-local > /run/said || { /bin/cat /run/said; exit 1; }";
         let silent = r#"[ $CNI_COMMAND = ADD ] && echo '{"cniVersion":"1.0.0"}'"#;
         host.script(
@@ -205,7 +205,7 @@ fn failed_add_releases_its_address() {
         assert!(Path::new("/run/seen/10.1.2.2").exists(), "there was a lease");
         assert_eq!(taken(), [""; 0]);
 
-        // An address of the bridge is in the way of the gateway's.
+        // An address of the bridge conflicts with the gateway's.
         let first = host.pod();
         host.add(
             &first,
@@ -251,7 +251,7 @@ fn bridge_is_the_default_gateway_of_assigned_addresses() {
             config["name"] = bridge.into();
             config["bridge"] = bridge.into();
             config["isDefaultGateway"] = true.into();
-            // Machines differ in what a namespace begins with.
+            // The initial settings of a namespace differ between machines.
             for (_, forwarding) in FORWARDING {
                 fs::write(file(forwarding), "0").unwrap();
             }
@@ -310,7 +310,7 @@ fn del_of_incomplete_attachment_releases_the_lease() {
         host.del(&pod, &config);
         assert_eq!(taken(), [""; 0]);
 
-        // Nothing but the place of the leases has to be right in the config, or there at all.
+        // Only the directory of the leases must be valid in the config; everything else may be missing.
         let pod = host.pod();
         host.add(&pod, &config);
         let mut broken = config.clone();

@@ -240,7 +240,7 @@ fn described(link: &Link) -> String {
     )
 }
 
-/// Whether it is no route that the kernel makes by itself, at a time of its own.
+/// Whether the kernel did not add this route by itself.
 fn is_of_plugins(route: &Route) -> bool {
     let dst = route.dst.to_string();
     route.table != Some(LOCAL_TABLE) && !dst.starts_with("fe80:") && !dst.starts_with("ff00:")
@@ -354,7 +354,7 @@ fn survives_kills(host: &mut Host, plugin: &str, scene: &Scene) {
     let before = snapshot(host, scene);
     while let Some(round) = killer.kill(host, &scene.pod, &scene.config) {
         let is_gc = round.number % 4 >= 2;
-        // GC of tuning leaves a namespace that is there to DEL.
+        // GC of tuning leaves an existing namespace to DEL.
         if !is_gc || plugin == "tuning" {
             host.del(&scene.pod, &scene.config);
         }

@@ -1,4 +1,4 @@
-//! Plugins whose links this kernel need not have. The virtual machine's has them all.
+//! Plugins with links that this kernel may lack. The virtual machine's kernel has them all.
 
 use linux::link::{LinkKind, LinkSpec};
 use serde_json::json;

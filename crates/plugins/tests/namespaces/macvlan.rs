@@ -254,7 +254,7 @@ fn only_names_in_the_pod_must_be_unused() {
             "{taken}"
         );
         assert_eq!(host.state(&pod), before);
-        // Without a record it goes by its name.
+        // Without a record the name identifies it.
         host.del(&pod, &macvlan("1.0.0"));
         assert!(pod.link("net1").is_none() && host.link("net1").is_some());
     });

@@ -25,7 +25,7 @@ use crate::{
 };
 
 const DEVICE: &str = "dataplaneMvp0";
-/// How often a call is killed.
+/// Number of kills of a call.
 const ROUNDS: u32 = 24;
 
 /// A config with the device that multus adds.
@@ -34,7 +34,7 @@ fn macvtap(version: &str) -> Value {
 }
 
 /// Runs `test` on a host with a link to stand on and a `/dev` of its own, without the kernel's nodes: those of all
-/// namespaces are in one folder. Says so where the kernel has no macvtap.
+/// namespaces are in one folder. Prints the reason if the kernel has no macvtap.
 fn with_macvtap(name: &'static str, test: impl FnOnce(&mut Host) + Send + 'static) {
     on_a_host(name, move |host| {
         own_folder("/dev");
@@ -73,7 +73,7 @@ fn make(host: &mut Host, name: &str) -> linux::Result<()> {
     host.socket.create_link(&spec)
 }
 
-/// What the device plugin does to allocate a device: an old link goes, the new one is up.
+/// Allocates a device as the device plugin does: an old link is deleted, the new one is up.
 fn allocate(host: &mut Host, device: &str) -> Link {
     let name = link_name(device);
     if host.link(&name).is_some() {
@@ -254,7 +254,7 @@ fn failed_add_leaves_nothing_and_second_add_changes_nothing() {
         assert_eq!(host.state(&pod), before);
         assert!(node(device.index).is_some());
 
-        // Of another network: the device stays for whoever it was allocated to.
+        // Of another network: the device stays with its pod.
         let next = allocate(host, DEVICE);
         let other = with(&macvtap("1.0.0"), "name", "other-net".into());
         let taken = host.call("ADD", &pod, &other).message();
@@ -388,7 +388,7 @@ fn check_detects_changes() {
     });
 }
 
-/// A node that the kernel would have made, of this age.
+/// A device node like the kernel's, of this age.
 fn old_node(link: &Link, age: Duration) {
     let path = format!("/dev/tap{}", link.index);
     mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR, makedev(1, 3)).unwrap();

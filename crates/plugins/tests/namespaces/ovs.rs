@@ -20,7 +20,7 @@ const DAEMONS: &str = "/run/ovs";
 const PORT: u16 = 7777;
 const CACHE: &str = "/var/lib/cni/ovs-cni/cache";
 
-/// A host with a switch that has the bridge. What the plugins keep below `/var/lib` stays in it.
+/// A host with a switch that has the bridge. The plugins' files below `/var/lib` stay in it.
 fn on_a_switch(name: &str, test: impl FnOnce(&mut Host, &mut OpenVswitch) + Send + 'static) {
     let packages: Packages = OpenVswitch::packages().unwrap();
     on_a_host(name, move |host| {
@@ -68,7 +68,7 @@ fn outer(result: &Value) -> String {
 }
 
 /// A packet socket on the link of a pod. The switch of the test reads frames before a kernel has completed their checksums,
-/// so that sockets of UDP would not hear each other.
+/// so that UDP sockets would receive nothing from each other.
 fn station(pod: &Pod) -> PacketSocket {
     let link = pod.net1();
     pod.ns
@@ -244,7 +244,7 @@ fn mac_is_derived_from_the_address_and_pods_of_one_vlan_connect() {
         host.add(&second, &at(&vlan, "10.1.2.4/24"));
         host.add(&other, &at(&with(&ovs(), "vlan", 200.into()), "10.1.2.5/24"));
         assert!(hears(&first, &second, "one"), "{}", switch.log());
-        // The frame for all is heard in the same VLAN, and was not passed to the other one before.
+        // The broadcast frame arrives in the same VLAN, and was not passed to the other one before.
         let silent = station(&other);
         station(&first).send(&datagram("secret"), Mac([0xff; 6])).unwrap();
         assert!(hears(&first, &second, "two"));
@@ -291,7 +291,7 @@ fn del_finds_the_port_without_namespace_link_cache_and_record() {
 // cni-plugins#57
 #[test]
 fn upstream_attachment_is_removed_with_its_cache_file() {
-    on_a_switch("an established attachment", |host, switch| {
+    on_a_switch("an upstream attachment", |host, switch| {
         let pod = host.pod();
         host.add(&pod, &ovs());
         let file = format!("{CACHE}/{}-net1", pod.id);

@@ -15,8 +15,8 @@ use crate::{
     testing::{install_iptables, load, nft, ruleset},
 };
 
-/// How long a connection may take to come about.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout of a connection.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A container on a bridge whose gateway is the host.
 fn attached(host: &mut Host, bridge: &str, address: &str) -> (Pod, Value) {
@@ -45,7 +45,7 @@ fn tcp(host_port: u16, container_port: u16) -> Value {
 
 /// Listens on port 80. A program that another test starts at this moment may hold the listener before for a little longer.
 fn listen(container: &Pod) -> TcpListener {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match container.ns.run(|| TcpListener::bind("0.0.0.0:80")).unwrap() {
             Ok(listener) => return listener,
@@ -59,13 +59,13 @@ fn listen(container: &Pod) -> TcpListener {
 fn is_answered(from: &NetNs, container: &Pod, address: &str) {
     let listener = listen(container);
     let address: SocketAddr = address.parse().unwrap();
-    let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+    let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
     let mut client = from.run(connect).unwrap().unwrap_or_else(|error| {
         panic!("{address}: {error}\n{}", ruleset());
     });
     let (mut server, _) = listener.accept().unwrap();
     for stream in [&client, &server] {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     }
     client.write_all(b"ask").unwrap();
     let mut buffer = [0; 3];
@@ -78,7 +78,7 @@ fn is_answered(from: &NetNs, container: &Pod, address: &str) {
 /// Whether a connection from a namespace is refused at once, as by a host without a listener.
 fn is_refused(from: &NetNs, address: &str) -> bool {
     let address: SocketAddr = address.parse().unwrap();
-    let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+    let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
     let error = from.run(connect).unwrap().unwrap_err();
     error.kind() == std::io::ErrorKind::ConnectionRefused
 }
@@ -219,7 +219,7 @@ fn ruleset_matches_the_config() {
         let missing = host.check(&pod, &config, &dual).message();
         assert_eq!(missing, "missing hostport rules in \"masquerading\" chain");
 
-        // Other settings take the place of what was there.
+        // Other settings replace the former ones.
         host.add(&pod, &with(&config, "snat", false.into()));
         let rules = ruleset();
         assert!(
@@ -274,7 +274,7 @@ fn bad_configs_change_nothing() {
         ] {
             let refused = host.call("ADD", &pod, &config).message();
             assert_eq!(refused, format!("failed to parse config: {text}"));
-            // A refused config keeps no pod from going.
+            // A refused config does not prevent DEL.
             host.del(&pod, &config);
         }
         let mut unchained = config.clone();
@@ -287,8 +287,8 @@ fn bad_configs_change_nothing() {
     });
 }
 
-/// The rules of an established plugin for a container.
-fn established(id: &str, address: &str) -> String {
+/// The rules of an upstream plugin for a container.
+fn upstream(id: &str, address: &str) -> String {
     format!(
         "table ip cni_hostport {{
             chain hostports {{ tcp dport 8080 dnat to {address}:80 comment \"{id}\"; }}
@@ -316,7 +316,7 @@ fn established(id: &str, address: &str) -> String {
     )
 }
 
-/// The chain of an established plugin, from its name in the rules of `iptables`.
+/// The chain of an upstream plugin, from its name in the rules of `iptables`.
 fn chain(id: &str) -> String {
     use sha2::{Digest as _, Sha512};
     let digest = Sha512::digest(format!("test-net{id}"));
@@ -327,11 +327,11 @@ fn chain(id: &str) -> String {
 // cni-plugins#85
 #[test]
 fn upstream_rules_are_recognised_and_removed() {
-    on_a_host("established portmap", |host| {
+    on_a_host("upstream portmap", |host| {
         let (pod, result) = attached(host, "br0", "10.1.2.3/24");
         let (other, _) = attached(host, "br0", "10.1.2.4/24");
-        load(&established(&pod.id, "10.1.2.3"));
-        load(&established(&other.id, "10.1.2.4"));
+        load(&upstream(&pod.id, "10.1.2.3"));
+        load(&upstream(&other.id, "10.1.2.4"));
         let ports = json!([
             tcp(8080, 80),
             { "hostPort": 53, "containerPort": 53, "protocol": "udp", "hostIP": "192.0.2.1" },
@@ -348,7 +348,7 @@ fn upstream_rules_are_recognised_and_removed() {
         assert_eq!(rules.matches("10.1.2.4").count(), 6, "{rules}");
         assert!(rules.contains(&chain(&other.id)), "{rules}");
 
-        // Ours go beside them: the way in is shared.
+        // Our rules are beside them: the jump to them is shared.
         let ways_in = |rules: &str| rules.matches("fib daddr type local jump hostports_all").count();
         let before = ways_in(&rules);
         let (third, result) = attached(host, "br0", "10.1.2.5/24");

@@ -181,7 +181,7 @@ fn invalid_names_are_rejected() {
 
 // cni-plugins#5, cni-plugins#6
 #[test]
-fn versions_decide_which_verbs_there_are() {
+fn versions_decide_the_supported_verbs() {
     on_a_host("version gates", |host| {
         for (called, name) in plugins() {
             let call = |verb: &str, version: &str| {

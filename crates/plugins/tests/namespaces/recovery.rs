@@ -1,5 +1,4 @@
-//! Attachments whose plugin is killed, or whose runtime never says DEL: nothing stays that a following
-//! DEL or GC does not find.
+//! Attachments whose plugin is killed, or whose runtime never calls DEL: a following DEL or GC finds all leftovers.
 
 use std::{collections::BTreeSet, fs};
 
@@ -15,7 +14,7 @@ use crate::{
 /// Number of kills.
 const KILLS: u32 = 25;
 
-/// A config that takes every kind of step.
+/// A config with every kind of step.
 fn everything() -> Value {
     let mut config = l2("1.1.0");
     for key in ["isDefaultGateway", "ipMasq", "macspoofchk"] {
@@ -44,7 +43,7 @@ fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
 fn del_or_gc_after_kill_at_any_point_restores_the_node() {
     on_a_host("killed plugins", |host| {
         let config = everything();
-        // Another attachment to the network: it must be left alone, and what all share is there from the first on.
+        // Another attachment to the network: it must be left alone, and the common state exists from the first on.
         let (neighbour, pod) = (host.pod(), host.pod());
         host.add(&neighbour, &config);
         let before = state(host, &pod);
@@ -57,7 +56,7 @@ fn del_or_gc_after_kill_at_any_point_restores_the_node() {
             }
             assert_eq!(state(host, &pod), before, "{round}");
         }
-        // Nothing of all that stands in the way of the next one.
+        // No leftover prevents the next attachment.
         host.add(&pod, &config);
     });
 }
@@ -68,7 +67,7 @@ fn add_after_killed_add_starts_over() {
         let (first, second) = (host.pod(), host.pod());
         let config = l2("1.0.0");
         host.add(&first, &config);
-        // The namespace of the container is made again under the same identity: the old host's end must go.
+        // The namespace of the container is created again under the same identity: the old host end must be removed.
         let again = host.pod_like(&first);
         assert_eq!(host.veths().len(), 1);
         host.add(&again, &config);
@@ -251,7 +250,7 @@ fn gc_without_list_removes_nothing_and_logs_it() {
         assert_eq!(state(host, &pod), before);
         assert!(fs::exists(&backup).unwrap());
 
-        // An empty list says that nothing is in use.
+        // An empty list means that nothing is in use.
         collect(host, &tuned, &[]);
         assert!(!fs::exists(&backup).unwrap());
         collect(host, &config, &[]);
@@ -297,7 +296,7 @@ fn concurrent_attachments_are_independent_and_removed() {
         const ATTACHMENTS: u64 = 200;
         const AT_ONCE: usize = 16;
         let config = everything();
-        // Everything that all containers share is there from the first one on.
+        // The common state of all containers exists from the first one on.
         let first = host.pod();
         host.add(&first, &config);
         host.del(&first, &config);

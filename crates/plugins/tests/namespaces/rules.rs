@@ -11,8 +11,8 @@ fn guarded(config: &Value) -> Value {
     with(config, "macspoofchk", true.into())
 }
 
-/// Rules of the established plugin for a port, as it writes them.
-fn established_spoof_check(pod: &Pod, port: &str, mac: &str) -> String {
+/// Rules of the upstream plugin for a port, as it writes them.
+fn upstream_spoof_check(pod: &Pod, port: &str, mac: &str) -> String {
     let id = format!("{}-net1", pod.id);
     let comment = format!("comment \"macspoofchk-{id}\"");
     format!(
@@ -48,7 +48,7 @@ fn pod_with_spoofed_mac_is_blocked() {
         let (from, to) = (sender.udp(), receiver.udp());
         let heard = |word: &str| {
             from.send_to(word.as_bytes(), "10.1.2.255:7777").unwrap();
-            // A frame that does get through comes after the one in question.
+            // An accepted frame follows the one in question.
             receiver.udp_loopback("end");
             let mut words = Vec::new();
             loop {
@@ -112,10 +112,10 @@ fn a_failed_add_leaves_no_rules_and_lost_rules_are_no_error() {
 // cni-plugins#33
 #[test]
 fn upstream_rules_are_removed_with_their_pod() {
-    on_a_host("established spoof check", |host| {
+    on_a_host("upstream spoof check", |host| {
         let (pod, other) = (host.pod(), host.pod());
-        load(&established_spoof_check(&pod, "veth1", "02:00:00:00:00:01"));
-        load(&established_spoof_check(&other, "veth2", "02:00:00:00:00:02"));
+        load(&upstream_spoof_check(&pod, "veth1", "02:00:00:00:00:01"));
+        load(&upstream_spoof_check(&other, "veth2", "02:00:00:00:00:02"));
         host.del(&pod, &guarded(&l2("1.0.0")));
         let rules = ruleset();
         assert!(!rules.contains(&pod.id), "{rules}");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Host, Pod, VERSIONS, l3, on_a_host, with};
 
-/// Where packets are sent: beyond the subnets of the container.
+/// Destination of the packets: beyond the subnets of the container.
 const BEYOND: &str = "192.0.2.1";
 
 /// A config of `bridge` for a bridge and one address each with its gateway.
@@ -56,7 +56,7 @@ fn routes(pod: &Pod, ifname: &str) -> Vec<String> {
     shown
 }
 
-/// Sends a word from an address of the container to a socket of the host, which hears it.
+/// Sends a word from an address of the container to a socket of the host, which receives it.
 fn is_heard(pod: &Pod, heard: &UdpSocket, from: &str, word: &str) {
     let socket = pod.ns.run(|| UdpSocket::bind((from, 0))).unwrap().unwrap();
     socket
@@ -120,7 +120,7 @@ fn packets_leave_by_the_interface_of_their_source() {
         });
         assert_eq!(call("CHECK").message(), "no rule for source 10.7.0.2 found");
 
-        // A second ADD finds what the first one moved.
+        // A second ADD finds the routes that the first one moved.
         assert_eq!(call("ADD").success(), result);
         is_heard(&pod, &heard, "10.7.0.2", "again");
         call("CHECK").success();
@@ -172,7 +172,7 @@ fn gateways_hints_and_table_match_the_config() {
         assert_eq!(rules(&pod), ["10.7.0.2/32 table 777", "fd07::2/128 table 777"]);
         assert_eq!(routes(&pod, "net2"), there);
         call("CHECK", json!({ "table": 777 })).success();
-        // Rules of the established plugin, of which there is no record.
+        // Rules of the upstream plugin, which has no record.
         host.lose_records_of("sbr");
         call("DEL", json!({})).success();
         assert_eq!(rules(&pod), Vec::<String>::new());

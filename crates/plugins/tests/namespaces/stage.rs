@@ -44,16 +44,16 @@ pub(crate) use self::call::{Outcome, finish, start, variables};
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// `CNI_PATH` of all calls.
 pub(crate) const PLUGINS: &str = "/run/plugins";
-/// Where plugins keep the records of attachments, each in a folder of its name.
+/// Directory of the plugins' records of attachments, each in a folder of its name.
 const RECORDS: &str = "/run/cni/weft";
-/// Where the bridge plugin keeps its own.
+/// Directory of the bridge plugin's records.
 const BRIDGE_RECORDS: &str = "/run/cni/weft/bridge";
 /// Files there that are no records.
 const INDEX: &str = "/run/cni/weft/host-local/";
-/// Where addresses that are taken are kept, in configs that say so.
+/// Directory of leases, in configs that set it.
 pub(crate) const LEASES: &str = "/run/leases";
 
-/// Runs `test` on a thread that is a host of its own. Without root it says so and does nothing.
+/// Runs `test` on a thread that is a host of its own. Without root it prints the reason and returns.
 pub(crate) fn on_a_host(name: &str, test: impl FnOnce(&mut Host) + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: {name} needs root to make namespaces");
@@ -78,7 +78,7 @@ pub(crate) struct Pod {
     /// `CNI_CONTAINERID`.
     pub(crate) id: String,
     pub(crate) ns: NetNs,
-    /// A socket in it. Tests look at pods that they hold by reference.
+    /// A socket in it. Tests inspect pods by reference.
     pub(crate) socket: RefCell<Socket>,
 }
 
@@ -130,7 +130,7 @@ impl Host {
         }
     }
 
-    /// The same container, of whose namespace the runtime does not know the path any more.
+    /// The same container, after the runtime has lost the path of its namespace.
     pub(crate) fn pod_without_path(&mut self, pod: &Pod) -> Pod {
         Pod {
             path: String::new(),
@@ -236,7 +236,7 @@ impl Host {
         self.call("ADD", pod, config).success()
     }
 
-    /// DEL that must succeed and say nothing.
+    /// DEL that must succeed and print nothing.
     pub(crate) fn del(&self, pod: &Pod, config: &Value) {
         let outcome = self.call("DEL", pod, config);
         assert_eq!(outcome.success(), Value::Null);
@@ -278,12 +278,12 @@ impl Host {
         files(&Path::new(RECORDS).join(plugin))
     }
 
-    /// Replaces what the record of `net1` of a container says.
+    /// Replaces the record of `net1` of a container.
     pub(crate) fn write_record(&self, pod: &Pod, text: &str) {
         fs::write(format!("{BRIDGE_RECORDS}/test-net/{}:net1", pod.id), text).unwrap();
     }
 
-    /// Loses all records of bridge, as an upgrade from the established plugins begins without any.
+    /// Deletes all records of bridge, because an upgrade from the upstream plugins begins without any.
     pub(crate) fn lose_records(&self) {
         self.lose_records_of("bridge");
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Host, Pod, VERSIONS, l2, l3, on_a_host, with};
 
-/// A container with `net1`, and what tuning gets to see of it.
+/// A container with `net1`, and the previous result for tuning.
 pub(crate) fn attached(host: &mut Host) -> (Pod, Value) {
     let pod = host.pod();
     let result = host.add(&pod, &l2("1.0.0"));
@@ -58,7 +58,7 @@ fn a_result_passes_through_in_every_version() {
     });
 }
 
-/// A setting: its key, the value, how a link shows it, the backup of what was before, what CHECK calls it.
+/// A setting: its key, the value, its form in a link, the backup of the former value, its name in CHECK.
 type Setting = (&'static str, Value, fn(&Link) -> Value, Value, &'static str);
 
 // cni-plugins#35

@@ -70,7 +70,7 @@ fn repeated_add_keeps_the_original_values() {
         host.add(&pod, &tuning(&result, &json!({})));
         assert_eq!(pod.net1().mtu, 1200);
 
-        // An ADD that fails takes back its own changes, and the first one's backup stays.
+        // A failed ADD undoes its own changes, and the first one's backup stays.
         let failing = tuning(&result, &json!({ "txQLen": 5, "mtu": 100_000 }));
         host.call("ADD", &pod, &failing).message();
         assert_eq!((pod.net1().mtu, pod.net1().tx_queue_len), (1200, 77));
@@ -150,7 +150,7 @@ fn gc_removes_only_this_networks_stale_backups() {
         for pod in [&valid, &gone, &foreign, &recycled] {
             pod.lose_path();
         }
-        // Another namespace lies where that of a lost container was.
+        // Another namespace has the path of a lost container's.
         let mut another = host.pod();
         fs::write(&recycled.path, "").unwrap();
         rustix::mount::mount_bind(&another.path, &recycled.path).unwrap();

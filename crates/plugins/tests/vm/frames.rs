@@ -16,8 +16,8 @@ fn hears(socket: &UdpSocket) -> String {
     String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
-/// Tells everybody in the subnet, this socket too. A socket that hears it does so before anything that is
-/// sent afterwards.
+/// Sends to all hosts in the subnet, this socket too. A socket that receives the packet does so before any later
+/// packet.
 fn broadcast(socket: &UdpSocket, text: &str) {
     socket.send_to(text.as_bytes(), "10.1.2.255:7777").unwrap();
     assert_eq!(hears(socket), text);

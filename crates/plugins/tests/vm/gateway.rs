@@ -20,7 +20,7 @@ fn port(host: &mut Host, id: u16) -> linux::link::Link {
     host.socket.link_by_index(link.peer.unwrap()).unwrap()
 }
 
-/// The container reaches its gateway: what it says comes back.
+/// The container reaches its gateway: the gateway echoes its packet.
 fn reaches(pod: &crate::Pod, address: &str) {
     let node = UdpSocket::bind((address, 0)).unwrap();
     let there = node.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Plugins whose links the kernels of many machines do not have.
+//! Plugins with links that the kernels of many machines lack.
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -276,7 +276,7 @@ fn macvtap_has_the_kernels_device_node() {
         );
         let found = fs::metadata(&node).unwrap();
         assert_eq!((found.uid(), found.gid()), (107, 107));
-        // The kernel removes what it made: no step of the plugin's.
+        // The kernel removes its own object: the plugin has no step for it.
         let records = host.records_of("macvtap").join("\n");
         assert!(
             records.contains("macvtap") && !records.contains("node"),

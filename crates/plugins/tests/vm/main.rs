@@ -1,6 +1,5 @@
-//! The plugins on a kernel that has what many machines' kernels lack: VLAN filtering, 802.1Q, ipvlan, VRFs and
-//! dummies. Run by
-//! `cargo xtask test vm`, in a virtual machine.
+//! The plugins on a kernel with features that many machines' kernels lack: VLAN filtering, 802.1Q, ipvlan, VRFs and
+//! dummies. Run by `cargo xtask test vm`, in a virtual machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +30,8 @@ use serde_json::{Value, json};
 
 use stage::{Host, Pod, l2, with};
 
-/// Runs `test` on a thread that is a host of its own, in the virtual machine; elsewhere it says so and does nothing.
+/// Runs `test` on a thread that is a host of its own, in the virtual machine; elsewhere it prints the reason and
+/// returns.
 fn in_the_vm(name: &str, test: impl FnOnce(&mut Host) + Send + 'static) {
     // Set by the first process of the machine.
     if std::env::var_os("WEFT_VM").is_none() {

@@ -116,7 +116,7 @@ fn files_that_change_are_served_at_once() {
 }
 
 #[test]
-fn directories_within_are_looked_into() {
+fn subdirectories_are_read() {
     let stage = Stage::start(true, "1h");
     fs::create_dir(stage.path("deep")).unwrap();
     stage.publish("deep/db.vm", &file(1));

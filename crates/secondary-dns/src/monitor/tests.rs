@@ -233,7 +233,7 @@ fn empty_cluster_has_a_zone_unless_serials_are_counted() {
 }
 
 #[test]
-fn serial_of_the_file_goes_on() {
+fn serial_of_the_file_continues() {
     // secondary-dns#3-4, from the file to the file
     let directory = tempfile::tempdir().unwrap();
     fs::write(path(directory.path(), "vm"), text(12345, &[])).unwrap();
@@ -247,7 +247,7 @@ fn serial_of_the_file_goes_on() {
 }
 
 #[test]
-fn file_that_says_everything_stays_as_it_is() {
+fn current_file_is_not_written() {
     // secondary-dns#13, secondary-dns#29: after a restart nothing has changed, so nothing is written
     let directory = tempfile::tempdir().unwrap();
     let file_path = path(directory.path(), "vm");
@@ -425,7 +425,7 @@ fn event_while_a_large_zone_is_written_is_answered() {
 }
 
 #[test]
-fn writer_of_files_gets_what_has_changed_alone() {
+fn writer_of_files_gets_changed_zones_alone() {
     // secondary-dns §9.1-2: the lock that events wait for is held for the time of one change
     let places = Places {
         memory: None,
@@ -452,7 +452,7 @@ fn writer_of_files_gets_what_has_changed_alone() {
 }
 
 #[test]
-fn first_edition_counts_on_what_happens_meanwhile() {
+fn first_edition_continues_the_serial_despite_events() {
     // secondary-dns §5: the serial of an up-to-date file continues, also if an event came during its read
     let places = Places {
         memory: None,

@@ -69,7 +69,7 @@ fn wait<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, mut found: imp
 }
 
 #[test]
-fn what_a_corefile_says_is_served_and_followed() {
+fn zones_of_a_corefile_are_served_and_followed() {
     // secondary-dns#57, the probe; secondary-dns#60
     let root = tempfile::tempdir().unwrap();
     let (path, zones) = (root.path().join("Corefile"), root.path().join("zones"));

@@ -277,7 +277,7 @@ fn names_in_any_case_come_back_as_they_were() {
 }
 
 #[test]
-fn other_types_of_a_name_are_not_there() {
+fn other_types_of_a_name_have_no_data() {
     // secondary-dns#40
     let stage = Stage::start(&["192.0.2.1"]);
     for kind in [
@@ -354,7 +354,7 @@ fn zone_without_instances_exists() {
 }
 
 #[test]
-fn name_server_stands_where_it_belongs() {
+fn name_server_is_in_its_section_with_glue() {
     // secondary-dns#45
     let stage = Stage::start(&["192.0.2.1", "2001:db8::1"]);
     let answer = stage.answer(Z, RecordType::NS);
@@ -565,7 +565,7 @@ fn several_queries_in_one_segment() {
 
 #[test]
 fn clients_that_stall_are_left() {
-    // secondary-dns#55, secondary-dns §6: 10 s unless a test says less
+    // secondary-dns#55, secondary-dns §6: 10 s unless a test sets less
     assert_eq!(Limits::default().silence, Duration::from_secs(10));
     let limits = Limits {
         silence: Duration::from_secs(3),
@@ -737,7 +737,7 @@ fn aliases_of_a_file_are_followed() {
 }
 
 #[test]
-fn ipv6_clients_are_answered_and_told_of() {
+fn ipv6_clients_are_answered_and_logged() {
     let stage = Stage::start(&[]);
     let Ok(socket) = Udp::bind("[::1]:0") else {
         eprintln!("skipped: this host has no IPv6");

@@ -72,7 +72,7 @@ fn ipv4_is_found_behind_ipv6() {
 }
 
 #[test]
-fn ipv6_alone_gives_aaaa_where_wanted() {
+fn ipv6_alone_gives_aaaa_if_enabled() {
     // secondary-dns#17-19: what a query for A then gets is a test of the answers.
     let interfaces = json!([nic("nic1", &["fe80::1", "2001:db8::1", "2001:db8::2"])]);
     assert_interfaces(&A_ONLY, &interfaces, &[]);
@@ -184,7 +184,7 @@ fn interfaces_without_name_are_skipped() {
 }
 
 #[test]
-fn nothing_said_gives_nothing() {
+fn instance_without_addresses_gives_nothing() {
     // secondary-dns#27
     for (networks, interfaces) in [
         (json!(null), json!(null)),

@@ -138,7 +138,7 @@ proptest! {
     // A zone after incremental changes, a zone built from the final records, and a zone read from the file are equal to
     // a linear search in a list of all records.
     #[test]
-    fn zone_is_what_a_list_of_records_says(
+    fn zone_equals_its_list_of_records(
         changes in prop::collection::vec((0..NAMES.len(), prop::collection::vec((0..NICS.len(), 1..4_u8), 0..3)), 1..12)
     ) {
         let header = Header {

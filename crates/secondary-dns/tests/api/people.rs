@@ -23,7 +23,7 @@ const NOTE: &str =
     "note: there is no secondary DNS in this cluster: this is what one without a domain would answer\n";
 
 #[test]
-fn people_are_told_what_is_answered_and_why_not() {
+fn records_command_explains_the_answers() {
     let stage = Stage::start();
     stage.run("vmi1", &[("default", "10.244.0.5"), ("nic1", "10.10.0.5")]);
     stage.run("vmi2", &[("nic1", "fe80::1")]);

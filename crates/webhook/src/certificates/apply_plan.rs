@@ -45,7 +45,7 @@ pub struct Objects {
 
 /// Certificates could not be renewed or repaired.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say what failed")]
+#[allow(missing_docs, reason = "the texts document the variants")]
 pub enum Error {
     #[error(transparent)]
     Write(#[from] apply::Error),

@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_mins(5);
 
 /// Certificates could not be issued.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say what failed")]
+#[allow(missing_docs, reason = "the texts document the variants")]
 pub enum Error {
     #[error("cannot issue a certificate: {0}")]
     Library(#[from] rcgen::Error),
@@ -148,7 +148,7 @@ fn pair(certificate: &CertificateDer<'_>, key: &KeyPair) -> Result<Pair, Error> 
     })
 }
 
-/// A key as PEM. RSA keys are PKCS#1, the only form that the established certificate managers read: the last element of
+/// A key as PEM. RSA keys are PKCS#1, the only form that the upstream certificate managers read: the last element of
 /// PKCS#8.
 pub(super) fn key_pem(key: &KeyPair) -> Result<String, Error> {
     if key.algorithm() != &PKCS_RSA_SHA256 {

@@ -35,7 +35,7 @@ struct Served {
 
 /// Decides what to issue and write.
 ///
-/// Broken certificates cause a renewal of everything, like with the established certificate managers: users delete a
+/// Broken certificates cause a renewal of everything, like with the upstream certificate managers: users delete a
 /// Secret to renew everything. A bundle that lost the CA gets it back first, because the pods still serve a certificate
 /// that it signed. Certificates close to their expiry are renewed individually: a new CA first signs the server's next
 /// certificate, and is in every bundle by then.

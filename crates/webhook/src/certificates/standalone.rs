@@ -42,7 +42,7 @@ impl Facts {
 
 /// A request could not be signed.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say what failed")]
+#[allow(missing_docs, reason = "the texts document the variants")]
 pub enum Refused {
     #[error("the CA certificate is unusable")]
     Certificate,

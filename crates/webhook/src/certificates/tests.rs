@@ -171,7 +171,7 @@ fn missing_webhook_still_issues_secrets() {
 }
 
 #[test]
-fn names_and_formats_match_the_established_managers() {
+fn names_and_formats_match_upstreams_managers() {
     let key = issue::new_key().expect("a key");
     let ca = issue::authority(&key, &identity(), &usual(), start()).expect("an authority");
     let serving = issue::serving(
@@ -374,8 +374,8 @@ fn certificate_for_other_name_is_replaced() {
     assert!(world.is_trusted());
 }
 
-/// A key and certificate as the established certificate managers write them: RSA 2048, and no identifiers of keys.
-fn established(pkcs8: bool) -> State {
+/// A key and certificate as the upstream certificate managers write them: RSA 2048, and no identifiers of keys.
+fn upstream(pkcs8: bool) -> State {
     let name = |parameters: &mut CertificateParams, name: &str| {
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(
@@ -416,10 +416,10 @@ fn established(pkcs8: bool) -> State {
 }
 
 #[test]
-fn certificates_of_established_manager_are_kept() {
+fn certificates_of_upstreams_manager_are_kept() {
     for pkcs8 in [false, true] {
         let mut world = World::new(intervals(8760 * 3600, 24 * 3600, 4380 * 3600, 24 * 3600), 2);
-        world.state = established(pkcs8);
+        world.state = upstream(pkcs8);
         assert_eq!(world.steps(), []);
         assert!(world.is_trusted());
         // Its CA signs until it expires.
@@ -427,7 +427,7 @@ fn certificates_of_established_manager_are_kept() {
         world.now = world.next_check();
         world.settle();
         assert!(world.is_trusted() && world.bundle().contains(&adopted));
-        world.state.authority = Some(established(pkcs8).authority.expect("it"));
+        world.state.authority = Some(upstream(pkcs8).authority.expect("it"));
         world.settle();
         assert!(world.is_trusted());
     }
@@ -435,7 +435,7 @@ fn certificates_of_established_manager_are_kept() {
 
 #[test]
 fn server_certificate_may_use_adopted_authority() {
-    let state = established(false);
+    let state = upstream(false);
     let ca = state.authority.expect("an authority");
     let issued = issue::serving(&quick_key(), &ca, &identity(), &usual(), start()).expect("a certificate");
     let chain = read::with_key(&issued).expect("a chain");
@@ -499,7 +499,7 @@ fn odd_intervals_neither_spin_nor_lapse() {
     }
 }
 
-/// What happens between two checks.
+/// An event between two checks.
 #[derive(Clone, Debug)]
 enum Event {
     /// Time passes until something is due.

@@ -10,9 +10,9 @@ use thiserror::Error;
 /// Lifetime of a CA if the variable is `0`.
 const USUAL: Duration = Duration::from_hours(8760);
 
-/// A variable is missing or invalid; the texts are the established program's.
+/// A variable is missing or invalid; the texts are upstream's.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[allow(missing_docs, reason = "the texts say what failed")]
+#[allow(missing_docs, reason = "the texts document the variants")]
 pub enum InvalidSettings {
     #[error("Failed to load pod namespace from environment variable")]
     Namespace,

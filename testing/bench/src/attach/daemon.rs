@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::api;
 
 /// Timeout of its readiness.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// Port of its metrics.
 const METRICS: u16 = 9100;
 /// Prefix of the names of the steps' metric.
@@ -79,7 +79,7 @@ impl Daemon {
             config: String::new(),
         };
         let written = configs.join("00-multus.conf");
-        let ready = wait::until("the readiness of the daemon", PATIENCE, || {
+        let ready = wait::until("the readiness of the daemon", TIMEOUT, || {
             UnixStream::connect(sockets.join("multus.sock")).map_err(|error| error.to_string())?;
             fs::read_to_string(&written).map_err(|error| error.to_string())
         });

@@ -66,7 +66,7 @@ fn run(args: &Args, port: u16, questions: &Path) -> anyhow::Result<Report> {
     if !output.status.success() {
         bail!("dnsperf: {}{text}", String::from_utf8_lossy(&output.stderr));
     }
-    read(&text).with_context(|| format!("dnsperf tells something else than statistics:\n{text}"))
+    read(&text).with_context(|| format!("dnsperf printed no statistics:\n{text}"))
 }
 
 fn read(text: &str) -> Option<Report> {

@@ -42,7 +42,7 @@ struct Args {
     /// The CoreDNS for comparison
     #[arg(long, value_name = "COREDNS")]
     theirs: PathBuf,
-    /// Debian's dnsperf, which asks the same questions
+    /// Debian's dnsperf, which sends the same queries
     #[arg(long, value_name = "DNSPERF")]
     dnsperf: PathBuf,
     /// Virtual machines, each with two names

@@ -14,12 +14,12 @@ use serde_json::Value;
 use crate::objects::{self, Network};
 
 /// Timeout of the claim of a new instance.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Order of the creation of instances.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Order {
-    /// One after the other, each after the previous one has its claim.
+    /// Sequentially: each after the previous one has its claim.
     InTurn,
     /// All of them, as fast as the API server accepts them.
     Together,
@@ -128,7 +128,7 @@ pub(crate) fn measure(
 }
 
 fn next(claims: &Receiver<(String, Instant)>) -> anyhow::Result<(String, Instant)> {
-    claims.recv_timeout(PATIENCE).context("an instance gets no claim")
+    claims.recv_timeout(TIMEOUT).context("an instance gets no claim")
 }
 
 /// Returns the current resource version of all claims.

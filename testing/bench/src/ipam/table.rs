@@ -41,7 +41,7 @@ pub(crate) fn claims(waits: &[(Network, Order, Vec<Duration>)]) -> String {
             percentile(waits, 99).as_secs_f64() * 1e3,
         ));
     }
-    text.push_str("(from the instance's request until a watch tells of its claim or address)\n");
+    text.push_str("(from the instance's request until a watch reports its claim or address)\n");
     text
 }
 

@@ -45,16 +45,16 @@ pub(crate) fn starts(starts: &[Start]) -> String {
     }
     text.push_str(&format!(
         "{:<16}{:>24}{:>12}{:>12}{:>14}\n",
-        "established", "5.6 to 8.7", "120", "", "12"
+        "upstream", "5.6 to 8.7", "120", "", "12"
     ));
-    text.push_str("(the established one with 10,000 virtual machines)\n");
+    text.push_str("(upstream with 10,000 virtual machines)\n");
     text
 }
 
 /// Answers.
 pub(crate) fn reviews(rows: &[Row]) -> String {
     let mut text = table::reviews(rows);
-    let (kind, clients, rate, p99) = ("established", 8, "2300 to 2600", "14 to 26");
+    let (kind, clients, rate, p99) = ("upstream", 8, "2300 to 2600", "14 to 26");
     text.push_str(&format!("{kind:<16}{clients:>8}{rate:>14}{:>10}{p99:>10}\n", ""));
     text
 }

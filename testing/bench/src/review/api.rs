@@ -17,7 +17,7 @@ use crate::http::{Connection, Server};
 /// Number of connections for writes of objects.
 const WRITERS: usize = 4;
 /// Timeout until a new kind is served.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Moves this process into new network and mount namespaces. Must be called while the process has only one thread.
 /// Child processes inherit the namespaces.
@@ -59,7 +59,7 @@ pub fn writer(api: &ApiServer) -> anyhow::Result<Server> {
 /// Waits until new kinds are served. A kind is given as the path of its collection.
 pub fn wait_until_served(server: &Server, kinds: &[&str]) -> anyhow::Result<()> {
     for kind in kinds {
-        wait::until(kind, PATIENCE, || {
+        wait::until(kind, TIMEOUT, || {
             let path = format!("{kind}?limit=1");
             let asked = server
                 .connect()

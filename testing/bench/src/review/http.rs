@@ -15,7 +15,7 @@ use serde_json::Value;
 use tls_client::Anybody;
 
 /// A timeout that no answer reaches.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The server, and the settings of the connection.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub struct Connection {
 /// Sends a request to a server without TLS at a local port.
 pub fn plain(port: u16, path: &str) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
     )?;
@@ -90,7 +90,7 @@ impl Server {
         net::connect(&socket, &self.address)?;
         let tcp = TcpStream::from(socket);
         tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(PATIENCE))?;
+        tcp.set_read_timeout(Some(TIMEOUT))?;
         let name = ServerName::from(self.address.ip());
         let mut tls = ClientConnection::new(Arc::clone(&self.tls), name)?;
         let mut handshake = &tcp;

@@ -111,7 +111,7 @@ impl Turns {
     }
 }
 
-/// One of this number of answers is parsed: parsing takes processor time from the server.
+/// The client parses one of this number of answers: parsing takes processor time from the server.
 const SAMPLE: usize = 50;
 
 fn ask(

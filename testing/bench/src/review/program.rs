@@ -12,7 +12,7 @@ use rcgen::{CertificateParams, KeyPair};
 use crate::http::{self, Answer, Connection, Server};
 
 /// Timeout of a start. Upstream's program once took minutes.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 /// Interval between readiness probes.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Path of readiness probes.
@@ -109,7 +109,7 @@ impl Manager {
                 Err(error) => format!("{error:#}"),
             };
             let ended = self.child.try_wait().context("cannot wait for the manager")?;
-            if ended.is_some() || began.elapsed() > PATIENCE {
+            if ended.is_some() || began.elapsed() > TIMEOUT {
                 let log = fs::read_to_string(&self.log).unwrap_or_default();
                 bail!("the manager is not ready: {seen}; it {ended:?}\n{log}");
             }

@@ -249,7 +249,7 @@ impl<'a> Assembly<'a> {
 /// Limit of inotify instances of root, which all clusters of the machine share. Each cluster needs about 30.
 const WATCHES: u32 = 1024;
 
-/// Raises a kernel limit that is meant for desktops. The limit stays raised, because other programs may rely on it by
+/// Raises a kernel limit whose default suits desktops. The limit stays raised, because other programs may rely on it by
 /// then.
 fn raise_watch_limit(progress: &mut dyn Progress) -> Result<()> {
     let file = Path::new("/proc/sys/fs/inotify/max_user_instances");

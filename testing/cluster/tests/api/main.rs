@@ -1,5 +1,5 @@
 //! The API server without a cluster.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::fs;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The lifecycle of clusters: start, kills at critical moments, repair, removal.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -142,7 +142,7 @@ fn violations_time_without_the_operator_does_not_count() {
 }
 
 #[test]
-fn violations_true_that_ends_within_a_second_is_found_unless_a_change_was_asked_for() {
+fn violations_true_that_ends_within_a_second_is_found_unless_a_change_was_requested() {
     let flap = |between: Option<Event>, generation: i64, (end, since): (f64, u32)| {
         let mut events = vec![
             runs(1, 0.0, true),

@@ -253,7 +253,7 @@ fn pods_use_addresses_of_the_pool_and_a_new_range_needs_no_restart() {
     assert_eq!(
         plain.kubectl(&["get", "pod", "free", "-o", path]),
         "[]",
-        "nobody touched it"
+        "it is unchanged"
     );
 
     let before = pool.manager();

@@ -30,7 +30,7 @@ const VIRTIO_HEADER: usize = 10;
 /// Minimum length of a frame without its checksum.
 const FRAME: usize = 60;
 /// Interval between two frames of a guest that waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The device of a pod, as used by a guest.
 struct Guest {
@@ -66,7 +66,7 @@ impl Guest {
         frame.extend(EXPERIMENT);
         frame.resize(VIRTIO_HEADER + FRAME, 0);
         self.device.write_all(&frame).unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + INTERVAL;
         let mut received = [0; 2048];
         while Instant::now() < until {
             match other.device.read(&mut received) {

@@ -11,7 +11,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no public items")]
 #![allow(
     clippy::unused_self,
-    reason = "what acts on the stage is held by whose turn it is"
+    reason = "each helper holds the guard of its turn on the stage"
 )]
 
 mod attach;

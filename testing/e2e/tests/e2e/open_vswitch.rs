@@ -42,9 +42,9 @@ fn ports(switch: &OpenVswitch) -> usize {
     listed.lines().filter(|port| *port != UPLINK).count()
 }
 
-fn reaches(ns: &TestNamespace<'_>, pod: &str, address: &str, patience: &str) -> bool {
+fn reaches(ns: &TestNamespace<'_>, pod: &str, address: &str, timeout: &str) -> bool {
     let ping = [
-        "exec", pod, "--", "ping", "-c", "1", "-W", patience, "-I", "net1", address,
+        "exec", pod, "--", "ping", "-c", "1", "-W", timeout, "-I", "net1", address,
     ];
     ns.try_kubectl(&ping).is_ok()
 }

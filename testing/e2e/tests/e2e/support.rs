@@ -308,7 +308,7 @@ impl Stage {
     }
 
     /// Waits until the configuration is Available and the newest versions of these workloads run on all nodes: a status
-    /// may still belong to the previous configuration.
+    /// may still be that of the previous configuration.
     pub fn available_on_all_nodes(&self, names: &[&str]) {
         for name in names {
             self.wait(&format!("DaemonSet {name} runs on all nodes"), || {

@@ -58,7 +58,7 @@ fn workloads_run_on_their_nodes() {
     // time, the shim removes the file two minutes later, and the pod below starts then.
     let kept = stage.multus_configuration("node02");
     let log = leaving.end();
-    let unanswered = log.contains("whether the DaemonSet still wants a pod");
+    let unanswered = log.contains("whether the DaemonSet still places a pod");
     assert!(kept.is_empty() || unanswered, "{kept}\n{log}");
     let ns = TestNamespace::create(&stage, "e2e-left-by-multus");
     ns.apply(&pod("plain", Some("node02"), &json!([])));

@@ -33,7 +33,7 @@ pub fn claim(stage: &Stage) -> Option<(String, Value)> {
 /// The VM's names without zone and namespace: of its interface, and of itself.
 const NAMES: [&str; 2] = ["lan.alpha", "alpha"];
 
-/// What the secondary DNS tells a node about a name.
+/// The answer of the secondary DNS to a node's query for a name.
 fn looked_up(stage: &Stage, name: &str) -> Result<String, String> {
     let service = ["-n", OPERATOR_NAMESPACE, "service", "secondary-dns"];
     let service = stage.kubectl.get(service).map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ fn vm_with_a_secondary_network_runs_with_addresses_of_the_pool_in_guest_and_pod(
 
     let launcher = machine.launcher();
     let [requested] = &launcher.requested()[..] else {
-        panic!("one network is asked for: {:#}", launcher.0)
+        panic!("one network is requested: {:#}", launcher.0)
     };
     assert_eq!(requested[..2], ["blue".to_owned(), macs[1].1.clone()]);
     // The name that virt-controller makes of the network's.
@@ -65,7 +65,7 @@ fn vm_that_is_deleted_leaves_nothing_and_gives_back_its_addresses() {
     let macs = machine.macs();
     let taken = machine.warnings_about_another(&macs);
     assert!(taken.contains("is already used by vm/kv-delete/alpha"), "{taken}");
-    // One for each interface.
+    // One veth for each interface.
     assert_eq!(stage.veths().difference(&before).count(), 3);
 
     stage.run(&["delete", "vm", "alpha"]);

@@ -38,7 +38,7 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// What the user is told who creates another VM with the same addresses. None is created.
+    /// The warnings to a user who creates another VM with the same addresses. None is created.
     pub fn warnings_about_another(&self, macs: &[(String, String)]) -> String {
         let with_address = |(name, mac): &(String, String)| {
             let kind = if name == "default" { "masquerade" } else { "bridge" };
@@ -72,7 +72,7 @@ impl<'a> Machine<'a> {
         self.stage.get("vmi", self.name)
     }
 
-    /// MAC of each interface, as the VM asks for them.
+    /// MAC of each interface in the VM.
     pub fn macs(&self) -> Vec<(String, String)> {
         let object = self.object();
         macs(
@@ -81,7 +81,7 @@ impl<'a> Machine<'a> {
         )
     }
 
-    /// MAC of each interface, as the instance says that its guest has them.
+    /// MAC of each interface of the guest, from the instance's status.
     pub fn guest_macs(&self) -> Vec<(String, String)> {
         let instance = self.instance().unwrap_or_default();
         let mut macs = macs(&instance["status"]["interfaces"], "mac");
@@ -137,7 +137,7 @@ impl<'a> Machine<'a> {
         self.patch(&[("add", &path, json!("absent"))]);
     }
 
-    /// What the instance says about an interface.
+    /// The instance's status of an interface.
     pub fn guest_interface(&self, name: &str) -> Option<Value> {
         let instance = self.instance()?;
         let mut interfaces = instance["status"]["interfaces"].as_array()?.iter();
@@ -153,7 +153,7 @@ impl<'a> Machine<'a> {
         self.stage.send("replace", &path, &json!({})).unwrap();
     }
 
-    /// Has the guest move to another node, and waits until it is there.
+    /// Migrates the guest to another node, and waits for the end of the migration.
     pub fn migrate(&self) {
         self.stage.apply(&json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
@@ -182,12 +182,12 @@ impl Launcher {
         self.0["status"]["phase"].as_str().unwrap_or_default()
     }
 
-    /// What KubeVirt asks of multus: (network, MAC, interface of the pod).
+    /// KubeVirt's requests to multus: (network, MAC, interface of the pod).
     pub fn requested(&self) -> Vec<[String; 3]> {
         self.elements(NETWORKS, ["name", "mac", "interface"])
     }
 
-    /// What multus has plugged in beside the pod network: (network without its namespace, MAC, interface of the pod).
+    /// The attachments of multus beside the pod network: (network without its namespace, MAC, interface of the pod).
     pub fn plugged(&self) -> Vec<[String; 3]> {
         let mut all = self.elements(NETWORK_STATUS, ["name", "mac", "interface"]);
         all.retain(|[_, _, interface]| interface != "eth0");

@@ -1,6 +1,6 @@
 //! The product under virtual machines: KubeVirt's own control plane makes and changes their pods.
 //!
-//! Guests are played, so that what a test looks at is up to the pod and its interfaces.
+//! Guests are simulated: tests inspect everything up to the pod and its interfaces.
 
 #![allow(
     clippy::unwrap_used,

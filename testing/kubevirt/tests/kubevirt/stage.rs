@@ -148,7 +148,7 @@ impl Stage {
         run::output_with_input(&mut command, object.to_string().as_bytes()).map_err(|error| error.to_string())
     }
 
-    /// Waits for a condition; when it does not come, says what the namespace looks like.
+    /// Waits for a condition; at the deadline prints the state of the namespace.
     pub fn wait<T>(&self, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
         let outcome = wait::until_some(what, DEADLINE, &mut condition, || self.evidence());
         outcome.unwrap_or_else(|error| panic!("{error}"))

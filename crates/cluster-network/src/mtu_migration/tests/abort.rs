@@ -92,7 +92,7 @@ fn finalised_migration_is_not_aborted_whatever_nodes_report() {
 
 // cluster-network#108
 #[test]
-fn removed_node_does_not_abort_what_the_user_finalised() {
+fn removed_node_does_not_abort_finalised_migration() {
     let mut world = World::changing(None, &["a", "b"]);
     world.nmstate();
     world.facts.nodes.remove("b");

@@ -144,7 +144,7 @@ fn migration_keeps_both_mtus_and_gates_add_their_keys() {
 }
 
 #[test]
-fn network_without_tunnels_says_how_it_is_routed() {
+fn network_without_tunnels_has_its_routing_mode() {
     let spec = base(|spec| {
         let ovn = &mut spec["defaultNetwork"]["ovnKubernetesConfig"];
         ovn["transport"] = json!("NoOverlay");
@@ -162,7 +162,7 @@ fn network_without_tunnels_says_how_it_is_routed() {
 }
 
 #[test]
-fn datagrams_are_aggregated_unless_the_config_map_says_otherwise() {
+fn datagrams_are_aggregated_unless_the_config_map_disables_it() {
     // cluster-network#40
     for (value, expected) in [("true", false), ("false", true), ("garbage", true)] {
         let data = [("disable-udp-aggregation".to_owned(), value.to_owned())].into();

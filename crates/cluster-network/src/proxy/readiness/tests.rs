@@ -100,7 +100,7 @@ fn spec(http: &str, https: &str, endpoint: &str) -> Spec {
 
 // cluster-network#94
 #[tokio::test(start_paused = true)]
-async fn endpoint_is_asked_through_proxy_up_to_three_times() {
+async fn endpoint_is_probed_through_proxy_up_to_three_times() {
     let mut proxy = Proxy::start(&[503, 500, 302]).await;
     let url = format!("http://us%65r:pass@{}", proxy.address);
     let asked = spec(&url, "", "http://endpoint.example/ready?x=1");

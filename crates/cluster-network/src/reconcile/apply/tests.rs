@@ -128,7 +128,7 @@ async fn patch_goes_before_the_object() {
 
 // cluster-network#59
 #[tokio::test]
-async fn annotations_steer_what_is_sent() {
+async fn annotations_steer_requests() {
     let with = |key: &str| json!({ format!("networkoperator.openshift.io/{key}"): "" });
     let (outcome, asked) = apply(&[], &with("create-only")).await;
     assert_eq!((outcome, asked), (Ok(()), vec!["GET".to_owned()]));

@@ -52,7 +52,7 @@ fn read_returns_changed_files_alone() {
     fs::write(volume.path().join(CERTIFICATE), &second.0).expect("a file");
     let error = files.read().expect_err("they don't belong together").to_string();
     assert!(error.starts_with("no certificate and its key in /"), "{error}");
-    assert!(files.read().expect("files").is_none(), "it is said once");
+    assert!(files.read().expect("files").is_none(), "it is reported once");
     fs::remove_file(volume.path().join(KEY)).expect("a link less");
     fs::write(volume.path().join(KEY), &second.1).expect("a file");
     assert!(same(&files.read().expect("files").expect("an identity"), &second));
@@ -78,7 +78,7 @@ async fn follow_uses_last_published_certificate() {
             used.notified().await;
         }
     }
-    assert!(begin.elapsed() < 4 * CHECK, "events tell of changes");
+    assert!(begin.elapsed() < 4 * CHECK, "events report changes");
     publish(volume.path(), 5, &("nothing".to_owned(), last.1.clone()));
     let good = pair();
     publish(volume.path(), 6, &good);

@@ -257,32 +257,32 @@ async fn synced_resolves_with_first_list() {
 
 #[tokio::test(start_paused = true)]
 async fn lasting_trouble_is_returned() {
-    let patience = Duration::from_secs(30);
-    let wait = || tokio::time::advance(patience);
+    let limit = Duration::from_secs(30);
+    let wait = || tokio::time::advance(limit);
     let store = TestStore::new();
-    assert_eq!(store.trouble(patience), None);
+    assert_eq!(store.trouble(limit), None);
     wait().await;
-    assert_eq!(store.trouble(patience), Some(Trouble::Silent));
+    assert_eq!(store.trouble(limit), Some(Trouble::Silent));
     store.failed(Trouble::Refused("list"));
-    assert_eq!(store.trouble(patience), Some(Trouble::Refused("list")));
+    assert_eq!(store.trouble(limit), Some(Trouble::Refused("list")));
     store.begin();
     store.complete("1");
     store.recovered();
-    assert_eq!(store.trouble(patience), None);
+    assert_eq!(store.trouble(limit), None);
 
     store.failed(Trouble::Failed("watch", "first".to_owned()));
-    assert_eq!(store.trouble(patience), None, "it may be over at once");
+    assert_eq!(store.trouble(limit), None, "it may be over at once");
     wait().await;
     store.failed(Trouble::Failed("watch", "last".to_owned()));
     let last = Trouble::Failed("watch", "last".to_owned());
-    assert_eq!(store.trouble(patience), Some(last));
+    assert_eq!(store.trouble(limit), Some(last));
     store.recovered();
-    assert_eq!(store.trouble(patience), None);
+    assert_eq!(store.trouble(limit), None);
 
     store.put(key("a"), "5", 5);
-    assert_eq!(store.trouble(patience), None);
+    assert_eq!(store.trouble(limit), None);
     wait().await;
-    assert_eq!(store.trouble(patience), Some(Trouble::Behind));
+    assert_eq!(store.trouble(limit), Some(Trouble::Behind));
     store.insert(key("a"), "5", None, || 5);
-    assert_eq!(store.trouble(patience), None);
+    assert_eq!(store.trouble(limit), None);
 }

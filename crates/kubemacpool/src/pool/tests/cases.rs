@@ -273,7 +273,7 @@ fn stored_object_decides_held_interfaces() {
     assert_eq!(world.holders(C), ["vm/ns/vm three?"]);
     world.see(&vm("vm"), 2, &[(A, "one"), (B, "two"), (C, "three")]);
     assert_eq!(world.holders(C), ["vm/ns/vm three"]);
-    // One is removed and another added: the removed address stays taken until the update is stored.
+    // One address is removed and another added: the removed address stays taken until the update is stored.
     let d = "02:00:00:00:00:0d";
     world.admit(
         update(&vm("vm"), "uid", 3, world.start),
@@ -320,12 +320,12 @@ fn later_transaction_settles_earlier_one() {
     world.see_as(&vm("new"), "new", Some(moment(6)), &[(B, "one")]);
     assert_eq!(world.holders(B), ["vm/ns/new one"]);
     assert_eq!(world.pool.oldest(), None);
-    // One that has its creation's transaction only when observed again, and lost its admitted address.
+    // A machine whose creation's transaction is only in a later observation, and which lost its admitted address.
     let d = "02:00:00:00:00:0d";
-    world.admit(creation(&vm("told"), 7, world.start), &[(d, "one")]);
-    world.see_as(&vm("told"), "told", None, &[]);
-    assert_eq!(world.holders(d), ["vm/ns/told one?"]);
-    world.see_as(&vm("told"), "told", Some(moment(7)), &[]);
+    world.admit(creation(&vm("late"), 7, world.start), &[(d, "one")]);
+    world.see_as(&vm("late"), "late", None, &[]);
+    assert_eq!(world.holders(d), ["vm/ns/late one?"]);
+    world.see_as(&vm("late"), "late", Some(moment(7)), &[]);
     assert!(world.holders(d).is_empty());
     assert_eq!(world.pool.oldest(), None);
 }

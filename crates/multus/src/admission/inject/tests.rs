@@ -21,7 +21,7 @@ fn every_network_of_pod_counts() {
         networks(json!({"metadata": {"annotations": annotations}})).unwrap(),
         ["ns/a", "other/b", "ns/a", "kube-system/c"]
     );
-    // The pod's own namespace, where it says so.
+    // The pod's own namespace, if its metadata has one.
     let metadata = json!({"namespace": "own", "annotations": {"k8s.v1.cni.cncf.io/networks": "a"}});
     assert_eq!(networks(json!({"metadata": metadata})).unwrap(), ["own/a"]);
     let host = json!({"metadata": metadata, "spec": {"hostNetwork": true, "containers": []}});

@@ -130,7 +130,7 @@ fn unreadable_scratch_file_is_not_set_aside() {
     bench.add(&[single("a"), single("b")]).unwrap();
     let aside = bench.dir.path().join("aside");
     fs::rename(bench.scratch(), &aside).unwrap();
-    // As a descriptor table that is full, or a disk that fails for a moment: the file is there and can't be opened.
+    // Stands for a full descriptor table, or a disk that fails for a moment: the file exists and can't be opened.
     symlink(bench.scratch(), bench.scratch()).unwrap();
     let error = bench.attacher().scratch_delegates().unwrap_err();
     assert_eq!(error.code, code::IO, "{error}");
@@ -165,7 +165,7 @@ fn unusable_state_does_not_block_del() {
             bench.attacher().clean_up(&bench.results()),
             Ok(stale::CleanUp::Done)
         );
-        // What can be read of it.
+        // The readable part.
         assert_eq!(bench.fake.names()[2..], ["DEL a"], "{scratch:?}");
         assert!(!bench.scratch().exists());
     }

@@ -4,7 +4,7 @@ use super::*;
 
 const INFO: &str = r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:00:01.0"}}"#;
 
-/// A network whose plugin wants to know its device.
+/// A network whose plugin reads its device.
 fn with_device(name: &str) -> Delegate {
     let config = json!({"cniVersion": "0.4.0", "name": name, "type": name,
         "capabilities": {"deviceID": true, "CNIDeviceInfoFile": true}});
@@ -16,7 +16,7 @@ fn with_device(name: &str) -> Delegate {
 }
 
 impl Bench {
-    /// What a device plugin said about the device of [`with_device`].
+    /// The device plugin's information about the device of [`with_device`].
     fn known_device(self) -> Self {
         let file = self.config.own.device_info.of_device("x.io/r", "d1");
         fs::create_dir_all(file.parent().unwrap()).unwrap();

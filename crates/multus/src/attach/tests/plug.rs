@@ -51,7 +51,7 @@ fn check(bench: &Bench, ifname: &str, asked: &NetworkId, sent: Result<Delegate, 
     .check_plugged(asked, sent)
 }
 
-/// What a caller says who knows the NAD and its configuration.
+/// The identity that a caller with the NAD and its configuration sends.
 pub(super) fn asked(name: &str) -> NetworkId {
     NetworkId {
         nad: Some(format!("ns/{name}")),
@@ -59,7 +59,7 @@ pub(super) fn asked(name: &str) -> NetworkId {
     }
 }
 
-/// What the established controller says.
+/// The identity that the upstream controller sends.
 fn unnamed(network: &str) -> NetworkId {
     NetworkId {
         nad: None,
@@ -177,9 +177,9 @@ fn networks_with_same_configuration_name_are_distinguished() {
         ..asked("c")
     };
     unplug(&mut bench, "hot0", &nothing_else).unwrap_err();
-    let mut established = sharing("c", "c", "hot0");
-    established.display_name = "shared".into();
-    plug(&mut bench, &established).unwrap_err();
+    let mut upstream = sharing("c", "c", "hot0");
+    upstream.display_name = "shared".into();
+    plug(&mut bench, &upstream).unwrap_err();
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b"]);
     // Where only the name of the configuration is known, that counts.
     unplug(&mut bench, "hot0", &unnamed("shared")).unwrap();
@@ -201,7 +201,7 @@ fn plug_records_cluster_network_too() {
     bench.attacher().del(&stored).unwrap();
     assert_eq!(bench.fake.names(), ["ADD c", "DEL c", "DEL a"]);
     assert_eq!(bench.fake.call("DEL a").variables["CNI_IFNAME"], "eth0");
-    // One that fails leaves no record of its own.
+    // A failed ADD leaves no record of its own.
     bench.fake.failing.insert("ADD c");
     outcome(&mut bench, &hot, Some(&defaults)).unwrap_err();
     assert!(!bench.scratch().exists());
@@ -247,7 +247,7 @@ fn unreadable_namespace_is_error() {
     let error = plug(&mut bench, &named("c", "hot0")).unwrap_err();
     assert!(error.msg.contains("no net namespace /gone found"), "{error}");
     assert_eq!(bench.fake.names(), ["ADD a", "ADD c"]);
-    // What is recorded can be detached without it, and what isn't is gone with it.
+    // A recorded attachment can be detached without the namespace; without a record it is gone with the namespace.
     unplug(&mut bench, "hot0", &asked("c")).unwrap();
     unplug(&mut bench, "hot0", &asked("c")).unwrap();
     assert_eq!(bench.fake.names()[2..], ["DEL c"]);
@@ -340,7 +340,7 @@ fn repeated_plug_returns_cached_result() {
         panic!("{again:?}")
     };
     assert_eq!(again.ips, first.ips);
-    // What is attached is not changed by asking for something else: neither is it taken away from the pod.
+    // Another request neither changes the attachment nor removes it from the pod.
     let mut other = named("c", "hot0");
     other.requests.ips = vec!["10.1.1.1/24".into()];
     assert_eq!(plug(&mut bench, &other).unwrap().ips, first.ips);
@@ -384,9 +384,9 @@ fn network_of_add_counts_as_attached() {
         let again = outcome(&mut bench, delegate, None).unwrap();
         assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
         // A caller that names no NAD, only its configuration.
-        let mut established = delegate.clone();
-        established.display_name = established.config.name();
-        let again = outcome(&mut bench, &established, None).unwrap();
+        let mut upstream = delegate.clone();
+        upstream.display_name = upstream.config.name();
+        let again = outcome(&mut bench, &upstream, None).unwrap();
         assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
     }
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "ADD c"]);
@@ -397,7 +397,7 @@ fn interrupted_attachment_is_detached_first() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     plug(&mut bench, &named("c", "hot0")).unwrap();
-    // The pod has removed the interface, so what was said of it holds no more.
+    // The pod has removed the interface, so its result is stale.
     let again = outcome(&mut bench, &named("c", "hot0"), None).unwrap();
     assert!(matches!(again, Some(Plugged::Now(_))), "{again:?}");
     assert_eq!(bench.fake.names()[2..], ["DEL c", "ADD c"]);
@@ -467,7 +467,7 @@ fn foreign_interface_is_not_touched() {
         error.to_string(),
         "interface net1 is attached to network ns/b, not to ns/c"
     );
-    // What is still there is not said to be gone.
+    // An existing interface is not reported as gone.
     let error = unplug(&mut bench, "tun0", &asked("c")).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -525,7 +525,7 @@ fn check_calls_plugin_like_add() {
     assert_eq!(config["prevResult"]["interfaces"][0]["name"], "hot0");
     let error = check(&bench, "hot1", &asked("c"), unusable()).unwrap_err();
     assert_eq!(error.to_string(), "unusable");
-    // What has no CHECK can't be asked.
+    // A version without CHECK is not checked.
     let old = Config::parse(br#"{"cniVersion":"0.3.1","name":"old","type":"o"}"#).unwrap();
     let mut old = Delegate::new("ns/old".into(), old);
     old.requests.interface = Some("hot1".into());

@@ -3,7 +3,7 @@
 use super::plug::{asked, named, plug, unplug};
 use super::*;
 
-/// A network that wants to be the way out, by these gateways or by its own.
+/// A network that requests the default route, by these gateways or by its own.
 fn asking(name: &str, ifname: &str, gateways: &[&str]) -> Delegate {
     let mut delegate = named(name, ifname);
     let gateways = gateways.iter().map(|gateway| gateway.parse().unwrap());
@@ -59,7 +59,7 @@ fn default_route_moves_and_is_restored() {
         bench.cached_routes("c-c1-hot0"),
         json!([{"dst": "0.0.0.0/0", "gw": "10.1.1.254"}])
     );
-    // Without a default route of its own it still says so.
+    // The result of b keeps a default route that net1 does not have.
     assert_eq!(
         bench.cached_routes("b-c1-net1"),
         json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}])
@@ -178,7 +178,7 @@ fn second_gateway_among_all_networks_is_error() {
     assert_eq!(fs::read(bench.scratch()).unwrap(), before);
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b"]);
     plug(&mut bench, &asking("c", "hot0", &["fd02::1"])).unwrap();
-    // One that claims nothing doesn't become the way out beside those that do.
+    // A network without a request gets no default route beside networks with one.
     plug(&mut bench, &named("d", "hot1")).unwrap();
     let last = bench.netns.rerouted.last().unwrap();
     let removed = RouteActions {

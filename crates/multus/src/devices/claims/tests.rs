@@ -9,7 +9,7 @@ const RESOURCE: &str = "x.io/sriov";
 const SLICES_OF: &str =
     "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dnode1%2Cspec.driver%3D";
 
-/// An API server that knows claims and slices by their path, and notes what it was asked.
+/// An API server with claims and slices by their path. It records its requests.
 #[derive(Default)]
 struct Fake {
     objects: BTreeMap<String, Value>,
@@ -285,7 +285,7 @@ fn claims_of_pod_are_parsed() {
     assert_eq!(of(json!({}), Value::Null), None);
     let null = json!({"resourceClaimStatuses": null, "extendedResourceClaimStatus": null});
     assert_eq!(of(json!({}), null), None);
-    // A template that nothing was made from, and what no pod should say.
+    // A template without a claim, and a value that no pod should have.
     let none = json!({"resourceClaimStatuses": [{"name": "a"}], "extendedResourceClaimStatus": 7});
     assert_eq!(of(json!({}), none), None);
     // A claim that is named directly has no status.
@@ -323,7 +323,7 @@ async fn unavailable_claims_are_error_only_without_devices() {
         missing,
         "failed to get ResourceClaim ns/gpu: /apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/gpu not found"
     );
-    // One that is there and says nothing is another matter.
+    // An existing claim without devices is different.
     let cluster = Fake::default().with_claim("ns", "gpu", &json!([]));
     let error = devices
         .add_claimed(&pod, &[network()], &cluster)

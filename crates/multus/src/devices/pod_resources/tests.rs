@@ -92,7 +92,7 @@ async fn fragmented_answer_is_decoded() {
         })
         .collect();
     many.extend(pods());
-    // More than may be on its way at once.
+    // More than the flow-control window.
     assert!(encode(&many).len() > 3 * 256 * 1024);
     assert_eq!(ask(Answer::Pods(many)).await.unwrap(), expected());
 }
@@ -159,7 +159,7 @@ async fn cancelled_call_leaves_no_task() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kubelet.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    // Whatever comes is read and nothing is said, not even HTTP/2.
+    // The server reads everything and answers nothing, not even HTTP/2.
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.read_to_end(&mut Vec::new()).await.unwrap()

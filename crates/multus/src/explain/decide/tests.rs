@@ -99,7 +99,7 @@ async fn missing_and_surplus_attachments_are_reported() {
     assert_eq!(
         problems(&facts(networks("a,tune,file"), status)).await,
         [
-            // A plugin that changes what others made shows in no status.
+            // A plugin that changes other plugins' interfaces is in no status.
             "net1 ns/a: it is requested, but not attached",
             "net3 ns/file: it is requested, but not attached",
             "net1 ns/old: it is attached, but not requested",

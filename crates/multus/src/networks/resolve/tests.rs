@@ -12,7 +12,7 @@ use tokio::time::timeout;
 #[derive(Default)]
 struct Fake {
     nads: BTreeMap<(String, String), Nad>,
-    /// Where looks at the pod's own namespace wait for each other.
+    /// Look-ups in the pod's own namespace wait here for each other.
     barrier: Option<tokio::sync::Barrier>,
 }
 
@@ -159,7 +159,7 @@ async fn attributes_of_element_reach_its_delegate() {
 
 #[tokio::test]
 async fn default_network_annotation_replaces_master() {
-    // multus#18 (which network; it runs with CNI_IFNAME because it is the first)
+    // multus#18 (the selected network; it runs with CNI_IFNAME because it is the first)
     let mut asking = pod("ns1", "net1");
     asking.default_network = Some("extra".into());
     assert_eq!(
@@ -202,7 +202,7 @@ async fn default_network_annotation_obeys_isolation() {
 
 #[tokio::test]
 async fn missing_nad_fails_resolution_and_is_named() {
-    // multus#22 (the error and what the event says)
+    // multus#22 (the error and the text of the event)
     let error = resolve(&config(&json!({})), &pod("ns1", "net1,nope"))
         .await
         .unwrap_err();
@@ -554,7 +554,7 @@ async fn networks_are_looked_up_concurrently() {
         .map(|delegate| delegate.display_name.as_str())
         .collect();
     assert_eq!(names, ["kube-system/cluster", "ns1/net2", "ns1/net1", "ns1/net2"]);
-    // The first that fails in order, not in time.
+    // The first failure in order, not in time.
     let error = asked("net1,missing,gone").await.unwrap_err().to_string();
     assert!(error.contains("missing"), "{error}");
 }

@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn edits_keep_foreign_elements() {
-        let established =
+        let upstream =
             r#"[{"Name":"a","Bytes":"e30=","unknown":9007199254740993},{"Name":"b","x":1},{"Name":"c"}]"#;
-        let mut elements = Elements::parse(established.as_bytes()).unwrap();
+        let mut elements = Elements::parse(upstream.as_bytes()).unwrap();
         elements.put(&plugged("hot0"), &[]).unwrap();
         let text = String::from_utf8(elements.to_text()).unwrap();
-        assert!(text.starts_with(&established[..established.len() - 1]), "{text}");
+        assert!(text.starts_with(&upstream[..upstream.len() - 1]), "{text}");
         // A second attempt leaves one record.
         elements.put(&plugged("hot0"), &[]).unwrap();
         assert_eq!(elements.0.len(), 4);

@@ -88,7 +88,7 @@ struct List {
 
 #[allow(
     clippy::trivially_copy_pass_by_ref,
-    reason = "the signature that skip_serializing_if asks for"
+    reason = "skip_serializing_if needs this signature"
 )]
 fn is_false(value: &bool) -> bool {
     !*value
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// Written by the established daemon (the example of multus.md §9, `Bytes` completed).
+    /// Written by the upstream daemon (the example of multus.md §9, `Bytes` completed).
     const ESTABLISHED: &str = concat!(
         r#"[{"Conf":{"cniVersion":"0.3.1","ipam":{},"name":"weave1","type":"weave-net"},"ConfList":{},"#,
         r#""Name":"weave1","IsFilterV4Gateway":false,"IsFilterV6Gateway":false,"#,
@@ -313,14 +313,14 @@ mod tests {
         r#"MV19fSx7InR5cGUiOiJ0dW5pbmcifV19"}]"#
     );
 
-    fn established() -> Vec<Delegate> {
+    fn upstream() -> Vec<Delegate> {
         decode(ESTABLISHED.as_bytes()).unwrap()
     }
 
     #[test]
     fn upstreams_scratch_file_is_decoded() {
         // multus#49 (reading)
-        let delegates = established();
+        let delegates = upstream();
         assert_eq!(delegates.len(), 2);
         assert_eq!(delegates[0].display_name, "weave1");
         assert_eq!(delegates[0].config.plugin_type(), "weave-net");
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn encoded_scratch_file_equals_upstreams() {
         // multus#49 (writing)
-        let text = encode(&established(), &[(false, false), (true, true)]).unwrap();
+        let text = encode(&upstream(), &[(false, false), (true, true)]).unwrap();
         let ours: Value = serde_json::from_slice(&text).unwrap();
         let theirs: Value = serde_json::from_str(ESTABLISHED).unwrap();
         assert_eq!(ours, theirs);

@@ -131,7 +131,7 @@ async fn node_is_installed_and_updated() {
         kubeconfig().contains("token: \"t1\"") && kubeconfig().contains("certificate-authority-data: Q0E=")
     );
 
-    // As kubelet does it: another directory becomes `..data`.
+    // Kubelet makes another directory `..data`.
     host.put("account/token.new", "t2");
     fs::rename(host.path("account/token.new"), host.path("account/token")).unwrap();
     host.until("the new token", || kubeconfig().contains("token: \"t2\""))
@@ -148,14 +148,14 @@ async fn node_is_installed_and_updated() {
         conf("net.d/00-multus.conf").contains(r#""capabilities": {"ips":true}"#)
     })
     .await;
-    // Unusable: what was generated stays, and comes back.
+    // Unusable: the generated file stays, and is restored.
     host.put("net.d/10-a.conflist", "{");
     fs::remove_file(host.path("net.d/00-multus.conf")).unwrap();
     host.until("put back", || {
         conf("net.d/00-multus.conf").contains(r#""capabilities": {"ips":true}"#)
     })
     .await;
-    // Gone: nothing happens until it is there again.
+    // Gone: nothing happens until the file exists again.
     fs::remove_file(host.path("net.d/10-a.conflist")).unwrap();
     host.put("net.d/10-a.conflist", NEWER);
     host.until("the other form", || {
@@ -180,7 +180,7 @@ async fn configuration_is_kept_without_cleanup_flag() {
     host.until("the configuration", || host.path("net.d/00-multus.conf").exists())
         .await;
     assert!(!host.path("bin/multus").exists());
-    // The token is followed all the same, and by then the change of the primary was seen too.
+    // The token is still watched, and by then the change of the primary was seen too.
     host.put("net.d/10-a.conflist", OTHER);
     host.put("account/token", "t2");
     host.until("the new token", || {

@@ -33,7 +33,7 @@ impl DesiredState {
             return Self::None;
         }
         if member("managed").is_some_and(|managed| !managed.is_boolean()) {
-            // It is unknown whether the author wants it enforced.
+            // The author's intent is unknown: to enforce the state, or not.
             return Self::Invalid(messages::malformed("spec.managed", "true or false"));
         }
         if !desired.is_object() {
@@ -41,8 +41,8 @@ impl DesiredState {
         }
         match member("nodeName") {
             None => {}
-            Some(Value::String(said)) if said.is_empty() || said == name => {}
-            Some(Value::String(said)) => return Self::Invalid(messages::other_node(name, said)),
+            Some(Value::String(node_name)) if node_name.is_empty() || node_name == name => {}
+            Some(Value::String(node_name)) => return Self::Invalid(messages::other_node(name, node_name)),
             Some(_) => return Self::Invalid(messages::malformed("spec.nodeName", "a text")),
         }
         normalise::document(&mut desired);

@@ -22,7 +22,7 @@ fn observed(generation: i64) -> ObservedState {
     ObservedState::of(serde_json::from_value(object).expect("an object"))
 }
 
-/// An enforcer on a host that fails every change in this way, without an object for the outcome.
+/// An enforcer on a host that fails every change with this error, without an object for the outcome.
 fn enforcer(kind: &'static str) -> Enforcer {
     enforcer_on(Backend::NetworkManager, move |request| {
         let error = engine::Error {
@@ -37,8 +37,8 @@ fn enforcer(kind: &'static str) -> Enforcer {
     })
 }
 
-/// An enforcer on a host that takes every change and then lacks these things of it, one after the other, and the count
-/// of changes.
+/// An enforcer on a host that accepts every change and then reports these differences, one after the other, and the
+/// count of changes.
 fn enforcer_of_what_lacks(backend: Backend, lacks: &[Value]) -> (Enforcer, Arc<AtomicU32>) {
     let changes = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&changes);
@@ -49,13 +49,13 @@ fn enforcer_of_what_lacks(backend: Backend, lacks: &[Value]) -> (Enforcer, Arc<A
             drop(back.send(Ok(())));
         }
         Request::Commit(back) | Request::Rollback(back) => drop(back.send(Ok(()))),
-        Request::Diff(_, back) => drop(back.send(Ok(lacks.pop_front().expect("another look")))),
+        Request::Diff(_, back) => drop(back.send(Ok(lacks.pop_front().expect("another difference")))),
         other => panic!("not expected: {other:?}"),
     });
     (enforcer, changes)
 }
 
-/// An enforcer on a host that answers so.
+/// An enforcer on a host with this answer.
 fn enforcer_on(backend: Backend, mut answer: impl FnMut(Request) + Send + 'static) -> Enforcer {
     let (engine, mut requests) = Engine::channel();
     tokio::spawn(async move {
@@ -204,7 +204,7 @@ async fn drift_is_applied_again(#[case] lacks: &[Value], #[case] changes: u32) {
     "successfully reconciled, until the host restarts: without NetworkManager nothing is persistent"
 )]
 #[tokio::test]
-async fn success_says_whether_it_is_persistent(#[case] backend: Backend, #[case] text: &str) {
+async fn success_message_reports_persistence(#[case] backend: Backend, #[case] text: &str) {
     let (mut enforcer, _) = enforcer_of_what_lacks(backend, &[json!({})]);
     let outcome = enforcer.enforce(&desired()).await;
     assert_eq!(outcome, Some(Outcome::Done(text.to_owned())));

@@ -22,7 +22,7 @@ fn spec() -> Value {
     })
 }
 
-/// Answers as a host whose neighbour is heard at the given report, and collects what is applied.
+/// Answers as a host whose neighbour is in the given report, and collects the applied documents.
 async fn host(mut requests: mpsc::UnboundedReceiver<Request>, heard_at: usize) -> Vec<Value> {
     let (mut reports, mut applied) = (0, Vec::new());
     while let Some(request) = requests.recv().await {

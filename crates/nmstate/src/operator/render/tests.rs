@@ -21,7 +21,7 @@ fn nmstate(spec: &Value) -> NMState {
     .expect("a nmstate")
 }
 
-/// What is rendered, with the usual settings.
+/// The rendered objects, with the usual settings.
 fn rendered(spec: &Value, facts: &Facts) -> Vec<Value> {
     render(&nmstate(spec), &settings(&[]), facts, &Files::embedded()).expect("objects")
 }
@@ -80,7 +80,7 @@ const WEBHOOK: &str = "Deployment nmstate/nmstate-webhook";
 const METRICS: &str = "Deployment nmstate/nmstate-metrics";
 const CERT_MANAGER: &str = "Deployment nmstate/nmstate-cert-manager";
 
-// nmstate#68, the objects; nmstate#70, what belongs to whom
+// nmstate#68, the objects; nmstate#70, their owners
 #[test]
 fn objects_are_ordered_and_owned_except_definitions_and_namespaces() {
     let objects = rendered(&json!({}), &Facts::default());
@@ -267,7 +267,7 @@ fn log_level_is_set_on_the_handler_and_its_probe() {
     }
 }
 
-// nmstate#75, what becomes of the count
+// nmstate#75, the use of the count
 #[test]
 fn webhook_has_two_replicas_with_two_dedicated_nodes() {
     for (dedicated_nodes, replicas, available) in [(0, 1, 0), (1, 1, 0), (2, 2, 1), (3, 2, 1)] {
@@ -334,7 +334,7 @@ fn cluster_reader_role_is_rendered_if_aggregated() {
     );
 }
 
-// What the variables of the table are, or the field that they are of.
+// The values of the table's variables, or the fields of their values.
 const FIELDS: &[(&str, &str)] = &[
     ("WATCH_NAMESPACE", ""),
     ("POD_NAME", "metadata.name"),
@@ -704,7 +704,7 @@ fn handler_configuration_becomes_variables() {
     assert_eq!(found["WEFT_NMSTATE_BACKEND"], "kernel");
     assert_eq!(found["WEFT_NMSTATE_ORIGINAL_DESIGN"], "false");
     assert_eq!(found["WEFT_NMSTATE_DRIFT_SECONDS"], "600");
-    // A socket that is not there keeps a pod from starting.
+    // A missing socket prevents the start of a pod.
     assert!(!handler.to_string().contains("system_bus_socket"), "{handler:#}");
 }
 
@@ -792,7 +792,7 @@ fn openshift_provides_certificates_and_tls_profile() {
     ] {
         assert!(found.contains(&name.to_owned()), "{name}");
     }
-    // Where nothing is said about infrastructure, it runs anywhere.
+    // Without infrastructure settings, it runs anywhere.
     let plugin = pods(&objects, "Deployment nmstate/nmstate-console-plugin");
     assert_eq!((plugin.get("affinity"), plugin.get("tolerations")), (None, None));
     let placed = rendered(&json!({ "infraNodeSelector": { "infra": "" } }), &openshift());

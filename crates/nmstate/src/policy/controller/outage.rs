@@ -10,7 +10,7 @@ use std::sync::MutexGuard;
 
 use super::{Controller, Tracked};
 
-/// What the controller tracks of a policy that fails during an outage of NetworkManager.
+/// The controller's state of a policy that fails during an outage of NetworkManager.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     /// Number of observed starts of NetworkManager when the pass began.

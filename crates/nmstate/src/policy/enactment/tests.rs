@@ -177,7 +177,7 @@ fn unchanged_capture_keeps_its_time() {
 }
 
 #[test]
-fn enactment_without_uid_belongs_to_the_policy() {
+fn enactment_without_uid_is_of_the_policy() {
     let mut enactment = new("node01", "", "p", &BTreeMap::new());
     assert!(
         !is_of_another(&enactment, "uid-1"),

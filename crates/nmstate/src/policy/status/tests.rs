@@ -2,8 +2,8 @@ use rstest::rstest;
 
 use super::*;
 
-/// How an enactment is, by a letter: `s`uccess, `p`rogressing, `f`ailed, `r`etrying, `w`aiting, `a`borted, `n`othing
-/// known, `-` none. One in capitals belongs to an older generation.
+/// The state of an enactment, by a letter: `s`uccess, `p`rogressing, `f`ailed, `r`etrying, `w`aiting, `a`borted,
+/// `n`othing observed, `-` none. A capital stands for an older generation.
 fn enactments(states: &str) -> Vec<Enactment> {
     use Status::{False, True, Unknown};
     let states = states.chars().enumerate();
@@ -49,7 +49,7 @@ fn nodes(states: &str) -> Nodes {
     nodes
 }
 
-/// The one condition that is true, and what it says.
+/// The only true condition: type, reason and message.
 fn said(states: &str, of_nodes: &str) -> (String, String, String) {
     let outcome = outcome(2, &enactments(states), &nodes(of_nodes), false);
     let mut conditions = Vec::new();
@@ -223,7 +223,7 @@ fn outcome_sets_all_conditions_in_order() {
 #[case::an_attempt_at_an_older_generation_failed("spR", "rrr", "ConfigurationProgressing")]
 #[case::a_node_was_cut_off("sp", "rn", "ConfigurationStalled")]
 #[case::no_node_is_awaited("-", "n", "ConfigurationStalled")]
-fn available_reason_tells_whether_a_policy_stalls(
+fn available_reason_shows_whether_a_policy_stalls(
     #[case] states: &str,
     #[case] of_nodes: &str,
     #[case] expected: &str,

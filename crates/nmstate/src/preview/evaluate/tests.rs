@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::Backend;
 use crate::render::NodeFacts;
 
-/// What a policy would do to a node with a route over its uplink, and a bridge over another card.
+/// The outcome of a policy on a node with a route over its uplink, and a bridge over another card.
 async fn outcome_of(spec: Value) -> Outcome {
     let route = json!({
         "destination": "0.0.0.0/0", "next-hop-interface": "eth0", "next-hop-address": "203.0.113.1",
@@ -48,7 +48,7 @@ fn nothing() -> Outcome {
     Outcome::Changes(Vec::new(), Vec::new())
 }
 
-/// What the policies below ask for would change the node, if it were all that they say.
+/// The desired state of the policies below: alone, it would change the node.
 fn desired_state() -> Value {
     json!({ "interfaces": [{ "name": "eth0", "mtu": 1400 }] })
 }

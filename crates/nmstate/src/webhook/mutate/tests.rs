@@ -127,7 +127,7 @@ fn admission_time_only_grows() {
         ("999", "1000000000000"),
         ("1000000000000", "1000000000001"),
         ("2000000000000", "2000000000001"),
-        // What makes no sense, or leaves no room, is forgotten.
+        // A value that is invalid, or leaves no room, is dropped.
         ("", "1000000000000"),
         ("yesterday", "1000000000000"),
         ("-7", "1000000000000"),

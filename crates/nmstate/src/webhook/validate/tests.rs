@@ -44,7 +44,7 @@ fn policy_name_must_be_a_label_value() {
         );
         assert_eq!(named(bad), denied(422, &text));
     }
-    // One whose name is yet to be generated.
+    // A policy whose name is yet to be generated.
     assert_eq!(
         create(&request(&json!({ "metadata": { "generateName": "p-" } }), None)),
         Verdict::allowed()

@@ -68,7 +68,7 @@ fn policy_has_limited_attempts_per_generation() {
     attempt(0).open();
     for (number, text) in [(1, "Retrying 1/3"), (2, "Retrying 2/3")] {
         let gate = attempt(number);
-        // Between two attempts it said so; by now it is at it again, and the count says how often it failed.
+        // Between two attempts the condition reported it; by now the next attempt runs, and the count has the failures.
         let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
         assert_eq!(
             enactment["status"]["retryCount"],
@@ -89,7 +89,7 @@ fn policy_has_limited_attempts_per_generation() {
     let event = &stage.list(Kind::Event)[0];
     assert_eq!(event["source"]["component"], "node01.nmstate-handler");
 
-    // Another look at it is no reason for another attempt.
+    // Another pass is no reason for another attempt.
     let labels = json!({ "metadata": { "labels": { "zone": "a" } } });
     stage.patch(Kind::Node, "node01", &labels).accepted();
     host.on_apply(|_| Ok(()));
@@ -233,7 +233,7 @@ fn first_failure_is_reported_while_other_nodes_progress() {
         degraded("1/2 nodes failed to configure"),
     );
     let reported = began.elapsed();
-    // 2 s are promised; a machine that is busy with other tests takes longer. No periodic look would be this early.
+    // 2 s are promised; a machine that is busy with other tests takes longer. No periodic check would be this early.
     assert!(
         reported < Duration::from_secs(20),
         "a failure was reported after {reported:?}"

@@ -1,4 +1,4 @@
-//! How many nodes are at a policy at a time, and what the policy says meanwhile.
+//! How many nodes apply a policy at a time, and its status meanwhile.
 
 use super::*;
 

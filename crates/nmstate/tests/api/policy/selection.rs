@@ -1,4 +1,4 @@
-//! Which policies are for a node, and what becomes of those that are not any more.
+//! The selection of policies for a node, and the end of their selection.
 
 use super::*;
 
@@ -150,7 +150,7 @@ fn labels_and_status_of_a_policy_cause_no_pass() {
     let labels = json!({ "metadata": { "labels": { "team": "net" }, "annotations": { "note": "x" } } });
     stage.patch(Kind::Policy, "a", &labels).accepted();
     stage.report(Kind::Policy, "a", &json!({ "unavailableNodeCount": 7 }));
-    // What comes later is done when it is.
+    // A later policy is applied in its turn.
     stage.create(Kind::Policy, &policy("b", &json!({ "desiredState": mtu(1300) })));
     let policy = wait_until_said(&stage, Kind::Policy, "b", all);
     assert_eq!(policy["metadata"]["generation"], 1);

@@ -1,4 +1,4 @@
-//! Many handlers at once: what a policy costs the API server.
+//! Many handlers at once: the requests of a policy to the API server.
 //!
 //! `WEFT_SIMULATED_NODES=200 cargo test --locked -p weft-nmstate --test api policy::simulation -- --nocapture` prints
 //! lines that begin with `simulation:`.
@@ -8,17 +8,17 @@ use std::fmt;
 
 use super::*;
 
-/// Nodes where the environment says no other number.
+/// Number of nodes unless the environment sets another one.
 const NODES: usize = 40;
 
 /// How long many handlers in one process may take on a slow machine.
 const LONG: Duration = Duration::from_mins(10);
 
-/// What the requests of all handlers were, since a mark in the audit log.
+/// The requests of all handlers since a mark in the audit log.
 struct Cost {
     /// Writes of the policy's status that were accepted.
     policy_writes: usize,
-    /// Writes of the policy's status that met another one.
+    /// Writes of the policy's status with a conflict.
     conflicts: usize,
     /// Writes of enactments.
     enactment_writes: usize,
@@ -77,7 +77,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Runs a policy on that many nodes, of which this share in percent may be at it at a time. The first of them finish at
+/// Runs a policy on that many nodes, of which this share in percent may apply it at a time. The first of them finish at
 /// the same moment, when all others wait.
 fn run(name: &str, share: usize) {
     let count = std::env::var("WEFT_SIMULATED_NODES").ok();
@@ -108,7 +108,7 @@ fn run(name: &str, share: usize) {
             () = shutdown.wait() => {}
         }
     });
-    // Each handles what it left before once its watches are synced.
+    // Each handler cleans up its leftovers once its watches are synced.
     wait::until("the handlers to be up", LONG, || {
         let requests = stage.requests_since(started);
         let up = requests.iter().filter(|request| request.uri.contains("limit=1"));

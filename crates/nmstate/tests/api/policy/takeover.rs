@@ -61,8 +61,8 @@ fn enactment_of(stage: &Stage, node: &str, state: &Value) {
     stage.report(Kind::Enactment, &name, &status);
 }
 
-// A handler is killed after it took a slot and before its enactment says so; a node vanishes with the slot it held; or
-// a write was lost. No handler is left to release it.
+// A handler is killed after it took a slot and before it wrote its enactment; a node vanishes with its slot; or a write
+// was lost. No handler is left to release the slot.
 #[test]
 fn leaked_slot_is_detected_by_waiting_nodes() {
     let stage = Stage::start();
@@ -146,7 +146,7 @@ fn waiting_handler_sends_no_requests_while_slots_are_taken() {
     set_slots(&stage, 0);
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
     let woken = given_back.elapsed();
-    // The next periodic look would be later.
+    // The next periodic check would be later.
     assert!(woken < Duration::from_secs(20), "woken after {woken:?}");
 }
 
@@ -265,7 +265,7 @@ fn failed_release_of_a_slot_is_retried() {
             .filter(|write| write.uri.contains("policies/p/status") && write.code == 403)
             .count()
     };
-    // It is learned of a moment later.
+    // The handler sees it a moment later.
     stage.report(Kind::Node, "node01", &json!({}));
     gate.open();
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);

@@ -221,14 +221,14 @@ fn secondary_dns_is_its_objects_in_order() {
 }
 
 #[test]
-fn nothing_said_means_empty() {
+fn absent_settings_are_empty() {
     let rendered = Setting::default().render("kubeSecondaryDNS", json!({ "kubeSecondaryDNS": {} }));
     assert_objects(&rendered, &objects("", "", Flavour::default()));
 }
 
 // secondary-dns §11
 #[test]
-fn service_is_there_where_it_is_asked_for() {
+fn service_exists_only_on_request() {
     let service = |kind: &str, node_port: Option<u16>| {
         let port = |name: &str, protocol: &str| {
             let mut port = json!({ "name": name, "port": 53, "protocol": protocol, "targetPort": 5353 });
@@ -427,7 +427,7 @@ fn flavours_can_be_mixed() {
 
 // secondary-dns#64, secondary-dns §1: a requested object is no leftover of a former release.
 #[test]
-fn what_is_asked_for_is_no_leftover() {
+fn requested_objects_are_no_leftovers() {
     let pruned = |native: bool, spec: Value| {
         let setting = Setting {
             native,

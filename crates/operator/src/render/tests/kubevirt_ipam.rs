@@ -347,7 +347,7 @@ fn on_kubernetes_the_definition_comes_first_and_certificates_from_cert_manager_o
 
 // operands#13, kubevirt-ipam#79
 #[test]
-fn on_openshift_there_is_no_definition_and_certificates_are_the_platforms() {
+fn openshift_has_no_definition_and_certificates_of_the_platform() {
     for native in [false, true] {
         let setting = Setting {
             native,
@@ -370,7 +370,7 @@ fn on_openshift_there_is_no_definition_and_certificates_are_the_platforms() {
 
 // operands#13, kubevirt-ipam#80, kubevirt-ipam#81 for Modern and both Custom profiles
 #[test]
-fn optional_arguments_are_there_only_when_they_are_set() {
+fn optional_arguments_exist_only_when_they_are_set() {
     let arguments = |spec: Value| -> Vec<String> {
         let objects = Setting::default().render("kubevirtIpamController", spec);
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment");

@@ -79,7 +79,7 @@ fn rules_have_the_specified_form() {
         ] {
             assert_eq!(rules.matches(part).count(), count, "{part} in {rules}");
         }
-        // iptables list it, and go on in it.
+        // iptables list the rule, and add others behind it.
         let mark = "-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -m comment";
         let listed = iptables(&["-S"]);
         for rule in ["-A FORWARD ", "-A CNI-FORWARD ", mark] {

@@ -99,7 +99,7 @@ fn masquerading_without_nftables_uses_iptables() {
         let from = pod.udp();
         assert_eq!(source(&from, &outside, "192.0.2.2").to_string(), "192.0.2.1");
 
-        // DEL goes by both steps that are on record.
+        // DEL undoes both recorded steps.
         for backend in tried {
             masquerade::tear_down(&mut rules, FIRST, Some((backend, &addresses))).unwrap();
         }
@@ -107,7 +107,7 @@ fn masquerading_without_nftables_uses_iptables() {
         let missing = masquerade::check(&mut rules, Choice::Automatic, FIRST, &addresses).unwrap_err();
         assert_eq!(missing.msg, "masquerading of 10.1.2.3/24 not found");
 
-        // A config that names nftables gets them or an error.
+        // A config with nftables gets nftables or an error.
         let named = Choice::Only(Backend::Nftables);
         let refused = masquerade::set_up(&mut rules, named, FIRST, &addresses, |_| Ok(())).unwrap_err();
         assert_eq!(refused.details, "the kernel lacks CONFIG_NFT_NAT");

@@ -1,4 +1,4 @@
-//! Which address an attachment gets.
+//! The address that an attachment gets.
 
 use std::{fs, path::Path};
 
@@ -64,7 +64,7 @@ fn addresses_rotate_through_all_ranges() {
         // After the last one is before the first one.
         assert_eq!(add_as(host, &mut pod, "d0", &config), ["10.1.2.253"]);
         assert_eq!(add_as(host, &mut pod, "d1", &config), ["10.3.0.2"]);
-        // The last one alone is free: the search comes back to where it began.
+        // The last one alone is free: the search returns to its start.
         del(host, &pod, "net1", &config);
         assert_eq!(add_as(host, &mut pod, "d2", &config), ["10.3.0.2"]);
         pod.id = "d2".into();

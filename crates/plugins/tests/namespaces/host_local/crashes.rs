@@ -1,4 +1,4 @@
-//! Calls that are killed, calls that say nonsense, and many calls in one process.
+//! Killed calls, calls with invalid input, and many calls in one process.
 
 use std::{
     cell::RefCell,
@@ -22,10 +22,10 @@ use crate::{
     stage::{Host, Pod, finish, on_a_host, start, variables, with},
 };
 
-/// How many calls are killed.
+/// Number of killed calls.
 const KILLS: u32 = 60;
 
-/// How long a call takes here, if nothing else delays it.
+/// Duration of a call without other delays.
 fn shortest_duration(host: &Host, pod: &Pod, config: &Value) -> Duration {
     let duration = |verb: &str| {
         let start = Instant::now();
@@ -107,7 +107,7 @@ fn killed_calls_leave_consistent_leases() {
                 let id = content.strip_suffix("\r\nnet1").unwrap_or_default();
                 assert!(used.contains(id), "seed {seed}: {address} holds {content:?}");
             }
-            // Runtimes release what they do not know to be there.
+            // Runtimes release attachments of unknown state.
             if dice.below(4) == 0 {
                 for id in used.iter().filter(|id| !live.contains_key(*id)) {
                     pod.id.clone_from(id);

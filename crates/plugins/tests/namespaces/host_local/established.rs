@@ -1,4 +1,4 @@
-//! By turns with the established plugin on the same leases.
+//! In turn with the upstream plugin on the same leases.
 
 use std::{os::unix::fs::symlink, path::PathBuf};
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::{add, assigned, config, del, leases, read, taken};
 use crate::stage::{Pod, finish, on_a_host, start, variables, with};
 
-/// Debian's program; it is brought in where that can be done.
+/// Debian's program, if it is available or can be downloaded.
 fn theirs() -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: the established plugin needs root to be brought in");
+        println!("skipped: the download of the upstream plugin needs root");
         return None;
     }
     match Home::from_env().and_then(|home| Packages::ensure(&home, &mut Quiet)) {
@@ -20,11 +20,11 @@ fn theirs() -> Option<PathBuf> {
             println!("skipped: {why}");
             None
         }
-        Err(error) => panic!("the established plugin cannot be brought in: {error}"),
+        Err(error) => panic!("cannot provide the upstream plugin: {error}"),
     }
 }
 
-/// The same config for the established plugin.
+/// The same config for the upstream plugin.
 fn for_them(config: &Value) -> Value {
     with(config, "type", "theirs".into())
 }
@@ -33,7 +33,7 @@ fn for_them(config: &Value) -> Value {
 #[test]
 fn both_implementations_share_the_leases() {
     let Some(theirs) = theirs() else { return };
-    on_a_host("by turns with the established plugin", move |host| {
+    on_a_host("in turn with the upstream plugin", move |host| {
         symlink(theirs, "/run/plugins/theirs").unwrap();
         let pod = host.pod();
         let ours = config(
@@ -74,7 +74,7 @@ fn both_implementations_share_the_leases() {
                  duplicate allocation is not allowed"
             );
         }
-        // Each takes back what the other gave.
+        // Each releases the leases of the other.
         for (number, config) in [&theirs, &ours, &theirs, &ours].into_iter().enumerate() {
             del(host, &pod, &format!("net{number}"), config);
             assert_eq!(leases().len(), 6 - 2 * number);
@@ -87,7 +87,7 @@ fn both_implementations_share_the_leases() {
 #[test]
 fn unusable_nodes_return_upstreams_errors() {
     let Some(theirs) = theirs() else { return };
-    on_a_host("texts of the established plugin", move |host| {
+    on_a_host("texts of the upstream plugin", move |host| {
         symlink(theirs, "/run/plugins/theirs").unwrap();
         let pod = host.pod();
         let ranges = [
@@ -144,7 +144,7 @@ fn unusable_nodes_return_upstreams_errors() {
 #[test]
 fn both_at_once_give_distinct_addresses() {
     let Some(theirs) = theirs() else { return };
-    on_a_host("at once with the established plugin", move |host| {
+    on_a_host("concurrently with the upstream plugin", move |host| {
         symlink(theirs, "/run/plugins/theirs").unwrap();
         let config = config("1.0.0", &json!({ "subnet": "10.1.2.0/24" }));
         let pods: Vec<Pod> = (0..40).map(|_| host.pod()).collect();

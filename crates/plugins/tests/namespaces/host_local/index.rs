@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{DATA, LEASES, add, del, leases, read, subnet, taken, write};
 use crate::stage::on_a_host;
 
-/// Counts what is opened in the directory of the leases.
+/// Counts the opened files in the directory of the leases.
 struct Watch(OwnedFd);
 
 impl Watch {
@@ -119,7 +119,7 @@ fn leases_changed_by_other_programs_are_detected() {
                 .message()
                 .contains("Failed to find address")
         );
-        // A lease that appears with the time of the directory put back, as backup programs do.
+        // A new lease, and the former time of the directory, as backup programs restore it.
         let time = fs::metadata(LEASES).unwrap().modified().unwrap();
         write("10.1.2.9", "container-1\r\nnet1");
         fs::File::open(LEASES).unwrap().set_modified(time).unwrap();

@@ -18,7 +18,7 @@ pub(super) fn network(socket: &mut Socket) -> Vec<String> {
             link.promiscuity
         ));
         for address in socket.addresses(&link, None).unwrap() {
-            // Addresses that the kernel gives by itself come and go with the link's state.
+            // The kernel adds and removes automatic addresses with the link's state.
             if address.global {
                 lines.push(format!("  address {}", address.net));
             }
@@ -26,7 +26,7 @@ pub(super) fn network(socket: &mut Socket) -> Vec<String> {
     }
     for family in [Family::V4, Family::V6] {
         for route in socket.routes(family).unwrap() {
-            // As with addresses, and when the kernel comes to it.
+            // Like addresses, and with a delay.
             if route.dst.to_string().starts_with("fe80:") {
                 continue;
             }
@@ -39,7 +39,7 @@ pub(super) fn network(socket: &mut Socket) -> Vec<String> {
     lines
 }
 
-/// The files below a folder with their content, sorted; where an allocation would go on is not part of any state.
+/// The files below a folder with their content, sorted; the position of the next allocation is not part of any state.
 pub(super) fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {

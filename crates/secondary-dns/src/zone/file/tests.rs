@@ -100,7 +100,7 @@ fn records_before_the_soa_are_kept() {
 }
 
 #[test]
-fn ttl_is_that_of_the_record_before_where_none_is_said() {
+fn missing_ttl_is_that_of_the_record_before() {
     let text = "@ 9 SOA ns.vm. email.vm. 1 2 3 4 5\na A 10.0.0.1\n";
     assert_eq!(records(&zone(text), "a.vm."), ["9 A 10.0.0.1"]);
     let text = "@ SOA ns.vm. email.vm. 1 2 3 4 5\na A 10.0.0.1\n";
@@ -108,7 +108,7 @@ fn ttl_is_that_of_the_record_before_where_none_is_said() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused_with_its_line() {
+fn unknown_content_is_refused_with_its_line() {
     let soa = "@ IN SOA ns.vm. email.vm. (1 2 3 4 5)\n";
     for (text, expected) in [
         ("", "line 0: there is no SOA record"),

@@ -225,7 +225,7 @@ impl World {
         read::certificates(&decoded(Some(field))).remove(0)
     }
 
-    /// Prepends another CA to the bundle, like established certificate managers.
+    /// Prepends another CA to the bundle, like upstream certificate managers.
     fn put_in_front(&self, theirs: &Certificate) {
         let mut trusted = self.bundle();
         trusted.retain(|certificate| certificate != theirs);
