@@ -277,12 +277,14 @@ fn migrate(facts: &Facts, target: Target, mode: Mode) -> Plan {
                     failed += usize::from(!is_dry_run);
                     plan.failures.push(messages::failed(node, is_dry_run, message));
                 }
-                (Progress::Done, true) => {
-                    passed.push(name);
-                    if let Err(problem) = desired(&hostnames, node, observed, target.machine) {
+                (Progress::Done, true) => match redraft(&hostnames, node, observed, policy, target.machine) {
+                    Ok(Some(draft)) => plan.actions.push(Action::Write(draft)),
+                    Ok(None) => passed.push(name),
+                    Err(problem) => {
+                        passed.push(name);
                         plan.add(problem);
                     }
-                }
+                },
                 (Progress::Done, false) => match unfinished(node, observed, target.machine) {
                     Some(problem) => {
                         running += 1;
@@ -442,7 +444,8 @@ fn unfinished(node: &str, observed: &Node, mtu: u32) -> Option<Problem> {
     conflict(observed, &settings).map(|text| Problem::Failure(messages::no_settings(node, &text)))
 }
 
-/// The policy of a node, which begins with a dry run. A policy of another migration keeps the former MTUs.
+/// The policy of a node, which begins with a dry run. If an earlier version may have changed the node, its former MTUs
+/// stay.
 fn draft(
     hostnames: &Hostnames<'_>,
     node: &str,
@@ -452,9 +455,9 @@ fn draft(
 ) -> Result<Draft, Problem> {
     let (hostname, links, settings) = desired(hostnames, node, observed, mtu)?;
     let mut former = uplink::former(links, &settings);
-    let was_changed = before.is_some_and(Policy::may_have_changed);
-    if let Some(before) = before {
-        if was_changed && before.former.is_empty() {
+    let changed = before.filter(|before| before.may_have_changed());
+    if let Some(before) = changed {
+        if before.former.is_empty() {
             // The reported MTUs are those of the change.
             former.clear();
         }
@@ -467,8 +470,20 @@ fn draft(
         settings,
         former,
         is_dry_run: true,
-        was_changed,
+        was_changed: changed.is_some(),
     })
+}
+
+/// The new policy of a node whose uplink or former MTU changed after its dry run, which may be days ago.
+fn redraft(
+    hostnames: &Hostnames<'_>,
+    node: &str,
+    observed: &Node,
+    policy: &Policy,
+    mtu: u32,
+) -> Result<Option<Draft>, Problem> {
+    let draft = draft(hostnames, node, observed, Some(policy), mtu)?;
+    Ok((draft.former != policy.former).then_some(draft))
 }
 
 /// Deletes the policies of nodes that do not exist any more.

@@ -308,3 +308,33 @@ fn dry_run_that_is_retried_is_an_obstacle() {
     world.run(false);
     assert_eq!(world.mtus(), [MACHINE; 2]);
 }
+
+// cluster-network#146
+#[test]
+fn uplink_that_changed_after_the_dry_run_gets_another_one() {
+    let mut world = World::new(wanted(Mode::DryRun, None), &["a", "b"]);
+    world.try_all();
+    assert_eq!(world.all_actions(), []);
+    let eth0 = links(1400).remove("eth0").expect("a link");
+    let uplink = BTreeMap::from([("eth0".to_owned(), eth0.clone()), ("eth1".to_owned(), eth0)]);
+    world.node("a").links = Some(Ok(uplink));
+    world.facts.request = wanted(Mode::Apply, None);
+    let actions = world.all_actions();
+    let [Action::Write(draft)] = actions.as_slice() else {
+        panic!("{actions:?}");
+    };
+    let of = |mtu: u32| {
+        let eth0 = settings(mtu).remove("eth0").expect("a setting");
+        BTreeMap::from([("eth0".to_owned(), eth0.clone()), ("eth1".to_owned(), eth0)])
+    };
+    assert_eq!((draft.node.as_str(), draft.is_dry_run), ("a", true));
+    assert_eq!((&draft.settings, &draft.former), (&of(9000), &of(1400)));
+    // Once, and the others wait for it.
+    world.set("b", Progress::Done);
+    assert_eq!(world.all_actions(), []);
+    world.set("a", Progress::Done);
+    assert_eq!(
+        world.all_actions(),
+        [Action::Release("mtu-migration-a".to_owned())]
+    );
+}
