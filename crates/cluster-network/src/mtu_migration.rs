@@ -247,7 +247,7 @@ pub fn plan(facts: &Facts) -> Plan {
 /// The next step to the MTUs of the migration.
 fn migrate(facts: &Facts, target: Target, mode: Mode) -> Plan {
     if facts.begun.is_some_and(|begun| begun.finalised) {
-        // The policies of the earlier migration hold MTUs that are former no more.
+        // The policies hold the MTUs from before the finalised migration.
         return end(facts);
     }
     if facts.begun.is_none_or(|begun| begun.target != target) {

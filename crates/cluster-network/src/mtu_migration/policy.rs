@@ -163,7 +163,7 @@ pub enum Reported {
     Tried,
     /// The policy is applied.
     Applied,
-    /// The dry run could not be carried out, or the policy not be rendered, and nmstate retries it.
+    /// The dry run or the rendering of the policy failed, and nmstate retries it.
     Retrying(String),
     /// The policy failed, and the node is rolled back.
     Failed(String),
@@ -268,7 +268,7 @@ pub enum Progress {
     Pending,
     /// The dry run, or the policy, succeeded.
     Done,
-    /// nmstate retries the dry run, or the rendering of the policy.
+    /// The dry run or the rendering of the policy failed, and nmstate retries it.
     Retrying(String),
     /// The dry run, or the policy, failed.
     Failed(String),
