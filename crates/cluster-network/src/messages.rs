@@ -244,6 +244,33 @@ pub mod mtu_migration {
     /// OVN-Kubernetes does not use both MTUs yet.
     pub const AWAITS_NETWORK: &str = "waiting until all nodes of OVN-Kubernetes use both MTUs";
 
+    /// Maximum number of lines of a condition.
+    const MOST_LINES: usize = 10;
+    /// Maximum length of a line of a condition, in bytes.
+    const LONGEST_LINE: usize = 300;
+
+    /// Texts about nodes as lines of a condition, whose size is bounded however many nodes fail.
+    pub fn lines(texts: &[&str]) -> String {
+        let mut lines: Vec<String> = texts.iter().take(MOST_LINES).map(|text| line(text)).collect();
+        let more = texts.len().saturating_sub(MOST_LINES);
+        if more > 0 {
+            lines.push(format!("and {more} more"));
+        }
+        lines.join("\n")
+    }
+
+    /// A text in one line, without the log of nmstate: the cause of a failure is in the second line of its message.
+    fn line(text: &str) -> String {
+        let lines = text.lines().map(str::trim);
+        let lines: Vec<&str> = lines.take_while(|line| !line.starts_with("log: ")).collect();
+        let line = lines.join(" ");
+        if line.len() <= LONGEST_LINE {
+            return line;
+        }
+        let cut = line.floor_char_boundary(LONGEST_LINE);
+        format!("{}…", line.split_at(cut).0)
+    }
+
     /// The default network is not supported.
     pub fn unsupported_network(kind: &str) -> String {
         format!("spec.migration.nodePolicies is supported with OVNKubernetes and Weft, and not with {kind}")
@@ -257,6 +284,60 @@ pub mod mtu_migration {
     /// The driver of an interface does not support the MTU.
     pub fn max_mtu(interface: &str, most: u32, mtu: u32) -> String {
         format!("interface {interface} supports an MTU of at most {most}, and {mtu} is requested")
+    }
+
+    /// The interface is not managed.
+    pub fn not_managed(interface: &str, state: &str) -> String {
+        format!("interface {interface} is not managed by NetworkManager: its reported state is \"{state}\"")
+    }
+
+    /// The operator does not change the MTU of interfaces of this type.
+    pub fn unsupported_type(interface: &str, kind: &str) -> String {
+        format!("interface {interface} has type {kind}, which is not supported")
+    }
+
+    /// The kernel would lower the MTU of an interface with that of its base.
+    pub fn larger_above(interface: &str, base: &str, mtu: u32, target: u32) -> String {
+        format!(
+            "interface {interface} on {base} has MTU {mtu}, and the kernel would lower it: set at most {target} there first"
+        )
+    }
+
+    /// The policy of a user sets another MTU.
+    pub fn other_policy(policy: &str, mtu: u64, interface: &str) -> String {
+        format!(
+            "policy {policy} sets MTU {mtu} on {interface}: change or delete it first, or it undoes the migration"
+        )
+    }
+
+    /// A report is too large.
+    pub fn pruned(message: &str) -> String {
+        format!("its NodeNetworkState is incomplete: {message}")
+    }
+
+    /// A report lacks an interface.
+    pub fn not_reported(interface: &str) -> String {
+        format!("its NodeNetworkState lacks interface {interface}")
+    }
+
+    /// A report lacks the MTU of an interface.
+    pub fn no_mtu(interface: &str) -> String {
+        format!("its NodeNetworkState lacks the MTU of interface {interface}")
+    }
+
+    /// A report lacks the base of a VLAN.
+    pub fn no_base(interface: &str) -> String {
+        format!("its NodeNetworkState lacks the base of interface {interface}")
+    }
+
+    /// A report shows no port of a bridge or bond.
+    pub fn no_port(interface: &str) -> String {
+        format!("its NodeNetworkState has no port of {interface} that leads out of the node")
+    }
+
+    /// A report does not show the result of a policy.
+    pub fn not_shown(node: &str, interface: &str, mtu: u32) -> String {
+        format!("node {node}: its NodeNetworkState still has MTU {mtu} of interface {interface}")
     }
 
     /// A policy failed.
@@ -275,6 +356,19 @@ pub mod mtu_migration {
         format!("node {node}: label kubernetes.io/hostname is missing")
     }
 
+    /// A policy would select two nodes.
+    pub fn shared_hostname(node: &str, other: &str, hostname: &str) -> String {
+        format!("nodes {node} and {other} have the same label kubernetes.io/hostname: {hostname}")
+    }
+
+    /// A policy has no usable record of the former MTU.
+    pub fn former_unknown(node: &str) -> String {
+        format!(
+            "node {node}: its former MTU is unknown: set it by hand, then delete policy {}",
+            crate::mtu_migration::policy::name(node)
+        )
+    }
+
     /// nmstate does not run on a node.
     pub fn no_report(node: &str) -> String {
         format!("node {node}: no NodeNetworkState, the handler of nmstate does not run there")
@@ -291,6 +385,17 @@ pub mod mtu_migration {
             "node {node}: nmstate has reported no result of policy {} for 15 minutes",
             crate::mtu_migration::policy::name(node)
         )
+    }
+
+    /// A policy has no result yet.
+    pub fn awaited(node: &str, is_dry_run: bool) -> String {
+        let stage = if is_dry_run { "the dry run" } else { "the change" };
+        format!("node {node}: {stage} has no result yet")
+    }
+
+    /// A stage of the migration, with its first delay.
+    pub fn delayed(stage: &str, reason: &str) -> String {
+        format!("{stage}; {reason}")
     }
 
     /// Dry runs are in progress.

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::cluster_network::operator::NetworkSpec;
 use serde::{Deserialize, Serialize};
 
+mod abort;
 pub mod controller;
 pub mod policy;
 pub mod uplink;
@@ -24,7 +25,8 @@ use crate::{
     names,
     operator_config::{MAX_MTU, min_mtu},
 };
-use policy::{Draft, Goal, Policy, Progress};
+use abort::{abort, end, is_finished};
+use policy::{Draft, Goal, Policy, Progress, Stated};
 use uplink::{Links, Settings};
 
 /// MTUs after the migration, in bytes.
@@ -43,19 +45,13 @@ pub struct Begun {
     /// MTUs after the migration.
     #[serde(flatten)]
     pub target: Target,
-    /// True if the operator has finalised it: whatever nodes report later, they keep the new MTU.
+    /// The configured MTU of pods when the migration began, if the migration sets it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub configured: Option<u32>,
+    /// True after the operator removed the migration from its configuration. Nodes then keep the new MTU, even if an
+    /// enactment fails later.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub finalised: bool,
-}
-
-impl Begun {
-    /// The mark of a migration that is not finalised.
-    pub fn of(target: Target) -> Self {
-        Self {
-            target,
-            finalised: false,
-        }
-    }
 }
 
 /// How far the operator goes.
@@ -140,8 +136,11 @@ pub struct Node {
     pub hostname: Option<String>,
     /// True if the kubelet reports the node as ready.
     pub is_ready: bool,
-    /// Interfaces that carry the default route. `None` without a report.
-    pub links: Option<Links>,
+    /// Interfaces that carry the default route, or the reason for which the report does not show them. `None` without
+    /// a report.
+    pub links: Option<Result<Links, String>>,
+    /// MTUs that policies of users set on this node.
+    pub stated: Vec<Stated>,
 }
 
 /// The observed state.
@@ -167,7 +166,7 @@ pub struct Facts {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action {
     /// Marks in the operator configuration that a migration has begun, or that it has ended.
-    Mark(Option<Target>),
+    Mark(Option<Begun>),
     /// Creates or replaces a policy.
     Write(Draft),
     /// Ends the dry run of the policy with this name, so that the node applies it.
@@ -185,7 +184,7 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Failures on nodes, which end the migration until a user acts.
     pub failures: Vec<String>,
-    /// States of nodes that hold up the migration, and that may pass.
+    /// Reasons for which a node delays the migration. They may end without a user.
     pub obstacles: Vec<String>,
     /// State of the migration.
     pub progress: Option<String>,
@@ -197,6 +196,23 @@ impl Plan {
             actions,
             ..Self::default()
         }
+    }
+
+    fn add(&mut self, problem: Problem) {
+        match problem {
+            Problem::Obstacle(text) => self.obstacles.push(text),
+            Problem::Failure(text) => self.failures.push(text),
+        }
+    }
+
+    /// Records the stage of the migration. Without a failure, the first obstacle explains a delay, and otherwise the
+    /// result that is awaited.
+    fn set_progress(&mut self, stage: String, awaited: Option<String>) {
+        let reason = self.obstacles.first().cloned().or(awaited);
+        self.progress = Some(match reason.filter(|_| self.failures.is_empty()) {
+            Some(reason) => messages::delayed(&stage, &reason),
+            None => stage,
+        });
     }
 }
 
@@ -230,8 +246,18 @@ pub fn plan(facts: &Facts) -> Plan {
 
 /// The next step to the MTUs of the migration.
 fn migrate(facts: &Facts, target: Target, mode: Mode) -> Plan {
-    if facts.begun != Some(Begun::of(target)) {
-        return Plan::of_actions(vec![Action::Mark(Some(target))]);
+    if facts.begun.is_some_and(|begun| begun.finalised) {
+        // The policies hold the MTUs from before the finalised migration.
+        return end(facts);
+    }
+    if facts.begun.is_none_or(|begun| begun.target != target) {
+        let configured = target.network.and(facts.network_mtu);
+        let begun = Begun {
+            target,
+            configured,
+            finalised: false,
+        };
+        return Plan::of_actions(vec![Action::Mark(Some(begun))]);
     }
     let goal = Goal::Mtu(target.machine);
     let mut plan = Plan::of_actions(of_absent_nodes(facts));
@@ -239,8 +265,11 @@ fn migrate(facts: &Facts, target: Target, mode: Mode) -> Plan {
         plan.obstacles.push(messages::NO_NODE.to_owned());
         return plan;
     }
+    let hostnames = Hostnames::of(facts);
     let (mut passed, mut running, mut done, mut failed) = (Vec::new(), 0, 0, 0);
+    let mut awaited = None;
     for (node, observed) in &facts.nodes {
+        plan.obstacles.extend(unready(node, observed));
         let name = policy::name(node);
         match facts.policies.get(&name) {
             Some((policy, progress)) if policy.goal == Some(goal) => match (progress, policy.is_dry_run) {
@@ -248,24 +277,43 @@ fn migrate(facts: &Facts, target: Target, mode: Mode) -> Plan {
                     failed += usize::from(!is_dry_run);
                     plan.failures.push(messages::failed(node, is_dry_run, message));
                 }
-                (Progress::Done, true) => passed.push(name),
-                (Progress::Done, false) => done += 1,
+                (Progress::Done, true) => match redraft(&hostnames, node, observed, policy, target.machine) {
+                    Ok(Some(draft)) => plan.actions.push(Action::Write(draft)),
+                    Ok(None) => passed.push(name),
+                    Err(problem) => {
+                        passed.push(name);
+                        plan.add(problem);
+                    }
+                },
+                (Progress::Done, false) => match unfinished(node, observed, target.machine) {
+                    Some(problem) => {
+                        running += 1;
+                        plan.add(problem);
+                    }
+                    None => done += 1,
+                },
+                (Progress::Retrying(message), is_dry_run) => {
+                    running += usize::from(!is_dry_run);
+                    plan.obstacles.push(messages::failed(node, is_dry_run, message));
+                }
                 (Progress::Pending, is_dry_run) => {
                     running += usize::from(!is_dry_run);
-                    plan.obstacles.extend(delay(facts, node, observed));
+                    plan.obstacles.extend(overdue(facts, node));
+                    awaited.get_or_insert_with(|| messages::awaited(node, is_dry_run));
                 }
             },
-            other => match draft(node, observed, other.map(|(policy, _)| policy), target.machine) {
-                Ok(draft) => plan.actions.push(Action::Write(draft)),
-                Err(Problem::Obstacle(text)) => plan.obstacles.push(text),
-                Err(Problem::Failure(text)) => plan.failures.push(text),
-            },
+            other => {
+                let before = other.map(|(policy, _)| policy);
+                match draft(&hostnames, node, observed, before, target.machine) {
+                    Ok(draft) => plan.actions.push(Action::Write(draft)),
+                    Err(problem) => plan.add(problem),
+                }
+            }
         }
     }
     let all = facts.nodes.len();
     let tried = passed.len() + running + done + failed;
-    let is_tried = tried == all && plan.failures.is_empty();
-    plan.progress = Some(if tried < all {
+    let stage = if tried < all {
         messages::dry_run(tried, all)
     } else if done < all && mode == Mode::DryRun {
         messages::dry_run_passed(all)
@@ -273,7 +321,9 @@ fn migrate(facts: &Facts, target: Target, mode: Mode) -> Plan {
         messages::AWAITS_NETWORK.to_owned()
     } else {
         messages::changed(done, all, target.machine)
-    });
+    };
+    plan.set_progress(stage, awaited);
+    let is_tried = tried == all && plan.failures.is_empty() && plan.obstacles.is_empty();
     if !is_tried || !facts.is_network_ready || mode == Mode::DryRun {
         return plan;
     }
@@ -286,50 +336,154 @@ fn migrate(facts: &Facts, target: Target, mode: Mode) -> Plan {
     plan
 }
 
-/// The reason for which a node has no result, if it should have one.
-fn delay(facts: &Facts, node: &str, observed: &Node) -> Option<String> {
-    if !observed.is_ready {
-        return Some(messages::not_ready(node));
-    }
+/// An obstacle, if the node is not ready: another change could take one more node off the network.
+fn unready(node: &str, observed: &Node) -> Option<String> {
+    (!observed.is_ready).then(|| messages::not_ready(node))
+}
+
+/// An obstacle, if the node should have reported a result.
+fn overdue(facts: &Facts, node: &str) -> Option<String> {
     let is_overdue = facts.overdue.contains(&policy::name(node));
     is_overdue.then(|| messages::overdue(node))
 }
 
-/// Reason for which a node gets no policy.
+/// Reason for which a node delays the migration.
 enum Problem {
-    /// The state may pass.
+    /// The state may end without a user.
     Obstacle(String),
     /// A user has to act.
     Failure(String),
 }
 
-/// The policy of a node, which begins with a dry run. A policy of another migration keeps the former MTUs.
-fn draft(node: &str, observed: &Node, before: Option<&Policy>, mtu: u32) -> Result<Draft, Problem> {
-    let Some(links) = &observed.links else {
-        return Err(Problem::Obstacle(messages::no_report(node)));
-    };
-    let Some(hostname) = &observed.hostname else {
-        return Err(Problem::Failure(messages::no_hostname(node)));
-    };
-    if links.is_empty() {
-        // A lease may just be renewed.
-        let text = messages::no_settings(node, messages::NO_DEFAULT_ROUTE);
-        return Err(Problem::Obstacle(text));
+/// Nodes by their label `kubernetes.io/hostname`.
+struct Hostnames<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+
+impl<'a> Hostnames<'a> {
+    fn of(facts: &'a Facts) -> Self {
+        let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (node, observed) in &facts.nodes {
+            if let Some(hostname) = &observed.hostname {
+                nodes.entry(hostname).or_default().push(node);
+            }
+        }
+        Self(nodes)
     }
-    let settings = uplink::settings(links, mtu)
-        .map_err(|message| Problem::Failure(messages::no_settings(node, &message)))?;
+
+    /// The label that selects this node alone, or the reason for which there is none.
+    fn of_node<'n>(&self, node: &str, observed: &'n Node) -> Result<&'n str, String> {
+        let Some(hostname) = &observed.hostname else {
+            return Err(messages::no_hostname(node));
+        };
+        let nodes = self.0.get(hostname.as_str()).into_iter().flatten();
+        match nodes.copied().find(|other| *other != node) {
+            Some(other) => Err(messages::shared_hostname(node, other, hostname)),
+            None => Ok(hostname),
+        }
+    }
+}
+
+/// The reported uplink of a node.
+fn reported<'a>(node: &str, observed: &'a Node) -> Result<&'a Links, Problem> {
+    match &observed.links {
+        None => Err(Problem::Obstacle(messages::no_report(node))),
+        Some(Err(text)) => Err(Problem::Obstacle(messages::no_settings(node, text))),
+        // A lease may just be renewed.
+        Some(Ok(links)) if links.is_empty() => {
+            let text = messages::no_settings(node, messages::NO_DEFAULT_ROUTE);
+            Err(Problem::Obstacle(text))
+        }
+        Some(Ok(links)) => Ok(links),
+    }
+}
+
+/// The policy that a node needs: its hostname, its uplink and the settings of the uplink.
+fn desired<'a>(
+    hostnames: &Hostnames<'_>,
+    node: &str,
+    observed: &'a Node,
+    mtu: u32,
+) -> Result<(&'a str, &'a Links, Settings), Problem> {
+    let links = reported(node, observed)?;
+    let hostname = hostnames.of_node(node, observed).map_err(Problem::Failure)?;
+    let failure = |text: String| Problem::Failure(messages::no_settings(node, &text));
+    let settings = uplink::settings(links, mtu).map_err(failure)?;
+    match conflict(observed, &settings) {
+        Some(text) => Err(failure(text)),
+        None => Ok((hostname, links, settings)),
+    }
+}
+
+/// The policy of a user that would undo these settings: nodes apply it again whenever their handler starts.
+fn conflict(observed: &Node, settings: &Settings) -> Option<String> {
+    let differs = |it: &&Stated| {
+        let setting = settings.get(&it.interface);
+        setting.is_some_and(|setting| u64::from(setting.mtu) != it.mtu)
+    };
+    let stated = observed.stated.iter().find(differs)?;
+    Some(messages::other_policy(
+        &stated.policy,
+        stated.mtu,
+        &stated.interface,
+    ))
+}
+
+/// The reason for which a node with an applied policy is not done. The report follows the policy after some seconds, and
+/// the interfaces may be down meanwhile.
+fn unfinished(node: &str, observed: &Node, mtu: u32) -> Option<Problem> {
+    let links = match reported(node, observed) {
+        Ok(links) => links,
+        Err(problem) => return Some(problem),
+    };
+    let settings = match uplink::settings(links, mtu) {
+        Ok(settings) => settings,
+        Err(text) => return Some(Problem::Obstacle(messages::no_settings(node, &text))),
+    };
+    if let Some((interface, mtu)) = uplink::differing(links, &settings) {
+        return Some(Problem::Obstacle(messages::not_shown(node, interface, mtu)));
+    }
+    conflict(observed, &settings).map(|text| Problem::Failure(messages::no_settings(node, &text)))
+}
+
+/// The policy of a node, which begins with a dry run. If an earlier version may have changed the node, its former MTUs
+/// stay.
+fn draft(
+    hostnames: &Hostnames<'_>,
+    node: &str,
+    observed: &Node,
+    before: Option<&Policy>,
+    mtu: u32,
+) -> Result<Draft, Problem> {
+    let (hostname, links, settings) = desired(hostnames, node, observed, mtu)?;
     let mut former = uplink::former(links, &settings);
-    if let Some(before) = before {
+    let changed = before.filter(|before| before.may_have_changed());
+    if let Some(before) = changed {
+        if before.former.is_empty() {
+            // The reported MTUs are those of the change.
+            former.clear();
+        }
         former.extend(before.former.clone());
     }
     Ok(Draft {
         node: node.to_owned(),
-        hostname: hostname.clone(),
+        hostname: hostname.to_owned(),
         goal: Goal::Mtu(mtu),
         settings,
         former,
         is_dry_run: true,
+        was_changed: changed.is_some(),
     })
+}
+
+/// The new policy of a node whose uplink or former MTU changed after its dry run, which may be days ago.
+fn redraft(
+    hostnames: &Hostnames<'_>,
+    node: &str,
+    observed: &Node,
+    policy: &Policy,
+    mtu: u32,
+) -> Result<Option<Draft>, Problem> {
+    let draft = draft(hostnames, node, observed, Some(policy), mtu)?;
+    Ok((draft.former != policy.former).then_some(draft))
 }
 
 /// Deletes the policies of nodes that do not exist any more.
@@ -337,91 +491,6 @@ fn of_absent_nodes(facts: &Facts) -> Vec<Action> {
     let names: BTreeSet<String> = facts.nodes.keys().map(|node| policy::name(node)).collect();
     let absent = facts.policies.keys().filter(|name| !names.contains(*name));
     absent.cloned().map(Action::Delete).collect()
-}
-
-/// True if the operator or the user has finalised the migration that is not in the configuration any more. A user does
-/// so with the MTU of pods, or, if the migration concerns nodes alone, after all nodes have theirs.
-fn is_finished(facts: &Facts) -> bool {
-    let Some(Begun { target, finalised }) = facts.begun else {
-        return true;
-    };
-    let is_changed = |node: &String| {
-        let policy = facts.policies.get(&policy::name(node));
-        policy.is_none_or(|(policy, progress)| {
-            let is_released = policy.goal == Some(Goal::Mtu(target.machine)) && !policy.is_dry_run;
-            is_released && *progress == Progress::Done
-        })
-    };
-    finalised
-        || match target.network {
-            Some(mtu) => facts.network_mtu == Some(mtu),
-            None => facts.nodes.keys().all(is_changed),
-        }
-}
-
-/// Deletes all policies, then the mark.
-fn end(facts: &Facts) -> Plan {
-    if facts.begun.is_none() {
-        return Plan::default();
-    }
-    let mut actions: Vec<Action> = facts.policies.keys().cloned().map(Action::Delete).collect();
-    if actions.is_empty() {
-        actions.push(Action::Mark(None));
-    }
-    Plan::of_actions(actions)
-}
-
-/// The next step back to the former MTUs. No policy is deleted before all nodes have theirs: an operator that ends
-/// meanwhile would take the rest for a finished migration.
-fn abort(facts: &Facts) -> Plan {
-    let mut plan = Plan::of_actions(of_absent_nodes(facts));
-    let (mut running, mut left, mut next) = (0, 0, None);
-    for (node, observed) in &facts.nodes {
-        let Some((policy, progress)) = facts.policies.get(&policy::name(node)) else {
-            continue;
-        };
-        match (policy.goal, progress) {
-            _ if policy.is_dry_run || policy.former.is_empty() => {}
-            (Some(Goal::Former), Progress::Done) => {}
-            (Some(Goal::Former), progress) => {
-                left += 1;
-                match progress {
-                    Progress::Failed(message) => plan.failures.push(messages::failed(node, false, message)),
-                    _ => plan.obstacles.extend(delay(facts, node, observed)),
-                }
-                running += 1;
-            }
-            _ => {
-                left += 1;
-                match &observed.hostname {
-                    Some(hostname) if next.is_none() => next = Some(back(node, hostname, &policy.former)),
-                    Some(_) => {}
-                    None => plan.failures.push(messages::no_hostname(node)),
-                }
-            }
-        }
-    }
-    if left == 0 {
-        let Plan { actions, .. } = end(facts);
-        return Plan::of_actions(actions);
-    }
-    plan.progress = Some(messages::aborting(left));
-    if running == 0 {
-        plan.actions.extend(next.map(Action::Write));
-    }
-    plan
-}
-
-/// The policy that gives a node its former MTUs.
-fn back(node: &str, hostname: &str, former: &Settings) -> Draft {
-    Draft {
-        node: node.to_owned(),
-        hostname: hostname.to_owned(),
-        goal: Goal::Former,
-        settings: former.clone(),
-        former: former.clone(),
-        is_dry_run: false,
-    }
 }
 
 #[cfg(test)]

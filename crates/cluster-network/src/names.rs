@@ -209,6 +209,8 @@ pub const MTU_GOAL: &str = "networkoperator.openshift.io/mtu";
 pub const FORMER: &str = "former";
 /// Annotation of policies with the interfaces before the migration.
 pub const FORMER_MTU: &str = "networkoperator.openshift.io/former-mtu";
+/// Annotation of policies that are a dry run of a node that an earlier version may have changed.
+pub const MTU_CHANGED: &str = "networkoperator.openshift.io/mtu-changed";
 /// Label of nodes by which policies select them.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
@@ -226,6 +228,14 @@ pub mod nmstate {
     pub const FAILING: &str = "Failing";
     /// Condition of enactments: the policy is not applied, because it failed elsewhere.
     pub const ABORTED: &str = "Aborted";
+    /// Label of enactments with the name of their node.
+    pub const NODE_LABEL: &str = "nmstate.io/node";
+    /// Label of enactments with the name of their policy.
+    pub const POLICY_LABEL: &str = "nmstate.io/policy";
+    /// Condition of node network states: the report was too large, and parts of it are left out.
+    pub const PRUNED: &str = "Pruned";
+    /// Reason of [`FAILING`] if the handler retries what failed.
+    pub const RETRYING: &str = "Retrying";
     /// Reason of [`AVAILABLE`] after a dry run.
     pub const TRIED: &str = "DryRun";
 }

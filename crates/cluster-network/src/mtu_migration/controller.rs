@@ -153,8 +153,8 @@ struct Migration {
     namespace: String,
     networks: Store<Name, Network>,
     nodes: Store<Name, Option<Node>>,
-    /// Uplinks. `None` before the first report.
-    states: Store<Name, Option<Links>>,
+    /// Uplinks, or the reason for which a report does not show one. `None` before the first report.
+    states: Store<Name, Option<Result<Links, String>>>,
     policies: Store<Name, Policy>,
     enactments: Store<Name, Enactment>,
     applied: Store<Name, Option<NetworkSpec>>,
@@ -168,7 +168,7 @@ struct Migration {
 impl Migration {
     fn start(client: &Client, namespace: &str, queue: &Queue<()>, networks: &Store<Name, Network>) -> Self {
         let mut watches = Waking::new(client.clone(), queue);
-        // The watches exist only during a migration, whose user waits for the kinds of nmstate.
+        // A user may be installing nmstate: ask for its kinds every 5 s.
         let all = Options::all().absent(TROUBLED);
         let ours = all
             .clone()
@@ -180,9 +180,7 @@ impl Migration {
             namespace: namespace.to_owned(),
             networks: networks.clone(),
             nodes: watches.start(&NODE, None, &all, (), node),
-            states: watches.start(&STATE, None, &all, (), |object| {
-                object.pointer("/status/currentState").map(uplink::links)
-            }),
+            states: watches.start(&STATE, None, &all, (), uplink::read),
             policies: watches.start(&POLICY, None, &ours, (), Policy::read),
             enactments: watches.start(&ENACTMENT, None, &all, (), Enactment::read),
             applied: watches.start(
@@ -217,10 +215,24 @@ impl Migration {
 
     /// Carries out one plan. Returns the time of the next attempt, if no change of an object triggers it.
     async fn reconcile(&mut self, network: &Network, reports: &Reports) -> Result<Option<Duration>, String> {
-        if let Request::Invalid(text) = request(&network.spec, None) {
-            reports.set(Level::MtuMigration, Some(&Failure::at_once(FAILED, text)));
+        let wanted = request(&network.spec, None);
+        if let Request::Invalid(text) = &wanted {
+            let failure = Failure::at_once(FAILED, text.as_str());
+            reports.set(Level::MtuMigration, Some(&failure));
             reports.set_migration(None);
             return Ok(None);
+        }
+        if wanted == Request::Unmanaged {
+            reports.set(Level::MtuMigration, None);
+            reports.set_migration(None);
+            return Ok(None);
+        }
+        let is_requested = !matches!(wanted, Request::None | Request::Elsewhere);
+        if !is_requested && self.policies.trouble(Duration::ZERO) == Some(Trouble::NotServed) {
+            tracing::warn!("nmstate was uninstalled during a migration of the MTU: the nodes keep their MTU");
+            let ended = self.carry_out(&Action::Mark(None), network).await;
+            let ended = ended.map_err(|error| messages::not_written(&message(&error)));
+            return ended.map(|()| Some(TROUBLED));
         }
         if let Some(failure) = self.trouble() {
             reports.set(Level::MtuMigration, Some(&failure));
@@ -253,7 +265,7 @@ impl Migration {
         if failure.is_none() {
             reports.set(Level::MtuMigration, None);
         }
-        // The watches report the writes. This is for a report that is lost.
+        // A watch event of the write starts the next reconcile. The timer covers a lost event.
         let look_again = (!plan.actions.is_empty()).then_some(TROUBLED);
         let next_due = next_due.map(|due| due.saturating_duration_since(now));
         Ok(look_again.into_iter().chain(next_due).min())
@@ -313,6 +325,11 @@ impl Migration {
             let links = self.states.get(&key).flatten();
             nodes.insert(key.name, Node { links, ..node });
         }
+        for enactment in self.enactments.values() {
+            if let Some(node) = nodes.get_mut(&enactment.node) {
+                node.stated.extend(enactment.stated());
+            }
+        }
         let mut reported = BTreeMap::new();
         for node in nodes.keys() {
             let policy = policy::name(node);
@@ -359,8 +376,8 @@ impl Migration {
     async fn carry_out(&self, action: &Action, network: &Network) -> Result<(), kube::Error> {
         tracing::info!(?action, "migration of the MTU");
         match action {
-            Action::Mark(target) => {
-                let value = target.map(|target| json!(Begun::of(target)).to_string());
+            Action::Mark(begun) => {
+                let value = begun.map(|begun| json!(begun).to_string());
                 self.patch_network(
                     network,
                     json!({ "metadata": { "annotations": { names::MTU_MIGRATION_BEGUN: value } } }),
@@ -436,16 +453,16 @@ fn parameters() -> PatchParams {
 
 /// The failure to report.
 fn failure(plan: &Plan) -> Option<Failure> {
-    let lines: Vec<&str> = plan
+    let texts: Vec<&str> = plan
         .failures
         .iter()
         .chain(&plan.obstacles)
         .map(String::as_str)
         .collect();
-    if lines.is_empty() {
+    if texts.is_empty() {
         return None;
     }
-    let lines = lines.join("\n");
+    let lines = messages::lines(&texts);
     Some(if plan.failures.is_empty() {
         Failure::debounced(STALLED, lines)
     } else {
@@ -466,6 +483,6 @@ fn node(object: &Value) -> Option<Node> {
             .into_iter()
             .flatten()
             .any(|it| it["type"] == "Ready" && it["status"] == "True"),
-        links: None,
+        ..Node::default()
     })
 }

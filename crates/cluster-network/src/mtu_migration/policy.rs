@@ -60,6 +60,8 @@ pub struct Draft {
     pub former: Settings,
     /// True if the node must not be changed.
     pub is_dry_run: bool,
+    /// True if an earlier version of the policy may have changed the node.
+    pub was_changed: bool,
 }
 
 impl Draft {
@@ -72,11 +74,14 @@ impl Draft {
         let mut annotations = json!({
             names::MTU_GOAL: goal,
             names::FORMER_MTU: json!(self.former).to_string(),
-            // A node that applies the former version rolls it back.
+            // This annotation permits the edit: a handler that is applying the earlier spec rolls it back.
             nmstate::EDIT_IN_PROGRESS: "true",
         });
         if self.is_dry_run {
             annotations[nmstate::DRY_RUN] = json!("true");
+        }
+        if self.was_changed {
+            annotations[names::MTU_CHANGED] = json!("true");
         }
         json!({
             "apiVersion": "nmstate.io/v1",
@@ -120,9 +125,16 @@ pub struct Policy {
     pub former: Settings,
     /// True if the node must not be changed.
     pub is_dry_run: bool,
+    /// True if an earlier version of the policy may have changed the node.
+    pub was_changed: bool,
 }
 
 impl Policy {
+    /// True if the node may have another MTU than before the migration.
+    pub fn may_have_changed(&self) -> bool {
+        !self.is_dry_run || self.was_changed
+    }
+
     /// Reads a policy. Malformed annotations count as missing.
     pub fn read(object: &Value) -> Self {
         let annotation = |key: &str| object["metadata"]["annotations"][key].as_str();
@@ -137,6 +149,7 @@ impl Policy {
             goal,
             former: former.unwrap_or_default(),
             is_dry_run: annotation(nmstate::DRY_RUN) == Some("true"),
+            was_changed: annotation(names::MTU_CHANGED) == Some("true"),
         }
     }
 }
@@ -150,13 +163,32 @@ pub enum Reported {
     Tried,
     /// The policy is applied.
     Applied,
+    /// The dry run or the rendering of the policy failed, and nmstate retries it.
+    Retrying(String),
     /// The policy failed, and the node is rolled back.
     Failed(String),
+}
+
+/// The MTU of an interface in the policy of a user.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stated {
+    /// Name of the policy.
+    pub policy: String,
+    /// Name of the interface.
+    pub interface: String,
+    /// MTU in bytes.
+    pub mtu: u64,
 }
 
 /// An observed enactment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enactment {
+    /// Name of its node.
+    pub node: String,
+    /// Name of its policy.
+    pub policy: String,
+    /// MTUs in the desired state of the policy, by the name of the interface.
+    pub mtus: BTreeMap<String, u64>,
     /// UID of its policy. Empty if not reported.
     pub policy_uid: String,
     /// Generation of its policy.
@@ -176,7 +208,14 @@ impl Enactment {
                 .find(|it| it["type"] == kind && it["status"] == "True")
                 .copied()
         };
-        let failed = |condition: &Value| Reported::Failed(text(condition, "/message").to_owned());
+        let failed = |condition: &Value| {
+            let message = text(condition, "/message").to_owned();
+            if condition["reason"] == nmstate::RETRYING {
+                Reported::Retrying(message)
+            } else {
+                Reported::Failed(message)
+            }
+        };
         let reported = if let Some(available) = is_true(nmstate::AVAILABLE) {
             if available["reason"] == nmstate::TRIED {
                 Reported::Tried
@@ -190,11 +229,35 @@ impl Enactment {
         } else {
             Reported::Pending
         };
+        let label = |key: &str| {
+            object["metadata"]["labels"][key]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let interfaces = object.pointer("/status/desiredState/interfaces");
+        let interfaces = interfaces.and_then(Value::as_array).into_iter().flatten();
         Self {
+            node: label(nmstate::NODE_LABEL),
+            policy: label(nmstate::POLICY_LABEL),
+            mtus: interfaces
+                .filter_map(|it| Some((it["name"].as_str()?.to_owned(), it["mtu"].as_u64()?)))
+                .collect(),
             policy_uid: text(object, "/status/policyUID").to_owned(),
             generation: object["status"]["policyGeneration"].as_i64().unwrap_or_default(),
             reported,
         }
+    }
+
+    /// The MTUs that the policy gives its node. A dry run gives none, and neither does the policy of the migration.
+    pub fn stated(&self) -> impl Iterator<Item = Stated> {
+        let counts = self.reported != Reported::Tried && self.policy != name(&self.node);
+        let mtus = self.mtus.iter().filter(move |_| counts);
+        mtus.map(|(interface, mtu)| Stated {
+            policy: self.policy.clone(),
+            interface: interface.clone(),
+            mtu: *mtu,
+        })
     }
 }
 
@@ -205,6 +268,8 @@ pub enum Progress {
     Pending,
     /// The dry run, or the policy, succeeded.
     Done,
+    /// The dry run or the rendering of the policy failed, and nmstate retries it.
+    Retrying(String),
     /// The dry run, or the policy, failed.
     Failed(String),
 }
@@ -221,6 +286,7 @@ pub fn progress(policy: &Policy, enactment: Option<&Enactment>) -> Progress {
     ) {
         (Some(Reported::Tried), true) | (Some(Reported::Applied), false) => Progress::Done,
         (Some(Reported::Failed(message)), _) => Progress::Failed(message.clone()),
+        (Some(Reported::Retrying(message)), _) => Progress::Retrying(message.clone()),
         _ => Progress::Pending,
     }
 }

@@ -19,6 +19,15 @@ fn target(network: Option<u32>) -> Target {
     }
 }
 
+/// The mark of a migration that is not finalised, in a cluster whose pods have MTU 1400.
+fn begun(network: Option<u32>) -> Begun {
+    Begun {
+        target: target(network),
+        configured: network.map(|_| 1400),
+        finalised: false,
+    }
+}
+
 fn wanted(mode: Mode, network: Option<u32>) -> Request {
     Request::Wanted {
         target: target(network),
@@ -28,17 +37,24 @@ fn wanted(mode: Mode, network: Option<u32>) -> Request {
     }
 }
 
-fn node(mtu: u32) -> Node {
+fn links(mtu: u32) -> Links {
     let link = Link {
         kind: "ethernet".to_owned(),
         mtu,
         max_mtu: Some(9216),
         is_base: false,
+        state: "up".to_owned(),
+        above: BTreeMap::new(),
     };
+    BTreeMap::from([("eth0".to_owned(), link)])
+}
+
+fn node(name: &str, mtu: u32) -> Node {
     Node {
-        hostname: Some("host".to_owned()),
+        hostname: Some(format!("host-{name}")),
         is_ready: true,
-        links: Some(BTreeMap::from([("eth0".to_owned(), link)])),
+        links: Some(Ok(links(mtu))),
+        stated: Vec::new(),
     }
 }
 
@@ -63,7 +79,7 @@ impl World {
     fn new(request: Request, nodes: &[&str]) -> Self {
         let nodes: BTreeMap<String, Node> = nodes
             .iter()
-            .map(|name| ((*name).to_owned(), node(1500)))
+            .map(|name| ((*name).to_owned(), node(name, 1500)))
             .collect();
         Self {
             mtus: nodes.keys().map(|node| (policy::name(node), 1500)).collect(),
@@ -104,7 +120,7 @@ impl World {
     fn act(&mut self, action: &Action) {
         let facts = &mut self.facts;
         match action {
-            Action::Mark(target) => facts.begun = target.map(Begun::of),
+            Action::Mark(begun) => facts.begun = *begun,
             Action::Write(draft) => {
                 let name = policy::name(&draft.node);
                 let policy = Policy {
@@ -113,6 +129,7 @@ impl World {
                     goal: Some(draft.goal),
                     former: draft.former.clone(),
                     is_dry_run: draft.is_dry_run,
+                    was_changed: draft.was_changed,
                 };
                 self.desired.insert(name.clone(), draft.settings.clone());
                 facts.policies.insert(name, (policy, Progress::Pending));
@@ -139,7 +156,7 @@ impl World {
         self.most_at_once = self.most_at_once.max(changing.count());
     }
 
-    /// The nodes apply all policies.
+    /// The nodes apply all policies, and report their MTUs.
     fn nmstate(&mut self) {
         for (name, (policy, progress)) in &mut self.facts.policies {
             if !policy.is_dry_run && *progress == Progress::Pending {
@@ -147,6 +164,31 @@ impl World {
             }
             *progress = Progress::Done;
         }
+        for (node, observed) in &mut self.facts.nodes {
+            if let Some(Ok(links)) = &mut observed.links
+                && let Some(link) = links.get_mut("eth0")
+            {
+                link.mtu = self.mtus[&policy::name(node)];
+            }
+        }
+    }
+
+    fn node(&mut self, name: &str) -> &mut Node {
+        self.facts.nodes.get_mut(name).expect("a node")
+    }
+
+    /// Runs until all nodes have passed their dry run.
+    fn try_all(&mut self) {
+        self.all_actions();
+        self.all_actions();
+        self.nmstate();
+    }
+
+    /// Changes the next node.
+    fn change_next(&mut self) {
+        let actions = self.all_actions();
+        assert!(matches!(actions.as_slice(), [Action::Release(_)]), "{actions:?}");
+        self.nmstate();
     }
 
     fn all_actions(&mut self) -> Vec<Action> {
@@ -212,15 +254,16 @@ fn migration_ends_finalised_wherever_the_operator_is_killed(
 #[test]
 fn dry_run_on_all_nodes_comes_first() {
     let mut world = World::new(wanted(Mode::Apply, None), &["a", "b"]);
-    assert_eq!(world.all_actions(), [Action::Mark(Some(target(None)))]);
+    assert_eq!(world.all_actions(), [Action::Mark(Some(begun(None)))]);
     let draft = |node: &str| {
         Action::Write(Draft {
             node: node.to_owned(),
-            hostname: "host".to_owned(),
+            hostname: format!("host-{node}"),
             goal: Goal::Mtu(MACHINE),
             settings: settings(MACHINE),
             former: settings(1500),
             is_dry_run: true,
+            was_changed: false,
         })
     };
     assert_eq!(world.all_actions(), [draft("a"), draft("b")]);
@@ -242,7 +285,11 @@ fn dry_run_on_all_nodes_comes_first() {
     );
     // The second node waits for the first one.
     assert_eq!(world.all_actions(), []);
-    world.set("a", Progress::Done);
+    assert_eq!(
+        world.plan().progress.as_deref(),
+        Some("0 of 2 nodes have MTU 9000; node a: the change has no result yet")
+    );
+    world.nmstate();
     assert_eq!(
         world.plan().progress.as_deref(),
         Some("1 of 2 nodes have MTU 9000")
@@ -262,7 +309,7 @@ fn pending_dry_run_is_not_passed() {
     assert_eq!(plan.actions, []);
     assert_eq!(
         plan.progress.as_deref(),
-        Some("dry run of the change of the MTU: 1 of 2 nodes")
+        Some("dry run of the change of the MTU: 1 of 2 nodes; node b: the dry run has no result yet")
     );
 }
 
@@ -320,9 +367,10 @@ fn failed_change_stops_the_migration() {
     );
     assert_eq!(plan.progress.as_deref(), Some("0 of 3 nodes have MTU 9000"));
     // nmstate tries again, for instance after a restart of NetworkManager.
-    world.set("a", Progress::Done);
+    world.set("a", Progress::Pending);
+    world.nmstate();
     world.run(false);
-    assert_eq!(world.mtus(), [1500, MACHINE, MACHINE]);
+    assert_eq!(world.mtus(), [MACHINE; 3]);
     assert_eq!(world.facts.request, Request::None);
 }
 
@@ -344,7 +392,6 @@ fn deleted_policy_comes_back_as_a_dry_run() {
 fn other_target_keeps_the_former_mtus() {
     let mut world = World::changing(None, &["a"]);
     world.nmstate();
-    world.facts.nodes.insert("a".to_owned(), node(MACHINE));
     let other = Target {
         machine: 4000,
         network: None,
@@ -355,7 +402,11 @@ fn other_target_keeps_the_former_mtus() {
         network_from: None,
         is_accepted: true,
     };
-    assert_eq!(world.all_actions(), [Action::Mark(Some(other))]);
+    let mark = Begun {
+        target: other,
+        ..begun(None)
+    };
+    assert_eq!(world.all_actions(), [Action::Mark(Some(mark))]);
     let actions = world.all_actions();
     let [Action::Write(draft)] = actions.as_slice() else {
         panic!("{actions:?}");
@@ -364,5 +415,5 @@ fn other_target_keeps_the_former_mtus() {
         (&draft.settings, &draft.former),
         (&settings(4000), &settings(1500))
     );
-    assert!(draft.is_dry_run);
+    assert_eq!((draft.is_dry_run, draft.was_changed), (true, true));
 }

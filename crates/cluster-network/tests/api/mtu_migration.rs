@@ -64,18 +64,27 @@ fn join(stage: &Stage, name: &str) {
 
 /// Reports the network of a node with this MTU.
 fn describe(stage: &Stage, node: &str, mtu: u64) {
+    let path = format!("{STATES}/{node}");
+    if stage.get(&path).is_none() {
+        let state = json!({ "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkState", "metadata": { "name": node } });
+        stage.create(STATES, &state);
+    }
     let state = json!({
-        "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkState", "metadata": { "name": node },
-        "status": { "currentState": {
-            "routes": { "running": [
-                { "destination": "0.0.0.0/0", "next-hop-interface": "eth0", "next-hop-address": "192.0.2.1",
-                    "table-id": 254 },
-            ] },
-            "interfaces": [{ "name": "eth0", "type": "ethernet", "state": "up", "mtu": mtu, "max-mtu": 9216 }],
-        } },
+        "routes": { "running": [
+            { "destination": "0.0.0.0/0", "next-hop-interface": "eth0", "next-hop-address": "192.0.2.1",
+                "table-id": 254 },
+        ] },
+        "interfaces": [{ "name": "eth0", "type": "ethernet", "state": "up", "mtu": mtu, "max-mtu": 9216 }],
     });
-    stage.create(STATES, &state);
-    stage.report(&format!("{STATES}/{node}"), &state["status"]);
+    stage.report(&path, &json!({ "currentState": state, "conditions": [] }));
+}
+
+/// Marks the report of a node as too large.
+fn prune(stage: &Stage, node: &str) {
+    let condition = json!({
+        "type": "Pruned", "status": "True", "reason": "ReportTooLarge", "message": "left out: features of drivers",
+    });
+    stage.report(&format!("{STATES}/{node}"), &json!({ "conditions": [condition] }));
 }
 
 fn policy(node: &str) -> String {
@@ -139,6 +148,7 @@ fn tried(stage: &Stage, node: &str) {
     enact(stage, node, "Available", "DryRun", message);
 }
 
+/// Reports that a node applied its policy, and its new MTU.
 fn applied(stage: &Stage, node: &str) {
     enact(
         stage,
@@ -147,6 +157,8 @@ fn applied(stage: &Stage, node: &str) {
         "SuccessfullyConfigured",
         "successfully reconciled",
     );
+    let (mtu, _) = summary(&stage.there(&policy(node)));
+    describe(stage, node, mtu);
 }
 
 #[track_caller]
@@ -189,7 +201,7 @@ fn migrate(stage: &Stage, migration: &Value) {
     );
 }
 
-// cluster-network#100, cluster-network#102-103, cluster-network#109
+// cluster-network#100, cluster-network#102-103, cluster-network#109, cluster-network#131, cluster-network#144
 #[test]
 fn mtu_of_machines_is_migrated_and_finalised() {
     let stage = Stage::start();
@@ -222,6 +234,14 @@ fn mtu_of_machines_is_migrated_and_finalised() {
     install_nmstate(&stage);
     describe(&stage, "a", 1500);
     describe(&stage, "b", 1400);
+    prune(&stage, "b");
+    stage.condition(
+        "Progressing",
+        "True MTUMigration: dry run of the change of the MTU: 0 of 2 nodes; node b: its NodeNetworkState is incomplete: \
+         left out: features of drivers",
+    );
+    assert_eq!(stage.get(&policy("b")), None);
+    describe(&stage, "b", 1400);
     let written = wait_for(&stage, "a", 9000, true);
     wait_for(&stage, "b", 9000, true);
     assert_eq!(
@@ -236,13 +256,16 @@ fn mtu_of_machines_is_migrated_and_finalised() {
     tried(&stage, "b");
     stage.condition(
         "Progressing",
-        "True MTUMigration: dry run of the change of the MTU: 1 of 2 nodes",
+        "True MTUMigration: dry run of the change of the MTU: 1 of 2 nodes; node a: the dry run has no result yet",
     );
     stage.condition("Degraded", "False : ");
     assert_eq!(summary(&stage.there(&policy("a"))), (9000, true));
     tried(&stage, "a");
     wait_for(&stage, "a", 9000, false);
-    stage.condition("Progressing", "True MTUMigration: 0 of 2 nodes have MTU 9000");
+    stage.condition(
+        "Progressing",
+        "True MTUMigration: 0 of 2 nodes have MTU 9000; node a: the change has no result yet",
+    );
     assert_eq!(summary(&stage.there(&policy("b"))), (9000, true));
     applied(&stage, "a");
     wait_for(&stage, "b", 9000, false);
@@ -345,7 +368,51 @@ fn failed_node_is_named_and_an_aborted_migration_restores_the_mtus() {
     stage.condition("Degraded", "False : ");
 }
 
-// cluster-network#109
+// cluster-network#139
+#[test]
+fn uninstalled_nmstate_ends_an_aborted_migration() {
+    let (stage, operator) = start("Weft");
+    let mtu = json!({ "machine": { "to": 9000 } });
+    migrate(&stage, &json!({ "mtu": mtu, "nodePolicies": "Apply" }));
+    for node in ["a", "b"] {
+        wait_for(&stage, node, 9000, true);
+        tried(&stage, node);
+    }
+    wait_for(&stage, "a", 9000, false);
+    enact(&stage, "a", "Failing", "FailedToConfigure", "no");
+    let failed = "True MTUMigrationFailed: node a: the change failed: no";
+    stage.condition("Degraded", failed);
+    let manage = |state: &str| stage.change(OPERATOR, &json!({ "spec": { "managementState": state } }));
+    manage("Unmanaged");
+    stage.condition("Degraded", "False : ");
+    manage("Managed");
+    stage.condition("Degraded", failed);
+    // The API server ends the watches of a deleted kind only after minutes.
+    operator.kill();
+    for path in [POLICIES, ENACTMENTS, STATES] {
+        let (_, kind) = path.rsplit_once('/').expect("a path");
+        stage.remove(&format!(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}.nmstate.io"
+        ));
+        stage.gone(path);
+    }
+    let _operator = stage.operator_with_all();
+    stage.condition(
+        "Degraded",
+        "True MTUMigrationFailed: spec.migration.nodePolicies needs the node network state of Weft: the API server does \
+         not serve NodeNetworkState in version v1 of nmstate.io",
+    );
+    migrate(&stage, &Value::Null);
+    stage.wait_for("no mark", OPERATOR, |operator| {
+        operator?["metadata"]["annotations"]
+            .get(BEGUN)
+            .is_none()
+            .then_some(())
+    });
+    stage.condition("Degraded", "False : ");
+}
+
+// cluster-network#109, cluster-network#140
 #[test]
 fn operator_may_write_nothing_but_the_mtu_of_its_policies() {
     let stage = Stage::start();
@@ -365,8 +432,14 @@ fn operator_may_write_nothing_but_the_mtu_of_its_policies() {
             Err(error) => error.to_string(),
         }
     };
-    let interfaces = |interface: &Value| json!({ "desiredState": { "interfaces": [interface] } });
-    let mtu = interfaces(&json!({ "name": "eth0", "type": "ethernet", "state": "up", "mtu": 9000 }));
+    let selector = json!({ "kubernetes.io/hostname": "a" });
+    let interfaces = |interface: &Value| json!({ "nodeSelector": selector, "desiredState": { "interfaces": [interface] } });
+    let eth0 = |key: &str, value: Value| {
+        let mut interface = json!({ "name": "eth0", "type": "ethernet", "state": "up", "mtu": 9000 });
+        interface[key] = value;
+        interfaces(&interface)
+    };
+    let mtu = eth0("mtu", json!(9000));
     until("the admission policy", || {
         let refused = write("other", &mtu);
         if refused.contains("only the node network policies of its migrations") {
@@ -376,13 +449,35 @@ fn operator_may_write_nothing_but_the_mtu_of_its_policies() {
         }
     });
     assert_eq!(write("mtu-migration-a", &mtu), "");
+    assert_eq!(write("mtu-migration-a", &eth0("mtu", json!(576))), "");
+    let selects = |selector: &Value| {
+        let mut spec = mtu.clone();
+        spec["nodeSelector"] = selector.clone();
+        spec
+    };
+    let all_nodes = json!({ "desiredState": mtu["desiredState"] });
     for spec in [
-        interfaces(&json!({ "name": "eth0", "state": "down" })),
-        interfaces(&json!({ "name": "eth0", "state": "up", "ipv4": { "enabled": false } })),
-        json!({ "desiredState": { "dns-resolver": { "config": {} }, "interfaces": [] } }),
-        json!({ "desiredState": { "interfaces": [] }, "capture": { "a": "b.c" } }),
+        eth0("state", json!("down")),
+        eth0("ipv4", json!({ "enabled": false })),
+        eth0("mtu", json!(575)),
+        eth0("type", json!("dummy")),
+        json!({ "nodeSelector": selector, "desiredState": { "dns-resolver": { "config": {} }, "interfaces": [] } }),
+        json!({ "nodeSelector": selector, "desiredState": { "interfaces": [] }, "capture": { "a": "b.c" } }),
+        all_nodes,
+        selects(&json!({})),
+        selects(&json!({ "kubernetes.io/os": "linux" })),
+        selects(&json!({ "kubernetes.io/hostname": "a", "kubernetes.io/os": "linux" })),
     ] {
         let refused = write("mtu-migration-a", &spec);
-        assert!(refused.contains("sets only the MTU of interfaces"), "{refused}");
+        assert!(
+            refused.contains("sets only the MTU of interfaces"),
+            "{spec:#}\n{refused}"
+        );
     }
+    // Without an MTU the expression has no value.
+    let refused = write(
+        "mtu-migration-a",
+        &interfaces(&json!({ "name": "eth0", "state": "up" })),
+    );
+    assert!(refused.contains("denied request"), "{refused}");
 }

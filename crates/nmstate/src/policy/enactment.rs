@@ -58,6 +58,8 @@ pub(crate) enum State {
     Failed(String),
     /// The policy failed, and is retried.
     Retrying(String),
+    /// The dry run or the rendering failed, and is retried. The node holds no slot, and no attempt is counted.
+    NotYet(String),
     /// The node waits for a slot.
     Pending,
     /// The policy is not applied because it failed on other nodes.
@@ -73,7 +75,7 @@ impl State {
             Self::Created => [Unknown; 5],
             Self::Progressing => [Unknown, Unknown, True, False, False],
             Self::Success(_) | Self::Tried(_) => [True, False, False, False, False],
-            Self::Failed(_) => [False, True, False, False, False],
+            Self::Failed(_) | Self::NotYet(_) => [False, True, False, False, False],
             Self::Retrying(_) => [False, True, True, False, False],
             Self::Pending => [False, False, False, True, False],
             Self::Aborted(_) => [False, False, False, False, True],
@@ -84,14 +86,16 @@ impl State {
             Self::Success(text) => (reason::SUCCESS, text.as_str()),
             Self::Tried(text) => (reason::DRY_RUN, text.as_str()),
             Self::Failed(text) => (reason::FAILED, text.as_str()),
-            Self::Retrying(text) => (reason::RETRYING, text.as_str()),
+            Self::Retrying(text) | Self::NotYet(text) => (reason::RETRYING, text.as_str()),
             Self::Pending => (reason::LIMIT_REACHED, messages::WAITING),
             Self::Aborted(text) => (reason::ABORTED, text.as_str()),
         };
         for (kind, status) in condition::OF_ENACTMENTS.into_iter().zip(statuses) {
             let why = match self {
                 // As upstream sets it.
-                Self::Failed(_) | Self::Retrying(_) if kind == condition::ABORTED => reason::SUCCESS,
+                Self::Failed(_) | Self::Retrying(_) | Self::NotYet(_) if kind == condition::ABORTED => {
+                    reason::SUCCESS
+                }
                 _ => why,
             };
             let waits = *self == Self::Pending && kind == condition::PROGRESSING;

@@ -28,7 +28,12 @@ pub(crate) fn not_generated(error: &str) -> String {
 
 /// The same, if the controller retries by itself.
 pub(crate) fn not_generated_yet(error: &str) -> String {
-    not_generated(error) + "; another attempt follows"
+    again(&not_generated(error))
+}
+
+/// A failure after which the controller retries by itself.
+pub(crate) fn again(error: &str) -> String {
+    format!("{error}; another attempt follows")
 }
 
 /// The policy failed for good. The error includes the engine's log where that helps.

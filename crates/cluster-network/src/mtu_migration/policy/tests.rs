@@ -16,6 +16,7 @@ fn draft(goal: Goal, is_dry_run: bool) -> Draft {
         settings: settings(9000),
         former: settings(1500),
         is_dry_run,
+        was_changed: false,
     }
 }
 
@@ -67,6 +68,7 @@ fn written_policy_is_read_back() {
             goal: Some(goal),
             former: settings(1500),
             is_dry_run,
+            was_changed: false,
         };
         assert_eq!(Policy::read(&object), expected);
     }
@@ -105,7 +107,7 @@ fn enactment(generation: i64, uid: &str, conditions: &[(&str, &str, &str)]) -> E
     }))
 }
 
-// cluster-network#102-103, cluster-network#105
+// cluster-network#102-103, cluster-network#105, cluster-network#145
 #[test]
 fn progress_follows_the_enactment_of_this_policy() {
     let policy = |is_dry_run| Policy {
@@ -114,6 +116,7 @@ fn progress_follows_the_enactment_of_this_policy() {
         goal: Some(Goal::Mtu(9000)),
         former: Settings::new(),
         is_dry_run,
+        was_changed: false,
     };
     let (dry, real) = (policy(true), policy(false));
     let tried = enactment(
@@ -132,6 +135,12 @@ fn progress_follows_the_enactment_of_this_policy() {
         "u1",
         &[("Failing", "Retrying", "a"), ("Progressing", "Retrying", "a")],
     );
+    // Not yet: a dry run while NetworkManager is away.
+    let again = enactment(
+        2,
+        "u1",
+        &[("Failing", "Retrying", "no bus; another attempt follows")],
+    );
     let aborted = enactment(2, "", &[("Aborted", "ConfigurationAborted", "aborted")]);
     let failure = |message: &str| Progress::Failed(message.to_owned());
     for (policy, enactment, expected) in [
@@ -144,6 +153,11 @@ fn progress_follows_the_enactment_of_this_policy() {
         (&real, Some(&applied), Progress::Done),
         (&real, Some(&failed), failure("rolling back")),
         (&real, Some(&retrying), Progress::Pending),
+        (
+            &dry,
+            Some(&again),
+            Progress::Retrying("no bus; another attempt follows".to_owned()),
+        ),
         (&real, Some(&aborted), failure("aborted")),
         (
             &real,
@@ -196,4 +210,67 @@ fn policy_is_overdue_after_a_quarter_of_an_hour_without_a_result() {
         awaited.note(&of(&released, Progress::Done), later + OVERDUE),
         (none, None)
     );
+}
+
+// cluster-network#134
+#[test]
+fn dry_run_of_a_changed_node_carries_a_mark() {
+    let before = draft(Goal::Mtu(9000), true);
+    assert!(!Policy::read(&before.object("u1")).may_have_changed());
+    let changed = Draft {
+        was_changed: true,
+        ..before
+    };
+    let object = changed.object("u1");
+    assert_eq!(
+        object["metadata"]["annotations"]["networkoperator.openshift.io/mtu-changed"],
+        "true"
+    );
+    assert!(Policy::read(&object).may_have_changed());
+    assert!(Policy::read(&draft(Goal::Mtu(9000), false).object("u1")).may_have_changed());
+}
+
+// cluster-network#137
+#[test]
+fn enactments_of_other_policies_state_their_mtus() {
+    let of = |policy: &str, reason: &str| {
+        let enactment = Enactment::read(&json!({
+            "metadata": { "labels": { "nmstate.io/node": "node1", "nmstate.io/policy": policy } },
+            "status": {
+                "desiredState": { "interfaces": [{ "name": "eth0", "mtu": 1500 }, { "name": "eth1" }] },
+                "conditions": [{ "type": "Available", "status": "True", "reason": reason }],
+            },
+        }));
+        assert_eq!(enactment.node, "node1");
+        enactment.stated().collect::<Vec<_>>()
+    };
+    let stated = Stated {
+        policy: "uplink".to_owned(),
+        interface: "eth0".to_owned(),
+        mtu: 1500,
+    };
+    assert_eq!(of("uplink", "SuccessfullyConfigured"), [stated]);
+    assert_eq!(of("uplink", "DryRun"), []);
+    assert_eq!(of("mtu-migration-node1", "SuccessfullyConfigured"), []);
+}
+
+// cluster-network#140
+#[test]
+fn installation_restricts_the_rights_before_it_grants_them() {
+    let text = include_str!("../../manifests/mtu-migration.yaml");
+    let kinds: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("kind: "))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+            "ClusterRole",
+            "ClusterRoleBinding"
+        ]
+    );
+    let types = uplink::TYPES.map(|kind| format!("'{kind}'")).join(", ");
+    assert!(text.contains(&format!("interface.type in [{types}]")), "{types}");
 }

@@ -254,11 +254,11 @@ impl Controller {
         tracked: &mut Tracked,
     ) -> Result<Next, Error> {
         let name = policy.name();
-        let state = State::Failed(if failure.retry {
-            messages::not_generated_yet(&failure.text)
+        let state = if failure.retry {
+            State::NotYet(messages::not_generated_yet(&failure.text))
         } else {
-            messages::not_generated(&failure.text)
-        });
+            State::Failed(messages::not_generated(&failure.text))
+        };
         tracing::warn!(policy = name, error = failure.text, "cannot render the policy");
         self.edit(enactment, |status, now| {
             enactment::set_generation(status, policy.generation(), now);
@@ -293,10 +293,11 @@ impl Controller {
                 (outcome.diff, State::Tried(text), Next::Done)
             }
             Ok(outcome) => (outcome.diff, State::Tried(outcome.message), Next::Done),
-            Err(failure) => {
-                let next = if failure.retry { Next::Requeue } else { Next::Done };
-                (Value::Null, State::Failed(failure.text), next)
+            Err(failure) if failure.retry => {
+                let text = messages::again(&failure.text);
+                (Value::Null, State::NotYet(text), Next::Requeue)
             }
+            Err(failure) => (Value::Null, State::Failed(failure.text), Next::Done),
         };
         self.edit(enactment, |status, now| {
             if diff.is_null() {

@@ -64,6 +64,16 @@ fn each_state_sets_all_conditions() {
         ]
     );
     assert_eq!(
+        rows(&State::NotYet(text())),
+        [
+            r#"Available False "Retrying" """#,
+            r#"Failing True "Retrying" "text""#,
+            r#"Progressing False "Retrying" """#,
+            r#"Pending False "Retrying" """#,
+            r#"Aborted False "SuccessfullyConfigured" """#,
+        ]
+    );
+    assert_eq!(
         rows(&State::Pending),
         [
             r#"Available False "MaxUnavailableLimitReached" """#,
