@@ -256,6 +256,15 @@ fn namespace_has_one_router() {
     stage.condition("Degraded", "False : ");
 }
 
+/// The example of the user guide.
+fn documented() -> Value {
+    let guide = include_str!("../../../../docs/cluster-network.md");
+    let examples = guide.split("```yaml\n").skip(1);
+    let mut examples = examples.filter_map(|rest| rest.split("```").next());
+    let example = examples.find(|example| example.contains("kind: EgressRouter"));
+    serde_saphyr::from_str(example.expect("an example")).expect("YAML")
+}
+
 // cluster-network#111
 #[test]
 fn nothing_is_applied_by_halves_without_the_definition_of_networks() {
@@ -264,8 +273,8 @@ fn nothing_is_applied_by_halves_without_the_definition_of_networks() {
     let _controller = stage.task_as(ACCOUNT, |client, shutdown| async move {
         controller::run(client, &settings(), &Reports::default(), &shutdown).await;
     });
-    stage.apply(&router("out", "192.168.3.10/24"));
-    let failure = stage.wait_for("a failure", &path("out"), |object| {
+    stage.apply(&documented());
+    let failure = stage.wait_for("a failure", &path("payments"), |object| {
         condition(object?, "Degraded").filter(|it| it.starts_with("True ApplyFailed: "))
     });
     assert!(failure.contains("NetworkAttachmentDefinition"), "{failure}");
@@ -273,7 +282,7 @@ fn nothing_is_applied_by_halves_without_the_definition_of_networks() {
     let definition = api::net_attach_def::crd().expect("a definition");
     stage.apply(&serde_json::to_value(definition).expect("JSON"));
     stage.there(DEPLOYMENT);
-    wait(&stage, "out", "Degraded", "False AsExpected: ");
+    wait(&stage, "payments", "Degraded", "False AsExpected: ");
     // The watch of networks has begun: drift is repaired.
     stage.remove(&network());
     stage.there(&network());
