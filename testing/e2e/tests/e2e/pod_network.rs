@@ -19,6 +19,10 @@ const CONFIG: &str = "/etc/cni/net.d/10-weft.conflist";
 const PORT: u16 = 8_080;
 const HOST_PORT: u16 = 18_080;
 const ECHO_PORT: u16 = 7_777;
+/// Parts of command lines.
+const DAEMON: &str = "/weft pod-network --node-name";
+const OPERATOR: &str = "cluster-network-operator start";
+const PROXY: &str = "/kubernetes/kube-proxy";
 const PAGE: &str = "the page of the pod";
 /// Number of Kubernetes' specs that [`QUICK_FOCUS`] selects.
 const QUICK_SPECS: usize = 13;
@@ -118,6 +122,12 @@ impl Own {
         conditions.any(|condition| condition["type"] == kind && condition["status"] == status)
     }
 
+    fn nodes_are_ready(&self) {
+        self.wait("the nodes to be ready", || {
+            (self.ready() == [true, true]).then_some(())
+        });
+    }
+
     /// Returns true for each ready node.
     fn ready(&self) -> Vec<bool> {
         let nodes = self.0.kubectl().json(["get", "nodes"]).unwrap();
@@ -130,13 +140,25 @@ impl Own {
             .collect()
     }
 
-    /// The host's process number of a node's daemon.
-    fn daemon(&self, node: &str) -> Option<i32> {
+    /// The host's process number of a program of a node, by a part of its command line.
+    fn process(&self, node: &str, part: &str) -> Option<i32> {
         self.0.processes(node).into_iter().find(|pid| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            command.contains("pod-network --node-name=")
+            command.contains(part)
         })
+    }
+
+    /// Kills a program that kubelet restarts, and waits for its successor. Returns its memory before: Pss and
+    /// anonymous, KiB.
+    fn kill(&self, node: &str, part: &str) -> [u64; 2] {
+        let process = self.wait(part, || self.process(node, part));
+        let figures = ["Pss", "Anonymous"].map(|of| memory(process, of));
+        run::output(Command::new("kill").args(["-9", &process.to_string()])).unwrap();
+        self.wait("its successor", || {
+            self.process(node, part).filter(|next| *next != process)
+        });
+        figures
     }
 
     pub(crate) fn start(&self, pod: &str, script: &str) -> Child {
@@ -205,6 +227,7 @@ fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     own.kubectl(&["delete", "pod", "server", "client"]);
     remove(&own, &image);
     let server = operator_brings_it(&own, &image);
+    connection_through_a_service_outlives_all_kills(&own);
     mtu_migration::is_carried_out(&own, &image, &server);
     kubernetes_tests_pass(&own);
 }
@@ -213,9 +236,7 @@ fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
 fn install(own: &Own, image: &str) {
     let began = Instant::now();
     own.apply("pod-network/pod-network.yaml", image);
-    own.wait("the nodes to be ready", || {
-        (own.ready() == [true, true]).then_some(())
-    });
+    own.nodes_are_ready();
     println!("measured: nodes ready after {} ms", began.elapsed().as_millis());
     own.kubectl(&ROLLED_OUT);
     let binary = std::env::var(e2e::CNI_BINARY_VARIABLE).unwrap();
@@ -236,7 +257,10 @@ fn install(own: &Own, image: &str) {
 fn pods_talk(own: &Own) -> [String; 2] {
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "server" },
-        "spec": { "selector": { "app": "server" }, "ports": [{ "port": 80, "targetPort": PORT }] },
+        "spec": { "selector": { "app": "server" }, "ports": [
+            { "name": "http", "port": 80, "targetPort": PORT },
+            { "name": "echo", "port": ECHO_PORT, "targetPort": ECHO_PORT },
+        ] },
     });
     let [here, there] = NODES;
     for object in [server(here), plain("client", there), service] {
@@ -275,52 +299,74 @@ fn pods_talk(own: &Own) -> [String; 2] {
 
 /// Kills daemons while TCP lines and UDP datagrams are echoed: none may be lost.
 fn daemons_die_under_traffic(own: &Own, server: &str) {
-    let lines = own.start(
-        "client",
-        &format!(
-            "(i=0; while [ ! -e /tmp/end ]; do echo $i; i=$((i+1)); sleep 0.02; done) | nc {server} {ECHO_PORT}"
-        ),
-    );
+    let lines = Lines::start(own, server);
     let datagrams = own.start("client", &format!("ping -q -i 0.02 -W 5 {server}"));
     for round in 0..KILLS {
         for node in NODES {
-            let daemon = own.wait("the daemon", || own.daemon(node));
+            let daemon = own.kill(node, DAEMON);
             if round == 0 {
-                let [pss, anonymous] = ["Pss", "Anonymous"].map(|of| memory(daemon, of));
+                let [pss, anonymous] = daemon;
                 println!("measured: daemon of {node} {pss} KiB Pss, {anonymous} KiB anonymous");
             }
-            run::output(Command::new("kill").args(["-9", &daemon.to_string()])).unwrap();
-            own.wait("another daemon", || {
-                own.daemon(node).filter(|next| *next != daemon)
-            });
         }
         own.kubectl(&ROLLED_OUT);
     }
-    own.kubectl(&[
-        "exec",
-        "client",
-        "--",
-        "sh",
-        "-c",
-        "touch /tmp/end; killall -INT ping",
-    ]);
-    let lines = lines.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&lines.stdout);
-    let numbers: Vec<usize> = text.lines().map(|line| line.parse().unwrap()).collect();
-    assert!(
-        numbers.len() > 100 && numbers.iter().copied().eq(0..numbers.len()),
-        "{text}\n{}",
-        String::from_utf8_lossy(&lines.stderr)
-    );
+    own.kubectl(&["exec", "client", "--", "killall", "-INT", "ping"]);
+    let lines = lines.end(own);
     let datagrams = datagrams.wait_with_output().unwrap();
     let summary = String::from_utf8_lossy(&datagrams.stdout);
     assert!(summary.contains(" 0% packet loss"), "{summary}");
     let line = summary.lines().find(|line| line.contains("packet loss"));
-    println!(
-        "measured: {} lines, and {}",
-        numbers.len(),
-        line.unwrap_or_default()
-    );
+    println!("measured: {lines} lines, and {}", line.unwrap_or_default());
+}
+
+/// Kills the operator, a daemon and kube-proxy while lines are echoed through a Service: none may be lost.
+fn connection_through_a_service_outlives_all_kills(own: &Own) {
+    let cluster_ip = own.kubectl(&["get", "service", "server", "--output=jsonpath={.spec.clusterIP}"]);
+    let lines = Lines::start(own, &cluster_ip);
+    let [_, of_client] = NODES;
+    let of_operator = own.wait("the operator", || {
+        NODES
+            .into_iter()
+            .find(|node| own.process(node, OPERATOR).is_some())
+    });
+    own.kill(of_operator, OPERATOR);
+    own.kill(of_client, DAEMON);
+    let proxy = own.wait("kube-proxy", || own.process(of_client, PROXY));
+    run::output(Command::new("kill").args(["-9", &proxy.to_string()])).unwrap();
+    // Nothing else restarts the programs of a node.
+    own.0.up(&mut Quiet).unwrap();
+    own.wait("another kube-proxy", || {
+        own.process(of_client, PROXY).filter(|next| *next != proxy)
+    });
+    println!("measured: {} lines through a Service", lines.end(own));
+}
+
+/// A connection of the client that carries numbered lines to the echo port of an address, and back.
+struct Lines(Child);
+
+impl Lines {
+    fn start(own: &Own, address: &str) -> Self {
+        let script = format!(
+            "rm -f /tmp/end; (i=0; while [ ! -e /tmp/end ]; do echo $i; i=$((i+1)); sleep 0.02; done) \
+             | nc {address} {ECHO_PORT}"
+        );
+        Self(own.start("client", &script))
+    }
+
+    /// Ends the connection, checks that no line is missing, and returns their number.
+    fn end(self, own: &Own) -> usize {
+        own.kubectl(&["exec", "client", "--", "touch", "/tmp/end"]);
+        let output = self.0.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let numbers: Vec<usize> = text.lines().map(|line| line.parse().unwrap()).collect();
+        assert!(
+            numbers.len() > 100 && numbers.iter().copied().eq(0..numbers.len()),
+            "{text}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        numbers.len()
+    }
 }
 
 /// Checks that only the files of the plugins remain.
@@ -364,7 +410,8 @@ fn operator_brings_it(own: &Own, image: &str) -> String {
             .all(|(kind, status)| own.operator_is(kind, status))
             .then_some(())
     });
-    assert_eq!(own.ready(), [true, true]);
+    // A kubelet reports a network after some seconds.
+    own.nodes_are_ready();
     println!(
         "measured: operator Available after {} ms",
         began.elapsed().as_millis()
