@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::control_plane::GO_COLLECTOR;
 use crate::error::{Error, Result};
 use crate::{run, wait};
 
@@ -33,7 +34,9 @@ impl Kubectl {
     /// Returns a command with these arguments.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("KUBECONFIG", &self.kubeconfig).args(args);
+        let (collector, rare) = GO_COLLECTOR;
+        command.env("KUBECONFIG", &self.kubeconfig).env(collector, rare);
+        command.args(args);
         // The cluster is on this machine, so the user's proxies do not apply.
         for name in [
             "http_proxy",

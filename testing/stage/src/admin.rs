@@ -122,6 +122,11 @@ impl Admin {
         applied.unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Creates or changes many objects like one `kubectl apply`, which costs as much as for one object.
+    pub fn apply_all(&self, objects: &[Value]) {
+        self.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": objects }));
+    }
+
     /// Creates a namespace with these labels.
     pub fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
         let labels: BTreeMap<_, _> = labels.iter().copied().collect();

@@ -37,8 +37,8 @@ const EDITED: &str = "kube-cni-linux-bridge-plugin";
 
 const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// An operator without requests for this time is at rest.
-const REST: Duration = Duration::from_secs(5);
+/// An operator without requests for this time is at rest: idle programs return their memory within 20 s.
+const REST: Duration = Duration::from_secs(25);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut steps = Steps::new();

@@ -18,10 +18,8 @@ const BEGUN: &str = "networkoperator.openshift.io/mtu-migration";
 /// Serves the kinds of nmstate.
 fn install_nmstate(stage: &Stage) {
     use api::node_state::{enactment_crd, network_state_crd, policy_crd};
-    for definition in [policy_crd(), enactment_crd(), network_state_crd()] {
-        let definition = serde_json::to_value(definition.expect("a definition")).expect("JSON");
-        stage.apply(&definition);
-    }
+    let definitions = [policy_crd(), enactment_crd(), network_state_crd()];
+    stage.apply_all(&definitions.map(|crd| serde_json::to_value(crd.expect("a definition")).expect("JSON")));
     for path in [POLICIES, ENACTMENTS, STATES] {
         stage.wait_until_served(path);
     }

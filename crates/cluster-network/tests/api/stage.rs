@@ -67,9 +67,7 @@ pub(crate) fn networks(namespace: &str) -> String {
 }
 
 fn install(admin: &Admin) {
-    for definition in manifests::definitions().expect("definitions") {
-        admin.apply(&definition);
-    }
+    admin.apply_all(&manifests::definitions().expect("definitions"));
     for path in [CLUSTER, OPERATOR, CLUSTER_OPERATOR] {
         let collection = path.rsplit_once('/').expect("a path").0;
         admin.wait_until_served(collection);
@@ -83,11 +81,9 @@ fn install(admin: &Admin) {
         kube_rbac_proxy_image: "",
         api_server: None,
     };
-    for object in manifests::operator(&install).expect("objects") {
-        if object["kind"] != "Deployment" {
-            admin.apply(&object);
-        }
-    }
+    let mut objects = manifests::operator(&install).expect("objects");
+    objects.retain(|object| object["kind"] != "Deployment");
+    admin.apply_all(&objects);
 }
 
 impl Stage {

@@ -101,9 +101,7 @@ fn install(admin: &Admin) {
         api::cluster_network::config::crd().expect("a definition"),
         api::cluster_network::operator::crd().expect("a definition"),
     ];
-    for crd in crds {
-        admin.apply(&serde_json::to_value(crd).expect("JSON"));
-    }
+    admin.apply_all(&crds.map(|crd| serde_json::to_value(crd).expect("JSON")));
     for path in [&checks(), CONFIGS, OPERATORS] {
         admin.wait_until_served(path);
     }

@@ -282,16 +282,14 @@ pub(crate) fn launcher(name: &str, instance: &str, networks: &str) -> Value {
 }
 
 fn install(admin: &Admin) {
-    for (kind, short) in [("VirtualMachine", "vm"), ("VirtualMachineInstance", "vmi")] {
-        admin.apply(&definition(kind, short));
-    }
-    let crds = [
-        serde_json::to_value(api::net_attach_def::crd().expect("a definition")),
-        serde_json::to_value(api::ipam_claim::crd().expect("a definition")),
-    ];
-    for crd in crds {
-        admin.apply(&crd.expect("JSON"));
-    }
+    let network = api::net_attach_def::crd().expect("a definition");
+    let claim = api::ipam_claim::crd().expect("a definition");
+    admin.apply_all(&[
+        definition("VirtualMachine", "vm"),
+        definition("VirtualMachineInstance", "vmi"),
+        serde_json::to_value(network).expect("JSON"),
+        serde_json::to_value(claim).expect("JSON"),
+    ]);
     for path in [
         machines("default"),
         instances("default"),

@@ -25,18 +25,15 @@ const POLICIES: &str = "/apis/nmstate.io/v1/nodenetworkconfigurationpolicies";
 pub(crate) fn installed() -> Stage {
     let stage = Stage::bare();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nmstate");
-    for file in [
+    let files = [
         "nmstate.io_nmstates.yaml",
         "namespace.yaml",
         "service_account.yaml",
         "role.yaml",
         "role_binding.yaml",
-    ] {
-        stage
-            .kubectl()
-            .apply_file(&folder.join(file))
-            .unwrap_or_else(|error| panic!("{file}: {error}"));
-    }
+    ];
+    let files = files.map(|name| std::fs::read_to_string(folder.join(name)).expect("a file"));
+    stage.kubectl().apply(&files.join("---\n")).expect("applied");
     wait::until("the kind NMState", DEADLINE, || {
         let answer = stage.send(Method::GET, NMSTATES, None);
         (answer.status == StatusCode::OK)

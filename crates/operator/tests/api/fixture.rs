@@ -30,6 +30,8 @@ pub(crate) const IMAGE: &str = "registry.example/weft:test";
 /// The operator's own pod, if it exists.
 pub(crate) const POD: &str = "cluster-network-addons-operator-0";
 const NAME: &str = "cluster-network-addons-operator";
+/// File with the definition of the configuration resource.
+const DEFINITION: &str = "network-addons-config.crd.yaml";
 
 /// An installed operator in a namespace of its own. No other test has an operator on this API server at the same time.
 pub(crate) struct Fixture {
@@ -67,10 +69,8 @@ impl Fixture {
             patience: cache::PATIENCE,
             rolled_out: Mutex::default(),
         };
-        for name in ["namespace.yaml", "operator.yaml"] {
-            fixture.apply_file(name);
-        }
-        fixture.define();
+        fixture.apply_files(&["namespace.yaml", "operator.yaml", DEFINITION]);
+        wait_for_definitions(&fixture.admin);
         fixture.forget();
         // Cluster-scoped objects of an earlier test are not garbage-collected.
         let kinds = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
@@ -81,7 +81,7 @@ impl Fixture {
 
     /// Applies the definition of the configuration resource.
     pub(crate) fn define(&self) {
-        self.apply_file("network-addons-config.crd.yaml");
+        self.apply_files(&[DEFINITION]);
         wait_for_definitions(&self.admin);
     }
 
@@ -95,8 +95,8 @@ impl Fixture {
         });
     }
 
-    /// Applies a file of the installation.
-    fn apply_file(&self, name: &str) {
+    /// Applies files of the installation.
+    fn apply_files(&self, names: &[&str]) {
         let install = Install {
             image: IMAGE,
             namespace: self.namespace,
@@ -104,10 +104,14 @@ impl Fixture {
             pull_policy: "IfNotPresent",
         };
         let files = render_install(&install).expect("an installation");
-        let (_, yaml) = files.iter().find(|(file, _)| *file == name).expect("the file");
+        let yaml = |name: &&str| {
+            let found = files.iter().find(|(file, _)| file == name);
+            found.map(|(_, yaml)| yaml.as_str()).expect("the file")
+        };
+        let yaml: Vec<&str> = names.iter().map(yaml).collect();
         self.kubectl()
-            .apply(yaml)
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
+            .apply(&yaml.join("---\n"))
+            .unwrap_or_else(|error| panic!("{names:?}: {error}"));
     }
 
     /// Installs and starts the operator.

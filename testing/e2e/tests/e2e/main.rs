@@ -21,6 +21,7 @@ mod crash;
 mod dhcp;
 mod doctor;
 mod dump;
+mod egress_router;
 mod hot_plug;
 mod log;
 mod mac_pool;

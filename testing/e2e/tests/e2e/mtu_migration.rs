@@ -3,12 +3,11 @@
 use cluster::run;
 use serde_json::{Value, json};
 
-use crate::pod_network::{NODES, Own};
+use crate::pod_network::{GATEWAY, NODES, Own};
 
 /// The interface of the nodes' default route, with the profile that a node of a real cluster has. The harness
 /// configures the interface without NetworkManager.
 const UPLINK: &str = "eth0";
-const GATEWAY: &str = "10.10.0.1";
 const PROFILE: &str = "ip route delete default
 nmcli connection add type ethernet con-name uplink ifname $UPLINK ipv4.method manual ipv4.addresses $ADDRESS \
  ipv4.gateway $GATEWAY ipv6.method disabled

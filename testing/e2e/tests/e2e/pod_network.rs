@@ -9,12 +9,14 @@ use cluster::{Cluster, Home, Options, Quiet, run, wait};
 use conformance::{Excluded, Outcome, Parts, QUICK_FOCUS, Wanted};
 use serde_json::{Value, json};
 
-use crate::mtu_migration;
 use crate::pods::pod;
+use crate::{egress_router, mtu_migration};
 
 /// The image in the published manifests.
 const PLACEHOLDER: &str = "registry.example/weft:v0.1.0";
 pub(crate) const NODES: [&str; 2] = ["node01", "node02"];
+/// Default gateway of the nodes.
+pub(crate) const GATEWAY: &str = "10.10.0.1";
 const CONFIG: &str = "/etc/cni/net.d/10-weft.conflist";
 const PORT: u16 = 8_080;
 const HOST_PORT: u16 = 18_080;
@@ -180,7 +182,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn plain(name: &str, node: &str) -> Value {
+pub(crate) fn plain(name: &str, node: &str) -> Value {
     let mut pod = pod(name, Some(node), &json!([]));
     pod["metadata"]["annotations"] = json!({});
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "tmp", "mountPath": "/tmp" }]);
@@ -202,7 +204,7 @@ fn server(node: &str) -> Value {
     server
 }
 
-// cluster-network#84, cluster-network#103, cluster-network#108
+// cluster-network#84, cluster-network#103, cluster-network#108, cluster-network#117
 #[test]
 fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     let (Ok(image), Ok(archive)) = (
@@ -228,6 +230,7 @@ fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     remove(&own, &image);
     let server = operator_brings_it(&own, &image);
     connection_through_a_service_outlives_all_kills(&own);
+    egress_router::redirects_pods_to_an_external_server(&own);
     mtu_migration::is_carried_out(&own, &image, &server);
     kubernetes_tests_pass(&own);
 }
