@@ -32,12 +32,13 @@ const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// Kinds of other operators that decide the rendered objects: without their lists, the operator would take an OpenShift
-/// cluster for a plain cluster.
-const DECIDING: [Kind; 4] = [
+/// cluster for a plain cluster, and prune objects that it needs.
+const DECIDING: [Kind; 5] = [
     object::OPENSHIFT_INFRASTRUCTURE,
     object::FEATURE_GATE,
     object::MACHINE_CONFIG,
     object::MACHINE_CONFIG_POOL,
+    object::CONSOLE_PLUGIN,
 ];
 
 /// A running operator.

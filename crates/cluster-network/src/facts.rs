@@ -109,6 +109,8 @@ pub struct Facts {
     pub control_plane_nodes: usize,
     /// True if another cluster hosts the control plane, and a single node runs the workloads.
     pub single_hosted_node: bool,
+    /// True if a single node runs the workloads.
+    pub single_worker: bool,
     /// True if control plane nodes have the label `master`: the label of old Kubernetes versions and of OpenShift.
     pub labelled_master: bool,
     /// Endpoint of the API server.
@@ -119,6 +121,8 @@ pub struct Facts {
     pub openshift: bool,
     /// True if the API server serves the kinds of Prometheus' operator.
     pub monitoring: bool,
+    /// True if the API server serves plugins of OpenShift's web console.
+    pub console_plugins: bool,
     /// DaemonSet of another installer that runs kube-proxy, as `namespace/name`.
     pub foreign_kube_proxy: Option<String>,
     /// The state of OVN-Kubernetes.

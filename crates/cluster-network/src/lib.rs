@@ -18,6 +18,7 @@ pub mod cidr;
 pub mod cli;
 pub mod cluster_config;
 pub mod conditions;
+pub mod console;
 pub mod controller;
 pub mod defaults;
 pub mod egress_router;

@@ -210,6 +210,7 @@ fn facts_of_everything() -> Facts {
     });
     Facts {
         monitoring: true,
+        console_plugins: true,
         gates: ["EVPN", "NetworkConnect", "DNSNameResolver"]
             .map(str::to_owned)
             .into(),
@@ -243,6 +244,7 @@ fn settings_of_everything() -> Settings {
         multi_network_policy_image: Some("multus-networkpolicy".to_owned()),
         whereabouts_image: Some("whereabouts".to_owned()),
         egress_router_image: None,
+        console_plugin_image: Some("networking-console-plugin".to_owned()),
         pull_policy: String::new(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,

@@ -87,6 +87,10 @@ pub const EGRESS_ROUTER_DEPLOYMENT: &str = "egress-router-cni-deployment";
 /// Annotation of pods with their selection of networks.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
+/// The networking plugin of OpenShift's web console: its `ConsolePlugin`, Deployment, Service and `ConfigMap`, its entry
+/// in the console, and the placeholder of its image (§18.1).
+pub const CONSOLE_PLUGIN: &str = "networking-console-plugin";
+
 /// Field managers of server-side apply (§5.1).
 pub mod manager {
     /// Field manager of rendered objects and of the operator configuration.
@@ -119,6 +123,8 @@ pub mod env {
     pub const WHEREABOUTS_IMAGE: &str = "WHEREABOUTS_CNI_IMAGE";
     /// Image of the pods of egress routers.
     pub const EGRESS_ROUTER_IMAGE: &str = "EGRESS_ROUTER_CNI_IMAGE";
+    /// Image of the networking plugin of OpenShift's web console.
+    pub const CONSOLE_PLUGIN_IMAGE: &str = "NETWORKING_CONSOLE_PLUGIN_IMAGE";
     /// Image of OVN-Kubernetes.
     pub const OVN_IMAGE: &str = "OVN_IMAGE";
     /// Interval of northd's probes of its database connections, in milliseconds.

@@ -38,6 +38,11 @@ pub fn cluster_operator_id() -> ObjectId {
     object::CLUSTER_OPERATOR.object(None, names::CLUSTER_OPERATOR)
 }
 
+/// Identifier of OpenShift's web console.
+pub fn console_id() -> ObjectId {
+    object::OPENSHIFT_CONSOLE.object(None, SINGLETON)
+}
+
 /// A stored configuration.
 #[derive(Clone, Debug)]
 pub struct Stored<T> {
@@ -188,6 +193,7 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
             .count(),
         control_plane_nodes: install_replicas(cache).unwrap_or(control_plane_nodes),
         single_hosted_node: is_external && topology("infrastructureTopology", "SingleReplica"),
+        single_worker: topology("infrastructureTopology", "SingleReplica") || nodes.len() == 1,
         labelled_master: masters > 0,
         api_server: api_server.clone(),
         cni: CniDirectories {
@@ -196,6 +202,7 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
         },
         openshift: infrastructure.is_some(),
         monitoring: cache.serves(object::SERVICE_MONITOR),
+        console_plugins: cache.serves(object::CONSOLE_PLUGIN),
         foreign_kube_proxy: foreign_kube_proxy(cache),
         ovn: ovn(cache, settings, &nodes, is_external),
         node_identity: node_identity(cache, infrastructure.is_some()),

@@ -1,6 +1,7 @@
 //! Renders the objects of a configuration: embedded YAML files, and steps that complete them. A step fails if the file
 //! lacks its target (§7-§14).
 
+mod console_plugin;
 mod egress_router;
 mod node_identity;
 mod objects;
@@ -55,11 +56,13 @@ pub enum Part {
     ServiceCidrs,
     /// Discovery of the operator's metrics by Prometheus.
     OperatorMetrics,
+    /// Pages of OpenShift's web console.
+    ConsolePlugin,
 }
 
 impl Part {
     /// All parts, in the order in which they are applied.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Multus,
         Self::AdmissionController,
         Self::MultiNetworkPolicy,
@@ -71,6 +74,7 @@ impl Part {
         Self::NodeIdentity,
         Self::ServiceCidrs,
         Self::OperatorMetrics,
+        Self::ConsolePlugin,
     ];
 
     /// Value of the part label.
@@ -87,6 +91,7 @@ impl Part {
             Self::NodeIdentity => "network-node-identity",
             Self::ServiceCidrs => "service-cidrs",
             Self::OperatorMetrics => "operator-metrics",
+            Self::ConsolePlugin => "networking-console-plugin",
         }
     }
 
@@ -107,6 +112,7 @@ impl Part {
             Self::NodeIdentity if has_node_identity(context) => node_identity::objects(context),
             Self::ServiceCidrs => parts::service_cidrs(),
             Self::OperatorMetrics if context.facts.monitoring => parts::operator_metrics(context),
+            Self::ConsolePlugin if context.facts.console_plugins => console_plugin::objects(context),
             _ => Ok(Vec::new()),
         }
     }

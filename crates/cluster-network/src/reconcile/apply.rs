@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Kind of the owner of all applied objects.
-const OWNER_KIND: &str = "Network";
+pub(super) const OWNER_KIND: &str = "Network";
 
 /// Kind that is never pruned: a deleted definition would delete all objects of the users.
 const STAY: Kind = object::CUSTOM_RESOURCE_DEFINITION;
@@ -72,6 +72,9 @@ impl Reconciler {
             }
         }
         self.rendered = true;
+        if let Err(error) = self.enable_console_plugin(rendered).await {
+            errors.push(error);
+        }
         errors.extend(self.prune(rendered).await);
         if errors.is_empty() {
             return Ok(());
@@ -172,6 +175,10 @@ impl Reconciler {
         for id in superfluous {
             let stays = wanted.iter().chain(&rendered.kept).any(|other| other.same(&id));
             if stays || id.kind == STAY.kind {
+                continue;
+            }
+            if let Err(error) = self.disable_console_plugin(&id).await {
+                errors.push(error);
                 continue;
             }
             match self.applier.delete_if_owned(&id, OWNER_KIND).await {

@@ -11,6 +11,8 @@ mod commands;
 #[cfg(test)]
 mod configuration;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod egress_router;
 #[cfg(test)]
 mod leader;

@@ -50,6 +50,7 @@ pub(crate) fn settings() -> Settings {
         multi_network_policy_image: Some("registry.example/policies:v1".to_owned()),
         whereabouts_image: Some("registry.example/whereabouts:v1".to_owned()),
         egress_router_image: None,
+        console_plugin_image: Some("registry.example/plugin:v1".to_owned()),
         pull_policy: "IfNotPresent".to_owned(),
         api_server: None,
         cni_conf_dir: "/etc/cni/net.d".to_owned(),
@@ -108,6 +109,11 @@ impl Stage {
         self.operator_with(debounce, None, false)
     }
 
+    /// Runs the operator with these settings.
+    pub(crate) fn operator_of(&self, settings: Settings) -> Task {
+        self.operator_by(settings, DEBOUNCE, None, false)
+    }
+
     /// Runs the operator with the controllers beside its main loop.
     pub(crate) fn operator_with_all(&self) -> Task {
         self.operator_with(DEBOUNCE, None, true)
@@ -131,8 +137,17 @@ impl Stage {
         address: Option<mpsc::Sender<SocketAddr>>,
         has_all: bool,
     ) -> Task {
+        self.operator_by(settings(), debounce, address, has_all)
+    }
+
+    fn operator_by(
+        &self,
+        settings: Settings,
+        debounce: Duration,
+        address: Option<mpsc::Sender<SocketAddr>>,
+        has_all: bool,
+    ) -> Task {
         self.task_as(ACCOUNT, move |client, shutdown| async move {
-            let settings = settings();
             let api_server = ApiServer {
                 host: "192.0.2.1".to_owned(),
                 port: "6443".to_owned(),
