@@ -77,6 +77,7 @@ fn settings(operator: Option<&Value>) -> Settings {
         multi_network_policy_image: None,
         whereabouts_image: None,
         egress_router_image: None,
+        frr_image: None,
         console_plugin_image: None,
         pull_policy: "IfNotPresent".to_owned(),
         api_server: None,

@@ -123,6 +123,8 @@ pub struct Facts {
     pub monitoring: bool,
     /// True if the API server serves plugins of OpenShift's web console.
     pub console_plugins: bool,
+    /// Certificate authorities of FRR's webhook on a plain cluster. Empty before the first one.
+    pub frr_bundle: String,
     /// DaemonSet of another installer that runs kube-proxy, as `namespace/name`.
     pub foreign_kube_proxy: Option<String>,
     /// The state of OVN-Kubernetes.

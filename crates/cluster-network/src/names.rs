@@ -16,6 +16,13 @@ pub const OVN_KUBERNETES: &str = "OVNKubernetes";
 /// Default network of this project.
 pub const WEFT: &str = "Weft";
 
+/// Provider of additional routing capabilities.
+pub const FRR: &str = "FRR";
+/// Namespace of FRR.
+pub const FRR_NAMESPACE: &str = "openshift-frr-k8s";
+/// ConfigMap in [`FRR_NAMESPACE`] with the certificate authorities of the webhook, on a plain cluster.
+pub const FRR_BUNDLE: &str = "frr-k8s-ca";
+
 /// Type of additional networks with a CNI configuration of the user.
 pub const RAW: &str = "Raw";
 /// Type of additional networks by macvlan.
@@ -123,6 +130,8 @@ pub mod env {
     pub const WHEREABOUTS_IMAGE: &str = "WHEREABOUTS_CNI_IMAGE";
     /// Image of the pods of egress routers.
     pub const EGRESS_ROUTER_IMAGE: &str = "EGRESS_ROUTER_CNI_IMAGE";
+    /// Image of FRR and of the programs that configure it.
+    pub const FRR_IMAGE: &str = "FRR_K8S_IMAGE";
     /// Image of the networking plugin of OpenShift's web console.
     pub const CONSOLE_PLUGIN_IMAGE: &str = "NETWORKING_CONSOLE_PLUGIN_IMAGE";
     /// Image of OVN-Kubernetes.

@@ -100,6 +100,17 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     ] {
         changes.push(cache.watch_if_served(client.clone(), kind, None, &platform, trim));
     }
+    if settings.frr_image.is_some() {
+        let bundle = one(names::FRR_BUNDLE);
+        let namespace = Some(names::FRR_NAMESPACE);
+        changes.push(cache.watch(
+            client.clone(),
+            object::CONFIG_MAP,
+            namespace,
+            &bundle,
+            cache::keep_all,
+        ));
+    }
     watch_ovn(client, cache, &mut changes);
     changes
 }

@@ -172,6 +172,8 @@ impl Reconciler {
             superfluous.extend(self.related());
         }
         let mut errors = Vec::new();
+        let mut superfluous: Vec<ObjectId> = superfluous.into_iter().collect();
+        superfluous.sort_by_key(|id| !leads_to_others(id));
         for id in superfluous {
             let stays = wanted.iter().chain(&rendered.kept).any(|other| other.same(&id));
             if stays || id.kind == STAY.kind {
@@ -278,6 +280,14 @@ fn cluster_status(before: &config::NetworkStatus, applied: &NetworkSpec) -> conf
             mtu: migration.mtu.clone(),
         });
     status
+}
+
+/// True for an object through which the API server or the web console calls the pods of other objects: it is deleted
+/// before them.
+fn leads_to_others(id: &ObjectId) -> bool {
+    [object::VALIDATING_WEBHOOK_CONFIGURATION, object::CONSOLE_PLUGIN]
+        .iter()
+        .any(|kind| kind.kind == id.kind)
 }
 
 /// Owner reference to the operator configuration, in all applied objects.

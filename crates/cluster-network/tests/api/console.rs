@@ -154,7 +154,7 @@ fn plugin_without_an_image_is_pruned_and_disabled() {
     drop(operator);
     let mut settings = crate::stage::settings();
     settings.console_plugin_image = None;
-    let _operator = stage.operator_of(settings);
+    let _operator = stage.operator_of(settings, Duration::ZERO);
     stage.gone(PLUGIN);
     stage.gone(DEPLOYMENT);
     enabled(&stage, &["a", "b"]);

@@ -15,6 +15,8 @@ mod console;
 #[cfg(test)]
 mod egress_router;
 #[cfg(test)]
+mod frr;
+#[cfg(test)]
 mod leader;
 #[cfg(test)]
 mod metrics;

@@ -50,6 +50,7 @@ pub(crate) fn settings() -> Settings {
         multi_network_policy_image: Some("registry.example/policies:v1".to_owned()),
         whereabouts_image: Some("registry.example/whereabouts:v1".to_owned()),
         egress_router_image: None,
+        frr_image: Some("registry.example/frr:v1".to_owned()),
         console_plugin_image: Some("registry.example/plugin:v1".to_owned()),
         pull_policy: "IfNotPresent".to_owned(),
         api_server: None,
@@ -109,9 +110,9 @@ impl Stage {
         self.operator_with(debounce, None, false)
     }
 
-    /// Runs the operator with these settings.
-    pub(crate) fn operator_of(&self, settings: Settings) -> Task {
-        self.operator_by(settings, DEBOUNCE, None, false)
+    /// Runs the operator with these settings and this debounce time of transient failures.
+    pub(crate) fn operator_of(&self, settings: Settings, debounce: Duration) -> Task {
+        self.operator_by(settings, debounce, None, false)
     }
 
     /// Runs the operator with the controllers beside its main loop.
