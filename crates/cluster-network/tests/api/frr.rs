@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::proxies::definition;
 use crate::stage::{ACCOUNT, CLUSTER_OPERATOR, MULTUS, OPERATOR, Stage, condition, settings};
 
 const NAMESPACE: &str = "/api/v1/namespaces/openshift-frr-k8s";
@@ -129,6 +130,46 @@ fn frr_is_counted_in_the_rollout_and_pruned() {
     });
     stage
         .there("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/frrconfigurations.frrk8s.metallb.io");
+}
+
+// cluster-network#154
+#[test]
+fn authority_that_openshift_injects_stays() {
+    let stage = Stage::start();
+    stage.apply(&definition("Infrastructure", "infrastructures"));
+    let infrastructures = "/apis/config.openshift.io/v1/infrastructures";
+    stage.wait_until_served(infrastructures);
+    stage.create(
+        infrastructures,
+        &json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": { "name": "cluster" },
+        }),
+    );
+    let _operator = stage.operator_with_all();
+    deploy(&stage);
+    stage.there(WEBHOOK);
+    stage.at_rest();
+    let mut webhook = stage.there(WEBHOOK);
+    assert_eq!(webhook["webhooks"][0]["clientConfig"]["caBundle"], Value::Null);
+    // The service authority of OpenShift fills in the bundle.
+    let injected = ::stage::base64(b"PEM");
+    webhook["webhooks"][0]["clientConfig"]["caBundle"] = injected.clone();
+    stage
+        .send(::stage::Method::PUT, WEBHOOK, Some(&webhook))
+        .accepted();
+    stage.change(
+        WEBHOOK,
+        &json!({ "metadata": { "annotations": { "service.beta.openshift.io/inject-cabundle": "false" } } }),
+    );
+    stage.wait_for("the annotation", WEBHOOK, |object| {
+        let annotation = &object?["metadata"]["annotations"]["service.beta.openshift.io/inject-cabundle"];
+        (annotation == "true").then_some(())
+    });
+    stage.at_rest();
+    let webhook = stage.there(WEBHOOK);
+    assert_eq!(webhook["webhooks"][0]["clientConfig"]["caBundle"], injected);
+    let certificates = "/apis/network.operator.openshift.io/v1/namespaces/openshift-frr-k8s/operatorpkis";
+    assert_eq!(stage.list(certificates), Vec::<Value>::new());
 }
 
 // cluster-network#156, cluster-network#151
