@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::proxies::definition;
 use crate::stage::{ACCOUNT, CLUSTER_OPERATOR, MULTUS, OPERATOR, Stage, condition};
 
 const NAME: &str = "networking-console-plugin";
@@ -55,6 +56,43 @@ fn enabled(stage: &Stage, expected: &[&str]) {
     stage.wait_for(&format!("plugins {expected:?}"), CONSOLE, |console| {
         (console?["spec"]["plugins"] == json!(expected)).then_some(())
     });
+}
+
+/// Reports that one node runs the workloads.
+fn has_one_worker(stage: &Stage) {
+    let infrastructures = "/apis/config.openshift.io/v1/infrastructures";
+    stage.apply(&definition("Infrastructure", "infrastructures"));
+    stage.wait_until_served(infrastructures);
+    stage.apply(&json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": { "name": "cluster" },
+    }));
+    stage.report(
+        &format!("{infrastructures}/cluster"),
+        &json!({ "infrastructureTopology": "SingleReplica" }),
+    );
+}
+
+// cluster-network#149
+#[test]
+fn plugin_of_an_earlier_operator_is_pruned_and_disabled() {
+    let stage = Stage::start();
+    define(&stage);
+    create_console(&stage, &json!(["a", NAME]));
+    let owner = stage.related(&json!([
+        { "group": "console.openshift.io", "resource": "consoleplugins", "name": NAME },
+    ]));
+    stage.apply(&json!({
+        "apiVersion": "console.openshift.io/v1", "kind": "ConsolePlugin",
+        "metadata": { "name": NAME, "ownerReferences": [owner] }, "spec": { "displayName": "earlier" },
+    }));
+    let mut settings = crate::stage::settings();
+    settings.console_plugin_image = None;
+    let _operator = stage.operator_of(settings, Duration::ZERO);
+    stage.configure("Calico");
+    stage.gone(PLUGIN);
+    enabled(&stage, &["a"]);
+    stage.at_rest();
+    stage.condition("Degraded", "False : ");
 }
 
 // cluster-network#147-149
@@ -145,10 +183,12 @@ fn plugin_without_an_image_is_pruned_and_disabled() {
     let stage = Stage::start();
     define(&stage);
     create_console(&stage, &Value::Null);
+    has_one_worker(&stage);
     let operator = stage.operator();
     stage.configure("Calico");
     stage.there(PLUGIN);
     enabled(&stage, &[NAME]);
+    assert_eq!(stage.there(DEPLOYMENT)["spec"]["replicas"], 1);
     stage.change(CONSOLE, &json!({ "spec": { "plugins": ["a", NAME, "b"] } }));
     stage.at_rest();
     drop(operator);

@@ -266,6 +266,32 @@ fn frr_without_its_image_stays_as_it_is() {
     stage.there(CLEANER);
 }
 
+// cluster-network#157
+#[test]
+fn binding_of_an_earlier_operator_is_pruned() {
+    const NAME: &str = "system:openshift:scc:privileged";
+    let stage = Stage::start();
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/openshift-frr-k8s/rolebindings";
+    let owner = stage.related(&json!([{
+        "group": "rbac.authorization.k8s.io", "resource": "rolebindings", "namespace": "openshift-frr-k8s", "name": NAME,
+    }]));
+    stage.namespace("openshift-frr-k8s", &[]);
+    stage.create(
+        bindings,
+        &json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": NAME, "ownerReferences": [owner] },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME },
+        }),
+    );
+    let _operator = stage.operator();
+    deploy(&stage);
+    stage.gone(&format!("{bindings}/{NAME}"));
+    stage.there(&format!("{bindings}/openshift-frr-k8s"));
+    stage.at_rest();
+    stage.condition("Degraded", "False : ");
+}
+
 // cluster-network#152
 #[test]
 fn unknown_provider_is_refused() {

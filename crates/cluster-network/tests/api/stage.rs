@@ -177,6 +177,22 @@ impl Stage {
         })
     }
 
+    /// Records objects that an earlier operator applied, and returns the owner reference of these objects.
+    pub(crate) fn related(&self, objects: &Value) -> Value {
+        self.apply(&json!({
+            "apiVersion": "operator.openshift.io/v1", "kind": "Network", "metadata": { "name": "cluster" }, "spec": {},
+        }));
+        self.apply(&json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": { "name": "network" },
+            "spec": {},
+        }));
+        self.report(CLUSTER_OPERATOR, &json!({ "relatedObjects": objects }));
+        json!({
+            "apiVersion": "operator.openshift.io/v1", "kind": "Network", "name": "cluster", "controller": true,
+            "uid": self.there(OPERATOR)["metadata"]["uid"],
+        })
+    }
+
     /// Applies the cluster configuration.
     pub(crate) fn configure(&self, network_type: &str) {
         self.apply(&json!({
