@@ -33,12 +33,13 @@ const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// Kinds of other operators that decide the rendered objects: without their lists, the operator would take an OpenShift
 /// cluster for a plain cluster, and prune objects that it needs.
-const DECIDING: [Kind; 5] = [
+const DECIDING: [Kind; 6] = [
     object::OPENSHIFT_INFRASTRUCTURE,
     object::FEATURE_GATE,
     object::MACHINE_CONFIG,
     object::MACHINE_CONFIG_POOL,
     object::CONSOLE_PLUGIN,
+    object::OPENSHIFT_API_SERVER,
 ];
 
 /// A running operator.

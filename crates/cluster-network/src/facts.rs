@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::ovn::observed::Observed;
+use crate::{ovn::observed::Observed, tls_profile::Profile};
 
 /// The infrastructure provider of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,6 +121,8 @@ pub struct Facts {
     pub openshift: bool,
     /// True if the API server serves the kinds of Prometheus' operator.
     pub monitoring: bool,
+    /// TLS profile that the cluster requires of all programs.
+    pub tls_profile: Option<Profile>,
     /// True if the API server serves plugins of OpenShift's web console.
     pub console_plugins: bool,
     /// Certificate authorities of FRR's webhook on a plain cluster. Empty before the first one.

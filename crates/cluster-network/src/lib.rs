@@ -48,6 +48,7 @@ pub mod report;
 pub mod safety;
 pub mod settings;
 pub mod signer;
+pub mod tls_profile;
 pub mod trust;
 pub mod watches;
 pub mod workloads;

@@ -21,6 +21,7 @@ use crate::{
     },
     plan,
     settings::Settings,
+    tls_profile::Profile,
 };
 
 /// Identifier of the only cluster configuration.
@@ -202,6 +203,8 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
         },
         openshift: infrastructure.is_some(),
         monitoring: cache.serves(object::SERVICE_MONITOR),
+        tls_profile: present(cache, &object::OPENSHIFT_API_SERVER.object(None, SINGLETON))
+            .and_then(|server| Profile::of(&server)),
         console_plugins: cache.serves(object::CONSOLE_PLUGIN),
         frr_bundle: bundle(cache, names::FRR_NAMESPACE, names::FRR_BUNDLE),
         foreign_kube_proxy: foreign_kube_proxy(cache),

@@ -96,6 +96,7 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     for (kind, trim) in [
         (object::OPENSHIFT_INFRASTRUCTURE, cache::keep_all as fn(&mut _)),
         (object::FEATURE_GATE, cache::keep_all),
+        (object::OPENSHIFT_API_SERVER, cache::drop_status),
         (object::OPENSHIFT_CONSOLE, cache::drop_status),
     ] {
         changes.push(cache.watch_if_served(client.clone(), kind, None, &platform, trim));

@@ -19,6 +19,9 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("console_plugin.yaml", include_str!("console_plugin.yaml"))?;
     use_image(&mut objects, names::CONSOLE_PLUGIN, image, &settings.pull_policy);
     let configuration = find(&mut objects, "ConfigMap", names::CONSOLE_PLUGIN)?;
+    if let Some(profile) = &facts.tls_profile {
+        set(configuration, "/data/tls-profile.conf", json!(profile.nginx()))?;
+    }
     let configuration = hash(&configuration["data"].to_string());
     let deployment = find(&mut objects, "Deployment", names::CONSOLE_PLUGIN)?;
     // The mount of a single key stays as it was at the start of the pod.
@@ -35,7 +38,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::{Context, Part, render};
-    use crate::{facts::Facts, settings::Settings};
+    use crate::{facts::Facts, settings::Settings, tls_profile::Profile};
 
     const IMAGE: &str = "registry.example/plugin:v1";
 
@@ -114,6 +117,34 @@ mod tests {
         ] {
             assert_eq!(rendered(&facts, image), Vec::<Value>::new(), "{image:?}");
         }
+    }
+
+    // cluster-network#158
+    #[test]
+    fn tls_profile_is_included_and_replaces_the_pods() {
+        let state = |tls_profile| {
+            let facts = Facts {
+                tls_profile,
+                ..with_console()
+            };
+            let objects = rendered(&facts, Some(IMAGE));
+            let pod = &objects[4]["spec"]["template"]["metadata"]["annotations"];
+            let hash = pod["network.operator.openshift.io/config-hash"].clone();
+            (objects[3]["data"].clone(), hash)
+        };
+        let (before, first) = state(None);
+        assert_eq!(before["tls-profile.conf"], "");
+        let file = before["nginx.conf"].as_str().expect("a file");
+        assert!(file.contains("include /etc/nginx/tls-profile.conf;"), "{file}");
+        let modern = json!({ "spec": {
+            "tlsAdherence": "StrictAllComponents", "tlsSecurityProfile": { "type": "Modern" },
+        } });
+        let (after, second) = state(Profile::of(&modern));
+        assert_eq!(
+            after["tls-profile.conf"],
+            "ssl_protocols TLSv1.3;\nssl_prefer_server_ciphers on;\n"
+        );
+        assert!(first.is_string() && first != second);
     }
 
     // cluster-network#147

@@ -5,17 +5,19 @@ use serde_json::{Value, json};
 
 use super::{
     Context, Error,
-    objects::{find, parse, set, use_image},
+    objects::{containers_of, find, parse, set, use_image},
     ovn,
     parts::{complete, create_only, hash, without_monitoring},
 };
-use crate::{messages, names};
+use crate::{messages, names, tls_profile::Profile};
 
-/// Placeholder of the image in the files.
-const FRR: &str = "frr-k8s";
+/// The `DaemonSet`, the `OperatorPKI`, and the placeholder of the image in the files.
+const FRR_K8S: &str = "frr-k8s";
 const WEBHOOK: &str = "frr-k8s-validating-webhook-configuration-ocp";
 const WEBHOOK_DEPLOYMENT: &str = "frr-k8s-statuscleaner";
-/// Secret with the certificate of `OperatorPKI` [`FRR`].
+/// Containers that serve TLS.
+const SERVERS: [&str; 3] = ["controller", "frr-metrics", WEBHOOK_DEPLOYMENT];
+/// Secret with the certificate of `OperatorPKI` [`FRR_K8S`].
 const SECRET: &str = "frr-k8s-cert";
 
 /// All objects.
@@ -35,7 +37,7 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     objects.extend(parse("node.yaml", include_str!("frr/node.yaml"))?);
     objects.extend(parse("metrics.yaml", include_str!("frr/metrics.yaml"))?);
     objects.extend(parse("webhook.yaml", include_str!("frr/webhook.yaml"))?);
-    use_image(&mut objects, FRR, image, &settings.pull_policy);
+    use_image(&mut objects, FRR_K8S, image, &settings.pull_policy);
     complete(&mut objects, context);
 
     let startup = find(&mut objects, "ConfigMap", "frr-startup")?;
@@ -45,9 +47,14 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
         json!(daemons(ovn::has_managed_bgp(spec))),
     )?;
     let startup = hash(&startup["data"].to_string());
-    let daemon = find(&mut objects, "DaemonSet", FRR)?;
+    let daemon = find(&mut objects, "DaemonSet", FRR_K8S)?;
     // The pods copy the files at their start.
     daemon["spec"]["template"]["metadata"]["annotations"][names::CONFIG_HASH] = json!(startup);
+    if let Some(profile) = &facts.tls_profile {
+        for (kind, name) in [("DaemonSet", FRR_K8S), ("Deployment", WEBHOOK_DEPLOYMENT)] {
+            serve_by(find(&mut objects, kind, name)?, profile)?;
+        }
+    }
     if facts.control_plane_nodes == 1 {
         let deployment = find(&mut objects, "Deployment", WEBHOOK_DEPLOYMENT)?;
         // A second pod would need the same port of the same node.
@@ -62,10 +69,10 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     Ok(without_monitoring(objects, facts))
 }
 
-/// Replaces the certificates of OpenShift by that of `OperatorPKI` [`FRR`]. The webhook configuration waits for the
+/// Replaces the certificates of OpenShift by that of `OperatorPKI` [`FRR_K8S`]. The webhook configuration waits for the
 /// certificate authorities.
 fn certify(objects: &mut [Value], bundle: &str) -> Result<(), Error> {
-    let daemon = find(objects, "DaemonSet", FRR)?;
+    let daemon = find(objects, "DaemonSet", FRR_K8S)?;
     use_secret(daemon, "metrics-certs");
     let deployment = find(objects, "Deployment", WEBHOOK_DEPLOYMENT)?;
     use_secret(deployment, "cert");
@@ -82,6 +89,18 @@ fn certify(objects: &mut [Value], bundle: &str) -> Result<(), Error> {
         configuration["metadata"]["annotations"] = json!({});
         for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
             webhook["clientConfig"]["caBundle"] = json!(bundle);
+        }
+    }
+    Ok(())
+}
+
+/// Adds the flags of a TLS profile to the servers of a workload. An unset variable is an argument that is no flag, and
+/// ends the flags.
+fn serve_by(workload: &mut Value, profile: &Profile) -> Result<(), Error> {
+    let servers = containers_of(workload)?.iter_mut();
+    for server in servers.filter(|it| SERVERS.iter().any(|name| it["name"] == *name)) {
+        if let Some(arguments) = server["args"].as_array_mut() {
+            arguments.splice(0..0, profile.flags().into_iter().map(Value::from));
         }
     }
     Ok(())

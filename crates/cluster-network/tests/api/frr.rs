@@ -172,6 +172,44 @@ fn authority_that_openshift_injects_stays() {
     assert_eq!(stage.list(certificates), Vec::<Value>::new());
 }
 
+// cluster-network#158
+#[test]
+fn tls_profile_of_the_cluster_is_followed() {
+    let stage = Stage::start();
+    stage.apply(&definition("APIServer", "apiservers"));
+    let servers = "/apis/config.openshift.io/v1/apiservers";
+    stage.wait_until_served(servers);
+    let modern = json!({ "type": "Modern" });
+    stage.create(
+        servers,
+        &json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "APIServer", "metadata": { "name": "cluster" },
+            "spec": { "tlsSecurityProfile": modern },
+        }),
+    );
+    let _operator = stage.operator();
+    deploy(&stage);
+    let first = |object: &Value| object["spec"]["template"]["spec"]["containers"][0]["args"][0].clone();
+    assert_eq!(first(&stage.there(CLEANER)), "--disable-cert-rotation=true");
+    let require = |policy: &str| {
+        let spec = json!({ "spec": { "tlsAdherence": policy } });
+        stage.change(&format!("{servers}/cluster"), &spec);
+    };
+    require("StrictAllComponents");
+    let flag = "--tls-min-version=VersionTLS13";
+    for path in [DAEMON, CLEANER] {
+        stage.wait_for("the profile", path, |object| {
+            (first(object?) == flag).then_some(())
+        });
+    }
+    require("LegacyAdheringComponentsOnly");
+    for path in [DAEMON, CLEANER] {
+        stage.wait_for("no profile", path, |object| {
+            (first(object?) != flag).then_some(())
+        });
+    }
+}
+
 // cluster-network#156, cluster-network#151
 #[test]
 fn configurations_of_frr_are_validated_and_outlive_it() {

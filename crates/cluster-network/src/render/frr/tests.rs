@@ -2,7 +2,7 @@ use api::cluster_network::{config::NetworkDiagnostics, operator::NetworkSpec};
 use serde_json::{Value, json};
 
 use super::super::{Context, Part, Rendered, render};
-use crate::{base::b, facts::Facts, settings::Settings};
+use crate::{base::b, facts::Facts, settings::Settings, tls_profile::Profile};
 
 const IMAGE: &str = "registry.example/frr:v1";
 
@@ -207,6 +207,37 @@ fn plain_cluster_issues_the_certificates_itself() {
         webhook(&platform)["metadata"]["annotations"],
         json!({ "service.beta.openshift.io/inject-cabundle": "true" })
     );
+}
+
+// cluster-network#158
+#[test]
+fn servers_have_the_flags_of_the_tls_profile() {
+    let flags = |tls_profile: Option<Profile>| {
+        let facts = Facts {
+            tls_profile,
+            ..facts()
+        };
+        let objects = objects(&with_frr(), &facts);
+        let mut with_flags = Vec::new();
+        for kind in ["DaemonSet", "Deployment"] {
+            let containers = &find(&objects, kind)["spec"]["template"]["spec"]["containers"];
+            for container in containers.as_array().into_iter().flatten() {
+                let first = container["args"][0].as_str().unwrap_or_default();
+                if first == "--tls-min-version=VersionTLS13" {
+                    with_flags.push(container["name"].as_str().unwrap_or_default().to_owned());
+                }
+            }
+        }
+        with_flags
+    };
+    let modern = json!({ "spec": {
+        "tlsAdherence": "StrictAllComponents", "tlsSecurityProfile": { "type": "Modern" },
+    } });
+    assert_eq!(
+        flags(Profile::of(&modern)),
+        ["controller", "frr-metrics", "frr-k8s-statuscleaner"]
+    );
+    assert_eq!(flags(None), Vec::<String>::new());
 }
 
 // cluster-network#155
