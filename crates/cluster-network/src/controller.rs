@@ -181,7 +181,7 @@ impl Operator {
 
 /// The [`DECIDING`] kinds that the API server serves. Retries until the API server answers: a plan without the answer
 /// could prune objects that the cluster needs.
-async fn served(client: &Client) -> Vec<Kind> {
+pub(crate) async fn served(client: &Client) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for kind in DECIDING {
         if serves(client, kind).await {
