@@ -19,7 +19,7 @@ pub use manifests::{Args as ManifestsArgs, answer as manifests};
 pub use plan::{Args as PlanArgs, answer as plan};
 pub use status::{Args as StatusArgs, answer as status};
 
-use crate::{facts::CniDirectories, names, settings::Settings, watches};
+use crate::{controller, facts::CniDirectories, names, settings::Settings, watches};
 
 /// Deadline of the lists of all watches.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
@@ -47,10 +47,15 @@ async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     let cache = Cache::new();
     let mut changes = watches::start(client, &cache, settings);
     let until = Instant::now() + TIMEOUT;
-    while !cache.is_synced() {
+    // Without these lists, objects of OpenShift would seem superfluous.
+    let deciding = tokio::time::timeout_at(until, controller::served(client)).await;
+    let deciding = deciding.unwrap_or_default();
+    let is_listed = || deciding.iter().all(|kind| cache.serves(*kind));
+    while !cache.is_synced() || !is_listed() {
         match tokio::time::timeout_at(until, changes.next()).await {
             Ok(Change::Invalid(id, error)) => return Err(Error::Unreadable(format!("{id}: {error}"))),
             Ok(_) => {}
+            Err(_) if cache.is_synced() => break,
             Err(_) => {
                 let blocked = kube_kit::cache::blocked([&cache], std::time::Duration::ZERO);
                 let lines: Vec<_> = blocked.iter().map(ToString::to_string).collect();
@@ -77,6 +82,8 @@ fn settings(operator: Option<&Value>) -> Settings {
         multi_network_policy_image: None,
         whereabouts_image: None,
         egress_router_image: None,
+        frr_image: None,
+        console_plugin_image: None,
         pull_policy: "IfNotPresent".to_owned(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,

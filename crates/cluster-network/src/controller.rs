@@ -32,12 +32,14 @@ const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// Kinds of other operators that decide the rendered objects: without their lists, the operator would take an OpenShift
-/// cluster for a plain cluster.
-const DECIDING: [Kind; 4] = [
+/// cluster for a plain cluster, and prune objects that it needs.
+const DECIDING: [Kind; 6] = [
     object::OPENSHIFT_INFRASTRUCTURE,
     object::FEATURE_GATE,
     object::MACHINE_CONFIG,
     object::MACHINE_CONFIG_POOL,
+    object::CONSOLE_PLUGIN,
+    object::OPENSHIFT_API_SERVER,
 ];
 
 /// A running operator.
@@ -179,7 +181,7 @@ impl Operator {
 
 /// The [`DECIDING`] kinds that the API server serves. Retries until the API server answers: a plan without the answer
 /// could prune objects that the cluster needs.
-async fn served(client: &Client) -> Vec<Kind> {
+pub(crate) async fn served(client: &Client) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for kind in DECIDING {
         if serves(client, kind).await {

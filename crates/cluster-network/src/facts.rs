@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::ovn::observed::Observed;
+use crate::{ovn::observed::Observed, tls_profile::Profile};
 
 /// The infrastructure provider of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,6 +109,8 @@ pub struct Facts {
     pub control_plane_nodes: usize,
     /// True if another cluster hosts the control plane, and a single node runs the workloads.
     pub single_hosted_node: bool,
+    /// True if a single node runs the workloads.
+    pub single_worker: bool,
     /// True if control plane nodes have the label `master`: the label of old Kubernetes versions and of OpenShift.
     pub labelled_master: bool,
     /// Endpoint of the API server.
@@ -119,6 +121,12 @@ pub struct Facts {
     pub openshift: bool,
     /// True if the API server serves the kinds of Prometheus' operator.
     pub monitoring: bool,
+    /// TLS profile that the cluster requires of all programs.
+    pub tls_profile: Option<Profile>,
+    /// True if the API server serves plugins of OpenShift's web console.
+    pub console_plugins: bool,
+    /// Certificate authorities of FRR's webhook on a plain cluster. Empty before the first one.
+    pub frr_bundle: String,
     /// DaemonSet of another installer that runs kube-proxy, as `namespace/name`.
     pub foreign_kube_proxy: Option<String>,
     /// The state of OVN-Kubernetes.

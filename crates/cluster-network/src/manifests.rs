@@ -174,6 +174,7 @@ fn everything() -> Vec<Value> {
             "defaultNetwork": default_network,
             "deployKubeProxy": true,
             "useMultiNetworkPolicy": true,
+            "additionalRoutingCapabilities": { "providers": [names::FRR] },
             "additionalNetworks": [
                 { "name": "any", "type": names::SIMPLE_MACVLAN },
                 { "name": "other", "type": names::RAW, "rawCNIConfig": r#"{"ipam":{"type":"whereabouts"}}"# },
@@ -210,6 +211,7 @@ fn facts_of_everything() -> Facts {
     });
     Facts {
         monitoring: true,
+        console_plugins: true,
         gates: ["EVPN", "NetworkConnect", "DNSNameResolver"]
             .map(str::to_owned)
             .into(),
@@ -243,6 +245,8 @@ fn settings_of_everything() -> Settings {
         multi_network_policy_image: Some("multus-networkpolicy".to_owned()),
         whereabouts_image: Some("whereabouts".to_owned()),
         egress_router_image: None,
+        frr_image: Some("frr-k8s".to_owned()),
+        console_plugin_image: Some("networking-console-plugin".to_owned()),
         pull_policy: String::new(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,

@@ -81,6 +81,19 @@ pub const NO_MULTI_NETWORK_POLICY: &str = "useMultiNetworkPolicy is set, and the
 /// A network has IPAM whereabouts, without the image of whereabouts.
 pub const NO_WHEREABOUTS: &str = "an additional network has IPAM whereabouts, which another installer has to deploy, because \
                                   environment variable WHEREABOUTS_CNI_IMAGE of the operator is not set";
+/// FRR is configured without its image.
+pub const NO_FRR_IMAGE: &str = "FRR is to be deployed, and its image is not known: set environment variable FRR_K8S_IMAGE of \
+                                the operator";
+/// A provider of additional routing capabilities is unknown (§18.2).
+pub fn unknown_routing_provider(provider: &str) -> String {
+    format!("unknown routing capability provider: {provider}")
+}
+/// The API server serves plugins of the web console, and the image of ours is not configured.
+pub const NO_CONSOLE_PLUGIN_IMAGE: &str = "the networking plugin of the web console is not deployed, because environment \
+                                           variable NETWORKING_CONSOLE_PLUGIN_IMAGE of the operator is not set";
+/// Another client removes the plugin from the console as often as the operator adds it.
+pub const CONSOLE_CONTESTED: &str = "(operator.openshift.io/v1, Kind=Console) /cluster: another client keeps removing \
+                                     networking-console-plugin from spec.plugins";
 /// kube-proxy is configured without its image.
 pub const NO_KUBE_PROXY_IMAGE: &str = "kube-proxy is to be deployed, and its image is not known: set environment variable \
                                        KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";

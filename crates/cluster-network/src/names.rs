@@ -16,6 +16,13 @@ pub const OVN_KUBERNETES: &str = "OVNKubernetes";
 /// Default network of this project.
 pub const WEFT: &str = "Weft";
 
+/// Provider of additional routing capabilities.
+pub const FRR: &str = "FRR";
+/// Namespace of FRR.
+pub const FRR_NAMESPACE: &str = "openshift-frr-k8s";
+/// ConfigMap in [`FRR_NAMESPACE`] with the certificate authorities of the webhook, on a plain cluster.
+pub const FRR_BUNDLE: &str = "frr-k8s-ca";
+
 /// Type of additional networks with a CNI configuration of the user.
 pub const RAW: &str = "Raw";
 /// Type of additional networks by macvlan.
@@ -87,6 +94,10 @@ pub const EGRESS_ROUTER_DEPLOYMENT: &str = "egress-router-cni-deployment";
 /// Annotation of pods with their selection of networks.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
+/// The networking plugin of OpenShift's web console: its `ConsolePlugin`, Deployment, Service and `ConfigMap`, its entry
+/// in the console, and the placeholder of its image (§18.1).
+pub const CONSOLE_PLUGIN: &str = "networking-console-plugin";
+
 /// Field managers of server-side apply (§5.1).
 pub mod manager {
     /// Field manager of rendered objects and of the operator configuration.
@@ -119,6 +130,10 @@ pub mod env {
     pub const WHEREABOUTS_IMAGE: &str = "WHEREABOUTS_CNI_IMAGE";
     /// Image of the pods of egress routers.
     pub const EGRESS_ROUTER_IMAGE: &str = "EGRESS_ROUTER_CNI_IMAGE";
+    /// Image of FRR and of the programs that configure it.
+    pub const FRR_IMAGE: &str = "FRR_K8S_IMAGE";
+    /// Image of the networking plugin of OpenShift's web console.
+    pub const CONSOLE_PLUGIN_IMAGE: &str = "NETWORKING_CONSOLE_PLUGIN_IMAGE";
     /// Image of OVN-Kubernetes.
     pub const OVN_IMAGE: &str = "OVN_IMAGE";
     /// Interval of northd's probes of its database connections, in milliseconds.

@@ -21,6 +21,7 @@ use crate::{
     },
     plan,
     settings::Settings,
+    tls_profile::Profile,
 };
 
 /// Identifier of the only cluster configuration.
@@ -36,6 +37,11 @@ pub fn operator_config_id() -> ObjectId {
 /// Identifier of the object in which the operator reports to the platform.
 pub fn cluster_operator_id() -> ObjectId {
     object::CLUSTER_OPERATOR.object(None, names::CLUSTER_OPERATOR)
+}
+
+/// Identifier of OpenShift's web console.
+pub fn console_id() -> ObjectId {
+    object::OPENSHIFT_CONSOLE.object(None, SINGLETON)
 }
 
 /// A stored configuration.
@@ -188,6 +194,7 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
             .count(),
         control_plane_nodes: install_replicas(cache).unwrap_or(control_plane_nodes),
         single_hosted_node: is_external && topology("infrastructureTopology", "SingleReplica"),
+        single_worker: topology("infrastructureTopology", "SingleReplica") || nodes.len() == 1,
         labelled_master: masters > 0,
         api_server: api_server.clone(),
         cni: CniDirectories {
@@ -196,6 +203,10 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
         },
         openshift: infrastructure.is_some(),
         monitoring: cache.serves(object::SERVICE_MONITOR),
+        tls_profile: present(cache, &object::OPENSHIFT_API_SERVER.object(None, SINGLETON))
+            .and_then(|server| Profile::of(&server)),
+        console_plugins: cache.serves(object::CONSOLE_PLUGIN),
+        frr_bundle: bundle(cache, names::FRR_NAMESPACE, names::FRR_BUNDLE),
         foreign_kube_proxy: foreign_kube_proxy(cache),
         ovn: ovn(cache, settings, &nodes, is_external),
         node_identity: node_identity(cache, infrastructure.is_some()),
@@ -270,21 +281,22 @@ fn ovn(cache: &Cache, settings: &Settings, nodes: &[Arc<Value>], is_hosted: bool
 
 /// State of the node identity components. A plain cluster has no installer that reports the end of the installation.
 fn node_identity(cache: &Cache, is_openshift: bool) -> NodeIdentity {
-    let config_map = |namespace: &str, name: &str| {
-        let map = present(cache, &object::CONFIG_MAP.object(Some(namespace), name));
-        map.map(|map| map["data"].clone()).unwrap_or_default()
-    };
-    let bootstrap = config_map(names::KUBE_SYSTEM, names::BOOTSTRAP);
-    let bundle = config_map(
-        names::NODE_IDENTITY_NAMESPACE,
-        &format!("{}-ca", names::NODE_IDENTITY),
-    );
+    let bootstrap = object::CONFIG_MAP.object(Some(names::KUBE_SYSTEM), names::BOOTSTRAP);
+    let is_complete = |map: Arc<Value>| map["data"]["status"] == "complete";
+    let authorities = format!("{}-ca", names::NODE_IDENTITY);
     let workload = object::DAEMON_SET.object(Some(names::NODE_IDENTITY_NAMESPACE), names::NODE_IDENTITY);
     NodeIdentity {
-        is_bootstrapped: !is_openshift || bootstrap["status"] == "complete",
-        bundle: bundle["ca-bundle.crt"].as_str().unwrap_or_default().to_owned(),
+        is_bootstrapped: !is_openshift || present(cache, &bootstrap).is_some_and(is_complete),
+        bundle: bundle(cache, names::NODE_IDENTITY_NAMESPACE, &authorities),
         is_rolled_out: present(cache, &workload).is_some_and(|it| observed::is_rolled_out(&it)),
     }
+}
+
+/// Certificate authorities in a ConfigMap. Empty without one.
+fn bundle(cache: &Cache, namespace: &str, name: &str) -> String {
+    let map = present(cache, &object::CONFIG_MAP.object(Some(namespace), name));
+    let bundle = map.and_then(|map| map["data"]["ca-bundle.crt"].as_str().map(str::to_owned));
+    bundle.unwrap_or_default()
 }
 
 /// All cached workloads. Several watches may select the same workload.

@@ -2,10 +2,11 @@
 
 mod ovn;
 
-use api::cluster_network::operator::NetworkSpec;
+use api::cluster_network::operator::{NetworkSpec, ROUTES_NEED_FRR};
 
 use crate::{
-    kube_proxy, names,
+    kube_proxy, messages, names,
+    ovn::flags,
     pools::{self, Blocks, Overlaps},
 };
 
@@ -26,7 +27,23 @@ pub fn errors(spec: &NetworkSpec) -> Vec<String> {
         errors.push("additional networks cannot be specified without deploying Multus".to_owned());
     }
     errors.extend(kube_proxy::errors(spec));
+    errors.extend(routing_errors(spec));
     errors.extend(migration_errors(spec));
+    errors
+}
+
+/// Errors in the additional routing capabilities. The definition has the same rules (§18.2).
+fn routing_errors(spec: &NetworkSpec) -> Vec<String> {
+    let capabilities = spec.additional_routing_capabilities.as_ref();
+    let providers = || capabilities.into_iter().flat_map(|it| &it.providers);
+    let unknown = providers().filter(|provider| *provider != names::FRR);
+    let mut errors: Vec<String> = unknown
+        .map(|provider| messages::unknown_routing_provider(provider))
+        .collect();
+    let ovn = spec.default_network.ovn_kubernetes_config.as_ref();
+    if ovn.is_some_and(flags::advertises_routes) && !providers().any(|provider| provider == names::FRR) {
+        errors.push(ROUTES_NEED_FRR.to_owned());
+    }
     errors
 }
 

@@ -1,6 +1,7 @@
 //! One reconciliation: observe, plan, apply, report (§2.2, §5).
 
 mod apply;
+mod console;
 mod crashes;
 mod prober;
 mod status;

@@ -1,7 +1,9 @@
 //! Renders the objects of a configuration: embedded YAML files, and steps that complete them. A step fails if the file
 //! lacks its target (§7-§14).
 
+mod console_plugin;
 mod egress_router;
+mod frr;
 mod node_identity;
 mod objects;
 mod ovn;
@@ -55,11 +57,15 @@ pub enum Part {
     ServiceCidrs,
     /// Discovery of the operator's metrics by Prometheus.
     OperatorMetrics,
+    /// FRR, which exchanges routes with routers outside of the cluster.
+    Frr,
+    /// Pages of OpenShift's web console.
+    ConsolePlugin,
 }
 
 impl Part {
     /// All parts, in the order in which they are applied.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Multus,
         Self::AdmissionController,
         Self::MultiNetworkPolicy,
@@ -71,6 +77,8 @@ impl Part {
         Self::NodeIdentity,
         Self::ServiceCidrs,
         Self::OperatorMetrics,
+        Self::Frr,
+        Self::ConsolePlugin,
     ];
 
     /// Value of the part label.
@@ -87,6 +95,8 @@ impl Part {
             Self::NodeIdentity => "network-node-identity",
             Self::ServiceCidrs => "service-cidrs",
             Self::OperatorMetrics => "operator-metrics",
+            Self::Frr => "frr-k8s",
+            Self::ConsolePlugin => "networking-console-plugin",
         }
     }
 
@@ -107,6 +117,8 @@ impl Part {
             Self::NodeIdentity if has_node_identity(context) => node_identity::objects(context),
             Self::ServiceCidrs => parts::service_cidrs(),
             Self::OperatorMetrics if context.facts.monitoring => parts::operator_metrics(context),
+            Self::Frr if has_frr(context) => frr::objects(context),
+            Self::ConsolePlugin if context.facts.console_plugins => console_plugin::objects(context),
             _ => Ok(Vec::new()),
         }
     }
@@ -190,6 +202,12 @@ fn default_network(context: &Context<'_>) -> Result<Vec<Value>, Error> {
 fn has_node_identity(context: &Context<'_>) -> bool {
     context.spec.default_network.kind == names::OVN_KUBERNETES
         && context.facts.ovn.config_maps.has_node_identity()
+}
+
+/// True if FRR is a provider of additional routing capabilities (§18.2).
+fn has_frr(context: &Context<'_>) -> bool {
+    let capabilities = context.spec.additional_routing_capabilities.as_ref();
+    capabilities.is_some_and(|it| it.providers.iter().any(|provider| provider == names::FRR))
 }
 
 fn kube_proxy(context: &Context<'_>) -> Result<Vec<Value>, Error> {

@@ -19,6 +19,10 @@ pub struct Settings {
     pub whereabouts_image: Option<String>,
     /// Image of the pods of egress routers. `None` for the image of Weft.
     pub egress_router_image: Option<String>,
+    /// Image of FRR and of the programs that configure it.
+    pub frr_image: Option<String>,
+    /// Image of the networking plugin of OpenShift's web console.
+    pub console_plugin_image: Option<String>,
     /// Image pull policy.
     pub pull_policy: String,
     /// Name or address of the API server, and its port, for programs on the nodes.
@@ -100,6 +104,8 @@ impl Settings {
             multi_network_policy_image: value(env::MULTI_NETWORK_POLICY_IMAGE),
             whereabouts_image: value(env::WHEREABOUTS_IMAGE),
             egress_router_image: value(env::EGRESS_ROUTER_IMAGE),
+            frr_image: value(env::FRR_IMAGE),
+            console_plugin_image: value(env::CONSOLE_PLUGIN_IMAGE),
             pull_policy: value(env::PULL_POLICY).unwrap_or_else(|| "IfNotPresent".to_owned()),
             api_server: value(env::API_HOST).map(|host| (host, port)),
             cni_conf_dir: value(env::CNI_CONF_DIR).unwrap_or_else(|| CniDirectories::default().conf),

@@ -34,12 +34,13 @@ pub const RENDERED: [Kind; 16] = [
 
 /// Kinds of rendered objects whose definitions come from another installer, or from the operator in the same
 /// reconciliation.
-pub const RENDERED_IF_SERVED: [Kind; 5] = [
+pub const RENDERED_IF_SERVED: [Kind; 6] = [
     object::NETWORK_ATTACHMENT_DEFINITION,
     object::SERVICE_MONITOR,
     object::PROMETHEUS_RULE,
     object::OPERATOR_PKI,
     object::MACHINE_CONFIG,
+    object::CONSOLE_PLUGIN,
 ];
 
 /// Kinds whose status the operator reads.
@@ -91,22 +92,26 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
         let ours = ours.clone().absent(ABSENT);
         changes.push(cache.watch_if_served(client.clone(), kind, None, &ours, cache::drop_status));
     }
-    let infrastructure = one(api::cluster_network::SINGLETON).absent(ABSENT);
-    changes.push(cache.watch_if_served(
-        client.clone(),
-        object::OPENSHIFT_INFRASTRUCTURE,
-        None,
-        &infrastructure,
-        cache::keep_all,
-    ));
-    let gates = one(api::cluster_network::SINGLETON).absent(ABSENT);
-    changes.push(cache.watch_if_served(
-        client.clone(),
-        object::FEATURE_GATE,
-        None,
-        &gates,
-        cache::keep_all,
-    ));
+    let platform = one(api::cluster_network::SINGLETON).absent(ABSENT);
+    for (kind, trim) in [
+        (object::OPENSHIFT_INFRASTRUCTURE, cache::keep_all as fn(&mut _)),
+        (object::FEATURE_GATE, cache::keep_all),
+        (object::OPENSHIFT_API_SERVER, cache::drop_status),
+        (object::OPENSHIFT_CONSOLE, cache::drop_status),
+    ] {
+        changes.push(cache.watch_if_served(client.clone(), kind, None, &platform, trim));
+    }
+    if settings.frr_image.is_some() {
+        let bundle = one(names::FRR_BUNDLE);
+        let namespace = Some(names::FRR_NAMESPACE);
+        changes.push(cache.watch(
+            client.clone(),
+            object::CONFIG_MAP,
+            namespace,
+            &bundle,
+            cache::keep_all,
+        ));
+    }
     watch_ovn(client, cache, &mut changes);
     changes
 }

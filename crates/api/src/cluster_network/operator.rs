@@ -252,6 +252,10 @@ fn management_state(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "pattern": "^(Managed|Unmanaged|Force|Removed)$" })
 }
 
+/// Route advertisements of OVN-Kubernetes lack their provider.
+pub const ROUTES_NEED_FRR: &str =
+    "Route advertisements cannot be Enabled if 'FRR' routing capability provider is not available";
+
 fn log_level(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["", "Normal", "Debug", "Trace", "TraceAll"] })
 }
@@ -319,7 +323,7 @@ pub fn crd() -> Result<CustomResourceDefinition, Error> {
                  self.spec.defaultNetwork.ovnKubernetesConfig.routeAdvertisements != 'Enabled' || \
                  (has(self.spec.additionalRoutingCapabilities) && \
                  'FRR' in self.spec.additionalRoutingCapabilities.providers)",
-                "Route advertisements cannot be Enabled if 'FRR' routing capability provider is not available",
+                ROUTES_NEED_FRR,
             ),
         ),
         ("spec.logLevel", level()),

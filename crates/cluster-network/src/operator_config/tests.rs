@@ -178,3 +178,21 @@ fn only_the_mtu_is_migrated() {
     let found = errors_after(|spec| spec.migration = Some(crate::base::spec("{features: {egressIP: true}}")));
     assert_eq!(found, ["network feature migration is not supported"]);
 }
+
+// cluster-network#152
+#[test]
+fn routing_providers_are_known_and_advertisements_have_theirs() {
+    let found = errors_after(|spec| {
+        spec.additional_routing_capabilities = Some(crate::base::spec("{providers: [FRR, BIRD]}"));
+    });
+    assert_eq!(found, ["unknown routing capability provider: BIRD"]);
+    let missing =
+        "Route advertisements cannot be Enabled if 'FRR' routing capability provider is not available";
+    let advertises = |spec: &mut NetworkSpec| "Enabled".clone_into(&mut ovn(spec).route_advertisements);
+    assert_eq!(errors_after(advertises), [missing]);
+    let found = errors_after(|spec| {
+        advertises(spec);
+        spec.additional_routing_capabilities = Some(crate::base::spec("{providers: [FRR]}"));
+    });
+    assert_eq!(found, Vec::<String>::new());
+}

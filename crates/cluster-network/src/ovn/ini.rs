@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use api::cluster_network::operator::NetworkSpec;
 
-use crate::facts::Facts;
+use crate::{facts::Facts, names};
 
 #[cfg(test)]
 mod tests;
@@ -76,7 +76,7 @@ pub fn ini(input: &Input<'_>) -> String {
     }
     if let Some(bgp) = &ovn.bgp_managed_config {
         ini.section("bgp-managed")
-            .key("frr-namespace", "openshift-frr-k8s")
+            .key("frr-namespace", names::FRR_NAMESPACE)
             .key("as-number", bgp.as_number.unwrap_or(AS_NUMBER))
             .key("topology", "full-mesh");
     }
@@ -155,7 +155,7 @@ fn kubernetes(ini: &mut Ini, spec: &NetworkSpec, facts: &Facts) {
     let ovn = spec.default_network.ovn_kubernetes_config.as_ref();
     ini.section("kubernetes")
         .text("service-cidrs", spec.service_network.join(","))
-        .text("ovn-config-namespace", crate::names::OVN_NAMESPACE)
+        .text("ovn-config-namespace", names::OVN_NAMESPACE)
         .text(
             "apiserver",
             format_args!("https://{host}:{}", facts.api_server.port),

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Kind of the owner of all applied objects.
-const OWNER_KIND: &str = "Network";
+pub(super) const OWNER_KIND: &str = "Network";
 
 /// Kind that is never pruned: a deleted definition would delete all objects of the users.
 const STAY: Kind = object::CUSTOM_RESOURCE_DEFINITION;
@@ -72,6 +72,9 @@ impl Reconciler {
             }
         }
         self.rendered = true;
+        if let Err(error) = self.enable_console_plugin(rendered).await {
+            errors.push(error);
+        }
         errors.extend(self.prune(rendered).await);
         if errors.is_empty() {
             return Ok(());
@@ -169,9 +172,15 @@ impl Reconciler {
             superfluous.extend(self.related());
         }
         let mut errors = Vec::new();
+        let mut superfluous: Vec<ObjectId> = superfluous.into_iter().collect();
+        superfluous.sort_by_key(|id| !leads_to_others(id));
         for id in superfluous {
             let stays = wanted.iter().chain(&rendered.kept).any(|other| other.same(&id));
             if stays || id.kind == STAY.kind {
+                continue;
+            }
+            if let Err(error) = self.disable_console_plugin(&id).await {
+                errors.push(error);
                 continue;
             }
             match self.applier.delete_if_owned(&id, OWNER_KIND).await {
@@ -271,6 +280,14 @@ fn cluster_status(before: &config::NetworkStatus, applied: &NetworkSpec) -> conf
             mtu: migration.mtu.clone(),
         });
     status
+}
+
+/// True for an object through which the API server or the web console calls the pods of other objects: it is deleted
+/// before them.
+fn leads_to_others(id: &ObjectId) -> bool {
+    [object::VALIDATING_WEBHOOK_CONFIGURATION, object::CONSOLE_PLUGIN]
+        .iter()
+        .any(|kind| kind.kind == id.kind)
 }
 
 /// Owner reference to the operator configuration, in all applied objects.

@@ -3,6 +3,7 @@
 mod node;
 mod roles;
 
+use api::cluster_network::operator::NetworkSpec;
 use serde_json::{Value, json};
 
 use super::{
@@ -273,6 +274,12 @@ fn guard_metrics(objects: &mut Vec<Value>, context: &Context<'_>) -> Result<(), 
     }
     use_image(objects, KUBE_RBAC_PROXY, image, &settings.pull_policy);
     Ok(())
+}
+
+/// True if OVN-Kubernetes manages the BGP sessions between the nodes.
+pub(super) fn has_managed_bgp(spec: &NetworkSpec) -> bool {
+    let managed = flags::config(spec).bgp_managed_config;
+    managed.is_some_and(|managed| !managed.bgp_topology.is_empty())
 }
 
 fn container<'a>(workload: &'a mut Value, name: &str) -> Result<&'a mut Value, Error> {

@@ -11,7 +11,11 @@ mod commands;
 #[cfg(test)]
 mod configuration;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod egress_router;
+#[cfg(test)]
+mod frr;
 #[cfg(test)]
 mod leader;
 #[cfg(test)]

@@ -25,7 +25,7 @@ const CONFIG: &str = "/apis/config.openshift.io/v1";
 const MANAGED: &str = "/api/v1/namespaces/openshift-config-managed/configmaps";
 const WANTS: &str = "/api/v1/namespaces/default/configmaps/wants";
 
-fn definition(kind: &str, plural: &str) -> Value {
+pub(crate) fn definition(kind: &str, plural: &str) -> Value {
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -50,6 +50,8 @@ pub(crate) fn settings() -> Settings {
         multi_network_policy_image: Some("registry.example/policies:v1".to_owned()),
         whereabouts_image: Some("registry.example/whereabouts:v1".to_owned()),
         egress_router_image: None,
+        frr_image: Some("registry.example/frr:v1".to_owned()),
+        console_plugin_image: Some("registry.example/plugin:v1".to_owned()),
         pull_policy: "IfNotPresent".to_owned(),
         api_server: None,
         cni_conf_dir: "/etc/cni/net.d".to_owned(),
@@ -104,6 +106,11 @@ impl Stage {
         self.operator_with(debounce, None, false)
     }
 
+    /// Runs the operator with these settings and this debounce time of transient failures.
+    pub(crate) fn operator_of(&self, settings: Settings, debounce: Duration) -> Task {
+        self.operator_by(settings, debounce, None, false)
+    }
+
     /// Runs the operator with the controllers beside its main loop.
     pub(crate) fn operator_with_all(&self) -> Task {
         self.operator_with(DEBOUNCE, None, true)
@@ -127,8 +134,17 @@ impl Stage {
         address: Option<mpsc::Sender<SocketAddr>>,
         has_all: bool,
     ) -> Task {
+        self.operator_by(settings(), debounce, address, has_all)
+    }
+
+    fn operator_by(
+        &self,
+        settings: Settings,
+        debounce: Duration,
+        address: Option<mpsc::Sender<SocketAddr>>,
+        has_all: bool,
+    ) -> Task {
         self.task_as(ACCOUNT, move |client, shutdown| async move {
-            let settings = settings();
             let api_server = ApiServer {
                 host: "192.0.2.1".to_owned(),
                 port: "6443".to_owned(),
@@ -154,6 +170,22 @@ impl Stage {
             };
             tokio::join!(Box::pin(operator.run(&shutdown, &readiness)), others);
             drop(server);
+        })
+    }
+
+    /// Records objects that an earlier operator applied, and returns the owner reference of these objects.
+    pub(crate) fn related(&self, objects: &Value) -> Value {
+        self.apply(&json!({
+            "apiVersion": "operator.openshift.io/v1", "kind": "Network", "metadata": { "name": "cluster" }, "spec": {},
+        }));
+        self.apply(&json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": { "name": "network" },
+            "spec": {},
+        }));
+        self.report(CLUSTER_OPERATOR, &json!({ "relatedObjects": objects }));
+        json!({
+            "apiVersion": "operator.openshift.io/v1", "kind": "Network", "name": "cluster", "controller": true,
+            "uid": self.there(OPERATOR)["metadata"]["uid"],
         })
     }
 
