@@ -8,7 +8,10 @@
 
 mod dns;
 mod ping;
+mod settings;
 mod targets;
+
+pub use settings::Settings;
 
 use std::fmt;
 use std::io;
@@ -24,7 +27,6 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::apply::Settings;
 use crate::engine::{Backend, Engine};
 use crate::routes;
 

@@ -15,6 +15,7 @@
 
 pub mod admission_policy;
 pub mod cluster_facts;
+mod cni_directories;
 pub mod components;
 pub mod configuration;
 pub mod controller;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::matching::{announced, interfaces, text};
+use super::interfaces::{announced, interfaces, text};
 use crate::routes::{MAIN_TABLE, is_default};
 
 /// Interfaces cannot be bonded.
