@@ -89,7 +89,7 @@ impl Operator {
     /// watches are synced.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the cluster network operator");
-        let mut check = Instant::now() + cache::PATIENCE;
+        let mut check = Instant::now() + cache::WATCH_TIMEOUT;
         self.queue.add(());
         let mut reports = self.reports.follow();
         let mut migration = self.reports.follow_migration();
@@ -127,8 +127,8 @@ impl Operator {
                     self.pass(shutdown).await;
                 }
                 () = tokio::time::sleep_until(check) => {
-                    check = Instant::now() + cache::PATIENCE / 3;
-                    let blocked = cache::blocked([&self.cache], cache::PATIENCE);
+                    check = Instant::now() + cache::WATCH_TIMEOUT / 3;
+                    let blocked = cache::blocked([&self.cache], cache::WATCH_TIMEOUT);
                     self.reconciler.set_blocked(blocked);
                 }
                 () = self.queue.next(), if synced => self.pass(shutdown).await,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a watch may fail before conditions name it: an API server may restart meanwhile.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Part of a message about a missing right.
 pub const REFUSED: &str = "not allowed to";
@@ -175,9 +175,9 @@ impl Cache {
 
     /// The resource of each watch, its namespace if it has one, and whether it is up to date. A kind that is not served
     /// counts as an error only if it is awaited.
-    pub(crate) fn health(&self, patience: Duration) -> Vec<(String, String, bool)> {
+    pub(crate) fn health(&self, timeout: Duration) -> Vec<(String, String, bool)> {
         let health = |watched: &Watched| {
-            let is_up = match watched.store.trouble(patience) {
+            let is_up = match watched.store.trouble(timeout) {
                 None => true,
                 Some(Trouble::NotServed) => !watched.awaited,
                 Some(_) => false,
@@ -258,23 +258,23 @@ impl Cache {
 }
 
 impl Watched {
-    fn blocked(&self, patience: Duration) -> Option<Blocked> {
+    fn blocked(&self, timeout: Duration) -> Option<Blocked> {
         Some(Blocked {
             resource: resource(self.kind),
             namespace: self.namespace.clone(),
-            trouble: self.store.trouble(patience)?,
+            trouble: self.store.trouble(timeout)?,
             name: self.options.name().map(str::to_owned),
         })
     }
 }
 
-/// The awaited watches of these caches that have been refused, failing or stale for `patience`, each once.
-pub fn blocked<'a>(caches: impl IntoIterator<Item = &'a Cache>, patience: Duration) -> Vec<Blocked> {
+/// The awaited watches of these caches that have been refused, failing or stale for `timeout`, each once.
+pub fn blocked<'a>(caches: impl IntoIterator<Item = &'a Cache>, timeout: Duration) -> Vec<Blocked> {
     let mut all = BTreeSet::new();
     for cache in caches {
         let watched = lock(&cache.0);
         let awaited = watched.iter().filter(|watched| watched.awaited);
-        all.extend(awaited.filter_map(|watched| watched.blocked(patience)));
+        all.extend(awaited.filter_map(|watched| watched.blocked(timeout)));
     }
     // A right to the whole kind covers each object of it.
     let is_covered = |blocked: &&Blocked| {

@@ -62,7 +62,7 @@ pub struct Operator {
     queue: Queue<()>,
     metrics: Metrics,
     /// A failing watch is reported after this time.
-    patience: Duration,
+    watch_timeout: Duration,
     /// The time of the next retry for kinds whose definitions have changed, and the number of retries so far.
     ask_again: Option<(Instant, usize)>,
     /// The time of the next check of certificates.
@@ -110,7 +110,7 @@ impl Operator {
             changes,
             queue: Queue::counted(metrics.workqueue().clone()),
             metrics,
-            patience: cache::PATIENCE,
+            watch_timeout: cache::WATCH_TIMEOUT,
             ask_again: None,
             look_again: None,
         };
@@ -122,16 +122,16 @@ impl Operator {
 
     /// Sets the time after which failing watches are reported; half a minute by default.
     #[must_use]
-    pub fn patient(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self.metrics.watches().set_patience(patience);
+    pub fn watch_timeout(mut self, watch_timeout: Duration) -> Self {
+        self.watch_timeout = watch_timeout;
+        self.metrics.watches().set_timeout(watch_timeout);
         self
     }
 
     /// Runs until the shutdown. The next start continues interrupted work. Ready while all watches are up to date.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the operator manager");
-        let mut check = Instant::now() + self.patience;
+        let mut check = Instant::now() + self.watch_timeout;
         loop {
             let ask_again = self.ask_again.map(|(at, _)| at);
             let look_again = self.look_again;
@@ -150,7 +150,7 @@ impl Operator {
                     self.queue.add(());
                 }
                 () = tokio::time::sleep_until(check) => {
-                    check = Instant::now() + self.patience / 3;
+                    check = Instant::now() + self.watch_timeout / 3;
                     if self.look_at_watches() && synced {
                         self.queue.add(());
                     }
@@ -232,7 +232,7 @@ impl Operator {
 
     /// Updates the set of refused, failing and stale watches. Returns whether the set changed.
     fn look_at_watches(&mut self) -> bool {
-        let blocked = cache::blocked([&self.cache, &self.definitions], self.patience);
+        let blocked = cache::blocked([&self.cache, &self.definitions], self.watch_timeout);
         self.reconciler.set_blocked(blocked)
     }
 

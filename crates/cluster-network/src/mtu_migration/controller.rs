@@ -230,7 +230,7 @@ impl Migration {
         let is_requested = !matches!(wanted, Request::None | Request::Elsewhere);
         if !is_requested && self.policies.trouble(Duration::ZERO) == Some(Trouble::NotServed) {
             tracing::warn!("nmstate was uninstalled during a migration of the MTU: the nodes keep their MTU");
-            let ended = self.carry_out(&Action::Mark(None), network).await;
+            let ended = self.apply(&Action::Mark(None), network).await;
             let ended = ended.map_err(|error| messages::not_written(&message(&error)));
             return ended.map(|()| Some(TROUBLED));
         }
@@ -252,7 +252,7 @@ impl Migration {
             reports.set(Level::MtuMigration, failure.as_ref());
         }
         for action in &plan.actions {
-            if let Err(error) = self.carry_out(action, network).await {
+            if let Err(error) = self.apply(action, network).await {
                 let text = messages::not_written(&message(&error));
                 // Another client wrote the object meanwhile: the next plan uses its version.
                 let is_conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
@@ -373,7 +373,7 @@ impl Migration {
             && rollout.is_complete
     }
 
-    async fn carry_out(&self, action: &Action, network: &Network) -> Result<(), kube::Error> {
+    async fn apply(&self, action: &Action, network: &Network) -> Result<(), kube::Error> {
         tracing::info!(?action, "migration of the MTU");
         match action {
             Action::Mark(begun) => {
