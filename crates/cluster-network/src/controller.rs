@@ -58,7 +58,7 @@ impl Operator {
     /// Starts the watches.
     pub fn start(client: Client, settings: Settings, api_server: ApiServer, metrics: Metrics) -> Self {
         let cache = Cache::new();
-        metrics.watches().of(&cache);
+        metrics.controller().watches.of(&cache);
         let changes = watches::start(&client, &cache, &settings);
         let applier = Applier::with_cache(client.clone(), Policy::owned_by("Network"), cache.clone());
         Self {
@@ -66,7 +66,7 @@ impl Operator {
             reconciler: Reconciler::new(applier, settings, api_server, metrics.clone()),
             cache,
             changes,
-            queue: Queue::counted(metrics.workqueue().clone()),
+            queue: Queue::counted(metrics.controller().workqueue.clone()),
             ask_again: None,
             reports: Reports::default(),
             metrics,
@@ -147,7 +147,7 @@ impl Operator {
 
     async fn pass(&mut self, shutdown: &Shutdown) {
         let was_served = self.serves_networks();
-        let reconciles = self.metrics.reconciles();
+        let reconciles = &self.metrics.controller().reconciles;
         reconciles.started();
         let started = Instant::now();
         let result = tokio::select! {

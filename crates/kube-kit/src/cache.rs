@@ -77,9 +77,7 @@ impl Cache {
         options: &Options,
         trim: fn(&mut Value),
     ) -> Watch<ObjectId, Object> {
-        let watch = Self::start(client, kind, namespace, options, trim);
-        self.add(kind, namespace, options, trim, true, &watch);
-        watch
+        self.start(client, kind, namespace, options, trim, true)
     }
 
     /// Like [`Cache::watch`], for a kind that may not be served: [`Cache::is_synced`] does not wait for its first list.
@@ -92,9 +90,7 @@ impl Cache {
         options: &Options,
         trim: fn(&mut Value),
     ) -> Watch<ObjectId, Object> {
-        let watch = Self::start(client, kind, namespace, options, trim);
-        self.add(kind, namespace, options, trim, false, &watch);
-        watch
+        self.start(client, kind, namespace, options, trim, false)
     }
 
     /// Like [`Cache::watch`], everywhere, of metadata alone: for objects whose existence is enough. Their annotations
@@ -115,11 +111,13 @@ impl Cache {
     }
 
     fn start(
+        &self,
         client: Client,
         kind: Kind,
         namespace: Option<&str>,
         options: &Options,
         trim: fn(&mut Value),
+        awaited: bool,
     ) -> Watch<ObjectId, Object> {
         let resource = kind.api_resource();
         let api = match namespace {
@@ -131,7 +129,9 @@ impl Cache {
             trim(&mut object);
             Arc::new(object)
         };
-        watch::start::<DynamicObject, _, _>(api, options, key(kind), project)
+        let watch = watch::start::<DynamicObject, _, _>(api, options, key(kind), project);
+        self.add(kind, namespace, options, trim, awaited, &watch);
+        watch
     }
 
     fn add(

@@ -85,8 +85,8 @@ impl Operator {
 
         let cache = Cache::new();
         let definitions = Cache::new();
-        metrics.watches().of(&cache);
-        metrics.watches().of(&definitions);
+        metrics.controller().watches.of(&cache);
+        metrics.controller().watches.of(&definitions);
         let mut changes = watches::start(&client, &cache, &settings);
         watches::definitions(&client, &definitions, &mut changes);
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
@@ -108,7 +108,7 @@ impl Operator {
             definitions,
             watched: BTreeSet::new(),
             changes,
-            queue: Queue::counted(metrics.workqueue().clone()),
+            queue: Queue::counted(metrics.controller().workqueue.clone()),
             metrics,
             watch_timeout: cache::WATCH_TIMEOUT,
             ask_again: None,
@@ -124,7 +124,7 @@ impl Operator {
     #[must_use]
     pub fn watch_timeout(mut self, watch_timeout: Duration) -> Self {
         self.watch_timeout = watch_timeout;
-        self.metrics.watches().set_timeout(watch_timeout);
+        self.metrics.controller().watches.set_timeout(watch_timeout);
         self
     }
 
@@ -165,11 +165,11 @@ impl Operator {
                     self.look_at_watches();
                     self.look_around();
                     let begin = Instant::now();
-                    self.metrics.reconciles().started();
+                    self.metrics.controller().reconciles.started();
                     tokio::select! {
                         () = shutdown.wait() => return,
                         result = self.reconciler.reconcile() => {
-                            self.metrics.reconciles().ended(result.is_ok(), begin.elapsed());
+                            self.metrics.controller().reconciles.ended(result.is_ok(), begin.elapsed());
                             self.done(result);
                         }
                     }

@@ -196,7 +196,7 @@ impl Fixture {
             };
             let settings = change(Settings::read(variable).expect("settings"));
             let metrics = Metrics::new(&settings).expect("metrics");
-            let client = client::counted(config, metrics.requests()).expect("a client");
+            let client = client::counted(config, &metrics.controller().requests).expect("a client");
             let client = match hold {
                 Some(hold) => hold.client(client),
                 None => client,
