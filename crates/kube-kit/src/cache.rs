@@ -4,6 +4,7 @@
 //! The cache contains the writes of its own process at once: an object that it created is present, and an object that
 //! it deleted is absent, even while the watch lags.
 
+use crate::document::text;
 use crate::lock;
 use crate::object::{Kind, ObjectId};
 use crate::watch::{self, Change, Options, Stop, Store, Trouble, Watch};
@@ -227,7 +228,7 @@ impl Cache {
     /// Stores the answer to a write of this process, in the stores of all watches that select the object.
     pub(crate) fn put(&self, object: &Value) {
         let id = ObjectId::of(object);
-        let version = text(object, "resourceVersion");
+        let version = text(object, "/metadata/resourceVersion");
         for watched in self.covering(&id) {
             if watched.options.select(object) == Some(true) || watched.store.contains(&id) {
                 let mut object = object.clone();
@@ -240,9 +241,12 @@ impl Cache {
 
     /// Removes an object that this process deleted. `last` is the object before that.
     pub(crate) fn bury(&self, id: &ObjectId, last: &Value) {
-        let (uid, version) = (text(last, "uid"), text(last, "resourceVersion"));
+        let (uid, version) = (
+            text(last, "/metadata/uid"),
+            text(last, "/metadata/resourceVersion"),
+        );
         for watched in self.covering(id) {
-            let is_it = |object: &Object| text(object, "uid") == uid;
+            let is_it = |object: &Object| text(object, "/metadata/uid") == uid;
             watched.store.bury(id.clone(), uid, version, is_it);
         }
     }
@@ -326,12 +330,6 @@ fn resource(kind: Kind) -> String {
         return kind.plural.to_owned();
     }
     format!("{}.{}", kind.plural, kind.group)
-}
-
-/// A text of an object's metadata; empty if it is absent.
-fn text<'a>(object: &'a Value, key: &str) -> &'a str {
-    let text = object.get("metadata").and_then(|metadata| metadata.get(key));
-    text.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The function that identifies the objects of a kind by their metadata.

@@ -13,10 +13,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+mod controller;
 mod process;
 mod requests;
 mod watches;
 
+pub use controller::Controller;
 pub use process::Process;
 pub use requests::Requests;
 pub use watches::Watches;
@@ -159,40 +161,6 @@ impl Reconciles {
         ControllerLabels {
             controller: self.controller,
         }
-    }
-}
-
-/// The metrics of a process with one controller. Clones share their values.
-#[derive(Debug, Clone)]
-pub struct Controller {
-    /// Metrics of the reconciles.
-    pub reconciles: Reconciles,
-    /// Metrics of the queue.
-    pub workqueue: Workqueue,
-    /// Metrics of the requests to the API server.
-    pub requests: Requests,
-    /// Metrics of the watches.
-    pub watches: Watches,
-}
-
-impl Controller {
-    /// Metrics of the controller with this name, initially 0.
-    pub fn new(name: &'static str) -> Self {
-        Self {
-            reconciles: Reconciles::new(name),
-            workqueue: Workqueue::new(name),
-            requests: Requests::default(),
-            watches: Watches::default(),
-        }
-    }
-
-    /// Adds the metrics, and those of the process, to a registry.
-    pub fn register(&self, registry: &mut Registry) {
-        self.reconciles.register(registry);
-        self.workqueue.register(registry);
-        self.requests.register(registry);
-        self.watches.register(registry);
-        Process.register(registry);
     }
 }
 

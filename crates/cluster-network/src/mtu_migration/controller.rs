@@ -459,12 +459,9 @@ fn node(object: &Value) -> Option<Node> {
     if label(names::OS_LABEL) != Some(names::LINUX) {
         return None;
     }
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     Some(Node {
         hostname: label(names::HOSTNAME_LABEL).map(str::to_owned),
-        is_ready: conditions
-            .into_iter()
-            .flatten()
+        is_ready: objects::list(object, "/status/conditions")
             .any(|it| it["type"] == "Ready" && it["status"] == "True"),
         ..Node::default()
     })

@@ -82,11 +82,7 @@ fn infrastructure(object: &Value) -> Infrastructure {
 }
 
 fn network(object: &Value) -> Network {
-    let pods = object.pointer("/status/clusterNetwork").and_then(Value::as_array);
-    let pods = pods
-        .into_iter()
-        .flatten()
-        .map(|entry| text(entry, "/cidr").to_owned());
+    let pods = objects::list(object, "/status/clusterNetwork").map(|entry| text(entry, "/cidr").to_owned());
     Network {
         name: text(object, "/metadata/name").to_owned(),
         services: texts(object, "/status/serviceNetwork"),

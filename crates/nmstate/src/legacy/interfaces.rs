@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kube_kit::document::list;
 use serde_json::{Map, Value, json};
 
 /// An interface of the node.
@@ -34,8 +35,7 @@ pub(super) fn has_lldp(interface: &Interface) -> bool {
 
 /// The interfaces of a report.
 pub(super) fn interfaces(report: &Value) -> impl Iterator<Item = &Interface> {
-    let interfaces = report.get("interfaces").and_then(Value::as_array);
-    interfaces.into_iter().flatten().filter_map(Value::as_object)
+    list(report, "/interfaces").filter_map(Value::as_object)
 }
 
 /// A string member; empty if there is none.
