@@ -1,7 +1,7 @@
 //! `weft secondary-dns`: DNS names for virtual machines on secondary networks (`docs/behaviour/secondary-dns.md`).
 //!
 //! ```text
-//! API server ── instances ──> monitor ──> model ──> publish: zone files ──────────> auto ──┐
+//! API server ── instances ──> monitor ──> model ──> publish: zone files ─────────> auto ──┐
 //!                                          │                                              ▼
 //!                                          └── all in one ──────────────────────────────> zone: found in lower case
 //!                                                                                         │
