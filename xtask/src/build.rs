@@ -20,19 +20,16 @@ use anyhow::{Context, bail};
 use cluster::{Progress, run};
 use serde_json::Value;
 
-use crate::{image, paths};
+use crate::paths;
 
 /// The selection of all development builds. `e2e` has few tests; their presence gives dependencies the same features as
 /// a build with all tests.
 const SELECTION: [&str; 2] = ["build", "--workspace"];
-const PRODUCT: [&str; 6] = [
-    "--bin",
-    image::WEFT.name,
-    "--bin",
-    image::CNI.name,
-    "--test",
-    "e2e",
-];
+/// The program of all daemons.
+pub(crate) const WEFT: &str = "weft";
+/// The program of all plugins.
+pub(crate) const CNI: &str = "weft-cni";
+const PRODUCT: [&str; 6] = ["--bin", WEFT, "--bin", CNI, "--test", "e2e"];
 const STAND_INS: [&str; 6] = [
     "--bin",
     kubevirt::HANDLER_STAND_IN,

@@ -18,7 +18,7 @@ use cluster::{Progress, Steps, run};
 
 use self::papers::Paper;
 use self::place::Place;
-use crate::build::Inventory;
+use crate::build::{self, Inventory};
 use crate::paths;
 
 /// Name of the image. Its tag is the digest of its content, so that a rebuild is a new image and pods roll out again.
@@ -73,7 +73,7 @@ impl Library {
 /// fewer bytes. It is smaller without unwinding.
 pub(crate) const CNI: Program = Program {
     package: "plugins",
-    name: "weft-cni",
+    name: build::CNI,
     path: "/weft-cni",
     library: Library::Musl,
     flags: &["-Cpanic=abort", "-Copt-level=s"],
@@ -81,7 +81,7 @@ pub(crate) const CNI: Program = Program {
 /// All daemons, and the command line.
 pub(crate) const WEFT: Program = Program {
     package: "weft",
-    name: "weft",
+    name: build::WEFT,
     path: "/weft",
     library: Library::Glibc,
     flags: &[],

@@ -66,7 +66,7 @@ pub(crate) fn install(
         steps,
         &object,
         "NetworkAddonsConfig to be Available",
-        available,
+        |config| available(config).and_then(|()| components_available(config)),
     )?;
     let sets = ["daemonsets", "--namespace", NAMESPACE];
     wait_for(&kubectl, steps, &sets, "programs on all nodes", |list| {
@@ -224,6 +224,68 @@ pub(crate) fn available(config: &Value) -> Result<(), String> {
     }
 }
 
+/// Fields of a `NetworkAddonsConfig` that deploy a component.
+const COMPONENTS: [&str; 9] = [
+    "kubeMacPool",
+    "kubeSecondaryDNS",
+    "kubevirtIpamController",
+    "linuxBridge",
+    "macvtap",
+    "multus",
+    "multusDynamicNetworks",
+    "nmstate",
+    "ovs",
+];
+
+/// Returns an error unless exactly the components of the spec are Available. The condition Available alone is that of
+/// the former spec until the operator has observed the new one: the kind has no observed generation.
+fn components_available(config: &Value) -> Result<(), String> {
+    for component in COMPONENTS {
+        let (first, rest) = component.split_at(1);
+        let kind = format!("{}{rest}Available", first.to_uppercase());
+        let conditions = config["status"]["conditions"].as_array();
+        let condition = conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == *kind);
+        match (config["spec"].get(component), condition) {
+            (None, None) => {}
+            (Some(_), Some(condition)) if condition["status"] == "True" => {}
+            (Some(_), Some(condition)) => {
+                let message = condition["message"].as_str().unwrap_or_default();
+                return Err(format!("{kind} is not True: {message}"));
+            }
+            (Some(_), None) => return Err(format!("{component} is not deployed yet")),
+            (None, Some(_)) => return Err(format!("{component} is not removed yet")),
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error unless the pods of a list are as many as its `DaemonSets` and Deployments need, and none is ending.
+pub(crate) fn only_desired_pods(list: &Value) -> Result<(), String> {
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let of = |kind: &'static str| items.iter().filter(move |object| object["kind"] == kind);
+    let pods: Vec<_> = of("Pod")
+        .filter(|pod| pod["status"]["phase"] != "Succeeded" && pod["status"]["phase"] != "Failed")
+        .collect();
+    if let Some(pod) = pods
+        .iter()
+        .find(|pod| pod["metadata"]["deletionTimestamp"].is_string())
+    {
+        return Err(format!("pod {} is ending", pod["metadata"]["name"]));
+    }
+    let number = |value: &Value, default| value.as_u64().unwrap_or(default);
+    let daemons = of("DaemonSet").map(|set| number(&set["status"]["desiredNumberScheduled"], 0));
+    let others = of("Deployment").map(|deployment| number(&deployment["spec"]["replicas"], 1));
+    let desired: u64 = daemons.chain(others).sum();
+    if pods.len() as u64 == desired {
+        Ok(())
+    } else {
+        Err(format!("there are {} pods, expected {desired}", pods.len()))
+    }
+}
+
 /// Returns an error unless each DaemonSet of a list runs only its newest version on every node, with the given image.
 fn on_all_nodes(list: &Value, image: &str) -> Result<(), String> {
     let sets = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -283,6 +345,61 @@ mod tests {
         assert_eq!(busy.unwrap_err(), "Progressing is True: why");
         assert!(available(&config(&[("Available", "True")])).is_err());
         assert!(available(&json!({})).is_err());
+    }
+
+    #[test]
+    fn components_are_available_if_the_operator_observed_the_spec() {
+        let config = |spec: &Value, conditions: &[(&str, &str)]| {
+            let mut config = config(conditions);
+            config["spec"] = spec.clone();
+            components_available(&config)
+        };
+        let spec =
+            json!({ "multus": {}, "kubeSecondaryDNS": { "service": {} }, "imagePullPolicy": "Always" });
+        let former = ("MultusAvailable", "True");
+        let general = [
+            ("Available", "True"),
+            ("NetworkPoliciesAvailable", "True"),
+            former,
+        ];
+        assert_eq!(
+            config(&spec, &general).unwrap_err(),
+            "kubeSecondaryDNS is not deployed yet"
+        );
+        let new = |status| [former, ("KubeSecondaryDNSAvailable", status)];
+        assert_eq!(
+            config(&spec, &new("False")).unwrap_err(),
+            "KubeSecondaryDNSAvailable is not True: why"
+        );
+        assert_eq!(config(&spec, &new("True")), Ok(()));
+        let less = json!({ "multus": {} });
+        assert_eq!(
+            config(&less, &new("True")).unwrap_err(),
+            "kubeSecondaryDNS is not removed yet"
+        );
+        assert_eq!(config(&less, &general), Ok(()));
+    }
+
+    #[test]
+    fn pods_are_the_desired_ones_if_none_of_former_workloads_is_left() {
+        let pod =
+            |phase: &str| json!({ "kind": "Pod", "metadata": { "name": "p" }, "status": { "phase": phase } });
+        let list = |pods: &[Value]| {
+            let workloads = [
+                json!({ "kind": "DaemonSet", "status": { "desiredNumberScheduled": 2 } }),
+                json!({ "kind": "Deployment", "spec": { "replicas": 1 } }),
+            ];
+            let items = [&workloads, pods].concat();
+            only_desired_pods(&json!({ "items": items }))
+        };
+        let three = [pod("Running"), pod("Running"), pod("Pending")];
+        assert_eq!(list(&three), Ok(()));
+        assert_eq!(list(&three[1..]).unwrap_err(), "there are 2 pods, expected 3");
+        assert_eq!(list(&[&three[..], &[pod("Failed")]].concat()), Ok(()));
+        assert!(list(&[&three[..], &[pod("Running")]].concat()).is_err());
+        let mut ending = three;
+        ending[0]["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+        assert_eq!(list(&ending).unwrap_err(), "pod \"p\" is ending");
     }
 
     #[test]

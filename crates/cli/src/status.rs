@@ -1,10 +1,11 @@
 //! `weft status`: the state of the add-ons, and the next step.
 //!
 //! ```text
-//! cluster ──> observe ──> report: states, problems, next step ──> table or JSON
+//! cluster ──> observe ──> evaluate: states, problems, next step ──> report ──> table or JSON
 //! ```
 
 mod components;
+mod evaluate;
 mod next;
 mod pods;
 mod report;
@@ -83,7 +84,7 @@ struct Observed {
 pub(super) async fn run(args: &Args) -> Result<Answer, Error> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let observed = observe(&cluster, args.namespace.as_deref()).await?;
-    let report = report::report(&observed, Timestamp::now());
+    let report = evaluate::report(&observed, Timestamp::now());
     let text = match args.output {
         Output::Table => table::table(&report),
         // The report has texts and numbers, whose serialization cannot fail.

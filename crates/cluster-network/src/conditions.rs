@@ -1,6 +1,6 @@
 //! The conditions of the operator (§10.2).
 
-use api::cluster_network::operator::Condition;
+use api::cluster_network::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube_kit::conditions::since;
 
@@ -17,20 +17,25 @@ pub struct Finding<'a> {
     pub reached: bool,
 }
 
-/// The next conditions, from a finding and the previous conditions.
-pub fn next(finding: &Finding<'_>, before: &[Condition], now: Timestamp) -> Vec<Condition> {
-    let find = |kind: &str| before.iter().find(|condition| condition.kind == kind);
-    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
-        let known =
-            find(kind).map(|condition| (condition.status.as_str(), condition.last_transition_time.as_ref()));
+/// Builds conditions with the status, the reason and the message: the transition time is that of the previous condition
+/// if the status is the same.
+pub fn builder(before: &[Condition], now: Timestamp) -> impl Fn(&str, &str, &str, &str) -> Condition {
+    move |kind, status, reason, message| {
+        let previous = before.iter().find(|condition| condition.kind == kind);
+        let previous = previous.map(|it| (it.status.as_str(), it.last_transition_time.as_ref()));
         Condition {
             kind: kind.to_owned(),
             status: status.to_owned(),
-            last_transition_time: Some(since(known, status, now)),
+            last_transition_time: Some(since(previous, status, now)),
             reason: reason.to_owned(),
             message: message.to_owned(),
         }
-    };
+    }
+}
+
+/// The next conditions, from a finding and the previous conditions.
+pub fn next(finding: &Finding<'_>, before: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let condition = builder(before, now);
     let mut conditions = Vec::new();
     conditions.push(match finding.failure {
         Some(failure) => condition("Degraded", "True", failure.reason, &failure.message),
@@ -40,7 +45,7 @@ pub fn next(finding: &Finding<'_>, before: &[Condition], now: Timestamp) -> Vec<
         Some((reason, message)) => condition("Progressing", "True", reason, message),
         None => condition("Progressing", "False", "", ""),
     });
-    let available = find("Available");
+    let available = before.iter().find(|condition| condition.kind == "Available");
     if finding.reached || available.is_some_and(|condition| condition.status == "True") {
         // `Available` stays true afterwards: the other conditions report failures.
         conditions.push(condition("Available", "True", "", ""));

@@ -60,7 +60,7 @@ impl Operator {
     /// Starts the watches.
     pub fn start(client: Client, settings: Settings, api_server: ApiServer, metrics: Metrics) -> Self {
         let cache = Cache::new();
-        metrics.watches().of(&cache);
+        metrics.controller().watches.of(&cache);
         let changes = watches::start(&client, &cache, &settings);
         let applier = Applier::with_cache(client.clone(), Policy::owned_by("Network"), cache.clone());
         Self {
@@ -68,7 +68,7 @@ impl Operator {
             reconciler: Reconciler::new(applier, settings, api_server, metrics.clone()),
             cache,
             changes,
-            queue: Queue::counted(metrics.workqueue().clone()),
+            queue: Queue::counted(metrics.controller().workqueue.clone()),
             ask_again: None,
             reports: Reports::default(),
             metrics,
@@ -91,7 +91,7 @@ impl Operator {
     /// watches are synced.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the cluster network operator");
-        let mut check = Instant::now() + cache::PATIENCE;
+        let mut check = Instant::now() + cache::WATCH_TIMEOUT;
         self.queue.add(());
         let mut reports = self.reports.follow();
         let mut migration = self.reports.follow_migration();
@@ -129,8 +129,8 @@ impl Operator {
                     self.pass(shutdown).await;
                 }
                 () = tokio::time::sleep_until(check) => {
-                    check = Instant::now() + cache::PATIENCE / 3;
-                    let blocked = cache::blocked([&self.cache], cache::PATIENCE);
+                    check = Instant::now() + cache::WATCH_TIMEOUT / 3;
+                    let blocked = cache::blocked([&self.cache], cache::WATCH_TIMEOUT);
                     self.reconciler.set_blocked(blocked);
                 }
                 () = self.queue.next(), if synced => self.pass(shutdown).await,
@@ -149,7 +149,7 @@ impl Operator {
 
     async fn pass(&mut self, shutdown: &Shutdown) {
         let was_served = self.serves_networks();
-        let reconciles = self.metrics.reconciles();
+        let reconciles = &self.metrics.controller().reconciles;
         reconciles.started();
         let started = Instant::now();
         let result = tokio::select! {

@@ -11,10 +11,9 @@ use std::net::IpAddr;
 use api::cluster_network::Condition;
 use api::cluster_network::egress_router::{EgressRouterSpec, Macvlan, RedirectRule};
 use k8s_openapi::jiff::Timestamp;
-use kube_kit::conditions::since;
 use serde_json::{Map, Value, json};
 
-use crate::{cidr, messages::egress_router as messages, names};
+use crate::{cidr, conditions::builder, messages::egress_router as messages, names};
 
 pub mod controller;
 #[cfg(test)]
@@ -215,26 +214,15 @@ pub fn conditions(
     before: &[Condition],
     now: Timestamp,
 ) -> Vec<Condition> {
-    let condition = |kind: &str, status: bool, reason: &str, message: &str| {
-        let status = if status { "True" } else { "False" };
-        let known = before.iter().find(|condition| condition.kind == kind);
-        let known = known.map(|it| (it.status.as_str(), it.last_transition_time.as_ref()));
-        Condition {
-            kind: kind.to_owned(),
-            status: status.to_owned(),
-            last_transition_time: Some(since(known, status, now)),
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-        }
-    };
+    let condition = builder(before, now);
     let available = match failure {
-        _ if is_available => condition("Available", true, "PodAvailable", ""),
-        Some((reason, message)) => condition("Available", false, reason, message),
-        None => condition("Available", false, "NoPodAvailable", messages::NO_POD),
+        _ if is_available => condition("Available", "True", "PodAvailable", ""),
+        Some((reason, message)) => condition("Available", "False", reason, message),
+        None => condition("Available", "False", "NoPodAvailable", messages::NO_POD),
     };
     let degraded = match failure {
-        Some((reason, message)) => condition("Degraded", true, reason, message),
-        None => condition("Degraded", false, "AsExpected", ""),
+        Some((reason, message)) => condition("Degraded", "True", reason, message),
+        None => condition("Degraded", "False", "AsExpected", ""),
     };
     vec![available, degraded]
 }

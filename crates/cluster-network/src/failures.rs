@@ -97,11 +97,7 @@ impl Failures {
         message: impl Into<String>,
         now: Instant,
     ) {
-        let failure = Failure {
-            reason,
-            message: message.into(),
-        };
-        self.levels.insert(level, Entry { failure, due: now });
+        self.record(level, reason, message.into(), now);
     }
 
     /// Records a failure that is reported after the level has failed for the debounce time.
@@ -112,14 +108,15 @@ impl Failures {
         message: impl Into<String>,
         now: Instant,
     ) {
-        let failure = Failure {
-            reason,
-            message: message.into(),
-        };
         let due = self
             .levels
             .get(&level)
             .map_or(now + self.debounce, |before| before.due);
+        self.record(level, reason, message.into(), due);
+    }
+
+    fn record(&mut self, level: Level, reason: &'static str, message: String, due: Instant) {
+        let failure = Failure { reason, message };
         self.levels.insert(level, Entry { failure, due });
     }
 

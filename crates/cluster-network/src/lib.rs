@@ -147,8 +147,12 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     let settings = Settings::read(&namespace, |name| std::env::var(name).ok())?;
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let metrics = Metrics::default();
-    let client =
-        client::counted_client_from(names::COMPONENT, kubeconfig.as_deref(), metrics.requests()).await?;
+    let client = client::counted_client_from(
+        names::COMPONENT,
+        kubeconfig.as_deref(),
+        &metrics.controller().requests,
+    )
+    .await?;
     let readiness = Readiness::new();
     let server = metrics
         .serve(Bind::from(listen), &namespace, client.clone(), readiness.clone())

@@ -375,11 +375,8 @@ pub mod mtu_migration {
     }
 
     /// A policy has no usable record of the former MTU.
-    pub fn former_unknown(node: &str) -> String {
-        format!(
-            "node {node}: its former MTU is unknown: set it by hand, then delete policy {}",
-            crate::mtu_migration::policy::name(node)
-        )
+    pub fn former_unknown(node: &str, policy: &str) -> String {
+        format!("node {node}: its former MTU is unknown: set it by hand, then delete policy {policy}")
     }
 
     /// nmstate does not run on a node.
@@ -393,11 +390,8 @@ pub mod mtu_migration {
     }
 
     /// A node has no result in time.
-    pub fn overdue(node: &str) -> String {
-        format!(
-            "node {node}: nmstate has reported no result of policy {} for 15 minutes",
-            crate::mtu_migration::policy::name(node)
-        )
+    pub fn overdue(node: &str, policy: &str) -> String {
+        format!("node {node}: nmstate has reported no result of policy {policy} for 15 minutes")
     }
 
     /// A policy has no result yet.

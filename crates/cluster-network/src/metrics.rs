@@ -8,7 +8,7 @@ use axum::Router;
 use kube::Client;
 use kube_kit::{
     auth,
-    metrics::{Process, Reconciles, Requests, Watches, Workqueue},
+    metrics::Controller,
     serve::{self, Bind, Certified, Limits, Readiness, Serving},
     tls::{self, Profile},
 };
@@ -67,20 +67,14 @@ fn mode(mode: Mode) -> &'static str {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     ipsec: Family<Ipsec, Gauge>,
-    reconciles: Reconciles,
-    workqueue: Workqueue,
-    requests: Requests,
-    watches: Watches,
+    controller: Controller,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Self {
             ipsec: Family::default(),
-            reconciles: Reconciles::new(CONTROLLER),
-            workqueue: Workqueue::new(CONTROLLER),
-            requests: Requests::default(),
-            watches: Watches::default(),
+            controller: Controller::new(CONTROLLER),
         }
     }
 }
@@ -97,20 +91,8 @@ impl Metrics {
         self.ipsec.get_or_create(&state).set(1);
     }
 
-    pub(crate) fn reconciles(&self) -> &Reconciles {
-        &self.reconciles
-    }
-
-    pub(crate) fn workqueue(&self) -> &Workqueue {
-        &self.workqueue
-    }
-
-    pub(crate) fn requests(&self) -> &Requests {
-        &self.requests
-    }
-
-    pub(crate) fn watches(&self) -> &Watches {
-        &self.watches
+    pub(crate) fn controller(&self) -> &Controller {
+        &self.controller
     }
 
     /// Serves over TLS: probes to all clients, and metrics to users with the right to `get` their path.
@@ -151,11 +133,7 @@ impl Metrics {
             messages::IPSEC_HELP,
             self.ipsec.clone(),
         );
-        self.reconciles.register(&mut registry);
-        self.workqueue.register(&mut registry);
-        self.requests.register(&mut registry);
-        self.watches.register(&mut registry);
-        Process.register(&mut registry);
+        self.controller.register(&mut registry);
         registry
     }
 }

@@ -343,8 +343,11 @@ fn unready(node: &str, observed: &Node) -> Option<String> {
 
 /// An obstacle, if the node should have reported a result.
 fn overdue(facts: &Facts, node: &str) -> Option<String> {
-    let is_overdue = facts.overdue.contains(&policy::name(node));
-    is_overdue.then(|| messages::overdue(node))
+    let policy = policy::name(node);
+    facts
+        .overdue
+        .contains(&policy)
+        .then(|| messages::overdue(node, &policy))
 }
 
 /// Reason for which a node delays the migration.

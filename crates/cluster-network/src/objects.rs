@@ -6,6 +6,8 @@ use kube::{Api, Client};
 use kube_kit::object::Kind;
 use serde_json::Value;
 
+pub use kube_kit::document::{list, text};
+
 /// Prefix of the field managers.
 const MANAGER: &str = "cluster-network-operator";
 
@@ -31,18 +33,9 @@ pub async fn apply(client: &Client, kind: &Kind, part: &str, object: &Value) -> 
     serde_json::to_value(applied).map_err(kube::Error::SerdeError)
 }
 
-/// The text at a JSON pointer. Empty if there is none.
-pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
-
 /// The texts of the list at a JSON pointer.
 pub fn texts(object: &Value, pointer: &str) -> Vec<String> {
-    let list = object.pointer(pointer).and_then(Value::as_array);
-    let texts = list.into_iter().flatten().filter_map(Value::as_str);
+    let texts = list(object, pointer).filter_map(Value::as_str);
     texts.map(str::to_owned).collect()
 }
 

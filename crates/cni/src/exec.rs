@@ -1,4 +1,4 @@
-//! Runs plugins as programs (multus §10.3, cni-plugins §1.6).
+//! Runs plugins as programs (multus §10.3).
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,13 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::env::{Variables, Verb};
+use crate::env::Variables;
 use crate::error::Error;
 use crate::interpreter;
 use crate::limit;
-use crate::names::CNI_COMMAND;
-use crate::plugin::Call;
-use crate::result::CniResult;
 
 /// Modifies a command before it is started. A closure between fork and exec makes the start slower, because the
 /// kernel then copies this process' memory.
@@ -202,27 +199,6 @@ fn ending(output: &Output) -> String {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => output.status.to_string(),
-    }
-}
-
-/// Calls an IPAM plugin with the caller's environment and complete config (cni-plugins §1.6). Returns the result of
-/// ADD; a result without a version gets the config's.
-pub fn delegate(call: &Call, plugin: &str, verb: Verb) -> Result<Option<CniResult>, Error> {
-    let invoker = Invoker {
-        dirs: call.request.path.clone(),
-        base: call.variables.clone(),
-        prepare: call
-            .resident
-            .as_ref()
-            .and_then(|resident| resident.prepare.clone()),
-        // A process of a single call has its caller's timeout.
-        limit: call.resident.as_ref().map(Resident::left),
-    };
-    let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
-    let printed = invoker.run(plugin, &variables, &call.stdin)?;
-    match verb {
-        Verb::Add => CniResult::parse(&printed, call.version).map(Some),
-        _ => Ok(None),
     }
 }
 

@@ -18,8 +18,9 @@ use crate::args::CniArgs;
 use crate::config::NetworkConfig;
 use crate::env::{Rejection, Request, Variables, Verb, is_identifier, variables};
 use crate::error::{Error, code, internal};
-use crate::exec::Resident;
+use crate::exec::{Invoker, Resident};
 use crate::json;
+use crate::names::CNI_COMMAND;
 use crate::result::CniResult;
 use crate::version::Version;
 
@@ -46,6 +47,25 @@ impl Call {
     /// The pairs of `CNI_ARGS`.
     pub fn args(&self) -> Result<CniArgs, Error> {
         CniArgs::parse(&self.request.args)
+    }
+
+    /// Runs an IPAM plugin with the environment and the complete config of this call (cni-plugins §1.6). Returns the
+    /// result of ADD; a result without a version gets the config's.
+    pub fn delegate(&self, plugin: &str, verb: Verb) -> Result<Option<CniResult>, Error> {
+        let resident = self.resident.as_ref();
+        let invoker = Invoker {
+            dirs: self.request.path.clone(),
+            base: self.variables.clone(),
+            prepare: resident.and_then(|resident| resident.prepare.clone()),
+            // A process of a single call has its caller's timeout.
+            limit: resident.map(Resident::left),
+        };
+        let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
+        let printed = invoker.run(plugin, &variables, &self.stdin)?;
+        match verb {
+            Verb::Add => CniResult::parse(&printed, self.version).map(Some),
+            _ => Ok(None),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use plugins::dhcp::wire::{Answer, MAX_LINE, Request};
 
-use crate::names::PATIENCE;
+use crate::names::TIMEOUT;
 
 /// Succeeds if a daemon answers at `socket`.
 pub(crate) fn answers(socket: &Path) -> anyhow::Result<()> {
@@ -18,8 +18,8 @@ pub(crate) fn answers(socket: &Path) -> anyhow::Result<()> {
 
 fn ask(socket: &Path) -> anyhow::Result<Answer> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = serde_json::to_vec(&Request::Status)?;
     line.push(b'\n');
     stream.write_all(&line)?;

@@ -174,7 +174,7 @@ impl Keeper {
                     }
                     let (machine, action) = Machine::acquire(self.context.settings.timing, jitter, now());
                     self.machine = Some(machine);
-                    return self.carry_out(action, None).await;
+                    return self.act(action, None).await;
                 };
                 let place = Place {
                     path: self.context.settings.on_host(&allocation.netns),
@@ -204,10 +204,10 @@ impl Keeper {
             return Next::Go;
         };
         let action = machine.step(event, now());
-        self.carry_out(action, station).await
+        self.act(action, station).await
     }
 
-    async fn carry_out(&mut self, action: Action, station: Option<Mac>) -> Next {
+    async fn act(&mut self, action: Action, station: Option<Mac>) -> Next {
         match action {
             Action::Wait => Next::Go,
             Action::Again => {

@@ -13,7 +13,7 @@ pub(crate) const MAX_LEASES: usize = 4096;
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
 
 /// Timeout of a client for sending its request, and for reading the answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Defaults of the flags.
 pub(crate) const ATTEMPT: &str = "10s";

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::leases::Leases;
-use crate::names::{MAX_CONNECTIONS, PATIENCE};
+use crate::names::{MAX_CONNECTIONS, TIMEOUT};
 use crate::socket::Listener;
 
 /// Pause after a failure to accept a connection, for example for a lack of file descriptors.
@@ -59,7 +59,7 @@ async fn converse(stream: UnixStream, leases: &Leases) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader.take(MAX_LINE));
     let mut line = Vec::new();
-    timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
+    timeout(TIMEOUT, reader.read_until(b'\n', &mut line)).await??;
     let answer = match serde_json::from_slice(&line) {
         Ok(request) => {
             // A plugin that was killed or gave up closes its connection.
@@ -73,7 +73,7 @@ async fn converse(stream: UnixStream, leases: &Leases) -> io::Result<()> {
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
-    timeout(PATIENCE, writer.write_all(&line)).await?
+    timeout(TIMEOUT, writer.write_all(&line)).await?
 }
 
 async fn answer(request: Request, leases: &Leases) -> Answer {

@@ -4,6 +4,7 @@
 //! The cache contains the writes of its own process at once: an object that it created is present, and an object that
 //! it deleted is absent, even while the watch lags.
 
+use crate::document::text;
 use crate::lock;
 use crate::object::{Kind, ObjectId};
 use crate::watch::{self, Change, Options, Stop, Store, Trouble, Watch};
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a watch may fail before conditions name it: an API server may restart meanwhile.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Part of a message about a missing right.
 pub const REFUSED: &str = "not allowed to";
@@ -77,9 +78,7 @@ impl Cache {
         options: &Options,
         trim: fn(&mut Value),
     ) -> Watch<ObjectId, Object> {
-        let watch = Self::start(client, kind, namespace, options, trim);
-        self.add(kind, namespace, options, trim, true, &watch);
-        watch
+        self.start(client, kind, namespace, options, trim, true)
     }
 
     /// Like [`Cache::watch`], for a kind that may not be served: [`Cache::is_synced`] does not wait for its first list.
@@ -92,9 +91,7 @@ impl Cache {
         options: &Options,
         trim: fn(&mut Value),
     ) -> Watch<ObjectId, Object> {
-        let watch = Self::start(client, kind, namespace, options, trim);
-        self.add(kind, namespace, options, trim, false, &watch);
-        watch
+        self.start(client, kind, namespace, options, trim, false)
     }
 
     /// Like [`Cache::watch`], everywhere, of metadata alone: for objects whose existence is enough. Their annotations
@@ -115,11 +112,13 @@ impl Cache {
     }
 
     fn start(
+        &self,
         client: Client,
         kind: Kind,
         namespace: Option<&str>,
         options: &Options,
         trim: fn(&mut Value),
+        awaited: bool,
     ) -> Watch<ObjectId, Object> {
         let resource = kind.api_resource();
         let api = match namespace {
@@ -131,7 +130,9 @@ impl Cache {
             trim(&mut object);
             Arc::new(object)
         };
-        watch::start::<DynamicObject, _, _>(api, options, key(kind), project)
+        let watch = watch::start::<DynamicObject, _, _>(api, options, key(kind), project);
+        self.add(kind, namespace, options, trim, awaited, &watch);
+        watch
     }
 
     fn add(
@@ -175,9 +176,9 @@ impl Cache {
 
     /// The resource of each watch, its namespace if it has one, and whether it is up to date. A kind that is not served
     /// counts as an error only if it is awaited.
-    pub(crate) fn health(&self, patience: Duration) -> Vec<(String, String, bool)> {
+    pub(crate) fn health(&self, timeout: Duration) -> Vec<(String, String, bool)> {
         let health = |watched: &Watched| {
-            let is_up = match watched.store.trouble(patience) {
+            let is_up = match watched.store.trouble(timeout) {
                 None => true,
                 Some(Trouble::NotServed) => !watched.awaited,
                 Some(_) => false,
@@ -227,7 +228,7 @@ impl Cache {
     /// Stores the answer to a write of this process, in the stores of all watches that select the object.
     pub(crate) fn put(&self, object: &Value) {
         let id = ObjectId::of(object);
-        let version = text(object, "resourceVersion");
+        let version = text(object, "/metadata/resourceVersion");
         for watched in self.covering(&id) {
             if watched.options.select(object) == Some(true) || watched.store.contains(&id) {
                 let mut object = object.clone();
@@ -240,9 +241,12 @@ impl Cache {
 
     /// Removes an object that this process deleted. `last` is the object before that.
     pub(crate) fn bury(&self, id: &ObjectId, last: &Value) {
-        let (uid, version) = (text(last, "uid"), text(last, "resourceVersion"));
+        let (uid, version) = (
+            text(last, "/metadata/uid"),
+            text(last, "/metadata/resourceVersion"),
+        );
         for watched in self.covering(id) {
-            let is_it = |object: &Object| text(object, "uid") == uid;
+            let is_it = |object: &Object| text(object, "/metadata/uid") == uid;
             watched.store.bury(id.clone(), uid, version, is_it);
         }
     }
@@ -258,23 +262,23 @@ impl Cache {
 }
 
 impl Watched {
-    fn blocked(&self, patience: Duration) -> Option<Blocked> {
+    fn blocked(&self, timeout: Duration) -> Option<Blocked> {
         Some(Blocked {
             resource: resource(self.kind),
             namespace: self.namespace.clone(),
-            trouble: self.store.trouble(patience)?,
+            trouble: self.store.trouble(timeout)?,
             name: self.options.name().map(str::to_owned),
         })
     }
 }
 
-/// The awaited watches of these caches that have been refused, failing or stale for `patience`, each once.
-pub fn blocked<'a>(caches: impl IntoIterator<Item = &'a Cache>, patience: Duration) -> Vec<Blocked> {
+/// The awaited watches of these caches that have been refused, failing or stale for `timeout`, each once.
+pub fn blocked<'a>(caches: impl IntoIterator<Item = &'a Cache>, timeout: Duration) -> Vec<Blocked> {
     let mut all = BTreeSet::new();
     for cache in caches {
         let watched = lock(&cache.0);
         let awaited = watched.iter().filter(|watched| watched.awaited);
-        all.extend(awaited.filter_map(|watched| watched.blocked(patience)));
+        all.extend(awaited.filter_map(|watched| watched.blocked(timeout)));
     }
     // A right to the whole kind covers each object of it.
     let is_covered = |blocked: &&Blocked| {
@@ -326,12 +330,6 @@ fn resource(kind: Kind) -> String {
         return kind.plural.to_owned();
     }
     format!("{}.{}", kind.plural, kind.group)
-}
-
-/// A text of an object's metadata; empty if it is absent.
-fn text<'a>(object: &'a Value, key: &str) -> &'a str {
-    let text = object.get("metadata").and_then(|metadata| metadata.get(key));
-    text.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The function that identifies the objects of a kind by their metadata.

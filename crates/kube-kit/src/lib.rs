@@ -22,6 +22,7 @@ pub mod connection;
 #[cfg(feature = "grpc")]
 pub mod cri;
 mod defaults;
+pub mod document;
 pub mod duration;
 pub mod events;
 pub mod finalizers;

@@ -13,10 +13,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+mod controller;
 mod process;
 mod requests;
 mod watches;
 
+pub use controller::Controller;
 pub use process::Process;
 pub use requests::Requests;
 pub use watches::Watches;

@@ -135,6 +135,24 @@ kinds! {
     EGRESS_ROUTER = "network.operator.openshift.io" "v1" "EgressRouter" "egressrouters" namespaced;
     /// Features of OpenShift that are switched on.
     FEATURE_GATE = "config.openshift.io" "v1" "FeatureGate" "featuregates" cluster;
+    /// A controller of ingresses of OpenShift.
+    INGRESS_CONTROLLER = "operator.openshift.io" "v1" "IngressController" "ingresscontrollers" namespaced;
+    /// The proxy of the whole cluster.
+    PROXY = "config.openshift.io" "v1" "Proxy" "proxies" cluster;
+    /// The version of OpenShift.
+    CLUSTER_VERSION = "config.openshift.io" "v1" "ClusterVersion" "clusterversions" cluster;
+    /// A check of the connection from a pod to an endpoint.
+    CONNECTIVITY_CHECK = "controlplane.operator.openshift.io" "v1alpha1" "PodNetworkConnectivityCheck"
+        "podnetworkconnectivitychecks" namespaced;
+    /// Addresses behind a service.
+    ENDPOINT_SLICE = "discovery.k8s.io" "v1" "EndpointSlice" "endpointslices" namespaced;
+    /// A desired state of the networks of nodes.
+    NODE_NETWORK_POLICY = "nmstate.io" "v1" "NodeNetworkConfigurationPolicy" "nodenetworkconfigurationpolicies" cluster;
+    /// The result of a policy on a node.
+    NODE_NETWORK_ENACTMENT = "nmstate.io" "v1beta1" "NodeNetworkConfigurationEnactment"
+        "nodenetworkconfigurationenactments" cluster;
+    /// The report of a node's network. Upstream does not serve this version.
+    NODE_NETWORK_STATE = "nmstate.io" "v1" "NodeNetworkState" "nodenetworkstates" cluster;
     /// The facts about the infrastructure below OpenShift.
     OPENSHIFT_INFRASTRUCTURE = "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster;
 }

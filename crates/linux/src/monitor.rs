@@ -19,7 +19,7 @@ use crate::{
     Errno, Error, Result,
     address::{Address, Family},
     link::{Link, LinkRef, OperState},
-    route::{Request, Socket, remaining, retry},
+    route::{Request, Socket, descriptor, remaining, retry},
     routes::Route,
 };
 
@@ -104,14 +104,7 @@ impl Subscription {
 
 impl AsFd for Subscription {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        #[allow(
-            unsafe_code,
-            reason = "the netlink socket offers its descriptor in the raw form only"
-        )]
-        // SAFETY: the descriptor is open for as long as the socket, which `self` owns, exists.
-        unsafe {
-            BorrowedFd::borrow_raw(self.raw.as_raw_fd())
-        }
+        descriptor(&self.raw)
     }
 }
 

@@ -18,10 +18,7 @@ mod transaction;
 mod userdata;
 mod wire;
 
-use std::{
-    fmt,
-    os::fd::{AsRawFd as _, BorrowedFd},
-};
+use std::fmt;
 
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
@@ -32,7 +29,7 @@ use rustix::net::{RecvFlags, sockopt::set_socket_send_buffer_size_force};
 use self::wire::{GENERATION, Writer, field, fields, message, number};
 use crate::{
     Errno, Feature, Result,
-    route::{DUMP_ATTEMPTS, RECEIVE_BUFFER, Request, acknowledged, finished, retry},
+    route::{DUMP_ATTEMPTS, RECEIVE_BUFFER, Request, acknowledged, descriptor, finished, retry},
 };
 
 pub use connections::Destination;
@@ -314,14 +311,8 @@ impl Socket {
 
     /// Enlarges the socket's buffer: the kernel takes a transaction as one datagram, which must fit.
     fn enlarge_buffer(&self) {
-        #[allow(
-            unsafe_code,
-            reason = "the netlink socket offers its descriptor in the raw form only"
-        )]
-        // SAFETY: the descriptor is open for as long as the socket, which `self` owns, exists.
-        let socket = unsafe { BorrowedFd::borrow_raw(self.raw.as_raw_fd()) };
         // Without the capability, sending fails and reports the cause.
-        let _ = set_socket_send_buffer_size_force(socket, self.send.len());
+        let _ = set_socket_send_buffer_size_force(descriptor(&self.raw), self.send.len());
     }
 
     /// The kernel answers before sending returns: a missing answer will never arrive.

@@ -1,5 +1,6 @@
 //! The route netlink socket: one exchange at a time, and errors with the kernel's messages.
 
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{
@@ -262,6 +263,18 @@ pub(crate) fn attributes<'a>(bytes: &'a [u8], mut read: impl FnMut(u16, &'a [u8]
         let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
         let value = attribute.into_inner().get(ATTRIBUTE_HEADER..length);
         read(kind, value.unwrap_or_default());
+    }
+}
+
+/// The descriptor of a netlink socket.
+pub(crate) fn descriptor(socket: &RawSocket) -> BorrowedFd<'_> {
+    #[allow(
+        unsafe_code,
+        reason = "the netlink socket offers its descriptor in the raw form only"
+    )]
+    // SAFETY: the descriptor is open for as long as the borrowed socket exists.
+    unsafe {
+        BorrowedFd::borrow_raw(socket.as_raw_fd())
     }
 }
 

@@ -253,39 +253,37 @@ impl Socket {
 
     /// Returns true if received frames of the link pass any filter.
     pub fn has_filters<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<bool> {
-        let link = link.into();
+        let found = self.filters(link.into(), |_| Some(()))?;
+        Ok(!found.is_empty())
+    }
+
+    /// Reads the filters of received frames.
+    fn filters<T>(&mut self, link: LinkRef<'_>, mut read: impl FnMut(&[u8]) -> Option<T>) -> Result<Vec<T>> {
         let mut question = TcMessage::with_index(link.index.cast_signed());
         question.header.parent = INGRESS_HANDLE;
-        let found = self.dump(
+        self.dump(
             Request::new("list filters of link", link.name),
             &RouteNetlinkMessage::GetTrafficFilter(question),
-            |_| Ok(Some(())),
-        )?;
-        Ok(!found.is_empty())
+            |bytes| Ok(read(bytes)),
+        )
     }
 
     /// Returns the index of the link that receives this link's redirected packets; 0 if that link is gone.
     pub fn redirected_to<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<Option<u32>> {
         let link = link.into();
-        let mut question = TcMessage::with_index(link.index.cast_signed());
-        question.header.parent = INGRESS_HANDLE;
-        let found = self.dump(
-            Request::new("list filters of link", link.name),
-            &RouteNetlinkMessage::GetTrafficFilter(question),
-            |bytes| {
-                let path = [
-                    attribute::FILTER_ACTIONS,
-                    attribute::FIRST_ACTION,
-                    attribute::ACTION_OPTIONS,
-                    attribute::MIRROR_PARAMETERS,
-                ];
-                let mirror = read(bytes, link.index)
-                    .filter(|found| found.kind == TcFilterU32::KIND)
-                    .and_then(|found| inside(found.options, &path));
-                let link = mirror.and_then(|mirror| mirror.get(MIRROR_LINK..MIRROR_LINK + 4));
-                Ok(link.and_then(|bytes| parse_u32(bytes).ok()))
-            },
-        )?;
+        let found = self.filters(link, |bytes| {
+            let path = [
+                attribute::FILTER_ACTIONS,
+                attribute::FIRST_ACTION,
+                attribute::ACTION_OPTIONS,
+                attribute::MIRROR_PARAMETERS,
+            ];
+            let mirror = read(bytes, link.index)
+                .filter(|found| found.kind == TcFilterU32::KIND)
+                .and_then(|found| inside(found.options, &path));
+            let link = mirror.and_then(|mirror| mirror.get(MIRROR_LINK..MIRROR_LINK + 4));
+            link.and_then(|bytes| parse_u32(bytes).ok())
+        })?;
         Ok(found.into_iter().next())
     }
 

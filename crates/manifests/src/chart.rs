@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Choice, Error, Install, documents, environment_value, in_order, parts, release::File};
+use super::{Choice, Error, File, Install, documents, environment_value, in_order, parts};
 use operator::{
     images::{OPERANDS, Operand},
     manifest::Manifest,

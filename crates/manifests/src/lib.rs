@@ -45,6 +45,9 @@ pub(crate) const FILES: [&str; 4] = [
     "network-addons-config-example.cr.yaml",
 ];
 
+/// A file of a release: its path below the directory of the release, and its content.
+type File = (String, String);
+
 /// The parameters of an installation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Install<'a> {

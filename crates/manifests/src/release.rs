@@ -15,13 +15,10 @@
 use serde_json::json;
 
 use super::{
-    Choice, Error, Install, chart, csv, documents, in_order, mac_pool, multus_alone, node_state, parts,
+    Choice, Error, File, Install, chart, csv, documents, in_order, mac_pool, multus_alone, node_state, parts,
     pod_network, render_admission, render_files, yaml,
 };
 use operator::names;
-
-/// A file of a release: its path below the directory of the release, and its content.
-pub(super) type File = (String, String);
 
 /// Renders all files of the release `install.version`.
 pub(super) fn release(

@@ -134,7 +134,7 @@ fn pod(call: &Call, verb: PodVerb) -> Result<Option<String>, Error> {
         sandbox,
         config: call.stdin.clone(),
     };
-    carry_out(request, args, &keys)
+    handle(request, args, &keys)
 }
 
 fn node(call: &Call, verb: NodeVerb) -> Result<(), Error> {
@@ -143,10 +143,10 @@ fn node(call: &Call, verb: NodeVerb) -> Result<(), Error> {
         verb,
         config: call.stdin.clone(),
     };
-    carry_out(request, CniArgs::default(), &keys).map(drop)
+    handle(request, CniArgs::default(), &keys).map(drop)
 }
 
-fn carry_out(request: Request, args: CniArgs, keys: &Keys) -> Result<Option<String>, Error> {
+fn handle(request: Request, args: CniArgs, keys: &Keys) -> Result<Option<String>, Error> {
     let config = DaemonConfig::one_shot(args).map_err(internal)?;
     let answer = kube_kit::process::run(async {
         let view = Arc::new(View::new(path(&keys.kubeconfig)));

@@ -15,6 +15,7 @@ mod library;
 mod mistake;
 mod order;
 mod pending;
+mod serve;
 mod tool;
 mod trunk;
 mod version;
@@ -168,7 +169,7 @@ impl Engine {
             .build()?;
         thread::Builder::new()
             .name("engine".to_owned())
-            .spawn(move || runtime.block_on(library::answer(backend, pending, requests)))?;
+            .spawn(move || runtime.block_on(serve::answer(backend, pending, requests)))?;
         Ok(engine)
     }
 

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::{engine, secrets};
+use crate::{engine, excerpt, secrets};
 
 /// Maximum length of the root cause in bytes: verification compares whole interfaces.
 const CAUSE: usize = 2048;
@@ -31,8 +31,8 @@ pub struct Failure {
 impl Failure {
     /// The failure of an engine's error about a document.
     pub fn of(error: &engine::Error, desired: &Value) -> Self {
-        let mut text = start(&error.text, CAUSE);
-        let log = end(&error.log, LOG);
+        let mut text = excerpt::start(&error.text, CAUSE);
+        let log = excerpt::end(&error.log, LOG);
         if !log.is_empty() {
             text.push_str("\nlog: ");
             text.push_str(&log);
@@ -51,29 +51,6 @@ impl Failure {
             ..failure
         }
     }
-}
-
-/// The start of a text, at most `most` bytes.
-pub(crate) fn start(text: &str, most: usize) -> String {
-    let text = text.trim();
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let kept = &text[..text.floor_char_boundary(most)];
-    format!("{kept}… ({} more bytes)", text.len() - kept.len())
-}
-
-/// The last whole lines of a text, at most `most` bytes.
-fn end(text: &str, most: usize) -> String {
-    let text = text.trim();
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let from = text.ceil_char_boundary(text.len() - most);
-    let tail = &text[from..];
-    // A partial line is dropped unless it is the only one.
-    let tail = tail.split_once('\n').map_or(tail, |(_, lines)| lines);
-    format!("…\n{tail}")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! ```
 
 mod auto_bond;
+mod interfaces;
 pub(crate) mod matching;
 mod messages;
 pub mod node_state;

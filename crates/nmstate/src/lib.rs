@@ -20,6 +20,7 @@ mod conditions;
 mod drift;
 pub mod dry_run;
 pub mod engine;
+mod excerpt;
 pub mod failure;
 pub mod filter;
 pub mod handler;

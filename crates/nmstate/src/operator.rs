@@ -77,7 +77,7 @@ impl Operator {
             cache,
             changes,
             queue: Queue::with_longest(RETRY),
-            watch_timeout: cache::PATIENCE,
+            watch_timeout: cache::WATCH_TIMEOUT,
             blocked: Vec::new(),
         }
     }

@@ -8,7 +8,10 @@
 
 mod dns;
 mod ping;
+mod settings;
 mod targets;
+
+pub use settings::Settings;
 
 use std::fmt;
 use std::io;
@@ -21,10 +24,10 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{Api, Client};
+use kube_kit::document::list;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::apply::Settings;
 use crate::engine::{Backend, Engine};
 use crate::routes;
 
@@ -434,9 +437,7 @@ fn targets_of(probe: Probe, report: &Value) -> Vec<String> {
 
 /// The name servers in use.
 fn servers(report: &Value) -> impl Iterator<Item = &str> {
-    let servers = report.pointer("/dns-resolver/running/server");
-    let servers = servers.and_then(Value::as_array);
-    servers.into_iter().flatten().filter_map(Value::as_str)
+    list(report, "/dns-resolver/running/server").filter_map(Value::as_str)
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Renders a policy for one node: variables, captures, and defaults (nmstate §5.5-6, §6).
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -9,6 +7,8 @@ use crate::apply::is_empty;
 use crate::engine::{self, Engine, INVALID, MALFORMED};
 use crate::legacy::normalise;
 use crate::{bridge_vlans, secrets, variables};
+
+pub use crate::variables::NodeFacts;
 
 /// The parts of a policy that are rendered.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -40,17 +40,6 @@ impl PolicySpec {
         let invalid = |error: serde_json::Error| engine::Error::new(INVALID, format!("{INVALID}: {error}"));
         Self::deserialize(Value::Object(there)).map_err(invalid)
     }
-}
-
-/// The parts of a node that policies refer to.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct NodeFacts {
-    /// Node name.
-    pub name: String,
-    /// Labels of the node.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations of the node.
-    pub annotations: BTreeMap<String, String>,
 }
 
 /// A policy rendered for one node.

@@ -4,17 +4,26 @@
 //! The values come from everyone who may label a node, not from the policy's author: they are only text, and never
 //! become a part of an expression.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use thiserror::Error;
-
-use crate::render::NodeFacts;
 
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 const NODE: &str = "node.";
 const ANNOTATIONS: &str = "node.annotations.";
+
+/// The parts of a node that policies refer to.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeFacts {
+    /// Node name.
+    pub name: String,
+    /// Labels of the node.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the node.
+    pub annotations: BTreeMap<String, String>,
+}
 
 /// A reference cannot be filled in.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]

@@ -15,9 +15,9 @@ use kube_kit::duration::{self, UNITS};
 use serde_json::{Value, json};
 
 use crate::{
+    cni_directories::PLACES,
     components::CRI_SOCKETS,
     general::{INTERVAL_BOUNDS, INTERVALS},
-    layout::PLACES,
     mac,
     manifest::Manifest,
     messages::specification,

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::{
     cluster_facts::{Cluster, NodeState},
+    cni_directories::Directories,
     images::Images,
-    layout::Directories,
     manifest::{self, Error, Manifest},
     settings::Prometheus,
     tls::TlsSettings,

@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use crate::{
     cluster_facts::{Cluster, Platform},
+    cni_directories,
     components::{kube_mac_pool, kube_secondary_dns, macvtap, multus, multus_dynamic_networks},
-    general, layout,
+    general,
 };
 
 /// A specification that cannot be parsed.
@@ -56,7 +57,7 @@ pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String
         macvtap::validate(spec, cluster),
         kube_secondary_dns::validate(spec),
         general::validate_tls(spec),
-        layout::validate(spec),
+        cni_directories::validate(spec),
     ]
     .concat()
 }

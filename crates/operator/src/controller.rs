@@ -62,7 +62,7 @@ pub struct Operator {
     queue: Queue<()>,
     metrics: Metrics,
     /// A failing watch is reported after this time.
-    patience: Duration,
+    watch_timeout: Duration,
     /// The time of the next retry for kinds whose definitions have changed, and the number of retries so far.
     ask_again: Option<(Instant, usize)>,
     /// The time of the next check of certificates.
@@ -85,8 +85,8 @@ impl Operator {
 
         let cache = Cache::new();
         let definitions = Cache::new();
-        metrics.watches().of(&cache);
-        metrics.watches().of(&definitions);
+        metrics.controller().watches.of(&cache);
+        metrics.controller().watches.of(&definitions);
         let mut changes = watches::start(&client, &cache, &settings);
         watches::definitions(&client, &definitions, &mut changes);
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
@@ -108,9 +108,9 @@ impl Operator {
             definitions,
             watched: BTreeSet::new(),
             changes,
-            queue: Queue::counted(metrics.workqueue().clone()),
+            queue: Queue::counted(metrics.controller().workqueue.clone()),
             metrics,
-            patience: cache::PATIENCE,
+            watch_timeout: cache::WATCH_TIMEOUT,
             ask_again: None,
             look_again: None,
         };
@@ -122,16 +122,16 @@ impl Operator {
 
     /// Sets the time after which failing watches are reported; half a minute by default.
     #[must_use]
-    pub fn patient(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self.metrics.watches().set_patience(patience);
+    pub fn watch_timeout(mut self, watch_timeout: Duration) -> Self {
+        self.watch_timeout = watch_timeout;
+        self.metrics.controller().watches.set_timeout(watch_timeout);
         self
     }
 
     /// Runs until the shutdown. The next start continues interrupted work. Ready while all watches are up to date.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the operator manager");
-        let mut check = Instant::now() + self.patience;
+        let mut check = Instant::now() + self.watch_timeout;
         loop {
             let ask_again = self.ask_again.map(|(at, _)| at);
             let look_again = self.look_again;
@@ -150,7 +150,7 @@ impl Operator {
                     self.queue.add(());
                 }
                 () = tokio::time::sleep_until(check) => {
-                    check = Instant::now() + self.patience / 3;
+                    check = Instant::now() + self.watch_timeout / 3;
                     if self.look_at_watches() && synced {
                         self.queue.add(());
                     }
@@ -165,11 +165,11 @@ impl Operator {
                     self.look_at_watches();
                     self.look_around();
                     let begin = Instant::now();
-                    self.metrics.reconciles().started();
+                    self.metrics.controller().reconciles.started();
                     tokio::select! {
                         () = shutdown.wait() => return,
                         result = self.reconciler.reconcile() => {
-                            self.metrics.reconciles().ended(result.is_ok(), begin.elapsed());
+                            self.metrics.controller().reconciles.ended(result.is_ok(), begin.elapsed());
                             self.done(result);
                         }
                     }
@@ -232,7 +232,7 @@ impl Operator {
 
     /// Updates the set of refused, failing and stale watches. Returns whether the set changed.
     fn look_at_watches(&mut self) -> bool {
-        let blocked = cache::blocked([&self.cache, &self.definitions], self.patience);
+        let blocked = cache::blocked([&self.cache, &self.definitions], self.watch_timeout);
         self.reconciler.set_blocked(blocked)
     }
 

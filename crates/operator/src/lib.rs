@@ -15,6 +15,7 @@
 
 pub mod admission_policy;
 pub mod cluster_facts;
+mod cni_directories;
 pub mod components;
 pub mod configuration;
 pub mod controller;
@@ -89,7 +90,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     );
     let shutdown = Shutdown::on_signals().context("signal handlers")?;
     let metrics = Metrics::new(&settings).context("certificate of the metrics server")?;
-    let client = client::counted_client_from("operator", kubeconfig.as_deref(), metrics.requests()).await?;
+    let client =
+        client::counted_client_from("operator", kubeconfig.as_deref(), &metrics.controller().requests)
+            .await?;
 
     let readiness = serve::Readiness::new();
     let probes = serve::Server::on_port(HEALTH_PORT, serve::probes(readiness.clone())).await?;

@@ -8,6 +8,7 @@ mod pods;
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition, serde::Serialize,
 };
+use kube_kit::document;
 use serde_json::{Map, Value, json};
 
 pub use pods::{Container, Pods};
@@ -102,10 +103,7 @@ impl Manifest {
     }
 
     fn text(&self, pointer: &str) -> &str {
-        self.0
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
+        document::text(&self.0, pointer)
     }
 
     fn missing(&self, part: &str) -> Error {

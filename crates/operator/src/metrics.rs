@@ -6,7 +6,7 @@ use std::fmt;
 use kube::Client;
 use kube_kit::{
     auth,
-    metrics::{Process, Reconciles, Requests, Watches, Workqueue},
+    metrics::Controller,
     serve::{self, Server},
     tls::{self, Identity, Profile, Tls},
 };
@@ -29,10 +29,7 @@ const PATH: &str = "/metrics";
 #[derive(Debug, Clone)]
 pub struct Metrics {
     state: State,
-    reconciles: Reconciles,
-    workqueue: Workqueue,
-    requests: Requests,
-    watches: Watches,
+    controller: Controller,
     tls: Tls,
 }
 
@@ -56,10 +53,7 @@ impl Metrics {
         ))?;
         Ok(Self {
             state: State::default(),
-            reconciles: Reconciles::new(names::CONTROLLER),
-            workqueue: Workqueue::new(names::CONTROLLER),
-            requests: Requests::default(),
-            watches: Watches::default(),
+            controller: Controller::new(names::CONTROLLER),
             tls: Tls::new(identity)?,
         })
     }
@@ -91,34 +85,15 @@ impl Metrics {
         self.state.mac_pool.set(deployed.into());
     }
 
-    /// Metrics of the reconciles.
-    pub fn reconciles(&self) -> &Reconciles {
-        &self.reconciles
-    }
-
-    /// Metrics of the queue.
-    pub fn workqueue(&self) -> &Workqueue {
-        &self.workqueue
-    }
-
-    /// Metrics of the requests to the API server.
-    pub fn requests(&self) -> &Requests {
-        &self.requests
-    }
-
-    /// Metrics of the watches.
-    pub fn watches(&self) -> &Watches {
-        &self.watches
+    /// The metrics of every controller.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
     }
 
     fn registry(&self) -> Registry {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.state.clone()));
-        self.reconciles.register(&mut registry);
-        self.workqueue.register(&mut registry);
-        self.requests.register(&mut registry);
-        self.watches.register(&mut registry);
-        Process.register(&mut registry);
+        self.controller.register(&mut registry);
         registry
     }
 }

@@ -2,6 +2,7 @@
 
 use api::network_addons::Container;
 use kube_kit::{
+    document,
     inventory::Inventory,
     object::{self, Kind, ObjectId},
 };
@@ -221,22 +222,13 @@ pub(crate) fn workloads(group: &Group) -> Vec<ObjectId> {
 pub(crate) fn containers(groups: &[Group]) -> Vec<Container> {
     let mut all = Vec::new();
     for object in groups.iter().flat_map(|group| &group.objects) {
-        let text = |value: &Value, pointer: &str| {
-            value
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let text = |value: &Value, pointer: &str| document::text(value, pointer).to_owned();
         let kind = text(object, "/kind");
         if !is_workload(&ObjectId::of(object)) {
             continue;
         }
         for list in ["initContainers", "containers"] {
-            let list = object
-                .pointer(&format!("/spec/template/spec/{list}"))
-                .and_then(Value::as_array);
-            for container in list.into_iter().flatten() {
+            for container in document::list(object, &format!("/spec/template/spec/{list}")) {
                 all.push(Container {
                     parent_kind: kind.clone(),
                     parent_name: text(object, "/metadata/name"),

@@ -127,6 +127,16 @@ pub(crate) struct CreatedLink {
     pub(crate) outside: Vec<Interface>,
 }
 
+/// The interface of a link on the host, for the result.
+pub(crate) fn interface_of(link: &Link) -> Interface {
+    Interface {
+        name: link.name.clone(),
+        mac: link.mac.map(|mac| mac.to_string()),
+        mtu: Some(link.mtu),
+        ..Interface::default()
+    }
+}
+
 impl CreatedLink {
     /// A link without host interfaces.
     pub(crate) fn inside(link: Link) -> Self {

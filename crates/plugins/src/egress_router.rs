@@ -16,11 +16,7 @@ use cni::{
     plugin::Call,
     result::{CniResult, IpConfig},
 };
-use linux::{
-    address::Family,
-    link::{KindState, Link, LinkKind},
-    route::Socket,
-};
+use linux::{address::Family, link::Link, route::Socket};
 
 use self::config::Router;
 use crate::{
@@ -30,7 +26,7 @@ use crate::{
     },
     forwarding::enable_forwarding,
     messages::Explain as _,
-    names::{EGRESS_ROUTER, MACVLAN},
+    names::EGRESS_ROUTER,
     pod::Pod,
     veth,
 };
@@ -56,27 +52,13 @@ impl LinkPlugin for EgressRouter {
 
     fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let config = config::read(call)?;
-        let mode = config.mode;
+        let parent = Parent {
+            master: config.master,
+            in_container: false,
+            mtu: config.mtu,
+        };
         Ok(Box::new(Redirector {
-            child: Child {
-                what: MACVLAN,
-                kind: LinkKind::MacVlan {
-                    mode,
-                    broadcast_queue: None,
-                },
-                state: KindState::MacVlan(mode),
-                state_name: "container macvlan mode",
-                mac: None,
-                parent: Parent {
-                    master: config.master,
-                    in_container: false,
-                    mtu: config.mtu,
-                },
-                dns: config.dns,
-                announces: true,
-                inherited: None,
-                ipam_failed: None,
-            },
+            child: Child::macvlan(config.mode, parent, config.dns),
             router: config.router,
         }))
     }

@@ -3,7 +3,6 @@
 use cni::{
     Error,
     env::Verb,
-    exec,
     plugin::{Call, Plugin},
     result::CniResult,
 };
@@ -62,7 +61,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult, Error> {
     require_ipam(name)?;
     match own(name) {
         Some(plugin) => plugin.add(call),
-        None => Ok(exec::delegate(call, name, Verb::Add)?.unwrap_or_default()),
+        None => Ok(call.delegate(name, Verb::Add)?.unwrap_or_default()),
     }
 }
 
@@ -99,6 +98,6 @@ fn delegate(
     }
     match own(name) {
         Some(plugin) => in_process(plugin),
-        None => exec::delegate(call, name, verb).map(drop),
+        None => call.delegate(name, verb).map(drop),
     }
 }

@@ -1,7 +1,7 @@
 //! `macvlan`: creates a link in the pod with its own MAC on a host link (cni-plugins §9).
 
 use cni::{Error, json, plugin::Call, result::Dns};
-use linux::link::{KindState, LinkKind, MacVlanMode};
+use linux::link::{LinkKind, MacVlanMode};
 use serde::Deserialize;
 
 use crate::{
@@ -40,24 +40,18 @@ impl LinkPlugin for MacVlan {
     fn read(&self, call: &Call) -> Result<Box<dyn LinkRequest>, Error> {
         let wire: Wire = read_config(call)?;
         let mode = mode(MACVLAN, &wire.mode, MacVlanMode::Bridge)?;
+        let parent = Parent {
+            master: wire.master,
+            in_container: wire.link_in_container,
+            mtu: wire.mtu,
+        };
         Ok(Box::new(Child {
-            what: MACVLAN,
             kind: LinkKind::MacVlan {
                 mode,
                 broadcast_queue: Some(wire.broadcast_queue).filter(|length| *length != 0),
             },
-            state: KindState::MacVlan(mode),
-            state_name: "container macvlan mode",
             mac: mac(call, &wire.runtime_config, &wire.mac)?,
-            parent: Parent {
-                master: wire.master,
-                in_container: wire.link_in_container,
-                mtu: wire.mtu,
-            },
-            dns: wire.dns,
-            announces: true,
-            inherited: None,
-            ipam_failed: None,
+            ..Child::macvlan(mode, parent, wire.dns)
         }))
     }
 

@@ -20,15 +20,7 @@ mod vlans;
 
 use std::net::IpAddr;
 
-use cni::{
-    Error,
-    error::code,
-    json::Object,
-    names::key,
-    note::Level,
-    plugin::Call,
-    result::{CniResult, Interface},
-};
+use cni::{Error, error::code, json::Object, names::key, note::Level, plugin::Call, result::CniResult};
 use linux::{
     arp,
     link::{Link, Mac},
@@ -41,7 +33,9 @@ use self::{
     database::Database,
 };
 use crate::{
-    attach::{CreatedLink, Inspection, LinkPlugin, LinkRequest, Settings, Stage, Step, occupied_pair},
+    attach::{
+        CreatedLink, Inspection, LinkPlugin, LinkRequest, Settings, Stage, Step, interface_of, occupied_pair,
+    },
     ipam,
     messages::Explain as _,
     names::{OVS, ovs::MAC_PREFIX},
@@ -145,15 +139,9 @@ impl LinkRequest for Port {
             .host
             .link_by_index(outer.index)
             .explain(|| format!("failed to lookup \"{}\"", outer.name))?;
-        let outside = Interface {
-            name: outer.name,
-            mac: outer.mac.map(|mac| mac.to_string()),
-            mtu: Some(outer.mtu),
-            ..Interface::default()
-        };
         Ok(CreatedLink {
             link: Some(self.pair.inner.clone()),
-            outside: vec![outside],
+            outside: vec![interface_of(&outer)],
         })
     }
 

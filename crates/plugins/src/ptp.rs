@@ -9,7 +9,7 @@
 use cni::{
     Error, json,
     plugin::Call,
-    result::{CniResult, Dns, Interface, IpConfig},
+    result::{CniResult, Dns, IpConfig},
 };
 use ipnet::IpNet;
 use linux::{
@@ -24,7 +24,7 @@ use serde::Deserialize;
 use crate::{
     attach::{
         Addressing, CreatedLink, Inspection, LinkPlugin, LinkRequest, Rules, Settings, Stage, Step, WireDns,
-        occupied_pair,
+        interface_of, occupied_pair,
     },
     check,
     config::read_config,
@@ -119,15 +119,9 @@ impl LinkRequest for Line {
             .explain(|| format!("failed to set \"{name}\" up"))?;
         let outer = stage.host.link_by_index(self.pair.outer_index);
         let outer = outer.explain(|| format!("failed to lookup \"{name}\""))?;
-        let outside = Interface {
-            name: outer.name,
-            mac: outer.mac.map(|mac| mac.to_string()),
-            mtu: Some(outer.mtu),
-            ..Interface::default()
-        };
         Ok(CreatedLink {
             link: Some(self.pair.inner.clone()),
-            outside: vec![outside],
+            outside: vec![interface_of(&outer)],
         })
     }
 

@@ -107,7 +107,7 @@ impl Plugin for Sbr {
             tables: plan.tables.clone(),
         }])?;
         let mut done = Vec::new();
-        if let Err(error) = carry_out(&mut pod.socket, &plan, &mut done) {
+        if let Err(error) = apply(&mut pod.socket, &plan, &mut done) {
             // ADD reports its own error.
             roll_back(call, &mut pod.socket, &done);
             let _ = chained::forget(call, &records, &key);
@@ -193,7 +193,7 @@ enum Done {
     Deleted(Route),
 }
 
-fn carry_out(socket: &mut Socket, plan: &Plan, done: &mut Vec<Done>) -> Result<(), Error> {
+fn apply(socket: &mut Socket, plan: &Plan, done: &mut Vec<Done>) -> Result<(), Error> {
     for (source, table) in &plan.tables {
         let rule = Rule::from_address(*source, *table);
         match socket.add_rule(Family::of(source), &rule) {

@@ -136,14 +136,6 @@ fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown.collect())
 }
 
-/// The time in the names of log backups: `2026-01-02T03-04-05.678`.
-pub(crate) fn stamp() -> String {
-    let mut date = String::new();
-    // Writing to a string cannot fail.
-    let _ = SystemTime.format_time(&mut Writer::new(&mut date));
-    with_digits(&date, 3).trim_end_matches('Z').replace(':', "-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,11 +195,5 @@ mod tests {
             assert_eq!(logged(level), all[..count]);
         }
         assert_eq!(Verbosity::read("loud"), None);
-    }
-
-    #[test]
-    fn stamp_is_valid_time_of_backup() {
-        let stamp = stamp();
-        assert_eq!(stamp.len(), "2026-01-02T03-04-05.678".len(), "{stamp}");
     }
 }

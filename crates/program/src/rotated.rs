@@ -1,12 +1,14 @@
 //! A log file of bounded size (multus.md §11): a full file becomes a backup, and old backups are deleted.
 
-use crate::multus_log;
+use crate::logging::with_digits;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{self, FormatTime as _};
 
 /// Limits of a log file and of its backups.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -114,7 +116,7 @@ fn parts(path: &Path) -> (String, String) {
 fn free(path: &Path) -> PathBuf {
     let (stem, extension) = parts(path);
     loop {
-        let backup = path.with_file_name(format!("{stem}-{}{extension}", multus_log::stamp()));
+        let backup = path.with_file_name(format!("{stem}-{}{extension}", stamp()));
         if !backup.exists() {
             return backup;
         }
@@ -142,6 +144,14 @@ fn backups(path: &Path) -> Vec<(String, PathBuf)> {
     let mut backups: Vec<_> = entries.filter_map(Result::ok).filter_map(backup).collect();
     backups.sort();
     backups
+}
+
+/// The time in the names of log backups: `2026-01-02T03-04-05.678`.
+fn stamp() -> String {
+    let mut date = String::new();
+    // Writing to a string cannot fail.
+    let _ = time::SystemTime.format_time(&mut Writer::new(&mut date));
+    with_digits(&date, 3).trim_end_matches('Z').replace(':', "-")
 }
 
 /// Whether this is a time in the name of a backup: `2026-01-02T03-04-05.678`.
@@ -234,5 +244,11 @@ mod tests {
         log.rotate(SystemTime::now()).expect("a rotation");
         assert!(!backup.exists());
         assert_eq!(backups(&path).len(), 2);
+    }
+
+    #[test]
+    fn stamp_is_valid_time_of_backup() {
+        let stamp = stamp();
+        assert_eq!(stamp.len(), "2026-01-02T03-04-05.678".len(), "{stamp}");
     }
 }

@@ -1,7 +1,7 @@
 //! `weft secondary-dns`: DNS names for virtual machines on secondary networks (`docs/behaviour/secondary-dns.md`).
 //!
 //! ```text
-//! API server ── instances ──> monitor ──> model ──> files, publish: zone files ──> auto ──┐
+//! API server ── instances ──> monitor ──> model ──> publish: zone files ─────────> auto ──┐
 //!                                          │                                              ▼
 //!                                          └── all in one ──────────────────────────────> zone: found in lower case
 //!                                                                                         │
@@ -17,7 +17,6 @@ mod claims;
 pub mod cli;
 pub mod configuration;
 pub mod corefile;
-mod files;
 mod http;
 mod launchers;
 mod messages;

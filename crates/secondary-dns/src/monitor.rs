@@ -5,10 +5,10 @@
 //!  (watches)          (state)                 └─ changes ──> Files ──> zone files, not more often than needed
 //! ```
 
+mod directory;
+mod files;
 mod state;
 mod watches;
-
-pub(crate) use state::State;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,13 @@ use tokio::sync::Notify;
 use crate::answer::SharedZones;
 use crate::claims::{self, Early};
 use crate::configuration::Configuration;
-use crate::files::{Directory, Files, keep_written};
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::publish::Publisher;
 use crate::settings::{Settings, Sources};
+use directory::Directory;
+use files::{Files, keep_written};
+use state::State;
 use watches::{follow_claims, follow_instances, follow_pods, watch_instances, watch_pods};
 
 /// Destinations of the zones.

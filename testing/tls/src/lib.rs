@@ -119,7 +119,7 @@ pub struct Peer {
     /// The trusted certificate, as PEM. `None` accepts every certificate.
     pub trusted: Option<String>,
     /// Timeout of a read.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Peer {
@@ -150,7 +150,7 @@ impl Peer {
         let session = ClientConnection::new(Arc::new(config), name).map_err(|e| text(&e))?;
         let stream = TcpStream::connect(address).map_err(|e| text(&e))?;
         stream
-            .set_read_timeout(Some(self.patience))
+            .set_read_timeout(Some(self.timeout))
             .map_err(|e| text(&e))?;
         let mut stream = StreamOwned::new(session, stream);
         stream.write_all(request).map_err(|e| text(&e))?;

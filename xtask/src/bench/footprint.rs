@@ -31,6 +31,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // A demo runs a development build.
     manifests::write(&built)?;
     install::install(&cluster, &built, config, &mut steps)?;
+    steps.step("waiting until the pods of former components have ended");
+    let pods = ["daemonsets,deployments,pods", "--namespace", install::NAMESPACE];
+    install::wait_for(
+        &cluster.kubectl(),
+        &mut steps,
+        &pods,
+        "pods of former components to end",
+        install::only_desired_pods,
+    )?;
     println!("\n{}", built.sizes());
     let mut control_plane = Memory::default();
     for node in cluster.nodes() {

@@ -56,7 +56,7 @@ const LONG: [&str; 13] = [
 
 /// Settings of a tier's run.
 #[derive(Debug)]
-pub(super) struct Wish<'a> {
+pub(super) struct Settings<'a> {
     pub(super) tier: Tier,
     /// KubeVirt's programs, if the clusters need them.
     pub(super) kubevirt: Option<Programs>,
@@ -128,20 +128,21 @@ impl Tests {
 }
 
 /// Runs the tests of the tier.
-pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyhow::Result<Entry> {
+pub(super) fn run(settings: &Settings<'_>, inventory: &Inventory, board: &Board) -> anyhow::Result<Entry> {
     let began = Instant::now();
     let mut entry = Entry {
-        tier: wish.tier.name(),
+        tier: settings.tier.name(),
         ..Entry::default()
     };
-    let mut lane = board.lane(wish.tier.name());
+    let mut lane = board.lane(settings.tier.name());
     let tests = OnceLock::new();
-    let wait = || Tests::wait(inventory, wish.tier, wish.selection).map_err(|error| format!("{error:#}"));
+    let wait =
+        || Tests::wait(inventory, settings.tier, settings.selection).map_err(|error| format!("{error:#}"));
     let tests = || tests.get_or_init(wait);
-    if wish.selection.is_part() && tests().as_ref().is_ok_and(|tests| tests.all == 0) {
+    if settings.selection.is_part() && tests().as_ref().is_ok_and(|tests| tests.all == 0) {
         return Ok(entry);
     }
-    let built = if wish.shipped {
+    let built = if settings.shipped {
         image::build(&mut lane)?
     } else {
         image::development(inventory, &mut lane)?
@@ -151,7 +152,7 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
     let named = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     let names: Vec<&str> = named
         .as_deref()
-        .map_or(wish.tier.lanes().to_vec(), |name| vec![name]);
+        .map_or(settings.tier.lanes().to_vec(), |name| vec![name]);
     let mut options = Options::from_env()?;
     let mut clusters = Vec::new();
     for name in names {
@@ -159,7 +160,7 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
         clusters.push(Cluster::new(options.clone())?);
     }
     let worker = Worker {
-        wish,
+        settings,
         board,
         built: &built,
         inventory,
@@ -168,7 +169,7 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
     let ends: Vec<anyhow::Result<Entry>> = thread::scope(|scope| {
         let workers: Vec<_> = clusters
             .iter()
-            .zip(wish.tier.lanes())
+            .zip(settings.tier.lanes())
             .map(|(cluster, name)| {
                 let (worker, tests) = (&worker, &tests);
                 scope.spawn(move || {
@@ -197,7 +198,7 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
 
 /// A worker with a cluster.
 struct Worker<'a> {
-    wish: &'a Wish<'a>,
+    settings: &'a Settings<'a>,
     board: &'a Board,
     built: &'a image::Built,
     inventory: &'a Inventory,
@@ -207,7 +208,7 @@ impl Worker<'_> {
     /// Starts the cluster with the product. Unless the cluster is to be kept, this run owns it, so that the cluster
     /// ends with the run.
     fn install(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
-        if !self.wish.keep {
+        if !self.settings.keep {
             cluster.claim(lane)?;
         }
         cluster.up(lane)?;
@@ -223,7 +224,7 @@ impl Worker<'_> {
     fn install_on(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
         install::install(cluster, self.built, install::CONFIG, lane)?;
         install::bridges(cluster, lane)?;
-        if let Some(programs) = &self.wish.kubevirt {
+        if let Some(programs) = &self.settings.kubevirt {
             lane.step("waiting for the stand-ins of KubeVirt");
             let stand_ins = kubevirt_parts::stand_ins(self.inventory)?;
             kubevirt::up(cluster, programs, &stand_ins, lane)?;
@@ -257,7 +258,7 @@ impl Worker<'_> {
             }
         }
         entry.ran = began.elapsed();
-        if entry.totals.failed == 0 && !self.wish.keep {
+        if entry.totals.failed == 0 && !self.settings.keep {
             cluster.down(lane)?;
         } else {
             self.keep(cluster, lane)?;

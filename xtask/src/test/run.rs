@@ -320,14 +320,14 @@ impl<'a> Run<'a> {
             _ => None,
         };
         drop(lane);
-        let wish = clusters::Wish {
+        let settings = clusters::Settings {
             tier,
             kubevirt,
             keep: self.args.keep,
             shipped: self.args.shipped,
             selection: self.selection,
         };
-        clusters::run(&wish, &self.inventory, self.board).map(Ok)
+        clusters::run(&settings, &self.inventory, self.board).map(Ok)
     }
 
     /// Counts a tier's tests as skipped.

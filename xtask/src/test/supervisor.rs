@@ -255,14 +255,14 @@ mod tests {
         let (mut supervisor, program) = start("supervisor_interrupted_twice_ends_at_once", folder.path());
         send(&supervisor.0, Signal::SIGTERM);
         let interrupted = folder.path().join("interrupted");
-        let told = || {
+        let is_interrupted = || {
             if interrupted.exists() {
                 Ok(())
             } else {
                 Err("not yet")
             }
         };
-        wait::until("the first signal", TIMEOUT, told).unwrap();
+        wait::until("the first signal", TIMEOUT, is_interrupted).unwrap();
         send(&supervisor.0, Signal::SIGTERM);
         let status = supervisor.0.wait().unwrap();
         assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));

@@ -1,7 +1,7 @@
 //! The components with their states and workloads.
 
 use api::network_addons::Condition;
-use kube_kit::object::ObjectId;
+use kube_kit::{document, object::ObjectId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -164,8 +164,7 @@ pub(super) fn workload(object: &Value) -> Workload {
     };
     let mut images = Vec::new();
     for list in ["initContainers", "containers"] {
-        let containers = object.pointer(&format!("/spec/template/spec/{list}"));
-        for container in containers.and_then(Value::as_array).into_iter().flatten() {
+        for container in document::list(object, &format!("/spec/template/spec/{list}")) {
             let image = text(container, "/image");
             if !images.contains(&image) {
                 images.push(image);

@@ -4,26 +4,16 @@ use api::names::{
     NETWORK_ADDONS_GROUP, NETWORK_ADDONS_KIND, NETWORK_ADDONS_SINGLETON, NETWORK_ADDONS_STORED_VERSION,
 };
 use kube_kit::cache::REFUSED;
-use serde::Serialize;
 
 use super::{
     components::State,
     pods::Trouble,
-    report::{Report, find, has_status},
+    report::{Next, Report, find, has_status},
 };
 use operator::names::{self, condition, reason};
 
 /// Text of the error about a kind that the cluster does not serve.
 const UNKNOWN_KIND: &str = "no matches for kind";
-
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub(super) struct Next {
-    /// A sentence.
-    pub(super) text: String,
-    /// Commands; empty if the sentence is enough.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) commands: Vec<String>,
-}
 
 fn next(text: &str, command: impl Into<String>) -> Next {
     Next {

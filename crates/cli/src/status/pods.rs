@@ -1,6 +1,7 @@
 //! Problems that keep a pod from running.
 
 use k8s_openapi::jiff::Timestamp;
+use kube_kit::document;
 use serde_json::Value;
 
 /// Maximum time in seconds that a pod may take to start before it is reported.
@@ -63,8 +64,7 @@ pub(super) fn trouble(pod: &Value, now: Timestamp) -> Option<Trouble> {
         return with("", &text(unscheduled, "/reason"), text(unscheduled, "/message"));
     }
     for list in ["/status/initContainerStatuses", "/status/containerStatuses"] {
-        let statuses = pod.pointer(list).and_then(Value::as_array);
-        for status in statuses.into_iter().flatten() {
+        for status in document::list(pod, list) {
             if let Some((reason, message)) = container_trouble(status) {
                 return with(&text(status, "/name"), &reason, message);
             }
@@ -113,8 +113,7 @@ fn container_trouble(status: &Value) -> Option<(String, String)> {
 }
 
 fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
-    let conditions = pod.pointer("/status/conditions")?.as_array()?;
-    conditions.iter().find(|found| found["type"] == kind)
+    document::list(pod, "/status/conditions").find(|found| found["type"] == kind)
 }
 
 /// Age of an object in seconds.
@@ -125,9 +124,5 @@ fn age(object: &Value, now: Timestamp) -> Option<i64> {
 
 /// A text in an object; empty if it is absent.
 pub(super) fn text(object: &Value, pointer: &str) -> String {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
+    document::text(object, pointer).to_owned()
 }

@@ -3,13 +3,13 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Observed, report, table};
+use super::{Observed, evaluate, table};
 
 const NOW: &str = "2026-03-01T12:00:00Z";
 
 fn shown(observed: &Observed) -> String {
     let now: Timestamp = NOW.parse().expect("a time");
-    let text = table::table(&report::report(observed, now));
+    let text = table::table(&evaluate::report(observed, now));
     for line in text.lines().filter(|line| !line.starts_with("  kubectl")) {
         assert!(line.chars().count() <= 80, "{line}");
     }
@@ -463,7 +463,7 @@ fn unready_operator_is_first_problem() {
     );
     // Its last status may be stale.
     let now = NOW.parse().expect("a time");
-    assert!(!report::report(&observed, now).available);
+    assert!(!evaluate::report(&observed, now).available);
 }
 
 // operator#91, the next step

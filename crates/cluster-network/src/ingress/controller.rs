@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use kube_kit::client::message;
-use kube_kit::object::{Kind, NAMESPACE};
+use kube_kit::object::{INGRESS_CONTROLLER, NAMESPACE};
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Waking, has_begun};
@@ -15,13 +15,6 @@ use serde_json::Value;
 use super::{is_on_host, patch};
 use crate::objects::{self, text};
 
-const INGRESS_CONTROLLER: Kind = Kind {
-    group: "operator.openshift.io",
-    version: "v1",
-    kind: "IngressController",
-    plural: "ingresscontrollers",
-    namespaced: true,
-};
 /// The default ingress controller.
 const DEFAULT: (&str, &str) = ("openshift-ingress-operator", "default");
 /// The namespace that represents the host's network in network policies.

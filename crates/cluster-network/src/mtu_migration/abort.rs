@@ -61,7 +61,8 @@ pub(super) fn abort(facts: &Facts) -> Plan {
     let (mut next, mut awaited) = (None, None);
     for (node, observed) in &facts.nodes {
         plan.obstacles.extend(unready(node, observed));
-        let Some((policy, progress)) = facts.policies.get(&policy::name(node)) else {
+        let name = policy::name(node);
+        let Some((policy, progress)) = facts.policies.get(&name) else {
             continue;
         };
         if !policy.may_have_changed() {
@@ -96,7 +97,7 @@ pub(super) fn abort(facts: &Facts) -> Plan {
         }
         left += 1;
         if policy.former.is_empty() {
-            plan.failures.push(messages::former_unknown(node));
+            plan.failures.push(messages::former_unknown(node, &name));
             continue;
         }
         match hostnames.of_node(node, observed) {

@@ -7,7 +7,10 @@ use api::cluster_network::{SINGLETON, operator::NetworkSpec};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use kube_kit::client::message;
-use kube_kit::object::{CONFIG_MAP, DAEMON_SET, Kind, MACHINE_CONFIG_POOL, NODE, OPENSHIFT_NETWORK};
+use kube_kit::object::{
+    CONFIG_MAP, DAEMON_SET, MACHINE_CONFIG_POOL, NODE, NODE_NETWORK_ENACTMENT, NODE_NETWORK_POLICY,
+    NODE_NETWORK_STATE, OPENSHIFT_NETWORK,
+};
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Store, Trouble, Waking, has_begun};
@@ -23,28 +26,6 @@ use crate::ovn::observed;
 use crate::report::{Failure, Level, Reports};
 use crate::{defaults, names, render};
 
-const POLICY: Kind = Kind {
-    group: "nmstate.io",
-    version: "v1",
-    kind: "NodeNetworkConfigurationPolicy",
-    plural: "nodenetworkconfigurationpolicies",
-    namespaced: false,
-};
-const ENACTMENT: Kind = Kind {
-    group: "nmstate.io",
-    version: "v1beta1",
-    kind: "NodeNetworkConfigurationEnactment",
-    plural: "nodenetworkconfigurationenactments",
-    namespaced: false,
-};
-/// Upstream does not serve this version: its handlers would apply a dry run.
-const STATE: Kind = Kind {
-    group: "nmstate.io",
-    version: "v1",
-    kind: "NodeNetworkState",
-    plural: "nodenetworkstates",
-    namespaced: false,
-};
 /// Prefix of the field manager of patches.
 const MANAGER: &str = "cluster-network-operator/mtu-migration";
 /// A node failed, or the migration is impossible.
@@ -180,9 +161,10 @@ impl Migration {
             namespace: namespace.to_owned(),
             networks: networks.clone(),
             nodes: watches.start(&NODE, None, &all, (), node),
-            states: watches.start(&STATE, None, &all, (), uplink::read),
-            policies: watches.start(&POLICY, None, &ours, (), Policy::read),
-            enactments: watches.start(&ENACTMENT, None, &all, (), Enactment::read),
+            // Upstream does not serve this version: its handlers would apply a dry run.
+            states: watches.start(&NODE_NETWORK_STATE, None, &all, (), uplink::read),
+            policies: watches.start(&NODE_NETWORK_POLICY, None, &ours, (), Policy::read),
+            enactments: watches.start(&NODE_NETWORK_ENACTMENT, None, &all, (), Enactment::read),
             applied: watches.start(
                 &CONFIG_MAP,
                 Some(namespace),
@@ -230,7 +212,7 @@ impl Migration {
         let is_requested = !matches!(wanted, Request::None | Request::Elsewhere);
         if !is_requested && self.policies.trouble(Duration::ZERO) == Some(Trouble::NotServed) {
             tracing::warn!("nmstate was uninstalled during a migration of the MTU: the nodes keep their MTU");
-            let ended = self.carry_out(&Action::Mark(None), network).await;
+            let ended = self.apply(&Action::Mark(None), network).await;
             let ended = ended.map_err(|error| messages::not_written(&message(&error)));
             return ended.map(|()| Some(TROUBLED));
         }
@@ -252,7 +234,7 @@ impl Migration {
             reports.set(Level::MtuMigration, failure.as_ref());
         }
         for action in &plan.actions {
-            if let Err(error) = self.carry_out(action, network).await {
+            if let Err(error) = self.apply(action, network).await {
                 let text = messages::not_written(&message(&error));
                 // Another client wrote the object meanwhile: the next plan uses its version.
                 let is_conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
@@ -373,7 +355,7 @@ impl Migration {
             && rollout.is_complete
     }
 
-    async fn carry_out(&self, action: &Action, network: &Network) -> Result<(), kube::Error> {
+    async fn apply(&self, action: &Action, network: &Network) -> Result<(), kube::Error> {
         tracing::info!(?action, "migration of the MTU");
         match action {
             Action::Mark(begun) => {
@@ -403,12 +385,13 @@ impl Migration {
             }
             Action::Write(draft) => {
                 let object = draft.object(&network.uid);
-                let stored = objects::apply(&self.client, &POLICY, names::MTU_MIGRATION, &object).await?;
+                let stored =
+                    objects::apply(&self.client, &NODE_NETWORK_POLICY, names::MTU_MIGRATION, &object).await?;
                 self.store_policy(&stored);
                 Ok(())
             }
             Action::Release(name) => {
-                let policies = objects::api(&self.client, &POLICY, "");
+                let policies = objects::api(&self.client, &NODE_NETWORK_POLICY, "");
                 let patched = policies
                     .patch(name, &parameters(), &Patch::Merge(policy::release()))
                     .await?;
@@ -416,7 +399,7 @@ impl Migration {
                 Ok(())
             }
             Action::Delete(name) => {
-                let policies = objects::api(&self.client, &POLICY, "");
+                let policies = objects::api(&self.client, &NODE_NETWORK_POLICY, "");
                 match policies.delete(name, &kube::api::DeleteParams::default()).await {
                     Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
                     deleted => deleted.map(drop),
@@ -476,12 +459,9 @@ fn node(object: &Value) -> Option<Node> {
     if label(names::OS_LABEL) != Some(names::LINUX) {
         return None;
     }
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     Some(Node {
         hostname: label(names::HOSTNAME_LABEL).map(str::to_owned),
-        is_ready: conditions
-            .into_iter()
-            .flatten()
+        is_ready: objects::list(object, "/status/conditions")
             .any(|it| it["type"] == "Ready" && it["status"] == "True"),
         ..Node::default()
     })

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::uplink::{self, Settings};
 use crate::{
     names::{self, nmstate},
-    objects::text,
+    objects::{list, text},
 };
 
 /// Prefix of the names of policies.
@@ -200,8 +200,7 @@ pub struct Enactment {
 impl Enactment {
     /// Reads an enactment.
     pub fn read(object: &Value) -> Self {
-        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-        let conditions: Vec<&Value> = conditions.into_iter().flatten().collect();
+        let conditions: Vec<&Value> = list(object, "/status/conditions").collect();
         let is_true = |kind: &str| {
             let mut conditions = conditions.iter();
             conditions
@@ -235,8 +234,7 @@ impl Enactment {
                 .unwrap_or_default()
                 .to_owned()
         };
-        let interfaces = object.pointer("/status/desiredState/interfaces");
-        let interfaces = interfaces.and_then(Value::as_array).into_iter().flatten();
+        let interfaces = list(object, "/status/desiredState/interfaces");
         Self {
             node: label(nmstate::NODE_LABEL),
             policy: label(nmstate::POLICY_LABEL),

@@ -12,7 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{messages::mtu_migration as messages, names::nmstate, objects::text};
+use crate::{
+    messages::mtu_migration as messages,
+    names::nmstate,
+    objects::{list, text},
+};
 
 /// Destinations of default routes.
 const DEFAULT_ROUTES: [&str; 2] = ["0.0.0.0/0", "::/0"];
@@ -88,11 +92,8 @@ pub type Settings = BTreeMap<String, Setting>;
 /// report.
 pub fn read(object: &Value) -> Option<Result<Links, String>> {
     let report = object.pointer("/status/currentState")?;
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let pruned = conditions
-        .into_iter()
-        .flatten()
-        .find(|it| it["type"] == nmstate::PRUNED && it["status"] == "True");
+    let pruned =
+        list(object, "/status/conditions").find(|it| it["type"] == nmstate::PRUNED && it["status"] == "True");
     Some(match pruned {
         Some(condition) => Err(messages::pruned(text(condition, "/message"))),
         None => links(report),
@@ -158,8 +159,7 @@ fn above(interfaces: &[&Value], base: &str) -> BTreeMap<String, u32> {
 
 /// Names of the interfaces of the default routes.
 fn default_interfaces(report: &Value) -> BTreeSet<String> {
-    let routes = report.pointer("/routes/running").and_then(Value::as_array);
-    let routes = routes.into_iter().flatten().filter(|route| {
+    let routes = list(report, "/routes/running").filter(|route| {
         let is_default = route["destination"]
             .as_str()
             .is_some_and(|destination| DEFAULT_ROUTES.contains(&destination));

@@ -9,7 +9,7 @@ use super::{
     knobs::{self, Data, Offload},
     rollout::{self, DaemonSetProgress, DeploymentProgress, Existing, Workload},
 };
-use crate::names;
+use crate::{names, objects::list};
 
 #[cfg(test)]
 mod tests;
@@ -249,8 +249,7 @@ fn encryption(objects: &Objects<'_>) -> ipsec::Facts {
 
 fn node(object: &Value) -> ipsec::Node {
     let version = annotation(object, names::VERSION_ANNOTATION);
-    let containers = object.pointer("/spec/template/spec/containers");
-    let mut containers = containers.and_then(Value::as_array).into_iter().flatten();
+    let mut containers = list(object, "/spec/template/spec/containers");
     let database = containers.find(|container| container["name"] == "nbdb");
     let encrypts = database.is_some_and(|it| it["lifecycle"]["postStart"].to_string().contains("ipsec=true"));
     ipsec::Node {

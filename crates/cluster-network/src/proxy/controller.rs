@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::PostParams;
 use kube::core::DynamicObject;
 use kube_kit::client::message;
-use kube_kit::object::{CLUSTER_NETWORK, CONFIG_MAP, Kind, OPENSHIFT_INFRASTRUCTURE};
+use kube_kit::object::{CLUSTER_NETWORK, CONFIG_MAP, OPENSHIFT_INFRASTRUCTURE, PROXY};
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
@@ -22,13 +22,6 @@ use crate::report::{Failure, Level, Reports};
 use crate::trust::controller::{BUNDLE_NAME, BUNDLE_NAMESPACE, bundle};
 use crate::trust::{self, BUNDLE, COMPONENT, OWNING_COMPONENT};
 
-const PROXY: Kind = Kind {
-    group: "config.openshift.io",
-    version: "v1",
-    kind: "Proxy",
-    plural: "proxies",
-    namespaced: false,
-};
 /// Name of singleton objects.
 const SINGLETON: &str = "cluster";
 /// Namespace of the users' bundles.
@@ -89,11 +82,7 @@ fn infrastructure(object: &Value) -> Infrastructure {
 }
 
 fn network(object: &Value) -> Network {
-    let pods = object.pointer("/status/clusterNetwork").and_then(Value::as_array);
-    let pods = pods
-        .into_iter()
-        .flatten()
-        .map(|entry| text(entry, "/cidr").to_owned());
+    let pods = objects::list(object, "/status/clusterNetwork").map(|entry| text(entry, "/cidr").to_owned());
     Network {
         name: text(object, "/metadata/name").to_owned(),
         services: texts(object, "/status/serviceNetwork"),

@@ -13,7 +13,7 @@ fn get(address: SocketAddr, path: &str, token: Option<&str>) -> Result<(u16, Str
     let peer = Peer {
         versions: vec![&rustls::version::TLS13],
         trusted: None,
-        patience: std::time::Duration::from_mins(1),
+        timeout: std::time::Duration::from_mins(1),
     };
     let bearer = token
         .map(|token| format!("Authorization: Bearer {token}\r\n"))

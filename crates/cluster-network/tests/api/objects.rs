@@ -213,11 +213,11 @@ fn removed_network_is_pruned_alone_and_a_missing_namespace_is_reported() {
                     found: Namespace error for networkattachment definition, consider possible solutions: (1) Edit config \
                     files to include existing namespace (2) Create non-existent namespace (3) Delete erroneous \
                     network-attachment-definition";
-    let is_told = |object: Option<&serde_json::Value>| {
+    let is_reported = |object: Option<&serde_json::Value>| {
         condition(object?, "Degraded").filter(|it| it.starts_with("True"))
     };
-    let told = stage.wait_for("Degraded", OPERATOR, is_told);
-    assert_eq!(told, expected);
+    let reported = stage.wait_for("Degraded", OPERATOR, is_reported);
+    assert_eq!(reported, expected);
     // The condition follows only after the debounce time. A unit test proves the default of two minutes.
     assert!(
         begin.elapsed() + Duration::from_secs(1) >= wait,

@@ -206,9 +206,9 @@ fn proxy_is_completed_and_its_authorities_are_merged() {
     server.report(&format!("{CONFIG}/infrastructures/cluster"), &status);
     let reports = Reports::default();
     let mark = server.mark();
-    let (told, path) = (reports.clone(), file.clone());
+    let (sink, path) = (reports.clone(), file.clone());
     let _task = server.task_as(OPERATOR, |client, shutdown| async move {
-        proxy::controller::run(client, path, &told, &shutdown).await;
+        proxy::controller::run(client, path, &sink, &shutdown).await;
     });
     until("what is missing", || {
         match failure(&reports, Level::ProxyConfig) {
@@ -328,9 +328,9 @@ fn proxy_counts_once_its_endpoints_answer() {
         }),
     );
     let reports = Reports::default();
-    let told = reports.clone();
+    let sink = reports.clone();
     let _task = server.task_as(OPERATOR, |client, shutdown| async move {
-        proxy::controller::run(client, "/nowhere".into(), &told, &shutdown).await;
+        proxy::controller::run(client, "/nowhere".into(), &sink, &shutdown).await;
     });
     until("Degraded", || match failure(&reports, Level::ProxyConfig) {
         Some(failure) if failure.reason == "InvalidProxyConfig" && !failure.is_debounced => {

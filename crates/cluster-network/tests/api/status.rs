@@ -196,11 +196,11 @@ fn crash_loop_of_a_critical_pod_is_reported() {
             "numberAvailable": 1, "numberMisscheduled": 0, "numberUnavailable": 1, "observedGeneration": 1,
         }),
     );
-    let told = stage.wait_for("Degraded", OPERATOR, |object| {
+    let reported = stage.wait_for("Degraded", OPERATOR, |object| {
         condition(object?, "Degraded").filter(|it| it.starts_with("True"))
     });
     assert_eq!(
-        told,
+        reported,
         "True CrashLoopBackOff: DaemonSet \"/openshift-multus/multus\" rollout is not making progress - pod m is in \
          CrashLoopBackOff State"
     );

@@ -10,8 +10,8 @@ use kube::core::DynamicObject;
 use kube::{Api, Client};
 use kube_kit::client::message;
 use kube_kit::object::{
-    CLUSTER_NETWORK, CUSTOM_RESOURCE_DEFINITION, Kind, OPENSHIFT_INFRASTRUCTURE, OPENSHIFT_NETWORK, POD,
-    SERVICE,
+    CLUSTER_NETWORK, CLUSTER_VERSION, CONNECTIVITY_CHECK, CUSTOM_RESOURCE_DEFINITION, ENDPOINT_SLICE, Kind,
+    OPENSHIFT_INFRASTRUCTURE, OPENSHIFT_NETWORK, POD, SERVICE,
 };
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
@@ -34,27 +34,6 @@ const SINGLETON: &str = "cluster";
 /// Label of an `EndpointSlice` with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-const CHECK: Kind = Kind {
-    group: "controlplane.operator.openshift.io",
-    version: "v1alpha1",
-    kind: "PodNetworkConnectivityCheck",
-    plural: "podnetworkconnectivitychecks",
-    namespaced: true,
-};
-const ENDPOINT_SLICE: Kind = Kind {
-    group: "discovery.k8s.io",
-    version: "v1",
-    kind: "EndpointSlice",
-    plural: "endpointslices",
-    namespaced: true,
-};
-const CLUSTER_VERSION: Kind = Kind {
-    group: "config.openshift.io",
-    version: "v1",
-    kind: "ClusterVersion",
-    plural: "clusterversions",
-    namespaced: false,
-};
 /// Interval between tests whether all watches have listed their objects.
 const SYNC_TEST: Duration = Duration::from_millis(200);
 /// Interval between lists of checks while their kind is not served.
@@ -186,7 +165,7 @@ impl Controller {
                 facts::condition(object, AVAILABLE)
             }),
             definition: one(&mut watches, &CUSTOM_RESOURCE_DEFINITION, DEFINITION, |_| ()),
-            checks: watches.start(&CHECK, Some(NAMESPACE), &checks, (), facts::existing),
+            checks: watches.start(&CONNECTIVITY_CHECK, Some(NAMESPACE), &checks, (), facts::existing),
             uids: HashMap::new(),
             _watches: watches,
         }
@@ -349,7 +328,9 @@ impl Controller {
     }
 
     async fn apply(&self, check: &Generated) -> Result<(), Error> {
-        let applied = self.patch(&CHECK, &check.name, MANAGER, &check.object()).await;
+        let applied = self
+            .patch(&CONNECTIVITY_CHECK, &check.name, MANAGER, &check.object())
+            .await;
         let applied = applied.map_err(|error| Error::Apply {
             name: check.name.clone(),
             error: message(&error),
@@ -363,7 +344,11 @@ impl Controller {
     }
 
     async fn delete(&self, name: String) -> Result<(), Error> {
-        match self.api(&CHECK).delete(&name, &DeleteParams::background()).await {
+        match self
+            .api(&CONNECTIVITY_CHECK)
+            .delete(&name, &DeleteParams::background())
+            .await
+        {
             Ok(_) => {
                 tracing::info!(check = name, "check deleted");
                 Ok(())

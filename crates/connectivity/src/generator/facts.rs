@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use kube_kit::document::{list, text};
 use serde_json::Value;
 
 use super::{Endpoint, Existing, Service};
@@ -45,24 +46,9 @@ pub(crate) struct Condition {
     pub since: String,
 }
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
-
-fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-}
-
 /// Returns the cluster IPs of a `Service`. A headless service has none.
 pub(crate) fn service(object: &Value) -> Service {
-    let addresses = items(object, "/spec/clusterIPs").filter_map(Value::as_str);
+    let addresses = list(object, "/spec/clusterIPs").filter_map(Value::as_str);
     Service {
         addresses: addresses.filter_map(|address| address.parse().ok()).collect(),
     }
@@ -70,10 +56,10 @@ pub(crate) fn service(object: &Value) -> Service {
 
 /// Returns the ready endpoints of an `EndpointSlice`, with its first port.
 pub(crate) fn endpoints(object: &Value) -> Vec<Endpoint> {
-    let port = items(object, "/ports").find_map(|port| u16::try_from(port["port"].as_u64()?).ok());
+    let port = list(object, "/ports").find_map(|port| u16::try_from(port["port"].as_u64()?).ok());
     let Some(port) = port else { return Vec::new() };
     // An endpoint without the condition counts as ready.
-    let ready = items(object, "/endpoints")
+    let ready = list(object, "/endpoints")
         .filter(|endpoint| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false));
     let endpoint = |endpoint: &Value| {
         let address: IpAddr = text(endpoint, "/addresses/0").parse().ok()?;
@@ -106,7 +92,7 @@ pub(crate) fn infrastructure(object: &Value) -> Infrastructure {
 
 /// Returns true if a `ClusterVersion` is being upgraded. The controller does not write during upgrades.
 pub(crate) fn is_upgrading(object: &Value) -> bool {
-    let latest = items(object, "/status/history").next();
+    let latest = list(object, "/status/history").next();
     let is_done = latest.is_some_and(|latest| {
         latest["state"] == "Completed" && latest["version"] == object["status"]["desired"]["version"]
     });
@@ -125,7 +111,7 @@ pub(crate) fn settings(object: &Value) -> Settings {
 
 /// Returns the condition of this type.
 pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
-    let found = items(object, "/status/conditions").find(|condition| condition["type"] == type_)?;
+    let found = list(object, "/status/conditions").find(|condition| condition["type"] == type_)?;
     let part = |pointer| text(found, pointer).to_owned();
     Some(Condition {
         content: (part("/status"), part("/reason"), part("/message")),
@@ -135,7 +121,7 @@ pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
 
 /// Reads a check.
 pub(crate) fn existing(object: &Value) -> Existing {
-    let owners = items(object, "/metadata/ownerReferences");
+    let owners = list(object, "/metadata/ownerReferences");
     Existing {
         labelled: object["metadata"]["labels"][MANAGED_BY] == MANAGER,
         source_pod: text(object, "/spec/sourcePod").to_owned(),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Deadline of one request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Applier {
     pub(super) async fn read(&self, kind: Kind, id: &ObjectId) -> Result<Option<Value>, Cause> {
@@ -70,9 +70,9 @@ impl Applier {
     ) -> Result<Value, Cause> {
         let request =
             request.map_err(|error| Cause::Request(Box::new(kube::Error::BuildRequest(error.into()))))?;
-        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
+        match tokio::time::timeout(TIMEOUT, self.client.request::<Value>(request)).await {
             Ok(answer) => answer.map_err(|error| Cause::from_request(error, id)),
-            Err(_) => Err(Cause::Timeout(PATIENCE)),
+            Err(_) => Err(Cause::Timeout(TIMEOUT)),
         }
     }
 }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::cache::{Cache, PATIENCE};
+use crate::cache::{Cache, WATCH_TIMEOUT};
 use crate::lock;
 
 const NAME: &str = "weft_watch_up";
@@ -29,14 +29,14 @@ pub struct Watches(Arc<Mutex<Watched>>);
 #[derive(Debug)]
 struct Watched {
     caches: Vec<Cache>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Default for Watched {
     fn default() -> Self {
         Self {
             caches: Vec::new(),
-            patience: PATIENCE,
+            timeout: WATCH_TIMEOUT,
         }
     }
 }
@@ -48,8 +48,8 @@ impl Watches {
     }
 
     /// Sets how long a watch may fail before its gauge is 0; half a minute by default.
-    pub fn set_patience(&self, patience: Duration) {
-        lock(&self.0).patience = patience;
+    pub fn set_timeout(&self, timeout: Duration) {
+        lock(&self.0).timeout = timeout;
     }
 
     /// Adds the metrics to a registry.
@@ -62,7 +62,7 @@ impl Watches {
         let mut all = BTreeMap::new();
         let watched = lock(&self.0);
         for cache in &watched.caches {
-            for (resource, namespace, is_up) in cache.health(watched.patience) {
+            for (resource, namespace, is_up) in cache.health(watched.timeout) {
                 *all.entry((resource, namespace)).or_insert(true) &= is_up;
             }
         }
@@ -115,7 +115,7 @@ mod tests {
                 text.lines().any(|found| found == line),
                 "{line} is not in\n{text}"
             );
-            tokio::time::advance(PATIENCE).await;
+            tokio::time::advance(WATCH_TIMEOUT).await;
         }
     }
 }

@@ -58,7 +58,7 @@ impl Scraper {
         let peer = Peer {
             versions: vec![self.version],
             trusted: self.trusted.clone(),
-            patience: DEADLINE,
+            timeout: DEADLINE,
         };
         let bearer = self
             .token

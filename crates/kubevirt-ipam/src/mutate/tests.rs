@@ -439,7 +439,7 @@ fn network_of_the_pod_alone_is_skipped() {
 }
 
 #[test]
-fn malformed_wishes_for_addresses_are_refused() {
+fn malformed_requested_addresses_are_refused() {
     // kubevirt-ipam#31-34
     let refused = |addresses: &str, subnets: &str| {
         let config = json!({ "role": "primary", "allowPersistentIPs": true, "subnets": subnets });

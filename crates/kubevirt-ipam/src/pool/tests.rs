@@ -91,7 +91,7 @@ fn requested_addresses_are_checked() {
         given(&ranges, &[], &["10.0.0.77"]),
         Ok(vec!["10.0.0.77/24".to_owned(), "fd00::2/64".to_owned()])
     );
-    for (wish, text) in [
+    for (requested, text) in [
         (
             "10.0.1.1",
             "the requested address 10.0.1.1 is not in the network's range",
@@ -103,7 +103,7 @@ fn requested_addresses_are_checked() {
         ("10.0.0.9", "the requested address 10.0.0.9 is taken by ns/other"),
         ("nonsense", "invalid IP address format: nonsense"),
     ] {
-        assert_eq!(given(&ranges, &["10.0.0.9"], &[wish]).unwrap_err(), text);
+        assert_eq!(given(&ranges, &["10.0.0.9"], &[requested]).unwrap_err(), text);
     }
     assert_eq!(
         given(&ranges, &[], &["10.0.0.8", "10.0.0.9"]).unwrap_err(),

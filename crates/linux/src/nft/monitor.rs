@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Errno, Error, Feature, Result,
-    route::{RECEIVE_BUFFER, Request, retry},
+    route::{RECEIVE_BUFFER, Request, descriptor, retry},
 };
 
 /// `NFNLGRP_NFTABLES` of `<linux/netfilter/nfnetlink.h>`.
@@ -78,14 +78,7 @@ impl Monitor {
 
 impl AsFd for Monitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        #[allow(
-            unsafe_code,
-            reason = "the netlink socket offers its descriptor in the raw form only"
-        )]
-        // SAFETY: the descriptor is open for as long as the socket, which `self` owns, exists.
-        unsafe {
-            BorrowedFd::borrow_raw(self.raw.as_raw_fd())
-        }
+        descriptor(&self.raw)
     }
 }
 

@@ -322,7 +322,7 @@ fn changes_of_links_addresses_and_routes_are_reported() {
         here.set_up(&pod.outer).unwrap();
         // The kernel reports IPv6 addresses shortly after the link has a carrier.
         pod.inside.set_up(&pod.inner).unwrap();
-        let mut told = |wanted: &dyn Fn(&HostEvent) -> bool| {
+        let mut wait_for = |wanted: &dyn Fn(&HostEvent) -> bool| {
             let mut received = Vec::new();
             loop {
                 while let Some(event) = monitor.pending().unwrap() {
@@ -340,7 +340,7 @@ fn changes_of_links_addresses_and_routes_are_reported() {
                 );
             }
         };
-        told(
+        wait_for(
             &|event| matches!(event, HostEvent::Link(link) if link.index == pod.outer.index && link.is_up()),
         );
         for (address, dst, gateway) in [
@@ -349,18 +349,18 @@ fn changes_of_links_addresses_and_routes_are_reported() {
         ] {
             let net = address.parse().unwrap();
             here.add_own_address(&pod.outer, net).unwrap();
-            told(&|event| matches!(event, HostEvent::Address(address) if address.net == net));
+            wait_for(&|event| matches!(event, HostEvent::Address(address) if address.net == net));
             let route = Route {
                 gateway: Some(gateway.parse().unwrap()),
                 link: Some(pod.outer.index),
                 protocol: Some(87),
                 ..Route::to(dst.parse().unwrap())
             };
-            let is_it = |event: &HostEvent| matches!(event, HostEvent::Route(told) if told.dst == route.dst && told.protocol == Some(87));
+            let is_it = |event: &HostEvent| matches!(event, HostEvent::Route(found) if found.dst == route.dst && found.protocol == Some(87));
             here.add_route(&route).unwrap();
-            told(&is_it);
+            wait_for(&is_it);
             here.delete_route(&route).unwrap();
-            told(&is_it);
+            wait_for(&is_it);
         }
     });
 }

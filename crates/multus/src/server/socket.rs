@@ -21,7 +21,7 @@ const VACANCY: Duration = Duration::from_secs(1);
 /// Delay after a failed accept, for example without free file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Tells which daemon owns the socket at a path. Clones share the state.
+/// Whether this daemon owns the socket at a path. Clones share the state.
 #[derive(Debug, Clone)]
 pub(crate) struct SocketOwnership {
     path: PathBuf,

@@ -159,7 +159,7 @@ impl Network {
     }
 
     /// The expected input of the plugin at a place (§10.4, §10.5).
-    fn expected(self, verb: &str, place: usize, ifname: &str, netns: &str, wished: bool) -> Value {
+    fn expected(self, verb: &str, place: usize, ifname: &str, netns: &str, requested: bool) -> Value {
         let mut config = self.plugin_config(place);
         let version = self.version_at(verb);
         config.insert("name".into(), json!(self.name()));
@@ -171,10 +171,10 @@ impl Network {
             let mut runtime = Map::new();
             if place == 1 {
                 runtime.insert("portMappings".into(), ports());
-                if wished {
+                if requested {
                     runtime.insert("ips".into(), json!([IP]));
                 }
-            } else if wished {
+            } else if requested {
                 runtime.insert("mac".into(), json!(MAC));
             }
             if !runtime.is_empty() {
@@ -323,14 +323,14 @@ fn pods_networks_work_in_every_version_and_form() {
     for verb in ["ADD", "CHECK", "DEL"] {
         node.succeed(verb, &sandbox);
         for (name, environment) in compare(verb, calls(&node), expected(verb)) {
-            let wished = if verb == "ADD" {
+            let requested = if verb == "ADD" {
                 format!(";MAC={MAC};IP={IP}")
             } else {
                 String::new()
             };
             assert_eq!(
                 variable(&environment, "CNI_ARGS"),
-                Some(&*format!("{always}{wished}")),
+                Some(&*format!("{always}{requested}")),
                 "{name}"
             );
             assert_eq!(

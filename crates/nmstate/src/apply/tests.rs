@@ -1,6 +1,7 @@
 //! The order of calls on every path, with a fake engine.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::http::{Request as HttpRequest, Response};
 use kube::client::Body;

@@ -5,6 +5,7 @@
 
 use std::thread;
 
+use kube_kit::document::list;
 use linux::link::BridgeSpec;
 use linux::route::Socket;
 use linux::{Feature, netns};
@@ -87,8 +88,7 @@ fn is_up(interface: &Value) -> bool {
 
 /// Whether an interface is a bridge with VLANs on its ports.
 fn filters_vlans(interface: &Value) -> bool {
-    let ports = interface.pointer("/bridge/port").and_then(Value::as_array);
-    let mut ports = ports.into_iter().flatten();
+    let mut ports = list(interface, "/bridge/port");
     let has_vlans = |port: &Value| port["vlan"].as_object().is_some_and(|vlan| !vlan.is_empty());
     interface["type"] == "linux-bridge" && ports.any(has_vlans)
 }

@@ -8,7 +8,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde_json::Value;
 
 use super::Error;
-use crate::{failure, secrets};
+use crate::{excerpt, secrets};
 
 /// Maximum number of kept lines, and the maximum length of a line in bytes.
 const LINES: usize = 30;
@@ -63,7 +63,7 @@ impl Journal {
             return (level, format!("{text}: {ABOUT_VERSIONS}"));
         }
         if level <= Level::Info {
-            let line = format!("[{level}] {}", failure::start(&text, LONGEST));
+            let line = format!("[{level}] {}", excerpt::start(&text, LONGEST));
             // The library repeats its lines at each of its attempts.
             if !self.lines.contains(&line) {
                 if self.lines.len() == LINES {

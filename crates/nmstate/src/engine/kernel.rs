@@ -9,6 +9,7 @@ mod host;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use kube_kit::document::list;
 use linux::link::{Link, LinkChange};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -388,14 +389,6 @@ fn bare(interface: &Value) -> Value {
         }
     }
     Value::Object(document)
-}
-
-fn list<'a>(document: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    document
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
 }
 
 fn name(interface: &Value) -> &str {

@@ -1,4 +1,4 @@
-//! Serves requests with the nmstate library.
+//! Documents and states of hosts as values of the nmstate library.
 
 use std::collections::HashMap;
 
@@ -6,67 +6,8 @@ use nmstate::{NetworkPolicy, NetworkState, NmstateError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
-use tokio::time::timeout_at;
 
-use super::journal::{self, with_log};
-use super::pending::Pending;
-use super::{
-    Backend, Error, Filled, MALFORMED, Request, Template, difference, expression, kernel, mistake, order,
-    tool, trunk, version,
-};
-
-/// Serves requests until all senders are gone.
-pub(super) async fn answer(
-    backend: Backend,
-    mut pending: Pending,
-    mut requests: mpsc::UnboundedReceiver<Request>,
-) {
-    journal::forward();
-    pending.recover().await;
-    // A caller that has gone needs no answer.
-    loop {
-        let received = match pending.retry_at() {
-            None => requests.recv().await,
-            Some(due) => {
-                let Ok(received) = timeout_at(due, requests.recv()).await else {
-                    pending.retry().await;
-                    continue;
-                };
-                received
-            }
-        };
-        let Some(request) = received else { return };
-        match request {
-            Request::Versions(back) => {
-                drop(back.send(with_log(Value::Null, version::versions(backend)).await));
-            }
-            Request::Report(back) => drop(back.send(with_log(Value::Null, report(backend)).await)),
-            Request::Fill(template, back) => {
-                let document = template.desired.clone();
-                drop(back.send(with_log(document, fill(backend, template)).await));
-            }
-            Request::Features(desired, back) => {
-                drop(back.send(with_log(desired.clone(), features(backend, desired)).await));
-            }
-            Request::Diff(desired, back) => {
-                drop(back.send(with_log(desired.clone(), diff(backend, desired)).await));
-            }
-            Request::Apply(desired, back) => {
-                drop(back.send(with_log(desired.clone(), pending.apply(desired)).await));
-            }
-            Request::Commit(back) => drop(back.send(with_log(Value::Null, pending.commit()).await)),
-            Request::Rollback(back) => drop(back.send(with_log(Value::Null, pending.rollback()).await)),
-            Request::Close(back) => {
-                drop(back.send(with_log(Value::Null, pending.close()).await));
-                return;
-            }
-            Request::Tool(tool, back) => {
-                drop(back.send(with_log(Value::Null, tool::answer(backend, tool)).await));
-            }
-        }
-    }
-}
+use super::{Backend, Error, Filled, MALFORMED, difference, expression, mistake, order, trunk};
 
 /// The complete state of the host, with secrets hidden.
 pub(super) async fn current(backend: Backend) -> Result<NetworkState, Error> {
@@ -96,17 +37,6 @@ pub(super) async fn retrieved(mut state: NetworkState) -> Result<NetworkState, E
 pub(super) async fn report(backend: Backend) -> Result<Value, Error> {
     let state = current(backend).await?;
     Ok(order::put(from(&state)?))
-}
-
-async fn fill(backend: Backend, template: Template) -> Result<Filled, Error> {
-    let Template {
-        capture,
-        desired,
-        captured,
-    } = template;
-    let captured = captured.into_iter().map(|(name, state)| Ok((name, to(state)?)));
-    let captured = captured.collect::<Result<_, Error>>()?;
-    filled(&capture, &desired, captured, async || current(backend).await).await
 }
 
 /// Fills in a document with given results of captures, or evaluates them on the state of `host`.
@@ -141,21 +71,6 @@ pub(super) async fn filled(
         desired,
         captured: captured.collect::<Result<Map<_, _>, Error>>()?,
     })
-}
-
-async fn features(backend: Backend, desired: Value) -> Result<Vec<String>, Error> {
-    let desired = document(&desired)?;
-    let statistic = desired.statistic(&configured(backend).await?)?;
-    to(from(&statistic.features)?)
-}
-
-async fn diff(backend: Backend, desired: Value) -> Result<Value, Error> {
-    let desired = match backend {
-        Backend::NetworkManager => desired,
-        Backend::Kernel => kernel::supported(desired)?,
-    };
-    let desired = document(&desired)?;
-    lacking(&desired, &current(backend).await?)
 }
 
 /// The part of a desired state that a host with the state `now` lacks.

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube_kit::document::list;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::matching::{announced, interfaces, text};
+use super::interfaces::{announced, interfaces, text};
 use crate::routes::{MAIN_TABLE, is_default};
 
 /// Interfaces cannot be bonded.
@@ -112,10 +113,7 @@ fn one_uplink<'a>(
 
 /// Interfaces of default routes of the main table.
 fn uplinks(report: &Value) -> BTreeSet<&str> {
-    let routes = ["running", "config"].into_iter().flat_map(|list| {
-        let routes = report.get("routes").and_then(|routes| routes.get(list));
-        routes.and_then(Value::as_array).into_iter().flatten()
-    });
+    let routes = list(report, "/routes/running").chain(list(report, "/routes/config"));
     routes
         .filter(|route| {
             let table = route.get("table-id").and_then(Value::as_u64);
@@ -193,9 +191,7 @@ fn moved_addresses(section: &Value) -> Value {
 
 /// Moves configured routes from a port to its bond.
 fn moved_routes<'a>(report: &'a Value, port: &'a str, bond: &'a str) -> impl Iterator<Item = Value> + 'a {
-    let configured = report.get("routes").and_then(|routes| routes.get("config"));
-    let configured = configured.and_then(Value::as_array).into_iter().flatten();
-    let of_port = configured
+    let of_port = list(report, "/routes/config")
         .filter(move |route| route.get("next-hop-interface").and_then(Value::as_str) == Some(port))
         .filter(|route| route.get("state").is_none());
     of_port.flat_map(move |route| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::auto_bond;
+use super::interfaces::{Interface, announced, has_lldp, interfaces, neighbours, text};
 use super::policy::{OriginalPolicy, Rule};
 
 /// How long to wait for LLDP announcements after LLDP was enabled. Neighbours send them every 30 s.
@@ -13,9 +14,6 @@ pub(crate) const LLDP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The type of physical interfaces.
 const ETHERNET: &str = "ethernet";
-
-/// An interface of the node.
-type Interface = Map<String, Value>;
 
 /// Interfaces of a report that a rule of the policy matches.
 fn matched<'a>(policy: &'a OriginalPolicy, report: &'a Value) -> impl Iterator<Item = &'a Interface> {
@@ -107,42 +105,6 @@ impl Rule {
         };
         is_named && is_of_type && text(interface, "state") != "ignore"
     }
-}
-
-/// VLANs that the neighbours of an interface announce (TLV 127, 00:80:c2, subtype 3).
-pub(super) fn announced(interface: &Interface) -> BTreeSet<u16> {
-    let is = |tlv: &Value, key: &str, value: Value| tlv.get(key) == Some(&value);
-    neighbours(interface)
-        .filter_map(Value::as_array)
-        .flatten()
-        .filter(|tlv| {
-            is(tlv, "type", json!(127)) && is(tlv, "oui", json!("00:80:c2")) && is(tlv, "subtype", json!(3))
-        })
-        .filter_map(|tlv| tlv.get("ieee-802-1-vlans")?.as_array())
-        .flatten()
-        .filter_map(|vlan| u16::try_from(vlan.get("vid")?.as_u64()?).ok())
-        .collect()
-}
-
-fn neighbours(interface: &Interface) -> impl Iterator<Item = &Value> {
-    let lldp = interface.get("lldp").and_then(|lldp| lldp.get("neighbors"));
-    lldp.and_then(Value::as_array).into_iter().flatten()
-}
-
-fn has_lldp(interface: &Interface) -> bool {
-    let enabled = interface.get("lldp").and_then(|lldp| lldp.get("enabled"));
-    enabled.and_then(Value::as_bool).unwrap_or_default()
-}
-
-/// The interfaces of a report.
-pub(super) fn interfaces(report: &Value) -> impl Iterator<Item = &Interface> {
-    let interfaces = report.get("interfaces").and_then(Value::as_array);
-    interfaces.into_iter().flatten().filter_map(Value::as_object)
-}
-
-/// A string member; empty if there is none.
-pub(super) fn text<'a>(members: &'a Interface, key: &str) -> &'a str {
-    members.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Writes a nameless interface once for every matched one. Entries of the same interface are merged; the last value

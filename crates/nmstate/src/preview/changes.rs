@@ -1,5 +1,6 @@
 //! Formats a difference of the engine for people.
 
+use kube_kit::document::list;
 use serde_json::Value;
 
 /// One change.
@@ -28,8 +29,7 @@ pub(super) fn of(diff: &Value, report: &Value) -> Vec<Change> {
                 changes.extend(interfaces.map(|wanted| interface(wanted, report)));
             }
             "routes" => {
-                let routes = wanted.get("config").and_then(Value::as_array);
-                changes.extend(routes.into_iter().flatten().map(route));
+                changes.extend(list(wanted, "/config").map(route));
             }
             _ => {
                 let mut details = Vec::new();

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 
+use kube_kit::document::list;
 use serde_json::Value;
 
 /// The only section that such a document may have.
@@ -120,14 +121,6 @@ fn texts(value: &Value, found: &mut BTreeSet<String>) {
         }
         Value::Null | Value::Bool(_) => {}
     }
-}
-
-fn list<'a>(document: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    document
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ fn scrape(address: SocketAddr, token: Option<&str>) -> Result<(u16, String), Str
     let peer = Peer {
         versions: vec![&version::TLS12, &version::TLS13],
         trusted: None,
-        patience: DEADLINE,
+        timeout: DEADLINE,
     };
     let bearer = token
         .map(|token| format!("Authorization: Bearer {token}\r\n"))

@@ -183,8 +183,8 @@ fn nmstate_is_deployed_and_restored_with_the_shipped_role() {
     ] } });
     patch(&stage, &format!("{NMSTATE}/status"), &theirs);
 
-    let wish_now = wait_for_conditions(&stage, DEPLOYING);
-    assert_eq!(message(&wish_now, "Available"), "Deploying is in progress");
+    let observed = wait_for_conditions(&stage, DEPLOYING);
+    assert_eq!(message(&observed, "Available"), "Deploying is in progress");
     wait_for(&stage, "a line for each workload", NMSTATE, |nmstate| {
         let lines = message(nmstate, "Progressing");
         let all = lines.contains("Deployment \"nmstate-webhook\" is not yet scheduled on any nodes")
@@ -193,12 +193,12 @@ fn nmstate_is_deployed_and_restored_with_the_shipped_role() {
         all.then_some(())
     });
     roll_out(&stage);
-    let wish_now = wait_for_conditions(&stage, DEPLOYED);
+    let observed = wait_for_conditions(&stage, DEPLOYED);
     assert_eq!(
-        message(&wish_now, "Available"),
+        message(&observed, "Available"),
         "All components are available and ready"
     );
-    let managed = wish_now["metadata"]["managedFields"]
+    let managed = observed["metadata"]["managedFields"]
         .as_array()
         .expect("managers");
     assert!(
@@ -361,7 +361,7 @@ fn one_nmstate_is_deployed_until_it_is_deleted() {
         .send(Method::POST, NMSTATES, Some(&nmstate("nmstate", &json!({}))))
         .accepted();
     roll_out(&stage);
-    let wish_now = wait_for_conditions(&stage, DEPLOYED);
+    let observed = wait_for_conditions(&stage, DEPLOYED);
 
     // The operator restores objects that are changed or deleted by hand.
     patch(&stage, WEBHOOK, &json!({ "spec": { "replicas": 5 } }));
@@ -408,7 +408,7 @@ fn one_nmstate_is_deployed_until_it_is_deleted() {
     assert!(get(&stage, NMSTATE).is_some());
 
     // It owns the deployed objects, so that the cluster collects them; definitions and policies stay.
-    let uid = &wish_now["metadata"]["uid"];
+    let uid = &observed["metadata"]["uid"];
     for path in [HANDLER, WEBHOOK, METRICS, CERT_MANAGER, service] {
         let object = get(&stage, path).expect("an object");
         assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], *uid, "{path}");

@@ -167,7 +167,7 @@ fn peer() -> Peer {
     Peer {
         versions: vec![&version::TLS12, &version::TLS13],
         trusted: None,
-        patience: DEADLINE,
+        timeout: DEADLINE,
     }
 }
 

@@ -370,9 +370,9 @@ fn undo_record_of_an_earlier_boot_is_ignored() {
     wait(engine.apply(takeover())).unwrap();
     drop(engine);
     let text = fs::read_to_string(host.uncommitted()).unwrap();
-    let mut way_back: Value = serde_json::from_str(&text).unwrap();
-    way_back["kernel"]["boot"] = json!("another");
-    fs::write(host.uncommitted(), way_back.to_string()).unwrap();
+    let mut undo_record: Value = serde_json::from_str(&text).unwrap();
+    undo_record["kernel"]["boot"] = json!("another");
+    fs::write(host.uncommitted(), undo_record.to_string()).unwrap();
     has_taken_over(&report(&host.engine()));
     assert!(!host.uncommitted().exists());
 }

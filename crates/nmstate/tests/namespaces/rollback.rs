@@ -327,12 +327,12 @@ fn network_manager_on_another_bus_is_another_owner() {
     // As after a restart of the machine: no checkpoint, another bus, and new names on it.
     wait(checkpoints("CheckpointDestroy", |checkpoint| (checkpoint,))).unwrap();
     let file = host.state.path().join("uncommitted");
-    let mut way_back: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    let owner = &mut way_back["network-manager"]["owner"];
+    let mut undo_record: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let owner = &mut undo_record["network-manager"]["owner"];
     let (bus, name) = owner.as_str().unwrap().split_once(' ').unwrap();
     assert!(name.starts_with(":1."), "{bus} {name}");
     *owner = json!(format!("0123456789abcdef0123456789abcdef {name}"));
-    fs::write(&file, way_back.to_string()).unwrap();
+    fs::write(&file, undo_record.to_string()).unwrap();
     host.succeed();
     host.is_as_before();
 }

@@ -7,7 +7,7 @@
 //!
 //! If another operator has installed the API, only the object is created, and that operator reconciles it.
 
-use kube_kit::{cache::Object, object};
+use kube_kit::{cache::Object, document::list, object};
 use serde_json::Value;
 
 use super::Context;
@@ -104,9 +104,7 @@ fn chosen(nmstates: &[Object]) -> Option<&Value> {
 /// wrote none for a long time.
 fn state(subject: &str, definition: NodeStateDefinition, nmstate: &Value) -> State {
     let reported = |kind: &str| {
-        let conditions = nmstate.pointer("/status/conditions").and_then(Value::as_array);
-        let mut conditions = conditions.into_iter().flatten();
-        let found = conditions.find(|found| found["type"] == kind)?;
+        let found = list(nmstate, "/status/conditions").find(|found| found["type"] == kind)?;
         let message = found["message"].as_str().unwrap_or_default();
         Some((found["status"] == "True", message))
     };

@@ -261,7 +261,7 @@ fn reconcile_with_a_lagging_watch_writes_nothing_twice() {
     let mut fixture = Fixture::installed("drift-behind");
     let hold = fixture.hold("configmaps");
     // On a slow machine, the watch must not be reported as stale.
-    fixture.be_patient(Duration::from_mins(10));
+    fixture.set_watch_timeout(Duration::from_mins(10));
     fixture.start();
     fixture.configure(&json!({ "multus": {}, "kubeMacPool": {} }));
     fixture.wait_until_progressing();
@@ -291,7 +291,7 @@ fn status_of_a_workload_that_its_watch_has_not_reported_is_not_gone() {
     let mut fixture = Fixture::installed("drift-unseen");
     let hold = fixture.hold("daemonsets");
     // On a slow machine, the watch must not be reported as stale.
-    fixture.be_patient(Duration::from_mins(10));
+    fixture.set_watch_timeout(Duration::from_mins(10));
     fixture.start();
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_until_progressing();
@@ -330,22 +330,26 @@ fn repair_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
         "--patch",
         &theirs,
     ];
-    let told = until("the operator to name the manager", || {
+    let reported = until("the operator to name the manager", || {
         fixture.kubectl().run(patch).expect("patched");
-        let told = message(&fixture.configuration(), "Degraded");
-        if told.is_empty() { Err("not yet") } else { Ok(told) }
+        let reported = message(&fixture.configuration(), "Degraded");
+        if reported.is_empty() {
+            Err("not yet")
+        } else {
+            Ok(reported)
+        }
     });
     let complaint = format!(
         "could not apply (/v1, Kind=ConfigMap) {namespace}/{CONFIG}: field manager \"gitops\" keeps changing \
          data.daemon-config.json"
     );
-    assert!(told.starts_with(&complaint), "{told}");
+    assert!(reported.starts_with(&complaint), "{reported}");
     until("an event that names the manager", || {
         let events = fixture.events();
-        let is_told = |event: &String| {
+        let is_reported = |event: &String| {
             event.starts_with("Warning Failed: FailedToApply: ") && event.contains(complaint.as_str())
         };
-        if events.iter().any(is_told) {
+        if events.iter().any(is_reported) {
             Ok(())
         } else {
             Err(format!("{events:#?}"))

@@ -44,7 +44,7 @@ pub(crate) struct Fixture {
     /// Watches of the operator that this fixture holds.
     hold: Option<Hold>,
     /// The operator reports failing watches after this time.
-    patience: Duration,
+    watch_timeout: Duration,
     /// Rolled-out workloads: kind and name.
     rolled_out: Mutex<BTreeSet<(&'static str, String)>>,
 }
@@ -66,7 +66,7 @@ impl Fixture {
             operator: None,
             environment: Vec::new(),
             hold: None,
-            patience: cache::PATIENCE,
+            watch_timeout: cache::WATCH_TIMEOUT,
             rolled_out: Mutex::default(),
         };
         fixture.apply_files(&["namespace.yaml", "operator.yaml", DEFINITION]);
@@ -161,8 +161,8 @@ impl Fixture {
     }
 
     /// Sets the time after which failing watches are reported, from the operator's next start on.
-    pub(crate) fn be_patient(&mut self, patience: Duration) {
-        self.patience = patience;
+    pub(crate) fn set_watch_timeout(&mut self, watch_timeout: Duration) {
+        self.watch_timeout = watch_timeout;
     }
 
     /// Whether the probe of the running operator succeeds.
@@ -187,7 +187,7 @@ impl Fixture {
         let set = self.environment.clone();
         let url = url.parse().expect("a URL");
         let (metrics_at, metrics) = mpsc::channel();
-        let (hold, patience) = (self.hold.clone(), self.patience);
+        let (hold, watch_timeout) = (self.hold.clone(), self.watch_timeout);
         let readiness = Readiness::new();
         let probed = readiness.clone();
         let task = Task::start(async move |shutdown| {
@@ -200,7 +200,7 @@ impl Fixture {
             };
             let settings = change(Settings::read(variable).expect("settings"));
             let metrics = Metrics::new(&settings).expect("metrics");
-            let client = client::counted(config, metrics.requests()).expect("a client");
+            let client = client::counted(config, &metrics.controller().requests).expect("a client");
             let client = match hold {
                 Some(hold) => hold.client(client),
                 None => client,
@@ -210,7 +210,7 @@ impl Fixture {
             Operator::start(client, settings, metrics)
                 .await
                 .expect("an operator")
-                .patient(patience)
+                .watch_timeout(watch_timeout)
                 .run(&shutdown, &readiness)
                 .await;
             scrapes.stop().await;

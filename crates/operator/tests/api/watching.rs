@@ -29,8 +29,9 @@ fn wait_until_ready(fixture: &Fixture) {
 fn wait_until_blocked(fixture: &Fixture, lines: &[String]) {
     let expected = lines.join("\n");
     fixture.wait_for_operand("networkaddonsconfig", "cluster", |configuration| {
-        let is_told = message(configuration, "Degraded") == expected && conditions(configuration) == BLOCKED;
-        is_told.then_some(())
+        let is_reported =
+            message(configuration, "Degraded") == expected && conditions(configuration) == BLOCKED;
+        is_reported.then_some(())
     });
     until("the operator not to be ready", || {
         if fixture.is_ready() { Err("it is") } else { Ok(()) }
@@ -58,7 +59,7 @@ fn operator_under_roles_of_another_version_names_each_missing_right() {
     let everywhere = fixture.forbid("clusterrole", "customresourcedefinitions", "list");
     fixture.forbid("clusterrole", "clusterroles", "list");
     let at_home = fixture.forbid("role", "serviceaccounts", "list");
-    fixture.be_patient(Duration::from_secs(2));
+    fixture.set_watch_timeout(Duration::from_secs(2));
     fixture.start();
     wait_until_blocked(
         &fixture,
@@ -85,7 +86,7 @@ fn operator_under_roles_of_another_version_names_each_missing_right() {
 fn operator_with_a_stale_watch_names_it_until_it_has_caught_up() {
     let mut fixture = Fixture::installed("watching-behind");
     let hold = fixture.hold("serviceaccounts");
-    fixture.be_patient(Duration::from_secs(1));
+    fixture.set_watch_timeout(Duration::from_secs(1));
     fixture.start();
     fixture.configure(&json!({ "multus": {} }));
     let namespace = fixture.namespace;

@@ -16,7 +16,7 @@ use linux::{
 };
 
 use super::{
-    CreatedLink, LinkPlugin, LinkRequest, Settings,
+    CreatedLink, LinkPlugin, LinkRequest, Settings, interface_of,
     parent::Found,
     steps::{self, Sandbox, Step},
 };
@@ -229,11 +229,8 @@ impl<'a> Stage<'a> {
             ..CniResult::default()
         };
         result.interfaces.extend(link.as_ref().map(|link| Interface {
-            name: link.name.clone(),
-            mac: link.mac.map(|mac| mac.to_string()),
-            mtu: Some(link.mtu),
             sandbox: Some(self.pod.path.clone()),
-            ..Interface::default()
+            ..interface_of(link)
         }));
         let leased = link_request.lease(self.call)?;
         self.leased = leased.is_some();

@@ -9,11 +9,11 @@ use cni::{
 };
 use linux::{
     arp,
-    link::{InvalidMode, KindState, Link, LinkKind, Mac},
+    link::{InvalidMode, KindState, Link, LinkKind, Mac, MacVlanMode},
 };
 
 use super::{CreatedLink, Inspection, LinkRequest, NewLink, Parent, Settings, Stage};
-use crate::ipam;
+use crate::{ipam, names::MACVLAN};
 
 /// A link with a parent.
 pub(crate) struct Child {
@@ -37,6 +37,27 @@ pub(crate) struct Child {
     pub(crate) inherited: Option<CniResult>,
     /// Prefix of IPAM errors.
     pub(crate) ipam_failed: Option<&'static str>,
+}
+
+impl Child {
+    /// A macvlan link with a MAC that the kernel chooses.
+    pub(crate) fn macvlan(mode: MacVlanMode, parent: Parent, dns: Dns) -> Self {
+        Child {
+            what: MACVLAN,
+            kind: LinkKind::MacVlan {
+                mode,
+                broadcast_queue: None,
+            },
+            state: KindState::MacVlan(mode),
+            state_name: "container macvlan mode",
+            parent,
+            mac: None,
+            dns,
+            announces: true,
+            inherited: None,
+            ipam_failed: None,
+        }
+    }
 }
 
 /// Parses the config's optional mode. `what` is the kind of link, for the error.

@@ -53,8 +53,8 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     let records = Records::of(plugin.name(), call);
     let mut removal = Removal::new(plugin, call);
     // A record without a link step comes from an interrupted call or from a later version.
-    let tells = |recorded: &RecordedSteps<Step>| recorded.steps.iter().any(Step::is_link);
-    let recorded = records.read(&key)?.filter(tells);
+    let has_link = |recorded: &RecordedSteps<Step>| recorded.steps.iter().any(Step::is_link);
+    let recorded = records.read(&key)?.filter(has_link);
     let needs_link = ipam::needs_link(call);
     if needs_link {
         plugin.addressing().ask(ipam::del, call)?;

@@ -1,7 +1,7 @@
 //! The recorded steps of ADD, and their undo for DEL and GC (cni-plugins §16).
 //!
-//! This module uses the plugins `host_device`, `macvtap` and `ovs`, which use the driver: a record may hold a step of
-//! any plugin, so one list has all steps, and each plugin undoes its own.
+//! This module uses the plugins `egress_router`, `host_device`, `macvtap` and `ovs`, which use the driver: a record may
+//! hold a step of any plugin, so one list has all steps, and each plugin undoes its own.
 
 use std::path::Path;
 

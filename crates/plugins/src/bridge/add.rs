@@ -25,7 +25,7 @@ use super::{
     gateway, layer3,
 };
 use crate::{
-    attach::{CreatedLink, Inspection, LinkRequest, Settings, Stage, Step, occupied_pair},
+    attach::{CreatedLink, Inspection, LinkRequest, Settings, Stage, Step, interface_of, occupied_pair},
     forwarding::enable_forwarding,
     messages::Explain as _,
     names::kind,
@@ -243,12 +243,7 @@ impl Port {
             .iter()
             .any(|interface| interface.name == link.name)
         {
-            result.interfaces.push(Interface {
-                name: link.name.clone(),
-                mac: link.mac.map(|mac| mac.to_string()),
-                mtu: Some(link.mtu),
-                ..Interface::default()
-            });
+            result.interfaces.push(interface_of(&link));
         }
         gateway::ensure_address(host, &link, address, config.force_address)
             .map_err(|error| error.prefixed("failed to set vlan interface for bridge with addr"))

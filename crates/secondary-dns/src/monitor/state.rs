@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use kube_kit::lock;
 use kube_kit::watch::Name;
 
+use super::directory::Directory;
 use crate::answer::SharedZones;
 use crate::claims::Early;
-use crate::files::Directory;
 use crate::launchers::Pod;
 use crate::messages;
 use crate::model::{Instances, Model, key};

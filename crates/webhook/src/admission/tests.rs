@@ -46,7 +46,7 @@ async fn decide(request: Request) -> Verdict {
             patch: vec![add("/a", 1)],
             ..Verdict::denied(500, "the range is full")
         },
-        "told" => Verdict {
+        "explained" => Verdict {
             message: Some("template is nil".to_owned()),
             ..Verdict::allowed()
         },
@@ -299,7 +299,7 @@ async fn large_review_is_answered_as_a_small_one() {
     for name in [
         "plain",
         "denied",
-        "told",
+        "explained",
         "warned",
         "patched",
         "panics",
@@ -341,9 +341,9 @@ async fn request_reaches_the_handler() {
 async fn verdicts_serialize_for_the_api_server() {
     let denied = named("v1", "denied").await;
     assert_eq!(denied, refused(UID, 500, "the range is full"), "and no patch");
-    let told = named("v1", "told").await;
+    let explained = named("v1", "explained").await;
     assert_eq!(
-        told["response"],
+        explained["response"],
         json!({"uid": UID, "allowed": true, "status": {"code": 200, "message": "template is nil"}})
     );
     for version in ["v1", "v1beta1"] {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 use crate::cluster::Cluster;
-use crate::{ALL_IN_ONE, Args, Asked, PATIENCE, client, late, query};
+use crate::{ALL_IN_ONE, Args, Asked, TIMEOUT, client, late, query};
 
 /// Response codes (RFC 1035) for an existing name, and for a missing one.
 const EXISTS: u8 = 0;
@@ -63,15 +63,15 @@ pub(crate) fn measure(cluster: &Cluster, args: &Args, server: u32) -> anyhow::Re
                 .zip(&mut times)
             {
                 version += 1;
-                let (waited, told) = (waited(server), Instant::now());
+                let (waited, sent) = (waited(server), Instant::now());
                 cluster.tell(event, n, version)?;
                 while answer_code(&socket, version, &name)? != Some(code) {
-                    if told.elapsed() > PATIENCE {
+                    if sent.elapsed() > TIMEOUT {
                         bail!("{name} is not answered as it should be after {event}");
                     }
                     thread::sleep(LOOK);
                 }
-                let whole = told.elapsed();
+                let whole = sent.elapsed();
                 let served = whole.saturating_sub(self::waited(server).saturating_sub(waited));
                 times.push(Took { whole, served });
                 thread::sleep(series.pause);

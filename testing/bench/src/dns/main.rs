@@ -69,7 +69,7 @@ const ALL_IN_ONE: u16 = 5353;
 /// After this time, an idle process has returned its memory.
 const REST: Duration = Duration::from_secs(25);
 /// Timeout of a start, and of an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LOST: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
@@ -164,13 +164,13 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
             ready_after: Duration::ZERO,
         };
         while !is_ready() {
-            if began.elapsed() > PATIENCE {
-                bail!("the monitor is not ready within {} s", PATIENCE.as_secs());
+            if began.elapsed() > TIMEOUT {
+                bail!("the monitor is not ready within {} s", TIMEOUT.as_secs());
             }
             thread::sleep(Duration::from_millis(1));
         }
         let ready = began.elapsed();
-        while !zones.join("db.vm").exists() && began.elapsed() < PATIENCE {
+        while !zones.join("db.vm").exists() && began.elapsed() < TIMEOUT {
             thread::sleep(Duration::from_millis(1));
         }
         println!(
@@ -238,7 +238,7 @@ impl Server {
             ready_after: Duration::ZERO,
         };
         let socket = client(port)?;
-        while began.elapsed() < PATIENCE {
+        while began.elapsed() < TIMEOUT {
             // The port is closed at first, which is an error.
             let asked = socket.send(&query(0, &Asked::Interface.name(0)));
             let mut room = [0; 512];
@@ -248,7 +248,7 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        bail!("the server does not answer within {} s", PATIENCE.as_secs())
+        bail!("the server does not answer within {} s", TIMEOUT.as_secs())
     }
 
     /// Measures answers per second and core, with continuous queries.

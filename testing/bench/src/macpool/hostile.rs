@@ -44,7 +44,7 @@ impl Hostility {
     }
 
     /// Attacks until `stop`. `begun` is released once the attack has its full force.
-    fn carry_out(self, server: &Server, begun: &Barrier, stop: &AtomicBool) -> anyhow::Result<()> {
+    fn attack(self, server: &Server, begun: &Barrier, stop: &AtomicBool) -> anyhow::Result<()> {
         let kept = match self {
             Self::SlowHeads => (0..CONNECTIONS / THREADS).map(|_| slow(server)).collect(),
             Self::Handshakes | Self::LargeBodies => Ok(VecDeque::new()),
@@ -92,7 +92,7 @@ pub(crate) fn measure(
     let (begun, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let hostile: Vec<_> = (0..THREADS)
-            .map(|_| scope.spawn(|| hostility.carry_out(&server, &begun, &stop)))
+            .map(|_| scope.spawn(|| hostility.attack(&server, &begun, &stop)))
             .collect();
         begun.wait();
         let figures = load::measure(manager, &Review::MachineCreate.reviews(), 1, Pace::Full, time);

@@ -222,13 +222,13 @@ fn node_uses_a_certificate_that_the_cluster_signed() {
     let audit = stage.audit();
     for node in NODES {
         let user = format!("system:multus:{node}");
-        let told = audit.iter().any(|event| {
+        let is_written = audit.iter().any(|event| {
             event["user"]["username"] == user.as_str()
                 && event["objectRef"]["namespace"] == "e2e-certificates"
                 && event["objectRef"]["subresource"] == "status"
                 && event["responseStatus"]["code"] == 200
         });
-        assert!(told, "no status of a pod was written by {user}");
+        assert!(is_written, "no status of a pod was written by {user}");
     }
 }
 

@@ -89,12 +89,12 @@ fn all_attached(stage: &Stage, ns: &TestNamespace<'_>, count: usize, mut meanwhi
     assert_eq!(taken.len(), all, "an address was given twice");
     // The pod has the state in its status.
     for index in [0, count - 1] {
-        is_as_told(ns, &format!("p{index}"));
+        matches_its_status(ns, &format!("p{index}"));
     }
 }
 
 /// Compares interfaces and addresses in the pod with its status.
-fn is_as_told(ns: &TestNamespace<'_>, name: &str) {
+fn matches_its_status(ns: &TestNamespace<'_>, name: &str) {
     let pod = ns.ready(name);
     for network in NETWORKS {
         let attached = pod.network_status(network);

@@ -275,8 +275,8 @@ impl World {
                     .iter()
                     .any(|request| request.by == (index, manager.starts) && request.number <= number);
                 let behind = !manager.events.is_empty();
-                let tells = self.setup.kind == Kind::Machine && !self.setup.names.is_empty();
-                if !on_its_way && (tells || !behind) {
+                let is_definite = self.setup.kind == Kind::Machine && !self.setup.names.is_empty();
+                if !on_its_way && (is_definite || !behind) {
                     steps.push(Step::Look(index, number));
                 }
             }

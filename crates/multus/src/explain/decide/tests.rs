@@ -118,10 +118,10 @@ async fn missing_and_surplus_attachments_are_reported() {
 
 #[tokio::test]
 async fn differing_attributes_are_reported() {
-    let wish = json!([{"name": "a", "interface": "data", "mac": "02:00:00:00:00:01", "ips": ["10.1.0.1/24", "10.1.0.2"]}]);
+    let requested = json!([{"name": "a", "interface": "data", "mac": "02:00:00:00:00:01", "ips": ["10.1.0.1/24", "10.1.0.2"]}]);
     let entry = json!({"name": "ns/a", "interface": "net1", "mac": "02:00:00:00:00:02", "ips": ["10.1.0.2"]});
     assert_eq!(
-        problems(&facts(networks(&wish.to_string()), json!([master(), entry]))).await,
+        problems(&facts(networks(&requested.to_string()), json!([master(), entry]))).await,
         [
             "data ns/a: its interface is net1",
             "data ns/a: mac 02:00:00:00:00:01 was requested, but it has 02:00:00:00:00:02",
@@ -130,7 +130,7 @@ async fn differing_attributes_are_reported() {
     );
     let entry = json!({"name": "ns/a", "interface": "data", "mac": "02-00-00-00-00-01", "ips": ["10.1.0.2", "10.1.0.1"]});
     assert!(
-        problems(&facts(networks(&wish.to_string()), json!([master(), entry])))
+        problems(&facts(networks(&requested.to_string()), json!([master(), entry])))
             .await
             .is_empty()
     );

@@ -420,18 +420,3 @@ impl Controller {
         }
     }
 }
-
-/// Whether the conditions of a policy's newest generation have to be reset to Unknown.
-pub(super) fn needs_reset(policy: &Policy) -> bool {
-    if policy.is(condition::PROGRESSING) == Status::True {
-        return false;
-    }
-    let mut conditions = policy.conditions();
-    conditions.retain(|one| condition::OF_POLICIES.contains(&one.kind.as_str()));
-    let is_unknown = conditions.len() >= 4
-        && conditions
-            .iter()
-            .all(|condition| condition.status == Status::Unknown && condition.reason.is_empty());
-    let observed = policy.observed_generation();
-    !is_unknown && observed != Some(policy.generation())
-}

@@ -11,9 +11,9 @@ use linux::backoff::Backoff;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::pass::needs_reset;
 use super::{Controller, ThisNode, Tracked};
-use crate::names;
+use crate::conditions::Status;
+use crate::names::{self, condition};
 use crate::objects::{self, Policy};
 use crate::policy::enactment::{self, State};
 use crate::policy::selection;
@@ -221,4 +221,19 @@ impl Controller {
         }
         self.shared.refresh.notify_one();
     }
+}
+
+/// Whether the conditions of a policy's newest generation have to be reset to Unknown.
+fn needs_reset(policy: &Policy) -> bool {
+    if policy.is(condition::PROGRESSING) == Status::True {
+        return false;
+    }
+    let mut conditions = policy.conditions();
+    conditions.retain(|one| condition::OF_POLICIES.contains(&one.kind.as_str()));
+    let is_unknown = conditions.len() >= 4
+        && conditions
+            .iter()
+            .all(|condition| condition.status == Status::Unknown && condition.reason.is_empty());
+    let observed = policy.observed_generation();
+    !is_unknown && observed != Some(policy.generation())
 }

@@ -174,11 +174,12 @@ impl Handler {
         ];
         let streams = watches.map(|(kind, resource, config)| {
             let watched = watcher(Api::all_with(self.client.clone(), resource), config).default_backoff();
-            let told = watched.inspect_err(move |error| eprintln!("watch of {kind:?}: {error}"));
-            told.filter_map(move |event| {
-                futures::future::ready(event.ok().map(|event| Change { kind, event }))
-            })
-            .boxed()
+            let logged = watched.inspect_err(move |error| eprintln!("watch of {kind:?}: {error}"));
+            logged
+                .filter_map(move |event| {
+                    futures::future::ready(event.ok().map(|event| Change { kind, event }))
+                })
+                .boxed()
         });
         stream::select_all(streams)
     }

@@ -5,7 +5,6 @@
 //! State ── what has changed ──> Model of its own ──> Publisher ──> zone files
 //! ```
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -16,8 +15,9 @@ use kube_kit::lock;
 use linux::backoff::Backoff;
 use tokio::sync::Notify;
 
+use super::directory::Directory;
+use super::state::State;
 use crate::model::Model;
-use crate::monitor::State;
 use crate::publish::{self, Publisher};
 use crate::zone::serial;
 
@@ -29,27 +29,9 @@ const SHARE: u32 = 5;
 /// Back-off after failed writes.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
 
-/// The writers of one directory take turns.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Directory {
-    /// Held by the present writer.
-    gate: Arc<Mutex<()>>,
-    /// Zones of former settings. Their files are removed after the first write with the present settings.
-    obsolete: Arc<Mutex<BTreeSet<String>>>,
-}
-
-impl Directory {
-    /// Records the change of the settings' zone.
-    pub(crate) fn replace(&self, before: &str, now: &str) {
-        let mut obsolete = lock(&self.obsolete);
-        obsolete.insert(before.to_owned());
-        obsolete.remove(now);
-    }
-}
-
 /// The writer of the zone files of one monitor. The writer has its own model.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(super) struct Files {
     publisher: Publisher,
     directory: Directory,
     model: Model,
@@ -60,7 +42,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// A writer without any edition.
-    pub(crate) fn new(publisher: Publisher, directory: Directory, model: Model, counter: bool) -> Self {
+    pub(super) fn new(publisher: Publisher, directory: Directory, model: Model, counter: bool) -> Self {
         Self {
             publisher,
             directory,
@@ -128,7 +110,7 @@ impl Files {
 }
 
 /// Writes the zone files after each change.
-pub(crate) async fn keep_written(mut files: Files, state: &Arc<Mutex<State>>, changed: &Notify) {
+pub(super) async fn keep_written(mut files: Files, state: &Arc<Mutex<State>>, changed: &Notify) {
     let mut backoff = BACKOFF;
     loop {
         changed.notified().await;
