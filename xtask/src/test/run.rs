@@ -17,8 +17,14 @@ use crate::board::{Board, Lane};
 use crate::build::{self, Extent, Inventory, Program};
 use crate::kubevirt_parts;
 
-/// Packages with slow tests against an API server, which run first.
-const LONG: [&str; 4] = ["weft-nmstate", "operator", "kubemacpool", "multus"];
+/// Packages with slow tests against an API server, which run first, the slowest first.
+const LONG: [&str; 5] = [
+    "operator",
+    "cluster-network",
+    "weft-nmstate",
+    "kubemacpool",
+    "multus",
+];
 
 /// Name of the lane that checks dependencies.
 const DEPENDENCIES: &str = "deny";
