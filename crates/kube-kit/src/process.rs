@@ -11,12 +11,31 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Interval of the checks whether memory can be returned to the system.
-const LOOK: Duration = Duration::from_secs(10);
-/// A process with less CPU time than this between two checks is idle.
-const REST: Duration = Duration::from_millis(20);
+/// The checks whether the process has memory to return.
+const USUAL: Pace = Pace {
+    interval: Duration::from_secs(10),
+    idle: Duration::from_millis(20),
+    drops_pages: true,
+};
+/// The checks after the start, whose work leaves the most memory behind.
+const FIRST: Pace = Pace {
+    interval: Duration::from_millis(250),
+    idle: Duration::from_millis(2),
+    drops_pages: false,
+};
+/// Duration of the first checks.
+const START: Duration = Duration::from_secs(30);
 /// A process with more CPU time than this since its last return of memory may have memory to return.
 const WORK: Duration = Duration::from_millis(10);
+
+/// Repeated checks whether the process is idle.
+struct Pace {
+    interval: Duration,
+    /// A process with less CPU time than this between two checks is idle.
+    idle: Duration,
+    /// Whether a busy process drops pages of its program.
+    drops_pages: bool,
+}
 
 /// Runs a daemon's main future to its end on a current-thread runtime: worker threads with their stacks would need more
 /// memory than they are worth for a controller of this size. Unused heap memory is returned to the system when the
@@ -40,12 +59,17 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
 }
 
 async fn give_back_at_rest() {
-    let mut time = Rest::default();
+    let mut memory = Memory::default();
+    let began = tokio::time::Instant::now();
     loop {
-        tokio::time::sleep(LOOK).await;
-        if time.is_reached(worked())
-            && let Err(error) = linux::memory::give_back()
-        {
+        let pace = if began.elapsed() < START { FIRST } else { USUAL };
+        tokio::time::sleep(pace.interval).await;
+        let returned = match memory.next(&pace, worked()) {
+            Step::Keep => Ok(()),
+            Step::DropPages => linux::memory::drop_pages(),
+            Step::GiveBack => linux::memory::give_back(),
+        };
+        if let Err(error) = returned {
             tracing::debug!(%error, "cannot give memory back");
             return;
         }
@@ -61,24 +85,40 @@ fn worked() -> Duration {
     )
 }
 
+/// The result of a check.
+#[derive(Debug, Eq, PartialEq)]
+enum Step {
+    Keep,
+    /// The process is busy. Pages of the program that it does not use at the moment are dropped.
+    DropPages,
+    /// The process is idle.
+    GiveBack,
+}
+
 /// CPU time of the process at the last check, and at its last return of memory.
 #[derive(Debug, Default)]
-struct Rest {
+struct Memory {
     looked: Duration,
     gave: Option<Duration>,
 }
 
-impl Rest {
-    /// Whether the process is idle for the first time since its start or since its last work.
-    fn is_reached(&mut self, worked: Duration) -> bool {
-        let at_rest = worked.saturating_sub(self.looked) < REST;
+impl Memory {
+    /// Decides by the CPU time of the process so far.
+    fn next(&mut self, pace: &Pace, worked: Duration) -> Step {
+        let is_idle = worked.saturating_sub(self.looked) < pace.idle;
         self.looked = worked;
-        let since = |gave: Duration| worked.saturating_sub(gave);
-        let reached = at_rest && self.gave.is_none_or(|gave| since(gave) > WORK);
-        if reached {
-            self.gave = Some(worked);
+        if self.gave.is_some_and(|gave| worked.saturating_sub(gave) <= WORK) {
+            return Step::Keep;
         }
-        reached
+        if is_idle {
+            self.gave = Some(worked);
+            return Step::GiveBack;
+        }
+        if pace.drops_pages {
+            Step::DropPages
+        } else {
+            Step::Keep
+        }
     }
 }
 
@@ -135,18 +175,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_state_is_reported_once_after_work() {
-        let mut rest = Rest::default();
-        let mut reached = |milliseconds| rest.is_reached(Duration::from_millis(milliseconds));
-        assert!(!reached(30), "it starts");
-        assert!(reached(31));
-        assert!(
-            !reached(32) && !reached(36) && !reached(41),
-            "nothing worth it since"
-        );
-        assert!(reached(42));
-        assert!(!reached(900) && !reached(1500), "busy");
-        assert!(reached(1510));
+    fn memory_is_given_back_once_after_work() {
+        let mut memory = Memory::default();
+        let mut next = |pace, milliseconds| memory.next(pace, Duration::from_millis(milliseconds));
+        assert_eq!(next(&FIRST, 30), Step::Keep, "it starts");
+        assert_eq!(next(&FIRST, 31), Step::GiveBack);
+        for since in [32, 36, 41] {
+            assert_eq!(next(&USUAL, since), Step::Keep, "nothing worth it since");
+        }
+        assert_eq!(next(&USUAL, 42), Step::GiveBack);
+        for busy in [900, 1500] {
+            assert_eq!(next(&USUAL, busy), Step::DropPages);
+        }
+        assert_eq!(next(&USUAL, 1510), Step::GiveBack);
     }
 
     #[tokio::test]

@@ -21,8 +21,7 @@ pub fn share_one_heap() {
     }
 }
 
-/// Returns freed memory to the kernel, and drops pages of the program that were read for completed work: pages that are
-/// needed again are in the page cache.
+/// Returns freed memory to the kernel, and [drops the pages of the program](drop_pages).
 ///
 /// # Errors
 /// If the mappings of this process cannot be read.
@@ -33,7 +32,15 @@ pub fn give_back() -> io::Result<()> {
     unsafe {
         libc::malloc_trim(0);
     }
-    let own_code = (give_back as *const ()).addr();
+    drop_pages()
+}
+
+/// Drops pages of the program that were read for completed work. Pages that are needed again are in the page cache.
+///
+/// # Errors
+/// If the mappings of this process cannot be read.
+pub fn drop_pages() -> io::Result<()> {
+    let own_code = (drop_pages as *const ()).addr();
     for Range { start, end } in unwritten(&fs::read_to_string(MAPPINGS)?, own_code) {
         #[allow(unsafe_code, reason = "madvise takes memory by its address")]
         // SAFETY: the mapping is private and read-only, and none of its pages was ever written, including pages in

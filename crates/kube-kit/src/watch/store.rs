@@ -33,6 +33,8 @@ struct State<Key, T> {
     /// Own deletions that the watch has not reported yet.
     buried: BTreeMap<Key, Grave>,
     listing: Option<Listing<Key>>,
+    /// Number of lists so far.
+    lists: u32,
     /// The watch has reported every event up to this version.
     reached: u64,
     started: Instant,
@@ -41,6 +43,8 @@ struct State<Key, T> {
 
 struct Entry<T> {
     version: Version,
+    /// Number of the last list that contained the key: a set of the listed keys would copy each of them.
+    listed: u32,
     value: T,
 }
 
@@ -48,6 +52,8 @@ struct Grave {
     uid: Box<str>,
     /// The last known version before the deletion.
     version: Version,
+    /// Number of the last list that contained the key.
+    listed: u32,
 }
 
 /// A resource version. Stores have thousands, and a number takes no heap.
@@ -58,7 +64,6 @@ enum Version {
 
 /// A list in progress.
 struct Listing<Key> {
-    seen: BTreeSet<Key>,
     /// Keys written since its start.
     written: BTreeSet<Key>,
 }
@@ -88,6 +93,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
             own: BTreeMap::new(),
             buried: BTreeMap::new(),
             listing: None,
+            lists: 0,
             reached: 0,
             started: Instant::now(),
             failure: None,
@@ -171,9 +177,10 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         if let Some(listing) = &mut state.listing {
             listing.written.insert(key.clone());
         }
+        let listed = state.listed(&key);
         state.buried.remove(&key);
         state.own.entry(key.clone()).or_insert_with(Instant::now);
-        state.entries.insert(key, Entry::new(version, value));
+        state.entries.insert(key, Entry::new(version, listed, value));
     }
 
     /// Removes an object that this process deleted. Late events of the same object do not restore it. `version` is its
@@ -187,12 +194,13 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
             None if number(version).is_some_and(|version| version <= state.reached) => return,
             Some(_) | None => {}
         }
-        state.entries.remove(&key);
-        state.own.remove(&key);
         let grave = Grave {
             uid: uid.into(),
             version: Version::new(version),
+            listed: state.listed(&key),
         };
+        state.entries.remove(&key);
+        state.own.remove(&key);
         state.buried.insert(key, grave);
     }
 
@@ -229,8 +237,8 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
     pub(super) fn begin(&self) {
         let mut state = lock(&self.state);
         state.buried.clear();
+        state.lists = state.lists.wrapping_add(1);
         state.listing = Some(Listing {
-            seen: BTreeSet::new(),
             written: BTreeSet::new(),
         });
     }
@@ -247,9 +255,10 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
     ) -> bool {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
-        let may_be_late = if let Some(listing) = &mut state.listing {
-            listing.seen.insert(key.clone());
-            listing.written.contains(&key)
+        let may_be_late = if let Some(listing) = &state.listing {
+            let is_written = listing.written.contains(&key);
+            state.list(&key);
+            is_written
         } else {
             state.reached = state.reached.max(number(version).unwrap_or(0));
             true
@@ -268,7 +277,11 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         if known.is_some_and(|known| !version.is_empty() && known.version.is(version)) {
             return false;
         }
-        state.entries.insert(key, Entry::new(version, value()));
+        let listed = match state.listing {
+            Some(_) => state.lists,
+            None => 0,
+        };
+        state.entries.insert(key, Entry::new(version, listed, value()));
         true
     }
 
@@ -276,8 +289,8 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
     pub(super) fn keep(&self, key: &Key) {
         let mut state = lock(&self.state);
         state.own.remove(key);
-        if let Some(listing) = &mut state.listing {
-            listing.seen.insert(key.clone());
+        if state.listing.is_some() {
+            state.list(key);
         }
     }
 
@@ -331,11 +344,12 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
     pub(super) fn complete(&self, version: &str) -> Vec<Key> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
-        let (seen, written) = match state.listing.take() {
-            Some(listing) => (listing.seen, listing.written),
-            None => (BTreeSet::new(), BTreeSet::new()),
-        };
-        let listed = number(version);
+        let written = state
+            .listing
+            .take()
+            .map(|listing| listing.written)
+            .unwrap_or_default();
+        let (list, listed) = (state.lists, number(version));
         let is_later = |version: &Version| Some(version.number()? > listed?);
         let outlasts = |key: &Key, entry: &Entry<T>| {
             state.own.contains_key(key) && is_later(&entry.version).unwrap_or_else(|| written.contains(key))
@@ -343,7 +357,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         let gone: Vec<Key> = state
             .entries
             .iter()
-            .filter(|(key, entry)| !seen.contains(*key) && !outlasts(key, entry))
+            .filter(|(key, entry)| entry.listed != list && !outlasts(key, entry))
             .map(|(key, _)| key.clone())
             .collect();
         for key in &gone {
@@ -353,7 +367,7 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         // The watch will not report a deletion before this version.
         state
             .buried
-            .retain(|key, grave| seen.contains(key) || is_later(&grave.version).unwrap_or(true));
+            .retain(|_, grave| grave.listed == list || is_later(&grave.version).unwrap_or(true));
         state.reached = listed.unwrap_or(0);
         drop(guard);
         self.synced.send_replace(true);
@@ -361,10 +375,30 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
     }
 }
 
+impl<Key: Ord, T> State<Key, T> {
+    /// Number of the last list that contained a key; 0 if there was none.
+    fn listed(&self, key: &Key) -> u32 {
+        let entry = self.entries.get(key).map(|entry| entry.listed);
+        let grave = self.buried.get(key).map(|grave| grave.listed);
+        entry.or(grave).unwrap_or(0)
+    }
+
+    /// Records that the current list contains a key.
+    fn list(&mut self, key: &Key) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.listed = self.lists;
+        }
+        if let Some(grave) = self.buried.get_mut(key) {
+            grave.listed = self.lists;
+        }
+    }
+}
+
 impl<T> Entry<T> {
-    fn new(version: &str, value: T) -> Self {
+    fn new(version: &str, listed: u32, value: T) -> Self {
         Self {
             version: Version::new(version),
+            listed,
             value,
         }
     }

@@ -66,6 +66,8 @@ const UNDER_WAY: usize = 32;
 const MONITOR: u16 = 8081;
 /// Port of the server in one process with its monitor.
 const ALL_IN_ONE: u16 = 5353;
+/// After this time, a monitor has ended the work of its start.
+const STARTED: Duration = Duration::from_secs(1);
 /// After this time, an idle process has returned its memory.
 const REST: Duration = Duration::from_secs(25);
 /// Timeout of a start, and of an answer.
@@ -174,11 +176,16 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
             thread::sleep(Duration::from_millis(1));
         }
         println!(
-            "  {mode}: ready after {:.0} ms, zone file after {:.0} ms, {:.0} ms of a processor, {}",
+            "  {mode}: ready after {:.0} ms, zone file after {:.0} ms, {:.0} ms of a processor",
             ready.as_secs_f64() * 1000.0,
             began.elapsed().as_secs_f64() * 1000.0,
             server.processor_time()?.as_secs_f64() * 1000.0,
-            server.memory()?
+        );
+        thread::sleep(STARTED);
+        println!(
+            "    a second later {}; at most {:.1} MiB until then",
+            server.memory()?,
+            server.peak()?
         );
         // The idle monitor returns the memory of its start.
         thread::sleep(REST);
@@ -293,18 +300,26 @@ impl Server {
         ))
     }
 
+    /// Returns the largest resident memory so far, MiB.
+    fn peak(&self) -> anyhow::Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        Ok(mebibytes(&status, "VmHWM:"))
+    }
+
     fn memory(&self) -> anyhow::Result<Memory> {
         let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process.id()))?;
-        let mebibytes = |key: &str| {
-            let line = rollup.lines().find_map(|line| line.strip_prefix(key));
-            let number = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-            number.unwrap_or_default() / 1024.0
-        };
         Ok(Memory {
-            resident: mebibytes("Rss:"),
-            anonymous: mebibytes("Anonymous:"),
+            resident: mebibytes(&rollup, "Rss:"),
+            anonymous: mebibytes(&rollup, "Anonymous:"),
         })
     }
+}
+
+/// Returns a size in a file of the kernel, which has kibibytes. A missing one counts as 0.
+fn mebibytes(file: &str, key: &str) -> f64 {
+    let line = file.lines().find_map(|line| line.strip_prefix(key));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    number.unwrap_or_default() / 1024.0
 }
 
 /// Returns the memory of a process, MiB.

@@ -228,6 +228,24 @@ fn complete_forgets_deletions_covered_by_list() {
 }
 
 #[test]
+fn object_listed_before_its_own_deletion_counts_as_listed() {
+    let store = store(&[("a", "5"), ("b", "6")]);
+    store.begin();
+    for (name, version) in [("a", "5"), ("b", "6")] {
+        assert!(!reported(&store, name, version, name, 0));
+        store.bury(key(name), name, version, |_| true);
+    }
+    // Another object of the same name, with a version that the list seems to cover.
+    store.put(key("b"), "7", 7);
+    assert!(store.complete("9").is_empty());
+    assert!(
+        !reported(&store, "a", "8", "a", 0),
+        "its deletion is not reported yet"
+    );
+    assert_eq!(store.keys(), ["b"]);
+}
+
+#[test]
 fn put_without_decimal_version_adds_absent_object_until_later_list() {
     let store = store(&[("a", "x1")]);
     store.put(key("a"), "x2", 2);
