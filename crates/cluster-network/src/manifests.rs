@@ -26,14 +26,56 @@ pub struct Install<'a> {
     pub version: &'a str,
     /// Image pull policy.
     pub pull_policy: &'a str,
-    /// Image of kube-proxy. Empty if the operator must not deploy it.
-    pub kube_proxy_image: &'a str,
-    /// Image of OVN-Kubernetes. Empty if the operator must not deploy it.
-    pub ovn_image: &'a str,
-    /// Image of kube-rbac-proxy. Empty if no metrics are served through it.
-    pub kube_rbac_proxy_image: &'a str,
+    /// Images of components that Weft's image does not contain.
+    pub images: Images,
     /// Name or address of the API server and its port, for a cluster without services.
     pub api_server: Option<(&'a str, &'a str)>,
+}
+
+/// Images of components that Weft's image does not contain. The operator does not deploy a component without an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct Images {
+    /// Image of kube-proxy
+    #[arg(long = "kube-proxy-image", value_name = "REF")]
+    pub kube_proxy: Option<String>,
+    /// Image of OVN-Kubernetes
+    #[arg(long = "ovn-image", value_name = "REF")]
+    pub ovn: Option<String>,
+    /// Image of kube-rbac-proxy, which protects metrics
+    #[arg(long = "kube-rbac-proxy-image", value_name = "REF")]
+    pub kube_rbac_proxy: Option<String>,
+    /// Image of the enforcer of network policies on additional networks
+    #[arg(long = "multi-network-policy-image", value_name = "REF")]
+    pub multi_network_policy: Option<String>,
+    /// Image of the IPAM plugin whereabouts
+    #[arg(long = "whereabouts-image", value_name = "REF")]
+    pub whereabouts: Option<String>,
+    /// Image of egress routers; by default Weft's own
+    #[arg(long = "egress-router-image", value_name = "REF")]
+    pub egress_router: Option<String>,
+    /// Image of FRR and of the programs that configure it
+    #[arg(long = "frr-image", value_name = "REF")]
+    pub frr: Option<String>,
+    /// Image of the networking plugin of OpenShift's web console
+    #[arg(long = "console-plugin-image", value_name = "REF")]
+    pub console_plugin: Option<String>,
+}
+
+impl Images {
+    /// Environment variables of the operator with their values.
+    fn variables(&self) -> [(&'static str, &str); 8] {
+        [
+            (names::env::KUBE_PROXY_IMAGE, &self.kube_proxy),
+            (names::env::OVN_IMAGE, &self.ovn),
+            (names::env::KUBE_RBAC_PROXY_IMAGE, &self.kube_rbac_proxy),
+            (names::env::MULTI_NETWORK_POLICY_IMAGE, &self.multi_network_policy),
+            (names::env::WHEREABOUTS_IMAGE, &self.whereabouts),
+            (names::env::EGRESS_ROUTER_IMAGE, &self.egress_router),
+            (names::env::FRR_IMAGE, &self.frr),
+            (names::env::CONSOLE_PLUGIN_IMAGE, &self.console_plugin),
+        ]
+        .map(|(name, image)| (name, image.as_deref().unwrap_or_default()))
+    }
 }
 
 /// The manifests could not be rendered: a defect of the operator's own files.
@@ -138,14 +180,12 @@ pub fn operator(install: &Install<'_>) -> Result<Vec<Value>, Error> {
 }
 
 fn set_variables(variables: &mut Vec<Value>, install: &Install<'_>) {
-    for (name, value) in [
+    let own = [
         (names::env::OWN_IMAGE, install.image),
         (names::env::VERSION, install.version),
         (names::env::PULL_POLICY, install.pull_policy),
-        (names::env::KUBE_PROXY_IMAGE, install.kube_proxy_image),
-        (names::env::OVN_IMAGE, install.ovn_image),
-        (names::env::KUBE_RBAC_PROXY_IMAGE, install.kube_rbac_proxy_image),
-    ] {
+    ];
+    for (name, value) in own.into_iter().chain(install.images.variables()) {
         for variable in variables.iter_mut().filter(|variable| variable["name"] == name) {
             variable["value"] = json!(value);
         }

@@ -14,7 +14,7 @@ pub(crate) struct Args {
 #[derive(Clone, Debug, Subcommand)]
 enum Question {
     /// Print the manifests that install the cluster network operator
-    Manifests(cluster_network::cli::ManifestsArgs),
+    Manifests(Box<cluster_network::cli::ManifestsArgs>),
     /// Show the changes of a configuration, and which of them are unsafe
     Plan(cluster_network::cli::PlanArgs),
     /// Show the state and the problems of the network

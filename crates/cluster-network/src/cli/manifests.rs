@@ -7,7 +7,7 @@ use std::{
 
 use kube_kit::connection::Answer;
 
-use crate::manifests::{self, Install};
+use crate::manifests::{self, Images, Install};
 
 /// Last text of `weft network manifests --help`.
 const EXAMPLES: &str = "\
@@ -24,15 +24,8 @@ pub struct Args {
     /// Image of the operator and of its components
     #[arg(long, value_name = "REF")]
     image: String,
-    /// Image of kube-proxy, if the operator deploys it
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    kube_proxy_image: String,
-    /// Image of OVN-Kubernetes, if the operator deploys it
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    ovn_image: String,
-    /// Image of kube-rbac-proxy, which protects metrics
-    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
-    kube_rbac_proxy_image: String,
+    #[command(flatten)]
+    images: Images,
     /// Address of the API server, for a cluster whose services do not work yet
     #[arg(long, value_name = "HOST:PORT")]
     api_server: Option<String>,
@@ -62,9 +55,7 @@ pub fn answer(args: &Args) -> Answer {
         image: &args.image,
         version: env!("CARGO_PKG_VERSION"),
         pull_policy: &args.pull_policy,
-        kube_proxy_image: &args.kube_proxy_image,
-        ovn_image: &args.ovn_image,
-        kube_rbac_proxy_image: &args.kube_rbac_proxy_image,
+        images: args.images.clone(),
         api_server,
     };
     match manifests::files(&install) {
@@ -110,23 +101,32 @@ fn failed(error: &str) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use serde_json::{Value, json};
 
     use super::{Args, answer};
 
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
     #[test]
     fn flags_become_settings_of_the_operator() {
-        let args = Args {
-            image: "registry.example/weft:v7".to_owned(),
-            kube_proxy_image: "registry.example/kube-proxy:v7".to_owned(),
-            api_server: Some("192.0.2.1:6443".to_owned()),
-            pull_policy: "Always".to_owned(),
-            admission_policy: false,
-            mtu_migration: false,
-            ovn_image: "registry.example/ovn:v7".to_owned(),
-            kube_rbac_proxy_image: String::new(),
-            dir: None,
-        };
+        let Command { args } = Command::parse_from([
+            "manifests",
+            "--image=registry.example/weft:v7",
+            "--kube-proxy-image=registry.example/kube-proxy:v7",
+            "--ovn-image=registry.example/ovn:v7",
+            "--multi-network-policy-image=registry.example/policy:v7",
+            "--whereabouts-image=registry.example/whereabouts:v7",
+            "--egress-router-image=registry.example/router:v7",
+            "--frr-image=registry.example/frr:v7",
+            "--console-plugin-image=registry.example/plugin:v7",
+            "--api-server=192.0.2.1:6443",
+            "--pull-policy=Always",
+        ]);
         let objects: Vec<Value> = serde_saphyr::from_multiple(&answer(&args).text).expect("YAML");
         let is_there =
             |objects: &[Value], name: &str| objects.iter().any(|it| it["metadata"]["name"] == name);
@@ -152,6 +152,12 @@ mod tests {
             ("KUBE_PROXY_IMAGE", "registry.example/kube-proxy:v7"),
             ("IMAGE_PULL_POLICY", "Always"),
             ("OVN_IMAGE", "registry.example/ovn:v7"),
+            ("KUBE_RBAC_PROXY_IMAGE", ""),
+            ("MULTUS_NETWORKPOLICY_IMAGE", "registry.example/policy:v7"),
+            ("WHEREABOUTS_CNI_IMAGE", "registry.example/whereabouts:v7"),
+            ("EGRESS_ROUTER_CNI_IMAGE", "registry.example/router:v7"),
+            ("FRR_K8S_IMAGE", "registry.example/frr:v7"),
+            ("NETWORKING_CONSOLE_PLUGIN_IMAGE", "registry.example/plugin:v7"),
             ("KUBERNETES_SERVICE_HOST", "192.0.2.1"),
             ("APISERVER_OVERRIDE_HOST", "192.0.2.1"),
             ("APISERVER_OVERRIDE_PORT", "6443"),

@@ -1,21 +1,21 @@
 use std::{fs, path::Path};
 
-use super::{Install, everything, files, operator};
+use super::{Images, Install, everything, files, operator};
 
-const INSTALL: Install<'_> = Install {
-    image: "registry.example/weft:v0.1.0",
-    version: "0.1.0",
-    pull_policy: "IfNotPresent",
-    kube_proxy_image: "",
-    ovn_image: "",
-    kube_rbac_proxy_image: "",
-    api_server: None,
-};
+fn install() -> Install<'static> {
+    Install {
+        image: "registry.example/weft:v0.1.0",
+        version: "0.1.0",
+        pull_policy: "IfNotPresent",
+        images: Images::default(),
+        api_server: None,
+    }
+}
 
 #[test]
 fn checked_in_files_are_fresh() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/cluster-network");
-    for (name, fresh) in files(&INSTALL).expect("files") {
+    for (name, fresh) in files(&install()).expect("files") {
         let path = folder.join(name);
         if std::env::var_os("UPDATE_GENERATED").is_some() {
             fs::create_dir_all(&folder).expect("a directory");
@@ -75,7 +75,7 @@ fn everything_is_rendered() {
 
 #[test]
 fn operator_is_no_administrator() {
-    for object in operator(&INSTALL).expect("objects") {
+    for object in operator(&install()).expect("objects") {
         if object["kind"] == "ClusterRoleBinding" {
             assert_eq!(object["roleRef"]["name"], "cluster-network-operator");
         }

@@ -30,9 +30,7 @@ fn allow(stage: &Stage) {
         image: "",
         version: "",
         pull_policy: "",
-        kube_proxy_image: "",
-        ovn_image: "",
-        kube_rbac_proxy_image: "",
+        images: manifests::Images::default(),
         api_server: None,
     };
     let files = manifests::files(&install).expect("files");

@@ -113,9 +113,7 @@ fn admission_policy_refuses_unsafe_changes_before_they_are_stored() {
         image: "weft",
         version: "",
         pull_policy: "",
-        kube_proxy_image: "",
-        ovn_image: "",
-        kube_rbac_proxy_image: "",
+        images: manifests::Images::default(),
         api_server: None,
     };
     let files = manifests::files(&install).expect("files");

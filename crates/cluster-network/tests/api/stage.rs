@@ -68,6 +68,9 @@ pub(crate) fn networks(namespace: &str) -> String {
     format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions")
 }
 
+/// An operator without a request for this time is idle.
+const QUIET: Duration = Duration::from_millis(1500);
+
 fn install(admin: &Admin) {
     admin.apply_all(&manifests::definitions().expect("definitions"));
     for path in [CLUSTER, OPERATOR, CLUSTER_OPERATOR] {
@@ -78,9 +81,7 @@ fn install(admin: &Admin) {
         image: "registry.example/weft:v1",
         version: VERSION,
         pull_policy: "IfNotPresent",
-        kube_proxy_image: "",
-        ovn_image: "",
-        kube_rbac_proxy_image: "",
+        images: manifests::Images::default(),
         api_server: None,
     };
     let mut objects = manifests::operator(&install).expect("objects");
@@ -228,7 +229,7 @@ impl Stage {
     pub(crate) fn at_rest(&self) -> u64 {
         let mut mark = self.mark();
         until("the operator at rest", || {
-            std::thread::sleep(std::time::Duration::from_millis(500));
+            std::thread::sleep(QUIET);
             let requests = self.requests_of(ACCOUNT, mark);
             mark = self.mark();
             if requests.is_empty() {
