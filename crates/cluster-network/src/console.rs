@@ -1,5 +1,6 @@
-//! The list of enabled plugins of OpenShift's web console (§18.1). Other operators and users have entries there too.
+//! The entry in the list of enabled plugins of OpenShift's web console (§18.1).
 
+use kube_kit::console::plugins_after;
 use serde_json::{Value, json};
 
 use crate::names;
@@ -9,19 +10,9 @@ use crate::names;
 /// A merge patch replaces the whole list. The patch has the resource version of the list that it replaces, so that the
 /// API server refuses it after a concurrent change.
 pub fn patch(console: &Value, is_enabled: bool) -> Option<Value> {
-    let plugins = console["spec"]["plugins"].as_array();
-    let mut plugins = plugins.cloned().unwrap_or_default();
-    if plugins.iter().any(|plugin| plugin == names::CONSOLE_PLUGIN) == is_enabled {
-        return None;
-    }
-    if is_enabled {
-        plugins.push(json!(names::CONSOLE_PLUGIN));
-    } else {
-        plugins.retain(|plugin| plugin != names::CONSOLE_PLUGIN);
-    }
     Some(json!({
         "metadata": { "resourceVersion": console["metadata"]["resourceVersion"] },
-        "spec": { "plugins": plugins },
+        "spec": { "plugins": plugins_after(console, names::CONSOLE_PLUGIN, is_enabled)? },
     }))
 }
 

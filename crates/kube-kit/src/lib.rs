@@ -19,6 +19,7 @@ pub mod cache;
 pub mod client;
 pub mod conditions;
 pub mod connection;
+pub mod console;
 #[cfg(feature = "grpc")]
 pub mod cri;
 mod defaults;

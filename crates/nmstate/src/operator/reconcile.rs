@@ -8,6 +8,7 @@ use kube::{Api, Client};
 use kube_kit::apply::{self, Applier};
 use kube_kit::cache::{Blocked, Cache, Lookup, Object};
 use kube_kit::client;
+use kube_kit::console::plugins_after;
 use kube_kit::merge::Policy;
 use kube_kit::object::{self, ObjectId};
 use serde_json::{Value, json};
@@ -235,12 +236,9 @@ impl Reconciler {
             Err(error) if error.is_unknown_kind() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let plugins = console.pointer("/spec/plugins").and_then(Value::as_array);
-        let mut plugins = plugins.cloned().unwrap_or_default();
-        if plugins.iter().any(|known| known == plugin) {
+        let Some(plugins) = plugins_after(&console, plugin, true) else {
             return Ok(());
-        }
-        plugins.push(json!(plugin));
+        };
         if !console["spec"].is_object() {
             console["spec"] = json!({});
         }
