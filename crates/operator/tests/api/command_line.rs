@@ -9,7 +9,10 @@ use kube_kit::connection::Answer;
 use manifests::{Install, render_install};
 use serde_json::{Value, json};
 
-use crate::fixture::{DEADLINE, Fixture, IMAGE, VERSION};
+use crate::{
+    fixture::{DEADLINE, Fixture, IMAGE, VERSION},
+    installation::{IMAGES, everything, is_workload},
+};
 
 #[derive(Parser)]
 struct CommandLine {
@@ -216,6 +219,86 @@ fn render_prints_objects_that_operator_applies() {
         }
     }
     assert_eq!(written.next(), None);
+}
+
+/// An operator's Deployment with these variables.
+fn deployment<'a>(fixture: &Fixture, variables: impl Iterator<Item = (&'a str, &'a str)>) -> Value {
+    let own = [("OPERATOR_IMAGE", IMAGE), ("OPERATOR_VERSION", VERSION)];
+    let variables: Vec<Value> = own
+        .into_iter()
+        .chain(variables)
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .collect();
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "cluster-network-addons-operator", "namespace": fixture.namespace },
+        "spec": { "template": { "spec": { "containers": [{
+            "name": "cluster-network-addons-operator", "image": IMAGE, "env": variables,
+        }] } } },
+    })
+}
+
+#[test]
+fn rendered_objects_have_no_unknown_fields() {
+    let fixture = Fixture::installed("command-line-fields");
+    let files = Files::new();
+    let native = deployment(&fixture, IMAGES.iter().map(|(name, _)| (*name, IMAGE)));
+    let upstream = deployment(&fixture, IMAGES.into_iter());
+    let mut spec = everything();
+    spec["nmstate"] = json!({});
+    let mut workloads = 0;
+    for (images, platform) in [
+        (&native, "--kubernetes"),
+        (&upstream, "--kubernetes"),
+        (&native, "--openshift"),
+    ] {
+        if platform == "--openshift" {
+            // The operator refuses them there.
+            for component in ["multusDynamicNetworks", "macvtap"] {
+                spec[component] = Value::Null;
+            }
+        }
+        let configuration = files.configuration(&spec);
+        let images = files.put("operator.json", &images.to_string());
+        let command = [
+            "render",
+            "-o",
+            "json",
+            platform,
+            "-f",
+            &configuration,
+            "--images-from",
+            &images,
+        ];
+        let rendered = weft(&command);
+        assert_eq!((rendered.code, rendered.remarks.as_str()), (0, ""));
+        let mut list: Value = serde_json::from_str(&rendered.text).expect("JSON");
+        let objects = list["items"].as_array_mut().expect("a list");
+        // No definition of these kinds is on this server.
+        objects.retain(|object| {
+            let group = object["apiVersion"].as_str().unwrap_or_default();
+            ![
+                "cert-manager.io/",
+                "monitoring.coreos.com/",
+                "security.openshift.io/",
+                "nmstate.io/",
+            ]
+            .iter()
+            .any(|absent| group.starts_with(absent))
+        });
+        workloads += objects.iter().filter(|object| is_workload(object)).count();
+        let file = files.put("rendered.json", &list.to_string());
+        let strict = [
+            "apply",
+            "--dry-run=server",
+            "--validate=strict",
+            "--filename",
+            &file,
+        ];
+        let applied = fixture.kubectl().run(strict);
+        applied.unwrap_or_else(|error| panic!("{platform}: {error}"));
+    }
+    assert!(workloads >= 30, "{workloads}");
 }
 
 fn diff(fixture: &Fixture, kubeconfig: &str, more: &[&str]) -> Answer {
