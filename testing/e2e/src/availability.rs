@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use event::{Configuration, Event, News, Workload};
 
 /// Time until the operator must observe a change: its watches are late on a busy machine.
-pub const NEWS: Duration = Duration::from_secs(3);
+pub const NEWS: Duration = Duration::from_secs(10);
 
 /// Time until the operator must report a change. It writes the status at the end of a reconciliation, which applies
 /// many objects one after the other.

@@ -22,7 +22,7 @@ const BUILT: &str = "WEFT_BUILT";
 /// Interval of progress reports.
 const POLL: Duration = Duration::from_millis(200);
 /// A program hangs if no test ends for this time.
-const SILENCE: Duration = Duration::from_mins(20);
+const SILENCE: Duration = Duration::from_mins(40);
 
 /// A program and the settings of its run.
 #[derive(Debug)]

@@ -12,12 +12,17 @@ const NAMESPACE: &str = "openshift-network-operator";
 const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/openshift-network-operator/leases/network-operator-lock";
 
+/// A Lease that a candidate does not lose on a busy machine.
+const LONG: Duration = Duration::from_mins(1);
+/// A Lease whose end a test can wait for.
+const SHORT: Duration = Duration::from_secs(6);
+
 /// A candidate with the operator's rights, which leads until it is stopped. `releases` makes the candidate release the
 /// Lease.
-fn candidate(stage: &Stage, identity: &'static str, releases: bool) -> Task {
+fn candidate(stage: &Stage, identity: &'static str, lease: Duration, releases: bool) -> Task {
     stage.task_as(ACCOUNT, move |client, shutdown: Shutdown| async move {
         let timing = Timing {
-            lease: Duration::from_secs(6),
+            lease,
             renewal: Duration::from_secs(1),
         };
         let mut candidate = Candidate::new(client, NAMESPACE, identity, timing);
@@ -42,9 +47,9 @@ fn led_by(stage: &Stage, identity: &str) {
 #[test]
 fn next_operator_leads_when_the_leader_ends_or_dies() {
     let stage = Stage::start();
-    let one = candidate(&stage, "one", true);
+    let one = candidate(&stage, "one", LONG, true);
     led_by(&stage, "one");
-    let two = candidate(&stage, "two", false);
+    let two = candidate(&stage, "two", SHORT, false);
     let before = stage.there(LEASE)["spec"]["renewTime"].clone();
     stage.wait_for("a renewal", LEASE, |lease| {
         (lease?["spec"]["renewTime"] != before).then_some(())
@@ -55,7 +60,7 @@ fn next_operator_leads_when_the_leader_ends_or_dies() {
     // The candidate keeps the Lease at its end, like a killed operator.
     drop(two);
     assert_eq!(stage.there(LEASE)["spec"]["holderIdentity"], "two");
-    let _three = candidate(&stage, "three", true);
+    let _three = candidate(&stage, "three", LONG, true);
     led_by(&stage, "three");
     assert_eq!(stage.there(LEASE)["spec"]["leaseTransitions"], json!(3));
 }

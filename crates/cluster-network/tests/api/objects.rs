@@ -205,9 +205,9 @@ fn removed_network_is_pruned_alone_and_a_missing_namespace_is_reported() {
     set(json!([raw("b", "")]));
     stage.gone(&path("a"));
     stage.there(&path("b"));
+    let begin = Instant::now();
     set(json!([raw("lost", "nowhere"), raw("b", ""), raw("c", "")]));
     stage.there(&path("c"));
-    let begin = Instant::now();
     let expected = "True ApplyOperatorConfig: Error while updating operator configuration: could not apply \
                     (k8s.cni.cncf.io/v1, Kind=NetworkAttachmentDefinition) nowhere/lost: namespaces \"nowhere\" not \
                     found: Namespace error for networkattachment definition, consider possible solutions: (1) Edit config \
@@ -219,9 +219,5 @@ fn removed_network_is_pruned_alone_and_a_missing_namespace_is_reported() {
     let reported = stage.wait_for("Degraded", OPERATOR, is_reported);
     assert_eq!(reported, expected);
     // The condition follows only after the debounce time. A unit test proves the default of two minutes.
-    assert!(
-        begin.elapsed() + Duration::from_secs(1) >= wait,
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() >= wait, "{:?}", begin.elapsed());
 }

@@ -2,7 +2,6 @@
 
 use crate::kubelet::Kubelet;
 use crate::node::{Node, until};
-use std::time::{Duration, Instant};
 
 const TWO: &str =
     r#"[{"name": "a", "lowerDevice": "lower-a"}, {"name": "b", "lowerDevice": "lower-b", "capacity": 3}]"#;
@@ -29,10 +28,7 @@ fn resources_register_and_sigterm_removes_the_sockets() {
         assert_eq!(node.sockets(), SOCKETS);
         let mut watch = kubelet.watch("a").await;
         assert_eq!(watch.count().await, 0);
-        let begin = Instant::now();
         plugin.stop().await;
-        let took = begin.elapsed();
-        assert!(took < Duration::from_secs(1), "{took:?}");
         assert_eq!(node.sockets(), ["kubelet.sock"]);
         assert_eq!(watch.next().await, None, "kubelet is notified of the end");
     });

@@ -160,10 +160,13 @@ fn failed_stale_del_does_not_detach_new_add() {
     node.wait("nothing is missed any more", || {
         node.files("cni/.missed").is_empty()
     });
-    let calls = [
-        "ADD a", "ADD b", "DEL b", "DEL a", "DEL b", "DEL a", "ADD a", "ADD b",
-    ];
-    assert_eq!(node.calls_of("c1"), calls);
+    let (add, del) = (["ADD a", "ADD b"], ["DEL b", "DEL a"]);
+    let calls = node.calls_of("c1");
+    // The failed DEL may be repeated before the file is removed.
+    let fails = calls.len().saturating_sub(add.len() + del.len() + add.len()) / del.len();
+    assert!(fails >= 1, "{calls:?}");
+    let expected = [&add[..], &del.repeat(fails), &del, &add].concat();
+    assert_eq!(calls, expected);
 }
 
 #[test]

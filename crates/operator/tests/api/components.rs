@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Fixture, VERSION, conditions, message},
+    fixture::{AVAILABLE, DEADLINE, Fixture, VERSION, conditions, message},
     installation::{
         DAEMON_SETS, DEPLOYMENTS, IMAGES, VERSION_LABEL, everything, is_workload, owned, owned_by,
     },
@@ -260,7 +260,7 @@ fn components_are_added_one_by_one() {
         component.roll_out(&fixture);
         fixture.wait_until_available();
     }
-    fixture.wait_for_event("Normal Available: All applied components are available");
+    fixture.wait_for_event(AVAILABLE);
 }
 
 // operator#12
@@ -270,6 +270,8 @@ fn same_specification_again_changes_nothing() {
     fixture.configure(&everything());
     roll_out_everything(&fixture);
     let before = fixture.wait_until_available();
+    let policy = ["networkpolicy", "cnao-allow-egress-to-cluster-dns"];
+    fixture.delete_and_await_repair(policy[0], policy[1]);
     let mark = fixture.mark();
     // The object is rewritten and not only compared by kubectl; and once with an equivalent change.
     let mut same = before.clone();
@@ -285,20 +287,7 @@ fn same_specification_again_changes_nothing() {
             "example.com/again=1",
         ])
         .expect("annotated");
-    // A repair shows that the operator has processed everything before.
-    let name = "cnao-allow-egress-to-cluster-dns";
-    fixture
-        .kubectl()
-        .run([
-            "delete",
-            "--wait=false",
-            "networkpolicy",
-            name,
-            "-n",
-            fixture.namespace,
-        ])
-        .expect("deleted");
-    fixture.wait_for_operand("networkpolicy", name, |_| Some(()));
+    fixture.delete_and_await_repair(policy[0], policy[1]);
     let after = fixture.wait_until_available();
     assert_eq!(after["status"], before["status"]);
     let writes: Vec<_> = fixture

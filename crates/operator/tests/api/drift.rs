@@ -151,6 +151,7 @@ fn every_kind_is_restored() {
 #[test]
 fn operator_at_rest_sends_no_request() {
     let fixture = with_multus("drift-idle");
+    fixture.delete_and_await_repair("serviceaccount", "multus");
     let mark = fixture.mark();
     // Status of workloads, foreign labels and the operator's own status are no drift; a repair shows that the operator
     // has processed them.
@@ -175,18 +176,7 @@ fn operator_at_rest_sends_no_request() {
             .expect("labelled");
         fixture.roll_out(&["multus"]);
     }
-    fixture
-        .kubectl()
-        .run([
-            "delete",
-            "--wait=false",
-            "serviceaccount",
-            "multus",
-            "-n",
-            fixture.namespace,
-        ])
-        .expect("deleted");
-    fixture.wait_for_operand("serviceaccount", "multus", uid);
+    fixture.delete_and_await_repair("serviceaccount", "multus");
     let requests: Vec<_> = fixture
         .requests_since(mark)
         .iter()

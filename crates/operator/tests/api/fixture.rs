@@ -27,6 +27,8 @@ pub(crate) const VERSION: &str = "1.2.3";
 /// Expected namespace of the monitoring stack.
 pub(crate) const MONITORING_NAMESPACE: &str = "observers";
 pub(crate) const IMAGE: &str = "registry.example/weft:test";
+/// The event of a configuration that is Available, which follows the status.
+pub(crate) const AVAILABLE: &str = "Normal Available: All applied components are available";
 /// The operator's own pod, if it exists.
 pub(crate) const POD: &str = "cluster-network-addons-operator-0";
 const NAME: &str = "cluster-network-addons-operator";
@@ -528,6 +530,18 @@ impl Fixture {
             } else {
                 Err(format!("{events:#?}"))
             }
+        });
+    }
+
+    /// Deletes an object, and waits for another one of the same name. Then the operator has finished all earlier work,
+    /// including the events that it creates after a change of the status.
+    pub(crate) fn delete_and_await_repair(&self, kind: &str, name: &str) {
+        let former = self.operand(kind, name).expect("the object")["metadata"]["uid"].clone();
+        self.kubectl()
+            .run(["delete", "--wait=false", kind, name, "-n", self.namespace])
+            .expect("deleted");
+        self.wait_for_operand(kind, name, |object| {
+            (object["metadata"]["uid"] != former).then_some(())
         });
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, IMAGE, VERSION, message};
+use crate::fixture::{AVAILABLE, Fixture, IMAGE, VERSION, message};
 
 const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const BRIDGE: [&str; 2] = ["kube-cni-linux-bridge-plugin", "bridge-marker"];
@@ -56,7 +56,7 @@ fn components_are_added_and_removed_one_by_one() {
     fixture.roll_out(&["multus"]);
     let configuration = fixture.wait_until_available();
     assert_eq!(configuration["status"]["observedVersion"], VERSION);
-    fixture.wait_for_event("Normal Available: All applied components are available");
+    fixture.wait_for_event(AVAILABLE);
 
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     let configuration = fixture.wait_until_progressing();

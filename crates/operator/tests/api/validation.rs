@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, message};
+use crate::fixture::{AVAILABLE, Fixture, message};
 
 const DEGRADED: [&str; 3] = [
     "Available False Failing",
@@ -58,7 +58,7 @@ fn invalid_configuration_is_degraded_and_corrected_one_available() {
 
     fixture.configure(&json!({ "imagePullPolicy": "Always" }));
     fixture.wait_until_available();
-    fixture.wait_for_event("Normal Available: All applied components are available");
+    fixture.wait_for_event(AVAILABLE);
 }
 
 // operator#38, operator#54

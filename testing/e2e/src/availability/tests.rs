@@ -95,8 +95,8 @@ fn violations_true_just_after_a_workload_broke_is_none() {
             says(6, 22.0, 1, false, 22),
         ]
     };
-    assert_eq!(violations(broken_at(18.0)), [] as [String; 0]);
-    assert_eq!(violations(broken_at(16.0)).len(), 1);
+    assert_eq!(violations(broken_at(11.0)), [] as [String; 0]);
+    assert_eq!(violations(broken_at(9.0)).len(), 1);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn violations_handlers_of_node_state_count_where_the_configuration_has_them() {
         let mut events = vec![
             runs(1, 0.0, true),
             says(2, 0.1, 1, false, 0),
-            of_node_state(3, 10.0),
+            of_node_state(3, 5.0),
             says(4, 20.0, 1, true, 20),
         ];
         for event in &mut events {

@@ -3,13 +3,14 @@
 use serde_json::json;
 
 use crate::pods::{TestNamespace, bridge_network, pod};
-use crate::support::{NODES, Stage};
+use crate::support::{HostState, NODES, Stage};
 
 #[test]
 fn daemon_killed_while_twenty_pods_start_fails_none_of_them() {
     // multus#67
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-kill");
+    let before = NODES.map(|node| stage.host_state(node));
     ns.apply(&bridge_network("lan", "br1"));
     let pods: Vec<_> = (0..20)
         .map(|index| {
@@ -44,23 +45,17 @@ fn daemon_killed_while_twenty_pods_start_fails_none_of_them() {
         assert_eq!(attached["mac"], mac.trim(), "pod {}", ready.name);
     }
     for (node, killed) in NODES.iter().zip(killed) {
-        let now = stage.daemon_pids(node, "multus-daemon");
-        let replaced = !now.is_empty() && now.iter().all(|pid| !killed.contains(pid));
-        assert!(
-            replaced,
-            "another daemon serves {node}: {killed:?} were killed, now {now:?}"
-        );
+        stage.wait(&format!("another daemon than {killed:?} serves {node}"), || {
+            let now = stage.daemon_pids(node, "multus-daemon");
+            (!now.is_empty() && now.iter().all(|pid| !killed.contains(pid))).then_some(())
+        });
     }
-    let before = NODES.map(|node| stage.host_state(node));
     ns.delete_pods();
     for (node, before) in NODES.iter().zip(before) {
-        stage.wait(
-            &format!("the ten pods' links and files are gone from {node}"),
-            || {
-                let now = stage.host_state(node);
-                (now.veths.len() == before.veths.len() - 20 && now.scratch.len() == before.scratch.len() - 10)
-                    .then_some(())
-            },
+        stage.wait_equal(
+            &format!("additional links, namespaces, leases, records and files of {node}"),
+            &HostState::default(),
+            || stage.host_state(node).beyond(&before),
         );
     }
 }

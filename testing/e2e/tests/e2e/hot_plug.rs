@@ -48,6 +48,9 @@ impl Drop for Enabled<'_> {
             "-p",
             &patch,
         ]);
+        if !std::thread::panicking() {
+            self.0.wait_gone("daemonset", CONTROLLER);
+        }
     }
 }
 

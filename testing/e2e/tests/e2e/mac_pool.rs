@@ -88,10 +88,7 @@ impl Drop for MacPool<'_> {
         }
         self.0.configure(&usual());
         for name in [MANAGER, CERTIFICATES] {
-            self.0.wait(&format!("Deployment {name} is gone"), || {
-                let left = self.0.kubectl.get(["-n", OPERATOR_NAMESPACE, "deployment", name]);
-                left.ok()?.is_none().then_some(())
-            });
+            self.0.wait_gone("deployment", name);
         }
         self.0.available();
     }
@@ -378,8 +375,14 @@ fn killed_manager_restarts_soon_and_alone() {
 
     let load = Load::start(&stage.kubectl, "e2e-mac-killed");
     stage.kill_9(pool.manager_pid());
-    stage.wait("the manager restarted", || {
-        (!restarts(&stage).is_empty()).then_some(())
+    // The Deployment notices the restart later than the pod.
+    stage.wait("the manager restarted and is ready", || {
+        let pod = pool.manager();
+        let containers = pod["status"]["containerStatuses"].as_array()?;
+        containers
+            .iter()
+            .any(|container| container["restartCount"] == 1 && container["ready"] == true)
+            .then_some(())
     });
     pool.rolled_out(MANAGER);
     stage.pass(Duration::from_secs(5));
@@ -393,11 +396,13 @@ fn killed_manager_restarts_soon_and_alone() {
     assert!(outcome.answered > 0, "{:#?}", outcome.failures);
     assert_eq!(restarts(&stage), BTreeSet::from([format!("{name}/manager: 1")]));
 
-    ns.apply(&pod(
+    let after = pod(
         "after",
         None,
         &json!([{ "name": "lan", "ips": ["10.79.2.2/24"] }]),
-    ));
+    );
+    // The Service may lack the endpoint for a moment.
+    stage.wait_for("the manager admits a pod", || ns.try_apply(&after));
     let new = allocated(&ns, &ns.ready("after"));
     assert_ne!(new, kept, "what was handed out before the kill is known after it");
 }

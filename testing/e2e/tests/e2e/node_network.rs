@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
 
 use cluster::NameServer;
 use serde_json::{Deserializer, Value, json};
@@ -186,8 +187,12 @@ impl<'a> NodeNetwork<'a> {
     /// Kills a node's handler, and deletes its pod, because the kubelet's back-off delays each restart of a container
     /// longer.
     pub(crate) fn kill_handler(&self, node: &str) {
-        let pid = self.handler(node);
-        self.stage.kill_9(pid);
+        self.kill(node, self.handler(node));
+    }
+
+    /// Like [`Self::kill_handler`], with a known process.
+    pub(crate) fn kill(&self, node: &str, handler: u32) {
+        self.stage.kill_9(handler);
         let pod = self.handler_pod(node);
         let delete = ["delete", "pod", &pod, "--force", "--grace-period=0"];
         self.stage
@@ -387,6 +392,8 @@ impl Drop for Running {
 /// All events of a policy's enactments.
 pub(crate) struct History {
     kubectl: Child,
+    /// Reads the versions while the test runs: kubectl stops at a full pipe.
+    reader: Option<JoinHandle<Vec<Value>>>,
 }
 
 impl History {
@@ -396,19 +403,23 @@ impl History {
         let watch = ["get", "nnce", &selector, "--watch", "--output=json"];
         let mut command = stage.kubectl.command(watch);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut kubectl = command.spawn().expect("kubectl");
+        let output = kubectl.stdout.take().expect("its output");
+        let reader = thread::spawn(move || {
+            let versions = Deserializer::from_reader(output).into_iter::<Value>();
+            versions.map_while(Result::ok).collect()
+        });
         Self {
-            kubectl: command.spawn().expect("kubectl"),
+            kubectl,
+            reader: Some(reader),
         }
     }
 
     /// Ends the record, and returns each version of each enactment, in order.
     pub(crate) fn end(mut self) -> Vec<Value> {
         let _ = self.kubectl.kill();
-        let stdout = self.kubectl.stdout.take().expect("its output");
-        let versions = Deserializer::from_reader(stdout).into_iter::<Value>();
-        let versions: Vec<Value> = versions.map_while(Result::ok).collect();
-        let _ = self.kubectl.wait();
-        versions
+        let reader = self.reader.take().expect("a reader");
+        reader.join().expect("the versions")
     }
 }
 

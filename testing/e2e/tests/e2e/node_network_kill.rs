@@ -81,15 +81,16 @@ fn change_completes_after_a_kill_at_any_point() {
         log.matches("op=\"checkpoint-rollback\"").count()
     };
 
-    // Before the change: the handler still selects the probes.
+    // Before the change: the handler still selects the probes, for at most ten seconds.
+    let handler = network.handler(NODE);
     let asked = network.names.questions();
     let change = Change::begin(&network, "198.51.100.1", 0);
-    network.enacted(NODE, POLICY, "Progressing");
     stage.wait("the choice of probes", || {
         (network.names.questions() > asked).then_some(())
     });
-    network.kill_handler(NODE);
+    network.kill(NODE, handler);
     assert!(!change.is_made());
+    network.enacted(NODE, POLICY, "Progressing");
     change.finished();
 
     // Directly after the change: the single answer serves the selection of probes.

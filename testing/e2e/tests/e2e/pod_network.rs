@@ -28,7 +28,7 @@ const PROXY: &str = "/kubernetes/kube-proxy";
 const PAGE: &str = "the page of the pod";
 /// Number of Kubernetes' specs that [`QUICK_FOCUS`] selects.
 const QUICK_SPECS: usize = 13;
-const DEADLINE: Duration = Duration::from_mins(3);
+const DEADLINE: Duration = Duration::from_mins(5);
 /// Number of kills of the daemons. After more kills, the back-off delays the restart of a container longer.
 const KILLS: usize = 2;
 

@@ -224,7 +224,12 @@ fn pods_start_with_their_networks_during_a_roll_out_of_multus() {
                 .all(|pod| cluster::is_ready(pod) && !pods_before.contains(&pod["metadata"]["uid"])))
         .then_some(())
     });
+    let generation = || stage.daemonset("multus")["metadata"]["generation"].clone();
+    let changed = generation();
     stage.configure(&usual);
+    stage.wait("the former configuration is applied", || {
+        (generation() != changed).then_some(())
+    });
     ns.delete_pods();
     stage.available_on_all_nodes(&["multus"]);
 }

@@ -94,7 +94,58 @@ impl Stage {
             stage.record.has_begun().then_some(())
         });
         stage.available();
+        stage.wait_for("the workloads of earlier tests are gone or rolled out", || {
+            stage.settled()
+        });
         Some(stage)
+    }
+
+    /// Fails with the objects of the operator's namespace that end, whose owner is gone, or whose roll-out is in
+    /// progress: a configuration is Available before the pods of an earlier one have left their nodes.
+    fn settled(&self) -> Result<(), String> {
+        let kinds = "deployments,replicasets,daemonsets,pods";
+        let list = self
+            .kubectl
+            .json(["-n", OPERATOR_NAMESPACE, "get", kinds])
+            .map_err(|error| error.to_string())?;
+        let objects = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let exists = |uid: &Value| objects.iter().any(|object| object["metadata"]["uid"] == *uid);
+        let is_unsettled = |object: &&Value| {
+            let (metadata, status) = (&object["metadata"], &object["status"]);
+            let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+            let orphaned = owners.any(|owner| owner["apiVersion"] == "apps/v1" && !exists(&owner["uid"]));
+            let counts: &[&str] = match object["kind"].as_str() {
+                Some("DaemonSet") => &[
+                    "desiredNumberScheduled",
+                    "updatedNumberScheduled",
+                    "numberAvailable",
+                ],
+                Some("Deployment") => &["replicas", "updatedReplicas", "availableReplicas"],
+                _ => &[],
+            };
+            let number = |field: &&str| status[*field].as_u64().unwrap_or_default();
+            let is_seen = counts.is_empty() || metadata["generation"] == status["observedGeneration"];
+            let is_rolled_out = is_seen && counts.windows(2).all(|two| number(&two[0]) == number(&two[1]));
+            metadata["deletionTimestamp"].is_string() || orphaned || !is_rolled_out
+        };
+        let unsettled: Vec<_> = objects
+            .iter()
+            .filter(is_unsettled)
+            .map(|object| format!("{} {}", object["kind"], object["metadata"]["name"]))
+            .collect();
+        if unsettled.is_empty() {
+            Ok(())
+        } else {
+            Err(unsettled.join("\n"))
+        }
+    }
+
+    /// Waits until a workload of the operator's namespace is gone.
+    pub fn wait_gone(&self, kind: &str, name: &str) {
+        self.wait(&format!("{kind} {name} is gone"), || {
+            let left = self.kubectl.get(["-n", OPERATOR_NAMESPACE, kind, name]);
+            left.ok()?.is_none().then_some(())
+        });
     }
 
     /// Checks that the operator has not ended by itself.

@@ -8,6 +8,7 @@ use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
 
 const NAMESPACE: &str = "e2e-machines";
 const MACHINE: &str = "web";
+const DEPLOYMENTS: [&str; 2] = ["kubevirt-ipam-controller-manager", "secondary-dns"];
 /// The first address of the network's range.
 const ADDRESS: &str = "10.83.0.50";
 
@@ -112,7 +113,8 @@ fn machine_keeps_its_address_on_another_node_and_has_a_name_until_it_is_deleted(
     let _definitions = Definitions::create(&stage);
     let dns = json!({ "domain": "example.com", "service": {} });
     let spec = json!({ "kubevirtIpamController": {}, "kubeSecondaryDNS": dns });
-    let _components = Components::deploy(&stage, &spec, &[]);
+    let components = Components::deploy(&stage, &spec, &[]);
+    let _components = components.with_deployments(&DEPLOYMENTS);
     for component in ["KubevirtIpamController", "KubeSecondaryDNS"] {
         stage.wait(&format!("{component} is available"), || {
             let condition = stage.condition(&format!("{component}Available"))?;
