@@ -122,9 +122,18 @@ pub struct NetworkAddonsConfigSpec {
     pub tls_security_profile: Option<TlsSecurityProfile>,
 }
 
-/// Multus, which attaches pods to additional networks. It has no settings.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-pub struct Multus {}
+/// Multus, which attaches pods to additional networks.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Multus {
+    /// If true, pods use networks of their own namespace and of `globalNamespaces` alone. The default is false. The
+    /// field has no effect on OpenShift, which deploys multus itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_isolation: Option<bool>,
+    /// Namespaces whose networks all pods may use while namespaces are isolated. The default is `default`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub global_namespaces: Vec<String>,
+}
 
 /// Attachment and detachment of networks of running pods.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]

@@ -38,6 +38,18 @@ pub fn segment(text: &str) -> Result<&str, NotAName> {
     Ok(text)
 }
 
+/// Whether a text is a DNS label (RFC 1123), such as the name of a namespace: lower-case letters, digits and inner
+/// hyphens, at most 63.
+#[must_use]
+pub fn is_label(text: &str) -> bool {
+    const LONGEST: usize = 63;
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=LONGEST).contains(&text.len())
+        && text.bytes().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
 /// The URL path of a namespaced object: `api` is `/api/v1` or `/apis/<group>/<version>`, `resource` its plural.
 ///
 /// # Errors
@@ -63,6 +75,18 @@ pub fn query(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn label_has_letters_digits_and_inner_hyphens() {
+        let longest = "a".repeat(63);
+        for right in ["a", "0", "kube-system", longest.as_str()] {
+            assert!(is_label(right), "{right}");
+        }
+        let too_long = "a".repeat(64);
+        for wrong in ["", "-a", "a-", "A", "a.b", "a,b", "a b", "é", too_long.as_str()] {
+            assert!(!is_label(wrong), "{wrong}");
+        }
+    }
 
     #[test]
     fn segment_refuses_name_that_changes_path() {

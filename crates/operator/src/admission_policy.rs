@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The policy is optional, because the operator validates too. Rules that depend on the cluster (OpenShift's network
-//! configuration) or on the previously applied configuration are missing here, and so are those of `kubeSecondaryDNS`.
+//! configuration) or on the previously applied configuration are missing here. Of a list, the policy reports the first
+//! invalid item.
 
 mod cel;
 
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cni_directories::PLACES,
-    components::CRI_SOCKETS,
+    components::{CRI_SOCKETS, LONGEST_TTL},
     general::{INTERVAL_BOUNDS, INTERVALS},
     mac,
     manifest::Manifest,
@@ -140,6 +141,13 @@ fn text_field(object: &str, field: &str) -> String {
 fn variables() -> Vec<Variable> {
     let mut all = vec![
         variable("spec", "object.?spec.orValue({})"),
+        variable(
+            "wrongNamespaces",
+            format!(
+                "variables.spec.?multus.?globalNamespaces.orValue([]).filter(name, !name.matches({}))",
+                cel::pattern("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+            ),
+        ),
         variable("pool", "variables.spec.?kubeMacPool.orValue({})"),
         variable("rangeStart", text_field("pool", "rangeStart")),
         variable("rangeEnd", text_field("pool", "rangeEnd")),
@@ -169,12 +177,28 @@ fn variables() -> Vec<Variable> {
         "profileType",
         "variables.spec.?tlsSecurityProfile.?type.orValue('')",
     ));
+    all.push(variable(
+        "ttl",
+        "variables.spec.?kubeSecondaryDNS.?ttl.orValue(0)",
+    ));
+    // By the form alone: API servers before Kubernetes 1.31 cannot parse a prefix.
+    all.push(variable(
+        "wrongPrefixes",
+        format!(
+            "variables.spec.?kubeSecondaryDNS.?allowedPrefixes.orValue([]).filter(prefix, !prefix.matches({}))",
+            cel::pattern(r"^[\s\pZ]*[0-9a-fA-F:.]+/[0-9]+[\s\pZ]*$")
+        ),
+    ));
     all
 }
 
 /// One variable per rule, in the order of the table: the error, or an empty text.
 fn rules() -> Vec<Variable> {
     let mut rules = vec![
+        variable(
+            "globalNamespacesError",
+            first_error("wrongNamespaces", specification::global_namespace),
+        ),
         variable("rangeError", range_error()),
         variable("pullPolicyError", pull_policy_error()),
     ];
@@ -183,11 +207,31 @@ fn rules() -> Vec<Variable> {
         INTERVAL_BOUNDS.map(|(small, big)| variable(format!("{small}BoundError"), bound_error(small, big))),
     );
     rules.push(variable("dynamicNetworksError", dynamic_networks_error()));
+    rules.push(variable("ttlError", ttl_error()));
+    rules.push(variable(
+        "prefixesError",
+        first_error("wrongPrefixes", specification::dns_prefix),
+    ));
     rules.push(variable("profileError", profile_error()));
     rules.extend(
         ["bin", "conf"].map(|field| variable(format!("{field}DirectoryError"), directory_error(field))),
     );
     rules
+}
+
+/// The error about the first item of a list of invalid items.
+fn first_error(items: &str, text: impl Fn(String) -> String) -> String {
+    cel::first_of(&[(
+        &format!("size(variables.{items}) > 0"),
+        concat(&text(hole(&format!("variables.{items}[0]")))),
+    )])
+}
+
+fn ttl_error() -> String {
+    cel::first_of(&[(
+        &format!("variables.ttl < 0 || variables.ttl > {LONGEST_TTL}"),
+        concat(&specification::dns_ttl(hole("string(variables.ttl)"))),
+    )])
 }
 
 /// The twelve digits of a MAC address in lower case; empty for an invalid one.

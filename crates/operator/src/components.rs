@@ -32,6 +32,7 @@ pub(crate) mod multus_dynamic_networks;
 pub mod nmstate;
 pub(crate) mod ovs;
 
+pub(crate) use kube_secondary_dns::LONGEST_TTL;
 pub use multus_dynamic_networks::CRI_SOCKETS;
 
 /// A part of the configuration with its objects. All functions are pure.

@@ -56,6 +56,9 @@ const TOP: &str = "/ object
     .metadata object
     .spec object
     .spec.multus object
+    .spec.multus.namespaceIsolation boolean
+    .spec.multus.globalNamespaces array
+    .spec.multus.globalNamespaces[] string
     .spec.multusDynamicNetworks object
     .spec.multusDynamicNetworks.hostCRISocketPath string
     .spec.linuxBridge object

@@ -6,6 +6,7 @@ use cni::Version;
 use cni::env::is_identifier;
 use cni::json::Object;
 use cni::names::{RESOURCE_NAME_ANNOTATION, key};
+use kube_kit::path::is_label;
 use plugins::lint::lint;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -81,6 +82,7 @@ pub fn decide(request: &Request) -> Verdict {
     if !errors.is_empty() {
         return Verdict::denied(INVALID, messages::refused(&errors));
     }
+    // The short form of the annotation requires a label.
     if !name.is_empty() && !is_label(name) {
         warnings.push(messages::no_label(name));
     }
@@ -163,13 +165,6 @@ fn warnings(config: &str, unknown: &[(String, String)]) -> Vec<String> {
         warnings.push(messages::more_warnings(unknown.len() - MAX_UNKNOWN_KEYS));
     }
     warnings
-}
-
-/// Whether a name is a DNS label (RFC 1123), as the short form of the annotation requires.
-fn is_label(name: &str) -> bool {
-    const LONGEST: usize = 63;
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    name.len() <= LONGEST && name.bytes().all(inner) && !name.starts_with('-') && !name.ends_with('-')
 }
 
 /// Whether a text is the name of an extended resource: a domain, a slash and a name.

@@ -22,7 +22,7 @@ const SERVER: &str = "secondary-dns";
 /// Port of the name server in its pods.
 const PORT: u16 = 5353;
 /// Maximum TTL of answers, in seconds.
-const LONGEST_TTL: i32 = 86_400;
+pub(crate) const LONGEST_TTL: i32 = 86_400;
 /// Settings that only Weft's monitor supports: variables, and keys of the ConfigMap.
 const TTL: &str = "KSD_TTL";
 const ALLOWED_PREFIXES: &str = "KSD_ALLOWED_PREFIXES";

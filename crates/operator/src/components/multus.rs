@@ -29,8 +29,8 @@ pub(crate) fn render(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     for object in &mut daemon {
         if object.has_pods() {
             complete(object, context)?;
-        } else if object.kind() == "ConfigMap" && context.directories().moved {
-            set_bin_dir(object, context.directories().bin)?;
+        } else if object.kind() == "ConfigMap" {
+            configure(object, own_keys(context))?;
         }
     }
     objects.extend(daemon);
@@ -50,22 +50,61 @@ pub(super) fn leftovers(_: &Cluster) -> &'static [Leftover] {
     &OLD
 }
 
-/// Refuses multus if OpenShift is configured not to deploy multus.
+/// Refuses multus if OpenShift is configured not to deploy multus, and names of namespaces that cannot exist: multus
+/// separates them by commas.
 pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
+    let Some(multus) = &spec.multus else {
+        return Vec::new();
+    };
     let disabled = cluster
         .openshift_network
         .is_some_and(|network| network.multus_disabled);
-    if spec.multus.is_some() && disabled {
-        vec![specification::MULTUS_DISABLED.into()]
-    } else {
-        Vec::new()
+    let disabled = disabled.then(|| specification::MULTUS_DISABLED.to_owned());
+    let invalid = multus
+        .global_namespaces
+        .iter()
+        .filter(|name| !kube_kit::path::is_label(name));
+    disabled
+        .into_iter()
+        .chain(invalid.map(specification::global_namespace))
+        .collect()
+}
+
+/// Keys of multus' configuration that isolate namespaces. Empty without isolation.
+fn isolation(context: &Context<'_>) -> Map<String, Value> {
+    let mut keys = Map::new();
+    let Some(multus) = &context.spec.multus else {
+        return keys;
+    };
+    if multus.namespace_isolation == Some(true) {
+        keys.insert("namespaceIsolation".to_owned(), json!(true));
+        if !multus.global_namespaces.is_empty() {
+            let namespaces = multus.global_namespaces.join(",");
+            keys.insert("globalNamespaces".to_owned(), json!(namespaces));
+        }
     }
+    keys.sort_keys();
+    keys
+}
+
+/// Keys of multus' configuration that differ from the file.
+fn own_keys(context: &Context<'_>) -> Map<String, Value> {
+    let mut keys = isolation(context);
+    if context.directories().moved {
+        keys.insert(BIN_DIR_KEY.to_owned(), json!(context.directories().bin));
+    }
+    keys
 }
 
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
     let image = context.images.of(names::env::MULTUS_IMAGE)?;
     let directories = context.directories();
+    let isolation = isolation(context);
     let mut pods = workload.pods()?;
+    if !isolation.is_empty() {
+        // Multus reads its configuration at the start.
+        pods.annotate(ISOLATION, &Value::Object(isolation).to_string())?;
+    }
     pods.place(&context.workloads())?;
     pods.host_path("cni", directories.conf)?;
     pods.host_path("cnibin", directories.bin)?;
@@ -102,21 +141,27 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
 /// Volume with the targets of the links in the directory of plugins.
 const BIN_TARGETS: &str = "cnibin-targets";
 
+/// Annotation of the pods with the isolation at their start.
+const ISOLATION: &str = "networkaddonsoperator.network.kubevirt.io/multus-isolation";
+
 /// Key of the first directory of plugins in multus' configuration.
 const BIN_DIR_KEY: &str = "binDir";
 
 /// File with multus' configuration, in its ConfigMap.
 const DAEMON_CONFIG: &str = "/data/daemon-config.json";
 
-/// Sets the directory of plugins; multus uses the default one otherwise.
-fn set_bin_dir(config_map: &mut Manifest, bin_dir: &str) -> Result<(), Error> {
+/// Sets keys of multus' configuration.
+fn configure(config_map: &mut Manifest, keys: Map<String, Value>) -> Result<(), Error> {
+    if keys.is_empty() {
+        return Ok(());
+    }
     let text = config_map.value().pointer(DAEMON_CONFIG).and_then(Value::as_str);
     let mut config: Map<String, Value> =
         serde_json::from_str(text.unwrap_or_default()).map_err(|error| Error::Syntax {
             file: "multus/daemon.yaml",
             cause: error.to_string(),
         })?;
-    config.insert(BIN_DIR_KEY.to_owned(), json!(bin_dir));
+    config.extend(keys);
     // Upstream's operator sorts the keys.
     config.sort_keys();
     config_map.replace(DAEMON_CONFIG, json!(Value::Object(config).to_string()))

@@ -90,6 +90,20 @@ fn validate_checks_range_of_pool() {
     assert_eq!(errors(json!({ "kubeMacPool": {} })), Vec::<String>::new());
 }
 
+// operands#36, the text
+#[test]
+fn validate_refuses_global_namespaces_that_cannot_exist() {
+    let check = |names: Value| errors(json!({ "multus": { "globalNamespaces": names } }));
+    assert_eq!(check(json!(["default", "a-1"])), Vec::<String>::new());
+    assert_eq!(
+        check(json!(["a,b", "", "default"])),
+        [
+            "multus: globalNamespaces: \"a,b\" is not the name of a namespace",
+            "multus: globalNamespaces: \"\" is not the name of a namespace",
+        ]
+    );
+}
+
 // operands#35
 #[test]
 fn validate_checks_settings_of_secondary_dns() {

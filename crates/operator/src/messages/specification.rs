@@ -52,6 +52,11 @@ pub(crate) fn dns_prefix(prefix: impl Display) -> String {
     format!("kubeSecondaryDNS: allowedPrefixes: \"{prefix}\" is not a prefix such as 10.0.0.0/8")
 }
 
+/// A namespace that cannot exist.
+pub(crate) fn global_namespace(name: impl Display) -> String {
+    format!("multus: globalNamespaces: \"{name}\" is not the name of a namespace")
+}
+
 /// An unknown pull policy.
 pub(crate) fn pull_policy(policy: impl Display) -> String {
     format!("requested imagePullPolicy '{policy}' is not valid")

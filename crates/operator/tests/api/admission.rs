@@ -181,6 +181,10 @@ fn table() -> Vec<(Value, Vec<&'static str>)> {
     let socket = "`hostCRISocketPath` must be one of: /run/crio/crio.sock, /run/containerd/containerd.sock, \
                   /run/k3s/containerd/containerd.sock, /var/snap/microk8s/common/run/containerd.sock";
     vec![
+        (
+            json!({ "multus": { "globalNamespaces": ["default", "a,b"] } }),
+            vec!["multus: globalNamespaces: \"a,b\" is not the name of a namespace"],
+        ),
         (pool("02:00:00:00:00:00", ""), vec![half]),
         (pool("", "02:00:00:00:00:00"), vec![half]),
         (pool("02:00:00:00:00:00:00", "02:00:00:00:00:00"), vec![start]),
@@ -275,6 +279,13 @@ fn table() -> Vec<(Value, Vec<&'static str>)> {
             vec![socket],
         ),
         (
+            json!({ "kubeSecondaryDNS": { "ttl": 86_401, "allowedPrefixes": ["10.0.0.0/8", "10.0.0.1"] } }),
+            vec![
+                "kubeSecondaryDNS: ttl 86401 is not a number of seconds from 0 to 86400",
+                "kubeSecondaryDNS: allowedPrefixes: \"10.0.0.1\" is not a prefix such as 10.0.0.0/8",
+            ],
+        ),
+        (
             json!({ "tlsSecurityProfile": {} }),
             vec!["failed to validate tlsSecurityProfile: type is missing"],
         ),
@@ -314,6 +325,8 @@ fn good() -> Vec<Value> {
         json!({}),
         json!({ "kubeMacPool": {}, "selfSignConfiguration": null, "tlsSecurityProfile": null }),
         json!({ "multus": {}, "linuxBridge": {}, "kubeMacPool": {}, "ovs": {}, "macvtap": {}, "nmstate": {} }),
+        json!({ "multus": { "namespaceIsolation": true, "globalNamespaces": ["default", "a-1"] } }),
+        json!({ "kubeSecondaryDNS": { "ttl": 0, "allowedPrefixes": [" fd00::/8 ", "10.0.0.0/8"] } }),
         json!({ "multus": {}, "multusDynamicNetworks": {}, "imagePullPolicy": "Always" }),
         json!({ "multus": {}, "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" } }),
         pool("02:00:00:00:00:00", "02-00-00-00-00-02"),

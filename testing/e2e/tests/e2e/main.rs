@@ -23,6 +23,7 @@ mod doctor;
 mod dump;
 mod egress_router;
 mod hot_plug;
+mod isolation;
 mod log;
 mod mac_pool;
 mod macvtap;

@@ -11,8 +11,10 @@ use super::*;
 use crate::{configuration, general, record};
 
 /// Keys with a meaning somewhere, and some without.
-const KEYS: [&str; 45] = [
+const KEYS: [&str; 47] = [
     "multus",
+    "namespaceIsolation",
+    "globalNamespaces",
     "multusDynamicNetworks",
     "hostCRISocketPath",
     "linuxBridge",
@@ -158,7 +160,14 @@ fn any_spec() -> impl Strategy<Value = Value> {
             tls
         });
     let members: Vec<(&'static str, BoxedStrategy<Value>)> = vec![
-        ("multus", Just(json!({})).boxed()),
+        (
+            "multus",
+            (any::<bool>(), vec(text(), 0..3))
+                .prop_map(
+                    |(isolated, names)| json!({ "namespaceIsolation": isolated, "globalNamespaces": names }),
+                )
+                .boxed(),
+        ),
         ("multusDynamicNetworks", texts(&["hostCRISocketPath"]).boxed()),
         (
             "linuxBridge",

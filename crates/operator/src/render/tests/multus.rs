@@ -241,6 +241,54 @@ fn multus_on_openshift_has_no_objects() {
     }
 }
 
+// operands#36
+#[test]
+fn multus_isolates_namespaces_where_the_configuration_does() {
+    let rendered = |multus: Value| {
+        [false, true].map(|native| {
+            let setting = Setting {
+                native,
+                ..Setting::default()
+            };
+            let objects = setting.render("multus", json!({ "multus": multus }));
+            let of = |kind: &str| {
+                let found = objects.iter().find(|object| object["kind"] == kind);
+                found.expect("the object").clone()
+            };
+            (parsed(of("ConfigMap")), of("DaemonSet"))
+        })
+    };
+    let usual = rendered(json!({}));
+    for without in [
+        json!({ "namespaceIsolation": false }),
+        json!({ "namespaceIsolation": null, "globalNamespaces": ["shared"] }),
+    ] {
+        assert_eq!(rendered(without), usual);
+    }
+    let annotation = "networkaddonsoperator.network.kubevirt.io/multus-isolation";
+    for (multus, keys, text) in [
+        (
+            json!({ "namespaceIsolation": true }),
+            json!({ "namespaceIsolation": true }),
+            r#"{"namespaceIsolation":true}"#,
+        ),
+        (
+            json!({ "namespaceIsolation": true, "globalNamespaces": ["default", "shared"] }),
+            json!({ "namespaceIsolation": true, "globalNamespaces": "default,shared" }),
+            r#"{"globalNamespaces":"default,shared","namespaceIsolation":true}"#,
+        ),
+    ] {
+        let mut expected = usual.clone();
+        for (config_map, daemon_set) in &mut expected {
+            for (key, value) in keys.as_object().expect("keys") {
+                config_map["data"]["daemon-config.json"][key] = value.clone();
+            }
+            daemon_set["spec"]["template"]["metadata"]["annotations"] = json!({ annotation: text });
+        }
+        assert_eq!(rendered(multus), expected);
+    }
+}
+
 #[test]
 fn multus_on_openshift_uses_its_directories() {
     let objects = render(Setting {
