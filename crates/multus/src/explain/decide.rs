@@ -235,7 +235,8 @@ impl Draft<'_> {
         let about = self.networks.last().map(about).unwrap_or_default();
         let advice = match &error {
             PodError::Isolation { pod, target } => format!(
-                "Put the definition into namespace {pod}, or add {target} to `globalNamespaces` of multus' configuration."
+                "Put the definition into namespace {pod}, or add {target} to `globalNamespaces` of multus' configuration. \
+                 The operator has it in `spec.multus` of the NetworkAddonsConfig."
             ),
             PodError::Network(NetworkError::Missing(_)) => {
                 "Create it, or refer to another one: `kubectl get \

@@ -336,7 +336,7 @@ fn connection_through_a_service_outlives_all_kills(own: &Own) {
     own.kill(of_operator, OPERATOR);
     own.kill(of_client, DAEMON);
     let proxy = own.wait("kube-proxy", || own.process(of_client, PROXY));
-    run::output(Command::new("kill").args(["-9", &proxy.to_string()])).unwrap();
+    own.0.crash(of_client, "kube-proxy").unwrap();
     // Nothing else restarts the programs of a node.
     own.0.up(&mut Quiet).unwrap();
     own.wait("another kube-proxy", || {
