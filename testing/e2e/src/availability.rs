@@ -18,7 +18,7 @@ mod event;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use event::{Configuration, Event, News, Workload};
+pub use event::{Configuration, Event, News, Workload, unfinished};
 
 /// Time until the operator must observe a change: its watches are late on a busy machine.
 pub const NEWS: Duration = Duration::from_secs(10);

@@ -109,7 +109,7 @@ impl Event {
 }
 
 /// Returns the first part that the roll-out of a workload waits for, by the rules of `kubectl rollout status`.
-fn unfinished(kind: &str, object: &Value) -> Option<String> {
+pub fn unfinished(kind: &str, object: &Value) -> Option<String> {
     let number = |pointer: &str| {
         object
             .pointer(pointer)

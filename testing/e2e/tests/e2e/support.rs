@@ -111,22 +111,14 @@ impl Stage {
         let objects = list["items"].as_array().map_or(&[][..], Vec::as_slice);
         let exists = |uid: &Value| objects.iter().any(|object| object["metadata"]["uid"] == *uid);
         let is_unsettled = |object: &&Value| {
-            let (metadata, status) = (&object["metadata"], &object["status"]);
+            let metadata = &object["metadata"];
             let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
-            let orphaned = owners.any(|owner| owner["apiVersion"] == "apps/v1" && !exists(&owner["uid"]));
-            let counts: &[&str] = match object["kind"].as_str() {
-                Some("DaemonSet") => &[
-                    "desiredNumberScheduled",
-                    "updatedNumberScheduled",
-                    "numberAvailable",
-                ],
-                Some("Deployment") => &["replicas", "updatedReplicas", "availableReplicas"],
-                _ => &[],
+            let is_orphaned = owners.any(|owner| owner["apiVersion"] == "apps/v1" && !exists(&owner["uid"]));
+            let is_rolling = match object["kind"].as_str() {
+                Some(kind @ ("DaemonSet" | "Deployment")) => availability::unfinished(kind, object).is_some(),
+                _ => false,
             };
-            let number = |field: &&str| status[*field].as_u64().unwrap_or_default();
-            let is_seen = counts.is_empty() || metadata["generation"] == status["observedGeneration"];
-            let is_rolled_out = is_seen && counts.windows(2).all(|two| number(&two[0]) == number(&two[1]));
-            metadata["deletionTimestamp"].is_string() || orphaned || !is_rolled_out
+            metadata["deletionTimestamp"].is_string() || is_orphaned || is_rolling
         };
         let unsettled: Vec<_> = objects
             .iter()
