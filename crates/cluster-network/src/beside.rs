@@ -17,6 +17,7 @@ pub async fn run(client: &Client, settings: &Settings, reports: &Reports, shutdo
         Box::pin(proxy::controller::run(
             client(),
             SYSTEM_BUNDLE.into(),
+            settings.hosted.as_ref(),
             reports,
             shutdown
         )),

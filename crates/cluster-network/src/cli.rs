@@ -93,6 +93,7 @@ fn settings(operator: Option<&Value>) -> Settings {
             image: Some("ovn-kubernetes".to_owned()),
             ..crate::settings::Ovn::default()
         },
+        hosted: None,
     })
 }
 

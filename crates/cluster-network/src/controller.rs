@@ -9,7 +9,7 @@ use kube_kit::{
     cache::{self, Cache, Changes},
     client,
     merge::Policy,
-    object::{self, Kind, ObjectId},
+    object::{self, HOSTED_CONTROL_PLANE, Kind, ObjectId},
     queue::Queue,
     serve::Readiness,
     shutdown::Shutdown,
@@ -47,6 +47,8 @@ pub struct Operator {
     client: Client,
     reconciler: Reconciler,
     cache: Cache,
+    /// Cache of the cluster that hosts the control plane. Empty for a cluster with its own control plane.
+    management: Cache,
     changes: Changes,
     queue: Queue<()>,
     /// Time of the next discovery of kinds that the API server did not serve.
@@ -57,16 +59,29 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts the watches.
-    pub fn start(client: Client, settings: Settings, api_server: ApiServer, metrics: Metrics) -> Self {
-        let cache = Cache::new();
+    /// Starts the watches. `management` is the client of the cluster that hosts the control plane, if another one does.
+    pub fn start(
+        client: Client,
+        management: Option<Client>,
+        settings: Settings,
+        api_server: ApiServer,
+        metrics: Metrics,
+    ) -> Self {
+        let (cache, hosts) = (Cache::new(), Cache::new());
         metrics.controller().watches.of(&cache);
-        let changes = watches::start(&client, &cache, &settings);
+        let mut changes = watches::start(&client, &cache, &settings);
+        let management = management.zip(settings.hosted.as_ref()).map(|(client, hosted)| {
+            metrics.controller().watches.of(&hosts);
+            watches::start_hosted(&client, &hosts, hosted, &mut changes);
+            let policy = Policy::owned_by(HOSTED_CONTROL_PLANE.kind);
+            Applier::with_cache(client, policy, hosts.clone())
+        });
         let applier = Applier::with_cache(client.clone(), Policy::owned_by("Network"), cache.clone());
         Self {
             client,
-            reconciler: Reconciler::new(applier, settings, api_server, metrics.clone()),
+            reconciler: Reconciler::new(applier, management, settings, api_server, metrics.clone()),
             cache,
+            management: hosts,
             changes,
             queue: Queue::counted(metrics.controller().workqueue.clone()),
             ask_again: None,
@@ -102,7 +117,7 @@ impl Operator {
         let first_lists = Instant::now() + FIRST_LISTS;
         loop {
             let is_listed = deciding.iter().all(|kind| self.cache.serves(*kind));
-            let synced = self.cache.is_synced() && (is_listed || Instant::now() >= first_lists);
+            let synced = self.cache.is_synced() && self.management.is_synced() && (is_listed || Instant::now() >= first_lists);
             readiness.set(synced && !self.reconciler.is_blocked());
             let look_again = self.reconciler.look_again();
             let ask_again = self.ask_again;
@@ -130,7 +145,7 @@ impl Operator {
                 }
                 () = tokio::time::sleep_until(check) => {
                     check = Instant::now() + cache::WATCH_TIMEOUT / 3;
-                    let blocked = cache::blocked([&self.cache], cache::WATCH_TIMEOUT);
+                    let blocked = cache::blocked([&self.cache, &self.management], cache::WATCH_TIMEOUT);
                     self.reconciler.set_blocked(blocked);
                 }
                 () = self.queue.next(), if synced => self.pass(shutdown).await,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::{ovn::observed::Observed, tls_profile::Profile};
+use crate::{hosted::Management, ovn::observed::Observed, tls_profile::Profile};
 
 /// The infrastructure provider of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,6 +88,18 @@ pub struct ApiServer {
     pub port: String,
 }
 
+impl ApiServer {
+    /// URL of the API server.
+    pub fn url(&self) -> String {
+        let Self { host, port } = self;
+        if host.contains(':') {
+            format!("https://[{host}]:{port}")
+        } else {
+            format!("https://{host}:{port}")
+        }
+    }
+}
+
 /// Observed state of the cluster, besides the two configurations.
 #[allow(
     clippy::struct_excessive_bools,
@@ -105,8 +117,10 @@ pub struct Facts {
     pub routing_via_host: bool,
     /// Number of nodes that run Linux.
     pub linux_nodes: usize,
-    /// Number of control plane nodes.
+    /// Number of control plane nodes. 0 if another cluster hosts the control plane.
     pub control_plane_nodes: usize,
+    /// True if another cluster hosts the control plane.
+    pub external_control_plane: bool,
     /// True if another cluster hosts the control plane, and a single node runs the workloads.
     pub single_hosted_node: bool,
     /// True if a single node runs the workloads.
@@ -133,6 +147,10 @@ pub struct Facts {
     pub ovn: Observed,
     /// State of the node identity components.
     pub node_identity: NodeIdentity,
+    /// Variables of the cluster-wide proxy, in a hosted cluster: its nodes may reach the API server through the proxy.
+    pub proxy: Vec<(&'static str, String)>,
+    /// The cluster that hosts the control plane. `None` for a cluster with its own control plane.
+    pub management: Option<Management>,
 }
 
 /// State of the node identity components, which give each node of OVN-Kubernetes its own user (§17.2).
@@ -142,11 +160,19 @@ pub struct NodeIdentity {
     pub is_bootstrapped: bool,
     /// Certificate authorities of the webhook's serving certificate. Empty before the first one.
     pub bundle: String,
-    /// True if the `DaemonSet` is rolled out.
+    /// True if the workload is rolled out.
     pub is_rolled_out: bool,
 }
 
 impl Facts {
+    /// True if a single instance of the control plane runs, so that nothing has to stay available.
+    pub fn has_single_control_plane(&self) -> bool {
+        match &self.management {
+            Some(management) => management.control_plane.replicas == 1,
+            None => self.control_plane_nodes == 1,
+        }
+    }
+
     /// True if a feature gate is enabled.
     pub fn gate(&self, name: &str) -> bool {
         self.gates.contains(name)

@@ -24,6 +24,7 @@ pub mod defaults;
 pub mod egress_router;
 pub mod facts;
 pub mod failures;
+pub mod hosted;
 pub mod identity;
 pub mod ingress;
 pub mod kube_proxy;
@@ -106,6 +107,10 @@ struct Start {
     /// Namespace of the operator; that of the pod by default
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
+    /// Kubeconfig of another cluster: that of the management cluster, if it
+    /// hosts the control plane (environment variable HYPERSHIFT)
+    #[arg(long, value_name = "management=FILE", value_parser = extra_cluster)]
+    extra_clusters: Option<PathBuf>,
     /// Where probes and metrics are served over TLS
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9104")]
     listen: SocketAddr,
@@ -138,21 +143,30 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     let Start {
         kubeconfig,
         namespace,
+        extra_clusters,
         listen,
         config: _,
     } = start;
     process::end_on_panic();
     let namespace = namespace.or_else(own_namespace);
     let namespace = namespace.unwrap_or_else(|| names::OPERATOR_NAMESPACE.to_owned());
-    let settings = Settings::read(&namespace, |name| std::env::var(name).ok())?;
+    let mut settings = Settings::read(&namespace, |name| std::env::var(name).ok())?;
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let metrics = Metrics::default();
-    let client = client::counted_client_from(
-        names::COMPONENT,
-        kubeconfig.as_deref(),
-        &metrics.controller().requests,
-    )
-    .await?;
+    let requests = &metrics.controller().requests;
+    let config = client::configuration(names::COMPONENT, kubeconfig.as_deref()).await?;
+    let management = match &mut settings.hosted {
+        Some(hosted) => {
+            hosted.api_server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+            let file = extra_clusters.context(
+                "HYPERSHIFT is true, and the cluster that hosts the control plane is not known: add --extra-clusters \
+                 management=FILE",
+            )?;
+            Some(client::counted_client_from(names::COMPONENT, Some(&file), requests).await?)
+        }
+        None => None,
+    };
+    let client = client::counted(config, requests)?;
     let readiness = Readiness::new();
     let server = metrics
         .serve(Bind::from(listen), &namespace, client.clone(), readiness.clone())
@@ -167,7 +181,13 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     readiness.set(false);
     let work = async {
         let api_server = controller::api_server(&client, &settings).await;
-        let operator = Operator::start(client.clone(), settings.clone(), api_server, metrics);
+        let operator = Operator::start(
+            client.clone(),
+            management.clone(),
+            settings.clone(),
+            api_server,
+            metrics,
+        );
         let reports = operator.reports();
         // The main loop and the other controllers run concurrently in one thread.
         tokio::join!(
@@ -187,6 +207,17 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     candidate.release().await;
     stop(server).await;
     Ok(())
+}
+
+/// Parses `management=FILE`. Upstream knows no other cluster than that.
+fn extra_cluster(text: &str) -> Result<PathBuf, String> {
+    match text.split_once('=') {
+        Some((names::MANAGEMENT, file)) if !file.is_empty() => Ok(file.into()),
+        _ => Err(format!(
+            "{text:?} is not {}=FILE, the kubeconfig of the management cluster",
+            names::MANAGEMENT
+        )),
+    }
 }
 
 async fn stop(server: Option<Serving>) {

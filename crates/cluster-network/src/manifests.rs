@@ -296,6 +296,7 @@ fn settings_of_everything() -> Settings {
             image: Some("ovn".to_owned()),
             ..Ovn::default()
         },
+        hosted: None,
     }
 }
 

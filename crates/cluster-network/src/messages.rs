@@ -65,6 +65,25 @@ pub const IPSEC_WITHOUT_IDENTITY: &str = "ipsecConfig has mode Full, and ConfigM
 pub const NO_API_SERVER: &str = "OVN-Kubernetes is to be deployed, and the address of the API server is not known: set \
                                  environment variable APISERVER_OVERRIDE_HOST of the operator";
 
+/// Another cluster hosts the control plane, and the operator does not know that cluster (§18.3).
+pub const EXTERNAL_CONTROL_PLANE: &str = "unable to render OVN in a cluster with an external control plane: set environment \
+                                          variable HYPERSHIFT of the operator";
+
+/// An image for the management cluster is not configured (§18.3).
+pub fn no_hosted_image(variable: &str) -> String {
+    format!(
+        "another cluster hosts the control plane, and an image for its pods is not known: set environment variable \
+         {variable} of the operator"
+    )
+}
+/// The management cluster lacks the hosted control plane (§18.3).
+pub fn no_hosted_control_plane(name: &str) -> String {
+    format!(
+        "Internal error while reconciling platform networking resources: failed to retrieve HostedControlPlane {name}: not \
+         found in the management cluster"
+    )
+}
+
 /// An unsuccessful apply (§5).
 pub fn could_not_apply(object: &str, error: &str) -> String {
     format!("Error while updating operator configuration: could not apply {object}: {error}")

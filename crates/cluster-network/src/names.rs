@@ -59,6 +59,12 @@ pub const IGNORE_ERRORS: &str = "networkoperator.openshift.io/ignore-errors";
 pub const PRE_PATCH: &str = "networkoperator.openshift.io/pre-patch";
 /// Annotation of pods with the hash of the configuration that they read at their start.
 pub const CONFIG_HASH: &str = "network.operator.openshift.io/config-hash";
+/// Annotation of objects in another cluster, with the name of that cluster (§18.3).
+pub const CLUSTER_NAME: &str = "network.operator.openshift.io/cluster-name";
+/// Name of the cluster that hosts the control plane.
+pub const MANAGEMENT: &str = "management";
+/// Annotation of the `ClusterOperator` with all objects in the management cluster.
+pub const RELATED_CLUSTER_OBJECTS: &str = "network.operator.openshift.io/relatedClusterObjects";
 /// Annotation of the `ClusterOperator` with the last observed state of the workloads (§11.2).
 pub const LAST_SEEN_STATE: &str = "network.operator.openshift.io/last-seen-state";
 
@@ -148,6 +154,38 @@ pub mod env {
     pub const POD_NAME: &str = "POD_NAME";
     /// Image pull policy.
     pub const PULL_POLICY: &str = "IMAGE_PULL_POLICY";
+    /// Image of the operator in installations of upstream's operator.
+    pub const CHECK_SOURCE_IMAGE: &str = "NETWORK_CHECK_SOURCE_IMAGE";
+    /// `true` if another cluster hosts the control plane (§18.3).
+    pub const HYPERSHIFT: &str = "HYPERSHIFT";
+    /// Name of the `HostedControlPlane`.
+    pub const HOSTED_NAME: &str = "HOSTED_CLUSTER_NAME";
+    /// Namespace of the hosted control plane.
+    pub const HOSTED_NAMESPACE: &str = "HOSTED_CLUSTER_NAMESPACE";
+    /// Image of OVN-Kubernetes for the management cluster.
+    pub const OVN_CONTROL_PLANE_IMAGE: &str = "OVN_CONTROL_PLANE_IMAGE";
+    /// Image of the program that gets tokens of the hosted cluster.
+    pub const TOKEN_MINTER_IMAGE: &str = "TOKEN_MINTER_IMAGE";
+    /// Audience of these tokens.
+    pub const TOKEN_AUDIENCE: &str = "TOKEN_AUDIENCE";
+    /// Image of the proxy into the network of the hosted cluster.
+    pub const SOCKS_PROXY_IMAGE: &str = "SOCKS5_PROXY_IMAGE";
+    /// Image with kubectl for the management cluster.
+    pub const CLI_CONTROL_PLANE_IMAGE: &str = "CLI_CONTROL_PLANE_IMAGE";
+    /// Image with kubectl.
+    pub const CLI_IMAGE: &str = "CLI_IMAGE";
+    /// Image of the release, for annotations of pods.
+    pub const RELEASE_IMAGE: &str = "OPENSHIFT_RELEASE_IMAGE";
+    /// User of the pods in the management cluster.
+    pub const RUN_AS_USER: &str = "RUN_AS_USER";
+    /// `ConfigMap` with the certificate authorities of the management cluster's services.
+    pub const CA_CONFIG_MAP: &str = "CA_CONFIG_MAP";
+    /// Key of these certificate authorities.
+    pub const CA_CONFIG_MAP_KEY: &str = "CA_CONFIG_MAP_KEY";
+    /// `true` if clients inside a hosted cluster reach its API server through the cluster's proxy.
+    pub const PROXIED_API_SERVER: &str = "PROXY_INTERNAL_APISERVER_ADDRESS";
+    /// `1` if the Prometheus of Red Hat's observability service monitors the management cluster.
+    pub const RHOBS_MONITORING: &str = "RHOBS_MONITORING";
     /// Name or address of the API server, for programs on the nodes.
     pub const API_HOST: &str = "APISERVER_OVERRIDE_HOST";
     /// Port of the API server, for programs on the nodes.
@@ -226,6 +264,8 @@ pub const FORMER: &str = "former";
 pub const FORMER_MTU: &str = "networkoperator.openshift.io/former-mtu";
 /// Annotation of policies that are a dry run of a node that an earlier version may have changed.
 pub const MTU_CHANGED: &str = "networkoperator.openshift.io/mtu-changed";
+/// Deployment of OVN-Kubernetes' control plane.
+pub const OVN_CONTROL_PLANE: &str = "ovnkube-control-plane";
 /// Label of nodes by which policies select them.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 

@@ -14,13 +14,14 @@ use serde_json::Value;
 
 use crate::{
     facts::{ApiServer, CniDirectories, Facts, NodeIdentity, Platform},
+    hosted::{self, ControlPlane, Management},
     names,
     ovn::{
         knobs::Data,
         observed::{self, ConfigMaps, Observed},
     },
     plan,
-    settings::Settings,
+    settings::{self, Settings},
     tls_profile::Profile,
 };
 
@@ -147,8 +148,22 @@ fn hosted_mtu(platform: &Platform, is_hosted: bool) -> Option<u32> {
     }
 }
 
-/// The facts. `api_server` is the endpoint of the API server for clients without services.
-pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Facts {
+/// The facts. `api_server` is the endpoint of the API server for clients without services. `management` is the cache of
+/// the cluster that hosts the control plane, if another one does.
+pub fn facts(
+    cache: &Cache,
+    management: Option<&Cache>,
+    settings: &Settings,
+    api_server: &ApiServer,
+) -> Facts {
+    let hosted = settings.hosted.as_ref().zip(management);
+    let management = hosted.and_then(|(hosted, management)| {
+        let state = self::management(management, hosted)?;
+        Some(Management {
+            status_label: status_label(cache, settings),
+            ..state
+        })
+    });
     let config_map = |name: &str| present(cache, &object::CONFIG_MAP.object(Some(&settings.namespace), name));
     let infrastructure = object::OPENSHIFT_INFRASTRUCTURE.object(None, SINGLETON);
     let infrastructure = present(cache, &infrastructure);
@@ -192,7 +207,12 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
             .iter()
             .filter(|node| node["metadata"]["labels"][names::OS_LABEL] == names::LINUX)
             .count(),
-        control_plane_nodes: install_replicas(cache).unwrap_or(control_plane_nodes),
+        control_plane_nodes: if hosted.is_some() {
+            0
+        } else {
+            install_replicas(cache).unwrap_or(control_plane_nodes)
+        },
+        external_control_plane: is_external,
         single_hosted_node: is_external && topology("infrastructureTopology", "SingleReplica"),
         single_worker: topology("infrastructureTopology", "SingleReplica") || nodes.len() == 1,
         labelled_master: masters > 0,
@@ -203,14 +223,87 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
         },
         openshift: infrastructure.is_some(),
         monitoring: cache.serves(object::SERVICE_MONITOR),
-        tls_profile: present(cache, &object::OPENSHIFT_API_SERVER.object(None, SINGLETON))
-            .and_then(|server| Profile::of(&server)),
+        tls_profile: match &management {
+            Some(management) => management.control_plane.tls_profile.clone(),
+            None => present(cache, &object::OPENSHIFT_API_SERVER.object(None, SINGLETON))
+                .and_then(|server| Profile::of(&server)),
+        },
         console_plugins: cache.serves(object::CONSOLE_PLUGIN),
         frr_bundle: bundle(cache, names::FRR_NAMESPACE, names::FRR_BUNDLE),
         foreign_kube_proxy: foreign_kube_proxy(cache),
-        ovn: ovn(cache, settings, &nodes, is_external),
-        node_identity: node_identity(cache, infrastructure.is_some()),
+        ovn: ovn(cache, hosted, settings, &nodes, is_external),
+        node_identity: match hosted {
+            Some((settings, cache)) => hosted_node_identity(cache, settings),
+            None => node_identity(cache, infrastructure.is_some()),
+        },
+        proxy: hosted.map(|_| proxy(cache)).unwrap_or_default(),
+        management,
     }
+}
+
+/// Variables of the cluster-wide proxy.
+fn proxy(cache: &Cache) -> Vec<(&'static str, String)> {
+    let proxy = present(cache, &object::PROXY.object(None, SINGLETON));
+    let variables = [
+        ("HTTP_PROXY", "httpProxy"),
+        ("HTTPS_PROXY", "httpsProxy"),
+        ("NO_PROXY", "noProxy"),
+    ]
+    .map(|(variable, field)| {
+        let value = proxy.as_ref().and_then(|proxy| proxy["status"][field].as_str());
+        (variable, value.unwrap_or_default().to_owned())
+    });
+    variables.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Value of the label of workloads whose rollout the operator reports. The operator of the management cluster ignores
+/// workloads of hosted clusters, whose value is the name of their infrastructure.
+pub fn status_label(cache: &Cache, settings: &Settings) -> String {
+    let Some(hosted) = &settings.hosted else {
+        return names::STAND_ALONE.to_owned();
+    };
+    let infrastructure = present(cache, &object::OPENSHIFT_INFRASTRUCTURE.object(None, SINGLETON));
+    let name = infrastructure.and_then(|it| it["status"]["infrastructureName"].as_str().map(str::to_owned));
+    name.filter(|name| !name.is_empty())
+        .unwrap_or_else(|| hosted.name.clone())
+}
+
+/// The state of the management cluster. `None` without a `HostedControlPlane`.
+fn management(cache: &Cache, settings: &settings::Hosted) -> Option<Management> {
+    let control_plane = present(cache, &hosted::control_plane_id(settings))?;
+    let monitor = if settings.has_rhobs {
+        object::RHOBS_SERVICE_MONITOR
+    } else {
+        object::SERVICE_MONITOR
+    };
+    let mut requests = BTreeMap::new();
+    for workload in workloads(cache).values() {
+        let name = workload["metadata"]["name"].as_str().unwrap_or_default();
+        let containers = workload
+            .pointer("/spec/template/spec/containers")
+            .and_then(Value::as_array);
+        for container in containers.into_iter().flatten() {
+            let key = container["name"].as_str().unwrap_or_default();
+            if let Some(live) = container["resources"]["requests"].as_object() {
+                requests.insert((name.to_owned(), key.to_owned()), live.clone());
+            }
+        }
+    }
+    Some(Management {
+        control_plane: ControlPlane::of(&control_plane),
+        bundle: service_authorities(cache, settings),
+        status_label: String::new(),
+        monitoring: cache.serves(monitor),
+        requests,
+    })
+}
+
+/// Certificate authorities of the management cluster's services. Empty before the first one.
+fn service_authorities(cache: &Cache, settings: &settings::Hosted) -> String {
+    let (name, key) = &settings.authorities;
+    let map = present(cache, &object::CONFIG_MAP.object(Some(&settings.namespace), name));
+    let bundle = map.and_then(|map| map["data"][key].as_str().map(str::to_owned));
+    bundle.unwrap_or_default()
 }
 
 /// Enabled feature gates of a version. Without an entry for the version, the gates of the newest one (§1.3).
@@ -243,7 +336,13 @@ fn replicas(config: &str) -> usize {
 }
 
 /// The state of OVN-Kubernetes (§7.2).
-fn ovn(cache: &Cache, settings: &Settings, nodes: &[Arc<Value>], is_hosted: bool) -> Observed {
+fn ovn(
+    cache: &Cache,
+    hosted: Option<(&settings::Hosted, &Cache)>,
+    settings: &Settings,
+    nodes: &[Arc<Value>],
+    is_external: bool,
+) -> Observed {
     let find = |kind: Kind, name: &str| present(cache, &kind.object(Some(names::OVN_NAMESPACE), name));
     let data = |name: &str| -> Data {
         let map = present(cache, &object::CONFIG_MAP.object(Some(&settings.namespace), name));
@@ -251,7 +350,13 @@ fn ovn(cache: &Cache, settings: &Settings, nodes: &[Arc<Value>], is_hosted: bool
         serde_json::from_value(data).unwrap_or_default()
     };
     let node = find(object::DAEMON_SET, "ovnkube-node");
-    let control_plane = find(object::DEPLOYMENT, "ovnkube-control-plane");
+    let control_plane = match hosted {
+        Some((hosted, management)) => {
+            let id = object::DEPLOYMENT.object(Some(&hosted.namespace), names::OVN_CONTROL_PLANE);
+            present(management, &id)
+        }
+        None => find(object::DEPLOYMENT, names::OVN_CONTROL_PLANE),
+    };
     let prepuller = find(object::DAEMON_SET, "ovnkube-upgrades-prepuller");
     let machine_configs = cache.list(object::MACHINE_CONFIG);
     let pools = cache.list(object::MACHINE_CONFIG_POOL);
@@ -264,7 +369,7 @@ fn ovn(cache: &Cache, settings: &Settings, nodes: &[Arc<Value>], is_hosted: bool
         control_plane: control_plane.as_deref(),
         prepuller: prepuller.as_deref(),
         has_machine_configs: cache.serves(object::MACHINE_CONFIG),
-        is_hosted,
+        is_hosted: is_external || hosted.is_some(),
         machine_configs: machine_configs.iter().map(Arc::as_ref).collect(),
         pools: pools.iter().map(Arc::as_ref).collect(),
         machine_operator: machine_operator.as_deref(),
@@ -288,6 +393,16 @@ fn node_identity(cache: &Cache, is_openshift: bool) -> NodeIdentity {
     NodeIdentity {
         is_bootstrapped: !is_openshift || present(cache, &bootstrap).is_some_and(is_complete),
         bundle: bundle(cache, names::NODE_IDENTITY_NAMESPACE, &authorities),
+        is_rolled_out: present(cache, &workload).is_some_and(|it| observed::is_rolled_out(&it)),
+    }
+}
+
+/// State of the node identity components in the management cluster, which exists before the hosted cluster.
+fn hosted_node_identity(cache: &Cache, settings: &settings::Hosted) -> NodeIdentity {
+    let workload = object::DEPLOYMENT.object(Some(&settings.namespace), names::NODE_IDENTITY);
+    NodeIdentity {
+        is_bootstrapped: true,
+        bundle: service_authorities(cache, settings),
         is_rolled_out: present(cache, &workload).is_some_and(|it| observed::is_rolled_out(&it)),
     }
 }

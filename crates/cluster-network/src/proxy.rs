@@ -176,6 +176,9 @@ pub struct Infrastructure {
     pub azure_endpoint: String,
     /// True if another cluster hosts the control plane.
     pub is_hosted: bool,
+    /// True if clients inside the cluster reach the API server through the proxy: its internal URL is that for clients
+    /// outside.
+    pub has_proxied_api_server: bool,
 }
 
 /// Status of the cluster's `Network`.
@@ -253,8 +256,12 @@ fn no_proxy(
     installation: &Installation,
     network: &Network,
 ) -> Result<String, Missing> {
-    let internal = host(&infrastructure.internal_url)
-        .ok_or_else(|| Missing::InternalUrl(infrastructure.name.clone()))?;
+    let internal = if infrastructure.has_proxied_api_server {
+        None
+    } else {
+        let internal = host(&infrastructure.internal_url);
+        Some(internal.ok_or_else(|| Missing::InternalUrl(infrastructure.name.clone()))?)
+    };
     if network.services.is_empty() {
         return Err(Missing::Services(network.name.clone()));
     }
@@ -271,7 +278,7 @@ fn no_proxy(
         .into();
     all.extend(spec.exceptions().map(str::to_owned));
     all.extend(machines.iter().filter(|block| *block != "0.0.0.0/0").cloned());
-    all.insert(internal.to_owned());
+    all.extend(internal.map(str::to_owned));
     all.extend(network.services.iter().cloned());
     all.extend(network.pods.iter().cloned());
     all.extend(of_platform(infrastructure));

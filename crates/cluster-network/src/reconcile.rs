@@ -3,6 +3,7 @@
 mod apply;
 mod console;
 mod crashes;
+mod hosted;
 mod prober;
 mod status;
 
@@ -46,6 +47,8 @@ pub enum Error {
 /// Reconciles the network.
 pub struct Reconciler {
     applier: Applier,
+    /// Reads and writes the cluster that hosts the control plane.
+    management: Option<Applier>,
     settings: Settings,
     /// Endpoint of the API server for clients without services.
     api_server: ApiServer,
@@ -69,10 +72,18 @@ pub struct Reconciler {
 struct Stop(Option<String>);
 
 impl Reconciler {
-    /// A reconciler that reads from the cache of the applier.
-    pub fn new(applier: Applier, settings: Settings, api_server: ApiServer, metrics: Metrics) -> Self {
+    /// A reconciler that reads from the caches of the appliers: of the cluster, and of the cluster that hosts its control
+    /// plane, if another one does.
+    pub fn new(
+        applier: Applier,
+        management: Option<Applier>,
+        settings: Settings,
+        api_server: ApiServer,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             applier,
+            management,
             settings,
             api_server,
             failures: Failures::default(),
@@ -141,7 +152,8 @@ impl Reconciler {
     }
 
     async fn bring_about(&mut self) -> Result<(), Stop> {
-        let facts = observe::facts(self.cache(), &self.settings, &self.api_server);
+        let management = self.management.as_ref().map(Applier::cache);
+        let facts = observe::facts(self.cache(), management, &self.settings, &self.api_server);
         let cluster = self.cluster_config(&facts);
         let Some(stored) = self.operator_config(cluster.as_ref()).await? else {
             return Err(Stop(None));
@@ -150,6 +162,11 @@ impl Reconciler {
         if stored.spec.management_state == names::UNMANAGED {
             tracing::info!("the operator configuration is Unmanaged");
             return Err(Stop(None));
+        }
+        if facts.management.is_none()
+            && let Some(hosted) = self.settings.hosted.clone()
+        {
+            return Err(self.without_control_plane(&hosted));
         }
         let mut merged = stored.spec.clone();
         if let Some(cluster) = &cluster {
@@ -177,7 +194,7 @@ impl Reconciler {
         let plan = plan.map_err(|rejection| self.rejected(&rejection))?;
         self.metrics.set_ipsec(&merged);
         self.store_operator_config(&stored, &plan).await?;
-        self.apply_plan(&stored, &plan).await?;
+        self.apply_plan(&stored, &plan, &facts).await?;
         self.write_cluster_status(cluster.as_ref(), &plan).await?;
         self.failures.clear(Level::OperatorConfig);
         Ok(())

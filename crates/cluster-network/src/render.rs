@@ -4,6 +4,7 @@
 mod console_plugin;
 mod egress_router;
 mod frr;
+mod hosted;
 mod node_identity;
 mod objects;
 mod ovn;
@@ -151,7 +152,7 @@ pub fn render(context: &Context<'_>) -> Rendered {
             }
         };
         rendered.objects.extend(objects.into_iter().map(|mut object| {
-            mark(&mut object, part, context.settings);
+            mark(&mut object, part, context);
             object
         }));
     }
@@ -229,15 +230,17 @@ fn diagnostics_wanted(context: &Context<'_>) -> bool {
 }
 
 /// Adds the labels for watches and for the status.
-fn mark(object: &mut Value, part: Part, settings: &Settings) {
+fn mark(object: &mut Value, part: Part, context: &Context<'_>) {
+    let management = context.facts.management.as_ref();
+    let status_label = management.map_or(names::STAND_ALONE, |it| it.status_label.as_str());
     let is_workload = object["apiVersion"] == "apps/v1";
     let labels = &mut object["metadata"]["labels"];
     labels[names::PART_LABEL] = json!(part.label());
     if is_workload {
         if labels.get(names::STATUS_LABEL).is_none() {
-            labels[names::STATUS_LABEL] = json!(names::STAND_ALONE);
+            labels[names::STATUS_LABEL] = json!(status_label);
         }
-        object["metadata"]["annotations"][names::VERSION_ANNOTATION] = json!(settings.version);
+        object["metadata"]["annotations"][names::VERSION_ANNOTATION] = json!(context.settings.version);
     }
 }
 

@@ -35,6 +35,70 @@ pub struct Settings {
     pub namespace: String,
     /// OVN-Kubernetes.
     pub ovn: Ovn,
+    /// The control plane in another cluster. `None` for a cluster with its own control plane.
+    pub hosted: Option<Hosted>,
+}
+
+/// Settings for a cluster whose control plane another cluster hosts (§18.3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosted {
+    /// Name of the `HostedControlPlane`.
+    pub name: String,
+    /// Its namespace in the management cluster.
+    pub namespace: String,
+    /// URL of the hosted cluster's API server for pods in this namespace.
+    pub api_server: String,
+    /// Image of OVN-Kubernetes for the management cluster.
+    pub ovn_image: Option<String>,
+    /// Image of the program that gets tokens of the hosted cluster.
+    pub token_minter_image: Option<String>,
+    /// Image of the proxy into the network of the hosted cluster.
+    pub socks_proxy_image: Option<String>,
+    /// Image with kubectl.
+    pub cli_image: Option<String>,
+    /// Audience of the tokens of the hosted cluster.
+    pub token_audience: String,
+    /// Image of the release, for annotations of pods.
+    pub release_image: String,
+    /// User of the pods. `None` if the management cluster chooses it.
+    pub run_as_user: Option<i64>,
+    /// `ConfigMap` with the certificate authorities of the management cluster's services, and its key.
+    pub authorities: (String, String),
+    /// True if the Prometheus of Red Hat's observability service monitors the management cluster.
+    pub has_rhobs: bool,
+    /// True if clients inside the hosted cluster reach its API server through the cluster's proxy.
+    pub has_proxied_api_server: bool,
+}
+
+/// `ConfigMap` in which OpenShift publishes the certificate authorities of its services.
+pub const SERVICE_CA: &str = "openshift-service-ca.crt";
+
+impl Hosted {
+    fn read(value: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Missing> {
+        if value(env::HYPERSHIFT).as_deref() != Some("true") {
+            return Ok(None);
+        }
+        let needed = |variable, meaning| value(variable).ok_or(Missing { variable, meaning });
+        let or = |name: &str, default: &str| value(name).unwrap_or_else(|| default.to_owned());
+        Ok(Some(Self {
+            name: needed(env::HOSTED_NAME, "the name of the hosted cluster")?,
+            namespace: needed(env::HOSTED_NAMESPACE, "the namespace of the hosted control plane")?,
+            api_server: String::new(),
+            ovn_image: value(env::OVN_CONTROL_PLANE_IMAGE),
+            token_minter_image: value(env::TOKEN_MINTER_IMAGE),
+            socks_proxy_image: value(env::SOCKS_PROXY_IMAGE),
+            cli_image: value(env::CLI_CONTROL_PLANE_IMAGE).or_else(|| value(env::CLI_IMAGE)),
+            token_audience: value(env::TOKEN_AUDIENCE).unwrap_or_default(),
+            release_image: value(env::RELEASE_IMAGE).unwrap_or_default(),
+            run_as_user: value(env::RUN_AS_USER).and_then(|user| user.parse().ok()),
+            authorities: (
+                or(env::CA_CONFIG_MAP, SERVICE_CA),
+                or(env::CA_CONFIG_MAP_KEY, "service-ca.crt"),
+            ),
+            has_rhobs: value(env::RHOBS_MONITORING).as_deref() == Some("1"),
+            has_proxied_api_server: value(env::PROXIED_API_SERVER).as_deref() == Some("true"),
+        }))
+    }
 }
 
 /// Settings of OVN-Kubernetes.
@@ -80,25 +144,30 @@ impl Ovn {
     }
 }
 
-/// The environment has no image of Weft.
+/// A variable is missing in the environment.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "environment variable {} is not set: it names the image of this operator",
-    env::OWN_IMAGE
-)]
-pub struct NoImage;
+#[error("environment variable {variable} is not set: it is {meaning}")]
+pub struct Missing {
+    variable: &'static str,
+    meaning: &'static str,
+}
 
 impl Settings {
     /// Reads the environment.
     ///
     /// # Errors
-    /// If the environment has no image of Weft.
-    pub fn read(namespace: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, NoImage> {
+    /// If the environment lacks the image of Weft, or the name or namespace of a hosted control plane.
+    pub fn read(namespace: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Missing> {
         let value = |name: &str| variable(name).filter(|value| !value.is_empty());
         let port = value(env::API_PORT).unwrap_or_else(|| "443".to_owned());
         Ok(Self {
             version: value(env::VERSION).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
-            image: value(env::OWN_IMAGE).ok_or(NoImage)?,
+            image: value(env::OWN_IMAGE)
+                .or_else(|| value(env::CHECK_SOURCE_IMAGE))
+                .ok_or(Missing {
+                    variable: env::OWN_IMAGE,
+                    meaning: "the image of this operator",
+                })?,
             kube_proxy_image: value(env::KUBE_PROXY_IMAGE),
             kube_rbac_proxy_image: value(env::KUBE_RBAC_PROXY_IMAGE),
             multi_network_policy_image: value(env::MULTI_NETWORK_POLICY_IMAGE),
@@ -112,6 +181,7 @@ impl Settings {
             cni_bin_dir: value(env::CNI_BIN_DIR).unwrap_or_else(|| CniDirectories::default().bin),
             namespace: namespace.to_owned(),
             ovn: Ovn::read(value),
+            hosted: Hosted::read(value)?,
         })
     }
 }

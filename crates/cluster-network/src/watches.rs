@@ -10,7 +10,10 @@ use kube_kit::{
     watch::Options,
 };
 
-use crate::{names, settings::Settings};
+use crate::{
+    names,
+    settings::{self, Settings},
+};
 
 /// Kinds of rendered objects that every cluster serves.
 pub const RENDERED: [Kind; 16] = [
@@ -42,6 +45,25 @@ pub const RENDERED_IF_SERVED: [Kind; 6] = [
     object::MACHINE_CONFIG,
     object::CONSOLE_PLUGIN,
 ];
+
+/// Kinds of objects in the management cluster.
+const HOSTED: [Kind; 3] = [object::DEPLOYMENT, object::SERVICE, object::CONFIG_MAP];
+
+/// Kinds of objects in the management cluster whose definitions come from another installer.
+const HOSTED_IF_SERVED: [Kind; 3] = [
+    object::SERVICE_MONITOR,
+    object::RHOBS_SERVICE_MONITOR,
+    object::PROMETHEUS_RULE,
+];
+
+/// Kinds of rendered objects: in the management cluster, or in the cluster itself.
+pub fn rendered(in_management: bool) -> Vec<Kind> {
+    if in_management {
+        HOSTED.into_iter().chain(HOSTED_IF_SERVED).collect()
+    } else {
+        RENDERED.into_iter().chain(RENDERED_IF_SERVED).collect()
+    }
+}
 
 /// Kinds whose status the operator reads.
 const WITH_STATUS: [Kind; 2] = [object::DAEMON_SET, object::DEPLOYMENT];
@@ -112,8 +134,33 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
             cache::keep_all,
         ));
     }
+    if settings.hosted.is_some() {
+        changes.push(cache.watch_if_served(client.clone(), object::PROXY, None, &platform, cache::keep_all));
+    }
     watch_ovn(client, cache, &mut changes);
     changes
+}
+
+/// Starts the watches in the namespace of a hosted control plane (§18.3).
+pub fn start_hosted(client: &Client, cache: &Cache, hosted: &settings::Hosted, changes: &mut Changes) {
+    let namespace = Some(hosted.namespace.as_str());
+    let mut one = |kind: Kind, name: &str| {
+        let options = Options::all().named(name);
+        changes.push(cache.watch(client.clone(), kind, namespace, &options, cache::keep_all));
+    };
+    one(object::HOSTED_CONTROL_PLANE, &hosted.name);
+    one(object::CONFIG_MAP, &hosted.authorities.0);
+    // Deployments of upstream's operator have no label of this one.
+    one(object::DEPLOYMENT, names::OVN_CONTROL_PLANE);
+    one(object::DEPLOYMENT, names::NODE_IDENTITY);
+    let ours = Options::all().labels(names::PART_LABEL);
+    for kind in HOSTED {
+        changes.push(cache.watch(client.clone(), kind, namespace, &ours, cache::keep_all));
+    }
+    let ours = ours.absent(ABSENT);
+    for kind in HOSTED_IF_SERVED {
+        changes.push(cache.watch_if_served(client.clone(), kind, namespace, &ours, cache::drop_status));
+    }
 }
 
 /// Watches of further objects that decide the plan for OVN-Kubernetes: workloads and machine configurations of other

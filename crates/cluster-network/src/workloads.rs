@@ -88,10 +88,18 @@ pub struct Assessment {
     pub unavailable: Vec<ObjectId>,
 }
 
-/// Kind and name of a workload in messages. The part before the first slash is the cluster, which is empty.
-pub fn title(id: &ObjectId) -> String {
+/// Kind and name of a workload in messages. The part before the first slash is the cluster, empty for this cluster.
+pub fn title(workload: &Value) -> String {
+    let id = ObjectId::of(workload);
     let namespace = id.namespace.as_deref().unwrap_or_default();
-    format!("{} \"/{namespace}/{}\"", id.kind, id.name)
+    format!("{} \"{}/{namespace}/{}\"", id.kind, cluster(workload), id.name)
+}
+
+/// Name of the cluster of a workload. Empty for this cluster.
+fn cluster(workload: &Value) -> &str {
+    workload["metadata"]["annotations"][names::CLUSTER_NAME]
+        .as_str()
+        .unwrap_or_default()
 }
 
 /// Assesses the rollout of all reported workloads.
@@ -187,7 +195,7 @@ impl Workload<'_> {
     }
 
     fn title(&self) -> String {
-        title(&ObjectId::of(self.0))
+        title(self.0)
     }
 
     fn number(&self, key: &str) -> i64 {
@@ -263,12 +271,13 @@ impl Workload<'_> {
     fn observed(&self, before: &State, id: &ObjectId, now: Timestamp) -> ObservedWorkload {
         let mut before = before.clone();
         let known = before.of(self.kind()).iter().find(|observed| {
-            Some(&observed.namespace) == id.namespace.as_ref()
+            observed.cluster_name == cluster(self.0)
+                && Some(&observed.namespace) == id.namespace.as_ref()
                 && observed.name == id.name
                 && observed.last_seen_status == self.0["status"]
         });
         ObservedWorkload {
-            cluster_name: String::new(),
+            cluster_name: cluster(self.0).to_owned(),
             namespace: id.namespace.clone().unwrap_or_default(),
             name: id.name.clone(),
             last_seen_status: self.0["status"].clone(),

@@ -297,7 +297,7 @@ impl Applier {
     /// # Errors
     /// If the API server refuses or does not answer, or other clients keep recreating the object.
     pub async fn delete_if_owned(&self, id: &ObjectId, owner_kind: &str) -> Result<Deleted, Error> {
-        self.delete_when(id, |live| object::owned_by(live, owner_kind))
+        self.delete_if(id, |live| object::owned_by(live, owner_kind))
             .await
     }
 
@@ -306,10 +306,14 @@ impl Applier {
     /// # Errors
     /// If the API server refuses or does not answer, or other clients keep recreating the object.
     pub async fn delete(&self, id: &ObjectId) -> Result<Deleted, Error> {
-        self.delete_when(id, |_| true).await
+        self.delete_if(id, |_| true).await
     }
 
-    async fn delete_when(&self, id: &ObjectId, may: impl Fn(&Value) -> bool) -> Result<Deleted, Error> {
+    /// Deletes an object if `may` allows it for the live object.
+    ///
+    /// # Errors
+    /// If the API server refuses or does not answer, or other clients keep recreating the object.
+    pub async fn delete_if(&self, id: &ObjectId, may: impl Fn(&Value) -> bool) -> Result<Deleted, Error> {
         let failed = |cause| Error {
             attempt: Attempt::Delete,
             id: id.clone(),

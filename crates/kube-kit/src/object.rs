@@ -92,6 +92,8 @@ kinds! {
         "validatingadmissionpolicybindings" cluster;
     /// Targets of Prometheus behind a Service.
     SERVICE_MONITOR = "monitoring.coreos.com" "v1" "ServiceMonitor" "servicemonitors" namespaced;
+    /// Targets of the Prometheus of Red Hat's observability service.
+    RHOBS_SERVICE_MONITOR = "monitoring.rhobs" "v1" "ServiceMonitor" "servicemonitors" namespaced;
     /// Recording and alerting rules of Prometheus.
     PROMETHEUS_RULE = "monitoring.coreos.com" "v1" "PrometheusRule" "prometheusrules" namespaced;
     /// Allowed privileges of pods on OpenShift.
@@ -129,6 +131,8 @@ kinds! {
     MACHINE_CONFIG = "machineconfiguration.openshift.io" "v1" "MachineConfig" "machineconfigs" cluster;
     /// Machines of OpenShift with one configuration.
     MACHINE_CONFIG_POOL = "machineconfiguration.openshift.io" "v1" "MachineConfigPool" "machineconfigpools" cluster;
+    /// The control plane of another cluster, in the cluster that hosts it.
+    HOSTED_CONTROL_PLANE = "hypershift.openshift.io" "v1beta1" "HostedControlPlane" "hostedcontrolplanes" namespaced;
     /// A certificate that the cluster network operator keeps valid.
     OPERATOR_PKI = "network.operator.openshift.io" "v1" "OperatorPKI" "operatorpkis" namespaced;
     /// A pod that redirects connections to external systems.

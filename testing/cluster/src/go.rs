@@ -88,7 +88,8 @@ pub fn build_tests(
     progress: &mut dyn Progress,
 ) -> Result<()> {
     let unfinished = file.with_extension("new");
-    let mut go = command(source, &["test", "-c"], flags, otherwise)?;
+    // Otherwise Go checks all dependencies too, which takes as long as the build.
+    let mut go = command(source, &["test", "-c", "-vet=off"], flags, otherwise)?;
     go.arg("-o").arg(&unfinished).arg(package);
     run::watched(&mut go, &file.with_extension("build.log"), progress)?;
     fs::rename(&unfinished, file).at("create", file)
@@ -106,6 +107,8 @@ fn command(source: &Path, subcommand: &[&str], flags: &str, otherwise: &str) -> 
     go.arg("go").args(subcommand);
     go.current_dir(source)
         .env("CGO_ENABLED", "0")
+        // The compiler ends before its garbage matters: less collection takes a fifth of the time away.
+        .env("GOGC", "400")
         .env_remove("GOFLAGS")
         .env_remove("GOOS")
         .env_remove("GOARCH");

@@ -47,6 +47,9 @@ impl Part {
 /// The running downloads and builds for the tiers of a run.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
+    /// Programs of an API server without nodes.
+    api: Part,
+    /// Programs of clusters, and the tests that run on them.
     kubernetes: Part,
     packages: Part,
     kubevirt: Part,
@@ -65,8 +68,16 @@ impl Prepared {
             let (part, mut lane, tiers) = (part.clone(), board.lane(name), tiers.clone());
             scope.spawn(move || part.end(work(&tiers, &mut lane).map_err(|error| format!("{error:#}"))));
         };
-        begin(&self.kubernetes, "kubernetes", kubernetes);
         begin(&self.packages, "packages", packages);
+        let (api, whole) = (self.api.clone(), self.kubernetes.clone());
+        let (mut lane, wanted) = (board.lane("kubernetes"), tiers.clone());
+        scope.spawn(move || {
+            let text = |error: anyhow::Error| format!("{error:#}");
+            // The tier `api` begins while Go builds the rest.
+            let built = for_api(&wanted, &mut lane).map_err(text);
+            api.end(built.clone());
+            whole.end(built.and_then(|()| for_clusters(&wanted, &mut lane).map_err(text)));
+        });
         if tiers.contains(&Tier::Kubevirt) && is_root() {
             let (before, part, mut lane) = (
                 self.kubernetes.clone(),
@@ -89,30 +100,36 @@ impl Prepared {
     /// Waits for the programs of a tier.
     pub(super) fn wait(&self, tier: Tier, progress: &mut dyn Progress) -> anyhow::Result<()> {
         self.packages.wait(progress)?;
-        if matches!(tier, Tier::Api | Tier::E2e | Tier::Kubevirt) {
-            self.kubernetes.wait(progress)?;
+        match tier {
+            Tier::Api => self.api.wait(progress),
+            Tier::E2e => self.kubernetes.wait(progress),
+            Tier::Kubevirt => {
+                self.kubernetes.wait(progress)?;
+                self.kubevirt.wait(progress)
+            }
+            _ => Ok(()),
         }
-        if tier == Tier::Kubevirt {
-            self.kubevirt.wait(progress)?;
-        }
-        Ok(())
     }
 }
 
-fn kubernetes(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
-    let home = Home::from_env()?;
+fn for_api(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
+    if tiers.contains(&Tier::Api) {
+        let home = Home::from_env()?;
+        Programs::ensure(&home, &Program::API, lane)?;
+        Helm::ensure(&home, lane)?;
+        coredns::ensure(&home, "leave the tier `api` out", lane)?;
+    }
+    Ok(())
+}
+
+fn for_clusters(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
     let on_clusters = Tier::ON_CLUSTERS.iter().any(|tier| tiers.contains(tier));
     if on_clusters && is_root() {
+        let home = Home::from_env()?;
         Programs::ensure(&home, &Program::ALL, lane)?;
         if tiers.contains(&Tier::E2e) {
             conformance::Parts::ensure(&home, lane)?;
         }
-    } else if tiers.contains(&Tier::Api) {
-        Programs::ensure(&home, &Program::API, lane)?;
-    }
-    if tiers.contains(&Tier::Api) {
-        Helm::ensure(&home, lane)?;
-        coredns::ensure(&home, "leave the tier `api` out", lane)?;
     }
     Ok(())
 }

@@ -170,7 +170,7 @@ impl Given {
         api_server: &ApiServer,
         settings: &Settings,
     ) -> Result<Answer, Error> {
-        let facts = observed::facts(cache, settings, api_server);
+        let facts = observed::facts(cache, None, settings, api_server);
         let unreadable = |error: observed::Unreadable| Error::Unreadable(error.to_string());
         if self.cluster.is_none() {
             self.cluster = observed::cluster_config(cache)

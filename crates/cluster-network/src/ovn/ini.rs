@@ -25,7 +25,13 @@ pub struct Input<'a> {
     pub udp_aggregation: bool,
     /// Port of the health check of nodes with egress addresses.
     pub egress_health_port: u16,
+    /// URL of the hosted cluster's API server, in the file for pods of the management cluster. These pods trust
+    /// [`HOSTED_AUTHORITIES`].
+    pub local_api_server: Option<&'a str>,
 }
+
+/// File with the certificate authorities of the hosted cluster's API server, in pods of the management cluster.
+pub const HOSTED_AUTHORITIES: &str = "/hosted-ca/ca.crt";
 
 /// Writer of the file: sections with keys, separated by empty lines.
 #[derive(Debug, Default)]
@@ -58,7 +64,7 @@ pub fn ini(input: &Input<'_>) -> String {
     let ovn = ovn.unwrap_or_default();
     let mut ini = Ini::default();
     default(&mut ini, input);
-    kubernetes(&mut ini, spec, facts);
+    kubernetes(&mut ini, input);
     features(&mut ini, input);
     let via_host = ovn
         .gateway_config
@@ -80,11 +86,13 @@ pub fn ini(input: &Input<'_>) -> String {
             .key("as-number", bgp.as_number.unwrap_or(AS_NUMBER))
             .key("topology", "full-mesh");
     }
-    ini.section("logging")
-        .key("libovsdblogfile", "/var/log/ovnkube/libovsdb.log")
-        .key("logfile-maxsize", 100)
-        .key("logfile-maxbackups", 5)
-        .key("logfile-maxage", 0);
+    if input.local_api_server.is_none() {
+        ini.section("logging")
+            .key("libovsdblogfile", "/var/log/ovnkube/libovsdb.log")
+            .key("logfile-maxsize", 100)
+            .key("logfile-maxbackups", 5)
+            .key("logfile-maxage", 0);
+    }
     if let Some(hybrid) = &ovn.hybrid_overlay_config {
         ini.section("hybridoverlay").key("enabled", true);
         if let Some(network) = hybrid.hybrid_cluster_network.first() {
@@ -94,7 +102,7 @@ pub fn ini(input: &Input<'_>) -> String {
             ini.text("hybrid-overlay-vxlan-port", port);
         }
     }
-    if facts.control_plane_nodes == 1 {
+    if facts.has_single_control_plane() {
         // A single instance has no standby, so that long timeouts are harmless.
         ini.section("clustermgrha")
             .key("election-lease-duration", 137)
@@ -137,36 +145,38 @@ fn default(ini: &mut Ini, input: &Input<'_>) {
     }
     ini.text("encap-port", ovn.geneve_port.unwrap_or_default())
         .key("enable-lflow-cache", true)
-        .key("lflow-cache-limit-kb", 1_048_576)
-        .key("enable-udp-aggregation", input.udp_aggregation)
-        .text(
-            "udn-allowed-default-services",
-            "default/kubernetes,openshift-dns/dns-default",
-        );
+        .key("lflow-cache-limit-kb", 1_048_576);
+    if input.local_api_server.is_none() {
+        ini.key("enable-udp-aggregation", input.udp_aggregation);
+    }
+    ini.text(
+        "udn-allowed-default-services",
+        "default/kubernetes,openshift-dns/dns-default",
+    );
 }
 
-fn kubernetes(ini: &mut Ini, spec: &NetworkSpec, facts: &Facts) {
-    let host = &facts.api_server.host;
-    let host = if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host.clone()
-    };
+fn kubernetes(ini: &mut Ini, input: &Input<'_>) {
+    let Input { spec, facts, .. } = input;
+    let url = input
+        .local_api_server
+        .map_or_else(|| facts.api_server.url(), str::to_owned);
     let ovn = spec.default_network.ovn_kubernetes_config.as_ref();
     ini.section("kubernetes")
         .text("service-cidrs", spec.service_network.join(","))
-        .text("ovn-config-namespace", names::OVN_NAMESPACE)
-        .text(
-            "apiserver",
-            format_args!("https://{host}:{}", facts.api_server.port),
-        )
+        .text("ovn-config-namespace", names::OVN_NAMESPACE);
+    if input.local_api_server.is_some() {
+        ini.text("cacert", HOSTED_AUTHORITIES);
+    }
+    ini.text("apiserver", url)
         .text("host-network-namespace", "openshift-host-network");
     if ovn.is_some_and(|ovn| ovn.hybrid_overlay_config.is_some()) {
         ini.text("no-hostsubnet-nodes", "kubernetes.io/os=windows");
     }
-    ini.text("platform-type", &facts.platform)
-        .text("healthz-bind-address", "0.0.0.0:10256")
-        .text("dns-service-namespace", "openshift-dns")
+    ini.text("platform-type", &facts.platform);
+    if input.local_api_server.is_none() {
+        ini.text("healthz-bind-address", "0.0.0.0:10256");
+    }
+    ini.text("dns-service-namespace", "openshift-dns")
         .text("dns-service-name", "dns-default");
 }
 

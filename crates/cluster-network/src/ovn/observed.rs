@@ -151,8 +151,12 @@ fn daemon_set(object: &Value) -> DaemonSetProgress {
     }
 }
 
-/// True if all pods of a `DaemonSet` are current and available.
+/// True if all pods of a `DaemonSet` or Deployment are current and available.
 pub fn is_rolled_out(object: &Value) -> bool {
+    if object["kind"] == "Deployment" {
+        let progress = deployment(object);
+        return progress.replicas > 0 && !progress.is_progressing();
+    }
     let progress = daemon_set(object);
     progress.desired > 0 && !progress.is_progressing()
 }

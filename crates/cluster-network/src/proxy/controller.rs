@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{Infrastructure, Installation, Network, Spec, Status, readiness, status, validate};
 use crate::objects::{self, text, texts};
 use crate::report::{Failure, Level, Reports};
+use crate::settings;
 use crate::trust::controller::{BUNDLE_NAME, BUNDLE_NAMESPACE, bundle};
 use crate::trust::{self, BUNDLE, COMPONENT, OWNING_COMPONENT};
 
@@ -32,6 +33,8 @@ const INSTALLATION: (&str, &str, &str) = ("kube-system", "cluster-config-v1", "i
 pub const SYSTEM_BUNDLE: &str = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
 /// Suffix of the field manager.
 const PART: &str = "proxyconfig";
+/// SOCKS proxy of konnectivity beside the operator of a hosted cluster. It leads into the hosted cluster's network.
+const HOSTED_NETWORK: &str = "127.0.0.1:8090";
 const INVALID: &str = "InvalidProxyConfig";
 const LONGEST: Duration = Duration::from_mins(5);
 const BEGINNING: Duration = Duration::from_millis(200);
@@ -78,6 +81,7 @@ fn infrastructure(object: &Value) -> Infrastructure {
         azure_cloud: of_platform("cloudName"),
         azure_endpoint: of_platform("armEndpoint"),
         is_hosted: text(object, "/status/controlPlaneTopology") == "External",
+        has_proxied_api_server: false,
     }
 }
 
@@ -102,10 +106,16 @@ fn installation(object: &Value) -> Installation {
 }
 
 /// Runs until the shutdown. `system` is the file with the system's bundle, which may be missing.
-pub async fn run(client: Client, system: PathBuf, reports: &Reports, shutdown: &Shutdown) {
+pub async fn run(
+    client: Client,
+    system: PathBuf,
+    hosted: Option<&settings::Hosted>,
+    reports: &Reports,
+    shutdown: &Shutdown,
+) {
     let queue = Queue::with_longest(LONGEST);
     queue.add(());
-    let mut controller = Controller::start(client, system, &queue);
+    let mut controller = Controller::start(client, system, hosted, &queue);
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
@@ -145,6 +155,9 @@ fn invalid(error: &dyn std::error::Error) -> Failure {
 struct Controller {
     client: Client,
     system: PathBuf,
+    /// The operator of a hosted cluster is in another network than the proxies.
+    is_hosted: bool,
+    has_proxied_api_server: bool,
     proxy: Store<Name, Live>,
     infrastructure: Store<Name, Infrastructure>,
     network: Store<Name, Network>,
@@ -159,7 +172,12 @@ struct Controller {
 }
 
 impl Controller {
-    fn start(client: Client, system: PathBuf, queue: &Queue<()>) -> Self {
+    fn start(
+        client: Client,
+        system: PathBuf,
+        hosted: Option<&settings::Hosted>,
+        queue: &Queue<()>,
+    ) -> Self {
         let mut watches = Waking::new(client.clone(), queue);
         let one = Options::all().named(SINGLETON);
         let (namespace, name, _) = INSTALLATION;
@@ -169,6 +187,8 @@ impl Controller {
         Self {
             client,
             system,
+            is_hosted: hosted.is_some(),
+            has_proxied_api_server: hosted.is_some_and(|hosted| hosted.has_proxied_api_server),
             proxy: watches.start(&PROXY, None, &one, (), live),
             infrastructure: watches.start(&OPENSHIFT_INFRASTRUCTURE, None, &one, (), infrastructure),
             network: watches.start(&CLUSTER_NETWORK, None, &one, (), network),
@@ -198,10 +218,11 @@ impl Controller {
         validate(&live.spec).map_err(|error| invalid(&error))?;
         let bundle = self.merge(&live.spec.trusted_ca.name).await?;
         self.probe(&live.spec, &bundle).await?;
-        let infrastructure = self.infrastructure.get(&key).unwrap_or_else(|| Infrastructure {
+        let mut infrastructure = self.infrastructure.get(&key).unwrap_or_else(|| Infrastructure {
             name: SINGLETON.to_owned(),
             ..Infrastructure::default()
         });
+        infrastructure.has_proxied_api_server = self.has_proxied_api_server;
         let network = self.network.get(&key).unwrap_or_else(|| Network {
             name: SINGLETON.to_owned(),
             ..Network::default()
@@ -235,7 +256,7 @@ impl Controller {
         if self.probed == probed {
             return Ok(());
         }
-        readiness::check(spec, bundle)
+        readiness::check(spec, bundle, self.is_hosted.then_some(HOSTED_NETWORK))
             .await
             .map_err(|error| invalid(&error))?;
         self.probed = probed;

@@ -4,6 +4,10 @@
 //! http://endpoint   ── GET http://endpoint ──> httpProxy
 //! https://endpoint  ── CONNECT, TLS, GET ────> httpsProxy
 //! ```
+//!
+//! The operator of a hosted cluster reaches the proxies by way of a SOCKS proxy, which is in the hosted cluster's network.
+
+mod socks;
 
 use std::fmt;
 use std::io;
@@ -63,14 +67,15 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Probes each endpoint through the proxy. `bundle` has the certificate authorities for TLS, in PEM.
+/// Probes each endpoint through the proxy. `bundle` has the certificate authorities for TLS, in PEM. `socks` is the
+/// address of the SOCKS proxy that leads to the proxy.
 ///
 /// # Errors
 /// The first endpoint that fails three times.
-pub async fn check(spec: &Spec, bundle: &str) -> Result<(), Failed> {
+pub async fn check(spec: &Spec, bundle: &str, socks: Option<&str>) -> Result<(), Failed> {
     for endpoint in &spec.readiness_endpoints {
         let mut attempt = 1;
-        while let Err(cause) = in_time(spec, endpoint, bundle).await {
+        while let Err(cause) = in_time(spec, endpoint, bundle, socks).await {
             let is_final = matches!(cause, Cause::Endpoint | Cause::NoProxy(_) | Cause::Proxy(_));
             if is_final || attempt == ATTEMPTS {
                 let endpoint = endpoint.clone();
@@ -83,14 +88,14 @@ pub async fn check(spec: &Spec, bundle: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-async fn in_time(spec: &Spec, endpoint: &str, bundle: &str) -> Result<(), Cause> {
-    let probe = probe(spec, endpoint, bundle);
+async fn in_time(spec: &Spec, endpoint: &str, bundle: &str, socks: Option<&str>) -> Result<(), Cause> {
+    let probe = probe(spec, endpoint, bundle, socks);
     tokio::time::timeout(TIMEOUT, probe)
         .await
         .unwrap_or(Err(Cause::Late))
 }
 
-async fn probe(spec: &Spec, endpoint: &str, bundle: &str) -> Result<(), Cause> {
+async fn probe(spec: &Spec, endpoint: &str, bundle: &str, socks: Option<&str>) -> Result<(), Cause> {
     let target = Target::parse(endpoint).ok_or(Cause::Endpoint)?;
     let (field, proxy) = if target.has_tls {
         ("httpsProxy", &spec.https_proxy)
@@ -101,7 +106,10 @@ async fn probe(spec: &Spec, endpoint: &str, bundle: &str) -> Result<(), Cause> {
         return Err(Cause::NoProxy(field));
     }
     let proxy = Target::parse(proxy).ok_or(Cause::Proxy(field))?;
-    let tcp = TcpStream::connect((proxy.host(), proxy.port)).await?;
+    let tcp = match socks {
+        Some(socks) => socks::connect(socks, proxy.host(), proxy.port).await?,
+        None => TcpStream::connect((proxy.host(), proxy.port)).await?,
+    };
     let mut stream: Box<dyn Stream> = Box::new(tcp);
     if proxy.has_tls {
         stream = encrypted(stream, &proxy, bundle).await?;

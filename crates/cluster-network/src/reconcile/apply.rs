@@ -6,14 +6,19 @@ use api::cluster_network::{
     SINGLETON, cluster_operator::ClusterOperatorStatus, config, operator::NetworkSpec,
 };
 use kube_kit::{
+    apply::Applier,
     cache::Lookup,
     object::{self, Kind, ObjectId},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Reconciler, Stop};
+use super::{
+    Reconciler, Stop,
+    hosted::{Target, Targets, is_hosted},
+};
 use crate::{
+    facts::Facts,
     failures::Level,
     messages, names,
     names::manager,
@@ -50,7 +55,12 @@ impl Reconciler {
     }
 
     /// Applies the objects, in spite of single failures, and prunes leftovers.
-    pub(super) async fn apply_plan(&mut self, stored: &Stored<NetworkSpec>, plan: &Plan) -> Result<(), Stop> {
+    pub(super) async fn apply_plan(
+        &mut self,
+        stored: &Stored<NetworkSpec>,
+        plan: &Plan,
+        facts: &Facts,
+    ) -> Result<(), Stop> {
         let (level, now) = (Level::OperatorConfig, Instant::now());
         let rendered = &plan.rendered;
         tracing::debug!("Render phase done, rendered {} objects", rendered.objects.len());
@@ -63,19 +73,24 @@ impl Reconciler {
             self.failures
                 .debounced(Level::OperatorRender, "RenderError", message, now);
         }
-        let owner = owner(&stored.object);
         let record = plan::record(&plan.applied, &self.settings.namespace);
         let mut errors = Vec::new();
+        let targets = self.targets(&stored.object, facts);
         for object in std::iter::once(&record).chain(&rendered.objects) {
-            if let Err(error) = self.apply_one(object, &owner).await {
+            if let Err(error) = apply_one(object, targets.of(object)).await {
                 errors.push(error);
             }
         }
-        self.rendered = true;
         if let Err(error) = self.enable_console_plugin(rendered).await {
             errors.push(error);
         }
-        errors.extend(self.prune(rendered).await);
+        errors.extend(self.prune(rendered, &targets).await);
+        if !self.rendered
+            && let Some(hosted) = &self.settings.hosted
+        {
+            errors.extend(self.prune_former(hosted).await);
+        }
+        self.rendered = true;
         if errors.is_empty() {
             return Ok(());
         }
@@ -86,91 +101,31 @@ impl Reconciler {
         Err(Stop(Some(message)))
     }
 
-    /// Applies an object, with regard to its annotations (§5.1).
-    async fn apply_one(&self, object: &Value, owner: &Value) -> Result<(), String> {
-        let id = ObjectId::of(object);
-        let annotation = |key: &str| object["metadata"]["annotations"][key].as_str();
-        if annotation(names::CREATE_WAIT).is_some() {
-            return Ok(());
-        }
-        let failed = |error: String| {
-            if annotation(names::IGNORE_ERRORS).is_some() {
-                tracing::info!(%id, error, "ignored");
-                return Ok(());
-            }
-            Err(messages::could_not_apply(&id.to_string(), &error))
-        };
-        if annotation(names::CREATE_ONLY).is_some() {
-            match self.exists(&id).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(error) => return failed(error),
-            }
-        }
-        if let Some(patch) = annotation(names::PRE_PATCH) {
-            let patch = serde_json::from_str(patch).map_err(|error| error.to_string())?;
-            match self.applier.strategic_patch(&id, &patch).await {
-                Ok(_) => {}
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return failed(error.cause.to_string()),
-            }
-        }
-        let mut object = object.clone();
-        // Definitions of users' objects and shared namespaces outlive the configuration.
-        if id.kind != STAY.kind && annotation(names::CREATE_ONLY).is_none() {
-            object["metadata"]["ownerReferences"] = json!([owner]);
-        }
-        match self
-            .applier
-            .apply_as(manager::OPERATOR_CONFIG, &object, None)
-            .await
-        {
-            Ok(outcome) => {
-                tracing::debug!(%id, ?outcome, "applied");
-                Ok(())
-            }
-            Err(error) => {
-                let mut text = error.cause.to_string();
-                if id.kind == "NetworkAttachmentDefinition" && text.contains("namespaces") {
-                    text = format!("{text}: {}", messages::NAMESPACE_HINT);
-                }
-                failed(text)
-            }
-        }
-    }
-
-    async fn exists(&self, id: &ObjectId) -> Result<bool, String> {
-        match self.cache().lookup(id) {
-            Lookup::Present(_) => Ok(true),
-            _ => match self.applier.get(id).await {
-                Ok(live) => Ok(live.is_some()),
-                Err(error) if error.is_not_found() => Ok(false),
-                Err(error) => Err(error.cause.to_string()),
-            },
-        }
-    }
-
     /// Prunes leftovers: objects with the operator's label, or among the related objects of an earlier operator (§5.2).
-    async fn prune(&self, rendered: &Rendered) -> Vec<String> {
-        let wanted: BTreeSet<ObjectId> = rendered.objects.iter().map(ObjectId::of).collect();
-        let failed: Vec<&str> = rendered.failed.iter().map(|(part, _)| part.label()).collect();
-        let mut superfluous = BTreeSet::new();
-        for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
-            for object in self.cache().list(kind) {
-                let part = object["metadata"]["labels"][names::PART_LABEL]
-                    .as_str()
-                    .unwrap_or_default();
-                // An invalid network keeps only its own definition.
-                let is_kept = failed.contains(&part) && part != Part::AdditionalNetworks.label();
-                if !part.is_empty() && !is_kept {
-                    superfluous.insert(ObjectId::of(&object));
-                }
-            }
-        }
+    async fn prune(&self, rendered: &Rendered, targets: &Targets<'_>) -> Vec<String> {
+        let mut superfluous = leftovers(rendered, &targets.cluster);
         // An earlier operator recorded no parts, so that a failed part may still need any of its objects.
         if rendered.failed.is_empty() {
             superfluous.extend(self.related());
         }
+        let mut errors = self.delete(superfluous, rendered, &targets.cluster).await;
+        if let Some(management) = &targets.management {
+            let superfluous = leftovers(rendered, management);
+            errors.extend(self.delete(superfluous, rendered, management).await);
+        }
+        errors
+    }
+
+    /// Deletes objects that are not rendered.
+    async fn delete(
+        &self,
+        superfluous: BTreeSet<ObjectId>,
+        rendered: &Rendered,
+        target: &Target<'_>,
+    ) -> Vec<String> {
+        let belongs = |object: &&Value| is_hosted(object) == target.is_management;
+        let wanted = rendered.objects.iter().filter(belongs);
+        let wanted: BTreeSet<ObjectId> = wanted.map(ObjectId::of).collect();
         let mut errors = Vec::new();
         let mut superfluous: Vec<ObjectId> = superfluous.into_iter().collect();
         superfluous.sort_by_key(|id| !leads_to_others(id));
@@ -183,7 +138,8 @@ impl Reconciler {
                 errors.push(error);
                 continue;
             }
-            match self.applier.delete_if_owned(&id, OWNER_KIND).await {
+            let owner_kind = target.owner["kind"].as_str().unwrap_or(OWNER_KIND);
+            match target.applier.delete_if_owned(&id, owner_kind).await {
                 Ok(outcome) => tracing::info!(%id, ?outcome, "not rendered any more"),
                 Err(error) => errors.push(error.to_string()),
             }
@@ -252,6 +208,86 @@ impl Reconciler {
             .map(drop)
             .map_err(|error| self.failed(Level::OperatorConfig, "StatusError", &error))
     }
+}
+
+/// Applies an object, with regard to its annotations (§5.1).
+async fn apply_one(object: &Value, target: &Target<'_>) -> Result<(), String> {
+    let Target { applier, owner, .. } = target;
+    let id = ObjectId::of(object);
+    let annotation = |key: &str| object["metadata"]["annotations"][key].as_str();
+    if annotation(names::CREATE_WAIT).is_some() {
+        return Ok(());
+    }
+    let failed = |error: String| {
+        if annotation(names::IGNORE_ERRORS).is_some() {
+            tracing::info!(%id, error, "ignored");
+            return Ok(());
+        }
+        Err(messages::could_not_apply(&id.to_string(), &error))
+    };
+    if annotation(names::CREATE_ONLY).is_some() {
+        match exists(applier, &id).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => return failed(error),
+        }
+    }
+    if let Some(patch) = annotation(names::PRE_PATCH) {
+        let patch = serde_json::from_str(patch).map_err(|error| error.to_string())?;
+        match applier.strategic_patch(&id, &patch).await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return failed(error.cause.to_string()),
+        }
+    }
+    let mut object = object.clone();
+    // Definitions of users' objects and shared namespaces outlive the configuration.
+    if id.kind != STAY.kind && annotation(names::CREATE_ONLY).is_none() {
+        object["metadata"]["ownerReferences"] = json!([owner]);
+    }
+    match applier.apply_as(manager::OPERATOR_CONFIG, &object, None).await {
+        Ok(outcome) => {
+            tracing::debug!(%id, ?outcome, "applied");
+            Ok(())
+        }
+        Err(error) => {
+            let mut text = error.cause.to_string();
+            if id.kind == "NetworkAttachmentDefinition" && text.contains("namespaces") {
+                text = format!("{text}: {}", messages::NAMESPACE_HINT);
+            }
+            failed(text)
+        }
+    }
+}
+
+async fn exists(applier: &Applier, id: &ObjectId) -> Result<bool, String> {
+    match applier.cache().lookup(id) {
+        Lookup::Present(_) => Ok(true),
+        _ => match applier.get(id).await {
+            Ok(live) => Ok(live.is_some()),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.cause.to_string()),
+        },
+    }
+}
+
+/// Objects of a cluster with the operator's label whose part was rendered.
+fn leftovers(rendered: &Rendered, target: &Target<'_>) -> BTreeSet<ObjectId> {
+    let failed: Vec<&str> = rendered.failed.iter().map(|(part, _)| part.label()).collect();
+    let mut found = BTreeSet::new();
+    for kind in watches::rendered(target.is_management) {
+        for object in target.applier.cache().list(kind) {
+            let part = object["metadata"]["labels"][names::PART_LABEL]
+                .as_str()
+                .unwrap_or_default();
+            // An invalid network keeps only its own definition.
+            let is_kept = failed.contains(&part) && part != Part::AdditionalNetworks.label();
+            if !part.is_empty() && !is_kept && is_hosted(&object) == target.is_management {
+                found.insert(ObjectId::of(&object));
+            }
+        }
+    }
+    found
 }
 
 /// The next status of the cluster configuration. Another network provider reports its own fields.

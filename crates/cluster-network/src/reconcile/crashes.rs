@@ -35,18 +35,19 @@ impl Reconciler {
     }
 
     async fn crashes(&self, id: &ObjectId) -> Vec<String> {
-        let Lookup::Present(workload) = self.cache().lookup(id) else {
+        let applier = self.applier_of(id);
+        let Lookup::Present(workload) = applier.cache().lookup(id) else {
             return Vec::new();
         };
         let namespace = id.namespace.as_deref().unwrap_or_default();
-        let pods: Api<Pod> = Api::namespaced(self.applier.client().clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(applier.client().clone(), namespace);
         let selected = ListParams::default().labels(&selector(&workload)).limit(PAGE);
         match pods.list(&selected).await {
             Ok(pods) => {
                 let crashing = pods.items.iter().filter(|pod| is_crashing(pod));
                 let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
                 crashing
-                    .map(|pod| messages::crash_loop(&title(id), &name(pod)))
+                    .map(|pod| messages::crash_loop(&title(&workload), &name(pod)))
                     .collect()
             }
             Err(error) => {

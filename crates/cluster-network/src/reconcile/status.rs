@@ -12,7 +12,7 @@ use kube_kit::{apply, cache::Lookup, object::ObjectId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Reconciler;
+use super::{Reconciler, hosted::is_hosted};
 use crate::{
     conditions::{self, Finding},
     failures::{Failure, Level},
@@ -55,6 +55,8 @@ impl Reconciler {
         }
         self.write_cluster_operator(live.as_deref(), &before, &conditions, &assessment, annotation)
             .await?;
+        let mirrored = operator.is_some().then_some(conditions.as_slice());
+        self.mirror_conditions(mirrored).await?;
         let now = Instant::now();
         let hung = assessment.look_again.map(|pause| now + pause);
         self.look_again = self
@@ -75,11 +77,15 @@ impl Reconciler {
     }
 
     fn assess(&self, before: &State) -> Assessment {
+        let label = observe::status_label(self.cache(), &self.settings);
         let counts = |object: &Arc<Value>| {
-            object["metadata"]["labels"][names::STATUS_LABEL] == names::STAND_ALONE
+            object["metadata"]["labels"][names::STATUS_LABEL] == label
                 && object.pointer("/metadata/deletionTimestamp").is_none()
         };
-        let all = observe::workloads(self.cache());
+        let mut all = observe::workloads(self.cache());
+        if let Some(management) = &self.management {
+            all.extend(observe::workloads(management.cache()));
+        }
         let all: Vec<&Value> = all.values().filter(|it| counts(it)).map(Arc::as_ref).collect();
         workloads::assess(&all, before, &self.settings.version, now())
     }
@@ -103,16 +109,18 @@ impl Reconciler {
     }
 
     async fn annotate(&self, id: &ObjectId, value: &Value) {
-        let live = self.live(id);
+        let applier = self.applier_of(id);
+        let Lookup::Present(live) = applier.cache().lookup(id) else {
+            return;
+        };
         let annotations = live
-            .as_ref()
-            .and_then(|live| live.pointer("/metadata/annotations"));
+            .pointer("/metadata/annotations");
         let is = annotations.and_then(|annotations| annotations.get(names::ROLLOUT_HUNG));
         if is.is_some() == value.is_string() {
             return;
         }
         let patch = json!({ "metadata": { "annotations": { names::ROLLOUT_HUNG: value } } });
-        if let Err(error) = self.applier.merge_patch(id, None, &patch).await {
+        if let Err(error) = applier.merge_patch(id, None, &patch).await {
             tracing::warn!("{error}");
         }
     }
@@ -190,11 +198,20 @@ impl Reconciler {
         annotation: Option<String>,
     ) -> Result<(), apply::Error> {
         let state = serde_json::to_string(&assessment.state).unwrap_or_default();
-        if live.is_none() || annotation.as_deref() != Some(&state) {
+        let mut annotations = json!({ names::LAST_SEEN_STATE: state });
+        let mut is_new = annotation.as_deref() != Some(&state);
+        if self.rendered
+            && let Some(related) = self.related_in_management()
+        {
+            let known = live.map(|live| &live["metadata"]["annotations"][names::RELATED_CLUSTER_OBJECTS]);
+            is_new |= known.and_then(Value::as_str) != Some(&related);
+            annotations[names::RELATED_CLUSTER_OBJECTS] = json!(related);
+        }
+        if live.is_none() || is_new {
             let object = json!({
                 "apiVersion": "config.openshift.io/v1",
                 "kind": "ClusterOperator",
-                "metadata": { "name": names::CLUSTER_OPERATOR, "annotations": { names::LAST_SEEN_STATE: state } },
+                "metadata": { "name": names::CLUSTER_OPERATOR, "annotations": annotations },
                 "spec": {},
             });
             self.applier.apply_as(manager::STATUS, &object, None).await?;
@@ -232,6 +249,25 @@ impl Reconciler {
         written.map(drop)
     }
 
+    /// All objects of the operator in the management cluster, in upstream's format. `None` for a cluster with its own
+    /// control plane.
+    fn related_in_management(&self) -> Option<String> {
+        let cache = self.management.as_ref()?.cache();
+        let mut related = Vec::new();
+        for kind in watches::rendered(true) {
+            let objects = cache.list(kind);
+            for object in objects.iter().filter(|object| is_hosted(object)) {
+                let id = ObjectId::of(object);
+                let namespace = id.namespace.as_deref().unwrap_or_default();
+                let (group, plural, name) = (kind.group, kind.plural, &id.name);
+                related.push(format!("{}/{group}/{plural}/{namespace}/{name}", names::MANAGEMENT));
+            }
+        }
+        related.sort();
+        related.dedup();
+        Some(related.join(","))
+    }
+
     /// All objects of the operator, for tools that collect debug data.
     fn related_now(&self) -> Vec<ObjectReference> {
         let reference = |group: &str, resource: &str, namespace: Option<&str>, name: &str| ObjectReference {
@@ -241,9 +277,10 @@ impl Reconciler {
             name: name.to_owned(),
         };
         let mut related = Vec::new();
-        for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
+        for kind in watches::rendered(false) {
             for object in self.cache().list(kind) {
-                if object["metadata"]["labels"].get(names::PART_LABEL).is_some() {
+                let labels = &object["metadata"]["labels"];
+                if labels.get(names::PART_LABEL).is_some() && !is_hosted(&object) {
                     let id = ObjectId::of(&object);
                     related.push(reference(
                         kind.group,

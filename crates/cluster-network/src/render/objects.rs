@@ -69,16 +69,19 @@ fn containers(workload: &mut Value) -> impl Iterator<Item = &mut Value> {
         .flatten()
 }
 
-/// Sets the image of all containers with this placeholder.
-pub(super) fn use_image(objects: &mut [Value], placeholder: &str, image: &str, pull_policy: &str) {
+/// Sets the image of all containers with this placeholder. Returns true if there is one.
+pub(super) fn use_image(objects: &mut [Value], placeholder: &str, image: &str, pull_policy: &str) -> bool {
+    let mut is_used = false;
     for object in objects {
         for container in containers(object) {
             if container["image"] == placeholder {
                 container["image"] = json!(image);
                 container["imagePullPolicy"] = json!(pull_policy);
+                is_used = true;
             }
         }
     }
+    is_used
 }
 
 /// Sets a variable in all containers that have it. `None` removes the variable.
@@ -107,6 +110,25 @@ pub(super) fn containers_of(workload: &mut Value) -> Result<&mut Vec<Value>, Err
     };
     let containers = workload.pointer_mut("/spec/template/spec/containers");
     containers.and_then(Value::as_array_mut).ok_or(missing)
+}
+
+/// The container of a workload with this name.
+pub(super) fn container<'a>(workload: &'a mut Value, name: &str) -> Result<&'a mut Value, Error> {
+    let missing = Error::Missing {
+        object: format!("{} {}", workload["kind"], workload["metadata"]["name"]),
+        part: name.to_owned(),
+    };
+    let mut containers = containers_of(workload)?.iter_mut();
+    containers
+        .find(|container| container["name"] == name)
+        .ok_or(missing)
+}
+
+/// Appends texts to a list.
+pub(super) fn extend(list: &mut Value, more: Vec<String>) {
+    if let Some(list) = list.as_array_mut() {
+        list.extend(more.into_iter().map(Value::from));
+    }
 }
 
 /// Sets the host path of a volume in all workloads that have the volume.

@@ -1,5 +1,6 @@
 //! Renders OVN-Kubernetes (§7): the objects, in the order of §7.3.
 
+mod hosted;
 mod node;
 mod roles;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     Context, Error,
-    objects::{containers_of, find, parse, set, set_host_path, set_variable, use_image},
+    objects::{container, containers_of, extend, find, parse, set, set_host_path, set_variable, use_image},
     parts::{complete, control_plane_selector, create_only, hash, without_monitoring},
 };
 use crate::{
@@ -26,7 +27,6 @@ use crate::{
 /// Placeholder of the image of OVN-Kubernetes in the files.
 pub(super) const OVN: &str = "ovn";
 const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
-const CONTROL_PLANE: &str = "ovnkube-control-plane";
 /// Directory of the delegate's CNI configuration for multus.
 const MULTUS_CONF_DIR: &str = "/var/run/multus/cni/net.d";
 
@@ -37,6 +37,7 @@ const SCRIPT_HASH: &str = "network.operator.openshift.io/ovnkube-script-lib-hash
 
 /// Values that complete the objects.
 struct Decided {
+    /// The configuration file of the nodes.
     file: String,
     script_hash: String,
     hardware: Hardware,
@@ -56,12 +57,6 @@ impl Decided {
         } = *context;
         let refused = |error: knobs::Error| Error::Refused(error.to_string());
         let (hardware, kinds) = observed::offloads(&facts.ovn).map_err(refused)?;
-        let file = ini(&ini::Input {
-            spec,
-            facts,
-            udp_aggregation: knobs::udp_aggregation(&facts.ovn.config_maps.udp_aggregation),
-            egress_health_port: settings.ovn.egress_health_port,
-        });
         let is_v6 = |text: &str| cidr::parse(text).is_ok_and(|net| cidr::is_v6(&net));
         let mut families = spec.cluster_network.iter().map(|entry| is_v6(&entry.cidr));
         let first = families.next();
@@ -71,7 +66,7 @@ impl Decided {
             "single-stack"
         };
         Ok(Self {
-            file,
+            file: file(context, None),
             script_hash: hash(&script.to_string()),
             hardware,
             kinds,
@@ -80,6 +75,18 @@ impl Decided {
             ip_family,
         })
     }
+}
+
+/// The configuration file: of the nodes, or of pods of the management cluster with this URL of the API server.
+fn file(context: &Context<'_>, local_api_server: Option<&str>) -> String {
+    let facts = context.facts;
+    ini(&ini::Input {
+        spec: context.spec,
+        facts,
+        udp_aggregation: knobs::udp_aggregation(&facts.ovn.config_maps.udp_aggregation),
+        egress_health_port: context.settings.ovn.egress_health_port,
+        local_api_server,
+    })
 }
 
 pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
@@ -92,6 +99,9 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let Some(image) = &settings.ovn.image else {
         return Err(Error::Refused(messages::NO_OVN_IMAGE.to_owned()));
     };
+    if facts.external_control_plane && facts.management.is_none() {
+        return Err(Error::Refused(messages::EXTERNAL_CONTROL_PLANE.to_owned()));
+    }
     if facts.api_server.host.is_empty() {
         return Err(Error::Refused(messages::NO_API_SERVER.to_owned()));
     }
@@ -122,12 +132,15 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     objects.extend(parse("admission.yaml", include_str!("ovn/admission.yaml"))?);
     objects.extend(parse("monitoring.yaml", include_str!("ovn/monitoring.yaml"))?);
     objects.extend(parse("host_network.yaml", include_str!("ovn/host_network.yaml"))?);
-    objects.push(control_plane(context, &decided)?);
+    if facts.management.is_none() {
+        objects.push(control_plane(context, &decided)?);
+    }
     objects.extend(node::nodes(context, &decided)?);
     objects.extend(encryption(&decided)?);
     if decided.order.prepull {
         objects.extend(parse("prepuller.yaml", include_str!("ovn/prepuller.yaml"))?);
     }
+    let hosted = hosted::control_plane(context, &decided, &mut objects)?;
     use_image(&mut objects, OVN, image, &settings.pull_policy);
     guard_metrics(&mut objects, context)?;
     complete(&mut objects, context);
@@ -137,7 +150,9 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
         MULTUS_CONF_DIR
     };
     set_host_path(&mut objects, "host-cni-netd", conf);
-    Ok(without_monitoring(objects, facts))
+    let mut objects = without_monitoring(objects, facts);
+    objects.extend(hosted);
+    Ok(objects)
 }
 
 /// Annotates a workload and its pods with the description of the network, and the pods also with hashes, whose changes
@@ -181,9 +196,9 @@ fn hold(workload: &mut Value, annotation: &str) {
 fn control_plane(context: &Context<'_>, decided: &Decided) -> Result<Value, Error> {
     let file = "control_plane.yaml";
     let mut objects = parse(file, include_str!("ovn/control_plane.yaml"))?;
-    let workload = find(&mut objects, "Deployment", CONTROL_PLANE)?;
+    let workload = find(&mut objects, "Deployment", names::OVN_CONTROL_PLANE)?;
     let facts = context.facts;
-    let replicas = if facts.control_plane_nodes == 1 { 1 } else { 2 };
+    let replicas = if facts.has_single_control_plane() { 1 } else { 2 };
     set(workload, "/spec/replicas", json!(replicas))?;
     set(
         workload,
@@ -272,6 +287,16 @@ fn guard_metrics(objects: &mut Vec<Value>, context: &Context<'_>) -> Result<(), 
             }
         }
     }
+    if let Some(profile) = &context.facts.tls_profile {
+        for object in objects
+            .iter_mut()
+            .filter(|object| object["apiVersion"] == "apps/v1")
+        {
+            for guard in containers_of(object)?.iter_mut().filter(|it| is_guard(it)) {
+                extend(&mut guard["args"], profile.flags());
+            }
+        }
+    }
     use_image(objects, KUBE_RBAC_PROXY, image, &settings.pull_policy);
     Ok(())
 }
@@ -280,23 +305,6 @@ fn guard_metrics(objects: &mut Vec<Value>, context: &Context<'_>) -> Result<(), 
 pub(super) fn has_managed_bgp(spec: &NetworkSpec) -> bool {
     let managed = flags::config(spec).bgp_managed_config;
     managed.is_some_and(|managed| !managed.bgp_topology.is_empty())
-}
-
-fn container<'a>(workload: &'a mut Value, name: &str) -> Result<&'a mut Value, Error> {
-    let missing = Error::Missing {
-        object: format!("{} {}", workload["kind"], workload["metadata"]["name"]),
-        part: name.to_owned(),
-    };
-    let mut containers = containers_of(workload)?.iter_mut();
-    containers
-        .find(|container| container["name"] == name)
-        .ok_or(missing)
-}
-
-fn extend(list: &mut Value, more: Vec<String>) {
-    if let Some(list) = list.as_array_mut() {
-        list.extend(more.into_iter().map(Value::from));
-    }
 }
 
 fn push(list: &mut Value, one: Value) {

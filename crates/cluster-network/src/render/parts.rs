@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Context, Error,
-    objects::{containers_of, find, parse, set, set_host_path, set_variable, use_image},
+    objects::{container, containers_of, extend, find, parse, set, set_host_path, set_variable, use_image},
 };
 use crate::{
     additional_networks::Helpers, facts::Facts, kube_proxy::Proxy, messages, names, settings::Settings,
@@ -206,6 +206,10 @@ pub(super) fn kube_proxy(context: &Context<'_>, proxy: &Proxy) -> Result<Vec<Val
             "/spec/template/spec/containers/1/ports/0/containerPort",
             json!(port),
         )?;
+        if let Some(profile) = &context.facts.tls_profile {
+            let flags = &mut container(daemon, KUBE_RBAC_PROXY)?["command"];
+            extend(flags, profile.flags());
+        }
         let service = find(&mut objects, "Service", "openshift-kube-proxy")?;
         set(service, "/spec/ports/0/port", json!(port))?;
         use_image(&mut objects, KUBE_RBAC_PROXY, guard, &settings.pull_policy);

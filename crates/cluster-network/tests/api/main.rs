@@ -17,6 +17,8 @@ mod egress_router;
 #[cfg(test)]
 mod frr;
 #[cfg(test)]
+mod hosted;
+#[cfg(test)]
 mod leader;
 #[cfg(test)]
 mod metrics;

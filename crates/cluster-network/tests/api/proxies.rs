@@ -208,7 +208,7 @@ fn proxy_is_completed_and_its_authorities_are_merged() {
     let mark = server.mark();
     let (sink, path) = (reports.clone(), file.clone());
     let _task = server.task_as(OPERATOR, |client, shutdown| async move {
-        proxy::controller::run(client, path, &sink, &shutdown).await;
+        proxy::controller::run(client, path, None, &sink, &shutdown).await;
     });
     until("what is missing", || {
         match failure(&reports, Level::ProxyConfig) {
@@ -330,7 +330,7 @@ fn proxy_counts_once_its_endpoints_answer() {
     let reports = Reports::default();
     let sink = reports.clone();
     let _task = server.task_as(OPERATOR, |client, shutdown| async move {
-        proxy::controller::run(client, "/nowhere".into(), &sink, &shutdown).await;
+        proxy::controller::run(client, "/nowhere".into(), None, &sink, &shutdown).await;
     });
     until("Degraded", || match failure(&reports, Level::ProxyConfig) {
         Some(failure) if failure.reason == "InvalidProxyConfig" && !failure.is_debounced => {

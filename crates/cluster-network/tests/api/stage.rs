@@ -11,6 +11,7 @@ use cluster_network::{
     metrics::Metrics,
     settings::{Ovn, Settings},
 };
+use kube::Client;
 use kube_kit::serve::{Bind, Readiness};
 use serde_json::{Value, json};
 use stage::{Admin, Method, Server};
@@ -61,6 +62,14 @@ pub(crate) fn settings() -> Settings {
             image: Some("registry.example/ovn:v1".to_owned()),
             ..Ovn::default()
         },
+        hosted: None,
+    }
+}
+
+fn api_server() -> ApiServer {
+    ApiServer {
+        host: "192.0.2.1".to_owned(),
+        port: "6443".to_owned(),
     }
 }
 
@@ -112,6 +121,24 @@ impl Stage {
         self.operator_by(settings, debounce, None, false)
     }
 
+    /// Runs the operator of a hosted cluster. The management cluster is the same server, with rights of another account.
+    pub(crate) fn operator_of_hosted(&self, settings: Settings, account: &'static str) -> Task {
+        let kubeconfig = self.kubeconfig().to_owned();
+        self.task_as(ACCOUNT, move |client, shutdown| async move {
+            let config = stage::config(&kubeconfig, Some(account)).await;
+            let management = Client::try_from(config).expect("a client");
+            let operator = Operator::start(
+                client,
+                Some(management),
+                settings,
+                api_server(),
+                Metrics::default(),
+            );
+            let operator = operator.debounced_for(Duration::ZERO);
+            operator.run(&shutdown, &Readiness::new()).await;
+        })
+    }
+
     /// Runs the operator with the controllers beside its main loop.
     pub(crate) fn operator_with_all(&self) -> Task {
         self.operator_with(DEBOUNCE, None, true)
@@ -146,10 +173,6 @@ impl Stage {
         has_all: bool,
     ) -> Task {
         self.task_as(ACCOUNT, move |client, shutdown| async move {
-            let api_server = ApiServer {
-                host: "192.0.2.1".to_owned(),
-                port: "6443".to_owned(),
-            };
             let (metrics, readiness) = (Metrics::default(), Readiness::new());
             let bind = address
                 .as_ref()
@@ -161,7 +184,8 @@ impl Stage {
             if let Some((server, address)) = server.as_ref().zip(address) {
                 address.send(server.address()).expect("a test");
             }
-            let operator = Operator::start(client.clone(), settings.clone(), api_server, metrics);
+            let operator =
+                Operator::start(client.clone(), None, settings.clone(), api_server(), metrics);
             let operator = operator.debounced_for(debounce);
             let reports = operator.reports();
             let others = async {

@@ -104,14 +104,14 @@ async fn endpoint_is_probed_through_proxy_up_to_three_times() {
     let mut proxy = Proxy::start(&[503, 500, 302]).await;
     let url = format!("http://us%65r:pass@{}", proxy.address);
     let asked = spec(&url, "", "http://endpoint.example/ready?x=1");
-    check(&asked, "").await.expect("the third answer is good");
+    check(&asked, "", None).await.expect("the third answer is good");
     // The base64 encoding of `user:pass`.
     let expected = "GET http://endpoint.example:80/ready?x=1 Basic dXNlcjpwYXNz";
     assert_eq!(proxy.requests(), [expected; 3]);
 
     let mut proxy = Proxy::start(&[503, 503, 503, 200]).await;
     let url = format!("http://{}", proxy.address);
-    let error = check(&spec(&url, "", "http://endpoint.example/"), "").await;
+    let error = check(&spec(&url, "", "http://endpoint.example/"), "", None).await;
     assert_eq!(
         error.expect_err("three failures").to_string(),
         "readinessEndpoint probe failed for endpoint 'http://endpoint.example/': status 503"
@@ -125,7 +125,7 @@ async fn endpoint_with_tls_is_verified_by_the_bundle() {
     let mut proxy = Proxy::start(&[204]).await;
     let url = format!("http://{}", proxy.address);
     let asked = spec("", &url, "https://endpoint.example/ready");
-    check(&asked, &proxy.bundle).await.expect("a good answer");
+    check(&asked, &proxy.bundle, None).await.expect("a good answer");
     assert_eq!(proxy.requests(), ["CONNECT endpoint.example:443", "GET /ready"]);
 }
 
@@ -135,7 +135,7 @@ async fn untrusted_endpoint_and_refused_tunnel_fail() {
     let proxy = Proxy::start(&[204, 204, 204]).await;
     let url = format!("http://{}", proxy.address);
     let asked = spec("", &url, "https://endpoint.example/ready");
-    let error = check(&asked, "")
+    let error = check(&asked, "", None)
         .await
         .expect_err("an unknown authority")
         .to_string();
@@ -143,7 +143,7 @@ async fn untrusted_endpoint_and_refused_tunnel_fail() {
 
     let proxy = Proxy::start(&[407, 407, 407]).await;
     let url = format!("http://{}", proxy.address);
-    let error = check(&spec("", &url, "https://endpoint.example/"), "").await;
+    let error = check(&spec("", &url, "https://endpoint.example/"), "", None).await;
     let error = error.expect_err("no tunnel").to_string();
     assert!(
         error.ends_with("the proxy refused the tunnel with status 407"),
@@ -162,7 +162,7 @@ async fn wrong_endpoint_and_missing_proxy_fail_at_once() {
             "httpProxy must be set for an endpoint of this scheme",
         ),
     ] {
-        let error = check(&spec("", "http://proxy", endpoint), "").await;
+        let error = check(&spec("", "http://proxy", endpoint), "", None).await;
         let expected = format!("readinessEndpoint probe failed for endpoint '{endpoint}': {cause}");
         assert_eq!(error.expect_err("an error").to_string(), expected);
     }

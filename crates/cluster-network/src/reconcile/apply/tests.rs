@@ -81,7 +81,13 @@ fn before(codes: &'static [(&'static str, u16)]) -> (Reconciler, Asked) {
     let image = |name: &str| (name == "NETWORK_OPERATOR_IMAGE").then(|| "weft".to_owned());
     let settings = Settings::read("ns", image).expect("settings");
     (
-        Reconciler::new(applier, settings, ApiServer::default(), Metrics::default()),
+        Reconciler::new(
+            applier,
+            None,
+            settings,
+            ApiServer::default(),
+            Metrics::default(),
+        ),
         asked,
     )
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::{
     super::{
         Context, Error,
-        objects::{containers_of, find, parse, set, set_variable},
+        objects::{container, containers_of, find, parse, set, set_variable},
     },
-    Decided, container, describe, hold, push, text,
+    Decided, describe, hold, push, text,
 };
 use crate::{
     names,
@@ -111,7 +111,7 @@ fn node(context: &Context<'_>, decided: &Decided, mode: Option<Offload>) -> Resu
     let terms = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
                  /nodeSelectorTerms/0/matchExpressions";
     set(workload, terms, placement(&decided.hardware, mode))?;
-    if facts.control_plane_nodes == 1 {
+    if facts.has_single_control_plane() {
         // A database without clients on other nodes is ready without a delay.
         for name in ["nbdb", "sbdb"] {
             if let Some(probe) = container(workload, name)?["readinessProbe"].as_object_mut() {
@@ -123,7 +123,7 @@ fn node(context: &Context<'_>, decided: &Decided, mode: Option<Offload>) -> Resu
     let controller = container(workload, CONTROLLER)?;
     controller["args"] = json!(flags::node(spec, facts, mode, &decided.hardware));
     let variables = flags::flow_variables(spec, &facts.ovn);
-    for (name, value) in variables {
+    for (name, value) in variables.iter().chain(&facts.proxy) {
         push(&mut controller["env"], json!({ "name": name, "value": value }));
     }
     if mode.is_some() && !decided.hardware.port_resource.is_empty() {

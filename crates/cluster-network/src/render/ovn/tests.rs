@@ -1,3 +1,4 @@
+mod hosted;
 mod updates;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use crate::{
     ovn::{ipsec, rollout::Workload},
     render::{Context, Part, Rendered, render},
     settings::Settings,
+    tls_profile::Profile,
 };
 
 const RELEASE: &str = "4.20.0";

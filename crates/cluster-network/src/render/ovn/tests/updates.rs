@@ -239,3 +239,35 @@ fn two_workloads_that_encrypt_choose_on_the_node() {
     let database = container(workload(&rendered, "ovnkube-node"), "nbdb");
     assert_eq!(variable(database, "OVN_IPSEC_ENCAPSULATION"), Some("true"));
 }
+
+// cluster-network#158
+#[test]
+fn servers_beside_the_network_follow_the_tls_profile() {
+    const FLAG: &str = "--tls-min-version=VersionTLS13";
+    let servers = |facts: &Facts| -> Vec<(String, bool)> {
+        let mut spec = b();
+        spec.deploy_kube_proxy = Some(true);
+        let rendered = rendered_by(&spec, facts, &settings(&[("KUBE_PROXY_IMAGE", "kube-proxy")]));
+        assert!(rendered.failed.is_empty(), "{:?}", rendered.failed);
+        let containers = rendered
+            .objects
+            .iter()
+            .filter_map(|object| object.pointer("/spec/template/spec/containers")?.as_array())
+            .flatten();
+        let names = containers.filter_map(|container| {
+            let name = container["name"].as_str()?;
+            let is_server = name.starts_with("kube-rbac-proxy") || name == "webhook";
+            is_server.then(|| (name.to_owned(), container.to_string().contains(FLAG)))
+        });
+        names.collect()
+    };
+    let mut facts = facts();
+    let without = servers(&facts);
+    assert!(without.len() >= 5 && without.iter().all(|(_, has)| !has), "{without:?}");
+    facts.tls_profile = Profile::of(&json!({ "spec": {
+        "tlsAdherence": "StrictAllComponents", "tlsSecurityProfile": { "type": "Modern" },
+    } }));
+    let with = servers(&facts);
+    assert_eq!(with.len(), without.len());
+    assert!(with.iter().all(|(_, has)| *has), "{with:?}");
+}
