@@ -48,7 +48,7 @@ async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     let mut changes = watches::start(client, &cache, settings);
     let until = Instant::now() + TIMEOUT;
     // Without these lists, objects of OpenShift would seem superfluous.
-    let deciding = tokio::time::timeout_at(until, controller::served(client)).await;
+    let deciding = tokio::time::timeout_at(until, controller::served(client, &controller::DECIDING)).await;
     let deciding = deciding.unwrap_or_default();
     let is_listed = || deciding.iter().all(|kind| cache.serves(*kind));
     while !cache.is_synced() || !is_listed() {

@@ -33,7 +33,7 @@ const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// Kinds of other operators that decide the rendered objects: without their lists, the operator would take an OpenShift
 /// cluster for a plain cluster, and prune objects that it needs.
-const DECIDING: [Kind; 6] = [
+pub(crate) const DECIDING: [Kind; 6] = [
     object::OPENSHIFT_INFRASTRUCTURE,
     object::FEATURE_GATE,
     object::MACHINE_CONFIG,
@@ -47,8 +47,8 @@ pub struct Operator {
     client: Client,
     reconciler: Reconciler,
     cache: Cache,
-    /// Cache of the cluster that hosts the control plane. Empty for a cluster with its own control plane.
-    management: Cache,
+    /// Client and cache of the cluster that hosts the control plane. `None` for a cluster with its own control plane.
+    management: Option<(Client, Cache)>,
     changes: Changes,
     queue: Queue<()>,
     /// Time of the next discovery of kinds that the API server did not serve.
@@ -67,21 +67,25 @@ impl Operator {
         api_server: ApiServer,
         metrics: Metrics,
     ) -> Self {
-        let (cache, hosts) = (Cache::new(), Cache::new());
+        let cache = Cache::new();
         metrics.controller().watches.of(&cache);
         let mut changes = watches::start(&client, &cache, &settings);
         let management = management.zip(settings.hosted.as_ref()).map(|(client, hosted)| {
-            metrics.controller().watches.of(&hosts);
-            watches::start_hosted(&client, &hosts, hosted, &mut changes);
+            let cache = Cache::new();
+            metrics.controller().watches.of(&cache);
+            watches::start_hosted(&client, &cache, hosted, &mut changes);
+            (client, cache)
+        });
+        let hosting = management.clone().map(|(client, cache)| {
             let policy = Policy::owned_by(HOSTED_CONTROL_PLANE.kind);
-            Applier::with_cache(client, policy, hosts.clone())
+            Applier::with_cache(client, policy, cache)
         });
         let applier = Applier::with_cache(client.clone(), Policy::owned_by("Network"), cache.clone());
         Self {
             client,
-            reconciler: Reconciler::new(applier, management, settings, api_server, metrics.clone()),
+            reconciler: Reconciler::new(applier, hosting, settings, api_server, metrics.clone()),
             cache,
-            management: hosts,
+            management,
             changes,
             queue: Queue::counted(metrics.controller().workqueue.clone()),
             ask_again: None,
@@ -110,14 +114,18 @@ impl Operator {
         self.queue.add(());
         let mut reports = self.reports.follow();
         let mut migration = self.reports.follow_migration();
-        let deciding = tokio::select! {
+        let (deciding, hosting) = tokio::select! {
             () = shutdown.wait() => return,
-            kinds = served(&self.client) => kinds,
+            kinds = self.served() => kinds,
         };
         let first_lists = Instant::now() + FIRST_LISTS;
         loop {
-            let is_listed = deciding.iter().all(|kind| self.cache.serves(*kind));
-            let synced = self.cache.is_synced() && self.management.is_synced() && (is_listed || Instant::now() >= first_lists);
+            let management = self.management.as_ref().map(|(_, cache)| cache);
+            let is_listed = deciding.iter().all(|kind| self.cache.serves(*kind))
+                && management.is_none_or(|cache| hosting.iter().all(|kind| cache.serves(*kind)));
+            let synced = self.cache.is_synced()
+                && management.is_none_or(Cache::is_synced)
+                && (is_listed || Instant::now() >= first_lists);
             readiness.set(synced && !self.reconciler.is_blocked());
             let look_again = self.reconciler.look_again();
             let ask_again = self.ask_again;
@@ -145,12 +153,24 @@ impl Operator {
                 }
                 () = tokio::time::sleep_until(check) => {
                     check = Instant::now() + cache::WATCH_TIMEOUT / 3;
-                    let blocked = cache::blocked([&self.cache, &self.management], cache::WATCH_TIMEOUT);
+                    let management = self.management.as_ref().map(|(_, cache)| cache);
+                    let caches = std::iter::once(&self.cache).chain(management);
+                    let blocked = cache::blocked(caches, cache::WATCH_TIMEOUT);
                     self.reconciler.set_blocked(blocked);
                 }
                 () = self.queue.next(), if synced => self.pass(shutdown).await,
             }
         }
+    }
+
+    /// The kinds that decide the rendered objects, and that the cluster and the management cluster serve.
+    async fn served(&self) -> (Vec<Kind>, Vec<Kind>) {
+        let Some((management, _)) = &self.management else {
+            return (served(&self.client, &DECIDING).await, Vec::new());
+        };
+        let mut deciding = served(&self.client, &DECIDING).await;
+        deciding.extend(served(&self.client, &[object::PROXY]).await);
+        (deciding, served(management, &watches::HOSTED_IF_SERVED).await)
     }
 
     fn note(&mut self, change: &Change<ObjectId>) {
@@ -194,16 +214,16 @@ impl Operator {
     }
 }
 
-/// The [`DECIDING`] kinds that the API server serves. Retries until the API server answers: a plan without the answer
+/// The kinds among these that the API server serves. Retries until the API server answers: a plan without the answer
 /// could prune objects that the cluster needs.
-pub(crate) async fn served(client: &Client) -> Vec<Kind> {
-    let mut kinds = Vec::new();
-    for kind in DECIDING {
-        if serves(client, kind).await {
-            kinds.push(kind);
+pub(crate) async fn served(client: &Client, kinds: &[Kind]) -> Vec<Kind> {
+    let mut served = Vec::new();
+    for kind in kinds {
+        if serves(client, *kind).await {
+            served.push(*kind);
         }
     }
-    kinds
+    served
 }
 
 async fn serves(client: &Client, kind: Kind) -> bool {

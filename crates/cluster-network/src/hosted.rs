@@ -44,7 +44,7 @@ pub struct ControlPlane {
     pub uid: String,
     /// Identifier of the hosted cluster in metrics.
     pub cluster_id: String,
-    /// Pods of each Deployment.
+    /// Pods of each Deployment, at most.
     pub replicas: u32,
     /// Node selector of the pods.
     pub node_selector: Map<String, Value>,
@@ -63,7 +63,7 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Reads a `HostedControlPlane`.
     pub fn of(object: &Value) -> Self {
-        let one = |pointer: &str| Some(text(object, pointer).to_owned()).filter(|text| !text.is_empty());
+        let one = |pointer: &str| text(object, pointer).to_owned();
         let annotation = |key: &str| {
             let value = object["metadata"]["annotations"][key].as_str()?;
             Some(value.to_owned()).filter(|value| !value.is_empty())
@@ -75,10 +75,10 @@ impl ControlPlane {
         let is_highly_available = text(object, "/spec/controllerAvailabilityPolicy") == "HighlyAvailable";
         let api_server = object.pointer("/spec/configuration/apiServer");
         Self {
-            name: one("/metadata/name").unwrap_or_default(),
-            namespace: one("/metadata/namespace").unwrap_or_default(),
-            uid: one("/metadata/uid").unwrap_or_default(),
-            cluster_id: one("/spec/clusterID").unwrap_or_default(),
+            name: one("/metadata/name"),
+            namespace: one("/metadata/namespace"),
+            uid: one("/metadata/uid"),
+            cluster_id: one("/spec/clusterID"),
             replicas: if is_highly_available { 3 } else { 1 },
             node_selector: map("/spec/nodeSelector"),
             labels: map("/spec/labels"),

@@ -157,7 +157,8 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     let config = client::configuration(names::COMPONENT, kubeconfig.as_deref()).await?;
     let management = match &mut settings.hosted {
         Some(hosted) => {
-            hosted.api_server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+            let url = config.cluster_url.to_string();
+            url.trim_end_matches('/').clone_into(&mut hosted.api_server);
             let file = extra_clusters.context(
                 "HYPERSHIFT is true, and the cluster that hosts the control plane is not known: add --extra-clusters \
                  management=FILE",

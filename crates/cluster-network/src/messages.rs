@@ -76,6 +76,7 @@ pub fn no_hosted_image(variable: &str) -> String {
          {variable} of the operator"
     )
 }
+
 /// The management cluster lacks the hosted control plane (§18.3).
 pub fn no_hosted_control_plane(name: &str) -> String {
     format!(

@@ -253,7 +253,10 @@ fn proxy(cache: &Cache) -> Vec<(&'static str, String)> {
         let value = proxy.as_ref().and_then(|proxy| proxy["status"][field].as_str());
         (variable, value.unwrap_or_default().to_owned())
     });
-    variables.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    variables
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .collect()
 }
 
 /// Value of the label of workloads whose rollout the operator reports. The operator of the management cluster ignores

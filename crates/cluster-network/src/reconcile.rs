@@ -53,8 +53,10 @@ pub struct Reconciler {
     /// Endpoint of the API server for clients without services.
     api_server: ApiServer,
     failures: Failures,
-    /// True after the first successful rendering in this process. Pruning starts after that.
+    /// True after the first rendering in this process. The status counts workloads only after that.
     rendered: bool,
+    /// True after this process deleted upstream's objects from the management cluster.
+    has_pruned_former: bool,
     /// Time of the next reconciliation, even without a change.
     look_again: Option<Instant>,
     /// Watches that are refused, failing or stale.
@@ -88,6 +90,7 @@ impl Reconciler {
             api_server,
             failures: Failures::default(),
             rendered: false,
+            has_pruned_former: false,
             look_again: None,
             blocked: Vec::new(),
             prober: Prober::default(),

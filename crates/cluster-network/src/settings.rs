@@ -81,7 +81,7 @@ impl Hosted {
         let needed = |variable, meaning| value(variable).ok_or(Missing { variable, meaning });
         let or = |name: &str, default: &str| value(name).unwrap_or_else(|| default.to_owned());
         Ok(Some(Self {
-            name: needed(env::HOSTED_NAME, "the name of the hosted cluster")?,
+            name: needed(env::HOSTED_NAME, "the hosted cluster")?,
             namespace: needed(env::HOSTED_NAMESPACE, "the namespace of the hosted control plane")?,
             api_server: String::new(),
             ovn_image: value(env::OVN_CONTROL_PLANE_IMAGE),
@@ -146,7 +146,7 @@ impl Ovn {
 
 /// A variable is missing in the environment.
 #[derive(Debug, thiserror::Error)]
-#[error("environment variable {variable} is not set: it is {meaning}")]
+#[error("environment variable {variable} is not set: it has to name {meaning}")]
 pub struct Missing {
     variable: &'static str,
     meaning: &'static str,

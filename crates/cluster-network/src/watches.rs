@@ -50,7 +50,7 @@ pub const RENDERED_IF_SERVED: [Kind; 6] = [
 const HOSTED: [Kind; 3] = [object::DEPLOYMENT, object::SERVICE, object::CONFIG_MAP];
 
 /// Kinds of objects in the management cluster whose definitions come from another installer.
-const HOSTED_IF_SERVED: [Kind; 3] = [
+pub const HOSTED_IF_SERVED: [Kind; 3] = [
     object::SERVICE_MONITOR,
     object::RHOBS_SERVICE_MONITOR,
     object::PROMETHEUS_RULE,

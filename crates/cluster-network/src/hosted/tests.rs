@@ -66,7 +66,10 @@ fn control_plane_decides_replicas_placement_and_tls_profile() {
 fn conditions_are_mirrored_beside_those_of_others() {
     let foreign = json!({ "type": "Available", "status": "False", "reason": "X", "message": "" });
     let mut object = json!({ "status": { "conditions": [foreign] } });
-    let mut ours = vec![condition("Degraded", "False", "", ""), condition("Available", "True", "R", "m")];
+    let mut ours = vec![
+        condition("Degraded", "False", "", ""),
+        condition("Available", "True", "R", "m"),
+    ];
     let first = conditions(&object, Some(&ours), at(10)).expect("a change");
     let transition = "1970-01-01T00:00:10Z";
     assert_eq!(

@@ -172,12 +172,7 @@ struct Controller {
 }
 
 impl Controller {
-    fn start(
-        client: Client,
-        system: PathBuf,
-        hosted: Option<&settings::Hosted>,
-        queue: &Queue<()>,
-    ) -> Self {
+    fn start(client: Client, system: PathBuf, hosted: Option<&settings::Hosted>, queue: &Queue<()>) -> Self {
         let mut watches = Waking::new(client.clone(), queue);
         let one = Options::all().named(SINGLETON);
         let (namespace, name, _) = INSTALLATION;

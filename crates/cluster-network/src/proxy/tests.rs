@@ -102,12 +102,14 @@ fn missing_input_of_no_proxy_is_reported() {
         "internal api server url missing from infrastructure config 'cluster'"
     );
     // HyperShift's internal URL may be that for clients outside, who use the proxy.
-    let proxied = Infrastructure {
-        has_proxied_api_server: true,
-        ..nowhere
-    };
-    let complete = status(&spec, &proxied, &machines(), &network()).expect("a status");
-    assert!(!complete.no_proxy.contains("api-int"), "{}", complete.no_proxy);
+    for infrastructure in [nowhere, on("None", "")] {
+        let proxied = Infrastructure {
+            has_proxied_api_server: true,
+            ..infrastructure
+        };
+        let complete = status(&spec, &proxied, &machines(), &network()).expect("a status");
+        assert!(!complete.no_proxy.contains("api-int"), "{}", complete.no_proxy);
+    }
     let no_services = Network {
         services: vec![],
         ..network()

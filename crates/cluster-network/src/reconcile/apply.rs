@@ -31,6 +31,9 @@ use crate::{
 /// Kind of the owner of all applied objects.
 pub(super) const OWNER_KIND: &str = "Network";
 
+/// Names of the cloud network configuration controller, of upstream's operator.
+const CLOUD_CONFIG: &str = "cloud-network-config-controller";
+
 /// Kind that is never pruned: a deleted definition would delete all objects of the users.
 const STAY: Kind = object::CUSTOM_RESOURCE_DEFINITION;
 
@@ -85,10 +88,13 @@ impl Reconciler {
             errors.push(error);
         }
         errors.extend(self.prune(rendered, &targets).await);
-        if !self.rendered
+        if !self.has_pruned_former
+            && errors.is_empty()
+            && rendered.failed.is_empty()
             && let Some(hosted) = &self.settings.hosted
         {
             errors.extend(self.prune_former(hosted).await);
+            self.has_pruned_former = errors.is_empty();
         }
         self.rendered = true;
         if errors.is_empty() {
@@ -161,7 +167,10 @@ impl Reconciler {
         let related = status.related_objects.iter().filter(|related| {
             let is_record = related.resource == "configmaps" && related.name == names::APPLIED;
             let is_home = related.resource == "namespaces" && related.name == self.settings.namespace;
-            !related.name.is_empty() && !is_record && !is_home
+            // The management cluster keeps this controller, which needs its rights in the hosted cluster.
+            let is_cloud = self.settings.hosted.is_some()
+                && (related.name.contains(CLOUD_CONFIG) || related.namespace.ends_with(CLOUD_CONFIG));
+            !related.name.is_empty() && !is_record && !is_home && !is_cloud
         });
         related
             .filter_map(|related| {
@@ -282,12 +291,18 @@ fn leftovers(rendered: &Rendered, target: &Target<'_>) -> BTreeSet<ObjectId> {
                 .unwrap_or_default();
             // An invalid network keeps only its own definition.
             let is_kept = failed.contains(&part) && part != Part::AdditionalNetworks.label();
-            if !part.is_empty() && !is_kept && is_hosted(&object) == target.is_management {
+            let is_there = is_hosted(&object) == target.is_management;
+            if !part.is_empty() && !is_kept && is_there && is_owned(&object, target) {
                 found.insert(ObjectId::of(&object));
             }
         }
     }
     found
+}
+
+/// False for objects in the namespace of a hosted control plane that other operators own.
+fn is_owned(object: &Value, target: &Target<'_>) -> bool {
+    !target.is_management || object::owned_by(object, object::HOSTED_CONTROL_PLANE.kind)
 }
 
 /// The next status of the cluster configuration. Another network provider reports its own fields.

@@ -16,10 +16,14 @@ use super::{Reconciler, Stop};
 use crate::{facts::Facts, failures::Level, hosted, messages, names, settings};
 
 /// Objects that upstream's operator applies to the management cluster, and this one does not.
-const FORMER: [(Kind, &str); 6] = [
+const FORMER: [(Kind, &str); 7] = [
     (object::DEPLOYMENT, "multus-admission-controller"),
     (object::SERVICE, "multus-admission-controller"),
     (object::SERVICE_MONITOR, "monitor-multus-admission-controller"),
+    (
+        object::RHOBS_SERVICE_MONITOR,
+        "monitor-multus-admission-controller",
+    ),
     (object::PROMETHEUS_RULE, "prometheus-k8s-rules"),
     (object::SECRET, "ovn-cert"),
     (object::CONFIG_MAP, "ovn-ca"),
@@ -81,8 +85,7 @@ impl Reconciler {
 
     /// Records that the management cluster lacks the hosted control plane.
     pub(super) fn without_control_plane(&mut self, settings: &settings::Hosted) -> Stop {
-        let message =
-            messages::no_hosted_control_plane(&format!("{}/{}", settings.namespace, settings.name));
+        let message = messages::no_hosted_control_plane(&format!("{}/{}", settings.namespace, settings.name));
         tracing::error!("{message}");
         let (level, now) = (Level::OperatorConfig, Instant::now());
         self.failures.debounced(level, "BootstrapError", message, now);
@@ -118,7 +121,7 @@ impl Reconciler {
         }
     }
 
-    /// Deletes objects of upstream's operator from the management cluster. Each of them names its cluster.
+    /// Deletes objects of upstream's operator from the management cluster. Objects without its annotation stay.
     pub(super) async fn prune_former(&self, settings: &settings::Hosted) -> Vec<String> {
         let Some(applier) = &self.management else {
             return Vec::new();

@@ -55,8 +55,6 @@ impl Reconciler {
         }
         self.write_cluster_operator(live.as_deref(), &before, &conditions, &assessment, annotation)
             .await?;
-        let mirrored = operator.is_some().then_some(conditions.as_slice());
-        self.mirror_conditions(mirrored).await?;
         let now = Instant::now();
         let hung = assessment.look_again.map(|pause| now + pause);
         self.look_again = self
@@ -66,7 +64,8 @@ impl Reconciler {
             .chain(hung)
             .chain(crashes)
             .min();
-        Ok(())
+        let mirrored = operator.is_some().then_some(conditions.as_slice());
+        self.mirror_conditions(mirrored).await
     }
 
     fn live(&self, id: &ObjectId) -> Option<Arc<Value>> {
@@ -113,8 +112,7 @@ impl Reconciler {
         let Lookup::Present(live) = applier.cache().lookup(id) else {
             return;
         };
-        let annotations = live
-            .pointer("/metadata/annotations");
+        let annotations = live.pointer("/metadata/annotations");
         let is = annotations.and_then(|annotations| annotations.get(names::ROLLOUT_HUNG));
         if is.is_some() == value.is_string() {
             return;
@@ -200,12 +198,17 @@ impl Reconciler {
         let state = serde_json::to_string(&assessment.state).unwrap_or_default();
         let mut annotations = json!({ names::LAST_SEEN_STATE: state });
         let mut is_new = annotation.as_deref() != Some(&state);
-        if self.rendered
-            && let Some(related) = self.related_in_management()
-        {
-            let known = live.map(|live| &live["metadata"]["annotations"][names::RELATED_CLUSTER_OBJECTS]);
-            is_new |= known.and_then(Value::as_str) != Some(&related);
+        let known = live
+            .and_then(|live| live["metadata"]["annotations"][names::RELATED_CLUSTER_OBJECTS].as_str())
+            .map(str::to_owned);
+        let related = if self.rendered {
+            self.related_in_management()
+        } else {
+            known.clone()
+        };
+        if let Some(related) = related {
             annotations[names::RELATED_CLUSTER_OBJECTS] = json!(related);
+            is_new |= known != Some(related);
         }
         if live.is_none() || is_new {
             let object = json!({
@@ -260,7 +263,10 @@ impl Reconciler {
                 let id = ObjectId::of(object);
                 let namespace = id.namespace.as_deref().unwrap_or_default();
                 let (group, plural, name) = (kind.group, kind.plural, &id.name);
-                related.push(format!("{}/{group}/{plural}/{namespace}/{name}", names::MANAGEMENT));
+                related.push(format!(
+                    "{}/{group}/{plural}/{namespace}/{name}",
+                    names::MANAGEMENT
+                ));
             }
         }
         related.sort();

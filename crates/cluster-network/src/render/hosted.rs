@@ -136,11 +136,7 @@ impl<'a> Place<'a> {
                 &self.settings.socks_proxy_image,
                 names::env::SOCKS_PROXY_IMAGE,
             ),
-            (
-                CLI,
-                &self.settings.cli_image,
-                names::env::CLI_CONTROL_PLANE_IMAGE,
-            ),
+            (CLI, &self.settings.cli_image, names::env::CLI_CONTROL_PLANE_IMAGE),
         ] {
             let is_used = use_image(
                 objects,
@@ -165,10 +161,15 @@ impl<'a> Place<'a> {
     fn complete_workload(&self, workload: &mut Value) -> Result<(), Error> {
         let control_plane = &self.management.control_plane;
         let namespace = &self.settings.namespace;
-        let name = workload["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = workload["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         workload["metadata"]["labels"][OF_CONTROL_PLANE] = json!(namespace);
         workload["metadata"]["labels"][FOR_CONTROL_PLANES] = json!("true");
-        workload["spec"]["replicas"] = json!(control_plane.replicas);
+        // The cluster manager of OVN-Kubernetes needs one standby alone.
+        let most = if name == names::OVN_CONTROL_PLANE { 2 } else { 3 };
+        workload["spec"]["replicas"] = json!(control_plane.replicas.min(most));
         if control_plane.replicas > 1 {
             workload["spec"]["strategy"] = json!({
                 "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 },
@@ -202,7 +203,8 @@ impl<'a> Place<'a> {
         }
         let mut tolerations = control_plane.tolerations.clone();
         for (key, value) in [(FOR_CONTROL_PLANES, "true"), (FOR_CLUSTER, namespace)] {
-            tolerations.push(json!({ "key": key, "operator": "Equal", "value": value, "effect": "NoSchedule" }));
+            tolerations
+                .push(json!({ "key": key, "operator": "Equal", "value": value, "effect": "NoSchedule" }));
         }
         pod["tolerations"] = json!(tolerations);
         if let Some(volumes) = pod["volumes"].as_array_mut() {

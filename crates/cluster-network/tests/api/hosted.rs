@@ -1,6 +1,7 @@
-//! A hosted cluster: its control plane runs in another cluster, with definitions of HyperShift's kinds.
+//! A hosted cluster: its control plane runs in another cluster.
 //!
-//! One server is both clusters. Each has its own account: that of the management cluster has HyperShift's role.
+//! One server is both clusters. Each has its own account: that of the management cluster has the role that `HyperShift`
+//! gives to the operator.
 
 use cluster_network::settings::{Hosted, Settings};
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Defines the kinds, and gives the account HyperShift's rights in the namespace of the hosted control plane.
+/// Defines the kinds, and gives the account its rights in the namespace of the hosted control plane.
 fn prepare(stage: &Stage) {
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     stage.apply(&json!({
@@ -59,10 +60,12 @@ fn prepare(stage: &Stage) {
             }],
         },
     }));
-    stage.apply(&definition("Infrastructure", "infrastructures"));
+    for (kind, plural) in [("Infrastructure", "infrastructures"), ("Proxy", "proxies")] {
+        stage.apply(&definition(kind, plural));
+        stage.wait_until_served(&format!("/apis/config.openshift.io/v1/{plural}"));
+    }
     stage.namespace("clusters-a", &[]);
     stage.wait_until_served(HOSTED.rsplit_once('/').expect("a path").0);
-    stage.wait_until_served("/apis/config.openshift.io/v1/infrastructures");
     let all = |groups: &[&str], resources: &[&str]| json!({ "apiGroups": groups, "resources": resources, "verbs": ["*"] });
     stage.apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
@@ -94,6 +97,13 @@ fn prepare(stage: &Stage) {
         &json!({ "controlPlaneTopology": "External", "infrastructureName": "a-x7k2p" }),
     );
     stage.apply(&json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": { "name": "cluster" },
+    }));
+    stage.report(
+        "/apis/config.openshift.io/v1/proxies/cluster",
+        &json!({ "httpsProxy": "http://proxy.example.com:3128" }),
+    );
+    stage.apply(&json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "root-ca", "namespace": "clusters-a" },
         "data": { "ca.crt": include_str!("ovn_ca.pem") },
     }));
@@ -123,7 +133,10 @@ fn control_plane_is_in_the_management_cluster_and_repaired_there() {
     prepare(&stage);
     host(&stage, "SingleReplica");
     // Other operators have conditions and objects too.
-    stage.report(HOSTED, &json!({ "conditions": [{ "type": "Available", "status": "True" }] }));
+    stage.report(
+        HOSTED,
+        &json!({ "conditions": [{ "type": "Available", "status": "True" }] }),
+    );
     let foreign = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {
@@ -139,14 +152,27 @@ fn control_plane_is_in_the_management_cluster_and_repaired_there() {
     let control_plane = stage.there(&workload("ovnkube-control-plane"));
     let uid = stage.there(HOSTED)["metadata"]["uid"].clone();
     let owner = &control_plane["metadata"]["ownerReferences"][0];
-    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("HostedControlPlane"), &uid));
+    assert_eq!(
+        (&owner["kind"], &owner["uid"]),
+        (&json!("HostedControlPlane"), &uid)
+    );
     assert_eq!(control_plane["spec"]["replicas"], 1);
     stage.there(&workload("network-node-identity"));
     let file = stage.there(&path("configmaps", "ovnkube-config"))["data"]["ovnkube.conf"].clone();
     let file = file.as_str().expect("a file").to_owned();
-    assert!(file.contains("apiserver=\"https://kube-apiserver:6443\"\n"), "{file}");
+    assert!(
+        file.contains("apiserver=\"https://kube-apiserver:6443\"\n"),
+        "{file}"
+    );
+    // cluster-network#168
+    let node = stage.there("/apis/apps/v1/namespaces/openshift-ovn-kubernetes/daemonsets/ovnkube-node");
+    assert!(node.to_string().contains("http://proxy.example.com:3128"), "{node:#}");
     mirrored(&stage, "Degraded", "False AsExpected: ");
-    mirrored(&stage, "Progressing", "True Deploying: Deploying");
+    let line = "Deployment \"management/clusters-a/ovnkube-control-plane\" update is being processed";
+    stage.wait_for(line, HOSTED, |object| {
+        let progressing = condition(object?, "network.operator.openshift.io/Progressing")?;
+        progressing.contains(line).then_some(())
+    });
     stage.at_rest();
     for absent in [
         "/apis/apps/v1/namespaces/openshift-ovn-kubernetes/deployments/ovnkube-control-plane",
@@ -160,10 +186,12 @@ fn control_plane_is_in_the_management_cluster_and_repaired_there() {
     mirrored(&stage, "Available", "True AsExpected: ");
     let url = stage.there(WEBHOOK)["webhooks"][0]["clientConfig"]["url"].clone();
     assert_eq!(url, "https://network-node-identity.clusters-a.svc:9743/node");
-    assert_eq!(condition(&stage.there(HOSTED), "Available").as_deref(), Some("True : "));
+    assert_eq!(
+        condition(&stage.there(HOSTED), "Available").as_deref(),
+        Some("True : ")
+    );
     stage.condition("Available", "True : ");
-    let related = &stage.there(CLUSTER_OPERATOR)["metadata"]["annotations"]
-        ["network.operator.openshift.io/relatedClusterObjects"];
+    let related = &stage.there(CLUSTER_OPERATOR)["metadata"]["annotations"]["network.operator.openshift.io/relatedClusterObjects"];
     let related = related.as_str().expect("an annotation").to_owned();
     assert!(
         related.contains("management/apps/deployments/clusters-a/network-node-identity"),
@@ -176,12 +204,14 @@ fn control_plane_is_in_the_management_cluster_and_repaired_there() {
         &json!({ "spec": { "replicas": 5 } }),
     );
     stage.remove(&path("services", "ovn-kubernetes-control-plane"));
-    stage.wait_for("repaired control plane", &workload("ovnkube-control-plane"), |it| {
-        (it?["spec"]["replicas"] == 1).then_some(())
-    });
+    stage.wait_for(
+        "repaired control plane",
+        &workload("ovnkube-control-plane"),
+        |it| (it?["spec"]["replicas"] == 1).then_some(()),
+    );
     stage.there(&path("services", "ovn-kubernetes-control-plane"));
     host(&stage, "HighlyAvailable");
-    stage.wait_for("three replicas", &workload("ovnkube-control-plane"), |it| {
+    stage.wait_for("three replicas", &workload("network-node-identity"), |it| {
         (it?["spec"]["replicas"] == 3).then_some(())
     });
     let mark = stage.at_rest();
@@ -226,6 +256,7 @@ fn hosted_control_plane_is_awaited_and_leftovers_go() {
     stage.there(&workload("network-node-identity"));
     stage.condition("Degraded", "False : ");
     stage.gone(&path("secrets", "ovn-cert"));
+    stage.at_rest();
     stage.there(&path("configmaps", "ovn-ca"));
     // Without identities of nodes, their components go, and the control plane stays.
     stage.apply(&json!({
@@ -238,6 +269,7 @@ fn hosted_control_plane_is_awaited_and_leftovers_go() {
     stage.there(&workload("ovnkube-control-plane"));
     // A deleted configuration is reported in both clusters.
     stage.remove("/apis/config.openshift.io/v1/networks/cluster");
+    stage.at_rest();
     stage.remove(OPERATOR);
     stage.wait_for("a report of the missing configuration", HOSTED, |object| {
         let reported = condition(object?, "NetworkOperatorAvailable")?;

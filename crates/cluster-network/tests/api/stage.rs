@@ -135,7 +135,7 @@ impl Stage {
                 Metrics::default(),
             );
             let operator = operator.debounced_for(Duration::ZERO);
-            operator.run(&shutdown, &Readiness::new()).await;
+            Box::pin(operator.run(&shutdown, &Readiness::new())).await;
         })
     }
 
@@ -184,8 +184,7 @@ impl Stage {
             if let Some((server, address)) = server.as_ref().zip(address) {
                 address.send(server.address()).expect("a test");
             }
-            let operator =
-                Operator::start(client.clone(), None, settings.clone(), api_server(), metrics);
+            let operator = Operator::start(client.clone(), None, settings.clone(), api_server(), metrics);
             let operator = operator.debounced_for(debounce);
             let reports = operator.reports();
             let others = async {

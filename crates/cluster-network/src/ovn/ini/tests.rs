@@ -172,7 +172,7 @@ fn datagrams_are_aggregated_unless_the_config_map_disables_it() {
             facts: &facts(),
             udp_aggregation: knobs::udp_aggregation(&data),
             egress_health_port: EGRESS_HEALTH_PORT,
-        local_api_server: None,
+            local_api_server: None,
         });
         let line = format!("enable-udp-aggregation={expected}");
         assert!(text.lines().any(|it| it == line), "{value}: {text}");

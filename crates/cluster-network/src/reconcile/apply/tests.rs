@@ -6,7 +6,7 @@ use kube_kit::{apply::Applier, merge::Policy};
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
-use super::{super::Reconciler, cluster_status, filled_config};
+use super::{super::Reconciler, Target, apply_one, cluster_status, filled_config};
 use crate::base::{b, entry, ovn, spec, texts};
 use crate::{facts::ApiServer, metrics::Metrics, observe::Stored, settings::Settings};
 
@@ -81,13 +81,7 @@ fn before(codes: &'static [(&'static str, u16)]) -> (Reconciler, Asked) {
     let image = |name: &str| (name == "NETWORK_OPERATOR_IMAGE").then(|| "weft".to_owned());
     let settings = Settings::read("ns", image).expect("settings");
     (
-        Reconciler::new(
-            applier,
-            None,
-            settings,
-            ApiServer::default(),
-            Metrics::default(),
-        ),
+        Reconciler::new(applier, None, settings, ApiServer::default(), Metrics::default()),
         asked,
     )
 }
@@ -101,7 +95,12 @@ async fn apply(
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "a", "namespace": "ns", "annotations": annotations },
     });
-    let outcome = reconciler.apply_one(&object, &json!({ "uid": "1" })).await;
+    let target = Target {
+        applier: &reconciler.applier,
+        owner: json!({ "uid": "1" }),
+        is_management: false,
+    };
+    let outcome = apply_one(&object, &target).await;
     let asked = asked.lock().expect("a log").clone();
     (outcome, asked)
 }

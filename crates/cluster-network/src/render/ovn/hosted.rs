@@ -13,10 +13,9 @@ use super::{
 use crate::{names, ovn::flags, settings::SERVICE_CA};
 
 /// Objects of the cluster that monitor its own control plane.
-const OF_OWN_CONTROL_PLANE: [&str; 3] = [
-    "ovn-kubernetes-control-plane",
-    "monitor-ovn-control-plane-metrics",
-    RULES,
+const OF_OWN_CONTROL_PLANE: [(&str, &str); 2] = [
+    ("Service", "ovn-kubernetes-control-plane"),
+    ("ServiceMonitor", "monitor-ovn-control-plane-metrics"),
 ];
 /// Alerts about the control plane.
 const RULES: &str = "master-rules";
@@ -33,8 +32,8 @@ pub(super) fn control_plane(
     };
     let rules = find(objects, "PrometheusRule", RULES)?.take();
     objects.retain(|object| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        !object.is_null() && !OF_OWN_CONTROL_PLANE.contains(&name)
+        let is = |(kind, name): &(&str, &str)| object["kind"] == *kind && object["metadata"]["name"] == *name;
+        !object.is_null() && !OF_OWN_CONTROL_PLANE.iter().any(is)
     });
     let mut moved = parse("hosted.yaml", include_str!("hosted.yaml"))?;
     moved.push(of_namespace(&rules, &place.settings.namespace)?);
@@ -48,7 +47,11 @@ pub(super) fn control_plane(
             json!("ovn-control-plane-metrics-cert");
     }
     let monitor = find(&mut moved, "ServiceMonitor", "monitor-ovn-control-plane-metrics")?;
-    place.monitor(monitor, "ovn-kubernetes-control-plane", "ovn-control-plane-metrics-cert")?;
+    place.monitor(
+        monitor,
+        "ovn-kubernetes-control-plane",
+        "ovn-control-plane-metrics-cert",
+    )?;
     let workload = find(&mut moved, "Deployment", names::OVN_CONTROL_PLANE)?;
     describe(workload, context, decided, CONTROL_PLANE_HASH);
     workload["spec"]["template"]["metadata"]["annotations"][CONTROL_PLANE_HASH] = json!(hash(&file));

@@ -110,7 +110,11 @@ fn control_plane_moves_to_the_management_cluster() {
     }
     let label = "networkoperator.openshift.io/generates-operator-status";
     for name in ["ovnkube-node", "ovnkube-control-plane", "network-node-identity"] {
-        assert_eq!(workload(&rendered, name)["metadata"]["labels"][label], "a-x7k2p", "{name}");
+        assert_eq!(
+            workload(&rendered, name)["metadata"]["labels"][label],
+            "a-x7k2p",
+            "{name}"
+        );
     }
 }
 
@@ -128,12 +132,17 @@ fn files_of_both_clusters_name_their_api_server() {
     };
     let (nodes, management): (Vec<&str>, Vec<&str>) = (nodes.lines().collect(), management.lines().collect());
     let only = |left: &[&str], right: &[&str]| -> Vec<String> {
-        let other = left.iter().filter(|line| !line.is_empty() && !right.contains(line));
+        let other = left
+            .iter()
+            .filter(|line| !line.is_empty() && !right.contains(line));
         other.map(|line| (*line).to_owned()).collect()
     };
     assert_eq!(
         only(&management, &nodes),
-        ["cacert=\"/hosted-ca/ca.crt\"", "apiserver=\"https://kube-apiserver:6443\""]
+        [
+            "cacert=\"/hosted-ca/ca.crt\"",
+            "apiserver=\"https://kube-apiserver:6443\""
+        ]
     );
     assert_eq!(
         only(&nodes, &management),
@@ -142,7 +151,7 @@ fn files_of_both_clusters_name_their_api_server() {
             "apiserver=\"https://api-int.example.com:6443\"",
             "healthz-bind-address=\"0.0.0.0:10256\"",
             "[logging]",
-            "libovsdblogfile=\"/var/log/ovnkube/libovsdb.log\"",
+            "libovsdblogfile=/var/log/ovnkube/libovsdb.log",
             "logfile-maxsize=100",
             "logfile-maxbackups=5",
             "logfile-maxage=0",
@@ -162,7 +171,10 @@ fn files_of_both_clusters_name_their_api_server() {
 // cluster-network#161
 #[test]
 fn pods_of_the_control_plane_authenticate_with_tokens_of_the_hosted_cluster() {
-    let rendered = hosted(&hosted_facts(single()), &settings_with(&[("RUN_AS_USER", "1001")]));
+    let rendered = hosted(
+        &hosted_facts(single()),
+        &settings_with(&[("RUN_AS_USER", "1001")]),
+    );
     let control_plane = workload(&rendered, "ovnkube-control-plane");
     assert_eq!(control_plane["spec"]["replicas"], 1);
     assert_eq!(control_plane["spec"]["strategy"], Value::Null);
@@ -199,7 +211,10 @@ fn pods_of_the_control_plane_authenticate_with_tokens_of_the_hosted_cluster() {
     assert!(args.contains("--gateway-v4-masquerade-subnet"), "{args}");
     let identity = workload(&rendered, "network-node-identity");
     let minter = container(identity, "token-minter")["args"].to_string();
-    assert!(minter.contains("--service-account-name=network-node-identity"), "{minter}");
+    assert!(
+        minter.contains("--service-account-name=network-node-identity"),
+        "{minter}"
+    );
     let setup = &identity["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!(setup["image"], "registry.example/cli:v1");
     assert_eq!(variable(setup, "API_SERVER"), Some("https://kube-apiserver:6443"));
@@ -228,16 +243,26 @@ fn hosted_control_plane_places_its_pods() {
     let mut facts = hosted_facts(control_plane);
     let key = ("ovnkube-control-plane".to_owned(), "socks-proxy".to_owned());
     let live = json!({ "cpu": "50m" }).as_object().cloned().expect("a map");
-    facts.management.as_mut().expect("facts").requests.insert(key, live);
+    facts
+        .management
+        .as_mut()
+        .expect("facts")
+        .requests
+        .insert(key, live);
     let rendered = hosted(&facts, &settings_with(&[]));
     for name in ["ovnkube-control-plane", "network-node-identity"] {
         let workload = workload(&rendered, name);
-        assert_eq!(workload["spec"]["replicas"], 3, "{name}");
-        assert_eq!(workload["spec"]["strategy"]["rollingUpdate"]["maxSurge"], 0, "{name}");
+        assert_eq!(
+            workload["spec"]["strategy"]["rollingUpdate"]["maxSurge"], 0,
+            "{name}"
+        );
         let template = &workload["spec"]["template"];
         let labels = &template["metadata"]["labels"];
         assert_eq!((&labels["team"], &labels["app"]), (&json!("b"), &json!(name)));
-        assert_eq!(labels["hypershift.openshift.io/hosted-control-plane"], "clusters-a");
+        assert_eq!(
+            labels["hypershift.openshift.io/hosted-control-plane"],
+            "clusters-a"
+        );
         let annotations = &template["metadata"]["annotations"];
         assert_eq!(annotations["hypershift.openshift.io/restart-date"], "2026-01-02");
         assert_eq!(
@@ -252,6 +277,10 @@ fn hosted_control_plane_places_its_pods() {
         let apart = &pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
         assert_eq!(apart["labelSelector"]["matchLabels"]["app"], name);
     }
+    let replicas = |name: &str| workload(&rendered, name)["spec"]["replicas"].clone();
+    assert_eq!(replicas("network-node-identity"), 3);
+    // The cluster manager needs one standby alone.
+    assert_eq!(replicas("ovnkube-control-plane"), 2);
     let socks = container(workload(&rendered, "ovnkube-control-plane"), "socks-proxy");
     assert_eq!(
         socks["resources"]["requests"],
@@ -269,7 +298,10 @@ fn nodes_reach_the_api_server_through_the_proxy_of_the_cluster() {
     facts.proxy = vec![("HTTPS_PROXY", "http://proxy.example.com:3128".to_owned())];
     let rendered = hosted(&facts, &settings_with(&[]));
     let controller = container(workload(&rendered, "ovnkube-node"), "ovnkube-controller");
-    assert_eq!(variable(controller, "HTTPS_PROXY"), Some("http://proxy.example.com:3128"));
+    assert_eq!(
+        variable(controller, "HTTPS_PROXY"),
+        Some("http://proxy.example.com:3128")
+    );
     assert_eq!(variable(controller, "HTTP_PROXY"), None);
 }
 
@@ -289,8 +321,13 @@ fn monitoring_is_that_of_the_management_cluster() {
         endpoint["relabelings"],
         json!([{ "action": "replace", "replacement": "id", "targetLabel": "_id" }])
     );
-    let rules = find(&rendered, "PrometheusRule", "master-rules").expect("rules").to_string();
-    assert!(rules.contains("namespace=\\\"clusters-a\\\"") && !rules.contains("openshift-ovn"), "{rules}");
+    let rules = find(&rendered, "PrometheusRule", "master-rules")
+        .expect("rules")
+        .to_string();
+    assert!(
+        rules.contains("namespace=\\\"clusters-a\\\"") && !rules.contains("openshift-ovn"),
+        "{rules}"
+    );
     let secret = |rendered: &Rendered| {
         let service = in_management(rendered)[1]["metadata"]["annotations"].clone();
         service["service.beta.openshift.io/serving-cert-secret-name"].clone()
@@ -310,7 +347,10 @@ fn monitoring_is_that_of_the_management_cluster() {
     let mut without = facts;
     without.management.as_mut().expect("facts").monitoring = false;
     let rendered = hosted(&without, &settings_with(&[]));
-    assert_eq!(find(&rendered, "ServiceMonitor", "monitor-ovn-control-plane-metrics"), None);
+    assert_eq!(
+        find(&rendered, "ServiceMonitor", "monitor-ovn-control-plane-metrics"),
+        None
+    );
     assert!(find(&rendered, "ServiceMonitor", "monitor-ovn-node").is_some());
 }
 
@@ -329,7 +369,9 @@ fn webhook_of_node_identity_waits_for_the_management_cluster() {
     };
     let waits = |facts: &Facts| {
         let annotations = &configuration(facts)["metadata"]["annotations"];
-        annotations.get("networkoperator.openshift.io/create-wait").is_some()
+        annotations
+            .get("networkoperator.openshift.io/create-wait")
+            .is_some()
     };
     facts.node_identity.is_bootstrapped = true;
     facts.node_identity.bundle = "authorities".to_owned();
@@ -338,7 +380,10 @@ fn webhook_of_node_identity_waits_for_the_management_cluster() {
     assert!(!waits(&facts));
     let ready = configuration(&facts);
     let client = &ready["webhooks"][1]["clientConfig"];
-    assert_eq!(client["url"], "https://network-node-identity.clusters-a.svc:9743/pod");
+    assert_eq!(
+        client["url"],
+        "https://network-node-identity.clusters-a.svc:9743/pod"
+    );
     assert_eq!(client["caBundle"], "YXV0aG9yaXRpZXM=");
 }
 
@@ -351,14 +396,13 @@ fn missing_image_for_the_management_cluster_names_its_variable() {
         "SOCKS5_PROXY_IMAGE",
         "CLI_IMAGE",
     ] {
-        let rendered = rendered_by(
-            &b(),
-            &hosted_facts(single()),
-            &settings_with(&[(missing, "")]),
-        );
+        let rendered = rendered_by(&b(), &hosted_facts(single()), &settings_with(&[(missing, "")]));
         let variable = missing.replace("CLI_IMAGE", "CLI_CONTROL_PLANE_IMAGE");
         let text = &rendered.failed.first().expect("a failure").1;
-        assert!(text.contains(&format!("set environment variable {variable} ")), "{text}");
+        assert!(
+            text.contains(&format!("set environment variable {variable} ")),
+            "{text}"
+        );
     }
 }
 
@@ -366,8 +410,11 @@ fn missing_image_for_the_management_cluster_names_its_variable() {
 #[test]
 fn hosted_cluster_needs_a_name_and_a_namespace() {
     for (missing, meaning) in [
-        ("HOSTED_CLUSTER_NAME", "the name of the hosted cluster"),
-        ("HOSTED_CLUSTER_NAMESPACE", "the namespace of the hosted control plane"),
+        ("HOSTED_CLUSTER_NAME", "the hosted cluster"),
+        (
+            "HOSTED_CLUSTER_NAMESPACE",
+            "the namespace of the hosted control plane",
+        ),
     ] {
         let variable = |name: &str| {
             let all = HOSTED.iter().chain([&("NETWORK_CHECK_SOURCE_IMAGE", "weft")]);
@@ -377,7 +424,7 @@ fn hosted_cluster_needs_a_name_and_a_namespace() {
         let error = Settings::read("ns", variable).expect_err("a missing variable");
         assert_eq!(
             error.to_string(),
-            format!("environment variable {missing} is not set: it is {meaning}")
+            format!("environment variable {missing} is not set: it has to name {meaning}")
         );
     }
 }

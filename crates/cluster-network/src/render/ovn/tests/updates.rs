@@ -263,7 +263,10 @@ fn servers_beside_the_network_follow_the_tls_profile() {
     };
     let mut facts = facts();
     let without = servers(&facts);
-    assert!(without.len() >= 5 && without.iter().all(|(_, has)| !has), "{without:?}");
+    assert!(
+        without.len() >= 5 && without.iter().all(|(_, has)| !has),
+        "{without:?}"
+    );
     facts.tls_profile = Profile::of(&json!({ "spec": {
         "tlsAdherence": "StrictAllComponents", "tlsSecurityProfile": { "type": "Modern" },
     } }));
