@@ -13,7 +13,11 @@ use crate::{egress_router, ingress, mtu_migration, pki, proxy, signer, trust};
 pub async fn run(client: &Client, settings: &Settings, reports: &Reports, shutdown: &Shutdown) {
     let client = || client.clone();
     tokio::join!(
-        Box::pin(generator::controller::run(client(), shutdown)),
+        Box::pin(generator::controller::run(
+            client(),
+            reports.queue("connectivity_check", generator::controller::LONGEST),
+            shutdown
+        )),
         Box::pin(proxy::controller::run(
             client(),
             SYSTEM_BUNDLE.into(),
@@ -30,7 +34,7 @@ pub async fn run(client: &Client, settings: &Settings, reports: &Reports, shutdo
             shutdown
         )),
         Box::pin(signer::controller::run(client(), reports, shutdown)),
-        Box::pin(ingress::controller::run(client(), shutdown)),
+        Box::pin(ingress::controller::run(client(), reports, shutdown)),
         Box::pin(mtu_migration::controller::run(
             client(),
             &settings.namespace,

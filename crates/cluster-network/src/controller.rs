@@ -89,7 +89,7 @@ impl Operator {
             changes,
             queue: Queue::counted(metrics.controller().workqueue.clone()),
             ask_again: None,
-            reports: Reports::default(),
+            reports: Reports::counted(metrics.clone()),
             metrics,
         }
     }

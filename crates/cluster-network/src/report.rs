@@ -1,8 +1,11 @@
-//! Reports of the controllers beside the main loop, for condition `Degraded` (§10.3).
+//! Reports of the controllers beside the main loop: failures, for condition `Degraded` (§10.3), and metrics (§16).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use kube_kit::queue::Queue;
 use tokio::sync::watch;
+
+use crate::metrics::Metrics;
 
 /// A controller that reports failures. The order is the precedence of the failures.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -54,14 +57,28 @@ impl Failure {
     }
 }
 
-/// Failures by controller, and the progress of a migration. Clones share them.
+/// Failures by controller, the progress of a migration, and metrics. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
     failures: watch::Sender<BTreeMap<Level, Failure>>,
     migration: watch::Sender<Option<String>>,
+    metrics: Metrics,
 }
 
 impl Reports {
+    /// Reports whose queues are counted in these metrics.
+    pub fn counted(metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            ..Self::default()
+        }
+    }
+
+    /// The queue of a controller with this name in metrics, and this maximum back-off.
+    pub fn queue<Key: Ord + Clone>(&self, controller: &'static str, longest: Duration) -> Queue<Key> {
+        self.metrics.controller().queue_beside(controller, longest)
+    }
+
     /// Records the failure of a controller, or `None` after a success.
     pub fn set(&self, level: Level, failure: Option<&Failure>) {
         self.failures.send_if_modified(|failures| {

@@ -326,6 +326,34 @@ mod tests {
         );
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn queue_beside_main_controller_counts_work_as_reconciles() {
+        let (metrics, mut registry) = (Controller::new("c"), Registry::default());
+        metrics.register(&mut registry);
+        let queue = metrics.queue_beside("d", Duration::from_secs(1));
+        queue.add(());
+        queue.next().await;
+        assert_lines(
+            &registry,
+            &[r#"controller_runtime_active_workers{controller="d"} 1"#],
+        );
+        queue.failed(());
+        queue.next().await;
+        queue.succeeded(&());
+        // Only the end of work counts.
+        queue.succeeded(&());
+        assert_lines(
+            &registry,
+            &[
+                r#"controller_runtime_reconcile_total{controller="d",result="success"} 1"#,
+                r#"controller_runtime_reconcile_total{controller="d",result="error"} 1"#,
+                r#"controller_runtime_reconcile_total{controller="c",result="success"} 0"#,
+                r#"controller_runtime_active_workers{controller="d"} 0"#,
+                r#"workqueue_retries_total{controller="d",name="d"} 1"#,
+            ],
+        );
+    }
+
     #[test]
     fn controllers_of_process_share_metrics() {
         let (metrics, mut registry) = (Reconciles::new("c"), Registry::default());

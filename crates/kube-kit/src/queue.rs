@@ -1,7 +1,7 @@
 //! A work queue of a controller: each key once, with back-off after failures, for one worker or for several.
 
 use crate::lock;
-use crate::metrics::Workqueue;
+use crate::metrics::{Reconciles, Workqueue};
 use linux::backoff::Backoff;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,6 +30,8 @@ struct State<Key> {
     working: BTreeMap<Key, Instant>,
     longest: Duration,
     metrics: Workqueue,
+    /// Metrics of the reconciles, if the queue counts them.
+    reconciles: Option<Reconciles>,
 }
 
 impl<Key> Clone for Queue<Key> {
@@ -65,15 +67,20 @@ impl<Key: Ord + Clone> Queue<Key> {
 
     /// An empty queue with metrics.
     pub fn counted(metrics: Workqueue) -> Self {
-        Self::of(metrics, LONGEST)
+        Self::of(metrics, None, LONGEST)
+    }
+
+    /// An empty queue with this maximum back-off. It counts each work on a key as a reconcile.
+    pub fn of_reconciles(reconciles: Reconciles, metrics: Workqueue, longest: Duration) -> Self {
+        Self::of(metrics, Some(reconciles), longest)
     }
 
     /// An empty queue with this maximum back-off.
     pub fn with_longest(longest: Duration) -> Self {
-        Self::of(Workqueue::new(""), longest)
+        Self::of(Workqueue::new(""), None, longest)
     }
 
-    fn of(metrics: Workqueue, longest: Duration) -> Self {
+    fn of(metrics: Workqueue, reconciles: Option<Reconciles>, longest: Duration) -> Self {
         let state = State {
             ready: VecDeque::new(),
             queued: BTreeMap::new(),
@@ -82,6 +89,7 @@ impl<Key: Ord + Clone> Queue<Key> {
             working: BTreeMap::new(),
             longest,
             metrics,
+            reconciles,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -126,7 +134,7 @@ impl<Key: Ord + Clone> Queue<Key> {
     /// Ends the work with success, and resets the back-off of this key.
     pub fn succeeded(&self, key: &Key) {
         let mut state = lock(&self.state);
-        state.end(key, Instant::now());
+        state.end(key, true, Instant::now());
         state.failures.remove(key);
         drop(state);
         self.added.notify_one();
@@ -141,7 +149,7 @@ impl<Key: Ord + Clone> Queue<Key> {
     /// delay.
     pub fn failed_for(&self, key: Key, least: Duration) -> Duration {
         let mut state = lock(&self.state);
-        state.end(&key, Instant::now());
+        state.end(&key, false, Instant::now());
         state.metrics.retried();
         let longest = state.longest;
         let failures = state.failures.entry(key.clone()).or_insert(0);
@@ -174,13 +182,20 @@ impl<Key: Ord + Clone> State<Key> {
         let key = self.ready.remove(place)?;
         let since = self.queued.remove(&key).unwrap_or(now);
         self.metrics.started(now - since);
+        if let Some(reconciles) = &self.reconciles {
+            reconciles.started();
+        }
         self.working.insert(key.clone(), now);
         Some(key)
     }
 
-    fn end(&mut self, key: &Key, now: Instant) {
-        if let Some(since) = self.working.remove(key) {
-            self.metrics.ended(now - since);
+    fn end(&mut self, key: &Key, succeeded: bool, now: Instant) {
+        let Some(since) = self.working.remove(key) else {
+            return;
+        };
+        self.metrics.ended(now - since);
+        if let Some(reconciles) = &self.reconciles {
+            reconciles.ended(succeeded, now - since);
         }
     }
 

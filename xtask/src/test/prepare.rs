@@ -49,7 +49,7 @@ impl Part {
 pub(super) struct Prepared {
     /// Programs of an API server without nodes.
     api: Part,
-    /// Programs of clusters, and the tests that run on them.
+    /// Programs of clusters.
     kubernetes: Part,
     packages: Part,
     kubevirt: Part,
@@ -77,6 +77,8 @@ impl Prepared {
             let built = for_api(&wanted, &mut lane).map_err(text);
             api.end(built.clone());
             whole.end(built.and_then(|()| for_clusters(&wanted, &mut lane).map_err(text)));
+            // One test of the tier `e2e` needs it. The test waits, and reports a failure.
+            let _ = suite(&wanted, &mut lane);
         });
         if tiers.contains(&Tier::Kubevirt) && is_root() {
             let (before, part, mut lane) = (
@@ -125,11 +127,15 @@ fn for_api(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
 fn for_clusters(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
     let on_clusters = Tier::ON_CLUSTERS.iter().any(|tier| tiers.contains(tier));
     if on_clusters && is_root() {
-        let home = Home::from_env()?;
-        Programs::ensure(&home, &Program::ALL, lane)?;
-        if tiers.contains(&Tier::E2e) {
-            conformance::Parts::ensure(&home, lane)?;
-        }
+        Programs::ensure(&Home::from_env()?, &Program::ALL, lane)?;
+    }
+    Ok(())
+}
+
+/// The tests of Kubernetes.
+fn suite(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
+    if tiers.contains(&Tier::E2e) && is_root() {
+        conformance::Parts::ensure(&Home::from_env()?, lane)?;
     }
     Ok(())
 }

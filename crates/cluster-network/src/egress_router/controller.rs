@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 
 /// Reconciles until the shutdown.
 pub async fn run(client: Client, settings: &Settings, reports: &Reports, shutdown: &Shutdown) {
-    let mut controller = Controller::start(client, settings);
+    let mut controller = Controller::start(client, settings, reports.queue("egress_router", LONGEST));
     loop {
         // Before the first list is complete, the owner of the objects is unknown.
         let is_synced = controller.cache.is_synced();
@@ -73,7 +73,7 @@ struct Controller<'a> {
 }
 
 impl<'a> Controller<'a> {
-    fn start(client: Client, settings: &'a Settings) -> Self {
+    fn start(client: Client, settings: &'a Settings, queue: Queue<String>) -> Self {
         let cache = Cache::new();
         let mut changes = Changes::new();
         let named = |name: &str| Options::all().named(name);
@@ -96,7 +96,7 @@ impl<'a> Controller<'a> {
             applier: Applier::with_cache(client, Policy::owned_by(EGRESS_ROUTER.kind), cache.clone()),
             cache,
             changes,
-            queue: Queue::with_longest(LONGEST),
+            queue,
             failures: BTreeMap::new(),
         }
     }

@@ -7,13 +7,13 @@ use kube::Client;
 use kube::api::{Patch, PatchParams};
 use kube_kit::client::message;
 use kube_kit::object::{INGRESS_CONTROLLER, NAMESPACE};
-use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Waking, has_begun};
 use serde_json::Value;
 
 use super::{is_on_host, patch};
 use crate::objects::{self, text};
+use crate::report::Reports;
 
 /// The default ingress controller.
 const DEFAULT: (&str, &str) = ("openshift-ingress-operator", "default");
@@ -23,8 +23,8 @@ const LONGEST: Duration = Duration::from_mins(3);
 const BEGINNING: Duration = Duration::from_millis(200);
 
 /// Maintains the labels until the shutdown. A cluster without ingress controllers is not changed.
-pub async fn run(client: Client, shutdown: &Shutdown) {
-    let queue = Queue::with_longest(LONGEST);
+pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
+    let queue = reports.queue("ingressconfig", LONGEST);
     queue.add(());
     let mut watches = Waking::new(client.clone(), &queue);
     let (namespace, name) = DEFAULT;
@@ -39,26 +39,30 @@ pub async fn run(client: Client, shutdown: &Shutdown) {
             () = shutdown.wait() => return,
             () = queue.next() => {}
         }
-        queue.succeeded(&());
         if !has_begun(&strategies) || !has_begun(&labels) {
+            queue.succeeded(&());
             queue.add_after((), BEGINNING);
             continue;
         }
-        let key = Name::new("", HOST_NETWORK);
-        let (Some(known), Some(strategy)) = (labels.get(&key), strategies.get(&Name::new(namespace, name)))
-        else {
-            continue;
-        };
-        let Some(change) = patch(&known, is_on_host(&strategy)) else {
+        let known = labels.get(&Name::new("", HOST_NETWORK));
+        let strategy = strategies.get(&Name::new(namespace, name));
+        let change = known
+            .zip(strategy)
+            .and_then(|(known, strategy)| patch(&known, is_on_host(&strategy)));
+        let Some(change) = change else {
+            queue.succeeded(&());
             continue;
         };
         let namespaces = objects::api(&client, &NAMESPACE, "");
         let patched = namespaces
             .patch(HOST_NETWORK, &PatchParams::default(), &Patch::Merge(&change))
             .await;
-        if let Err(error) = patched {
-            let pause = queue.failed(());
-            tracing::warn!(namespace = HOST_NETWORK, error = message(&error), retry = ?pause, "cannot label");
+        match patched {
+            Ok(_) => queue.succeeded(&()),
+            Err(error) => {
+                let pause = queue.failed(());
+                tracing::warn!(namespace = HOST_NETWORK, error = message(&error), retry = ?pause, "cannot label");
+            }
         }
     }
 }

@@ -72,7 +72,7 @@ impl Network {
 ///
 /// `namespace` is that of the operator, which records the applied configuration there.
 pub async fn run(client: Client, namespace: &str, reports: &Reports, shutdown: &Shutdown) {
-    let queue = Queue::with_longest(LONGEST);
+    let queue = reports.queue("mtu_migration", LONGEST);
     queue.add(());
     let mut watches = Waking::new(client.clone(), &queue);
     let one = Options::all().named(SINGLETON);

@@ -6,7 +6,6 @@ use k8s_openapi::ByteString;
 use kube::Client;
 use kube_kit::client::message;
 use kube_kit::object::{CONFIG_MAP, Kind, SECRET};
-use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options};
 use serde_json::{Value, json};
@@ -45,7 +44,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
         }
     });
     let store = watch.store();
-    let queue = Queue::with_longest(LONGEST);
+    let queue = reports.queue("pki", LONGEST);
     loop {
         let name = tokio::select! {
             () = shutdown.wait() => return,

@@ -113,7 +113,7 @@ pub async fn run(
     reports: &Reports,
     shutdown: &Shutdown,
 ) {
-    let queue = Queue::with_longest(LONGEST);
+    let queue = reports.queue("proxyconfig", LONGEST);
     queue.add(());
     let mut controller = Controller::start(client, system, hosted, &queue);
     loop {

@@ -12,7 +12,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use kube_kit::client::message;
-use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{self, Change, DeserializeGuard, Options};
 use webhook::certificates::Pair;
@@ -35,7 +34,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     let options = Options::all().fields(format!("spec.signerName={SIGNER}"));
     let name = |metadata: &kube::core::ObjectMeta| metadata.name.clone().unwrap_or_default();
     let mut watch = watch::start(requests, &options, name, |_| ());
-    let queue = Queue::with_longest(LONGEST);
+    let queue = reports.queue("signer", LONGEST);
     let signer = Signer {
         requests: Api::all(client.clone()),
         nodes: Api::all(client.clone()),

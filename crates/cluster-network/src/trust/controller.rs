@@ -5,7 +5,6 @@ use std::time::Duration;
 use kube::Client;
 use kube_kit::client::message;
 use kube_kit::object::CONFIG_MAP;
-use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
 use serde_json::{Value, json};
@@ -43,7 +42,7 @@ fn wanting(object: &Value) -> Wanting {
 
 /// Injects the bundle until the shutdown.
 pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
-    let queue = Queue::with_longest(LONGEST);
+    let queue = reports.queue("configmap_ca_injector", LONGEST);
     queue.add(());
     let mut watches = Waking::new(client.clone(), &queue);
     let labelled = Options::all().labels(format!("{INJECT}=true"));

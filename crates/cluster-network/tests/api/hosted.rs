@@ -166,7 +166,10 @@ fn control_plane_is_in_the_management_cluster_and_repaired_there() {
     );
     // cluster-network#168
     let node = stage.there("/apis/apps/v1/namespaces/openshift-ovn-kubernetes/daemonsets/ovnkube-node");
-    assert!(node.to_string().contains("http://proxy.example.com:3128"), "{node:#}");
+    assert!(
+        node.to_string().contains("http://proxy.example.com:3128"),
+        "{node:#}"
+    );
     mirrored(&stage, "Degraded", "False AsExpected: ");
     let line = "Deployment \"management/clusters-a/ovnkube-control-plane\" update is being processed";
     stage.wait_for(line, HOSTED, |object| {

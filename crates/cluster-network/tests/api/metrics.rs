@@ -72,6 +72,24 @@ fn metrics_are_refused_without_the_right_to_read_them() {
         "openshift_network_operator_ipsec_state{mode=\"Disabled\",is_legacy_api=\"N/A - ipsec not supported \
          (non-OVN network)\"} 1",
     );
+    for controller in [
+        "configmap_ca_injector",
+        "connectivity_check",
+        "egress_router",
+        "ingressconfig",
+        "mtu_migration",
+        "pki",
+        "proxyconfig",
+        "signer",
+    ] {
+        let label = format!("{{controller=\"{controller}\",");
+        for family in ["controller_runtime_reconcile_total", "workqueue_depth"] {
+            assert!(
+                text.contains(&format!("{family}{label}")),
+                "{family}{label} in {text}"
+            );
+        }
+    }
     let passes = "controller_runtime_reconcile_total{controller=\"operconfig\",result=\"success\"} ";
     let count = text.lines().find_map(|line| line.strip_prefix(passes));
     assert!(

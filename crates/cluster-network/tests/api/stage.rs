@@ -149,10 +149,10 @@ impl Stage {
         self.operator_with(debounce, None, true)
     }
 
-    /// Runs the operator with its server for metrics, and returns the address of that server.
+    /// Runs the operator with all controllers and its server for metrics, and returns the address of that server.
     pub(crate) fn operator_with_metrics(&self) -> (Task, SocketAddr) {
         let (sender, address) = mpsc::channel();
-        let task = self.operator_with(DEBOUNCE, Some(sender), false);
+        let task = self.operator_with(DEBOUNCE, Some(sender), true);
         (task, address.recv().expect("an address"))
     }
 

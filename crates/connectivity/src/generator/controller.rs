@@ -39,7 +39,7 @@ const SYNC_TEST: Duration = Duration::from_millis(200);
 /// Interval between lists of checks while their kind is not served.
 const ABSENT: Duration = Duration::from_secs(5);
 /// Longest back-off.
-const LONGEST: Duration = Duration::from_mins(5);
+pub const LONGEST: Duration = Duration::from_mins(5);
 
 /// A reconciliation failed. The controller retries.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +57,8 @@ enum Error {
 }
 
 /// Reconciles the checks until shutdown. Only the leader of an operator's replicas may run this.
-pub async fn run(client: Client, shutdown: &Shutdown) {
-    let mut controller = Controller::start(client);
+pub async fn run(client: Client, queue: Queue<()>, shutdown: &Shutdown) {
+    let mut controller = Controller::start(client, queue);
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
@@ -139,8 +139,7 @@ impl Watched {
 }
 
 impl Controller {
-    fn start(client: Client) -> Self {
-        let queue = Queue::with_longest(LONGEST);
+    fn start(client: Client, queue: Queue<()>) -> Self {
         queue.add(());
         let mut watches = Waking::new(client.clone(), &queue);
         let sources = Options::all().labels(format!("{APP}={SOURCE}"));

@@ -1,6 +1,7 @@
 //! The controller that generates checks.
 
 use connectivity::generator::controller;
+use kube_kit::queue::Queue;
 use serde_json::{Value, json};
 
 use crate::stage::{CONFIGS, NODE, NS, OPERATORS, POD, Stage, Task, checks, pod, services, until};
@@ -38,7 +39,7 @@ fn start(stage: &Stage) -> Task {
     });
     stage.create(CONFIGS, &config);
     stage.task_as(ACCOUNT, |client, shutdown| async move {
-        controller::run(client, &shutdown).await;
+        controller::run(client, Queue::with_longest(controller::LONGEST), &shutdown).await;
     })
 }
 

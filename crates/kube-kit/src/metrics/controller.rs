@@ -1,8 +1,11 @@
-//! The metrics of a process with one controller.
+//! The metrics of a process with one main controller, and maybe others beside it.
+
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
 use super::{Process, Reconciles, Requests, Watches, Workqueue};
+use crate::queue::Queue;
 
 /// The metrics. Clones share their values.
 #[derive(Debug, Clone)]
@@ -26,6 +29,13 @@ impl Controller {
             requests: Requests::default(),
             watches: Watches::default(),
         }
+    }
+
+    /// An empty queue of another controller of the process, with this maximum back-off. It counts each work on a key as a
+    /// reconcile. Its metrics are registered together with these.
+    pub fn queue_beside<Key: Ord + Clone>(&self, name: &'static str, longest: Duration) -> Queue<Key> {
+        let (reconciles, workqueue) = (self.reconciles.beside(name), self.workqueue.beside(name));
+        Queue::of_reconciles(reconciles, workqueue, longest)
     }
 
     /// Adds the metrics, and those of the process, to a registry.
