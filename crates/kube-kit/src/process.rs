@@ -27,6 +27,9 @@ const FIRST: Pace = Pace {
 const START: Duration = Duration::from_secs(30);
 /// A process with more CPU time than this since its last return of memory may have memory to return.
 const WORK: Duration = Duration::from_millis(10);
+/// So does a process whose resident memory has grown by more than this many kibibytes: rare events take little time, and
+/// read pages of the program. A CNI call after a rest reads less, and finds its pages at the next call.
+const GROWTH: u64 = 6 << 10;
 
 /// Repeated checks whether the process is idle.
 struct Pace {
@@ -64,16 +67,23 @@ async fn give_back_at_rest() {
     loop {
         let pace = if began.elapsed() < START { FIRST } else { USUAL };
         tokio::time::sleep(pace.interval).await;
-        let returned = match memory.next(&pace, worked()) {
-            Step::Keep => Ok(()),
-            Step::DropPages => linux::memory::drop_pages(),
-            Step::GiveBack => linux::memory::give_back(),
+        let returned = match memory.next(&pace, worked(), linux::memory::resident) {
+            Ok(Step::Keep) => Ok(()),
+            Ok(Step::DropPages) => linux::memory::drop_pages(),
+            Ok(Step::GiveBack) => give_back(&mut memory),
+            Err(error) => Err(error),
         };
         if let Err(error) = returned {
             tracing::debug!(%error, "cannot give memory back");
             return;
         }
     }
+}
+
+fn give_back(memory: &mut Memory) -> io::Result<()> {
+    linux::memory::give_back()?;
+    memory.gave(worked(), linux::memory::resident()?);
+    Ok(())
 }
 
 /// CPU time of this process.
@@ -95,30 +105,43 @@ enum Step {
     GiveBack,
 }
 
-/// CPU time of the process at the last check, and at its last return of memory.
+/// The process at the last check, and after its last return of memory.
 #[derive(Debug, Default)]
 struct Memory {
+    /// CPU time at the last check.
     looked: Duration,
-    gave: Option<Duration>,
+    /// CPU time and resident memory, in kibibytes, after the last return.
+    gave: Option<(Duration, u64)>,
 }
 
 impl Memory {
-    /// Decides by the CPU time of the process so far.
-    fn next(&mut self, pace: &Pace, worked: Duration) -> Step {
+    /// Decides by the CPU time of the process so far, and by its resident memory in kibibytes.
+    fn next(
+        &mut self,
+        pace: &Pace,
+        worked: Duration,
+        resident: impl FnOnce() -> io::Result<u64>,
+    ) -> io::Result<Step> {
         let is_idle = worked.saturating_sub(self.looked) < pace.idle;
         self.looked = worked;
-        if self.gave.is_some_and(|gave| worked.saturating_sub(gave) <= WORK) {
-            return Step::Keep;
+        if let Some((then, left)) = self.gave
+            && worked.saturating_sub(then) <= WORK
+        {
+            let has_grown = pace.drops_pages && is_idle && resident()? > left + GROWTH;
+            return Ok(if has_grown { Step::GiveBack } else { Step::Keep });
         }
-        if is_idle {
-            self.gave = Some(worked);
-            return Step::GiveBack;
-        }
-        if pace.drops_pages {
+        Ok(if is_idle {
+            Step::GiveBack
+        } else if pace.drops_pages {
             Step::DropPages
         } else {
             Step::Keep
-        }
+        })
+    }
+
+    /// Records a return of memory.
+    fn gave(&mut self, worked: Duration, resident: u64) {
+        self.gave = Some((worked, resident));
     }
 }
 
@@ -174,10 +197,22 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 mod tests {
     use super::*;
 
+    /// The step at this CPU time, in milliseconds, and this resident memory, in mebibytes. Memory that is returned leaves
+    /// 3 MiB.
+    fn next(memory: &mut Memory, pace: &Pace, milliseconds: u64, resident: u64) -> Step {
+        let worked = Duration::from_millis(milliseconds);
+        let step = memory.next(pace, worked, || Ok(resident << 10));
+        let step = step.expect("a known size");
+        if step == Step::GiveBack {
+            memory.gave(worked, 3 << 10);
+        }
+        step
+    }
+
     #[test]
     fn memory_is_given_back_once_after_work() {
         let mut memory = Memory::default();
-        let mut next = |pace, milliseconds| memory.next(pace, Duration::from_millis(milliseconds));
+        let mut next = |pace, milliseconds| next(&mut memory, pace, milliseconds, 4);
         assert_eq!(next(&FIRST, 30), Step::Keep, "it starts");
         assert_eq!(next(&FIRST, 31), Step::GiveBack);
         for since in [32, 36, 41] {
@@ -188,6 +223,16 @@ mod tests {
             assert_eq!(next(&USUAL, busy), Step::DropPages);
         }
         assert_eq!(next(&USUAL, 1510), Step::GiveBack);
+    }
+
+    #[test]
+    fn memory_that_grew_by_little_work_is_given_back_at_rest() {
+        let mut memory = Memory::default();
+        assert_eq!(next(&mut memory, &FIRST, 1, 9), Step::GiveBack);
+        assert_eq!(next(&mut memory, &FIRST, 2, 12), Step::Keep, "the start reads on");
+        assert_eq!(next(&mut memory, &USUAL, 3, 9), Step::Keep);
+        assert_eq!(next(&mut memory, &USUAL, 4, 10), Step::GiveBack);
+        assert_eq!(next(&mut memory, &USUAL, 5, 3), Step::Keep);
     }
 
     #[tokio::test]

@@ -8,6 +8,8 @@ use rustix::mm::{Advice, madvise};
 
 /// The kernel's statistics of each mapping of this process.
 const MAPPINGS: &str = "/proc/self/smaps";
+/// The kernel's summary of this process.
+const STATUS: &str = "/proc/self/status";
 
 /// Makes all threads share one heap from now on. By default glibc gives threads their own heaps, which remain half
 /// empty. For programs that allocate little at once, that costs more than lock contention. Other C libraries have one
@@ -33,6 +35,17 @@ pub fn give_back() -> io::Result<()> {
         libc::malloc_trim(0);
     }
     drop_pages()
+}
+
+/// Resident memory of this process, in kibibytes.
+///
+/// # Errors
+/// If the kernel's status of this process cannot be read.
+pub fn resident() -> io::Result<u64> {
+    let status = fs::read_to_string(STATUS)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let size = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+    size.ok_or_else(|| io::Error::other(format!("{STATUS} has no resident memory")))
 }
 
 /// Drops pages of the program that were read for completed work. Pages that are needed again are in the page cache.
@@ -158,16 +171,11 @@ mod tests {
 
     #[test]
     fn pages_of_the_program_are_released_and_read_again() {
-        let resident = || -> u64 {
-            let status = fs::read_to_string("/proc/self/status").unwrap();
-            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:"));
-            line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
-        };
         share_one_heap();
-        let before = resident();
+        let before = resident().unwrap();
         // Concurrent tests read some of the pages again.
         give_back().unwrap();
-        let after = resident();
+        let after = resident().unwrap();
         assert!(after < before, "{before} kB, then {after} kB");
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Args {
 const CLUSTER: &str = "bench-network";
 const NAMESPACE: &str = "bench-network";
 const DEADLINE: Duration = Duration::from_mins(5);
+/// Time without traffic before the memory is measured. Both daemons return memory that the traffic needed.
+const REST: Duration = Duration::from_secs(30);
 
 /// Round trips and connections per round, and bytes per transfer.
 const ROUND_TRIPS: usize = 1000;
@@ -136,6 +138,8 @@ fn measure(
             network.measure(&kubectl, round, &mut figures)?;
         }
     }
+    steps.step(&format!("leaving both daemons at rest for {} s", REST.as_secs()));
+    std::thread::sleep(REST);
     for network in &networks {
         network.measure_daemon(cluster, &mut figures)?;
     }
