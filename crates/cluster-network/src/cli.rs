@@ -5,6 +5,8 @@ mod manifests;
 mod plan;
 mod status;
 
+use std::time::Duration;
+
 use kube::Client;
 use kube_kit::{
     cache::Cache,
@@ -22,7 +24,9 @@ pub use status::{Args as StatusArgs, answer as status};
 use crate::{controller, facts::CniDirectories, names, settings::Settings, watches};
 
 /// Deadline of the lists of all watches.
-const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval of checks for kinds that the API server does not serve, which no watch reports.
+const CHECK: Duration = Duration::from_millis(100);
 
 /// Cause of a failed command. The texts name the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +46,7 @@ enum Error {
     Incomplete(String),
 }
 
-/// Lists all objects that the operator watches.
+/// Lists all objects that the operator watches. A cluster without the operator does not serve all of their kinds.
 async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     let cache = Cache::new();
     let mut changes = watches::start(client, &cache, settings);
@@ -51,13 +55,14 @@ async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     let deciding = tokio::time::timeout_at(until, controller::served(client, &controller::DECIDING)).await;
     let deciding = deciding.unwrap_or_default();
     let is_listed = || deciding.iter().all(|kind| cache.serves(*kind));
-    while !cache.is_synced() || !is_listed() {
-        match tokio::time::timeout_at(until, changes.next()).await {
+    while !cache.is_synced_as_served() || !is_listed() {
+        match tokio::time::timeout(CHECK, changes.next()).await {
             Ok(Change::Invalid(id, error)) => return Err(Error::Unreadable(format!("{id}: {error}"))),
             Ok(_) => {}
-            Err(_) if cache.is_synced() => break,
+            Err(_) if Instant::now() < until => {}
+            Err(_) if cache.is_synced_as_served() => break,
             Err(_) => {
-                let blocked = kube_kit::cache::blocked([&cache], std::time::Duration::ZERO);
+                let blocked = kube_kit::cache::blocked([&cache], Duration::ZERO);
                 let lines: Vec<_> = blocked.iter().map(ToString::to_string).collect();
                 return Err(Error::Incomplete(lines.join("; ")));
             }

@@ -174,6 +174,15 @@ impl Cache {
             .all(|watched| !watched.awaited || watched.store.is_synced())
     }
 
+    /// Like [`Cache::is_synced`], but kinds that the API server does not serve count as complete: their objects do not
+    /// exist.
+    pub fn is_synced_as_served(&self) -> bool {
+        let is_absent = |watched: &Watched| watched.store.trouble(Duration::ZERO) == Some(Trouble::NotServed);
+        lock(&self.0)
+            .iter()
+            .all(|watched| !watched.awaited || watched.store.is_synced() || is_absent(watched))
+    }
+
     /// The resource of each watch, its namespace if it has one, and whether it is up to date. A kind that is not served
     /// counts as an error only if it is awaited.
     pub(crate) fn health(&self, timeout: Duration) -> Vec<(String, String, bool)> {

@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(30);
 const WORK: Duration = Duration::from_millis(10);
 /// So does a process whose resident memory has grown by more than this many kibibytes: rare events take little time, and
 /// read pages of the program. A CNI call after a rest reads less, and finds its pages at the next call.
-const GROWTH: u64 = 6 << 10;
+const GROWTH: u64 = 4 << 10;
 
 /// Repeated checks whether the process is idle.
 struct Pace {
@@ -230,8 +230,8 @@ mod tests {
         let mut memory = Memory::default();
         assert_eq!(next(&mut memory, &FIRST, 1, 9), Step::GiveBack);
         assert_eq!(next(&mut memory, &FIRST, 2, 12), Step::Keep, "the start reads on");
-        assert_eq!(next(&mut memory, &USUAL, 3, 9), Step::Keep);
-        assert_eq!(next(&mut memory, &USUAL, 4, 10), Step::GiveBack);
+        assert_eq!(next(&mut memory, &USUAL, 3, 7), Step::Keep);
+        assert_eq!(next(&mut memory, &USUAL, 4, 8), Step::GiveBack);
         assert_eq!(next(&mut memory, &USUAL, 5, 3), Step::Keep);
     }
 

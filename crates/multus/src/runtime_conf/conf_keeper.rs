@@ -5,7 +5,7 @@
 //! | event | action |
 //! |---|---|
 //! | primary written | regenerate the file; keep the old one if the primary is unusable |
-//! | primary removed | none |
+//! | primary removed | the readiness file is the primary from now on, if it is a configuration beside the primary |
 //! | `00-multus.conf` removed or renamed | write it again |
 //! | readiness file removed | remove `00-multus.conf` and exit: the restarted process waits for readiness |
 
@@ -152,22 +152,45 @@ impl ConfKeeper {
             tracing::warn!(file = %file.display(), "the default network is no longer ready");
             return Some(Ended::ReadinessLost);
         }
-        if concerns(&self.primary) && event.change != Change::Gone {
-            match generate(&self.config, Some(&self.primary)) {
-                Ok(Some((_, text))) => self.text = text,
-                // Removed in the meantime.
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::error!(error = %chain(&error), "unusable primary CNI configuration, keeping the generated file");
-                    return None;
-                }
-            }
-            self.write_or_log();
+        if concerns(&self.primary)
+            && !self.primary.exists()
+            && let Some(successor) = self.successor()
+        {
+            tracing::info!(
+                removed = %self.primary.display(),
+                primary = %successor.display(),
+                "another network is the default network"
+            );
+            self.primary = successor;
+            self.regenerate();
+        } else if concerns(&self.primary) && event.change != Change::Gone {
+            self.regenerate();
         } else if concerns(&self.config.conf_file()) && event.change == Change::Gone {
             tracing::warn!("00-multus.conf was removed or renamed, writing it again");
             self.write_or_log();
         }
         None
+    }
+
+    /// The configuration of the default network that replaces a removed primary. Other files do not count: a network
+    /// that restarts may remove its file for a while.
+    fn successor(&self) -> Option<PathBuf> {
+        let file = self.config.readiness_indicator.as_ref()?;
+        let is_beside = file.parent() == Some(self.config.autoconfig_dir.as_path());
+        (is_beside && *file != self.primary && file.exists()).then(|| file.clone())
+    }
+
+    fn regenerate(&mut self) {
+        match generate(&self.config, Some(&self.primary)) {
+            Ok(Some((_, text))) => self.text = text,
+            // Removed in the meantime.
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "unusable primary CNI configuration, keeping the generated file");
+                return;
+            }
+        }
+        self.write_or_log();
     }
 
     fn write_or_log(&self) {
@@ -384,6 +407,37 @@ mod tests {
         fs::remove_file(node.file("10-a.conflist")).unwrap();
         fs::rename(node.config.conf_file(), node.file("00-multus.conf.cilium_bak")).unwrap();
         until(&mut keeper, "put back", || node.conf().is_some()).await;
+    }
+
+    #[tokio::test]
+    async fn removed_primary_is_replaced_by_the_awaited_network_alone() {
+        // multus#125
+        let node = Node::new(&json!({}));
+        let awaited = node.file("10-b.conflist");
+        let node = Node {
+            config: Arc::new(DaemonConfig {
+                readiness_indicator: Some(awaited.clone()),
+                ..(*node.config).clone()
+            }),
+            dir: node.dir,
+        };
+        node.put("10-a.conflist", PRIMARY);
+        node.put("10-b.conflist", OTHER);
+        node.put("05-c.conflist.disabled", PRIMARY);
+        let mut keeper = node.keeper().await;
+        assert!(node.conf().unwrap().contains("10-a.conflist"));
+        fs::remove_file(node.file("10-a.conflist")).unwrap();
+        until(&mut keeper, "the other network", || {
+            node.conf().unwrap().contains("10-b.conflist")
+        })
+        .await;
+        assert!(node.conf().unwrap().contains(r#""capabilities":{"ips":true}"#));
+        // The new primary is followed.
+        node.put("10-b.conflist", PRIMARY);
+        until(&mut keeper, "regenerated", || {
+            !node.conf().unwrap().contains("capabilities")
+        })
+        .await;
     }
 
     #[tokio::test]

@@ -18,6 +18,9 @@ pub(crate) const NODES: [&str; 2] = ["node01", "node02"];
 /// Default gateway of the nodes.
 pub(crate) const GATEWAY: &str = "10.10.0.1";
 const CONFIG: &str = "/etc/cni/net.d/10-weft.conflist";
+const MULTUS_CONFIG: &str = "/etc/cni/net.d/00-multus.conf";
+/// Configuration of another pod network.
+const OTHER: &str = "/etc/cni/net.d/10-other.conflist";
 const PORT: u16 = 8_080;
 const HOST_PORT: u16 = 18_080;
 const ECHO_PORT: u16 = 7_777;
@@ -228,6 +231,7 @@ fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     // Without a network, the runtime cannot end these pods.
     own.kubectl(&["delete", "pod", "server", "client"]);
     remove(&own, &image);
+    other_network(&own);
     let server = operator_brings_it(&own, &image);
     connection_through_a_service_outlives_all_kills(&own);
     egress_router::redirects_pods_to_an_external_server(&own);
@@ -390,7 +394,49 @@ fn remove(own: &Own, image: &str) {
     });
 }
 
-/// The cluster network operator does the same on nodes without a network, and checks the connections. Returns the
+/// Gives the nodes another pod network.
+fn other_network(own: &Own) {
+    for node in NODES {
+        let range = own.kubectl(&["get", "node", node, "--output=jsonpath={.spec.podCIDR}"]);
+        let config = json!({ "cniVersion": "1.0.0", "name": "other", "plugins": [
+            { "type": "cnv-ptp", "ipam": { "type": "host-local", "subnet": range } },
+        ] });
+        fs::write(own.0.node_file(node, OTHER).unwrap(), config.to_string()).unwrap();
+    }
+    own.nodes_are_ready();
+}
+
+/// Takes the steps of docs/cluster-network-migration.md: each node keeps the other network until its file is gone.
+fn other_network_is_replaced(own: &Own) {
+    for node in NODES {
+        let waits = ["get", "events", "--field-selector"];
+        let selector = format!("reason=OtherPodNetwork,involvedObject.name={node}");
+        own.wait("the daemon waits for the end of the other network", || {
+            let events = own
+                .0
+                .kubectl()
+                .run(waits.iter().copied().chain([selector.as_str()]));
+            events.ok()?.contains(OTHER).then_some(())
+        });
+        let uses = |file: &str| own.node(node, &["cat", MULTUS_CONFIG]).contains(file);
+        own.wait("multus with the other network", || {
+            let conf = own.0.node_file(node, MULTUS_CONFIG).unwrap();
+            (conf.exists() && uses("10-other.conflist")).then_some(())
+        });
+        fs::remove_file(own.0.node_file(node, OTHER).unwrap()).unwrap();
+        // multus#125
+        own.wait("multus with the new network", || {
+            uses("10-weft.conflist").then_some(())
+        });
+    }
+    // These pods have addresses of the other network.
+    for namespace in ["openshift-network-diagnostics", "openshift-multus"] {
+        let selector = "app in (network-check-source,network-check-target,multus-admission-controller)";
+        own.kubectl(&["-n", namespace, "delete", "pod", "-l", selector, "--wait=false"]);
+    }
+}
+
+/// The cluster network operator does the same on nodes with another network, and checks the connections. Returns the
 /// address of the server.
 fn operator_brings_it(own: &Own, image: &str) -> String {
     own.kubectl(&["-n", "kube-system", "delete", "daemonset", "weft-pod-network"]);
@@ -402,6 +448,7 @@ fn operator_brings_it(own: &Own, image: &str) -> String {
     own.wait("the kinds to be known", || {
         own.0.kubectl().apply_file(&network).ok()
     });
+    other_network_is_replaced(own);
     own.wait("the operator to be Available", || {
         let conditions = [
             ("Available", "True"),
