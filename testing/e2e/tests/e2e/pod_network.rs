@@ -207,7 +207,7 @@ fn server(node: &str) -> Value {
     server
 }
 
-// cluster-network#84, cluster-network#103, cluster-network#108, cluster-network#117
+// cluster-network#84, cluster-network#103, cluster-network#108, cluster-network#117, multus#125
 #[test]
 fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     let (Ok(image), Ok(archive)) = (
@@ -424,7 +424,6 @@ fn other_network_is_replaced(own: &Own) {
             (conf.exists() && uses("10-other.conflist")).then_some(())
         });
         fs::remove_file(own.0.node_file(node, OTHER).unwrap()).unwrap();
-        // multus#125
         own.wait("multus with the new network", || {
             uses("10-weft.conflist").then_some(())
         });
