@@ -11,7 +11,7 @@ use kube::Client;
 use kube_kit::{
     cache::Cache,
     connection,
-    object::{self, ObjectId},
+    object::{self, Kind, ObjectId},
     watch::Change,
 };
 use serde_json::Value;
@@ -25,6 +25,12 @@ use crate::{controller, facts::CniDirectories, names, settings::Settings, watche
 
 /// Deadline of the lists of all watches.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Kinds that come with the operator.
+const OWN_KINDS: [Kind; 3] = [
+    object::CLUSTER_NETWORK,
+    object::OPENSHIFT_NETWORK,
+    object::CLUSTER_OPERATOR,
+];
 /// Interval of checks for kinds that the API server does not serve, which no watch reports.
 const CHECK: Duration = Duration::from_millis(100);
 
@@ -53,15 +59,15 @@ async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     let until = Instant::now() + TIMEOUT;
     // Without these lists, objects of OpenShift would seem superfluous.
     let deciding = tokio::time::timeout_at(until, controller::served(client, &controller::DECIDING)).await;
-    let deciding = deciding.unwrap_or_default();
+    let deciding = deciding
+        .map_err(|_| Error::Incomplete("the API server does not say which kinds it serves".to_owned()))?;
     let is_listed = || deciding.iter().all(|kind| cache.serves(*kind));
-    while !cache.is_synced_as_served() || !is_listed() {
+    while !cache.is_synced_without(&OWN_KINDS) || !is_listed() {
         match tokio::time::timeout(CHECK, changes.next()).await {
             Ok(Change::Invalid(id, error)) => return Err(Error::Unreadable(format!("{id}: {error}"))),
-            Ok(_) => {}
-            Err(_) if Instant::now() < until => {}
-            Err(_) if cache.is_synced_as_served() => break,
-            Err(_) => {
+            _ if Instant::now() < until => {}
+            _ if cache.is_synced_without(&OWN_KINDS) => break,
+            _ => {
                 let blocked = kube_kit::cache::blocked([&cache], Duration::ZERO);
                 let lines: Vec<_> = blocked.iter().map(ToString::to_string).collect();
                 return Err(Error::Incomplete(lines.join("; ")));

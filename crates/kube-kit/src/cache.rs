@@ -174,10 +174,12 @@ impl Cache {
             .all(|watched| !watched.awaited || watched.store.is_synced())
     }
 
-    /// Like [`Cache::is_synced`], but kinds that the API server does not serve count as complete: their objects do not
-    /// exist.
-    pub fn is_synced_as_served(&self) -> bool {
-        let is_absent = |watched: &Watched| watched.store.trouble(Duration::ZERO) == Some(Trouble::NotServed);
+    /// Like [`Cache::is_synced`], but these kinds count as complete if the API server does not serve them: their objects
+    /// do not exist.
+    pub fn is_synced_without(&self, kinds: &[Kind]) -> bool {
+        let is_absent = |watched: &Watched| {
+            kinds.contains(&watched.kind) && watched.store.trouble(Duration::ZERO) == Some(Trouble::NotServed)
+        };
         lock(&self.0)
             .iter()
             .all(|watched| !watched.awaited || watched.store.is_synced() || is_absent(watched))

@@ -30,6 +30,8 @@ const WORK: Duration = Duration::from_millis(10);
 /// So does a process whose resident memory has grown by more than this many kibibytes: rare events take little time, and
 /// read pages of the program. A CNI call after a rest reads less, and finds its pages at the next call.
 const GROWTH: u64 = 4 << 10;
+/// Number of checks between two returns for growth: a process that needs its pages for each event keeps them for minutes.
+const PATIENCE: u32 = 30;
 
 /// Repeated checks whether the process is idle.
 struct Pace {
@@ -75,7 +77,6 @@ async fn give_back_at_rest() {
         };
         if let Err(error) = returned {
             tracing::debug!(%error, "cannot give memory back");
-            return;
         }
     }
 }
@@ -112,6 +113,8 @@ struct Memory {
     looked: Duration,
     /// CPU time and resident memory, in kibibytes, after the last return.
     gave: Option<(Duration, u64)>,
+    /// Number of checks that must not return memory for growth yet.
+    patience: u32,
 }
 
 impl Memory {
@@ -127,8 +130,13 @@ impl Memory {
         if let Some((then, left)) = self.gave
             && worked.saturating_sub(then) <= WORK
         {
-            let has_grown = pace.drops_pages && is_idle && resident()? > left + GROWTH;
-            return Ok(if has_grown { Step::GiveBack } else { Step::Keep });
+            let is_early = self.patience > 0;
+            self.patience = self.patience.saturating_sub(1);
+            if is_early || !is_idle || !pace.drops_pages || resident()? <= left + GROWTH {
+                return Ok(Step::Keep);
+            }
+            self.patience = PATIENCE;
+            return Ok(Step::GiveBack);
         }
         Ok(if is_idle {
             Step::GiveBack
@@ -232,7 +240,11 @@ mod tests {
         assert_eq!(next(&mut memory, &FIRST, 2, 12), Step::Keep, "the start reads on");
         assert_eq!(next(&mut memory, &USUAL, 3, 7), Step::Keep);
         assert_eq!(next(&mut memory, &USUAL, 4, 8), Step::GiveBack);
-        assert_eq!(next(&mut memory, &USUAL, 5, 3), Step::Keep);
+        // Memory that grows again at once is needed.
+        for _ in 0..PATIENCE {
+            assert_eq!(next(&mut memory, &USUAL, 5, 8), Step::Keep);
+        }
+        assert_eq!(next(&mut memory, &USUAL, 5, 8), Step::GiveBack);
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 //! `weft network plan` and `weft network status` with a real API server.
 
-use std::io::Write as _;
+use std::{io::Write as _, time::Instant};
 
 use clap::Parser;
 use cluster_network::cli::{PlanArgs, StatusArgs, plan, status};
 use serde_json::json;
+use stage::{Admin, Server};
 
 use crate::stage::{KUBE_PROXY, MULTUS, OPERATOR, Stage};
 
@@ -21,10 +22,10 @@ struct Status {
 }
 
 /// Text and exit code of the plan for a file.
-fn planned(stage: &Stage, yaml: &str) -> (String, u8) {
+fn planned(admin: &Admin, yaml: &str) -> (String, u8) {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(yaml.as_bytes()).expect("written");
-    let kubeconfig = stage.kubeconfig().display().to_string();
+    let kubeconfig = admin.kubeconfig().display().to_string();
     let path = file.path().display().to_string();
     let Plan { args } = Plan::parse_from(["plan", "-f", &path, "--kubeconfig", &kubeconfig]);
     let answer = plan(&args);
@@ -47,6 +48,17 @@ spec:
   serviceNetwork: [10.96.0.0/12]
   networkType: Calico
 ";
+
+#[test]
+fn plan_before_the_installation_lists_all_objects() {
+    let server = Server::bare();
+    let began = Instant::now();
+    let (text, code) = planned(&server, NETWORK);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("+ DaemonSet openshift-multus/multus\n"), "{text}");
+    // The lists have a deadline of 30 s.
+    assert!(began.elapsed().as_secs() < 25, "{:?}", began.elapsed());
+}
 
 #[test]
 fn plan_lists_the_change_of_each_object() {

@@ -5,7 +5,7 @@
 //! | event | action |
 //! |---|---|
 //! | primary written | regenerate the file; keep the old one if the primary is unusable |
-//! | primary removed | the readiness file is the primary from now on, if it is a configuration beside the primary |
+//! | primary removed | use the readiness file as the primary until the former one is back, if it is the next choice |
 //! | `00-multus.conf` removed or renamed | write it again |
 //! | readiness file removed | remove `00-multus.conf` and exit: the restarted process waits for readiness |
 
@@ -79,6 +79,8 @@ pub(crate) struct ConfKeeper {
     config: Arc<DaemonConfig>,
     watcher: DirWatcher,
     primary: PathBuf,
+    /// The former primary, which was removed.
+    removed: Option<PathBuf>,
     text: String,
 }
 
@@ -109,6 +111,7 @@ impl ConfKeeper {
                 config,
                 watcher,
                 primary,
+                removed: None,
                 text,
             }),
             (Err(_), Some(error)) => Err(error),
@@ -152,18 +155,10 @@ impl ConfKeeper {
             tracing::warn!(file = %file.display(), "the default network is no longer ready");
             return Some(Ended::ReadinessLost);
         }
-        if concerns(&self.primary)
-            && !self.primary.exists()
-            && let Some(successor) = self.successor()
-        {
-            tracing::info!(
-                removed = %self.primary.display(),
-                primary = %successor.display(),
-                "another network is the default network"
-            );
-            self.primary = successor;
-            self.regenerate();
-        } else if concerns(&self.primary) && event.change != Change::Gone {
+        if self.change_primary() {
+            return None;
+        }
+        if concerns(&self.primary) && event.change != Change::Gone {
             self.regenerate();
         } else if concerns(&self.config.conf_file()) && event.change == Change::Gone {
             tracing::warn!("00-multus.conf was removed or renamed, writing it again");
@@ -172,12 +167,40 @@ impl ConfKeeper {
         None
     }
 
-    /// The configuration of the default network that replaces a removed primary. Other files do not count: a network
-    /// that restarts may remove its file for a while.
-    fn successor(&self) -> Option<PathBuf> {
-        let file = self.config.readiness_indicator.as_ref()?;
-        let is_beside = file.parent() == Some(self.config.autoconfig_dir.as_path());
-        (is_beside && *file != self.primary && file.exists()).then(|| file.clone())
+    /// Replaces a removed primary by its successor, and that by a primary that is back. Returns true after a change.
+    fn change_primary(&mut self) -> bool {
+        if let Some(former) = self.removed.take_if(|file| file.exists()) {
+            tracing::info!(primary = %former.display(), "the former default network is back");
+            self.primary = former;
+            self.regenerate();
+            return true;
+        }
+        if self.primary.exists() {
+            return false;
+        }
+        let Some((successor, text)) = self.successor() else {
+            return false;
+        };
+        tracing::info!(
+            removed = %self.primary.display(),
+            primary = %successor.display(),
+            "another network is the default network"
+        );
+        self.removed = Some(std::mem::replace(&mut self.primary, successor));
+        self.text = text;
+        self.write_or_log();
+        true
+    }
+
+    /// The awaited network, if its file is the next choice and usable. Other files do not count: a network that restarts
+    /// may remove its file for a while.
+    fn successor(&self) -> Option<(PathBuf, String)> {
+        let awaited = self.config.readiness_indicator.as_ref()?;
+        if self.config.master_cni.is_some() {
+            return None;
+        }
+        let (chosen, text) = generate(&self.config, None).ok()??;
+        (chosen == *awaited).then_some((chosen, text))
     }
 
     fn regenerate(&mut self) {
@@ -438,6 +461,34 @@ mod tests {
             !node.conf().unwrap().contains("capabilities")
         })
         .await;
+        // A network that only restarted is the default network again.
+        node.put("10-a.conflist", PRIMARY);
+        until(&mut keeper, "the former network", || {
+            node.conf().unwrap().contains("10-a.conflist")
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn removed_primary_stays_if_another_file_is_the_next_choice() {
+        // multus#125
+        let node = Node::new(&json!({}));
+        let awaited = node.file("10-b.conflist");
+        let node = Node {
+            config: Arc::new(DaemonConfig {
+                readiness_indicator: Some(awaited.clone()),
+                ..(*node.config).clone()
+            }),
+            dir: node.dir,
+        };
+        node.put("05-a.conflist", PRIMARY);
+        node.put("07-other.conflist", OTHER);
+        node.put("10-b.conflist", OTHER);
+        let mut keeper = node.keeper().await;
+        fs::remove_file(node.file("05-a.conflist")).unwrap();
+        fs::remove_file(node.config.conf_file()).unwrap();
+        until(&mut keeper, "put back", || node.conf().is_some()).await;
+        assert!(node.conf().unwrap().contains("05-a.conflist"));
     }
 
     #[tokio::test]

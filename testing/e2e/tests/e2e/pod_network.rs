@@ -418,10 +418,10 @@ fn other_network_is_replaced(own: &Own) {
                 .run(waits.iter().copied().chain([selector.as_str()]));
             events.ok()?.contains(OTHER).then_some(())
         });
-        let uses = |file: &str| own.node(node, &["cat", MULTUS_CONFIG]).contains(file);
+        let conf = own.0.node_file(node, MULTUS_CONFIG).unwrap();
+        let uses = |file: &str| fs::read_to_string(&conf).is_ok_and(|text| text.contains(file));
         own.wait("multus with the other network", || {
-            let conf = own.0.node_file(node, MULTUS_CONFIG).unwrap();
-            (conf.exists() && uses("10-other.conflist")).then_some(())
+            uses("10-other.conflist").then_some(())
         });
         fs::remove_file(own.0.node_file(node, OTHER).unwrap()).unwrap();
         own.wait("multus with the new network", || {
@@ -431,8 +431,15 @@ fn other_network_is_replaced(own: &Own) {
     // These pods have addresses of the other network.
     for namespace in ["openshift-network-diagnostics", "openshift-multus"] {
         let selector = "app in (network-check-source,network-check-target,multus-admission-controller)";
-        own.kubectl(&["-n", namespace, "delete", "pod", "-l", selector, "--wait=false"]);
+        own.kubectl(&["-n", namespace, "delete", "pod", "-l", selector]);
     }
+    // Their results are those of the other network.
+    own.kubectl(&[
+        "delete",
+        "podnetworkconnectivitychecks",
+        "--all",
+        "--all-namespaces",
+    ]);
 }
 
 /// The cluster network operator does the same on nodes with another network, and checks the connections. Returns the
