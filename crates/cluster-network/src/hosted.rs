@@ -105,8 +105,6 @@ impl ControlPlane {
 pub struct Management {
     /// The `HostedControlPlane`.
     pub control_plane: ControlPlane,
-    /// Certificate authorities of the management cluster's services. Empty before the first one.
-    pub bundle: String,
     /// Value of the label of workloads whose rollout the operator reports.
     pub status_label: String,
     /// True if the management cluster serves the kinds of Prometheus' operator.

@@ -158,11 +158,8 @@ pub fn facts(
 ) -> Facts {
     let hosted = settings.hosted.as_ref().zip(management);
     let management = hosted.and_then(|(hosted, management)| {
-        let state = self::management(management, hosted)?;
-        Some(Management {
-            status_label: status_label(cache, settings),
-            ..state
-        })
+        let status_label = status_label(cache, settings);
+        self::management(management, hosted, status_label)
     });
     let config_map = |name: &str| present(cache, &object::CONFIG_MAP.object(Some(&settings.namespace), name));
     let infrastructure = object::OPENSHIFT_INFRASTRUCTURE.object(None, SINGLETON);
@@ -272,7 +269,7 @@ pub fn status_label(cache: &Cache, settings: &Settings) -> String {
 }
 
 /// The state of the management cluster. `None` without a `HostedControlPlane`.
-fn management(cache: &Cache, settings: &settings::Hosted) -> Option<Management> {
+fn management(cache: &Cache, settings: &settings::Hosted, status_label: String) -> Option<Management> {
     let control_plane = present(cache, &hosted::control_plane_id(settings))?;
     let monitor = if settings.has_rhobs {
         object::RHOBS_SERVICE_MONITOR
@@ -294,8 +291,7 @@ fn management(cache: &Cache, settings: &settings::Hosted) -> Option<Management> 
     }
     Some(Management {
         control_plane: ControlPlane::of(&control_plane),
-        bundle: service_authorities(cache, settings),
-        status_label: String::new(),
+        status_label,
         monitoring: cache.serves(monitor),
         requests,
     })

@@ -361,6 +361,19 @@ mod tests {
             Self { dir, config }
         }
 
+        /// A node whose readiness file has this path in its folder.
+        fn awaiting(file: &str) -> Self {
+            let node = Self::new(&json!({}));
+            let config = DaemonConfig {
+                readiness_indicator: Some(node.dir.path().join(file)),
+                ..(*node.config).clone()
+            };
+            Self {
+                config: Arc::new(config),
+                ..node
+            }
+        }
+
         fn file(&self, name: &str) -> PathBuf {
             self.dir.path().join("net.d").join(name)
         }
@@ -435,15 +448,7 @@ mod tests {
     #[tokio::test]
     async fn removed_primary_is_replaced_by_the_awaited_network_alone() {
         // multus#125
-        let node = Node::new(&json!({}));
-        let awaited = node.file("10-b.conflist");
-        let node = Node {
-            config: Arc::new(DaemonConfig {
-                readiness_indicator: Some(awaited.clone()),
-                ..(*node.config).clone()
-            }),
-            dir: node.dir,
-        };
+        let node = Node::awaiting("net.d/10-b.conflist");
         node.put("10-a.conflist", PRIMARY);
         node.put("10-b.conflist", OTHER);
         node.put("05-c.conflist.disabled", PRIMARY);
@@ -472,15 +477,7 @@ mod tests {
     #[tokio::test]
     async fn removed_primary_stays_if_another_file_is_the_next_choice() {
         // multus#125
-        let node = Node::new(&json!({}));
-        let awaited = node.file("10-b.conflist");
-        let node = Node {
-            config: Arc::new(DaemonConfig {
-                readiness_indicator: Some(awaited.clone()),
-                ..(*node.config).clone()
-            }),
-            dir: node.dir,
-        };
+        let node = Node::awaiting("net.d/10-b.conflist");
         node.put("05-a.conflist", PRIMARY);
         node.put("07-other.conflist", OTHER);
         node.put("10-b.conflist", OTHER);
@@ -494,15 +491,8 @@ mod tests {
     #[tokio::test]
     async fn lost_default_network_ends_keeper() {
         // multus#71 (the caller removes the file and exits with 2)
-        let node = Node::new(&json!({}));
+        let node = Node::awaiting("ready.d/ok");
         let ready = node.dir.path().join("ready.d/ok");
-        let node = Node {
-            config: Arc::new(DaemonConfig {
-                readiness_indicator: Some(ready.clone()),
-                ..(*node.config).clone()
-            }),
-            dir: node.dir,
-        };
         node.put("10-a.conflist", PRIMARY);
         fs::write(&ready, "").unwrap();
         let mut keeper = node.keeper().await;

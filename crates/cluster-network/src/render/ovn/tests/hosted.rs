@@ -29,7 +29,6 @@ fn hosted_facts(control_plane: ControlPlane) -> Facts {
     facts.control_plane_nodes = 0;
     facts.management = Some(Management {
         control_plane,
-        bundle: include_str!("../../../../tests/api/ovn_ca.pem").to_owned(),
         status_label: "a-x7k2p".to_owned(),
         monitoring: true,
         ..Management::default()
