@@ -63,6 +63,15 @@ pub fn until<T, E: std::fmt::Display>(
     }
 }
 
+/// Binds a socket to an address that an earlier socket of this process may have had. A program that another thread
+/// starts at that moment holds a closed socket until the program is executed.
+///
+/// # Errors
+/// The last error of `bind`, after a minute.
+pub fn bind<T>(bind: impl FnMut() -> std::io::Result<T>) -> Result<T> {
+    until("a socket is bound", Duration::from_mins(1), bind)
+}
+
 fn first_line(complaint: &str) -> String {
     let line = complaint.lines().find(|line| !line.trim().is_empty());
     line.map(|line| format!(": {}", line.trim())).unwrap_or_default()

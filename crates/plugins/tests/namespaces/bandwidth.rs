@@ -16,7 +16,7 @@ use cni::{
 use linux::{link::Link, netns::NetNs, traffic::TokenBucket};
 use serde_json::{Value, json};
 
-use crate::stage::{Host, PLUGINS, Pod, l2, l3, on_a_host, with};
+use crate::stage::{Host, PLUGINS, Pod, bind, l2, l3, on_a_host, with};
 
 /// The bytes to send through the limits.
 const PARCEL: usize = 20_000;
@@ -64,7 +64,7 @@ fn bucket(host: &mut Host, link: &Link) -> Option<TokenBucket> {
 /// How long a parcel takes from one namespace to an address of another.
 fn carry(from: &NetNs, to: &NetNs, address: &str) -> Duration {
     let address: SocketAddr = address.parse().unwrap();
-    let listener = to.run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let listener = bind(to, || TcpListener::bind(address));
     let mut sender = from.run(|| TcpStream::connect(address)).unwrap().unwrap();
     let (mut receiver, _) = listener.accept().unwrap();
     receiver.set_read_timeout(Some(Duration::from_mins(2))).unwrap();

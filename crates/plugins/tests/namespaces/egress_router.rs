@@ -19,7 +19,7 @@ use linux::{
 use serde_json::{Value, json};
 
 use crate::{
-    stage::{Host, Pod, on_a_host, with},
+    stage::{Host, Pod, bind, on_a_host, with},
     testing::{nft, ruleset},
 };
 
@@ -120,7 +120,7 @@ fn at(address: &str, port: u16) -> SocketAddr {
 
 /// Connects to a port of the router, and returns the address that the external system sees.
 fn connect(client: &Pod, external: &Pod, port: u16, to: SocketAddr, of: &Addresses) -> String {
-    let listener = external.ns.run(|| TcpListener::bind(to)).unwrap().unwrap();
+    let listener = bind(&external.ns, || TcpListener::bind(to));
     let stream = client
         .ns
         .run(|| TcpStream::connect_timeout(&at(of.router, port), DEADLINE))
@@ -137,7 +137,7 @@ fn connect(client: &Pod, external: &Pod, port: u16, to: SocketAddr, of: &Address
 
 fn exchange(client: &Pod, external: &Pod, port: u16, to: SocketAddr, of: &Addresses) -> String {
     let socket = |pod: &Pod, address: SocketAddr| {
-        let socket = pod.ns.run(|| UdpSocket::bind(address)).unwrap().unwrap();
+        let socket = bind(&pod.ns, || UdpSocket::bind(address));
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         socket
     };

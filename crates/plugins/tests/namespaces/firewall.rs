@@ -13,7 +13,7 @@ use linux::netns::NetNs;
 use serde_json::{Value, json};
 
 use crate::{
-    stage::{Host, Pod, l3, on_a_host, with},
+    stage::{Host, Pod, bind, l3, on_a_host, with},
     testing::{install_iptables, load, nft, output, ruleset},
 };
 
@@ -52,7 +52,7 @@ fn iptables(arguments: &[&str]) -> String {
 /// Whether a connection succeeds; if not, it is refused at once.
 fn reaches(from: &NetNs, to: &NetNs, address: &str) -> bool {
     let address: SocketAddr = address.parse().unwrap();
-    let _listener = to.run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let _listener = bind(to, || TcpListener::bind(address));
     match from
         .run(|| TcpStream::connect_timeout(&address, TIMEOUT))
         .unwrap()

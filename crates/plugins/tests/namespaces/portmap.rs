@@ -3,15 +3,14 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use linux::netns::NetNs;
 use serde_json::{Value, json};
 
 use crate::{
-    stage::{Host, Pod, VERSIONS, l3, on_a_host, with},
+    stage::{Host, Pod, VERSIONS, bind, l3, on_a_host, with},
     testing::{install_iptables, load, nft, ruleset},
 };
 
@@ -43,21 +42,9 @@ fn tcp(host_port: u16, container_port: u16) -> Value {
     json!({ "hostPort": host_port, "containerPort": container_port, "protocol": "tcp" })
 }
 
-/// Listens on port 80. A program that another test starts at this moment may hold the listener before for a little longer.
-fn listen(container: &Pod) -> TcpListener {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        match container.ns.run(|| TcpListener::bind("0.0.0.0:80")).unwrap() {
-            Ok(listener) => return listener,
-            Err(error) => assert!(Instant::now() < deadline, "{error}"),
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// A connection from a namespace to an address reaches port 80 of the container, and is answered.
 fn is_answered(from: &NetNs, container: &Pod, address: &str) {
-    let listener = listen(container);
+    let listener = bind(&container.ns, || TcpListener::bind("0.0.0.0:80"));
     let address: SocketAddr = address.parse().unwrap();
     let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
     let mut client = from.run(connect).unwrap().unwrap_or_else(|error| {

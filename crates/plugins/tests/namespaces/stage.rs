@@ -7,7 +7,7 @@ mod state;
 
 use std::{
     cell::RefCell,
-    fs,
+    fs, io,
     net::UdpSocket,
     os::{
         fd::AsFd as _,
@@ -355,7 +355,7 @@ impl Pod {
 
     /// A UDP socket in the container, on port 7777, that may broadcast.
     pub(crate) fn udp(&self) -> UdpSocket {
-        let socket = self.ns.run(|| UdpSocket::bind("0.0.0.0:7777")).unwrap().unwrap();
+        let socket = bind(&self.ns, || UdpSocket::bind("0.0.0.0:7777"));
         socket.set_broadcast(true).unwrap();
         socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         socket
@@ -378,6 +378,11 @@ impl Pod {
         unmount(&self.path, UnmountFlags::DETACH).unwrap();
         fs::remove_file(&self.path).unwrap();
     }
+}
+
+/// Binds a socket in a namespace.
+pub(crate) fn bind<T>(ns: &NetNs, mut socket: impl FnMut() -> io::Result<T>) -> T {
+    cluster::wait::bind(|| ns.run(&mut socket).unwrap()).unwrap()
 }
 
 /// A layer 2 config of `bridge` for bridge `br0`.

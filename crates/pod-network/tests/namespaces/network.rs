@@ -285,7 +285,8 @@ impl Pod {
 
 /// A UDP socket in a namespace.
 pub(crate) fn udp(ns: &NetNs, address: IpAddr, port: u16) -> UdpSocket {
-    let socket = ns.run(|| UdpSocket::bind((address, port))).unwrap().unwrap();
+    let bind = || ns.run(|| UdpSocket::bind((address, port))).unwrap();
+    let socket = cluster::wait::bind(bind).unwrap();
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
     socket
 }
