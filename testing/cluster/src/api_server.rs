@@ -35,6 +35,8 @@ const COLLECTOR: &str = "collector.kubeconfig";
 pub struct ApiServer {
     dir: PathBuf,
     url: String,
+    /// The port of etcd for clients, without TLS.
+    store: u16,
     kubectl: Kubectl,
     /// A close of the channel stops the processes.
     stop: Option<Sender<()>>,
@@ -85,6 +87,11 @@ impl ApiServer {
     /// `https://127.0.0.1:PORT`
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The URL of etcd, for tests that change the store themselves.
+    pub fn store_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.store)
     }
 
     /// The kubeconfig of an administrator.
@@ -167,6 +174,7 @@ impl ApiServer {
         let server = Self {
             dir,
             url,
+            store: client,
             kubectl,
             stop: Some(stop),
             keeper: Some(keeper),

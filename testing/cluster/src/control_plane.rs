@@ -85,6 +85,8 @@ pub(crate) fn api_server(
             format!("--token-auth-file={}", tokens.display()),
             format!("--audit-policy-file={}", policy.display()),
             format!("--audit-log-path={}", audit.display()),
+            // The default is 100 MB. Tests read the log by offsets.
+            "--audit-log-maxsize=4000".to_owned(),
             "--anonymous-auth=false".to_owned(),
             "--profiling=false".to_owned(),
             "--v=1".to_owned(),

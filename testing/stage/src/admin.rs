@@ -22,6 +22,8 @@ use crate::{Task, config, until};
 pub struct Admin {
     kubectl: Kubectl,
     audit_log: PathBuf,
+    /// Size of the audit log when this value was made: the log of a reused server is long.
+    audit_start: u64,
     client: Client,
     runtime: Runtime,
 }
@@ -57,6 +59,7 @@ impl Admin {
             .expect("a runtime");
         Self {
             kubectl: server.kubectl().clone(),
+            audit_start: fs::metadata(server.audit_log()).map_or(0, |file| file.len()),
             audit_log: server.audit_log(),
             client: runtime.block_on(client(server.kubeconfig(), None)),
             runtime,
@@ -219,12 +222,12 @@ impl Admin {
         let unique = format!("/version?mark={}", COUNT.fetch_add(1, Ordering::Relaxed));
         self.send(Method::GET, &unique, None);
         until("the audit log", || {
-            let log = fs::read_to_string(&self.audit_log).map_err(|error| error.to_string())?;
+            let log = self.audit_between(self.audit_start, u64::MAX);
             match log
                 .rfind(&format!("\"{unique}\""))
                 .and_then(|at| Some(at + log[at..].find('\n')?))
             {
-                Some(end) => Ok(u64::try_from(end).unwrap_or_default() + 1),
+                Some(end) => Ok(self.audit_start + u64::try_from(end).unwrap_or_default() + 1),
                 None => Err(format!("no {unique} in it")),
             }
         })
@@ -233,15 +236,19 @@ impl Admin {
     /// Returns the audit log entries since a [mark](Self::mark).
     pub fn entries_since(&self, mark: u64) -> Vec<Value> {
         let end = self.mark();
-        let mut log = fs::File::open(&self.audit_log).expect("the audit log");
-        log.seek(SeekFrom::Start(mark)).expect("the mark");
-        let mut new = Vec::new();
-        log.take(end.saturating_sub(mark))
-            .read_to_end(&mut new)
-            .expect("the audit log");
-        let lines = String::from_utf8_lossy(&new).into_owned();
+        let lines = self.audit_between(mark, end);
         let entries = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
         entries.collect()
+    }
+
+    fn audit_between(&self, start: u64, end: u64) -> String {
+        let mut log = fs::File::open(&self.audit_log).expect("the audit log");
+        log.seek(SeekFrom::Start(start)).expect("the start");
+        let mut part = Vec::new();
+        log.take(end.saturating_sub(start))
+            .read_to_end(&mut part)
+            .expect("the audit log");
+        String::from_utf8_lossy(&part).into_owned()
     }
 
     /// Returns the requests of an account since a [mark](Self::mark), except watches.

@@ -4,13 +4,13 @@
 //! use serde_json::json;
 //! use stage::{Admin, Server};
 //!
-//! // Removes the objects of a test, for the next test on this server.
-//! fn empty(admin: &Admin) {
-//!     admin.delete("/api/v1/namespaces/default/pods");
+//! // Creates the objects that each test expects.
+//! fn install(admin: &Admin) {
+//!     admin.namespace("ours", &[]);
 //! }
 //!
 //! # let pod = json!({});
-//! let server = Server::take(|admin| admin.namespace("ours", &[]), empty);
+//! let server = Server::take(install);
 //! let mark = server.mark();
 //! let account = "system:serviceaccount:ours:manager";
 //! let manager = server.task_as(account, |client, shutdown| async move {
@@ -46,6 +46,7 @@
 mod admin;
 mod hold;
 mod server;
+mod store;
 mod task;
 
 use std::{fmt::Display, path::Path, time::Duration};

@@ -31,17 +31,13 @@ const ROLES: &str = r#"[
    "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"asks"},
    "subjects":[{"kind":"Group","name":"system:authenticated","apiGroup":"rbac.authorization.k8s.io"}]}]"#;
 
-fn start() -> Server {
-    let server = Server::bare();
+fn install(server: &Admin) {
     let crd = api::operator_pki::crd().expect("a definition");
     server.apply(&serde_json::to_value(crd).expect("JSON"));
     server.wait_until_served("/apis/network.operator.openshift.io/v1/operatorpkis");
     server.namespace(OVN, &[]);
     let roles: Vec<Value> = serde_json::from_str(ROLES).expect("JSON");
-    for role in &roles {
-        server.apply(role);
-    }
-    server
+    server.apply_all(&roles);
 }
 
 fn run(server: &Admin) -> (Task, Task) {
@@ -103,7 +99,7 @@ fn ask(kubeconfig: &Path, user: &str, name: &str) {
 #[test]
 fn request_of_a_node_is_signed_and_any_other_fails() {
     // cluster-network#73
-    let server = start();
+    let server = Server::take(install);
     let _tasks = run(&server);
     server.apply(&pki("signer", "ovn-kubernetes-signer"));
     let secret = format!("/api/v1/namespaces/{OVN}/secrets/signer-ca");
@@ -149,7 +145,7 @@ fn request_of_a_node_is_signed_and_any_other_fails() {
 
 #[test]
 fn certificates_are_kept_and_not_written_again() {
-    let server = start();
+    let server = Server::take(install);
     server.apply(&pki("ovn", "ovn"));
     let mark = server.mark();
     let tasks = run(&server);

@@ -46,8 +46,7 @@ pub(crate) fn definition(kind: &str, plural: &str) -> Value {
     })
 }
 
-fn start() -> Server {
-    let server = Server::bare();
+fn install(server: &Admin) {
     server.apply(&definition("Proxy", "proxies"));
     server.apply(&definition("Infrastructure", "infrastructures"));
     let crd = api::cluster_network::config::crd().expect("a definition");
@@ -58,10 +57,7 @@ fn start() -> Server {
     server.namespace("openshift-config", &[]);
     server.namespace("openshift-config-managed", &[]);
     let roles: Vec<Value> = serde_json::from_str(ROLES).expect("JSON");
-    for role in &roles {
-        server.apply(role);
-    }
-    server
+    server.apply_all(&roles);
 }
 
 fn certificate() -> String {
@@ -91,7 +87,7 @@ fn failure(reports: &Reports, level: Level) -> Option<Failure> {
 #[test]
 fn labelled_config_map_gets_the_bundle() {
     // cluster-network#72
-    let server = start();
+    let server = Server::take(install);
     let (first, second) = (certificate(), certificate());
     server.apply(&bundle("trusted-ca-bundle", "openshift-config-managed", &first));
     let mut wants = bundle("wants", "default", "old");
@@ -182,7 +178,7 @@ fn labelled_config_map_gets_the_bundle() {
 
 #[test]
 fn proxy_is_completed_and_its_authorities_are_merged() {
-    let server = start();
+    let server = Server::take(install);
     let (user, system) = (certificate(), certificate());
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("system.pem");
@@ -300,7 +296,7 @@ impl Proxy {
 // cluster-network#96
 #[test]
 fn proxy_counts_once_its_endpoints_answer() {
-    let server = start();
+    let server = Server::take(install);
     let answering = Proxy::start();
     server.create(
         &format!("{CONFIG}/networks"),

@@ -99,10 +99,8 @@ fn install(admin: &Admin) {
 }
 
 impl Stage {
-    /// Starts a server for one test: the operator creates too many objects to delete them before the next test.
     pub(crate) fn start() -> Self {
-        let server = Server::bare();
-        install(&server);
+        let server = Server::take(install);
         Self { server }
     }
 

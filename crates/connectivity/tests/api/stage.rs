@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use serde_json::{Value, json};
 use stage::Server;
-pub(crate) use stage::{Admin, Method, Task, until};
+pub(crate) use stage::{Admin, Task, until};
 
 pub(crate) const NS: &str = "openshift-network-diagnostics";
 pub(crate) const POD: &str = "network-check-source-1";
@@ -36,7 +36,7 @@ pub(crate) fn checks() -> String {
 
 impl Stage {
     pub(crate) fn start() -> Self {
-        let server = Server::take(install, empty);
+        let server = Server::take(install);
         server.namespace(NS, &[]);
         Self { server }
     }
@@ -105,28 +105,4 @@ fn install(admin: &Admin) {
     for path in [&checks(), CONFIGS, OPERATORS] {
         admin.wait_until_served(path);
     }
-}
-
-fn empty(admin: &Admin) {
-    admin.delete(&checks());
-    for path in ["/api/v1/nodes", CONFIGS, OPERATORS] {
-        admin.delete(path);
-    }
-    for kind in ["pods", "events"] {
-        admin.delete(&format!("/api/v1/namespaces/{NS}/{kind}"));
-    }
-    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NS}/endpointslices");
-    for path in [&slices, &services()] {
-        admin.delete(path);
-    }
-    admin.delete("/api/v1/namespaces/default/events");
-    let path = format!("/api/v1/namespaces/{NS}");
-    admin.delete(&path);
-    // Without a controller of namespaces, the test removes the finalizer.
-    let free = json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NS }, "spec": { "finalizers": [] },
-    });
-    admin
-        .send(Method::PUT, &format!("{path}/finalize"), Some(&free))
-        .accepted();
 }

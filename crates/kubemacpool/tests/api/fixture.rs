@@ -30,9 +30,6 @@ pub(crate) const POD: &str = "kubemacpool-mac-controller-manager-0";
 /// Name of the ConfigMap with the range.
 pub(crate) const RANGE: &str = "kubemacpool-mac-range-config";
 
-/// Namespaces of the server itself.
-const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-
 /// A test's own API server with everything of an installation except the manager.
 pub(crate) struct Stage {
     server: Server,
@@ -50,7 +47,7 @@ impl Deref for Stage {
 impl Stage {
     /// A server with KubeVirt's kinds.
     pub(crate) fn start() -> Self {
-        Self::on(Server::take(define_kubevirt, empty))
+        Self::on(Server::take(define_kubevirt))
     }
 
     /// A server without KubeVirt's kinds until [`Stage::define_kubevirt`].
@@ -235,43 +232,6 @@ fn define_kubevirt(admin: &Admin) {
     }
 }
 
-/// Deletes all objects of a test, except KubeVirt's kinds.
-fn empty(admin: &Admin) {
-    admin.delete(&Kind::Webhooks.path(""));
-    let namespaces = admin.list(&Kind::Namespace.path(""));
-    let namespaces = namespaces.iter().map(name_of);
-    for namespace in namespaces.filter(|name| !SYSTEM.contains(name)) {
-        let contents = [
-            Kind::Machine,
-            Kind::Instance,
-            Kind::Pod,
-            Kind::ConfigMap,
-            Kind::Secret,
-            Kind::Event,
-        ];
-        for kind in contents {
-            let path = kind.path(namespace);
-            admin.delete(&path);
-            for held in admin.list(&path) {
-                let free = json!({ "metadata": { "finalizers": null } });
-                admin.patch(&format!("{path}/{}", name_of(&held)), &free);
-            }
-        }
-        if namespace == "default" {
-            continue;
-        }
-        let path = Kind::Namespace.path_of("", namespace);
-        admin.delete(&path);
-        // There is no controller of namespaces.
-        let free = json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }, "spec": { "finalizers": [] },
-        });
-        admin
-            .send(Method::PUT, &format!("{path}/finalize"), Some(&free))
-            .accepted();
-    }
-}
-
 /// A self-signed certificate for `127.0.0.1`.
 pub(crate) struct Certificate {
     dir: TempDir,
@@ -295,10 +255,6 @@ impl Certificate {
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
-}
-
-fn name_of(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().expect("a name")
 }
 
 /// The role of the manifests (kubemacpool §17), and nothing more.

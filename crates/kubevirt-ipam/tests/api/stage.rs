@@ -20,7 +20,6 @@ pub(crate) const NS: &str = "ns1";
 const FINALIZER: &str = "kubevirt.io/persistent-ipam";
 const KUBEVIRT: &str = "/apis/kubevirt.io/v1";
 const CNI: &str = "/apis/k8s.cni.cncf.io";
-const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
 pub(crate) struct Stage {
     server: Server,
@@ -58,7 +57,7 @@ pub(crate) fn pods(namespace: &str) -> String {
 
 impl Stage {
     pub(crate) fn start() -> Self {
-        let server = Server::take(install, empty);
+        let server = Server::take(install);
         server.namespace(NS, &[]);
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]);
@@ -341,43 +340,6 @@ fn definition(kind: &str, short: &str) -> Value {
             }],
         },
     })
-}
-
-/// Removes all objects of earlier tests except the kinds.
-fn empty(admin: &Admin) {
-    admin.delete(WEBHOOKS);
-    for namespace in [NS, NAMESPACE] {
-        let contents = [
-            machines(namespace),
-            instances(namespace),
-            networks(namespace),
-            claims(namespace),
-            pods(namespace),
-            format!("/api/v1/namespaces/{namespace}/events"),
-            format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
-            format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
-        ];
-        for path in contents {
-            admin.delete(&path);
-            for held in admin.list(&path) {
-                let name = held["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                let free = json!({ "metadata": { "finalizers": null } });
-                admin.patch(&format!("{path}/{name}"), &free);
-            }
-        }
-        let path = format!("/api/v1/namespaces/{namespace}");
-        if admin.get(&path).is_none() {
-            continue;
-        }
-        admin.delete(&path);
-        // The server has no controller of namespaces.
-        let free = json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }, "spec": { "finalizers": [] },
-        });
-        admin
-            .send(Method::PUT, &format!("{path}/finalize"), Some(&free))
-            .accepted();
-    }
 }
 
 impl Stage {

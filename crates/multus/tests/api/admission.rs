@@ -4,7 +4,7 @@ use axum::http::Method;
 use multus::admission::{Settings, keep_certificates, start};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
-use stage::{Answer, Server, Task, base64, bytes, until};
+use stage::{Admin, Answer, Server, Task, base64, bytes, until};
 use std::path::Path;
 use std::sync::mpsc;
 
@@ -14,9 +14,8 @@ const VALIDATING: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/weft-nad-webhook";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/weft-nad-webhook";
 
-/// A server with the definition of networks and the shipped manifests.
-fn stage() -> Server {
-    let server = Server::bare();
+/// Creates the definition of networks, and applies the shipped manifests.
+fn install(server: &Admin) {
     server.apply(&serde_json::to_value(api::net_attach_def::crd().unwrap()).unwrap());
     server.wait_until_served("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions");
     for file in ["nad-webhook.yaml", "nad-webhook-inject.yaml"] {
@@ -25,7 +24,6 @@ fn stage() -> Server {
             .join(file);
         server.kubectl().apply_file(&path).unwrap();
     }
-    server
 }
 
 /// The webhooks' server under its own account, and its port.
@@ -63,7 +61,7 @@ fn redirect(server: &Server, path: &str, port: u16, authority: &str) {
 
 /// A server that calls the webhooks.
 fn asking() -> (Server, Task) {
-    let server = stage();
+    let server = Server::take(install);
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])
         .unwrap()
@@ -226,7 +224,7 @@ fn resources_are_requested_for_networks() {
 
 #[test]
 fn certificates_are_issued_automatically() {
-    let server = stage();
+    let server = Server::take(install);
     let keeper = server.task_as(ACCOUNT, async |client, shutdown| {
         keep_certificates("kube-system", client, &shutdown).await;
     });

@@ -108,11 +108,11 @@ impl Deref for Stage {
 impl Stage {
     /// A server with our kinds and no objects of them.
     pub(crate) fn start() -> Self {
-        let server = Server::take(install, empty);
+        let server = Server::take(install);
         Self { server }
     }
 
-    /// A server with nothing on it, that no other test gets.
+    /// A server with nothing on it.
     pub(crate) fn bare() -> Self {
         let server = Server::bare();
         Self { server }
@@ -262,24 +262,6 @@ fn install(admin: &Admin) {
     }
     for kind in [Kind::State, Kind::Policy, Kind::Enactment] {
         admin.wait_until_served(kind.path());
-    }
-}
-
-/// Removes all else that a test may have made.
-fn empty(admin: &Admin) {
-    for kind in [
-        Kind::MutatingWebhooks,
-        Kind::ValidatingWebhooks,
-        Kind::Secret,
-        Kind::Policy,
-        Kind::Enactment,
-        Kind::State,
-        Kind::Pod,
-        Kind::ConfigMap,
-        Kind::Node,
-        Kind::Event,
-    ] {
-        admin.delete(kind.path());
     }
 }
 

@@ -33,11 +33,6 @@ fn install(admin: &Admin) {
         .expect("rights");
 }
 
-fn empty(admin: &Admin) {
-    admin.delete(NODES);
-    admin.delete("/api/v1/namespaces/default/events");
-}
-
 /// An API server, and a host.
 pub(crate) struct Stage {
     server: Server,
@@ -80,7 +75,7 @@ impl Stage {
             socket.add_own_address(&eth0, address.parse().unwrap()).unwrap();
         }
         socket.set_up(&eth0).unwrap();
-        let server = Server::take(install, empty);
+        let server = Server::take(install);
         let proxy = Proxy::to(address(&server));
         Some(Self {
             server,

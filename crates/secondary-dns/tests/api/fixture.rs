@@ -44,13 +44,10 @@ impl Deref for Stage {
 impl Stage {
     /// A server with KubeVirt's kind.
     pub(crate) fn start() -> Self {
-        Self(Server::take(
-            |admin| {
-                install(admin);
-                define_kubevirt(admin);
-            },
-            empty,
-        ))
+        Self(Server::take(|admin| {
+            install(admin);
+            define_kubevirt(admin);
+        }))
     }
 
     /// A server with KubeVirt's kind that no other test gets, for further definitions and rights.
@@ -62,9 +59,7 @@ impl Stage {
 
     /// A server without KubeVirt's kind until [`define_kubevirt`].
     pub(crate) fn without_kubevirt() -> Self {
-        let server = Server::bare();
-        install(&server);
-        Self(server)
+        Self(Server::take(install))
     }
 
     pub(crate) fn define_kubevirt(&self) {
@@ -293,11 +288,6 @@ fn define_kubevirt(admin: &Admin) {
         },
     }));
     admin.wait_until_served(INSTANCES);
-}
-
-fn empty(admin: &Admin) {
-    admin.delete(&of(""));
-    admin.delete(&pods(""));
 }
 
 /// A running secondary DNS. It ends when it is dropped.
