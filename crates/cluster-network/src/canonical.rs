@@ -10,14 +10,16 @@ const TYPES: [&str; 2] = [names::RAW, names::SIMPLE_MACVLAN];
 
 /// Corrects the spelling of values. Returns true if a value changed.
 pub fn canonicalise(spec: &mut NetworkSpec) -> bool {
-    let mut changed = correct(
-        &mut spec.default_network.kind,
-        &[names::OVN_KUBERNETES, names::WEFT],
-    );
+    let mut changed = network_type(&mut spec.default_network.kind);
     for network in &mut spec.additional_networks {
         changed |= additional(network);
     }
     changed
+}
+
+/// Corrects the spelling of the type of the default network. Returns true if it changed.
+pub(crate) fn network_type(kind: &mut String) -> bool {
+    correct(kind, &[names::OVN_KUBERNETES, names::WEFT])
 }
 
 fn additional(network: &mut AdditionalNetwork) -> bool {

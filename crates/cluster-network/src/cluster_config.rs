@@ -3,6 +3,7 @@
 use api::cluster_network::{config, operator};
 
 use crate::{
+    canonical,
     cidr::Families,
     facts::{Facts, Platform},
     pools::{self, Blocks, Overlaps},
@@ -53,6 +54,8 @@ pub fn merge(spec: &config::NetworkSpec, into: &mut operator::NetworkSpec) {
     into.service_network.clone_from(&spec.service_network);
     into.cluster_network.clone_from(&spec.cluster_network);
     into.default_network.kind.clone_from(&spec.network_type);
+    // The operator stores the corrected spelling. Another one here would replace it in each reconciliation.
+    canonical::network_type(&mut into.default_network.kind);
     if into.management_state.is_empty() {
         "Managed".clone_into(&mut into.management_state);
     }

@@ -127,7 +127,13 @@ mod tests {
             (4, Some(0), "False   @4".to_owned(), "True   @4"),
         ] {
             let workload = unavailable.map(workload);
-            let found = assess(&workload.iter().collect::<Vec<_>>(), &state, "1", at(second));
+            let found = assess(
+                &workload.iter().collect::<Vec<_>>(),
+                &state,
+                "1",
+                true,
+                at(second),
+            );
             let lines = found.progressing.join("\n");
             let finding = Finding {
                 failure: None,

@@ -1,12 +1,16 @@
 //! The running operator: watches, a queue with one key, and the reconciler.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, api::ListParams};
 use kube_kit::{
     apply::Applier,
-    cache::{self, Cache, Changes},
+    cache::{self, Cache, Changes, Lookup},
     client,
     merge::Policy,
     object::{self, HOSTED_CONTROL_PLANE, Kind, ObjectId},
@@ -28,18 +32,21 @@ const RETRY: Duration = Duration::from_mins(1);
 /// applied.
 const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
 
-/// Deadline, at the start, for the lists of kinds that only some clusters serve.
+/// Time, at the start, after which the feature gates are not awaited any more (§1.3). The other kinds are awaited until
+/// the API server lists them, or does not serve them any more.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// Kinds of other operators that decide the rendered objects: without their lists, the operator would take an OpenShift
 /// cluster for a plain cluster, and prune objects that it needs.
-pub(crate) const DECIDING: [Kind; 6] = [
+pub(crate) const DECIDING: [Kind; 8] = [
     object::OPENSHIFT_INFRASTRUCTURE,
     object::FEATURE_GATE,
     object::MACHINE_CONFIG,
     object::MACHINE_CONFIG_POOL,
     object::CONSOLE_PLUGIN,
     object::OPENSHIFT_API_SERVER,
+    object::SERVICE_MONITOR,
+    object::PROMETHEUS_RULE,
 ];
 
 /// A running operator.
@@ -56,6 +63,8 @@ pub struct Operator {
     /// Reports of the controllers that run beside this one.
     reports: Reports,
     metrics: Metrics,
+    /// Digests of the labels of nodes.
+    nodes: BTreeMap<ObjectId, u64>,
 }
 
 impl Operator {
@@ -91,6 +100,7 @@ impl Operator {
             ask_again: None,
             reports: Reports::counted(metrics.clone()),
             metrics,
+            nodes: BTreeMap::new(),
         }
     }
 
@@ -114,18 +124,17 @@ impl Operator {
         self.queue.add(());
         let mut reports = self.reports.follow();
         let mut migration = self.reports.follow_migration();
-        let (deciding, hosting) = tokio::select! {
+        let (mut deciding, mut hosting) = tokio::select! {
             () = shutdown.wait() => return,
             kinds = self.served() => kinds,
         };
-        let first_lists = Instant::now() + FIRST_LISTS;
+        let mut ask_served = Instant::now() + FIRST_LISTS;
         loop {
             let management = self.management.as_ref().map(|(_, cache)| cache);
-            let is_listed = deciding.iter().all(|kind| self.cache.serves(*kind))
-                && management.is_none_or(|cache| hosting.iter().all(|kind| cache.serves(*kind)));
-            let synced = self.cache.is_synced()
-                && management.is_none_or(Cache::is_synced)
-                && (is_listed || Instant::now() >= first_lists);
+            deciding.retain(|kind| !self.cache.serves(*kind));
+            hosting.retain(|kind| management.is_some_and(|cache| !cache.serves(*kind)));
+            let is_listed = deciding.is_empty() && hosting.is_empty();
+            let synced = self.cache.is_synced() && management.is_none_or(Cache::is_synced) && is_listed;
             readiness.set(synced && !self.reconciler.is_blocked());
             let look_again = self.reconciler.look_again();
             let ask_again = self.ask_again;
@@ -151,6 +160,15 @@ impl Operator {
                 () = tokio::time::sleep_until(look_again.unwrap_or_else(Instant::now)), if look_again.is_some() => {
                     self.pass(shutdown).await;
                 }
+                () = tokio::time::sleep_until(ask_served), if !is_listed => {
+                    let (served, served_there) = tokio::select! {
+                        () = shutdown.wait() => return,
+                        kinds = self.served() => kinds,
+                    };
+                    deciding.retain(|kind| *kind != object::FEATURE_GATE && served.contains(kind));
+                    hosting.retain(|kind| served_there.contains(kind));
+                    ask_served = Instant::now() + FIRST_LISTS;
+                }
                 () = tokio::time::sleep_until(check) => {
                     check = Instant::now() + cache::WATCH_TIMEOUT / 3;
                     let management = self.management.as_ref().map(|(_, cache)| cache);
@@ -174,12 +192,35 @@ impl Operator {
     }
 
     fn note(&mut self, change: &Change<ObjectId>) {
+        if self.is_report_of_a_node(change) {
+            return;
+        }
         match change {
             Change::Applied(id) | Change::Deleted(id) => tracing::debug!(%id, ?change, "changed"),
             Change::Invalid(id, error) => tracing::warn!(%id, error, "malformed object"),
             Change::Synced => {}
         }
         self.queue.add(());
+    }
+
+    /// True for a change of a node that left its labels alone: kubelets report every few minutes.
+    fn is_report_of_a_node(&mut self, change: &Change<ObjectId>) -> bool {
+        match change {
+            Change::Applied(id) if id.kind == object::NODE.kind => {
+                let Lookup::Present(node) = self.cache.lookup(id) else {
+                    return false;
+                };
+                let mut digest = DefaultHasher::new();
+                node["metadata"]["labels"].to_string().hash(&mut digest);
+                let digest = digest.finish();
+                self.nodes.insert(id.clone(), digest) == Some(digest)
+            }
+            Change::Deleted(id) => {
+                self.nodes.remove(id);
+                false
+            }
+            _ => false,
+        }
     }
 
     async fn pass(&mut self, shutdown: &Shutdown) {
@@ -245,24 +286,50 @@ async fn serves(client: &Client, kind: Kind) -> bool {
 }
 
 /// Address of the API server for clients without services: from the environment, or the first endpoint of the API
-/// server.
-pub async fn api_server(client: &Client, settings: &Settings) -> ApiServer {
-    if let Some((host, port)) = &settings.api_server {
-        return ApiServer {
-            host: host.clone(),
-            port: port.clone(),
-        };
+/// server. Waits for an answer: without the address, the pods of the network would wait for the services that they bring.
+pub(crate) async fn awaited_api_server(client: &Client, settings: &Settings) -> ApiServer {
+    let end = Instant::now() + FIRST_LISTS;
+    loop {
+        match first_endpoint_of(client, settings).await {
+            Ok(Some(found)) => return found,
+            // An API server without an endpoint has just started. An account without the right never gets an answer.
+            Ok(None) if Instant::now() >= end => return ApiServer::default(),
+            Err(kube::Error::Api(status)) if status.code < 500 && Instant::now() >= end => {
+                return ApiServer::default();
+            }
+            Ok(None) => tracing::warn!("the API server has no endpoint yet"),
+            Err(error) => {
+                let error = client::message(&error);
+                tracing::warn!(error, "cannot find out the address of the API server");
+            }
+        }
+        tokio::time::sleep(OWN_DEFINITIONS).await;
     }
-    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
-    let of_kubernetes = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
-    match slices.list(&of_kubernetes).await {
-        Ok(slices) => slices.items.iter().find_map(first_endpoint).unwrap_or_default(),
+}
+
+/// Like [`awaited_api_server`], without waiting. Empty if the API server does not tell.
+pub(crate) async fn api_server(client: &Client, settings: &Settings) -> ApiServer {
+    match first_endpoint_of(client, settings).await {
+        Ok(found) => found.unwrap_or_default(),
         Err(error) => {
             let error = client::message(&error);
             tracing::warn!(error, "cannot find out the address of the API server");
             ApiServer::default()
         }
     }
+}
+
+async fn first_endpoint_of(client: &Client, settings: &Settings) -> Result<Option<ApiServer>, kube::Error> {
+    if let Some((host, port)) = &settings.api_server {
+        return Ok(Some(ApiServer {
+            host: host.clone(),
+            port: port.clone(),
+        }));
+    }
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
+    let of_kubernetes = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
+    let slices = slices.list(&of_kubernetes).await?;
+    Ok(slices.items.iter().find_map(first_endpoint))
 }
 
 fn first_endpoint(slice: &EndpointSlice) -> Option<ApiServer> {
@@ -272,4 +339,68 @@ fn first_endpoint(slice: &EndpointSlice) -> Option<ApiServer> {
         host,
         port: port.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::{BoxError, service_fn};
+
+    use super::*;
+
+    fn settings() -> Settings {
+        let image = |name: &str| (name == "NETWORK_OPERATOR_IMAGE").then(|| "weft".to_owned());
+        Settings::read("ns", image).expect("settings")
+    }
+
+    /// A client of an API server whose first answer has this status code, and whose other ones have an endpoint.
+    fn failing_first(code: u16) -> Client {
+        let asked = AtomicUsize::new(0);
+        let service = service_fn(move |_: Request<Body>| {
+            let is_first = asked.fetch_add(1, Ordering::Relaxed) == 0;
+            async move {
+                let (code, body) = if is_first {
+                    let status =
+                        json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code });
+                    (code, status)
+                } else {
+                    let slice = json!({
+                        "metadata": { "name": "kubernetes" }, "addressType": "IPv4",
+                        "endpoints": [{ "addresses": ["192.0.2.1"] }], "ports": [{ "port": 6443 }],
+                    });
+                    (
+                        200,
+                        json!({ "kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "metadata": {}, "items": [slice] }),
+                    )
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Response::builder()
+                    .status(code)
+                    .body(body)
+                    .map_err(BoxError::from)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn address_of_the_api_server_is_awaited() {
+        for code in [403, 500] {
+            let found = awaited_api_server(&failing_first(code), &settings()).await;
+            assert_eq!(
+                (found.host.as_str(), found.port.as_str()),
+                ("192.0.2.1", "6443"),
+                "{code}"
+            );
+            assert_eq!(
+                api_server(&failing_first(code), &settings()).await.host,
+                "",
+                "{code}"
+            );
+        }
+    }
 }

@@ -102,17 +102,16 @@ impl Candidate {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.timing.renewal).await;
-            match self.attempt().await {
-                Ok(true) => renewed = Instant::now(),
-                Ok(false) => return,
-                Err(error) => {
+            // Another candidate may take the Lease once it has expired, even if the API server does not answer this one.
+            let end = renewed + self.timing.lease.saturating_sub(self.timing.renewal * 2);
+            let begun = Instant::now();
+            match tokio::time::timeout_at(end, self.attempt()).await {
+                Ok(Ok(true)) => renewed = begun,
+                Ok(Ok(false)) | Err(_) => return,
+                Ok(Err(error)) => {
                     let error = client::message(&error);
                     tracing::warn!(error, "cannot renew Lease {}", names::LEADER_LEASE);
                 }
-            }
-            // Another candidate may take the Lease once it has expired.
-            if renewed.elapsed() + self.timing.renewal * 2 >= self.timing.lease {
-                return;
             }
         }
     }
@@ -226,5 +225,17 @@ mod tests {
                 "{holder:?} {unchanged:?}"
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leader_without_an_answer_resigns_before_its_lease_expires() {
+        let silent = tower::service_fn(|_: axum::http::Request<kube::client::Body>| {
+            std::future::pending::<Result<axum::http::Response<kube::client::Body>, tower::BoxError>>()
+        });
+        let timing = Timing::default();
+        let mut candidate = Candidate::new(Client::new(silent, "ns"), "ns", "me", timing);
+        let began = Instant::now();
+        candidate.lost().await;
+        assert_eq!(began.elapsed() + timing.renewal * 2, timing.lease);
     }
 }

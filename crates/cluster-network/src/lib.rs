@@ -181,7 +181,7 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     }
     readiness.set(false);
     let work = async {
-        let api_server = controller::api_server(&client, &settings).await;
+        let api_server = controller::awaited_api_server(&client, &settings).await;
         let operator = Operator::start(
             client.clone(),
             management.clone(),

@@ -7,12 +7,17 @@ mod hosted;
 mod prober;
 mod status;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use api::cluster_network::{config, operator};
+use crashes::Crashes;
 use kube_kit::{
     apply::{Applier, Error as ApplyError},
     cache::{Blocked, Cache},
+    object::ObjectId,
 };
 use prober::Prober;
 use program::logging;
@@ -53,10 +58,12 @@ pub struct Reconciler {
     /// Endpoint of the API server for clients without services.
     api_server: ApiServer,
     failures: Failures,
-    /// True after the first rendering in this process. The status counts workloads only after that.
-    rendered: bool,
+    /// The last rendering of this process. The status counts workloads only after the first one.
+    rendered: Option<Round>,
     /// True after this process deleted upstream's objects from the management cluster.
     has_pruned_former: bool,
+    /// Pods in a crash loop.
+    crashes: Crashes,
     /// Time of the next reconciliation, even without a change.
     look_again: Option<Instant>,
     /// Watches that are refused, failing or stale.
@@ -68,6 +75,13 @@ pub struct Reconciler {
     /// Progress of a migration of the MTU.
     migration: Option<String>,
     metrics: Metrics,
+}
+
+/// The objects of a rendering.
+struct Round {
+    objects: BTreeSet<ObjectId>,
+    /// False if a part could not be rendered. Definitions of networks do not count: a wrong one stops nothing else.
+    is_complete: bool,
 }
 
 /// End of an incomplete reconciliation, already recorded as a failure. With a message, the reconciliation is retried.
@@ -89,8 +103,9 @@ impl Reconciler {
             settings,
             api_server,
             failures: Failures::default(),
-            rendered: false,
+            rendered: None,
             has_pruned_former: false,
+            crashes: Crashes::default(),
             look_again: None,
             blocked: Vec::new(),
             prober: Prober::default(),

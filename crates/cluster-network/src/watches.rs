@@ -66,7 +66,7 @@ pub fn rendered(in_management: bool) -> Vec<Kind> {
 }
 
 /// Kinds whose status the operator reads.
-const WITH_STATUS: [Kind; 2] = [object::DAEMON_SET, object::DEPLOYMENT];
+pub const WITH_STATUS: [Kind; 2] = [object::DAEMON_SET, object::DEPLOYMENT];
 
 /// Interval of discovery for a kind that is not served. Kinds whose definition the operator applies are discovered at
 /// once.
@@ -92,27 +92,28 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     ));
     // Plans depend only on the labels of nodes.
     changes.push(cache.watch_metadata(client.clone(), object::NODE, &Options::all()));
+    // Installers run kube-proxy there. Elsewhere, tenants could set the label and stop the operator's kube-proxy.
     let (label, value) = names::FOREIGN_KUBE_PROXY;
     let foreign = Options::all().labels(format!("{label}={value}"));
     changes.push(cache.watch(
         client.clone(),
         object::DAEMON_SET,
-        None,
+        Some(names::KUBE_SYSTEM),
         &foreign,
         cache::drop_status,
     ));
     let ours = Options::all().labels(names::PART_LABEL);
     for kind in RENDERED {
         let trim = if WITH_STATUS.contains(&kind) {
-            cache::keep_all
+            drop_foreign
         } else {
-            cache::drop_status
+            drop_foreign_and_status
         };
         changes.push(cache.watch(client.clone(), kind, None, &ours, trim));
     }
     for kind in RENDERED_IF_SERVED {
         let ours = ours.clone().absent(ABSENT);
-        changes.push(cache.watch_if_served(client.clone(), kind, None, &ours, cache::drop_status));
+        changes.push(cache.watch_if_served(client.clone(), kind, None, &ours, drop_foreign_and_status));
     }
     let platform = one(api::cluster_network::SINGLETON).absent(ABSENT);
     for (kind, trim) in [
@@ -208,6 +209,20 @@ fn watch_ovn(client: &Client, cache: &Cache, changes: &mut Changes) {
         &may_be_absent,
         cache::keep_all,
     ));
+}
+
+/// Drops the content of objects of others: everybody can set the operator's label on their own objects.
+fn drop_foreign(object: &mut serde_json::Value) {
+    if !object::owned_by(object, object::OPENSHIFT_NETWORK.kind)
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.retain(|key, _| ["apiVersion", "kind", "metadata"].contains(&key.as_str()));
+    }
+}
+
+fn drop_foreign_and_status(object: &mut serde_json::Value) {
+    drop_foreign(object);
+    cache::drop_status(object);
 }
 
 /// Drops the spec of a machine configuration, which contains whole files.

@@ -103,10 +103,18 @@ fn cluster(workload: &Value) -> &str {
 }
 
 /// Assesses the rollout of all reported workloads.
-pub fn assess(workloads: &[&Value], before: &State, version: &str, now: Timestamp) -> Assessment {
+///
+/// `is_applied` is true if all rendered workloads exist.
+pub fn assess(
+    workloads: &[&Value],
+    before: &State,
+    version: &str,
+    is_applied: bool,
+    now: Timestamp,
+) -> Assessment {
     let is_installed = before.install_complete == Some(true);
     let mut found = Assessment {
-        reached: !workloads.is_empty(),
+        reached: is_applied && !workloads.is_empty(),
         ..Assessment::default()
     };
     for workload in workloads {

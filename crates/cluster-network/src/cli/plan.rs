@@ -8,7 +8,7 @@ use kube_kit::{
     cache::{Cache, Lookup},
     connection::{self, Answer, Flags},
     merge::{Policy, cover},
-    object::ObjectId,
+    object::{self, ObjectId},
 };
 use serde_json::Value;
 
@@ -249,7 +249,8 @@ fn superfluous(cache: &Cache, plan: &Plan) -> String {
                 .iter()
                 .chain(&plan.rendered.kept)
                 .any(|other| other.same(&id));
-            if !part.is_empty() && !is_kept && !stays {
+            let is_ours = object::owned_by(&object, object::OPENSHIFT_NETWORK.kind);
+            if !part.is_empty() && !is_kept && !stays && is_ours {
                 lines.insert(id);
             }
         }

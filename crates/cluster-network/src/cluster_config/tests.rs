@@ -155,4 +155,8 @@ fn merge_sets_blocks_type_and_state_and_nothing_else() {
     merged.management_state = "Unmanaged".to_owned();
     merge(&base(), &mut merged);
     assert_eq!(merged.management_state, "Unmanaged");
+    let mut other_spelling = base();
+    "ovnkubernetes".clone_into(&mut other_spelling.network_type);
+    merge(&other_spelling, &mut merged);
+    assert_eq!(merged.default_network.kind, "OVNKubernetes");
 }

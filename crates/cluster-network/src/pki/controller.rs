@@ -1,5 +1,6 @@
 //! Reconciles the Secrets and the `ConfigMap` of each `OperatorPKI` (§17.4).
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::ByteString;
@@ -45,13 +46,15 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     });
     let store = watch.store();
     let queue = reports.queue("pki", LONGEST);
+    // One that is gone or repaired must not hide the failure of another one.
+    let mut failures: BTreeMap<Name, String> = BTreeMap::new();
     loop {
         let name = tokio::select! {
             () = shutdown.wait() => return,
             change = watch.next() => {
                 match change {
-                    Some(Change::Applied(name)) => queue.add(name),
-                    Some(Change::Deleted(_) | Change::Invalid(..) | Change::Synced) => {}
+                    Some(Change::Applied(name) | Change::Deleted(name)) => queue.add(name),
+                    Some(Change::Invalid(..) | Change::Synced) => {}
                     // The watch never ends by itself.
                     None => return,
                 }
@@ -60,29 +63,35 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
             name = queue.next() => name,
         };
         let Some(requested) = store.get(&name) else {
+            failures.remove(&name);
+            reports.set(Level::PkiConfig, failure(&failures).as_ref());
             queue.succeeded(&name);
             continue;
         };
-        let failure = keep(&client, &name, &requested).await.err();
-        let failure = failure.map(|error| {
-            let text = format!(
-                "could not reconcile OperatorPKI {}/{}: {error}",
-                name.namespace, name.name
-            );
-            Failure::debounced("PKIError", text)
-        });
-        reports.set(Level::PkiConfig, failure.as_ref());
-        match failure {
-            None => {
+        match keep(&client, &name, &requested).await {
+            Ok(()) => {
+                failures.remove(&name);
                 queue.succeeded(&name);
                 queue.add_after(name, RESYNC);
             }
-            Some(failure) => {
-                let pause = queue.failed(name);
-                tracing::warn!(error = failure.message, retry = ?pause, "certificates not kept");
+            Err(error) => {
+                let text = format!(
+                    "could not reconcile OperatorPKI {}/{}: {error}",
+                    name.namespace, name.name
+                );
+                let pause = queue.failed(name.clone());
+                tracing::warn!(error = text, retry = ?pause, "certificates not kept");
+                failures.insert(name, text);
             }
         }
+        reports.set(Level::PkiConfig, failure(&failures).as_ref());
     }
+}
+
+/// The failure of all `OperatorPKI`s together.
+fn failure(failures: &BTreeMap<Name, String>) -> Option<Failure> {
+    let texts: Vec<&str> = failures.values().map(String::as_str).collect();
+    (!texts.is_empty()).then(|| Failure::debounced("PKIError", texts.join("; ")))
 }
 
 async fn keep(client: &Client, name: &Name, requested: &RequestedCertificate) -> Result<(), String> {
@@ -175,4 +184,19 @@ fn secret_object(metadata: &Value, pair: &Pair, live: Option<&Value>) -> Value {
             KEY: ByteString(pair.key.clone()),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_names_every_pki_that_failed() {
+        let mut failures = BTreeMap::new();
+        assert_eq!(failure(&failures), None);
+        failures.insert(Name::new("ns", "a"), "no a".to_owned());
+        failures.insert(Name::new("ns", "b"), "no b".to_owned());
+        let found = failure(&failures).expect("a failure");
+        assert_eq!((found.reason, found.message.as_str()), ("PKIError", "no a; no b"));
+    }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Reconciler, Stop,
+    Reconciler, Round, Stop,
     hosted::{Target, Targets, is_hosted},
 };
 use crate::{
@@ -96,7 +96,7 @@ impl Reconciler {
             errors.extend(self.prune_former(hosted).await);
             self.has_pruned_former = errors.is_empty();
         }
-        self.rendered = true;
+        self.rendered = Some(Round::of(rendered));
         if errors.is_empty() {
             return Ok(());
         }
@@ -109,25 +109,28 @@ impl Reconciler {
 
     /// Prunes leftovers: objects with the operator's label, or among the related objects of an earlier operator (§5.2).
     async fn prune(&self, rendered: &Rendered, targets: &Targets<'_>) -> Vec<String> {
-        let mut superfluous = leftovers(rendered, &targets.cluster);
+        let superfluous = leftovers(rendered, &targets.cluster);
+        let mut errors = self.delete(superfluous, rendered, &targets.cluster, true).await;
         // An earlier operator recorded no parts, so that a failed part may still need any of its objects.
         if rendered.failed.is_empty() {
-            superfluous.extend(self.related());
+            let related = self.related().into_iter().collect();
+            errors.extend(self.delete(related, rendered, &targets.cluster, false).await);
         }
-        let mut errors = self.delete(superfluous, rendered, &targets.cluster).await;
         if let Some(management) = &targets.management {
             let superfluous = leftovers(rendered, management);
-            errors.extend(self.delete(superfluous, rendered, management).await);
+            errors.extend(self.delete(superfluous, rendered, management, true).await);
         }
         errors
     }
 
-    /// Deletes objects that are not rendered.
+    /// Deletes objects that are not rendered. With `may_be_forged`, the lack of a right is no error: other users can copy
+    /// label and owner to objects that this account may not delete.
     async fn delete(
         &self,
         superfluous: BTreeSet<ObjectId>,
         rendered: &Rendered,
         target: &Target<'_>,
+        may_be_forged: bool,
     ) -> Vec<String> {
         let belongs = |object: &&Value| is_hosted(object) == target.is_management;
         let wanted = rendered.objects.iter().filter(belongs);
@@ -147,6 +150,7 @@ impl Reconciler {
             let owner_kind = target.owner["kind"].as_str().unwrap_or(OWNER_KIND);
             match target.applier.delete_if_owned(&id, owner_kind).await {
                 Ok(outcome) => tracing::info!(%id, ?outcome, "not rendered any more"),
+                Err(error) if may_be_forged && error.is_forbidden() => tracing::warn!("{error}"),
                 Err(error) => errors.push(error.to_string()),
             }
         }
@@ -205,7 +209,8 @@ impl Reconciler {
         let object = json!({
             "apiVersion": "config.openshift.io/v1",
             "kind": OWNER_KIND,
-            "metadata": { "name": SINGLETON },
+            // The version prevents the loss of a concurrent edit of the specification.
+            "metadata": { "name": SINGLETON, "resourceVersion": cluster.version() },
             "spec": spec,
             "status": status,
         });
@@ -216,6 +221,25 @@ impl Reconciler {
         applied
             .map(drop)
             .map_err(|error| self.failed(Level::OperatorConfig, "StatusError", &error))
+    }
+}
+
+impl Round {
+    fn of(rendered: &Rendered) -> Self {
+        let is_applied = |object: &&Value| {
+            let annotations = &object["metadata"]["annotations"];
+            annotations.get(names::CREATE_WAIT).is_none()
+        };
+        let mut failed = rendered.failed.iter().map(|(part, _)| *part);
+        Self {
+            objects: rendered
+                .objects
+                .iter()
+                .filter(is_applied)
+                .map(ObjectId::of)
+                .collect(),
+            is_complete: failed.all(|part| part == Part::AdditionalNetworks),
+        }
     }
 }
 
@@ -292,7 +316,9 @@ fn leftovers(rendered: &Rendered, target: &Target<'_>) -> BTreeSet<ObjectId> {
             // An invalid network keeps only its own definition.
             let is_kept = failed.contains(&part) && part != Part::AdditionalNetworks.label();
             let is_there = is_hosted(&object) == target.is_management;
-            if !part.is_empty() && !is_kept && is_there && is_owned(&object, target) {
+            // Everybody can set the label on their own objects.
+            let is_ours = has_owner(&object, &target.owner["uid"]);
+            if !part.is_empty() && !is_kept && is_there && is_ours {
                 found.insert(ObjectId::of(&object));
             }
         }
@@ -300,9 +326,10 @@ fn leftovers(rendered: &Rendered, target: &Target<'_>) -> BTreeSet<ObjectId> {
     found
 }
 
-/// False for objects in the namespace of a hosted control plane that other operators own.
-fn is_owned(object: &Value, target: &Target<'_>) -> bool {
-    !target.is_management || object::owned_by(object, object::HOSTED_CONTROL_PLANE.kind)
+/// True if an owner of the object has this UID.
+pub(super) fn has_owner(object: &Value, uid: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|owner| owner["uid"] == *uid)
 }
 
 /// The next status of the cluster configuration. Another network provider reports its own fields.

@@ -16,14 +16,43 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// Limit of one list.
 const PAGE: u32 = 500;
 
+/// The last check for crash loops.
+#[derive(Default)]
+pub(super) struct Crashes {
+    /// Lines of the condition, by workload.
+    lines: BTreeMap<ObjectId, Vec<String>>,
+    /// Time of the next check.
+    check: Option<Instant>,
+}
+
 impl Reconciler {
     /// Records the pods of these workloads that are in a crash loop. Returns the time of the next check.
     pub(super) async fn note_crashes(&mut self, unavailable: &[ObjectId]) -> Option<Instant> {
         let now = Instant::now();
-        let mut lines = Vec::new();
-        for id in unavailable {
-            lines.extend(self.crashes(id).await);
+        if unavailable.is_empty() {
+            self.crashes = Crashes::default();
+        } else if self.crashes.check.is_some_and(|check| now < check) {
+            return self.crashes.check;
+        } else {
+            let mut lines = BTreeMap::new();
+            for id in unavailable {
+                let found = self.crashes_of(id).await;
+                // Without an answer, the former one counts.
+                let found = found.or_else(|| self.crashes.lines.remove(id));
+                lines.insert(id.clone(), found.unwrap_or_default());
+            }
+            self.crashes = Crashes {
+                lines,
+                check: Some(now + PAUSE),
+            };
         }
+        let lines: Vec<&str> = self
+            .crashes
+            .lines
+            .values()
+            .flatten()
+            .map(String::as_str)
+            .collect();
         let level = Level::PodCrashLoopBackOff;
         if lines.is_empty() {
             self.failures.clear(level);
@@ -31,28 +60,34 @@ impl Reconciler {
             self.failures
                 .debounced(level, "CrashLoopBackOff", lines.join("\n"), now);
         }
-        (!unavailable.is_empty()).then(|| now + PAUSE)
+        self.crashes.check
     }
 
-    async fn crashes(&self, id: &ObjectId) -> Vec<String> {
+    /// A line for each pod of a workload that is in a crash loop. `None` without an answer of the API server.
+    async fn crashes_of(&self, id: &ObjectId) -> Option<Vec<String>> {
         let applier = self.applier_of(id);
         let Lookup::Present(workload) = applier.cache().lookup(id) else {
-            return Vec::new();
+            return Some(Vec::new());
         };
         let namespace = id.namespace.as_deref().unwrap_or_default();
         let pods: Api<Pod> = Api::namespaced(applier.client().clone(), namespace);
-        let selected = ListParams::default().labels(&selector(&workload)).limit(PAGE);
-        match pods.list(&selected).await {
-            Ok(pods) => {
-                let crashing = pods.items.iter().filter(|pod| is_crashing(pod));
-                let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
-                crashing
-                    .map(|pod| messages::crash_loop(&title(&workload), &name(pod)))
-                    .collect()
-            }
-            Err(error) => {
-                tracing::warn!(%id, error = client::message(&error), "cannot list the pods");
-                Vec::new()
+        let mut selected = ListParams::default().labels(&selector(&workload)).limit(PAGE);
+        let mut lines = Vec::new();
+        loop {
+            match pods.list(&selected).await {
+                Ok(page) => {
+                    let crashing = page.items.iter().filter(|pod| is_crashing(pod));
+                    let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
+                    lines.extend(crashing.map(|pod| messages::crash_loop(&title(&workload), &name(pod))));
+                    match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                        Some(token) => selected = selected.continue_token(&token),
+                        None => return Some(lines),
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%id, error = client::message(&error), "cannot list the pods");
+                    return None;
+                }
             }
         }
     }

@@ -1,15 +1,24 @@
 //! The Job that probes the MTU of the nodes (§4.3). The operator watches the ConfigMap with the result.
 
+use std::time::Duration;
+
 use api::cluster_network::operator::NetworkSpec;
 use kube_kit::{
     cache::Lookup,
     object::{self, ObjectId},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Reconciler, Stop, apply::owner};
+use super::{
+    Reconciler, Stop,
+    apply::{OWNER_KIND, owner},
+};
 use crate::{facts::Facts, failures::Level, names, observe::Stored, probe, render};
+
+/// Interval of checks of the running Job, which is not watched. It may fail before the nodes have routes, and users may
+/// delete it.
+const CHECK: Duration = Duration::from_secs(30);
 
 /// State of the Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +26,20 @@ pub(super) enum Prober {
     /// This process has neither started nor deleted the Job.
     #[default]
     Unknown,
-    /// The Job runs.
-    Running,
+    /// The Job runs. It is checked at this time.
+    Running(Instant),
     /// The result exists, and the Job is deleted.
     Done,
+}
+
+impl Prober {
+    /// Time of the next check of the Job. A configuration that needs no Job any more leaves it in the past.
+    pub(super) fn check(self) -> Option<Instant> {
+        match self {
+            Self::Running(check) => Some(check),
+            Self::Unknown | Self::Done => None,
+        }
+    }
 }
 
 impl Reconciler {
@@ -41,10 +60,15 @@ impl Reconciler {
         let result = object::CONFIG_MAP.object(Some(&self.settings.namespace), names::MTU);
         let has_result =
             facts.host_mtu.is_some() || matches!(self.cache().lookup(&result), Lookup::Present(_));
+        let now = Instant::now();
         let done = match (has_result, self.prober) {
-            (true, Prober::Done) | (false, Prober::Running) => return Ok(()),
+            (true, Prober::Done) => return Ok(()),
+            (false, Prober::Running(check)) if now < check => return Ok(()),
             (true, _) => self.delete_prober(facts).await.map(|()| Prober::Done),
-            (false, _) => self.start_prober(stored, facts).await.map(|()| Prober::Running),
+            (false, _) => {
+                let started = self.start_prober(stored, facts).await;
+                started.map(|()| Prober::Running(now + CHECK))
+            }
         };
         match done {
             Ok(state) => {
@@ -67,9 +91,14 @@ impl Reconciler {
             let id = ObjectId::of(&object);
             // The pod template of a Job is immutable.
             if id.kind == object::JOB.kind {
-                let live = self.applier.get(&id).await.map_err(|error| error.to_string())?;
-                if live.is_some() {
-                    continue;
+                match self.applier.get(&id).await.map_err(|error| error.to_string())? {
+                    Some(live) if has_failed(&live) => {
+                        tracing::warn!("Job {} has failed, and starts again", id.name);
+                        let deleted = self.applier.delete_if_owned(&id, OWNER_KIND).await;
+                        deleted.map_err(|error| error.to_string())?;
+                    }
+                    Some(_) => continue,
+                    None => tracing::info!("starting Job {}, which finds out the MTU of the nodes", id.name),
                 }
             }
             object["metadata"]["ownerReferences"] = json!([owner(&stored.object)]);
@@ -79,7 +108,6 @@ impl Reconciler {
                 .await;
             applied.map_err(|error| error.to_string())?;
         }
-        tracing::info!("started Job mtu-prober, which finds out the MTU of the nodes");
         Ok(())
     }
 
@@ -98,10 +126,31 @@ impl Reconciler {
         for object in objects.iter().rev() {
             let deleted = self
                 .applier
-                .delete_if_owned(&ObjectId::of(object), "Network")
+                .delete_if_owned(&ObjectId::of(object), OWNER_KIND)
                 .await;
             deleted.map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+}
+
+/// True if the Job has used up its attempts.
+fn has_failed(job: &Value) -> bool {
+    let conditions = job["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Failed" && condition["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_has_failed_once_its_condition_says_so() {
+        let job = |kind: &str, status: &str| json!({ "status": { "conditions": [{ "type": "Suspended", "status": "True" }, { "type": kind, "status": status }] } });
+        assert!(has_failed(&job("Failed", "True")));
+        assert!(!has_failed(&job("Failed", "False")));
+        assert!(!has_failed(&job("Complete", "True")));
+        assert!(!has_failed(&json!({})));
     }
 }

@@ -12,7 +12,7 @@ use kube_kit::{apply, cache::Lookup, object::ObjectId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Reconciler, hosted::is_hosted};
+use super::{Reconciler, Round, apply::has_owner, hosted::is_hosted};
 use crate::{
     conditions::{self, Finding},
     failures::{Failure, Level},
@@ -43,17 +43,22 @@ impl Reconciler {
             .iter()
             .any(|condition| condition.kind == "Available" && condition.status == "True");
         let state = State::read(annotation.as_deref(), is_available);
-        let assessment = self.assess(&state);
+        let operator = self.live(&observe::operator_config_id());
+        let assessment = self.assess(&state, operator.as_deref());
         self.note_hung(&assessment).await;
         let crashes = self.note_crashes(&assessment.unavailable).await;
 
-        let operator = self.live(&observe::operator_config_id());
         let conditions = self.conditions(&assessment, operator.as_deref(), &before);
         if let Some(operator) = &operator {
             self.write_operator_status(operator, &conditions, &assessment)
                 .await?;
         }
-        self.write_cluster_operator(live.as_deref(), &before, &conditions, &assessment, annotation)
+        let observed = ObservedOperator {
+            live: live.as_deref(),
+            status: &before,
+            annotation,
+        };
+        self.write_cluster_operator(&observed, &conditions, &assessment, operator.as_deref())
             .await?;
         let now = Instant::now();
         let hung = assessment.look_again.map(|pause| now + pause);
@@ -63,6 +68,7 @@ impl Reconciler {
             .into_iter()
             .chain(hung)
             .chain(crashes)
+            .chain(self.prober.check().filter(|check| *check > now))
             .min();
         let mirrored = operator.is_some().then_some(conditions.as_slice());
         self.mirror_conditions(mirrored).await
@@ -75,18 +81,31 @@ impl Reconciler {
         }
     }
 
-    fn assess(&self, before: &State) -> Assessment {
+    fn assess(&self, before: &State, operator: Option<&Value>) -> Assessment {
         let label = observe::status_label(self.cache(), &self.settings);
         let counts = |object: &Arc<Value>| {
             object["metadata"]["labels"][names::STATUS_LABEL] == label
                 && object.pointer("/metadata/deletionTimestamp").is_none()
         };
         let mut all = observe::workloads(self.cache());
+        all.retain(|_, object| is_owned(object, operator));
         if let Some(management) = &self.management {
             all.extend(observe::workloads(management.cache()));
         }
         let all: Vec<&Value> = all.values().filter(|it| counts(it)).map(Arc::as_ref).collect();
-        workloads::assess(&all, before, &self.settings.version, now())
+        workloads::assess(&all, before, &self.settings.version, self.is_applied(), now())
+    }
+
+    /// True if this process rendered all parts, and all their workloads exist.
+    fn is_applied(&self) -> bool {
+        let is_workload = |id: &&ObjectId| watches::WITH_STATUS.iter().any(|kind| kind.kind == id.kind);
+        let exists = |id: &ObjectId| {
+            let applier = self.applier_of(id);
+            matches!(applier.cache().lookup(id), Lookup::Present(_))
+        };
+        self.rendered
+            .as_ref()
+            .is_some_and(|round| round.is_complete && round.objects.iter().filter(is_workload).all(exists))
     }
 
     /// Annotates workloads with a hung rollout, and removes the annotation after progress.
@@ -143,7 +162,7 @@ impl Reconciler {
                 Some(&unreadable)
             },
             progressing: deploying.or(migrating),
-            reached: self.rendered && assessment.reached,
+            reached: assessment.reached,
         };
         let mut before = operator.map(status_of).unwrap_or_default().conditions;
         if !before.iter().any(|condition| condition.kind == "Available") {
@@ -160,7 +179,7 @@ impl Reconciler {
     ) -> Result<(), apply::Error> {
         let before = status_of(operator);
         let mut status = json!({ "conditions": conditions });
-        let version = if assessment.reached && self.rendered {
+        let version = if assessment.reached {
             self.settings.version.clone()
         } else {
             before.version.clone()
@@ -189,19 +208,19 @@ impl Reconciler {
 
     async fn write_cluster_operator(
         &self,
-        live: Option<&Value>,
-        before: &ClusterOperatorStatus,
+        observed: &ObservedOperator<'_>,
         conditions: &[Condition],
         assessment: &Assessment,
-        annotation: Option<String>,
+        operator: Option<&Value>,
     ) -> Result<(), apply::Error> {
+        let (live, before, annotation) = (observed.live, observed.status, &observed.annotation);
         let state = serde_json::to_string(&assessment.state).unwrap_or_default();
         let mut annotations = json!({ names::LAST_SEEN_STATE: state });
         let mut is_new = annotation.as_deref() != Some(&state);
         let known = live
             .and_then(|live| live["metadata"]["annotations"][names::RELATED_CLUSTER_OBJECTS].as_str())
             .map(str::to_owned);
-        let related = if self.rendered {
+        let related = if self.rendered.is_some() {
             self.related_in_management()
         } else {
             known.clone()
@@ -219,7 +238,7 @@ impl Reconciler {
             });
             self.applier.apply_as(manager::STATUS, &object, None).await?;
         }
-        let versions = if assessment.reached && self.rendered {
+        let versions = if assessment.reached {
             vec![OperandVersion {
                 name: "operator".to_owned(),
                 version: self.settings.version.clone(),
@@ -230,10 +249,9 @@ impl Reconciler {
         let after = ClusterOperatorStatus {
             conditions: conditions.to_vec(),
             versions,
-            related_objects: if self.rendered {
-                self.related_now()
-            } else {
-                before.related_objects.clone()
+            related_objects: match &self.rendered {
+                Some(round) => self.related_now(round, operator),
+                None => before.related_objects.clone(),
             },
         };
         if after == *before {
@@ -275,7 +293,7 @@ impl Reconciler {
     }
 
     /// All objects of the operator, for tools that collect debug data.
-    fn related_now(&self) -> Vec<ObjectReference> {
+    fn related_now(&self, round: &Round, operator: Option<&Value>) -> Vec<ObjectReference> {
         let reference = |group: &str, resource: &str, namespace: Option<&str>, name: &str| ObjectReference {
             group: group.to_owned(),
             resource: resource.to_owned(),
@@ -286,8 +304,9 @@ impl Reconciler {
         for kind in watches::rendered(false) {
             for object in self.cache().list(kind) {
                 let labels = &object["metadata"]["labels"];
-                if labels.get(names::PART_LABEL).is_some() && !is_hosted(&object) {
-                    let id = ObjectId::of(&object);
+                let id = ObjectId::of(&object);
+                let is_ours = round.objects.contains(&id) || is_owned(&object, operator);
+                if labels.get(names::PART_LABEL).is_some() && is_ours && !is_hosted(&object) {
                     related.push(reference(
                         kind.group,
                         kind.plural,
@@ -309,6 +328,19 @@ impl Reconciler {
         related.dedup();
         related
     }
+}
+
+/// The observed `ClusterOperator`.
+struct ObservedOperator<'a> {
+    live: Option<&'a Value>,
+    status: &'a ClusterOperatorStatus,
+    /// The annotation with the last seen state of the workloads.
+    annotation: Option<String>,
+}
+
+/// True if the operator configuration owns the object. Everybody can set the operator's labels on their own objects.
+fn is_owned(object: &Value, operator: Option<&Value>) -> bool {
+    operator.is_some_and(|operator| has_owner(object, &operator["metadata"]["uid"]))
 }
 
 fn status_of(operator: &Value) -> NetworkStatus {

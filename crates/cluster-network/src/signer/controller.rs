@@ -1,5 +1,6 @@
 //! Approves and signs certificate signing requests of nodes (§17.4).
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::ByteString;
@@ -35,6 +36,8 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     let name = |metadata: &kube::core::ObjectMeta| metadata.name.clone().unwrap_or_default();
     let mut watch = watch::start(requests, &options, name, |_| ());
     let queue = reports.queue("signer", LONGEST);
+    // An answered request must not hide the failure of another one.
+    let mut failures: BTreeMap<String, Failure> = BTreeMap::new();
     let signer = Signer {
         requests: Api::all(client.clone()),
         nodes: Api::all(client.clone()),
@@ -54,15 +57,19 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
             }
             request = queue.next() => request,
         };
-        let failure = signer.answer(&request).await.err();
-        reports.set(Level::CertificateSigner, failure.as_ref());
-        match failure {
-            None => queue.succeeded(&request),
-            Some(Failure { reason, message, .. }) => {
+        match signer.answer(&request).await {
+            Ok(()) => {
+                queue.succeeded(&request);
+                failures.remove(&request);
+            }
+            Err(failure) => {
                 let pause = queue.failed(request.clone());
-                tracing::warn!(request, reason, error = message, retry = ?pause, "request not answered");
+                let (reason, error) = (failure.reason, &failure.message);
+                tracing::warn!(request, reason, error, retry = ?pause, "request not answered");
+                failures.insert(request, failure);
             }
         }
+        reports.set(Level::CertificateSigner, failures.values().next());
     }
 }
 

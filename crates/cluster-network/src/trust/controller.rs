@@ -1,5 +1,6 @@
 //! Injects the bundle of the cluster into all labelled `ConfigMaps` (§15.2).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Client;
@@ -8,6 +9,7 @@ use kube_kit::object::CONFIG_MAP;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{BUNDLE, COMPONENT, INJECT, Injection, OWNING_COMPONENT, Wanting, check, digest, injection};
 use crate::objects::{self, text};
@@ -22,6 +24,8 @@ const PART: &str = "configmap_ca";
 /// Limit of failed `ConfigMaps` in one attempt. The others have to wait for the next attempt.
 const FAILURES: usize = 5;
 const LONGEST: Duration = Duration::from_mins(5);
+/// Status code of an API server under load.
+const TOO_MANY_REQUESTS: u16 = 429;
 const BEGINNING: Duration = Duration::from_millis(200);
 
 /// The bundle in a `ConfigMap`.
@@ -46,7 +50,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     queue.add(());
     let mut watches = Waking::new(client.clone(), &queue);
     let labelled = Options::all().labels(format!("{INJECT}=true"));
-    let injector = Injector {
+    let mut injector = Injector {
         wanting: watches.start(&CONFIG_MAP, None, &labelled, (), wanting),
         bundle: watches.start(
             &CONFIG_MAP,
@@ -56,6 +60,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
             bundle,
         ),
         client,
+        refused: BTreeMap::new(),
     };
     loop {
         tokio::select! {
@@ -70,7 +75,12 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
         let failure = injector.inject().await.err();
         reports.set(Level::InjectorConfig, failure.as_ref());
         match failure {
-            None => queue.succeeded(&()),
+            None => {
+                queue.succeeded(&());
+                if !injector.refused.is_empty() {
+                    queue.add_after((), LONGEST);
+                }
+            }
             Some(failure) => {
                 let pause = queue.failed(());
                 tracing::warn!(reason = failure.reason, error = failure.message, retry = ?pause, "bundle not injected");
@@ -83,10 +93,17 @@ struct Injector {
     client: Client,
     wanting: Store<Name, Wanting>,
     bundle: Store<Name, Option<String>>,
+    /// Refused `ConfigMaps`, with the time of the next attempt.
+    refused: BTreeMap<Name, Instant>,
+}
+
+/// True if the API server refuses this object alone. It may accept others.
+fn is_refused(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != TOO_MANY_REQUESTS)
 }
 
 impl Injector {
-    async fn inject(&self) -> Result<(), Failure> {
+    async fn inject(&mut self) -> Result<(), Failure> {
         let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);
         let Some(bundle) = self.bundle.get(&key) else {
             // The bundle does not exist yet.
@@ -108,13 +125,32 @@ impl Injector {
             let Some(injection) = wanted.flatten() else {
                 continue;
             };
-            if let Err(error) = self.apply(&name, &bundle, &injection).await {
-                failures.push(format!("{}/{}: {error}", name.namespace, name.name));
+            let is_early = self
+                .refused
+                .get(&name)
+                .is_some_and(|retry_at| *retry_at > Instant::now());
+            if is_early {
+                continue;
+            }
+            match self.apply(&name, &bundle, &injection).await {
+                Ok(()) => {
+                    self.refused.remove(&name);
+                }
+                // Anybody can label a ConfigMap that cannot take the bundle, and must not stop the others.
+                Err(error) if is_refused(&error) => {
+                    let error = message(&error);
+                    tracing::warn!(namespace = name.namespace, name = name.name, error, retry = ?LONGEST, "refused");
+                    self.refused.insert(name, Instant::now() + LONGEST);
+                }
+                Err(error) => {
+                    failures.push(format!("{}/{}: {}", name.namespace, name.name, message(&error)));
+                }
             }
             if failures.len() > FAILURES {
                 break;
             }
         }
+        self.refused.retain(|name, _| self.wanting.contains(name));
         if failures.is_empty() {
             return Ok(());
         }
@@ -125,7 +161,7 @@ impl Injector {
         Err(Failure::debounced("ConfigMapUpdateFailure", text))
     }
 
-    async fn apply(&self, name: &Name, bundle: &str, injection: &Injection) -> Result<(), String> {
+    async fn apply(&self, name: &Name, bundle: &str, injection: &Injection) -> Result<(), kube::Error> {
         let mut object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": name.name, "namespace": name.namespace },
@@ -134,8 +170,7 @@ impl Injector {
         if injection.sets_component {
             object["metadata"]["annotations"] = json!({ OWNING_COMPONENT: COMPONENT });
         }
-        let applied = objects::apply(&self.client, &CONFIG_MAP, PART, &object).await;
-        let applied = applied.map_err(|error| message(&error))?;
+        let applied = objects::apply(&self.client, &CONFIG_MAP, PART, &object).await?;
         self.wanting
             .put(name.clone(), objects::version(&applied), wanting(&applied));
         tracing::info!(namespace = name.namespace, name = name.name, "bundle injected");

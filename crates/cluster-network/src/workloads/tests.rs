@@ -34,17 +34,27 @@ fn installed(complete: bool) -> State {
 }
 
 fn found(workload: &Value, before: &State) -> Assessment {
-    assess(&[workload], before, VERSION, now())
+    assess(&[workload], before, VERSION, true, now())
 }
 
 #[test]
 fn cluster_without_workloads_is_deploying() {
-    let found = assess(&[], &installed(false), VERSION, now());
+    let found = assess(&[], &installed(false), VERSION, true, now());
     assert_eq!(
         (found.progressing, found.reached),
         (vec!["Deploying".to_owned()], false)
     );
     assert_eq!(found.state.install_complete, Some(false));
+}
+
+#[test]
+fn version_is_not_reached_while_a_rendered_workload_is_missing() {
+    let daemon_set = daemon_set("a", &scheduled(2, 2, 0));
+    let found = assess(&[&daemon_set], &installed(false), VERSION, false, now());
+    assert_eq!(
+        (found.reached, found.state.install_complete),
+        (false, Some(false))
+    );
 }
 
 #[test]
@@ -92,17 +102,17 @@ fn workload_without_progress_hangs_until_it_moves() {
     );
     assert!(before.hung.is_empty());
     let at = |seconds| now() + SignedDuration::from_secs(seconds);
-    let early = assess(&[&daemon], &before.state, VERSION, at(599));
+    let early = assess(&[&daemon], &before.state, VERSION, true, at(599));
     assert!(early.hung.is_empty());
     assert_eq!(early.look_again.map(|left| left.as_secs()), Some(1));
-    let late = assess(&[&daemon], &early.state, VERSION, at(600));
+    let late = assess(&[&daemon], &early.state, VERSION, true, at(600));
     assert_eq!(
         late.hung[0].1,
         "DaemonSet \"/ns/a\" rollout is not making progress - last change 2026-01-02T03:04:05Z"
     );
     let mut moving = daemon_set("a", &scheduled(3, 2, 0));
     moving["metadata"]["annotations"]["networkoperator.openshift.io/rollout-hung"] = json!("");
-    let moving = assess(&[&moving], &late.state, VERSION, at(601));
+    let moving = assess(&[&moving], &late.state, VERSION, true, at(601));
     assert!(moving.hung.is_empty());
     assert_eq!(moving.moving_again.len(), 1);
 }

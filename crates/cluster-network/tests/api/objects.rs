@@ -10,6 +10,65 @@ use crate::stage::{
 };
 
 #[test]
+fn labels_on_objects_of_tenants_have_no_effect() {
+    let stage = Stage::start();
+    stage.namespace("tenant", &[]);
+    let account = "/api/v1/namespaces/tenant/serviceaccounts";
+    stage.create(
+        account,
+        &json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": { "name": "mine", "labels": { "networkoperator.openshift.io/part": "Multus" } },
+        }),
+    );
+    stage.create(
+        "/apis/apps/v1/namespaces/tenant/daemonsets",
+        &json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": { "name": "mine", "labels": {
+                "k8s-app": "kube-proxy", "networkoperator.openshift.io/part": "Multus",
+                "networkoperator.openshift.io/generates-operator-status": "stand-alone",
+            } },
+            "spec": {
+                "selector": { "matchLabels": { "app": "mine" } },
+                "template": {
+                    "metadata": { "labels": { "app": "mine" } },
+                    "spec": { "containers": [{ "name": "c", "image": "i" }] },
+                },
+            },
+        }),
+    );
+    let mark = stage.mark();
+    let _operator = stage.operator_that_waits(Duration::ZERO);
+    stage.configure("Weft");
+    for path in [MULTUS, POD_NETWORK, KUBE_PROXY] {
+        stage.roll_out(path);
+    }
+    stage.roll_out_all();
+    stage.condition("Available", "True : ");
+    let daemon_set = "/apis/apps/v1/namespaces/tenant/daemonsets/mine";
+    stage.report(
+        daemon_set,
+        &json!({ "desiredNumberScheduled": 2, "numberUnavailable": 2 }),
+    );
+    stage.at_rest();
+    for kind in ["Degraded", "Progressing"] {
+        stage.condition(kind, "False : ");
+    }
+    let operator = stage.there(CLUSTER_OPERATOR);
+    let related = operator["status"]["relatedObjects"].as_array().expect("objects");
+    assert!(
+        related.iter().all(|it| it["namespace"] != "tenant"),
+        "{related:?}"
+    );
+    let requests = stage.requests_of(ACCOUNT, mark);
+    assert!(
+        requests.iter().all(|it| !it.uri.contains("/tenant/")),
+        "{requests:?}"
+    );
+}
+
+#[test]
 fn plain_cluster_gets_its_network() {
     let stage = Stage::start();
     let _operator = stage.operator();

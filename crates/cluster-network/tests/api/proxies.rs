@@ -177,6 +177,34 @@ fn labelled_config_map_gets_the_bundle() {
 }
 
 #[test]
+fn immutable_config_maps_of_tenants_do_not_stop_the_injection() {
+    let server = Server::take(install);
+    let labels = json!({ "config.openshift.io/inject-trusted-cabundle": "true" });
+    let path = "/api/v1/namespaces/default/configmaps";
+    for number in 0..8 {
+        server.create(
+            path,
+            &json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
+                "metadata": { "name": format!("a{number}"), "labels": labels },
+            }),
+        );
+    }
+    server.create(
+        path,
+        &json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "b", "labels": labels } }),
+    );
+    let text = certificate();
+    server.apply(&bundle("trusted-ca-bundle", "openshift-config-managed", &text));
+    let reports = Reports::default();
+    let _injector = inject(&server, &reports);
+    server.wait_for("the bundle", &format!("{path}/b"), |map| {
+        (map?["data"]["ca-bundle.crt"] == text).then_some(())
+    });
+    assert_eq!(failure(&reports, Level::InjectorConfig), None);
+}
+
+#[test]
 fn proxy_is_completed_and_its_authorities_are_merged() {
     let server = Server::take(install);
     let (user, system) = (certificate(), certificate());

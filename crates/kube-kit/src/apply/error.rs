@@ -129,6 +129,11 @@ impl Error {
         matches!(self.cause, Cause::Contested(_))
     }
 
+    /// Whether the account lacks the right.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(&self.cause, Cause::Request(error) if matches!(&**error, kube::Error::Api(status) if status.code == 403))
+    }
+
     /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.cause.is_not_found() && !self.is_unknown_kind()
