@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let failed = steps.current().to_owned();
         drop(std::mem::take(&mut steps));
         eprint!("{}", explain::cluster(&cluster, &[NAMESPACE, "default"]));
-        let next = "what to do: `cargo xtask demo` continues where it stopped, `cargo xtask cluster logs` lists the logs of\n\
+        let next = "remedy: `cargo xtask demo` continues where it stopped, `cargo xtask cluster logs` lists the logs of\n\
                     the cluster's programs, `cargo xtask demo --down` removes the cluster";
         error.context(format!("the demo failed at the step: {failed}\n{next}"))
     })
@@ -235,7 +235,7 @@ fn commands(cluster: &Cluster, commands: &[&str]) -> String {
         .map(|dir| dir.display().to_string())
         .unwrap_or_default();
     let mut text = format!(
-        "\nWhat to try next:\n\n  export KUBECONFIG={}\n  export PATH={dir}:$PATH\n",
+        "\nNext commands:\n\n  export KUBECONFIG={}\n  export PATH={dir}:$PATH\n",
         cluster.kubeconfig().display()
     );
     for command in commands {

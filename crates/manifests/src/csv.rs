@@ -133,9 +133,8 @@ fn examples() -> Result<String, Error> {
         json!({
             "multus": {},
             "linuxBridge": {},
-            "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "FD:FF:FF:FF:FF:FF" },
+            "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:FF:FF:FF:FF:FF" },
             "ovs": {},
-            "macvtap": {},
             "imagePullPolicy": "IfNotPresent",
         }),
     )?;

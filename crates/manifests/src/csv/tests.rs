@@ -30,8 +30,8 @@ fn cluster_service_version_equals_specification() {
             "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
             "metadata": { "name": "cluster" },
             "spec": {
-                "multus": {}, "linuxBridge": {}, "ovs": {}, "macvtap": {},
-                "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "FD:FF:FF:FF:FF:FF" },
+                "multus": {}, "linuxBridge": {}, "ovs": {},
+                "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:FF:FF:FF:FF:FF" },
                 "imagePullPolicy": "IfNotPresent",
             },
         }])
