@@ -131,6 +131,34 @@ pub(crate) fn record(status: &mut Status, outcome: &Outcome) -> Option<Edge> {
     edge
 }
 
+/// Returns the results that a status lacks. Results are written together and in order, so that all results up to a
+/// recorded one are recorded.
+pub(crate) fn missing<'a>(status: &Status, results: &'a [Outcome]) -> &'a [Outcome] {
+    let recorded = results
+        .iter()
+        .rposition(|outcome| is_recorded(status, &outcome.last));
+    recorded.map_or(results, |last| results.get(last + 1..).unwrap_or_default())
+}
+
+fn is_recorded(status: &Status, step: &Step) -> bool {
+    let entry = step.entry();
+    // Stored times have no fractions of a second.
+    let second = |entry: &LogEntry| entry.time.as_ref().map(|time| time.0.as_second());
+    list(status, step.success).iter().any(|known| {
+        second(known) == second(&entry)
+            && (&known.reason, &known.message, &known.latency)
+                == (&entry.reason, &entry.message, &entry.latency)
+    })
+}
+
+fn list(status: &Status, success: bool) -> &[LogEntry] {
+    if success {
+        &status.successes
+    } else {
+        &status.failures
+    }
+}
+
 fn log(status: &mut Status, step: &Step) {
     let list = if step.success {
         &mut status.successes

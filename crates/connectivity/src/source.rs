@@ -165,7 +165,7 @@ pub async fn check(
         }
     }
     drop(probers);
-    // Running writes may finish: a repeated write would record the results twice.
+    // Running writes may finish, because only they publish the events of their results.
     let finish = async {
         while writers.join_next().await.is_some() {}
         writer.flush().await;

@@ -47,6 +47,7 @@ impl fmt::Display for Kind {
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
+    is_limited: bool,
     component: Arc<str>,
     host: Arc<str>,
     memory: Arc<Mutex<Memory>>,
@@ -62,9 +63,20 @@ impl Recorder {
     pub fn on_host(client: Client, component: &str, host: &str) -> Self {
         Self {
             client,
+            is_limited: true,
             component: component.into(),
             host: host.into(),
             memory: Arc::default(),
+        }
+    }
+
+    /// Publishes every event, for callers with limits of their own. Otherwise a recorder drops events above 25 about one
+    /// object, and allows another one every 5 minutes.
+    #[must_use]
+    pub fn without_limit(self) -> Self {
+        Self {
+            is_limited: false,
+            ..self
         }
     }
 
@@ -88,7 +100,7 @@ impl Recorder {
             reason: reason.to_owned(),
             message: message.to_owned(),
         };
-        let decision = lock(&self.memory).decide(&key, Instant::now());
+        let decision = self.decide(&key, Instant::now());
         let sent = match decision {
             Decision::Drop => {
                 tracing::debug!(
@@ -109,6 +121,14 @@ impl Recorder {
             tracing::warn!(reason, message, error, "cannot publish the event");
         }
         sent.is_ok()
+    }
+
+    fn decide(&self, key: &Key, now: Instant) -> Decision {
+        let mut memory = lock(&self.memory);
+        if self.is_limited && !memory.has_budget(key, now) {
+            return Decision::Drop;
+        }
+        memory.decide(key, now)
     }
 
     async fn create(&self, key: &Key, regarding: &ObjectReference) -> Result<(), Failure> {
@@ -248,8 +268,8 @@ struct Budget {
 }
 
 impl Memory {
-    /// Decides how to publish an event that happens now.
-    fn decide(&mut self, key: &Key, now: Instant) -> Decision {
+    /// Spends a part of the object's budget. Returns false if nothing is left.
+    fn has_budget(&mut self, key: &Key, now: Instant) -> bool {
         if self.budgets.len() >= REMEMBERED && !self.budgets.contains_key(&key.object) {
             let oldest = self
                 .budgets
@@ -266,10 +286,15 @@ impl Memory {
             .or_insert(Budget { left: BURST, at: now });
         budget.left = budget.now(now);
         budget.at = now;
-        if budget.left < 1.0 {
-            return Decision::Drop;
+        let is_left = budget.left >= 1.0;
+        if is_left {
+            budget.left -= 1.0;
         }
-        budget.left -= 1.0;
+        is_left
+    }
+
+    /// Decides how to publish an event that happens now.
+    fn decide(&mut self, key: &Key, now: Instant) -> Decision {
         match self.events.get_mut(key) {
             Some(published) => {
                 published.count = published.count.saturating_add(1);
@@ -331,6 +356,12 @@ mod tests {
         }
     }
 
+    fn recorder() -> Recorder {
+        let url = "http://127.0.0.1:1".parse().expect("a URL");
+        let client = Client::try_from(kube::Config::new(url)).expect("a client");
+        Recorder::new(client, "test")
+    }
+
     #[tokio::test(start_paused = true)]
     async fn decide_counts_identical_events() {
         let mut memory = Memory::default();
@@ -347,15 +378,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn decide_limits_events_of_object() {
-        let mut memory = Memory::default();
+    async fn events_of_an_object_are_limited_unless_the_caller_limits_them() {
+        let recorder = recorder();
+        let is_dropped = |recorder: &Recorder| recorder.decide(&key("a"), Instant::now()) == Decision::Drop;
         for _ in 0..25 {
-            assert_ne!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
+            assert!(!is_dropped(&recorder));
         }
-        assert_eq!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
+        assert!(is_dropped(&recorder));
         tokio::time::advance(EARN).await;
-        assert_ne!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
-        assert_eq!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
+        assert!(!is_dropped(&recorder));
+        assert!(is_dropped(&recorder));
+        let unlimited = recorder.without_limit();
+        for _ in 0..600 {
+            assert!(!is_dropped(&unlimited));
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -364,7 +400,7 @@ mod tests {
         for index in 0..2 * REMEMBERED {
             let mut about = key("text");
             about.object.2 = index.to_string();
-            memory.decide(&about, Instant::now());
+            memory.has_budget(&about, Instant::now());
             memory.remember(key(&index.to_string()), String::new(), Instant::now());
             tokio::time::advance(Duration::from_secs(1)).await;
         }

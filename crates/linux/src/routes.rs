@@ -26,7 +26,7 @@ pub const MAIN_TABLE: u32 = 254;
 /// The kernel's table for the host's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 
-/// A unicast or unreachable route.
+/// A unicast route, or a route that refuses packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// Destination; `0.0.0.0/0` or `::/0` for the default route.
@@ -51,7 +51,8 @@ pub struct Route {
     pub protocol: Option<u8>,
     /// The gateway is treated as a neighbour on the link, even if no subnet of the link contains it.
     pub onlink: bool,
-    /// Packets are refused with an ICMP message, and there is no next hop.
+    /// Packets are refused, and there is no next hop. New routes refuse packets with an ICMP message. The kernel's
+    /// prohibit and blackhole routes are read as such routes too.
     pub unreachable: bool,
 }
 
@@ -117,7 +118,7 @@ impl Route {
         let message = RouteMessage::parse(bytes).map_err(|e| request.unreadable(e))?;
         let unreachable = match message.header.kind {
             RouteType::Unicast => false,
-            RouteType::Unreachable => true,
+            RouteType::Unreachable | RouteType::Prohibit | RouteType::BlackHole => true,
             _ => return Ok(Vec::new()),
         };
         let length = message.header.destination_prefix_length;
@@ -286,7 +287,7 @@ impl Socket {
         Ok(routes)
     }
 
-    /// All unreachable routes of one family, in all tables.
+    /// All routes of one family that refuse packets, in all tables.
     pub fn unreachable_routes(&mut self, family: Family) -> Result<Vec<Route>> {
         let mut routes = self.all_routes(family)?;
         routes.retain(|route| route.unreachable);
@@ -301,5 +302,29 @@ impl Socket {
             Route::read(request, bytes).map(Some)
         })?;
         Ok(routes.into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::Emitable as _;
+
+    use super::*;
+
+    #[test]
+    fn routes_of_all_refusing_kinds_are_read_as_unreachable() {
+        let unreachable = Route {
+            unreachable: true,
+            ..Route::to("10.1.1.0/24".parse().unwrap())
+        };
+        for kind in [RouteType::Unreachable, RouteType::Prohibit, RouteType::BlackHole] {
+            let mut message = unreachable.message();
+            message.header.kind = kind;
+            let mut bytes = vec![0; message.buffer_len()];
+            message.emit(&mut bytes);
+            let read = Route::read(Request::new("list routes", ""), &bytes).unwrap();
+            let dsts: Vec<_> = read.iter().map(|route| (route.dst, route.unreachable)).collect();
+            assert_eq!(dsts, [(unreachable.dst, true)], "{kind:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     desired::{Choices, Peers, desired},
-    difference::difference,
+    difference::{Change, difference},
     kernel::Kernel,
     messages::Problem,
     node::Node,
@@ -16,9 +16,9 @@ use crate::{
 pub struct Arranged {
     /// Applied changes, as text. Empty if the host already had the desired state.
     pub changes: Vec<String>,
-    /// Changes that the kernel refused.
+    /// Changes that the kernel refused, without those that depend on the refused tunnel.
     pub failures: Vec<linux::Error>,
-    /// Defects of other nodes, and routes of others that conflict with routes to them.
+    /// Defects of nodes, and routes of others that conflict with routes to them.
     pub problems: BTreeSet<String>,
     /// Nodes that have no address yet, which usually lasts for moments.
     pub waiting: BTreeSet<String>,
@@ -59,16 +59,102 @@ pub fn arrange(
         mtu: desired.mtu,
         ..Arranged::default()
     };
-    for step in &steps {
-        match kernel.apply(step) {
-            Ok(()) => arranged.changes.push(step.to_string()),
-            Err(error) => arranged.failures.push(error),
-        }
-    }
+    arranged.apply(&steps, |step| kernel.apply(step));
     match kernel.masquerade(&desired.masquerade) {
         Ok(true) => arranged.changes.push("write the packet rules".to_owned()),
         Ok(false) => {}
         Err(error) => arranged.failures.push(error),
     }
     Ok(arranged)
+}
+
+impl Arranged {
+    /// Applies changes. If the tunnel cannot be created or set up, skips the changes that need it: one failure tells the
+    /// cause.
+    fn apply(&mut self, steps: &[Change], mut apply: impl FnMut(&Change) -> linux::Result<()>) {
+        let mut is_tunnel_missing = false;
+        for step in steps {
+            if is_tunnel_missing && step.needs_tunnel() {
+                continue;
+            }
+            match (apply(step), step) {
+                (Ok(()), _) => self.changes.push(step.to_string()),
+                // A foreign route of a kind that is not observed. It stays, and prevents this route alone.
+                (Err(error), Change::AddRoute(range, _)) if error.is_exists() => {
+                    let problem = Problem::ForeignRoute { range: *range };
+                    self.problems.insert(problem.to_string());
+                }
+                (Err(error), _) => {
+                    is_tunnel_missing |=
+                        matches!(step, Change::CreateTunnel { .. } | Change::SetTunnel { .. });
+                    self.failures.push(error);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::{
+        link::{Mac, Vxlan},
+        neighbour::Forwarding,
+        sysctl::Key,
+    };
+
+    use super::*;
+    use crate::desired::Hop;
+
+    fn steps() -> Vec<Change> {
+        let (mac, host) = (
+            Mac([0x0a, 0x57, 198, 51, 100, 9]),
+            "198.51.100.9".parse().unwrap(),
+        );
+        let gateway = "10.1.2.0".parse().unwrap();
+        let direct = Hop::Direct {
+            gateway: "192.0.2.2".parse().unwrap(),
+            link: 2,
+        };
+        let vxlan = Vxlan {
+            id: 7765,
+            port: 4789,
+            local: None,
+            learning: false,
+        };
+        vec![
+            Change::CreateTunnel {
+                vxlan,
+                mac,
+                mtu: 1450,
+            },
+            Change::SetTunnel { mtu: 1450 },
+            Change::AddAddress("10.1.0.0/32".parse().unwrap()),
+            Change::SetHost(Forwarding { mac, host }),
+            Change::SetNeighbour(gateway, mac),
+            Change::AddRoute("10.1.2.0/24".parse().unwrap(), Hop::Tunnel { gateway }),
+            Change::AddRoute("10.1.1.0/24".parse().unwrap(), direct),
+        ]
+    }
+
+    #[test]
+    fn tunnel_that_cannot_be_created_or_set_up_is_one_failure() {
+        for (broken, applied) in [(0, 1), (1, 2), (2, 6)] {
+            let steps = steps();
+            let mut arranged = Arranged::default();
+            let mut attempts = 0;
+            arranged.apply(&steps, |step| {
+                attempts += 1;
+                if *step == steps[broken] {
+                    return Key::new(&["net", "none"]).and_then(|key| key.read()).map(drop);
+                }
+                Ok(())
+            });
+            assert_eq!(arranged.failures.len(), 1, "{arranged:?}");
+            assert_eq!((arranged.changes.len(), attempts), (applied, applied + 1));
+            assert_eq!(
+                arranged.changes.last().map(String::as_str),
+                Some("add route 10.1.1.0/24 via 192.0.2.2")
+            );
+        }
+    }
 }

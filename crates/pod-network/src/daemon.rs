@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeSet,
     future::pending,
-    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -91,6 +90,8 @@ pub async fn keep(
         metrics,
         reported: BTreeSet::new(),
         waiting: BTreeSet::new(),
+        failures: BTreeSet::new(),
+        is_forwarding: false,
         interest: Interest::default(),
         applied_once: false,
         settings,
@@ -101,20 +102,15 @@ pub async fn keep(
     loop {
         let own = Name::new("", daemon.settings.node.as_str());
         let outcome = daemon.reconcile(nodes.store().get(&own), &nodes.store().values(), cause);
-        let (retry_at, ignore_host_until) = match outcome {
-            Outcome::Done => (None, None),
-            // Another program may revert each repair at once: the back-off bounds the load.
-            Outcome::Repaired => (None, Some(delays.next())),
-            Outcome::Failed => (Some(delays.next()), None),
-        };
+        let pause = Pause::after(outcome, &mut delays);
         let retry = async {
-            match retry_at {
+            match pause.retry_at {
                 Some(at) => sleep_until(at).await,
                 None => pending().await,
             }
         };
         let on_host = async {
-            if let Some(until) = ignore_host_until {
+            if let Some(until) = pause.ignore_host_until {
                 sleep_until(until).await;
             }
             tokio::select! {
@@ -183,6 +179,27 @@ impl Delays {
     }
 }
 
+/// The time between a reconciliation and the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pause {
+    /// The time of the retry, if there is one.
+    retry_at: Option<Instant>,
+    /// Until then, events of the host do not end the pause.
+    ignore_host_until: Option<Instant>,
+}
+
+impl Pause {
+    fn after(outcome: Outcome, delays: &mut Delays) -> Self {
+        let end = (outcome != Outcome::Done).then(|| delays.next());
+        Self {
+            retry_at: end.filter(|_| outcome == Outcome::Failed),
+            // Another program may revert each repair at once, and a failed attempt may cause events itself: the back-off
+            // bounds the load.
+            ignore_host_until: end,
+        }
+    }
+}
+
 struct Daemon {
     settings: Settings,
     kernel: Kernel,
@@ -193,6 +210,10 @@ struct Daemon {
     reported: BTreeSet<Notice>,
     /// Nodes without an address that the log already names.
     waiting: BTreeSet<String>,
+    /// Failures of the last reconciliation, which the log already names.
+    failures: BTreeSet<String>,
+    /// The last reconciliation found forwarding enabled, or enabled it.
+    is_forwarding: bool,
     interest: Interest,
     /// Routes and packet rules were applied completely at least once. From then on the configuration is kept, even if a
     /// change fails.
@@ -218,42 +239,30 @@ impl Notice {
 impl Daemon {
     /// Observes the host and applies the desired state.
     fn reconcile(&mut self, own: Option<Node>, nodes: &[Node], cause: Cause) -> Outcome {
-        let name = &self.settings.node;
-        let missing = match &own {
-            None => Some(messages::no_node(name)),
-            Some(own) if own.ranges.is_empty() => Some(messages::no_pod_range(name)),
-            Some(_) => None,
-        };
-        let (Some(own), None) = (own, &missing) else {
-            // The host keeps its state: a Node that registers again soon gets ranges again, the same or others.
-            self.readiness.set(false);
-            let notices = missing.map(|text| Notice::new(reason::NO_POD_RANGE, text));
-            self.report(notices.into_iter().collect());
-            return Outcome::Done;
-        };
-        match self.arrange(&own, nodes, cause) {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                self.fail(&error);
-                Outcome::Failed
+        let own = match complete(own, &self.settings.node) {
+            Ok(own) => own,
+            Err(notice) => {
+                self.readiness.set(false);
+                self.report([notice].into());
+                return Outcome::Done;
             }
-        }
+        };
+        self.arrange(&own, nodes, cause).unwrap_or_else(|error| {
+            self.readiness.set(false);
+            self.report_failures([error.to_string()].into());
+            Outcome::Failed
+        })
     }
 
-    fn arrange(&mut self, own: &Node, nodes: &[Node], cause: Cause) -> Result<Outcome, Error> {
+    fn arrange(&mut self, own: &Node, nodes: &[Node], cause: Cause) -> linux::Result<Outcome> {
         let arranged = arrange(&mut self.kernel, own, nodes, &self.settings.choices)?;
-        let because = if cause == Cause::Host {
-            ", because another program changed the host"
+        let after = if cause == Cause::Host {
+            ", after a change of the host"
         } else {
             ""
         };
         for change in &arranged.changes {
-            tracing::info!("{change}{because}");
-        }
-        let failures = &arranged.failures;
-        for failure in failures {
-            self.metrics.failed();
-            tracing::error!("{failure}");
+            tracing::info!("{change}{after}");
         }
         for text in arranged.waiting.difference(&self.waiting) {
             tracing::info!("{text}");
@@ -263,26 +272,10 @@ impl Daemon {
             links: arranged.links.clone(),
             ranges: arranged.ranges.clone(),
         };
-        if let Err(error) = self.kernel.forward(&own.ranges) {
-            // A container without privileges may not write the setting. The plugins write it when the first pod starts.
-            tracing::debug!(%error, "cannot enable forwarding");
-        }
+        self.enable_forwarding(own);
+        let mut failures: BTreeSet<String> = arranged.failures.iter().map(ToString::to_string).collect();
         self.applied_once |= failures.is_empty();
-        let mut written = false;
-        if self.applied_once {
-            let text = conflist::render(&self.settings.network, &own.ranges, arranged.mtu);
-            written = conflist::ensure(&self.settings.conflist, &text).map_err(|source| Error::Conflist {
-                path: self.settings.conflist.clone(),
-                source,
-            })?;
-            if written {
-                tracing::info!(
-                    file = %self.settings.conflist.display(),
-                    mtu = arranged.mtu,
-                    "wrote the configuration of the pod network"
-                );
-            }
-        }
+        let written = self.applied_once && self.write_conflist(own, arranged.mtu, &mut failures);
 
         self.metrics.reached(
             arranged.peers,
@@ -296,17 +289,19 @@ impl Daemon {
             .map(|problem| Notice::new(reason::PEER, problem.as_str()))
             .collect();
         let other = conflist::other_before(&self.settings.conflist);
+        let is_complete = failures.is_empty();
         self.readiness
-            .set(self.applied_once && failures.is_empty() && other.is_none());
+            .set(self.applied_once && is_complete && other.is_none());
         notices.extend(other.map(|other| {
             let text = messages::other_network(&other, &self.settings.conflist);
             Notice::new(reason::OTHER_NETWORK, text)
         }));
         self.report(notices);
+        self.report_failures(failures);
 
         let repairs = arranged.changes.len() + usize::from(written);
         Ok(match cause {
-            _ if !failures.is_empty() => Outcome::Failed,
+            _ if !is_complete => Outcome::Failed,
             Cause::Host if repairs > 0 => {
                 self.metrics.repaired(repairs);
                 Outcome::Repaired
@@ -315,9 +310,41 @@ impl Daemon {
         })
     }
 
-    fn fail(&self, error: &Error) {
-        self.metrics.failed();
-        tracing::error!("{error}");
+    /// Writes the configuration for container runtimes. Returns true if it was written, and adds a failure.
+    fn write_conflist(&self, own: &Node, mtu: Option<u32>, failures: &mut BTreeSet<String>) -> bool {
+        let path = &self.settings.conflist;
+        let text = conflist::render(&self.settings.network, &own.ranges, mtu);
+        let written = conflist::ensure(path, &text).unwrap_or_else(|error| {
+            failures.insert(format!("cannot write {}: {error}", path.display()));
+            false
+        });
+        if written {
+            tracing::info!(file = %path.display(), mtu, "wrote the configuration of the pod network");
+        }
+        written
+    }
+
+    fn enable_forwarding(&mut self, own: &Node) {
+        let outcome = self.kernel.forward(&own.ranges);
+        if let Err(error) = &outcome {
+            if self.is_forwarding {
+                tracing::warn!(%error, "{}", messages::NOT_FORWARDING);
+            } else {
+                // A container without privileges may not write the setting. The plugins write it when the first pod
+                // starts.
+                tracing::debug!(%error, "cannot enable forwarding");
+            }
+        }
+        self.is_forwarding = outcome.is_ok();
+    }
+
+    /// Counts failures, and logs those that are new since the last reconciliation.
+    fn report_failures(&mut self, failures: BTreeSet<String>) {
+        self.metrics.failed(failures.len());
+        for failure in failures.difference(&self.failures) {
+            tracing::error!("{failure}");
+        }
+        self.failures = failures;
     }
 
     /// Reports new notices, in the log and in an event on the Node.
@@ -341,13 +368,17 @@ impl Daemon {
     }
 }
 
-/// A reconciliation failed.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Kernel(#[from] linux::Error),
-    #[error("cannot write {}: {source}", path.display())]
-    Conflist { path: PathBuf, source: io::Error },
+/// Returns this node, or the reason why the host keeps its state: without a Node, a range or an address. A Node that
+/// registers again soon gets them again, the same or others.
+fn complete(own: Option<Node>, name: &str) -> Result<Node, Notice> {
+    let own = own.ok_or_else(|| Notice::new(reason::NO_POD_RANGE, messages::no_node(name)))?;
+    if own.ranges.is_empty() {
+        return Err(Notice::new(reason::NO_POD_RANGE, messages::no_pod_range(name)));
+    }
+    if own.addresses.is_empty() {
+        return Err(Notice::new(reason::NO_ADDRESS, messages::no_address(name)));
+    }
+    Ok(own)
 }
 
 #[cfg(test)]
@@ -371,5 +402,55 @@ mod tests {
         let start = Instant::now();
         sleep_until(delays.next()).await;
         assert_eq!(start.elapsed().as_millis(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_the_host_wait_for_the_retry_of_a_failure() {
+        let mut delays = Delays::new();
+        let at = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
+        for (outcome, retry_at, ignore_host_until) in [
+            (Outcome::Done, None, None),
+            (Outcome::Failed, at(100), at(100)),
+            (Outcome::Failed, at(200), at(200)),
+            (Outcome::Repaired, None, at(400)),
+        ] {
+            let expected = Pause {
+                retry_at,
+                ignore_host_until,
+            };
+            assert_eq!(Pause::after(outcome, &mut delays), expected);
+        }
+    }
+
+    #[test]
+    fn node_without_range_or_address_is_incomplete() {
+        let node = Node {
+            name: "a".to_owned(),
+            ranges: vec!["10.1.0.0/24".parse().unwrap()],
+            addresses: vec!["192.0.2.1".parse().unwrap()],
+            ..Node::default()
+        };
+        let without_address = Node {
+            addresses: Vec::new(),
+            ..node.clone()
+        };
+        let without_range = Node {
+            ranges: Vec::new(),
+            ..node.clone()
+        };
+        for (own, reason, start) in [
+            (None, "NoPodCIDR", "node a is not registered"),
+            (Some(without_range), "NoPodCIDR", "node a has no spec.podCIDRs"),
+            (
+                Some(without_address),
+                "NoInternalIP",
+                "node a has no InternalIP yet:",
+            ),
+        ] {
+            let notice = complete(own, "a").expect_err(start);
+            assert_eq!(notice.reason, reason);
+            assert!(notice.text.starts_with(start), "{}", notice.text);
+        }
+        assert_eq!(complete(Some(node.clone()), "a"), Ok(node));
     }
 }

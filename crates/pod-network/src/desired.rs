@@ -53,16 +53,13 @@ pub(crate) struct HostLink {
     pub addresses: Vec<IpNet>,
     /// True if a default route uses this link.
     pub is_default: bool,
+    /// False if the link is set down. Its addresses of IPv4 stay.
+    pub is_up: bool,
 }
 
 impl HostLink {
     fn has(&self, address: &IpAddr) -> bool {
         self.addresses.iter().any(|net| net.addr() == *address)
-    }
-
-    fn reaches(&self, address: &IpAddr) -> bool {
-        let mut subnets = self.addresses.iter();
-        subnets.any(|net| net.prefix_len() < net.max_prefix_len() && net.contains(address))
     }
 }
 
@@ -119,9 +116,9 @@ pub(crate) struct Desired {
     pub masquerade: Masquerade,
     /// MTU of new pods, bytes; `None` if no link leads to other nodes.
     pub mtu: Option<u32>,
-    /// Links that the state depends on.
+    /// Links that the state depends on, also those that are down.
     pub links: BTreeSet<u32>,
-    /// Defects of other nodes. They do not affect the rest.
+    /// Defects of nodes. They do not affect the rest.
     pub problems: BTreeSet<Problem>,
     pub peers: Peers,
 }
@@ -145,19 +142,26 @@ pub(crate) fn desired<'a>(
     let peers: BTreeSet<&Node> = nodes.into_iter().filter(|node| node.name != own.name).collect();
     let mut problems = BTreeSet::new();
     let accepted = accept(&peers, own, choices, &mut problems);
-    let near = Segment::of(own, host);
+    let near = Place::of(own, host);
     let mut inside: BTreeSet<IpNet> = choices.cluster.iter().map(IpNet::trunc).collect();
     if choices.cluster.is_empty() {
         inside.extend(accepted.keys());
     }
-    let mut paths = Paths::default();
-    for (range, node) in accepted.into_iter().filter(|(_, node)| node.name != own.name) {
-        if paths.direct(range, node, &near) {
-            let addresses = node.addresses.iter().copied();
-            inside.extend(addresses.filter(|it| near.link_to(it).is_some()).map(IpNet::from));
-        } else if let Err(problem) = paths.through_tunnel(range, node, near.underlay) {
-            problems.insert(problem);
-        }
+    let mut paths = Paths::new(own, &near, &accepted);
+    let mut by_age: Vec<_> = accepted
+        .iter()
+        .filter(|(_, node)| node.name != own.name)
+        .collect();
+    by_age.sort_by_key(|(_, node)| **node);
+    for (range, node) in by_age {
+        problems.extend(paths.add(*range, node).err());
+    }
+    for node in peers
+        .iter()
+        .filter(|node| paths.direct.contains(node.name.as_str()))
+    {
+        let addresses = node.addresses.iter().copied();
+        inside.extend(addresses.filter(|it| near.link_to(it).is_some()).map(IpNet::from));
     }
 
     let mut links: BTreeSet<u32> = near.uplinks.iter().map(|link| link.index).collect();
@@ -171,7 +175,6 @@ pub(crate) fn desired<'a>(
     };
     let underlay = near.underlay.filter(|_| !paths.neighbours.is_empty());
     let less = underlay.as_ref().map_or(0, overhead);
-    let routes = std::mem::take(&mut paths.routes);
     Desired {
         tunnel: underlay.map(|underlay| Tunnel {
             vxlan: Vxlan {
@@ -199,7 +202,7 @@ pub(crate) fn desired<'a>(
             pods: own.ranges.iter().copied().collect(),
             inside,
         },
-        routes,
+        routes: paths.routes,
         unreachable: own.ranges.iter().map(IpNet::trunc).collect(),
         links,
         problems,
@@ -208,27 +211,51 @@ pub(crate) fn desired<'a>(
 }
 
 /// The place of this node in the cluster's network.
-struct Segment<'a> {
-    /// Links with the addresses by which other nodes reach this node. Subnets of other links may exist at other sites
-    /// too.
+struct Place<'a> {
+    /// Links with the addresses by which other nodes reach this node.
     uplinks: Vec<&'a HostLink>,
+    /// The segments of the node: the subnet of its first address of each family, with the index of the link. The other
+    /// nodes use the same addresses. If all nodes of a segment have the same prefix length, two nodes thus agree whether
+    /// they are on one segment. Other subnets may exist at other sites too.
+    segments: Vec<(IpNet, u32)>,
     /// This node's endpoint of tunnels.
     underlay: Option<IpAddr>,
 }
 
-impl<'a> Segment<'a> {
+impl<'a> Place<'a> {
     fn of(own: &Node, host: &'a Host) -> Self {
         let is_uplink = |link: &&HostLink| own.addresses.iter().any(|address| link.has(address));
+        let uplinks: Vec<_> = host.links.iter().filter(is_uplink).collect();
+        let up = uplinks.iter().filter(|link| link.is_up);
+        let nets = up.flat_map(|link| link.addresses.iter().map(|net| (*net, link.index)));
+        let is_segment = |net: &IpNet| {
+            let address = net.addr();
+            own.address_like(&address) == Some(address) && net.prefix_len() < net.max_prefix_len()
+        };
         Self {
-            uplinks: host.links.iter().filter(is_uplink).collect(),
+            segments: nets.filter(|(net, _)| is_segment(net)).collect(),
+            uplinks,
             underlay: underlay(own),
         }
     }
 
     /// Returns the index of the link to a node on the same segment.
     fn link_to(&self, address: &IpAddr) -> Option<u32> {
-        let link = self.uplinks.iter().find(|link| link.reaches(address))?;
-        Some(link.index)
+        let mut segments = self.segments.iter();
+        let (_, link) = segments.find(|(segment, _)| segment.contains(address))?;
+        Some(*link)
+    }
+
+    /// Returns the gateway and the link to a range of a node on the same segment.
+    fn direct(&self, range: &IpNet, node: &Node) -> Option<(IpAddr, u32)> {
+        let gateway = node.address_like(&range.network())?;
+        Some((gateway, self.link_to(&gateway)?))
+    }
+
+    /// Returns the endpoint of a node's tunnel, if it has the family of this node's endpoint.
+    fn far(&self, node: &Node) -> Option<IpAddr> {
+        let near = self.underlay?;
+        underlay(node).filter(|far| far.is_ipv4() == near.is_ipv4())
     }
 
     fn mtu_at(&self, address: &IpAddr) -> Option<u32> {
@@ -238,8 +265,10 @@ impl<'a> Segment<'a> {
 }
 
 /// Routes and entries for the other nodes.
-#[derive(Default)]
 struct Paths<'a> {
+    own: &'a Node,
+    near: &'a Place<'a>,
+    accepted: &'a BTreeMap<IpNet, &'a Node>,
     routes: BTreeMap<IpNet, Hop>,
     neighbours: BTreeMap<IpAddr, Mac>,
     hosts: BTreeMap<Mac, IpAddr>,
@@ -248,52 +277,73 @@ struct Paths<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Adds a direct route. Returns false if the node is on another segment.
-    fn direct(&mut self, range: IpNet, node: &'a Node, near: &Segment<'_>) -> bool {
-        let address = node.address_like(&range.network());
-        let Some((gateway, link)) = address.and_then(|address| Some((address, near.link_to(&address)?)))
-        else {
-            return false;
-        };
-        self.routes.insert(range, Hop::Direct { gateway, link });
-        self.direct.insert(&node.name);
-        true
+    fn new(own: &'a Node, near: &'a Place<'a>, accepted: &'a BTreeMap<IpNet, &'a Node>) -> Self {
+        Self {
+            own,
+            near,
+            accepted,
+            routes: BTreeMap::new(),
+            neighbours: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            direct: BTreeSet::new(),
+            tunneled: BTreeSet::new(),
+        }
     }
 
-    fn through_tunnel(
-        &mut self,
-        range: IpNet,
-        node: &'a Node,
-        underlay: Option<IpAddr>,
-    ) -> Result<(), Problem> {
-        let far = underlay.and_then(|underlay| node.address_like(&underlay));
-        let far = far.ok_or_else(|| {
-            let (name, range) = (node.name.clone(), range);
-            if node.addresses.is_empty() {
-                Problem::NoAddressYet { node: name, range }
+    /// Adds a route to a range: direct if the node is on the same segment, else through the tunnel. Of two nodes with
+    /// the same Ethernet address in the tunnel, the first one keeps it.
+    ///
+    /// The tunnel connects ranges of one family, so that each of two nodes needs it for the other one, and both have the
+    /// device. A node without pods of a family gets no route through the tunnel: it has no source address there.
+    fn add(&mut self, range: IpNet, node: &'a Node) -> Result<(), Problem> {
+        if let Some((gateway, link)) = self.near.direct(&range, node) {
+            self.check(node, gateway)?;
+            self.routes.insert(range, Hop::Direct { gateway, link });
+            self.direct.insert(&node.name);
+            return Ok(());
+        }
+        let mut own_ranges = self.own.ranges.iter();
+        if !own_ranges.any(|own| own.addr().is_ipv4() == range.addr().is_ipv4()) {
+            return Ok(());
+        }
+        let (Some(near), Some(far)) = (self.near.underlay, self.near.far(node)) else {
+            let node_name = node.name.clone();
+            return Err(if node.addresses.is_empty() {
+                Problem::NoAddressYet {
+                    node: node_name,
+                    range,
+                }
             } else {
-                Problem::NoAddress { node: name, range }
-            }
-        })?;
-        let mac = mac(&far);
+                Problem::NoAddress {
+                    node: node_name,
+                    range,
+                }
+            });
+        };
+        self.check(node, far)?;
+        let its_mac = mac(&far);
         // Two addresses may have the same digest.
-        if *self.hosts.entry(mac).or_insert(far) != far {
+        if its_mac == mac(&near) || *self.hosts.entry(its_mac).or_insert(far) != far {
             return Err(Problem::SameMac {
                 node: node.name.clone(),
-                mac,
+                mac: its_mac,
             });
         }
         let gateway = range.network();
-        self.neighbours.insert(gateway, mac);
+        self.neighbours.insert(gateway, its_mac);
         self.routes.insert(range, Hop::Tunnel { gateway });
         self.tunneled.insert(&node.name);
         Ok(())
     }
+
+    fn check(&self, node: &Node, address: IpAddr) -> Result<(), Problem> {
+        misplaced(node, address, self.own, self.accepted).map_or(Ok(()), Err)
+    }
 }
 
-/// Returns the endpoint of this node's tunnels. All nodes must use the same family, so IPv4 is preferred.
-fn underlay(own: &Node) -> Option<IpAddr> {
-    let first = |is_ipv4| own.addresses.iter().copied().find(|it| it.is_ipv4() == is_ipv4);
+/// Returns the endpoint of a node's tunnels. All nodes must use the same family, so IPv4 is preferred.
+fn underlay(node: &Node) -> Option<IpAddr> {
+    let first = |is_ipv4| node.addresses.iter().copied().find(|it| it.is_ipv4() == is_ipv4);
     first(true).or_else(|| first(false))
 }
 
@@ -331,78 +381,101 @@ pub fn mac(address: &IpAddr) -> Mac {
 
 /// Returns the routed ranges with their nodes. Kubelets write Nodes: a node that claims the range of another node, the
 /// address of a node, or a range outside of the cluster's must not receive the packets of others.
+///
+/// This node comes first, then the others by age. Each claim is compared with those before it alone, so that no node can
+/// take the range or the address of an older one.
 fn accept<'a>(
     peers: &BTreeSet<&'a Node>,
     own: &'a Node,
     choices: &Choices,
     problems: &mut BTreeSet<Problem>,
 ) -> BTreeMap<IpNet, &'a Node> {
-    let mut addresses: BTreeSet<IpAddr> = own.addresses.iter().copied().collect();
-    addresses.extend(peers.iter().flat_map(|node| node.addresses.iter().copied()));
+    let mut addresses: BTreeSet<IpAddr> = BTreeSet::new();
     let mut accepted: BTreeMap<IpNet, &Node> = BTreeMap::new();
-    let is_outside = |range: &IpNet| {
-        let mut cluster = choices.cluster.iter();
-        !choices.cluster.is_empty() && !cluster.any(|cluster| cluster.contains(range))
-    };
-    for range in &own.ranges {
-        accepted.insert(*range, own);
-        // Other nodes refuse this range.
-        if is_outside(range) {
-            problems.insert(Problem::Outside {
-                node: own.name.clone(),
-                range: *range,
-            });
-        }
-    }
-    for node in peers {
-        for text in &node.unreadable {
-            problems.insert(Problem::Unreadable {
-                node: node.name.clone(),
-                text: text.clone(),
-            });
-        }
+    for node in std::iter::once(own).chain(peers.iter().copied()) {
+        problems.extend(node.unreadable.iter().map(|text| Problem::Unreadable {
+            node: node.name.clone(),
+            text: text.clone(),
+        }));
+        let defect = |address: &IpAddr| misplaced(node, *address, own, &accepted);
+        // One problem of a node is enough: a Node may have many addresses.
+        problems.extend(node.addresses.iter().find_map(defect));
+        let placed = node.addresses.iter().filter(|it| defect(it).is_none());
+        addresses.extend(placed.copied());
         for range in &node.ranges {
-            let refused = |by: &Node| Problem::Taken {
-                node: node.name.clone(),
-                range: *range,
-                by: by.name.clone(),
-            };
-            let problem = if is_outside(range) {
-                Some(Problem::Outside {
-                    node: node.name.clone(),
-                    range: *range,
-                })
-            } else if let Some(address) = addresses.range(range.network()..=range.broadcast()).next() {
-                Some(Problem::HasNode {
-                    node: node.name.clone(),
-                    range: *range,
-                    address: *address,
-                })
-            } else {
-                overlapping(&accepted, range).map(refused)
-            };
-            match problem {
-                Some(problem) => {
-                    problems.insert(problem);
-                }
-                None => {
-                    accepted.insert(*range, node);
-                }
+            let problem = refusal(node, *range, own, choices, &addresses, &accepted);
+            // Pods of this node have addresses of its ranges in any case. Other nodes refuse such a range.
+            if problem.is_none() || node.name == own.name {
+                accepted.insert(*range, node);
             }
+            problems.extend(problem);
         }
     }
     accepted
 }
 
-/// Returns the node of an overlapping range. Accepted ranges do not overlap each other: only the neighbours in the
+/// Returns the problem with a range of a node, if other nodes must not route it to the node.
+fn refusal(
+    node: &Node,
+    range: IpNet,
+    own: &Node,
+    choices: &Choices,
+    addresses: &BTreeSet<IpAddr>,
+    accepted: &BTreeMap<IpNet, &Node>,
+) -> Option<Problem> {
+    let name = node.name.clone();
+    let mut cluster = choices.cluster.iter();
+    if !choices.cluster.is_empty() && !cluster.any(|cluster| cluster.contains(&range)) {
+        return Some(Problem::Outside { node: name, range });
+    }
+    if let Some(address) = addresses.range(range.network()..=range.broadcast()).next() {
+        let address = *address;
+        return Some(Problem::HasNode {
+            node: name,
+            range,
+            address,
+        });
+    }
+    let (_, by) = overlapping(accepted, &range)?;
+    Some(if by.name == own.name && node < own {
+        Problem::OwnTaken { by: name, range }
+    } else {
+        Problem::Taken {
+            node: name,
+            range,
+            by: by.name.clone(),
+        }
+    })
+}
+
+/// Returns the problem with an address of a node, if packets to the address must not be sent to the node: the address is
+/// one of this node, or in a range of another node.
+fn misplaced(node: &Node, address: IpAddr, own: &Node, accepted: &BTreeMap<IpNet, &Node>) -> Option<Problem> {
+    if node.name == own.name {
+        return None;
+    }
+    let name = node.name.clone();
+    if own.addresses.contains(&address) {
+        return Some(Problem::OwnAddress { node: name, address });
+    }
+    let (range, by) = overlapping(accepted, &IpNet::from(address)).filter(|(_, by)| by.name != node.name)?;
+    Some(Problem::InRange {
+        node: name,
+        address,
+        range,
+        by: by.name.clone(),
+    })
+}
+
+/// Returns an overlapping range with its node. Accepted ranges do not overlap each other: only the neighbours in the
 /// order can overlap.
-fn overlapping<'a>(accepted: &BTreeMap<IpNet, &'a Node>, range: &IpNet) -> Option<&'a Node> {
+fn overlapping<'a>(accepted: &BTreeMap<IpNet, &'a Node>, range: &IpNet) -> Option<(IpNet, &'a Node)> {
     let before = accepted.range(..=range).next_back();
     let after = accepted.range(range..).next();
     before
         .filter(|(other, _)| other.contains(range))
         .or(after.filter(|(other, _)| range.contains(*other)))
-        .map(|(_, node)| *node)
+        .map(|(range, node)| (*range, *node))
 }
 
 #[cfg(test)]

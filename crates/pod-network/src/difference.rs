@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Observed {
     /// All unicast routes of the main table, one for each next hop.
     pub routes: Vec<Route>,
-    /// All unreachable routes of the main table.
+    /// All routes of the main table that refuse packets.
     pub unreachable: Vec<Route>,
     /// The link with the tunnel's name.
     pub tunnel: Option<ObservedTunnel>,
@@ -78,6 +78,29 @@ pub(crate) enum Change {
     ReplaceRoute(IpNet, Hop),
     /// Refuses packets to addresses without a pod in a range of this node.
     AddUnreachable(IpNet),
+}
+
+impl Change {
+    /// Returns true if the change fails without a tunnel that is up.
+    pub(crate) fn needs_tunnel(&self) -> bool {
+        match self {
+            Change::SetTunnel { .. }
+            | Change::AddAddress(_)
+            | Change::DeleteAddress(_)
+            | Change::SetHost(_)
+            | Change::DeleteHost(_)
+            | Change::SetNeighbour(..)
+            | Change::DeleteNeighbour(_)
+            | Change::AddRoute(_, Hop::Tunnel { .. })
+            | Change::ReplaceRoute(_, Hop::Tunnel { .. }) => true,
+            Change::DeleteRoute(_)
+            | Change::DeleteTunnel
+            | Change::CreateTunnel { .. }
+            | Change::AddRoute(_, Hop::Direct { .. })
+            | Change::ReplaceRoute(_, Hop::Direct { .. })
+            | Change::AddUnreachable(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Change {
@@ -191,7 +214,7 @@ pub(crate) fn difference(desired: &Desired, observed: &Observed) -> (Vec<Change>
                 changes.extend(rest.iter().map(|route| Change::DeleteRoute(**route)));
                 changes.push(Change::ReplaceRoute(*range, *hop));
             }
-            ([], []) if observed.routes.iter().any(|route| is_foreign(route, range)) => {
+            ([], []) if all(observed).any(|route| is_foreign(route, range)) => {
                 problems.insert(Problem::ForeignRoute { range: *range });
             }
             ([], []) => changes.push(Change::AddRoute(*range, *hop)),
@@ -213,6 +236,10 @@ fn refuse(ranges: &BTreeSet<IpNet>, observed: &[Route], changes: &mut Vec<Change
         .iter()
         .filter(|range| !right.iter().any(|route| route.dst == **range));
     changes.extend(missing.copied().map(Change::AddUnreachable));
+}
+
+fn all(observed: &Observed) -> impl Iterator<Item = &Route> {
+    observed.routes.iter().chain(&observed.unreachable)
 }
 
 /// Returns true for a route of another owner that ours would replace. IPv6 routes without a metric get 1024.

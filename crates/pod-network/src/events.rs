@@ -88,7 +88,7 @@ impl Nodes {
 /// The parts of the host that the daemon's state depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Interest {
-    /// Links by index.
+    /// Links by index, also those that are down.
     pub(crate) links: BTreeSet<u32>,
     /// Ranges that have a route.
     pub(crate) ranges: BTreeSet<IpNet>,
@@ -101,7 +101,8 @@ impl Interest {
             HostEvent::Link(link) => link.name == TUNNEL || self.links.contains(&link.index),
             HostEvent::Address(address) => {
                 let is_subnet = address.net.prefix_len() < address.net.max_prefix_len();
-                is_subnet || self.links.contains(&address.link)
+                // The kernel gives each veth of a pod a link-local address with a subnet.
+                is_subnet && address.global || self.links.contains(&address.link)
             }
             HostEvent::Route(route) => {
                 route.table.is_none_or(|table| table == MAIN_TABLE) && self.is_relevant(route)
@@ -227,6 +228,16 @@ mod tests {
         })
     }
 
+    fn local(link: u32) -> HostEvent {
+        HostEvent::Address(Address {
+            link,
+            net: "fe80::1/64".parse().unwrap(),
+            tentative: false,
+            duplicate: false,
+            global: false,
+        })
+    }
+
     fn route(dst: &str, protocol: u8, table: u32) -> HostEvent {
         HostEvent::Route(Route {
             protocol: Some(protocol),
@@ -249,6 +260,8 @@ mod tests {
             (address(5, "192.0.2.1/24"), true),
             (address(7, "10.1.0.1/32"), false),
             (address(7, "fd00:1::1/128"), false),
+            (local(7), false),
+            (local(2), true),
             (route("10.1.0.7/32", 3, MAIN_TABLE), false),
             (route("10.1.1.0/24", 3, MAIN_TABLE), true),
             (route("10.9.9.0/24", ROUTE_PROTOCOL, MAIN_TABLE), true),

@@ -257,7 +257,7 @@ fn host(links: &[Link], addresses: &[Address], routes: &[Route]) -> Host {
     };
     let links = links
         .iter()
-        .filter(|link| !link.is_loopback() && link.name != TUNNEL && link.is_up());
+        .filter(|link| !link.is_loopback() && link.name != TUNNEL);
     Host {
         links: links
             .map(|link| HostLink {
@@ -269,6 +269,7 @@ fn host(links: &[Link], addresses: &[Address], routes: &[Route]) -> Host {
                     .map(|address| address.net)
                     .collect(),
                 is_default: leads_anywhere(link),
+                is_up: link.is_up(),
             })
             .filter(|link| link.is_default || !link.addresses.is_empty())
             .collect(),
@@ -295,4 +296,30 @@ fn route(socket: &mut Socket, range: IpNet, hop: &Hop) -> linux::Result<Route> {
         onlink,
         ..Route::to(range)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_that_is_down_stays_with_its_addresses() {
+        let mut down = Link::default();
+        (down.index, down.mtu) = (2, 1500);
+        let address = Address {
+            link: 2,
+            net: "192.0.2.1/24".parse().unwrap(),
+            tentative: false,
+            duplicate: false,
+            global: true,
+        };
+        let expected = HostLink {
+            index: 2,
+            mtu: 1500,
+            addresses: vec![address.net],
+            is_default: false,
+            is_up: false,
+        };
+        assert_eq!(host(&[down], &[address], &[]).links, [expected]);
+    }
 }

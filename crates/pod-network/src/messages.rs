@@ -5,10 +5,10 @@ use std::{fmt, net::IpAddr, path::Path};
 use ipnet::IpNet;
 use linux::link::Mac;
 
-/// A defect of another node that makes its pods unreachable.
+/// A defect of a node that makes its pods unreachable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Problem {
-    /// The node has no address of a family that this node can use.
+    /// The node and this node have no family in common for the tunnel.
     NoAddress {
         /// The node.
         node: String,
@@ -31,13 +31,38 @@ pub(crate) enum Problem {
         /// The node that keeps the range.
         by: String,
     },
-    /// The range contains the address of a node.
+    /// The range contains the address of this node, of an older node, or of the node itself.
     HasNode {
         /// The node.
         node: String,
         /// The range.
         range: IpNet,
         /// The address in it.
+        address: IpAddr,
+    },
+    /// An older node has a range of this node.
+    OwnTaken {
+        /// The older node.
+        by: String,
+        /// The range of the older node.
+        range: IpNet,
+    },
+    /// The node's address is in a range of this node or of an older node.
+    InRange {
+        /// The node.
+        node: String,
+        /// The address.
+        address: IpAddr,
+        /// The range that contains the address.
+        range: IpNet,
+        /// The node that has the range.
+        by: String,
+    },
+    /// The node's address is an address of this node.
+    OwnAddress {
+        /// The node.
+        node: String,
+        /// The address.
         address: IpAddr,
     },
     /// The range is outside of the cluster's ranges.
@@ -47,7 +72,7 @@ pub(crate) enum Problem {
         /// The range.
         range: IpNet,
     },
-    /// Another node has the same Ethernet address in the tunnel.
+    /// This node or an older node has the same Ethernet address in the tunnel.
     SameMac {
         /// The node.
         node: String,
@@ -58,7 +83,7 @@ pub(crate) enum Problem {
     Unreadable {
         /// The node.
         node: String,
-        /// The malformed text, verbatim.
+        /// The start of the malformed text.
         text: String,
     },
     /// A route of another owner leads to the range.
@@ -73,7 +98,8 @@ impl fmt::Display for Problem {
         match self {
             Problem::NoAddress { node, range } => write!(
                 f,
-                "pods of node {node} in {range} are unreachable: no InternalIP of the node has a family of this node"
+                "pods of node {node} in {range} are unreachable: the nodes are not on one segment, and the tunnel \
+                 connects only nodes that both have an IPv4 InternalIP, or both have none"
             ),
             Problem::NoAddressYet { node, range } => write!(
                 f,
@@ -87,6 +113,26 @@ impl fmt::Display for Problem {
                 f,
                 "node {node} claims the pod range {range}, which contains the node address {address}: no route for it"
             ),
+            Problem::OwnTaken { by, range } => write!(
+                f,
+                "node {by} is older than this node and has the pod range {range}, which overlaps one of this node: \
+                 other nodes send packets for pods of this node to node {by}"
+            ),
+            Problem::InRange {
+                node,
+                address,
+                range,
+                by,
+            } => write!(
+                f,
+                "node {node} has the InternalIP {address}, which is in the pod range {range} of node {by}: no route to \
+                 its pods through this address"
+            ),
+            Problem::OwnAddress { node, address } => write!(
+                f,
+                "node {node} has the InternalIP {address}, which is an address of this node: no route to its pods \
+                 through this address"
+            ),
             Problem::Outside { node, range } => write!(
                 f,
                 "node {node} claims the pod range {range}, which is outside of --cluster-cidr: no route for it"
@@ -98,7 +144,7 @@ impl fmt::Display for Problem {
             Problem::Unreadable { node, text } => {
                 write!(
                     f,
-                    "node {node}: \"{text}\" is not a pod range or an address, ignored"
+                    "node {node}: {text:?} is not a pod range or an address, ignored"
                 )
             }
             Problem::ForeignRoute { range } => write!(
@@ -116,6 +162,18 @@ pub(crate) fn no_pod_range(node: &str) -> String {
          --allocate-node-cidrs and --cluster-cidr, or set the range on the Node"
     )
 }
+
+/// The node of this daemon has no address.
+pub(crate) fn no_address(node: &str) -> String {
+    format!(
+        "node {node} has no InternalIP yet: its routes stay as they are. Kubelet or the cloud controller manager \
+         reports the address"
+    )
+}
+
+/// Another program disabled forwarding.
+pub(crate) const NOT_FORWARDING: &str = "forwarding was disabled, and this node drops packets of its pods. Set \
+    net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1 for the families of its pod ranges";
 
 /// The API server has no Node with this name.
 pub(crate) fn no_node(node: &str) -> String {

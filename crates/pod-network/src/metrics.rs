@@ -71,7 +71,7 @@ impl Metrics {
         self.repairs.inc_by(u64::try_from(changes).unwrap_or_default());
     }
 
-    pub(crate) fn failed(&self) {
-        self.errors.inc();
+    pub(crate) fn failed(&self, failures: usize) {
+        self.errors.inc_by(u64::try_from(failures).unwrap_or_default());
     }
 }

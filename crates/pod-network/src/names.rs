@@ -61,6 +61,7 @@ pub(crate) const CONF_EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
 /// Reasons of events on the Node.
 pub(crate) mod reason {
     pub(crate) const NO_POD_RANGE: &str = "NoPodCIDR";
+    pub(crate) const NO_ADDRESS: &str = "NoInternalIP";
     pub(crate) const OTHER_NETWORK: &str = "OtherPodNetwork";
     pub(crate) const PEER: &str = "PodNetworkPeer";
 }

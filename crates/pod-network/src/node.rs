@@ -8,6 +8,11 @@ use serde::Deserialize;
 
 use crate::names::INTERNAL_IP;
 
+/// The greatest number of characters of a malformed text that is kept, and of malformed texts of a node: kubelets write
+/// them, and each is reported.
+const MOST_CHARACTERS: usize = 64;
+const MOST_TEXTS: usize = 4;
+
 /// A node. Nodes are ordered by age: if two nodes claim the same range, the older node keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Node {
@@ -19,7 +24,7 @@ pub struct Node {
     pub ranges: Vec<IpNet>,
     /// The addresses of type `InternalIP`.
     pub addresses: Vec<IpAddr>,
-    /// Malformed ranges and addresses, verbatim.
+    /// The start of malformed ranges and addresses.
     pub unreadable: Vec<String>,
 }
 
@@ -61,7 +66,7 @@ impl Node {
         for text in ranges.unwrap_or_else(|| pod_cidr.into_iter().collect()) {
             match text.parse::<IpNet>() {
                 Ok(range) => node.ranges.push(range.trunc()),
-                Err(_) => node.unreadable.push(text),
+                Err(_) => node.note_unreadable(&text),
             }
         }
         let addresses = object.status.and_then(|status| status.addresses);
@@ -70,20 +75,31 @@ impl Node {
                 continue;
             }
             match address.parse() {
-                Ok(address) => node.addresses.push(address),
-                Err(_) => node.unreadable.push(address),
+                Ok(parsed) if is_usable(&parsed) => node.addresses.push(parsed),
+                _ => node.note_unreadable(&address),
             }
         }
         node
     }
 
-    /// Returns the address that has the family of `like`.
+    fn note_unreadable(&mut self, text: &str) {
+        if self.unreadable.len() < MOST_TEXTS {
+            self.unreadable.push(text.chars().take(MOST_CHARACTERS).collect());
+        }
+    }
+
+    /// Returns the first address that has the family of `like`.
     pub(crate) fn address_like(&self, like: &IpAddr) -> Option<IpAddr> {
         let addresses = self.addresses.iter();
         addresses
             .copied()
             .find(|address| address.is_ipv4() == like.is_ipv4())
     }
+}
+
+/// Returns true for an address that can be the address of a node: the kernel refuses others as next hops.
+fn is_usable(address: &IpAddr) -> bool {
+    !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
 
 #[cfg(test)]
@@ -140,5 +156,24 @@ mod tests {
         );
         assert_eq!(node.ranges, ["10.2.0.0/24".parse().unwrap()]);
         assert_eq!(node.unreadable, ["10.1.0.0/33", "n1.example"]);
+    }
+
+    #[test]
+    fn malformed_texts_of_any_length_and_number_are_bounded() {
+        let long = "ä\n".repeat(1000);
+        let addresses: Vec<_> = (0..100)
+            .map(|n| json!({ "type": "InternalIP", "address": format!("{long}{n}") }))
+            .collect();
+        let node = node(&json!({}), &json!({ "addresses": addresses }));
+        assert_eq!(node.unreadable, vec!["ä\n".repeat(32); 4]);
+    }
+
+    #[test]
+    fn addresses_that_no_node_can_have_are_malformed() {
+        let odd = ["0.0.0.0", "127.0.0.1", "224.0.0.1", "ff02::1"];
+        let addresses = odd.map(|address| json!({ "type": "InternalIP", "address": address }));
+        let node = node(&json!({}), &json!({ "addresses": addresses }));
+        assert!(node.addresses.is_empty(), "{node:?}");
+        assert_eq!(node.unreadable, odd);
     }
 }

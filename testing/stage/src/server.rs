@@ -3,10 +3,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Deref,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
+use axum::http::Method;
 use cluster::ApiServer;
+use serde_json::json;
 
 use crate::{
     Admin,
@@ -18,7 +23,7 @@ use crate::{
 const MOST_SERVERS: usize = 2;
 /// Keys of definitions, whose names have the form `PLURAL.GROUP`.
 const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
-/// Keys of admission policies. An API server notices their changes after up to a second, and does not show when.
+/// Keys of admission policies.
 const POLICIES: [&str; 2] = [
     "/registry/validatingadmissionpolic",
     "/registry/mutatingadmissionpolic",
@@ -114,13 +119,13 @@ impl Machine {
             _ => &mut machine.empty,
         };
         let changed = machine.store.restore(state);
+        settle(&admin, state, &changed);
         if changed
             .iter()
             .any(|key| POLICIES.iter().any(|prefix| key.starts_with(prefix)))
         {
-            return None;
+            settle_policies(&admin);
         }
-        settle(&admin, state, &changed);
         if !has_objects {
             machine.install(install, &admin);
         }
@@ -165,6 +170,49 @@ fn settle(admin: &Admin, state: &Snapshot, changed: &BTreeSet<String>) {
                 None => Ok(()),
             }
         });
+    }
+}
+
+/// Waits until the server applies the admission policies of its store and no others. It loads all of them together, up
+/// to a second after a change: a new policy that counts shows that former ones do not count any more.
+fn settle_policies(admin: &Admin) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("stage-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let api = "admissionregistration.k8s.io/v1";
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"],
+        "resourceNames": [name],
+    });
+    let policy = json!({
+        "apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": { "name": name },
+        "spec": {
+            "matchConstraints": { "resourceRules": [rule] },
+            "validations": [{ "expression": "false" }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": { "name": name },
+        "spec": { "policyName": name, "validationActions": ["Deny"] },
+    });
+    let path = |plural: &str| format!("/apis/{api}/{plural}");
+    let (policies, bindings) = (
+        path("validatingadmissionpolicies"),
+        path("validatingadmissionpolicybindings"),
+    );
+    admin.create(&policies, &policy);
+    admin.create(&bindings, &binding);
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
+    until("admission policies", || {
+        let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
+        let answer = admin.send(Method::POST, path, Some(&object));
+        if answer.status.is_success() {
+            Err("the new policy does not count yet")
+        } else {
+            Ok(())
+        }
+    });
+    for collection in [bindings, policies] {
+        admin.delete(&format!("{collection}/{name}"));
     }
 }
 

@@ -257,3 +257,35 @@ proptest! {
         );
     }
 }
+
+#[test]
+fn results_of_a_write_without_an_answer_are_recorded_once() {
+    let second = |number: i64| {
+        // Stored times have no fractions of a second.
+        let mut outcome = if number % 4 == 3 {
+            failure(number)
+        } else {
+            success(number)
+        };
+        outcome.last.at = Timestamp::from_millisecond(number * 1000 + 123).expect("a time");
+        outcome
+    };
+    // More results than the lists have places.
+    let results: Vec<_> = (0..48).map(second).collect();
+    let mut status = Status::default();
+    for outcome in &results[..40] {
+        record(&mut status, outcome);
+    }
+    let stored = serde_json::to_value(&status).expect("JSON");
+    let mut stored: Status = serde_json::from_value(stored).expect("a status");
+    assert_eq!(missing(&stored, &results), &results[40..]);
+    for outcome in &results[40..] {
+        record(&mut stored, outcome);
+    }
+    assert_eq!(missing(&stored, &results), []);
+    assert_eq!(missing(&Status::default(), &results), results);
+    // The same result with another latency is another one.
+    let mut other = [results[47].clone()];
+    other[0].last.latency += Duration::from_nanos(1);
+    assert_eq!(missing(&stored, &other), other);
+}

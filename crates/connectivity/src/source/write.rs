@@ -52,7 +52,8 @@ impl Writer {
             pod: settings.pod.clone(),
             queue: Queue::with_longest(LONGEST),
             pending: Mutex::default(),
-            recorder: Recorder::new(client, EVENT_COMPONENT),
+            // `flood` has the limits.
+            recorder: Recorder::new(client, EVENT_COMPONENT).without_limit(),
             flood: Mutex::default(),
             node: Mutex::default(),
         }
@@ -118,7 +119,13 @@ impl Writer {
                 return Ok(());
             };
             let mut status = live.status.take().unwrap_or_default();
-            let edges: Vec<_> = results
+            // A write whose answer was lost may have succeeded.
+            let missing = outage::missing(&status, &results);
+            if missing.is_empty() {
+                self.done(check, &results);
+                return Ok(());
+            }
+            let edges: Vec<_> = missing
                 .iter()
                 .filter_map(|outcome| outage::record(&mut status, outcome))
                 .collect();

@@ -90,6 +90,30 @@ fn outage_is_reported_in_status_and_events_until_it_ends() {
 }
 
 #[test]
+fn events_within_the_limits_are_all_published() {
+    let stage = Stage::start();
+    stage.source();
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = closed.local_addr().expect("an address").to_string();
+    drop(closed);
+    // The limit is 30 in half a minute.
+    for number in 0..30 {
+        stage.check(&format!("a-to-target{number}"), POD, &address);
+    }
+    let _task = start(&stage, Duration::from_secs(1));
+    until("an event of each outage", || {
+        let events = stage.events("");
+        let outages = events
+            .iter()
+            .filter(|event| event.contains("ConnectivityOutageDetected"));
+        match outages.count() {
+            30 => Ok(()),
+            count => Err(format!("{count} events")),
+        }
+    });
+}
+
+#[test]
 fn refused_results_are_written_later() {
     let stage = Stage::start();
     stage.source();

@@ -35,6 +35,7 @@ fn host() -> Host {
             mtu: 1500,
             addresses: vec![net("192.0.2.1/24"), net("2001:db8::1/64")],
             is_default: true,
+            is_up: true,
         }],
     }
 }
@@ -147,6 +148,7 @@ fn subnet_without_an_address_of_the_node_is_no_segment() {
         mtu: 1400,
         addresses: vec![net("172.17.0.1/16")],
         is_default: false,
+        is_up: true,
     });
     let far = node("far", &["10.1.2.0/24"], &["172.17.0.7"]);
     let desired = desired(&[far], &own(), &host, &choices());
@@ -155,12 +157,39 @@ fn subnet_without_an_address_of_the_node_is_no_segment() {
 }
 
 #[test]
-fn second_subnet_of_a_link_is_the_same_segment() {
+fn second_subnet_of_a_link_is_another_segment() {
+    // The other node does not know this subnet: for it, the InternalIP of this node is on another segment.
     let mut host = host();
     host.links[0].addresses.push(net("203.0.113.1/24"));
-    let near = node("near", &["10.1.1.0/24"], &["203.0.113.5"]);
+    let far = node("far", &["10.1.1.0/24"], &["203.0.113.5"]);
+    let second = Node {
+        addresses: [own().addresses, vec![ip("203.0.113.1")]].concat(),
+        ..own()
+    };
+    for own in [own(), second] {
+        let desired = desired(std::slice::from_ref(&far), &own, &host, &choices());
+        assert_eq!(desired.routes[&net("10.1.1.0/24")], tunnel("10.1.1.0"));
+    }
+}
+
+#[test]
+fn link_that_is_down_is_no_segment_and_its_events_count() {
+    let mut host = host();
+    host.links[0].is_up = false;
+    let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
     let desired = desired(&[near], &own(), &host, &choices());
-    assert_eq!(desired.routes[&net("10.1.1.0/24")], direct("203.0.113.5"));
+    assert_eq!(desired.routes[&net("10.1.1.0/24")], tunnel("10.1.1.0"));
+    assert_eq!(desired.links, [2].into());
+}
+
+#[test]
+fn node_without_pods_of_a_family_needs_no_tunnel_for_it() {
+    let own = node("own", &["10.1.0.0/24"], &["192.0.2.1"]);
+    let near = node("near", &["10.1.1.0/24", "fd00:1:0:1::/64"], &["192.0.2.2"]);
+    let desired = desired(&[near], &own, &host(), &choices());
+    assert_eq!(desired.routes, [(net("10.1.1.0/24"), direct("192.0.2.2"))].into());
+    assert_eq!((desired.tunnel, desired.mtu), (None, Some(1500)));
+    assert!(desired.problems.is_empty());
 }
 
 #[test]
@@ -191,6 +220,7 @@ fn mtu_is_the_least_of_the_links_to_other_nodes() {
         mtu: 1492,
         addresses: vec![net("203.0.113.1/30")],
         is_default: true,
+        is_up: true,
     });
     let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
     let far = node("far", &["10.1.2.0/24"], &["198.51.100.9"]);
@@ -299,13 +329,113 @@ fn node_that_claims_a_range_of_others_gets_no_route() {
     );
 }
 
+// cluster-network#78
+#[test]
+fn address_in_a_range_of_an_older_node_does_not_refuse_the_range() {
+    let aged = |created, node| Node { created, ..node };
+    let victim = aged(1, node("victim", &["10.1.1.0/24"], &["192.0.2.2"]));
+    let claims_of = |addresses: &[&str]| aged(2, node("a-young", &["10.1.9.0/24"], addresses));
+    let to_victim = (net("10.1.1.0/24"), direct("192.0.2.2"));
+    for (addresses, text) in [
+        (
+            &["10.1.1.7"][..],
+            "node a-young has the InternalIP 10.1.1.7, which is in the pod range 10.1.1.0/24 of node victim: no route to \
+             its pods through this address",
+        ),
+        (
+            &["10.1.0.7"],
+            "node a-young has the InternalIP 10.1.0.7, which is in the pod range 10.1.0.0/24 of node own: no route to its \
+             pods through this address",
+        ),
+        (
+            &["192.0.2.1"],
+            "node a-young has the InternalIP 192.0.2.1, which is an address of this node: no route to its pods through \
+             this address",
+        ),
+    ] {
+        let desired = decide(&[victim.clone(), claims_of(addresses)]);
+        assert_eq!(desired.routes, [to_victim].into(), "{addresses:?}");
+        assert_eq!(
+            (desired.tunnel.clone(), shown(&desired)),
+            (None, vec![text.to_owned()])
+        );
+    }
+    // A second address of this kind costs the node no route, because no route leads through it.
+    let desired = decide(&[victim.clone(), claims_of(&["192.0.2.66", "10.1.1.7"])]);
+    let to_young = (net("10.1.9.0/24"), direct("192.0.2.66"));
+    assert_eq!(desired.routes, [to_victim, to_young].into());
+    assert_eq!(desired.problems.len(), 1);
+    // The address of an older node, of this node, and of the node itself refuse the range.
+    let old = aged(0, node("old", &[], &["10.1.1.7"]));
+    let itself = aged(1, node("itself", &["10.1.1.0/24"], &["10.1.1.7"]));
+    for nodes in [vec![victim, old], vec![itself]] {
+        let desired = decide(&nodes);
+        assert!(desired.routes.is_empty(), "{desired:?}");
+        let text = shown(&desired).into_iter().next().unwrap();
+        assert!(
+            text.ends_with("contains the node address 10.1.1.7: no route for it"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn older_node_keeps_its_address_in_the_tunnel() {
+    // These addresses have the same digest.
+    let twins = [ip("2001:db8:9::c2cc"), ip("2001:db8:9::ccb1")];
+    assert_eq!(mac(&twins[0]), mac(&twins[1]));
+    let own = node("own", &["fd00:1::/64"], &["2001:db8::1"]);
+    for (old, young) in [(twins[0], twins[1]), (twins[1], twins[0])] {
+        let with = |created, name: &str, range: &str, address| Node {
+            created,
+            addresses: vec![address],
+            ..node(name, &[range], &[])
+        };
+        // The range of the younger node comes first.
+        let nodes = [
+            with(2, "young", "fd00:1:0:2::/64", young),
+            with(1, "z-old", "fd00:1:0:9::/64", old),
+        ];
+        let desired = desired(&nodes, &own, &host(), &choices());
+        assert_eq!(desired.tunnel.as_ref().unwrap().hosts, [(mac(&old), old)].into());
+        assert_eq!(
+            desired.routes.keys().collect::<Vec<_>>(),
+            [&net("fd00:1:0:9::/64")]
+        );
+        assert!(
+            shown(&desired)
+                .concat()
+                .starts_with("node young has the same address")
+        );
+    }
+    let young = node("young", &["fd00:1:0:2::/64"], &["2001:db8:9::ccb1"]);
+    let own = node("own", &["fd00:1::/64"], &["2001:db8:9::c2cc"]);
+    let desired = desired(&[young], &own, &host(), &choices());
+    assert!(desired.routes.is_empty() && desired.problems.len() == 1);
+}
+
+#[test]
+fn range_of_this_node_that_an_older_node_has_is_reported_as_such() {
+    let own = Node { created: 5, ..own() };
+    let old = node("old", &["10.1.0.0/24"], &["192.0.2.2"]);
+    let desired = desired(&[old], &own, &host(), &choices());
+    assert!(desired.routes.is_empty());
+    assert_eq!(
+        shown(&desired),
+        [
+            "node old is older than this node and has the pod range 10.1.0.0/24, which overlaps one of this node: other \
+             nodes send packets for pods of this node to node old"
+        ]
+    );
+}
+
 #[test]
 fn defective_node_is_reported_and_the_others_are_reached() {
     let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
     let nowhere = node("nowhere", &["10.1.2.0/24"], &[]);
     let v6 = node("v6", &["10.1.6.0/24"], &["2001:db8::6"]);
     let odd = Node {
-        unreadable: vec!["10.1.0.0/33".to_owned()],
+        unreadable: vec!["10.1.0.0/33\n".to_owned()],
         ..node("odd", &["10.1.3.0/24"], &["192.0.2.3"])
     };
     let twin = |name: &str, range: &str| node(name, &[range], &["198.51.100.9"]);
@@ -321,9 +451,10 @@ fn defective_node_is_reported_and_the_others_are_reached() {
     assert_eq!(
         shown(&desired),
         [
-            "pods of node v6 in 10.1.6.0/24 are unreachable: no InternalIP of the node has a family of this node",
+            "pods of node v6 in 10.1.6.0/24 are unreachable: the nodes are not on one segment, and the tunnel connects \
+             only nodes that both have an IPv4 InternalIP, or both have none",
             "pods of node nowhere in 10.1.2.0/24 are unreachable: the node has no InternalIP yet",
-            "node odd: \"10.1.0.0/33\" is not a pod range or an address, ignored",
+            "node odd: \"10.1.0.0/33\\n\" is not a pod range or an address, ignored",
         ]
     );
 }
@@ -374,8 +505,20 @@ proptest! {
             for other in ranges[at + 1..].iter().copied().chain(&own.ranges) {
                 prop_assert!(!range.contains(other) && !other.contains(*range), "{range} and {other}");
             }
-            for address in nodes.iter().chain([&own]).flat_map(|node| &node.addresses) {
-                prop_assert!(!range.contains(address) || nodes.iter().all(|node| node.name == own.name));
+            for address in &own.addresses {
+                prop_assert!(!range.contains(address), "{range} and {address}");
+            }
+        }
+        // No route leads through an address of a pod or of this node.
+        let far = decided.tunnel.iter().flat_map(|tunnel| tunnel.hosts.values().copied());
+        let near = decided.routes.values().filter_map(|hop| match hop {
+            Hop::Direct { gateway, .. } => Some(*gateway),
+            Hop::Tunnel { .. } => None,
+        });
+        for address in far.chain(near) {
+            prop_assert!(!own.addresses.contains(&address));
+            for range in ranges.iter().copied().chain(&own.ranges) {
+                prop_assert!(!range.contains(&address), "{range} and {address}");
             }
         }
         // The tunnel has a neighbour for each route into it, and no others.
@@ -401,6 +544,66 @@ proptest! {
         distinct.dedup();
         if distinct.len() == nodes.len() {
             prop_assert_eq!(desired(&turned, &own, &host(), &choices()), decided);
+        }
+    }
+}
+
+/// Addresses of a node: each `InternalIP` has the prefix length of its segment. The last one is no `InternalIP`.
+fn any_end(number: u8) -> impl Strategy<Value = (Node, Host)> {
+    let nets = [
+        format!("192.0.2.{number}/24"),
+        format!("198.51.100.{number}/24"),
+        format!("2001:db8::{number}/64"),
+        format!("2001:db8:9::{number}/64"),
+    ];
+    let ranges = [format!("10.1.{number}.0/24"), format!("fd00:1:0:{number}::/64")];
+    let addresses = prop::sample::subsequence(nets.to_vec(), 1..=4).prop_shuffle();
+    let ranges = prop::sample::subsequence(ranges.to_vec(), 1..=2);
+    (addresses, ranges).prop_map(move |(addresses, ranges)| {
+        let mut nets: Vec<_> = addresses.iter().map(|address| net(address)).collect();
+        let node = Node {
+            addresses: nets.iter().map(IpNet::addr).collect(),
+            ranges: ranges.iter().map(|range| net(range)).collect(),
+            ..node(&number.to_string(), &[], &[])
+        };
+        nets.push(net(&format!("203.0.113.{number}/24")));
+        let links = nets.into_iter().zip(2..).map(|(net, index)| HostLink {
+            index,
+            mtu: 1500,
+            addresses: vec![net],
+            is_default: false,
+            is_up: true,
+        });
+        let host = Host {
+            links: links.collect(),
+        };
+        (node, host)
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_two_nodes_agree_on_the_tunnel((one, at_one) in any_end(1), (two, at_two) in any_end(2)) {
+        let from_one = desired([&two], &one, &at_one, &choices());
+        let from_two = desired([&one], &two, &at_two, &choices());
+        for (sender, receiver) in [(&from_one, &from_two), (&from_two, &from_one)] {
+            let Some(tunnel) = sender.tunnel.as_ref().filter(|tunnel| !tunnel.hosts.is_empty()) else {
+                continue;
+            };
+            let there = receiver.tunnel.as_ref();
+            prop_assert!(there.is_some(), "{sender:?} sends and {receiver:?} has no tunnel");
+            for (mac, host) in &tunnel.hosts {
+                prop_assert!(there.is_some_and(|there| there.mac == *mac && there.vxlan.local == Some(*host)));
+            }
+        }
+        // Nodes on one segment need no tunnel.
+        let is_near = |segment: &str| {
+            let on = |node: &Node| node.addresses.first().is_some_and(|it| net(segment).contains(it));
+            on(&one) && on(&two) && [&one, &two].iter().all(|node| node.addresses.len() == 1)
+        };
+        let is_ipv4 = |node: &Node| node.ranges.iter().all(|range| range.addr().is_ipv4());
+        if is_near("192.0.2.0/24") && is_ipv4(&one) && is_ipv4(&two) {
+            prop_assert_eq!((from_one.tunnel, from_two.tunnel), (None, None));
         }
     }
 }

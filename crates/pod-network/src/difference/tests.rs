@@ -249,6 +249,37 @@ fn routes_of_others_stay_and_are_reported() {
 }
 
 #[test]
+fn foreign_route_that_refuses_packets_prevents_ours_and_is_reported() {
+    let blackhole = |dst: &str, priority| Route {
+        unreachable: true,
+        protocol: Some(3),
+        priority,
+        ..Route::to(net(dst))
+    };
+    let ours = Route {
+        protocol: Some(ROUTE_PROTOCOL),
+        priority: Some(LAST_PRIORITY),
+        ..blackhole("10.1.4.0/24", None)
+    };
+    let observed = Observed {
+        unreachable: vec![
+            blackhole("10.1.1.0/24", None),
+            blackhole("10.1.3.0/24", Some(50)),
+            blackhole("fd00:1:0:1::/64", Some(1024)),
+            ours,
+        ],
+        ..Observed::default()
+    };
+    let ranges = ["10.1.1.0/24", "10.1.3.0/24", "10.1.4.0/24", "fd00:1:0:1::/64"];
+    let (changes, problems) = difference(&desired(&ranges.map(|range| (range, direct())), None), &observed);
+    let prevented =
+        ["10.1.1.0/24", "fd00:1:0:1::/64"].map(|range| Problem::ForeignRoute { range: net(range) });
+    assert_eq!(problems, prevented.into());
+    let added = ["10.1.3.0/24", "10.1.4.0/24"].map(|range| Change::AddRoute(net(range), direct()));
+    assert_eq!(changes, [&added[..], &[Change::DeleteRoute(ours)]].concat());
+}
+
+#[test]
 fn drift_of_the_tunnel_is_repaired() {
     let mut observed = Observed::default();
     settle(&both(), &mut observed);

@@ -1,6 +1,6 @@
 //! The daemon while Nodes change, the API server fails, and other programs change the host.
 
-use std::fs;
+use std::{fs, time::Instant};
 
 use linux::nft;
 use pod_network::names::{TABLE, TUNNEL};
@@ -78,6 +78,81 @@ fn node_without_a_range_gets_an_event_and_waits() {
     stage.patch(&format!("{NODES}/a"), &spec).accepted();
     stage.wait_until_ready(true);
     assert_eq!(stage.routes(), TO_B);
+}
+
+// cluster-network#79
+#[test]
+fn node_without_an_address_keeps_its_routes_and_gets_an_event() {
+    let Some(mut stage) = Stage::take("a node without an address") else {
+        return;
+    };
+    stage.register("a", A.0, A.1);
+    stage.register("b", B.0, B.1);
+    stage.register("c", &["10.1.2.0/24"], &["198.51.100.3"]);
+    let all = [TO_B[0], "10.1.2.0/24 via 10.1.2.0", TO_B[1]];
+    let _daemon = stage.daemon();
+    stage.wait_until_ready(true);
+    assert_eq!(stage.routes(), all);
+    stage.report_addresses("a", &[]);
+    stage.wait_for_event("Warning NoInternalIP Node/a x1: node a has no InternalIP yet: ");
+    assert!(!stage.readiness.is_ready());
+    assert_eq!(stage.routes(), all);
+    assert!(stage.socket.find_link(TUNNEL).unwrap().is_some() && stage.configuration().is_some());
+    stage.report_addresses("a", A.1);
+    stage.wait_until_ready(true);
+}
+
+#[test]
+fn configuration_that_cannot_be_written_is_retried_after_growing_delays() {
+    let Some(mut stage) = Stage::take("a configuration that cannot be written") else {
+        return;
+    };
+    stage.register("a", A.0, A.1);
+    stage.register("b", B.0, B.1);
+    fs::create_dir(stage.conflist()).unwrap();
+    let start = Instant::now();
+    let _daemon = stage.daemon();
+    until("five attempts", || {
+        match stage.metric("weft_pod_network_errors_total") {
+            count if count >= 5 => Ok(()),
+            count => Err(count),
+        }
+    });
+    // The delays double from 0.1 s, so that their sum bounds the number of attempts.
+    let attempts = stage.metric("weft_pod_network_errors_total");
+    let elapsed = start.elapsed().as_millis();
+    assert!(
+        100 * ((1 << (attempts - 1)) - 1) <= elapsed,
+        "{attempts} attempts in {elapsed} ms"
+    );
+    assert!(!stage.readiness.is_ready());
+    assert_eq!(stage.routes(), TO_B);
+    assert_eq!(stage.metric("weft_pod_network_routes"), 2);
+    // A defect of another node is reported although the configuration is not written.
+    stage.register("c", &["10.1.1.0/25"], &["192.0.2.3"]);
+    stage.wait_for_event("Warning PodNetworkPeer Node/a x1: node c claims the pod range 10.1.1.0/25");
+    assert!(!stage.readiness.is_ready());
+    fs::remove_dir(stage.conflist()).unwrap();
+    stage.wait_until_ready(true);
+    assert!(stage.configuration().is_some());
+}
+
+// cluster-network#81
+#[test]
+fn uplink_that_comes_up_again_gets_its_direct_routes() {
+    let Some(mut stage) = Stage::take("an uplink that comes up again") else {
+        return;
+    };
+    stage.register("a", &A.0[..1], &A.1[..1]);
+    stage.register("b", &B.0[..1], &B.1[..1]);
+    let _daemon = stage.daemon();
+    stage.wait_until_ready(true);
+    assert_eq!(stage.routes(), TO_B[..1]);
+    let eth0 = stage.eth0.clone();
+    stage.socket.set_down(&eth0).unwrap();
+    stage.wait_for_routes(&["10.1.1.0/24 via 10.1.1.0"]);
+    stage.socket.set_up(&eth0).unwrap();
+    stage.wait_for_routes(&TO_B[..1]);
 }
 
 // cluster-network#83

@@ -12,6 +12,7 @@ use linux::{
     routes::Route,
 };
 use pod_network::{Choices, HostSockets, Metrics, Settings, keep, names::ROUTE_PROTOCOL};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use stage::{Admin, Server, Task, until};
 
@@ -43,6 +44,7 @@ pub(crate) struct Stage {
     _outside: NetNs,
     folder: tempfile::TempDir,
     pub(crate) readiness: Readiness,
+    metrics: Metrics,
     pub(crate) proxy: Proxy,
 }
 
@@ -85,6 +87,7 @@ impl Stage {
             _outside: outside,
             folder: tempfile::tempdir().unwrap(),
             readiness: Readiness::new(),
+            metrics: Metrics::default(),
             proxy,
         })
     }
@@ -119,13 +122,15 @@ impl Stage {
         };
         let sockets = self.namespace.run(HostSockets::open).unwrap().unwrap();
         let (readiness, kubeconfig) = (self.readiness.clone(), self.kubeconfig().to_owned());
+        self.metrics = Metrics::default();
+        let metrics = self.metrics.clone();
         let proxy = self.proxy.address;
         Task::start(async move |shutdown| {
             let mut config = stage::config(&kubeconfig, Some(ACCOUNT)).await;
             config.cluster_url = format!("https://{proxy}").parse().unwrap();
             let client = Client::try_from(config).unwrap();
             tokio::select! {
-                outcome = keep(settings, client, sockets, readiness, Metrics::default()) => outcome.unwrap(),
+                outcome = keep(settings, client, sockets, readiness, metrics) => outcome.unwrap(),
                 () = shutdown.wait() => {}
             }
         })
@@ -155,6 +160,20 @@ impl Stage {
         let now = jiff::Timestamp::now().to_string();
         let conditions = json!([{ "type": "Ready", "status": "True", "lastHeartbeatTime": now }]);
         self.report(&format!("{NODES}/{name}"), &json!({ "conditions": conditions }));
+    }
+
+    /// The value of a metric of the daemon.
+    pub(crate) fn metric(&self, name: &str) -> u32 {
+        let mut registry = Registry::default();
+        self.metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} in {text}"))
+            .parse()
+            .unwrap()
     }
 
     /// The daemon's routes, as text.

@@ -133,11 +133,19 @@ fn route_of_the_administrator_stays_and_ours_is_not_added() {
             };
             host.socket.add_route(&route).unwrap();
         }
+        // Another node's range has a route that refuses packets.
+        let third = network.node(&near, "c", &["192.0.2.3/24"], &["10.1.2.0/24"]);
+        let refusing = Route {
+            unreachable: true,
+            ..Route::to("10.1.2.0/24".parse().unwrap())
+        };
+        host.socket.add_route(&refusing).unwrap();
         let before = host.routes();
-        let arranged = host.arrange(std::slice::from_ref(&other.node));
-        assert_eq!(arranged.problems.len(), 2, "{arranged:#?}");
+        let nodes = [other.node, third.node];
+        let arranged = host.arrange(&nodes);
+        assert_eq!(arranged.problems.len(), 3, "{arranged:#?}");
         assert_eq!(host.routes(), before);
-        let again = host.arrange(&[other.node]);
+        let again = host.arrange(&nodes);
         assert!(again.changes.is_empty(), "{again:#?}");
     });
 }
