@@ -168,7 +168,11 @@ pub(crate) fn desired<'a>(
     let defaults = host.links.iter().filter(|link| link.is_default);
     links.extend(defaults.map(|link| link.index));
     let leading = host.links.iter().filter(|link| links.contains(&link.index));
-    let least = leading.map(|link| link.mtu).min();
+    let mtu = |is_up| {
+        let links = leading.clone().filter(move |link| link.is_up == is_up);
+        links.map(|link| link.mtu).min()
+    };
+    let least = mtu(true).or_else(|| mtu(false));
     let peers = Peers {
         direct: paths.direct.len(),
         tunnel: paths.tunneled.len(),
@@ -259,8 +263,10 @@ impl<'a> Place<'a> {
     }
 
     fn mtu_at(&self, address: &IpAddr) -> Option<u32> {
-        let link = self.uplinks.iter().find(|link| link.has(address))?;
-        Some(link.mtu)
+        let mut links = self.uplinks.iter().filter(|link| link.has(address));
+        // An address that moved to a bridge may stay on its former link, which is down.
+        let up = links.clone().find(|link| link.is_up);
+        up.or_else(|| links.next()).map(|link| link.mtu)
     }
 }
 

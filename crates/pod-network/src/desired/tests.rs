@@ -240,6 +240,20 @@ fn mtu_is_the_least_of_the_links_to_other_nodes() {
 }
 
 #[test]
+fn mtu_of_a_link_that_is_down_does_not_count() {
+    for mtu in [1280, 9000] {
+        let mut host = host();
+        let mut former = host.links[0].clone();
+        (former.index, former.mtu) = (1, mtu);
+        (former.is_up, former.is_default) = (false, false);
+        host.links.insert(0, former);
+        let far = node("far", &["10.1.1.0/24"], &["198.51.100.9"]);
+        let found = desired(&[far], &own(), &host, &choices());
+        assert_eq!((found.mtu, found.tunnel.unwrap().mtu), (Some(1450), 1450));
+    }
+}
+
+#[test]
 fn masquerade_excludes_pods_and_nodes_of_the_segment() {
     let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
     // Routers between the segments have no routes to pods.
