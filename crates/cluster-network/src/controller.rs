@@ -32,8 +32,8 @@ const RETRY: Duration = Duration::from_mins(1);
 /// applied.
 const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
 
-/// Time, at the start, after which the feature gates are not awaited any more (§1.3). The other kinds are awaited until
-/// the API server lists them, or does not serve them any more.
+/// Time, at the start, after which the feature gates (§1.3) and kinds of Prometheus' operator are not awaited any more.
+/// The other kinds are awaited until the API server lists them, or does not serve them any more.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// Kinds of other operators that decide the rendered objects: without their lists, the operator would take an OpenShift
@@ -45,6 +45,13 @@ pub(crate) const DECIDING: [Kind; 8] = [
     object::MACHINE_CONFIG_POOL,
     object::CONSOLE_PLUGIN,
     object::OPENSHIFT_API_SERVER,
+    object::SERVICE_MONITOR,
+    object::PROMETHEUS_RULE,
+];
+
+/// Those whose late list does no harm that the next reconciliation does not repair.
+const OPTIONAL: [Kind; 3] = [
+    object::FEATURE_GATE,
     object::SERVICE_MONITOR,
     object::PROMETHEUS_RULE,
 ];
@@ -161,12 +168,17 @@ impl Operator {
                     self.pass(shutdown).await;
                 }
                 () = tokio::time::sleep_until(ask_served), if !is_listed => {
-                    let (served, served_there) = tokio::select! {
+                    let (served, _) = tokio::select! {
                         () = shutdown.wait() => return,
                         kinds = self.served() => kinds,
                     };
-                    deciding.retain(|kind| *kind != object::FEATURE_GATE && served.contains(kind));
-                    hosting.retain(|kind| served_there.contains(kind));
+                    deciding.retain(|kind| !OPTIONAL.contains(kind) && served.contains(kind));
+                    hosting.clear();
+                    if !deciding.is_empty() {
+                        tracing::warn!(kinds = ?deciding, "waiting for the first lists");
+                    }
+                    // A kind may have been served only after its watch began.
+                    self.changes.retry();
                     ask_served = Instant::now() + FIRST_LISTS;
                 }
                 () = tokio::time::sleep_until(check) => {

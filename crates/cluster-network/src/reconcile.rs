@@ -58,8 +58,8 @@ pub struct Reconciler {
     /// Endpoint of the API server for clients without services.
     api_server: ApiServer,
     failures: Failures,
-    /// The last rendering of this process. The status counts workloads only after the first one.
-    rendered: Option<Round>,
+    /// The objects of the last rendering of this process. The status counts workloads only after the first one.
+    rendered: Option<BTreeSet<ObjectId>>,
     /// True after this process deleted upstream's objects from the management cluster.
     has_pruned_former: bool,
     /// Pods in a crash loop.
@@ -75,13 +75,6 @@ pub struct Reconciler {
     /// Progress of a migration of the MTU.
     migration: Option<String>,
     metrics: Metrics,
-}
-
-/// The objects of a rendering.
-struct Round {
-    objects: BTreeSet<ObjectId>,
-    /// False if a part could not be rendered. Definitions of networks do not count: a wrong one stops nothing else.
-    is_complete: bool,
 }
 
 /// End of an incomplete reconciliation, already recorded as a failure. With a message, the reconciliation is retried.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Reconciler, Round, Stop,
+    Reconciler, Stop,
     hosted::{Target, Targets, is_hosted},
 };
 use crate::{
@@ -96,7 +96,7 @@ impl Reconciler {
             errors.extend(self.prune_former(hosted).await);
             self.has_pruned_former = errors.is_empty();
         }
-        self.rendered = Some(Round::of(rendered));
+        self.rendered = Some(applied(rendered));
         if errors.is_empty() {
             return Ok(());
         }
@@ -110,12 +110,14 @@ impl Reconciler {
     /// Prunes leftovers: objects with the operator's label, or among the related objects of an earlier operator (§5.2).
     async fn prune(&self, rendered: &Rendered, targets: &Targets<'_>) -> Vec<String> {
         let superfluous = leftovers(rendered, &targets.cluster);
-        let mut errors = self.delete(superfluous, rendered, &targets.cluster, true).await;
         // An earlier operator recorded no parts, so that a failed part may still need any of its objects.
+        let mut related = BTreeSet::new();
         if rendered.failed.is_empty() {
-            let related = self.related().into_iter().collect();
-            errors.extend(self.delete(related, rendered, &targets.cluster, false).await);
+            related.extend(self.related());
+            related.retain(|id| !superfluous.iter().any(|other| other.same(id)));
         }
+        let mut errors = self.delete(superfluous, rendered, &targets.cluster, true).await;
+        errors.extend(self.delete(related, rendered, &targets.cluster, false).await);
         if let Some(management) = &targets.management {
             let superfluous = leftovers(rendered, management);
             errors.extend(self.delete(superfluous, rendered, management, true).await);
@@ -224,23 +226,18 @@ impl Reconciler {
     }
 }
 
-impl Round {
-    fn of(rendered: &Rendered) -> Self {
-        let is_applied = |object: &&Value| {
-            let annotations = &object["metadata"]["annotations"];
-            annotations.get(names::CREATE_WAIT).is_none()
-        };
-        let mut failed = rendered.failed.iter().map(|(part, _)| *part);
-        Self {
-            objects: rendered
-                .objects
-                .iter()
-                .filter(is_applied)
-                .map(ObjectId::of)
-                .collect(),
-            is_complete: failed.all(|part| part == Part::AdditionalNetworks),
-        }
-    }
+/// The objects of a rendering, without those that wait for other objects.
+fn applied(rendered: &Rendered) -> BTreeSet<ObjectId> {
+    let is_applied = |object: &&Value| {
+        let annotations = &object["metadata"]["annotations"];
+        annotations.get(names::CREATE_WAIT).is_none()
+    };
+    rendered
+        .objects
+        .iter()
+        .filter(is_applied)
+        .map(ObjectId::of)
+        .collect()
 }
 
 /// Applies an object, with regard to its annotations (§5.1).

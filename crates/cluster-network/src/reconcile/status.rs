@@ -1,6 +1,6 @@
 //! The status of the operator configuration, and the `ClusterOperator` (§10, §11).
 
-use std::{sync::Arc, time::SystemTime};
+use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
 
 use api::cluster_network::{
     SINGLETON,
@@ -12,7 +12,7 @@ use kube_kit::{apply, cache::Lookup, object::ObjectId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Reconciler, Round, apply::has_owner, hosted::is_hosted};
+use super::{Reconciler, apply::has_owner, hosted::is_hosted};
 use crate::{
     conditions::{self, Finding},
     failures::{Failure, Level},
@@ -88,7 +88,7 @@ impl Reconciler {
                 && object.pointer("/metadata/deletionTimestamp").is_none()
         };
         let mut all = observe::workloads(self.cache());
-        all.retain(|_, object| is_owned(object, operator));
+        all.retain(|_, object| operator.is_none() || is_owned(object, operator));
         if let Some(management) = &self.management {
             all.extend(observe::workloads(management.cache()));
         }
@@ -96,7 +96,7 @@ impl Reconciler {
         workloads::assess(&all, before, &self.settings.version, self.is_applied(), now())
     }
 
-    /// True if this process rendered all parts, and all their workloads exist.
+    /// True if all workloads exist that this process rendered.
     fn is_applied(&self) -> bool {
         let is_workload = |id: &&ObjectId| watches::WITH_STATUS.iter().any(|kind| kind.kind == id.kind);
         let exists = |id: &ObjectId| {
@@ -105,7 +105,7 @@ impl Reconciler {
         };
         self.rendered
             .as_ref()
-            .is_some_and(|round| round.is_complete && round.objects.iter().filter(is_workload).all(exists))
+            .is_some_and(|objects| objects.iter().filter(is_workload).all(exists))
     }
 
     /// Annotates workloads with a hung rollout, and removes the annotation after progress.
@@ -250,7 +250,7 @@ impl Reconciler {
             conditions: conditions.to_vec(),
             versions,
             related_objects: match &self.rendered {
-                Some(round) => self.related_now(round, operator),
+                Some(objects) => self.related_now(objects, operator),
                 None => before.related_objects.clone(),
             },
         };
@@ -293,7 +293,7 @@ impl Reconciler {
     }
 
     /// All objects of the operator, for tools that collect debug data.
-    fn related_now(&self, round: &Round, operator: Option<&Value>) -> Vec<ObjectReference> {
+    fn related_now(&self, rendered: &BTreeSet<ObjectId>, operator: Option<&Value>) -> Vec<ObjectReference> {
         let reference = |group: &str, resource: &str, namespace: Option<&str>, name: &str| ObjectReference {
             group: group.to_owned(),
             resource: resource.to_owned(),
@@ -305,7 +305,7 @@ impl Reconciler {
             for object in self.cache().list(kind) {
                 let labels = &object["metadata"]["labels"];
                 let id = ObjectId::of(&object);
-                let is_ours = round.objects.contains(&id) || is_owned(&object, operator);
+                let is_ours = rendered.contains(&id) || is_owned(&object, operator);
                 if labels.get(names::PART_LABEL).is_some() && is_ours && !is_hosted(&object) {
                     related.push(reference(
                         kind.group,

@@ -24,8 +24,8 @@ const PART: &str = "configmap_ca";
 /// Limit of failed `ConfigMaps` in one attempt. The others have to wait for the next attempt.
 const FAILURES: usize = 5;
 const LONGEST: Duration = Duration::from_mins(5);
-/// Status code of an API server under load.
-const TOO_MANY_REQUESTS: u16 = 429;
+/// Status codes that concern all objects, or that a retry overcomes: no authentication, a timeout, a conflict, load.
+const OF_ALL: [u16; 4] = [401, 408, 409, 429];
 const BEGINNING: Duration = Duration::from_millis(200);
 
 /// The bundle in a `ConfigMap`.
@@ -99,7 +99,12 @@ struct Injector {
 
 /// True if the API server refuses this object alone. It may accept others.
 fn is_refused(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != TOO_MANY_REQUESTS)
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    // The text of a missing right, which concerns all objects. Other refusals have this code too.
+    let lacks_right = status.message.contains("cannot patch resource");
+    (400..500).contains(&status.code) && !OF_ALL.contains(&status.code) && !lacks_right
 }
 
 impl Injector {
@@ -175,5 +180,30 @@ impl Injector {
             .put(name.clone(), objects::version(&applied), wanting(&applied));
         tracing::info!(namespace = name.namespace, name = name.name, "bundle injected");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn refusal_of_one_object_is_no_failure_of_all() {
+        let error = |code: u16, message: &str| {
+            kube::Error::Api(Box::new(Status::failure(message, "").with_code(code)))
+        };
+        for (code, message, expected) in [
+            (422, "ConfigMap is immutable", true),
+            (403, "admission webhook denied the request", true),
+            (403, "User cannot patch resource \"configmaps\"", false),
+            (401, "Unauthorized", false),
+            (409, "conflict", false),
+            (429, "too many requests", false),
+            (500, "internal error", false),
+        ] {
+            assert_eq!(is_refused(&error(code, message)), expected, "{code} {message}");
+        }
     }
 }
