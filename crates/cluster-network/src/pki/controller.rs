@@ -46,7 +46,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     });
     let store = watch.store();
     let queue = reports.queue("pki", LONGEST);
-    // One that is gone or repaired must not hide the failure of another one.
+    // A deleted or repaired OperatorPKI must not hide the failure of another one.
     let mut failures: BTreeMap<Name, String> = BTreeMap::new();
     loop {
         let name = tokio::select! {
