@@ -49,7 +49,7 @@ pub(crate) const DECIDING: [Kind; 8] = [
     object::PROMETHEUS_RULE,
 ];
 
-/// Those whose late list does no harm that the next reconciliation does not repair.
+/// Kinds that are not awaited for long: the next reconciliation repairs the effects of a late list.
 const OPTIONAL: [Kind; 3] = [
     object::FEATURE_GATE,
     object::SERVICE_MONITOR,
