@@ -1,12 +1,11 @@
 //! An etcd and an API server, for tests without nodes.
 
-use std::cell::OnceCell;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -66,22 +65,6 @@ impl ApiServer {
             .get_or_init(|| Self::start().map_err(|error| error.to_string()))
             .as_ref()
             .map_err(|error| Error::Missing(error.clone()))
-    }
-
-    /// Returns a server for the calling thread alone until the thread ends. It has the state that the previous thread
-    /// left. For tests of objects that exist once in a cluster.
-    pub fn own() -> Result<&'static Self> {
-        thread_local!(static LEASE: OnceCell<Lease> = const { OnceCell::new() });
-        LEASE.with(|lease| {
-            if let Some(lease) = lease.get() {
-                return Ok(lease.0);
-            }
-            let server = match Pool::take() {
-                Some(server) => server,
-                None => Box::leak(Box::new(Self::start().inspect_err(|_| Pool::failed())?)),
-            };
-            Ok(lease.get_or_init(|| Lease(server)).0)
-        })
     }
 
     /// `https://127.0.0.1:PORT`
@@ -211,57 +194,6 @@ impl Drop for ApiServer {
             let _ = keeper.join();
         }
         let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-/// Maximum number of concurrent servers of threads: each takes a large part of a processor, and seconds to start.
-const MOST_SERVERS: usize = 3;
-
-/// Servers that threads use alone, one thread after the other.
-struct Pool {
-    /// Servers without a thread.
-    free: Vec<&'static ApiServer>,
-    /// Number of started servers.
-    started: usize,
-}
-
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    free: Vec::new(),
-    started: 0,
-});
-static RETURNED: Condvar = Condvar::new();
-
-impl Pool {
-    fn lock() -> MutexGuard<'static, Self> {
-        POOL.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for a free server. `None` permits the caller to start one.
-    fn take() -> Option<&'static ApiServer> {
-        let full = |pool: &mut Self| pool.free.is_empty() && pool.started >= MOST_SERVERS;
-        let mut pool = RETURNED
-            .wait_while(Self::lock(), full)
-            .unwrap_or_else(PoisonError::into_inner);
-        let free = pool.free.pop();
-        if free.is_none() {
-            pool.started += 1;
-        }
-        free
-    }
-
-    fn failed() {
-        Self::lock().started -= 1;
-        RETURNED.notify_one();
-    }
-}
-
-/// A thread's server, which other threads can use when the thread ends.
-struct Lease(&'static ApiServer);
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        Pool::lock().free.push(self.0);
-        RETURNED.notify_one();
     }
 }
 

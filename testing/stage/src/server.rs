@@ -71,6 +71,11 @@ impl Server {
             _place: permit,
         }
     }
+
+    /// Returns the API server itself, for its URL and its garbage collector.
+    pub fn api(&self) -> &ApiServer {
+        &self.machine.as_ref().expect("a server until the end").api
+    }
 }
 
 impl Deref for Server {

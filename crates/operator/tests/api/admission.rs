@@ -36,8 +36,8 @@ struct Admission {
 }
 
 impl Admission {
-    fn start(namespace: &'static str, file: &str) -> Self {
-        let fixture = Fixture::installed(namespace);
+    fn start(file: &str) -> Self {
+        let fixture = Fixture::installed();
         let files = render_admission().expect("the policy");
         let (_, yaml) = files.iter().find(|(name, _)| *name == file).expect("the file");
         fixture.kubectl().apply(yaml).expect("the policy is accepted");
@@ -353,7 +353,7 @@ fn without_nulls(spec: &Value) -> Value {
 // of the policy are those of the operator.
 #[test]
 fn warn_policy_warns_of_invalid_configuration_with_texts_of_operator() {
-    let admission = Admission::start("admission-warn", "admission-policy.yaml");
+    let admission = Admission::start("admission-policy.yaml");
     for (spec, texts) in table() {
         assert_eq!(verdict(&spec), texts, "the operator, {spec}");
         for version in ["v1", "v1alpha1"] {
@@ -424,7 +424,7 @@ fn warn_policy_warns_of_invalid_configuration_with_texts_of_operator() {
 
 #[test]
 fn deny_policy_refuses_invalid_configuration() {
-    let admission = Admission::start("admission-deny", "admission-policy-deny.yaml");
+    let admission = Admission::start("admission-policy-deny.yaml");
     for (spec, texts) in table() {
         // The server returns the first of several texts.
         let refusal = format!("ValidatingAdmissionPolicy '{PREFIX} denied request: {}", texts[0]);
@@ -439,7 +439,7 @@ fn deny_policy_refuses_invalid_configuration() {
 
 #[test]
 fn deny_policy_allows_labelling_correcting_and_deleting_invalid_configuration() {
-    let admission = Admission::start("admission-stored", "admission-policy.yaml");
+    let admission = Admission::start("admission-policy.yaml");
     admission.fixture.configure(&json!({ "imagePullPolicy": "BAD" }));
     let kubectl = admission.fixture.kubectl();
     let files = render_admission().expect("the policy");
@@ -631,7 +631,7 @@ fn specification() -> impl Strategy<Value = Value> {
 
 #[test]
 fn policy_and_operator_agree_about_any_specification() {
-    let admission = Admission::start("admission-any", "admission-policy.yaml");
+    let admission = Admission::start("admission-policy.yaml");
     let mut runner = TestRunner::new(Cases {
         cases: 600,
         failure_persistence: None,

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use stage::{base64, bytes};
 
 use crate::{
-    fixture::{DEADLINE, Fixture, message},
-    stubs::Stubs,
+    fixture::{DEADLINE, Fixture, NAMESPACE, message},
+    stubs::{self, CERT_MANAGER},
 };
 
 const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
@@ -41,10 +41,9 @@ fn pair(fixture: &Fixture) -> Result<(Value, Value), String> {
 }
 
 /// A handshake under every name of the Service.
-fn verify(fixture: &Fixture, secret: &Value, configuration: &Value) -> Result<(), String> {
-    let namespace = fixture.namespace;
+fn verify(secret: &Value, configuration: &Value) -> Result<(), String> {
     for domain in ["svc", "svc.cluster.local"] {
-        let host = format!("{SERVICE}.{namespace}.{domain}");
+        let host = format!("{SERVICE}.{NAMESPACE}.{domain}");
         handshake(secret, &bundle(configuration), &host).map_err(|error| format!("{host}: {error}"))?;
     }
     Ok(())
@@ -58,7 +57,7 @@ fn wait_for_trust(
 ) -> (Value, Value) {
     wait::until(what, DEADLINE, || {
         let (secret, configuration) = pair(fixture)?;
-        verify(fixture, &secret, &configuration)?;
+        verify(&secret, &configuration)?;
         if more(&secret, &configuration) {
             Ok((secret, configuration))
         } else {
@@ -71,12 +70,12 @@ fn wait_for_trust(
 
 fn patch(fixture: &Fixture, kind: &str, name: &str, form: &str, patch: &Value) {
     let (form, patch) = (format!("--type={form}"), patch.to_string());
-    let arguments = ["patch", kind, name, "-n", fixture.namespace, &form, "-p", &patch];
+    let arguments = ["patch", kind, name, "-n", NAMESPACE, &form, "-p", &patch];
     fixture.kubectl().run(arguments).expect("patched");
 }
 
-fn native(namespace: &'static str, spec: &Value) -> Fixture {
-    let mut fixture = Fixture::installed(namespace);
+fn native(spec: &Value) -> Fixture {
+    let mut fixture = Fixture::installed();
     fixture.start_images(&[]);
     fixture.configure(spec);
     fixture
@@ -85,7 +84,7 @@ fn native(namespace: &'static str, spec: &Value) -> Fixture {
 // operator#77, the native flavour
 #[test]
 fn native_webhook_has_certificate_that_api_server_trusts() {
-    let fixture = native("certificates-native", &json!({ "kubevirtIpamController": {} }));
+    let fixture = native(&json!({ "kubevirtIpamController": {} }));
     let (secret, _) = wait_for_trust(&fixture, "a trusted certificate", |_, _| true);
     assert_eq!(secret["type"], "kubernetes.io/tls");
     let authority = fixture.operand("secret", AUTHORITY).expect("the authority");
@@ -130,11 +129,11 @@ fn native_webhook_has_certificate_that_api_server_trusts() {
             "serviceaccount",
             DEPLOYMENT,
             "-n",
-            fixture.namespace,
+            NAMESPACE,
         ])
         .expect("deleted");
     fixture.wait_for_operand("serviceaccount", DEPLOYMENT, |_| Some(()));
-    let service_accounts = format!("create /api/v1/namespaces/{}/serviceaccounts?", fixture.namespace);
+    let service_accounts = format!("create /api/v1/namespaces/{NAMESPACE}/serviceaccounts?");
     assert_eq!(fixture.work_since(mark), [service_accounts]);
 
     fixture.configure(&json!({}));
@@ -147,20 +146,13 @@ fn native_webhook_has_certificate_that_api_server_trusts() {
 
 #[test]
 fn deleted_or_damaged_certificate_is_repaired_at_once() {
-    let fixture = native("certificates-repair", &json!({ "kubevirtIpamController": {} }));
+    let fixture = native(&json!({ "kubevirtIpamController": {} }));
     let (mut secret, _) = wait_for_trust(&fixture, "a trusted certificate", |_, _| true);
     let served = |secret: &Value| secret["data"].clone();
 
     let damages: [(&str, &dyn Fn()); 3] = [
         ("a deleted certificate", &|| {
-            let arguments = [
-                "delete",
-                "--wait=false",
-                "secret",
-                SERVING,
-                "-n",
-                fixture.namespace,
-            ];
+            let arguments = ["delete", "--wait=false", "secret", SERVING, "-n", NAMESPACE];
             fixture.kubectl().run(arguments).expect("deleted");
         }),
         ("a damaged key", &|| {
@@ -183,19 +175,12 @@ fn deleted_or_damaged_certificate_is_repaired_at_once() {
         let (renewed, configuration) =
             wait_for_trust(&fixture, what, |secret, _| served(secret) != served(&before));
         // The pods still serve the old certificate for a while.
-        verify(&fixture, &before, &configuration).unwrap_or_else(|error| panic!("{what}: {error}"));
+        verify(&before, &configuration).unwrap_or_else(|error| panic!("{what}: {error}"));
         secret = renewed;
     }
 
     let authority = fixture.operand("secret", AUTHORITY).expect("the authority");
-    let arguments = [
-        "delete",
-        "--wait=false",
-        "secret",
-        AUTHORITY,
-        "-n",
-        fixture.namespace,
-    ];
+    let arguments = ["delete", "--wait=false", "secret", AUTHORITY, "-n", NAMESPACE];
     fixture.kubectl().run(arguments).expect("deleted");
     fixture.wait_for_operand("secret", AUTHORITY, |object| {
         (object["metadata"]["uid"] != authority["metadata"]["uid"]).then_some(())
@@ -222,7 +207,7 @@ fn certificates_rotate_without_failed_handshake_while_configuration_is_rejected(
             },
         })
     };
-    let fixture = native("certificates-rotation", &spec("IfNotPresent"));
+    let fixture = native(&spec("IfNotPresent"));
     let mut last = wait_for_trust(&fixture, "a trusted certificate", |_, _| true);
     let first = |configuration: &Value| {
         let bundle = bundle(configuration);
@@ -236,9 +221,8 @@ fn certificates_rotate_without_failed_handshake_while_configuration_is_rejected(
     let (mut certificates, mut authorities) = (1, 1);
     wait::until("rotations", 3 * DEADLINE, || {
         let (secret, configuration) = pair(&fixture)?;
-        verify(&fixture, &secret, &configuration)
-            .unwrap_or_else(|error| panic!("a failed handshake: {error}"));
-        verify(&fixture, &last.0, &configuration).unwrap_or_else(|error| panic!("the pods' own: {error}"));
+        verify(&secret, &configuration).unwrap_or_else(|error| panic!("a failed handshake: {error}"));
+        verify(&last.0, &configuration).unwrap_or_else(|error| panic!("the pods' own: {error}"));
         assert!(
             held(&configuration) <= at_first + 4,
             "{} certificates",
@@ -265,9 +249,8 @@ fn certificates_rotate_without_failed_handshake_while_configuration_is_rejected(
 }
 
 /// A certificate in the form of cert-manager's self-signed issuers.
-fn of_cert_manager(fixture: &Fixture) -> (Value, Vec<u8>) {
-    let hosts =
-        ["svc", "svc.cluster.local"].map(|domain| format!("{SERVICE}.{}.{domain}", fixture.namespace));
+fn of_cert_manager() -> (Value, Vec<u8>) {
+    let hosts = ["svc", "svc.cluster.local"].map(|domain| format!("{SERVICE}.{NAMESPACE}.{domain}"));
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
     let mut parameters = rcgen::CertificateParams::new(hosts).expect("names");
     parameters.distinguished_name = rcgen::DistinguishedName::new();
@@ -275,7 +258,7 @@ fn of_cert_manager(fixture: &Fixture) -> (Value, Vec<u8>) {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {
-            "name": SERVING, "namespace": fixture.namespace,
+            "name": SERVING, "namespace": NAMESPACE,
             "annotations": { "cert-manager.io/certificate-name": "kubevirt-ipam-controller-serving-cert" },
         },
         "stringData": { "tls.crt": certificate, "tls.key": key.serialize_pem(), "ca.crt": certificate },
@@ -286,7 +269,7 @@ fn of_cert_manager(fixture: &Fixture) -> (Value, Vec<u8>) {
 // operator#77
 #[test]
 fn certificates_move_between_cert_manager_and_operator() {
-    let mut fixture = Fixture::installed("certificates-places");
+    let mut fixture = Fixture::installed();
     fixture.configure(&json!({ "kubevirtIpamController": {} }));
     fixture.start_images(ESTABLISHED);
     let rejected = wait::until("a missing kind", DEADLINE, || {
@@ -305,7 +288,7 @@ fn certificates_move_between_cert_manager_and_operator() {
     );
     assert!(fixture.operand("secret", SERVING).is_none());
 
-    let definitions = Stubs::with(Stubs::cert_manager);
+    stubs::define(fixture.admin(), CERT_MANAGER);
     let certificate = "kubevirt-ipam-controller-serving-cert";
     let issuer = "kubevirt-ipam-controller-selfsigned-issuer";
     let configuration = wait::until("the webhook", DEADLINE, || {
@@ -313,15 +296,12 @@ fn certificates_move_between_cert_manager_and_operator() {
         found.ok_or_else(|| format!("{:#}", fixture.configuration()))
     });
     let configuration = configuration.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(
-        *annotation(&configuration),
-        format!("{}/{certificate}", fixture.namespace)
-    );
+    assert_eq!(*annotation(&configuration), format!("{NAMESPACE}/{certificate}"));
     fixture.roll_out_deployments(&[DEPLOYMENT]);
     fixture.wait_until_available();
 
     // The test acts as cert-manager.
-    let (secret, ca) = of_cert_manager(&fixture);
+    let (secret, ca) = of_cert_manager();
     fixture.kubectl().apply(&secret.to_string()).expect("a Secret");
     let trusting = json!([{
         "op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64(&ca),
@@ -375,5 +355,4 @@ fn certificates_move_between_cert_manager_and_operator() {
     fixture.wait_for_operand("mutatingwebhookconfiguration", WEBHOOK, |configuration| {
         (!annotation(configuration).is_null()).then_some(())
     });
-    drop(definitions);
 }

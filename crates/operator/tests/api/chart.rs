@@ -5,13 +5,9 @@ use std::{collections::BTreeMap, fs, path::Path};
 use cluster::{Helm, Home, Quiet, run, wait};
 use serde_json::{Value, json};
 
-use crate::{
-    fixture::{DEADLINE, Fixture},
-    stubs::undefine,
-};
+use crate::fixture::{DEADLINE, Fixture, NAMESPACE};
 
 const OPERATOR: &str = "cluster-network-addons-operator";
-const DEFINITION: &str = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
 
 fn deploy(path: &str) -> String {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
@@ -281,23 +277,9 @@ fn helm_lint_passes() {
 
 #[test]
 fn chart_installs_all_at_once_and_uninstall_keeps_configuration() {
-    let mut fixture = Fixture::installed("chart-new");
+    let mut fixture = Fixture::bare();
     let kubectl = fixture.kubectl().clone();
-    // The state is the same as on a new cluster.
-    let kinds = "deployment,serviceaccount,role,rolebinding";
-    let namespace = ["--namespace", fixture.namespace];
-    kubectl
-        .delete([&[kinds, OPERATOR][..], &namespace].concat())
-        .expect("no operator");
-    for name in [OPERATOR, "cluster-network-addons-operator-established"] {
-        let cluster_wide = ["clusterrole", "clusterrolebinding"].map(|kind| format!("{kind}/{name}"));
-        kubectl.delete(cluster_wide).expect("no role");
-    }
-    let granted =
-        ["", "-namespace"].map(|end| format!("clusterrole/cluster-network-addons-nmstate-operator{end}"));
-    kubectl.delete(granted).expect("no role");
-    undefine(fixture.admin(), &[DEFINITION.to_owned()]).expect("no definition");
-
+    let namespace = ["--namespace", NAMESPACE];
     let chart = deploy("chart");
     let spec = "--set-json=networkAddonsConfig.spec={\"multus\":{}}";
     let values = ["--set=networkAddonsConfig.create=true", spec];
@@ -336,13 +318,13 @@ fn chart_installs_all_at_once_and_uninstall_keeps_configuration() {
 /// with a variable of its own and the entry point of its image.
 #[test]
 fn manifests_replace_those_of_upstream_and_back() {
-    let fixture = Fixture::installed("files");
+    let fixture = Fixture::installed();
     let kubectl = fixture.kubectl().clone();
     let ours = fixture.operand("deployment", OPERATOR).expect("it")["spec"].clone();
     let containers = "/spec/template/spec/containers/0";
     let mut upstream = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": { "name": OPERATOR, "namespace": fixture.namespace }, "spec": ours,
+        "metadata": { "name": OPERATOR, "namespace": NAMESPACE }, "spec": ours,
     });
     let container = upstream
         .pointer_mut(containers)
@@ -355,7 +337,7 @@ fn manifests_replace_those_of_upstream_and_back() {
         json!([{ "name": "OVS_MARKER_IMAGE", "value": "r.example/marker:1" }]),
     );
     kubectl
-        .delete(["deployment", OPERATOR, "--namespace", fixture.namespace])
+        .delete(["deployment", OPERATOR, "--namespace", NAMESPACE])
         .expect("gone");
     kubectl.apply(&upstream.to_string()).expect("upstream");
 
@@ -378,14 +360,14 @@ fn manifests_replace_those_of_upstream_and_back() {
 
 #[test]
 fn chart_adopts_objects_applied_from_files() {
-    let fixture = Fixture::installed("chart-takeover");
+    let fixture = Fixture::installed();
     let kubectl = fixture.kubectl().clone();
     fixture.configure(&json!({ "multus": {} }));
     let uid = |object: Option<Value>| object.expect("the object")["metadata"]["uid"].clone();
     let configuration = uid(Some(fixture.configuration()));
     let account = uid(fixture.operand("serviceaccount", OPERATOR));
     let chart = deploy("chart");
-    let install = ["install", "weft", &chart, "--namespace", fixture.namespace];
+    let install = ["install", "weft", &chart, "--namespace", NAMESPACE];
     let refused = helm().run(&kubectl, install).expect_err("a refusal").to_string();
     assert!(refused.contains("invalid ownership metadata"), "{refused}");
     helm()
@@ -395,7 +377,7 @@ fn chart_adopts_objects_applied_from_files() {
     assert_eq!(uid(Some(fixture.configuration())), configuration);
     assert_eq!(uid(fixture.operand("serviceaccount", OPERATOR)), account);
     helm()
-        .run(&kubectl, ["uninstall", "weft", "--namespace", fixture.namespace])
+        .run(&kubectl, ["uninstall", "weft", "--namespace", NAMESPACE])
         .expect("uninstalled");
     assert_eq!(uid(Some(fixture.configuration())), configuration);
 }

@@ -10,7 +10,7 @@ use manifests::{Install, render_install};
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Fixture, IMAGE, VERSION},
+    fixture::{DEADLINE, Fixture, IMAGE, NAMESPACE, VERSION},
     installation::{IMAGES, everything, is_workload},
 };
 
@@ -75,10 +75,10 @@ fn weft(arguments: &[&str]) -> Answer {
 }
 
 /// The operator's manifest, with images for some variables.
-fn manifest(fixture: &Fixture) -> String {
+fn manifest() -> String {
     let install = Install {
         image: IMAGE,
-        namespace: fixture.namespace,
+        namespace: NAMESPACE,
         version: VERSION,
         pull_policy: "IfNotPresent",
     };
@@ -120,7 +120,7 @@ const RANGE: [&str; 2] = ["02:00:00:00:00:00", "02:00:00:00:00:ff"];
 
 #[test]
 fn render_prints_objects_that_operator_applies() {
-    let mut fixture = Fixture::installed("command-line-render");
+    let mut fixture = Fixture::installed();
     let files = Files::new();
     let spec = json!({
         "multus": {}, "linuxBridge": {}, "kubeMacPool": { "rangeStart": RANGE[0], "rangeEnd": RANGE[1] },
@@ -129,7 +129,7 @@ fn render_prints_objects_that_operator_applies() {
             "caRotateInterval": "10h", "caOverlapInterval": "2h", "certRotateInterval": "4h", "certOverlapInterval": "1h",
         },
     });
-    let images = manifest(&fixture);
+    let images = manifest();
     let images = files.put("operator.yaml", &images);
     let command = [
         "render",
@@ -180,7 +180,7 @@ fn render_prints_objects_that_operator_applies() {
     let kinds = "daemonset,deployment,service,role,rolebinding,configmap,serviceaccount,networkpolicy";
     let label = "app.kubernetes.io/managed-by=cnao-operator";
     let live = kubectl
-        .json(["get", kinds, "-n", fixture.namespace, "-l", label])
+        .json(["get", kinds, "-n", NAMESPACE, "-l", label])
         .expect("objects");
     let named = |object: &Value| (object["kind"].clone(), object["metadata"]["name"].clone());
     for object in live["items"].as_array().expect("a list") {
@@ -222,7 +222,7 @@ fn render_prints_objects_that_operator_applies() {
 }
 
 /// An operator's Deployment with these variables.
-fn deployment<'a>(fixture: &Fixture, variables: impl Iterator<Item = (&'a str, &'a str)>) -> Value {
+fn deployment<'a>(variables: impl Iterator<Item = (&'a str, &'a str)>) -> Value {
     let own = [("OPERATOR_IMAGE", IMAGE), ("OPERATOR_VERSION", VERSION)];
     let variables: Vec<Value> = own
         .into_iter()
@@ -231,7 +231,7 @@ fn deployment<'a>(fixture: &Fixture, variables: impl Iterator<Item = (&'a str, &
         .collect();
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": { "name": "cluster-network-addons-operator", "namespace": fixture.namespace },
+        "metadata": { "name": "cluster-network-addons-operator", "namespace": NAMESPACE },
         "spec": { "template": { "spec": { "containers": [{
             "name": "cluster-network-addons-operator", "image": IMAGE, "env": variables,
         }] } } },
@@ -240,10 +240,10 @@ fn deployment<'a>(fixture: &Fixture, variables: impl Iterator<Item = (&'a str, &
 
 #[test]
 fn rendered_objects_have_no_unknown_fields() {
-    let fixture = Fixture::installed("command-line-fields");
+    let fixture = Fixture::installed();
     let files = Files::new();
-    let native = deployment(&fixture, IMAGES.iter().map(|(name, _)| (*name, IMAGE)));
-    let upstream = deployment(&fixture, IMAGES.into_iter());
+    let native = deployment(IMAGES.iter().map(|(name, _)| (*name, IMAGE)));
+    let upstream = deployment(IMAGES.into_iter());
     let mut spec = everything();
     spec["nmstate"] = json!({});
     let mut workloads = 0;
@@ -301,20 +301,20 @@ fn rendered_objects_have_no_unknown_fields() {
     assert!(workloads >= 30, "{workloads}");
 }
 
-fn diff(fixture: &Fixture, kubeconfig: &str, more: &[&str]) -> Answer {
-    let base = ["diff", "--kubeconfig", kubeconfig, "-n", fixture.namespace];
+fn diff(kubeconfig: &str, more: &[&str]) -> Answer {
+    let base = ["diff", "--kubeconfig", kubeconfig, "-n", NAMESPACE];
     weft(&[&base[..], more].concat())
 }
 
 #[test]
 fn diff_prints_changes_that_operator_would_make() {
-    let mut fixture = Fixture::running("command-line-diff");
+    let mut fixture = Fixture::running();
     let files = Files::new();
     let reader = reader(&fixture, &files);
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     fixture.roll_out(&["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"]);
     fixture.wait_until_available();
-    let same = diff(&fixture, &reader, &[]);
+    let same = diff(&reader, &[]);
     assert_eq!((same.code, same.remarks.as_str()), (0, ""), "{same:?}");
     assert_eq!(
         same.text,
@@ -323,22 +323,21 @@ fn diff_prints_changes_that_operator_would_make() {
 
     // This configuration removes a component.
     let file = files.configuration(&json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));
-    let change = diff(&fixture, &reader, &["-f", &file]);
+    let change = diff(&reader, &["-f", &file]);
     assert_eq!((change.code, change.remarks.as_str()), (1, ""));
     assert_eq!(
         change.text,
         "\
 - ClusterRole bridge-marker-cr
 - ClusterRoleBinding bridge-marker-crb
-- ServiceAccount command-line-diff/bridge-marker
-- DaemonSet command-line-diff/kube-cni-linux-bridge-plugin
-- DaemonSet command-line-diff/bridge-marker
+- ServiceAccount networking/bridge-marker
+- DaemonSet networking/kube-cni-linux-bridge-plugin
+- DaemonSet networking/bridge-marker
 
 5 to delete, 9 unchanged
 "
     );
     let refused = diff(
-        &fixture,
         &reader,
         &[
             "-f",
@@ -356,7 +355,7 @@ fn diff_prints_changes_that_operator_would_make() {
     // Another client made a change while no operator ran.
     fixture.stop();
     let kubectl = fixture.kubectl();
-    let namespace = ["-n", fixture.namespace];
+    let namespace = ["-n", NAMESPACE];
     let patch = r#"{"metadata":{"labels":{"prometheus.cnao.io":"no","mine":"x"}},"spec":{"template":{"spec":{"containers":[{"name":"kube-multus","image":"evil:1"}]}}}}"#;
     kubectl
         .run([&["patch", "daemonset", "multus", "-p", patch], &namespace[..]].concat())
@@ -370,16 +369,16 @@ fn diff_prints_changes_that_operator_would_make() {
             .concat(),
         )
         .expect("deleted");
-    let drift = diff(&fixture, &reader, &[]);
+    let drift = diff(&reader, &[]);
     assert_eq!(drift.code, 1, "{drift:?}");
     assert_eq!(
         drift.text,
         format!(
             "\
-~ DaemonSet command-line-diff/multus
+~ DaemonSet networking/multus
     metadata.labels[\"prometheus.cnao.io\"]: \"no\" → \"true\"
     spec.template.spec.containers[kube-multus].image: \"evil:1\" → \"{IMAGE}\"
-+ ServiceAccount command-line-diff/bridge-marker
++ ServiceAccount networking/bridge-marker
 
 1 to create, 1 to change, 12 unchanged
 "
@@ -387,7 +386,7 @@ fn diff_prints_changes_that_operator_would_make() {
     );
     fixture.start();
     wait::until("no difference", DEADLINE, || {
-        let drift = diff(&fixture, &reader, &[]);
+        let drift = diff(&reader, &[]);
         if drift.code == 0 {
             Ok(())
         } else {
@@ -399,11 +398,11 @@ fn diff_prints_changes_that_operator_would_make() {
 
 #[test]
 fn status_names_problem_and_its_place() {
-    let fixture = Fixture::running("command-line-status");
+    let fixture = Fixture::running();
     let files = Files::new();
     let reader = reader(&fixture, &files);
     let status = |more: &[&str]| {
-        let base = ["status", "--kubeconfig", reader.as_str(), "-n", fixture.namespace];
+        let base = ["status", "--kubeconfig", reader.as_str(), "-n", NAMESPACE];
         weft(&[&base[..], more].concat())
     };
     let nothing = status(&[]);
@@ -427,14 +426,14 @@ fn status_names_problem_and_its_place() {
         json!({ "status": { "replicas": 1, "readyReplicas": 1, "availableReplicas": 1 } }).to_string();
     fixture
         .kubectl()
-        .run([&operator[..], &["-n", fixture.namespace, "-p", &ready]].concat())
+        .run([&operator[..], &["-n", NAMESPACE, "-p", &ready]].concat())
         .expect("a status");
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_until_progressing();
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": "multus-x2k4d", "namespace": fixture.namespace,
+            "name": "multus-x2k4d", "namespace": NAMESPACE,
             "labels": { "app.kubernetes.io/managed-by": "cnao-operator" },
             "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "multus", "uid": "1" }],
         },
@@ -454,16 +453,16 @@ fn status_names_problem_and_its_place() {
     ];
     fixture
         .kubectl()
-        .run([&patch[..], &["-n", fixture.namespace, "-p", &waiting.to_string()]].concat())
+        .run([&patch[..], &["-n", NAMESPACE, "-p", &waiting.to_string()]].concat())
         .expect("a status");
 
     let found = status(&[]);
     assert_eq!((found.code, found.remarks.as_str()), (1, ""), "{found:?}");
     for part in [
-        "Operator: 1/1 ready in namespace command-line-status\n",
+        "Operator: 1/1 ready in namespace networking\n",
         "Versions: operator 1.2.3, target 1.2.3, observed none\n",
         "  multus: pod multus-x2k4d on node node02, container kube-multus:\n    ImagePullBackOff: Back-off pulling image\n",
-        "\nNext: check the image's name, and whether node node02 may pull it\n  kubectl -n command-line-status describe pod \
+        "\nNext: check the image's name, and whether node node02 may pull it\n  kubectl -n networking describe pod \
          multus-x2k4d\n",
     ] {
         assert!(found.text.contains(part), "{part}\n{}", found.text);
@@ -474,14 +473,7 @@ fn status_names_problem_and_its_place() {
 
     fixture
         .kubectl()
-        .run([
-            "delete",
-            "pod",
-            "multus-x2k4d",
-            "-n",
-            fixture.namespace,
-            "--force",
-        ])
+        .run(["delete", "pod", "multus-x2k4d", "-n", NAMESPACE, "--force"])
         .expect("deleted");
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
@@ -496,7 +488,7 @@ fn status_names_problem_and_its_place() {
 
 #[test]
 fn failed_command_prints_next_step() {
-    let fixture = Fixture::installed("command-line-errors");
+    let fixture = Fixture::installed();
     let files = Files::new();
     let unprivileged = files.kubeconfig(&fixture, "nobody");
     let away = "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: \

@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{AVAILABLE, DEADLINE, Fixture, VERSION, conditions, message},
+    fixture::{AVAILABLE, DEADLINE, Fixture, NAMESPACE, VERSION, conditions, message},
     installation::{
         DAEMON_SETS, DEPLOYMENTS, IMAGES, VERSION_LABEL, everything, is_workload, owned, owned_by,
     },
-    stubs::Stubs,
+    stubs::{CERT_MANAGER, MONITORING},
 };
 
 /// A component by its field, with its objects from operands §1–§8 as `Kind/name`, without definitions and the
@@ -131,11 +131,10 @@ impl Component {
 }
 
 /// Starts with the images of upstream and cert-manager's kinds.
-fn upstream(namespace: &'static str) -> (Fixture, Stubs) {
-    let mut fixture = Fixture::installed(namespace);
-    let definitions = Stubs::with(Stubs::cert_manager);
+fn upstream() -> Fixture {
+    let mut fixture = Fixture::with(CERT_MANAGER);
     fixture.start_images(&IMAGES);
-    (fixture, definitions)
+    fixture
 }
 
 fn roll_out_everything(fixture: &Fixture) {
@@ -197,7 +196,7 @@ fn emitted(fixture: &Fixture, reason: &str) -> i64 {
 // operator#8
 #[test]
 fn component_alone_has_all_of_its_objects() {
-    let (fixture, _definitions) = upstream("components-alone");
+    let fixture = upstream();
     for component in &COMPONENTS {
         let field = component.field;
         // Dynamic networks need multus.
@@ -209,7 +208,7 @@ fn component_alone_has_all_of_its_objects() {
         fixture.configure(&spec);
         let configuration = fixture.wait_until_progressing();
         assert!(
-            message(&configuration, "Progressing").contains("\"components-alone/"),
+            message(&configuration, "Progressing").contains("\"networking/"),
             "{field}"
         );
         let all: Vec<_> = needed
@@ -239,7 +238,7 @@ fn component_alone_has_all_of_its_objects() {
 // operator#10
 #[test]
 fn components_are_added_one_by_one() {
-    let (fixture, _definitions) = upstream("components-added");
+    let fixture = upstream();
     let mut spec = json!({});
     let (mut modified, mut progressing) = (0, 0);
     for component in &COMPONENTS {
@@ -266,7 +265,7 @@ fn components_are_added_one_by_one() {
 // operator#12
 #[test]
 fn same_specification_again_changes_nothing() {
-    let (fixture, _definitions) = upstream("components-again");
+    let fixture = upstream();
     fixture.configure(&everything());
     roll_out_everything(&fixture);
     let before = fixture.wait_until_available();
@@ -298,7 +297,7 @@ fn same_specification_again_changes_nothing() {
         .collect();
     assert_eq!(
         writes,
-        ["create /apis/networking.k8s.io/v1/namespaces/components-again/networkpolicies?"],
+        ["create /apis/networking.k8s.io/v1/namespaces/networking/networkpolicies?"],
         "no write of the status, and no other"
     );
 }
@@ -306,7 +305,7 @@ fn same_specification_again_changes_nothing() {
 // operator#13, operator#14
 #[test]
 fn deletion_of_configuration_deletes_everything() {
-    let (mut fixture, _definitions) = upstream("components-deleted");
+    let mut fixture = upstream();
     fixture.configure(&everything());
     roll_out_everything(&fixture);
     fixture.wait_until_available();
@@ -334,7 +333,7 @@ fn deletion_of_configuration_deletes_everything() {
     for (kind, name) in [
         ("crd", "network-attachment-definitions.k8s.cni.cncf.io"),
         ("crd", "ipamclaims.k8s.cni.cncf.io"),
-        ("namespace", fixture.namespace),
+        ("namespace", NAMESPACE),
     ] {
         let object = fixture
             .object(kind, name)
@@ -351,16 +350,15 @@ fn deletion_of_configuration_deletes_everything() {
 // operator#17
 #[test]
 fn annotation_on_pods_of_macvtap_is_removed() {
-    let (fixture, _definitions) = upstream("components-annotated");
+    let fixture = upstream();
     fixture.configure(&json!({ "macvtap": {} }));
     fixture.roll_out(&["macvtap-cni"]);
     fixture.wait_until_available();
     let patch =
         json!({ "spec": { "template": { "metadata": { "annotations": { "mine": "1" } } } } }).to_string();
-    let namespace = fixture.namespace;
     fixture
         .kubectl()
-        .run(["patch", "daemonset", "macvtap-cni", "-n", namespace, "-p", &patch])
+        .run(["patch", "daemonset", "macvtap-cni", "-n", NAMESPACE, "-p", &patch])
         .expect("patched");
     fixture.wait_for_operand("daemonset", "macvtap-cni", |object| {
         object
@@ -376,7 +374,7 @@ fn annotation_on_pods_of_macvtap_is_removed() {
 // controller of DaemonSets would
 #[test]
 fn macvtap_waits_for_configured_config_map() {
-    let (fixture, _definitions) = upstream("components-device-plugin");
+    let fixture = upstream();
     fixture.configure(&json!({ "macvtap": {} }));
     fixture.roll_out(&["macvtap-cni"]);
     fixture.wait_until_available();
@@ -396,7 +394,7 @@ fn macvtap_waits_for_configured_config_map() {
     fixture.wait_until_progressing();
     // The report of the DaemonSet controller about a waiting pod.
     fixture.report_waiting("macvtap-cni");
-    let expected = "DaemonSet \"components-device-plugin/macvtap-cni\" is not available (awaiting 1 nodes)";
+    let expected = "DaemonSet \"networking/macvtap-cni\" is not available (awaiting 1 nodes)";
     // A changed message of the same condition is not written at once.
     cluster::wait::until("the report of the waiting pod", DEADLINE, || {
         let configuration = fixture.wait_until_progressing();
@@ -406,7 +404,7 @@ fn macvtap_waits_for_configured_config_map() {
     .unwrap_or_else(|error| panic!("{error}"));
     let config = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": "another-config", "namespace": fixture.namespace },
+        "metadata": { "name": "another-config", "namespace": NAMESPACE },
         "data": { "DP_MACVTAP_CONF": "[]" },
     });
     fixture
@@ -420,8 +418,7 @@ fn macvtap_waits_for_configured_config_map() {
 // operator#7, operator#11
 #[test]
 fn monitoring_is_deployed_once_its_kinds_are_served() {
-    let mut fixture = Fixture::installed("components-monitored");
-    let _monitoring = Stubs::with(Stubs::monitoring);
+    let mut fixture = Fixture::with(MONITORING);
     fixture.configure(&json!({}));
     fixture.start_images(&IMAGES);
     let configuration = fixture.wait_until_available();

@@ -52,7 +52,7 @@ fn full_spec() -> Value {
 // operator#1, operator#6
 #[test]
 fn both_versions_have_same_specification() {
-    let fixture = Fixture::installed("definitions-versions");
+    let fixture = Fixture::installed();
     for (written, read) in [("v1alpha1", "v1"), ("v1", "v1alpha1")] {
         fixture.configure_as(written, "cluster", &full_spec());
         assert_eq!(
@@ -71,7 +71,7 @@ fn both_versions_have_same_specification() {
 // operator#3
 #[test]
 fn unknown_field_is_pruned() {
-    let fixture = Fixture::installed("definitions-pruning");
+    let fixture = Fixture::installed();
     fixture.create_raw(&json!({
         "sriov": {}, "multus": {},
         "placementConfiguration": { "workloads": { "affinity": { "podAffinity": {
@@ -118,7 +118,7 @@ fn with_fields(node: &Value, path: &str, paths: &mut Vec<String>) {
 // operator#4
 #[test]
 fn explain_describes_every_field() {
-    let fixture = Fixture::installed("definitions-explain");
+    let fixture = Fixture::installed();
     let name = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
     let definition = fixture.object("crd", name).expect("the definition");
     for version in definition["spec"]["versions"].as_array().expect("versions") {
@@ -152,7 +152,7 @@ fn explain_describes_every_field() {
 // Additions to upstream's definition (operator §1).
 #[test]
 fn list_by_short_name_fits_eighty_columns() {
-    let fixture = Fixture::installed("definitions-columns");
+    let fixture = Fixture::installed();
     fixture.configure(&json!({}));
     let status = json!({ "status": {
         "observedVersion": "0.102.0-rc.1",
@@ -205,7 +205,7 @@ fn list_by_short_name_fits_eighty_columns() {
 // operator#5
 #[test]
 fn null_in_tls_profile_is_accepted() {
-    let fixture = Fixture::installed("definitions-null");
+    let fixture = Fixture::installed();
     for profile in [
         json!(null),
         json!({ "type": "Modern", "custom": null, "old": null, "intermediate": null, "modern": null }),
@@ -221,7 +221,7 @@ fn null_in_tls_profile_is_accepted() {
 
 #[test]
 fn value_outside_of_schema_is_refused() {
-    let fixture = Fixture::installed("definitions-values");
+    let fixture = Fixture::installed();
     for (spec, complaint) in [
         (
             json!({ "tlsSecurityProfile": { "type": "Newest" } }),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fixture::{Fixture, VERSION},
-    stubs::Stubs,
+    stubs::{self, MONITORING, OPENSHIFT},
 };
 
 const BRIDGE: [&str; 2] = ["kube-cni-linux-bridge-plugin", "bridge-marker"];
@@ -20,7 +20,7 @@ fn uid(object: &Value) -> Option<Value> {
 // operator#11
 #[test]
 fn monitoring_follows_its_kinds() {
-    let mut fixture = Fixture::installed("detection-monitoring");
+    let mut fixture = Fixture::installed();
     fixture.set("MACVTAP_CNI_IMAGE", "registry.example/macvtap:1");
     fixture.start();
     fixture.configure(&json!({ "macvtap": {} }));
@@ -28,8 +28,7 @@ fn monitoring_follows_its_kinds() {
     fixture.wait_until_available();
     fixture.wait_for_components(&["MacvtapAvailable True", "NetworkPoliciesAvailable True"]);
 
-    let mut stubs = Stubs::none();
-    stubs.monitoring();
+    stubs::define(fixture.admin(), MONITORING);
     fixture.wait_for_components(&[
         "MacvtapAvailable True",
         "MonitoringAvailable True",
@@ -62,7 +61,7 @@ fn monitoring_follows_its_kinds() {
     fixture.remove(kind, MONITOR);
     fixture.wait_for_operand(kind, MONITOR, |object| (uid(object) != before).then_some(()));
 
-    stubs.undefine();
+    stubs::undefine(fixture.admin(), MONITORING);
     fixture.wait_for_components(&["MacvtapAvailable True", "NetworkPoliciesAvailable True"]);
     fixture.wait_until_gone("service", "cluster-network-addons-operator-prometheus-metrics");
     fixture.wait_until_available();
@@ -71,7 +70,7 @@ fn monitoring_follows_its_kinds() {
 // operator#68
 #[test]
 fn openshift_is_detected_late_and_its_constraints_are_removed() {
-    let fixture = Fixture::running("detection-openshift");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     let directory = |volume: &'static str| {
         move |object: &Value| {
@@ -84,8 +83,7 @@ fn openshift_is_detected_late_and_its_constraints_are_removed() {
     let place = fixture.wait_for_operand("daemonset", "multus", directory("cnibin"));
     assert_eq!(place, "/opt/cni/bin");
 
-    let mut stubs = Stubs::none();
-    stubs.openshift();
+    stubs::define(fixture.admin(), OPENSHIFT);
     fixture.wait_for_operand("daemonset", "multus", |object| {
         (directory("cnibin")(object)? == "/var/lib/cni/bin").then_some(())
     });
@@ -115,10 +113,8 @@ fn openshift_is_detected_late_and_its_constraints_are_removed() {
 
 #[test]
 fn restart_on_openshift_changes_nothing() {
-    let mut fixture = Fixture::installed("detection-restart");
-    let mut stubs = Stubs::none();
-    stubs.openshift();
-    stubs.monitoring();
+    let mut fixture = Fixture::with(OPENSHIFT);
+    stubs::define(fixture.admin(), MONITORING);
     fixture.start();
     fixture.configure(&json!({ "linuxBridge": {} }));
     fixture.roll_out(&BRIDGE);
@@ -148,7 +144,7 @@ fn restart_on_openshift_changes_nothing() {
 
 #[test]
 fn deleted_definition_is_recreated() {
-    let fixture = Fixture::running("detection-definition");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stage::until;
 
-use crate::fixture::{Fixture, message};
+use crate::fixture::{Fixture, NAMESPACE, message};
 
-fn with_multus(namespace: &'static str) -> Fixture {
-    let fixture = Fixture::running(namespace);
+fn with_multus() -> Fixture {
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
@@ -22,19 +22,12 @@ fn uid(object: &Value) -> Option<String> {
 // operator#18
 #[test]
 fn a_deleted_daemon_set_is_reported_and_comes_back() {
-    let fixture = with_multus("drift-deleted");
+    let fixture = with_multus();
     let before = uid(&fixture.operand("daemonset", "multus").expect("multus"));
     let mark = fixture.mark();
     fixture
         .kubectl()
-        .run([
-            "delete",
-            "--wait=false",
-            "daemonset",
-            "multus",
-            "-n",
-            fixture.namespace,
-        ])
+        .run(["delete", "--wait=false", "daemonset", "multus", "-n", NAMESPACE])
         .expect("deleted");
     let gone = Instant::now();
     fixture.wait_for_operand("daemonset", "multus", |object| {
@@ -45,28 +38,27 @@ fn a_deleted_daemon_set_is_reported_and_comes_back() {
         gone.elapsed().as_millis()
     );
     fixture.wait_for_event(
-        "Warning Failed: NoDaemonSet: Operator failed: Expected DaemonSet \"drift-deleted/multus\" does not exist",
+        "Warning Failed: NoDaemonSet: Operator failed: Expected DaemonSet \"networking/multus\" does not exist",
     );
     fixture.wait_until_progressing();
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
     assert_eq!(
         fixture.work_since(mark),
-        ["create /apis/apps/v1/namespaces/drift-deleted/daemonsets?"],
+        ["create /apis/apps/v1/namespaces/networking/daemonsets?"],
         "one write and no read"
     );
 }
 
 #[test]
 fn an_edited_pod_template_is_reverted() {
-    let fixture = with_multus("drift-edited");
+    let fixture = with_multus();
     let mark = fixture.mark();
     let patch =
         json!({ "spec": { "template": { "metadata": { "annotations": { "mine": "1" } } } } }).to_string();
-    let namespace = fixture.namespace;
     fixture
         .kubectl()
-        .run(["patch", "daemonset", "multus", "-n", namespace, "-p", &patch])
+        .run(["patch", "daemonset", "multus", "-n", NAMESPACE, "-p", &patch])
         .expect("patched");
     let edited = Instant::now();
     fixture.wait_for_operand("daemonset", "multus", |object| {
@@ -83,14 +75,13 @@ fn an_edited_pod_template_is_reverted() {
     fixture.wait_until_available();
     assert_eq!(
         fixture.work_since(mark),
-        ["update /apis/apps/v1/namespaces/drift-edited/daemonsets/multus?"]
+        ["update /apis/apps/v1/namespaces/networking/daemonsets/multus?"]
     );
 }
 
 #[test]
 fn every_kind_is_restored() {
-    let fixture = with_multus("drift-kinds");
-    let namespace = fixture.namespace;
+    let fixture = with_multus();
     let mark = fixture.mark();
     for (kind, name) in [
         ("clusterrole", "multus"),
@@ -103,7 +94,7 @@ fn every_kind_is_restored() {
         let before = uid(&fixture.operand(kind, name).expect("the object"));
         fixture
             .kubectl()
-            .run(["delete", "--wait=false", kind, name, "-n", namespace])
+            .run(["delete", "--wait=false", kind, name, "-n", NAMESPACE])
             .expect("deleted");
         fixture.wait_for_operand(kind, name, |object| (uid(object) != before).then_some(()));
     }
@@ -115,7 +106,7 @@ fn every_kind_is_restored() {
             "configmap",
             "multus-daemon-config",
             "-n",
-            namespace,
+            NAMESPACE,
             "--type=merge",
             "-p",
             &patch,
@@ -150,13 +141,12 @@ fn every_kind_is_restored() {
 
 #[test]
 fn operator_at_rest_sends_no_request() {
-    let fixture = with_multus("drift-idle");
+    let fixture = with_multus();
     fixture.delete_and_await_repair("serviceaccount", "multus");
     let mark = fixture.mark();
     // Status of workloads, foreign labels and the operator's own status are no drift; a repair shows that the operator
     // has processed them.
     for round in ["1", "2", "3"] {
-        let namespace = fixture.namespace;
         let label = format!("mine={round}");
         fixture
             .kubectl()
@@ -166,13 +156,13 @@ fn operator_at_rest_sends_no_request() {
                 "daemonset",
                 "multus",
                 "-n",
-                namespace,
+                NAMESPACE,
                 &label,
             ])
             .expect("labelled");
         fixture
             .kubectl()
-            .run(["label", "--overwrite", "namespace", namespace, &label])
+            .run(["label", "--overwrite", "namespace", NAMESPACE, &label])
             .expect("labelled");
         fixture.roll_out(&["multus"]);
     }
@@ -184,18 +174,17 @@ fn operator_at_rest_sends_no_request() {
         .collect();
     assert_eq!(
         requests,
-        ["create /api/v1/namespaces/drift-idle/serviceaccounts?"]
+        ["create /api/v1/namespaces/networking/serviceaccounts?"]
     );
 }
 
 // operator#66
 #[test]
 fn a_removal_is_not_forgotten_when_something_else_fails() {
-    let fixture = Fixture::running("drift-removal");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "linuxBridge": {} }));
     fixture.roll_out(&["kube-cni-linux-bridge-plugin", "bridge-marker"]);
     fixture.wait_until_available();
-    let namespace = fixture.namespace;
     let rules = fixture.forbid("role", "networkpolicies", "create");
     fixture.forbid("role", "daemonsets", "delete");
     fixture
@@ -205,7 +194,7 @@ fn a_removal_is_not_forgotten_when_something_else_fails() {
             "--wait=false",
             "networkpolicy",
             "-n",
-            namespace,
+            NAMESPACE,
             "--all",
         ])
         .expect("deleted");
@@ -248,7 +237,7 @@ fn a_removal_is_not_forgotten_when_something_else_fails() {
 #[test]
 fn reconcile_with_a_lagging_watch_writes_nothing_twice() {
     const APPLIED: &str = "cluster-networks-addons-operator-applied-cluster";
-    let mut fixture = Fixture::installed("drift-behind");
+    let mut fixture = Fixture::installed();
     let hold = fixture.hold("configmaps");
     // On a slow machine, the watch must not be reported as stale.
     fixture.set_watch_timeout(Duration::from_mins(10));
@@ -278,7 +267,7 @@ fn reconcile_with_a_lagging_watch_writes_nothing_twice() {
 // operator#90, workloads
 #[test]
 fn status_of_a_workload_that_its_watch_has_not_reported_is_not_gone() {
-    let mut fixture = Fixture::installed("drift-unseen");
+    let mut fixture = Fixture::installed();
     let hold = fixture.hold("daemonsets");
     // On a slow machine, the watch must not be reported as stale.
     fixture.set_watch_timeout(Duration::from_mins(10));
@@ -305,8 +294,7 @@ fn status_of_a_workload_that_its_watch_has_not_reported_is_not_gone() {
 #[test]
 fn repair_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
     const CONFIG: &str = "multus-daemon-config";
-    let fixture = with_multus("drift-contested");
-    let namespace = fixture.namespace;
+    let fixture = with_multus();
     let mark = fixture.mark();
     let theirs = json!({ "data": { "daemon-config.json": "{}" } }).to_string();
     let patch = [
@@ -314,7 +302,7 @@ fn repair_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
         "configmap",
         CONFIG,
         "--namespace",
-        namespace,
+        NAMESPACE,
         "--type=merge",
         "--field-manager=gitops",
         "--patch",
@@ -330,7 +318,7 @@ fn repair_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
         }
     });
     let complaint = format!(
-        "could not apply (/v1, Kind=ConfigMap) {namespace}/{CONFIG}: field manager \"gitops\" keeps changing \
+        "could not apply (/v1, Kind=ConfigMap) {NAMESPACE}/{CONFIG}: field manager \"gitops\" keeps changing \
          data.daemon-config.json"
     );
     assert!(reported.starts_with(&complaint), "{reported}");

@@ -5,18 +5,17 @@ use serde_json::{Value, json};
 use crate::{
     fixture::{DEADLINE, Fixture},
     installation::{DAEMON_SETS, DEPLOYMENTS, IMAGES, everything},
-    stubs::Stubs,
+    stubs::CERT_MANAGER,
 };
 
 const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const POOL: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"];
 const RANGE: &str = "kubemacpool-mac-range-config";
 
-fn upstream(namespace: &'static str) -> (Fixture, Stubs) {
-    let mut fixture = Fixture::installed(namespace);
-    let definitions = Stubs::with(Stubs::cert_manager);
+fn upstream() -> Fixture {
+    let mut fixture = Fixture::with(CERT_MANAGER);
     fixture.start_images(&IMAGES);
-    (fixture, definitions)
+    fixture
 }
 
 /// The scheduling constraints of a workload's pods in the API server: an empty constraint is an absent field.
@@ -45,7 +44,7 @@ fn wait_for_placement(fixture: &Fixture, kind: &str, name: &str, expected: &[Val
 // operator#20, operator#21, operator#22
 #[test]
 fn placement_is_set_on_workloads() {
-    let (fixture, _definitions) = upstream("fields-placement");
+    let fixture = upstream();
     fixture.configure(&everything());
     let unschedulable =
         json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule" }]);
@@ -131,7 +130,7 @@ fn tls_arguments(object: &Value) -> Vec<String> {
 // operator#24
 #[test]
 fn tls_profile_is_passed_to_servers() {
-    let (fixture, _definitions) = upstream("fields-tls");
+    let fixture = upstream();
     let names = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
                  TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,\
                  TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256";
@@ -174,7 +173,7 @@ fn recorded_range(fixture: &Fixture) -> Value {
 // operator#28, operator#35
 #[test]
 fn range_of_pool_is_drawn_kept_and_changed() {
-    let (mut fixture, _definitions) = upstream("fields-range");
+    let mut fixture = upstream();
     fixture.configure(&json!({ "kubeMacPool": {} }));
     let drawn = range(&fixture);
     let octets: Vec<_> = drawn[0].split(':').collect();

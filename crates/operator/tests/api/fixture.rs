@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cluster::{ApiServer, GarbageCollector, Kubectl};
+use cluster::{GarbageCollector, Kubectl};
 use kube_kit::{
     cache, client,
     object::{self, Kind},
@@ -19,10 +19,12 @@ use manifests::{Install, render_install};
 use operator::{controller::Operator, images::Images, metrics::Metrics, settings::Settings};
 use serde_json::{Value, json};
 pub(crate) use stage::DEADLINE;
-use stage::{Admin, Hold, Method, Request, Task, until};
+use stage::{Admin, Hold, Request, Server, Task, until};
 
-use crate::stubs::wait_for_definitions;
+use crate::stubs::{self, Stub};
 
+/// Namespace of the operator and its operands.
+pub(crate) const NAMESPACE: &str = "networking";
 pub(crate) const VERSION: &str = "1.2.3";
 /// Expected namespace of the monitoring stack.
 pub(crate) const MONITORING_NAMESPACE: &str = "observers";
@@ -35,12 +37,11 @@ const NAME: &str = "cluster-network-addons-operator";
 /// File with the definition of the configuration resource.
 const DEFINITION: &str = "network-addons-config.crd.yaml";
 
-/// An installed operator in a namespace of its own. No other test has an operator on this API server at the same time.
+/// An installed operator on an API server of its own.
 pub(crate) struct Fixture {
-    pub(crate) namespace: &'static str,
-    server: &'static ApiServer,
-    admin: Admin,
+    // Ends before its server is reused.
     operator: Option<Running>,
+    server: Server,
     /// Variables of the operator's environment that this fixture sets.
     environment: Vec<(&'static str, &'static str)>,
     /// Watches of the operator that this fixture holds.
@@ -59,66 +60,43 @@ struct Running {
 
 impl Fixture {
     /// Installs the operator from its manifests without starting it.
-    pub(crate) fn installed(namespace: &'static str) -> Self {
-        let server = ApiServer::own().expect("an API server");
-        let fixture = Self {
-            namespace,
-            server,
-            admin: Admin::of(server),
+    pub(crate) fn installed() -> Self {
+        Self::on(Server::take(install))
+    }
+
+    /// A cluster with an empty namespace for the operator.
+    pub(crate) fn bare() -> Self {
+        let server = Server::bare();
+        server.namespace(NAMESPACE, &[]);
+        Self::on(server)
+    }
+
+    fn on(server: Server) -> Self {
+        Self {
             operator: None,
+            server,
             environment: Vec::new(),
             hold: None,
             watch_timeout: cache::WATCH_TIMEOUT,
             rolled_out: Mutex::default(),
-        };
-        fixture.apply_files(&["namespace.yaml", "operator.yaml", DEFINITION]);
-        wait_for_definitions(&fixture.admin);
-        fixture.forget();
-        // Cluster-scoped objects of an earlier test are not garbage-collected.
-        let kinds = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
-        let ours = "--selector=app.kubernetes.io/managed-by=cnao-operator";
-        fixture.kubectl().delete([kinds, ours]).expect("nothing left");
+        }
+    }
+
+    /// Installs the operator on a server with kinds of other products, without starting it.
+    pub(crate) fn with(stubs: &[Stub]) -> Self {
+        let fixture = Self::installed();
+        stubs::define(&fixture.server, stubs);
         fixture
     }
 
     /// Applies the definition of the configuration resource.
     pub(crate) fn define(&self) {
-        self.apply_files(&[DEFINITION]);
-        wait_for_definitions(&self.admin);
-    }
-
-    /// Deletes all configuration resources, and waits until they are gone.
-    fn forget(&self) {
-        let all = object::NETWORK_ADDONS_CONFIG.path(None);
-        self.admin.delete(&all);
-        until("no configuration", || match self.admin.list(&all) {
-            left if left.is_empty() => Ok(()),
-            left => Err(format!("{left:#?}")),
-        });
-    }
-
-    /// Applies files of the installation.
-    fn apply_files(&self, names: &[&str]) {
-        let install = Install {
-            image: IMAGE,
-            namespace: self.namespace,
-            version: VERSION,
-            pull_policy: "IfNotPresent",
-        };
-        let files = render_install(&install).expect("an installation");
-        let yaml = |name: &&str| {
-            let found = files.iter().find(|(file, _)| file == name);
-            found.map(|(_, yaml)| yaml.as_str()).expect("the file")
-        };
-        let yaml: Vec<&str> = names.iter().map(yaml).collect();
-        self.kubectl()
-            .apply(&yaml.join("---\n"))
-            .unwrap_or_else(|error| panic!("{names:?}: {error}"));
+        apply_files(&self.server, &[DEFINITION]);
     }
 
     /// Installs and starts the operator.
-    pub(crate) fn running(namespace: &'static str) -> Self {
-        let mut fixture = Self::installed(namespace);
+    pub(crate) fn running() -> Self {
+        let mut fixture = Self::installed();
         fixture.start();
         fixture
     }
@@ -129,13 +107,15 @@ impl Fixture {
     }
 
     pub(crate) fn start_version(&mut self, version: &'static str) {
-        self.start_with(version, self.server_url(), |settings| settings);
+        let url = self.server_url().to_owned();
+        self.start_with(version, &url, |settings| settings);
     }
 
     /// Starts the operator with these images, without the variables of the environment; a missing variable means the
     /// operator's own image.
     pub(crate) fn start_images(&mut self, images: &'static [(&'static str, &'static str)]) {
-        self.start_with(VERSION, self.server_url(), |settings| {
+        let url = self.server_url().to_owned();
+        self.start_with(VERSION, &url, |settings| {
             let named = |name: &str| {
                 let found = images.iter().find(|(variable, _)| *variable == name);
                 found.map(|(_, image)| (*image).to_owned())
@@ -174,8 +154,8 @@ impl Fixture {
             .is_some_and(|running| running.readiness.is_ready())
     }
 
-    pub(crate) fn server_url(&self) -> &'static str {
-        self.server.url()
+    pub(crate) fn server_url(&self) -> &str {
+        self.server.api().url()
     }
 
     fn start_with(
@@ -185,7 +165,7 @@ impl Fixture {
         change: impl FnOnce(Settings) -> Settings + Send + 'static,
     ) {
         assert!(self.operator.is_none(), "it runs already");
-        let (namespace, kubeconfig) = (self.namespace, self.server.kubeconfig().to_owned());
+        let kubeconfig = self.server.kubeconfig().to_owned();
         let set = self.environment.clone();
         let url = url.parse().expect("a URL");
         let (metrics_at, metrics) = mpsc::channel();
@@ -193,12 +173,12 @@ impl Fixture {
         let readiness = Readiness::new();
         let probed = readiness.clone();
         let task = Task::start(async move |shutdown| {
-            let mut config = stage::config(&kubeconfig, Some(&account(namespace))).await;
+            let mut config = stage::config(&kubeconfig, Some(&account())).await;
             config.cluster_url = url;
             let variable = |name: &str| {
                 let ours = set.iter().find(|(known, _)| *known == name);
                 ours.map(|(_, value)| (*value).to_owned())
-                    .or_else(|| environment(namespace, version, name))
+                    .or_else(|| environment(version, name))
             };
             let settings = change(Settings::read(variable).expect("settings"));
             let metrics = Metrics::new(&settings).expect("metrics");
@@ -247,7 +227,7 @@ impl Fixture {
     }
 
     pub(crate) fn admin(&self) -> &Admin {
-        &self.admin
+        &self.server
     }
 
     /// Creates or replaces the specification of the configuration resource.
@@ -297,16 +277,12 @@ impl Fixture {
 
     /// A cluster-scoped object.
     pub(crate) fn object(&self, kind: &str, name: &str) -> Option<Value> {
-        self.admin.get(&path(kind, None, name))
+        self.server.get(&path(kind, None, name))
     }
 
     /// An object in the operator's namespace, or a cluster-scoped one.
     pub(crate) fn operand(&self, kind: &str, name: &str) -> Option<Value> {
-        self.admin.get(&self.path(kind, name))
-    }
-
-    fn path(&self, kind: &str, name: &str) -> String {
-        path(kind, Some(self.namespace), name)
+        self.server.get(&operand_path(kind, name))
     }
 
     /// Waits for these conditions of upstream's types: `Type Status Reason`, sorted by type.
@@ -408,8 +384,8 @@ impl Fixture {
         });
         let less: Vec<_> = less.filter(|rule| rule["verbs"] != json!([])).collect();
         self.permit(role, &json!(less));
-        let (account, namespace) = (account(self.namespace), self.namespace);
-        let question = ["auth", "can-i", verb, resource, "--as", &account, "-n", namespace];
+        let account = account();
+        let question = ["auth", "can-i", verb, resource, "--as", &account, "-n", NAMESPACE];
         until("a lack of permission", || match self.kubectl().run(question) {
             Ok(answer) => Err(answer),
             Err(_) => Ok(()),
@@ -435,12 +411,12 @@ impl Fixture {
 
     /// Merges a patch into an operand.
     pub(crate) fn patch(&self, kind: &str, name: &str, patch: &Value) {
-        self.admin.patch(&self.path(kind, name), patch).accepted();
+        self.server.patch(&operand_path(kind, name), patch).accepted();
     }
 
     /// Deletes an operand, without waiting for its end.
     pub(crate) fn remove(&self, kind: &str, name: &str) {
-        self.admin.delete(&self.path(kind, name));
+        self.server.delete(&operand_path(kind, name));
     }
 
     /// Writes the status of workloads whose pods all run.
@@ -488,13 +464,13 @@ impl Fixture {
 
     /// Collects garbage until the returned value is dropped.
     pub(crate) fn collect_garbage(&self) -> GarbageCollector {
-        self.server.collect_garbage().expect("a garbage collector")
+        self.server.api().collect_garbage().expect("a garbage collector")
     }
 
     /// Writes the status of a workload.
     pub(crate) fn report(&self, kind: &str, name: &str, status: &Value) {
-        let path = format!("{}/status", self.path(kind, name));
-        self.admin.patch(&path, status).accepted();
+        let path = format!("{}/status", operand_path(kind, name));
+        self.server.patch(&path, status).accepted();
     }
 
     /// `Type Reason: message` of the events about this configuration resource, oldest first; empty after its deletion.
@@ -503,7 +479,7 @@ impl Fixture {
             return Vec::new();
         };
         let uid = &configuration["metadata"]["uid"];
-        let all = self.admin.list("/api/v1/namespaces/default/events");
+        let all = self.server.list("/api/v1/namespaces/default/events");
         let mut ours: Vec<_> = all
             .iter()
             .filter(|event| event["involvedObject"]["uid"] == *uid)
@@ -538,7 +514,7 @@ impl Fixture {
     pub(crate) fn delete_and_await_repair(&self, kind: &str, name: &str) {
         let former = self.operand(kind, name).expect("the object")["metadata"]["uid"].clone();
         self.kubectl()
-            .run(["delete", "--wait=false", kind, name, "-n", self.namespace])
+            .run(["delete", "--wait=false", kind, name, "-n", NAMESPACE])
             .expect("deleted");
         self.wait_for_operand(kind, name, |object| {
             (object["metadata"]["uid"] != former).then_some(())
@@ -547,12 +523,12 @@ impl Fixture {
 
     /// The current end of the audit log.
     pub(crate) fn mark(&self) -> u64 {
-        self.admin.mark()
+        self.server.mark()
     }
 
     /// Requests of the operator since the mark, except watches.
     pub(crate) fn requests_since(&self, mark: u64) -> Vec<Request> {
-        self.admin.requests_of(&account(self.namespace), mark)
+        self.server.requests_of(&account(), mark)
     }
 
     /// Requests since the mark that are neither events nor the status, as `verb uri`.
@@ -592,13 +568,33 @@ pub(crate) fn run_with_input(kubectl: &Kubectl, arguments: &[&str], input: &str)
     String::from_utf8(output.stdout).map_err(|error| error.to_string())
 }
 
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        self.operator = None;
-        // The next fixture requires the deletion; a panic here would hide the failure of the test.
-        let all = object::NETWORK_ADDONS_CONFIG.path(None);
-        self.admin.send(Method::DELETE, &all, None);
-    }
+/// Applies the operator's manifests.
+fn install(admin: &Admin) {
+    apply_files(admin, &["namespace.yaml", "operator.yaml", DEFINITION]);
+}
+
+/// Applies files of the installation, and waits until their definitions are served.
+fn apply_files(admin: &Admin, names: &[&str]) {
+    let install = Install {
+        image: IMAGE,
+        namespace: NAMESPACE,
+        version: VERSION,
+        pull_policy: "IfNotPresent",
+    };
+    let files = render_install(&install).expect("an installation");
+    let yaml = |name: &&str| {
+        let found = files.iter().find(|(file, _)| file == name);
+        found.map(|(_, yaml)| yaml.as_str()).expect("the file")
+    };
+    let yaml: Vec<&str> = names.iter().map(yaml).collect();
+    let applied = admin.kubectl().apply(&yaml.join("---\n"));
+    applied.unwrap_or_else(|error| panic!("{names:?}: {error}"));
+    stubs::wait_for_definitions(admin);
+}
+
+/// The path of an object in the operator's namespace, or of a cluster-scoped one.
+fn operand_path(kind: &str, name: &str) -> String {
+    path(kind, Some(NAMESPACE), name)
 }
 
 /// The path of an object, by the name of its kind in kubectl.
@@ -630,13 +626,13 @@ fn running(kind: &str, workload: &Value) -> Value {
     }
 }
 
-fn account(namespace: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{NAME}")
+fn account() -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{NAME}")
 }
 
-fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
+fn environment(version: &str, name: &str) -> Option<String> {
     let value = match name {
-        "OPERATOR_NAMESPACE" | "OPERAND_NAMESPACE" => namespace,
+        "OPERATOR_NAMESPACE" | "OPERAND_NAMESPACE" => NAMESPACE,
         "OPERATOR_VERSION" => version,
         "OPERATOR_IMAGE" => IMAGE,
         "MONITORING_NAMESPACE" => MONITORING_NAMESPACE,

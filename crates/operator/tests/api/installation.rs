@@ -7,7 +7,7 @@ use kube_kit::object::{self, Kind};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    fixture::{Fixture, run_with_input},
+    fixture::{Fixture, NAMESPACE, run_with_input},
     stubs::wait_for_definitions,
 };
 
@@ -100,7 +100,7 @@ impl Installation {
 
     /// Objects of a release that sets all current labels.
     pub(crate) fn stamped(fixture: &Fixture, version: &str, files: &[&str]) -> Self {
-        let mut installation = Self::read(fixture, files);
+        let mut installation = Self::read(files);
         let owner = owner(fixture, "v1");
         for object in &mut installation.objects {
             stamp(object, version, &owner);
@@ -110,7 +110,7 @@ impl Installation {
 
     /// Objects of an earlier release, whose only label is its version.
     pub(crate) fn earlier(fixture: &Fixture, version: &str, files: &[&str]) -> Self {
-        let mut installation = Self::read(fixture, files);
+        let mut installation = Self::read(files);
         let owner = owner(fixture, "v1alpha1");
         for object in &mut installation.objects {
             object["metadata"]["labels"][VERSION_LABEL] = json!(version);
@@ -120,14 +120,14 @@ impl Installation {
     }
 
     /// Objects without an owner and without labels of an operator.
-    pub(crate) fn read(fixture: &Fixture, files: &[&str]) -> Self {
+    pub(crate) fn read(files: &[&str]) -> Self {
         let script = format!(
             "host_dir=/opt/cni/bin\n{}",
             include_str!("../../src/components/linux_bridge/install.sh")
         );
         let mut objects = Vec::new();
         for file in files {
-            let yaml = file.replace("the-namespace", fixture.namespace);
+            let yaml = file.replace("the-namespace", NAMESPACE);
             let mut found: Vec<Value> = serde_saphyr::from_multiple(&yaml).expect("a fixture");
             objects.append(&mut found);
         }

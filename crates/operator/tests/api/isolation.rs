@@ -5,8 +5,8 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::{
-    fixture::{Fixture, message},
-    stubs::Stubs,
+    fixture::{Fixture, NAMESPACE, message},
+    stubs::{self, CERT_MANAGER, NODE_STATE},
 };
 
 const BRIDGE: [&str; 2] = ["kube-cni-linux-bridge-plugin", "bridge-marker"];
@@ -19,7 +19,7 @@ const REJECTED: [&str; 3] = [
 // operator#77, with the upstream image
 #[test]
 fn missing_kind_stops_one_component_until_it_is_served() {
-    let mut fixture = Fixture::installed("isolation-kind");
+    let mut fixture = Fixture::installed();
     fixture.set("KUBEVIRT_IPAM_CONTROLLER_IMAGE", "registry.example/ipam:1");
     fixture.start();
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {}, "kubevirtIpamController": {} }));
@@ -27,7 +27,7 @@ fn missing_kind_stops_one_component_until_it_is_served() {
     fixture.roll_out(&BRIDGE);
     let configuration = fixture.wait_for_conditions(&REJECTED);
     let complaint = "could not apply (cert-manager.io/v1, Kind=Certificate) \
-                     isolation-kind/kubevirt-ipam-controller-serving-cert: \
+                     networking/kubevirt-ipam-controller-serving-cert: \
                      no matches for kind \"Certificate\" in version \"cert-manager.io/v1\"";
     assert_eq!(message(&configuration, "Degraded"), complaint);
     let configuration = fixture.wait_for_components(&[
@@ -67,8 +67,7 @@ fn missing_kind_stops_one_component_until_it_is_served() {
         "NetworkPoliciesAvailable True",
     ]);
 
-    let mut stubs = Stubs::none();
-    stubs.cert_manager();
+    stubs::define(fixture.admin(), CERT_MANAGER);
     let defined = Instant::now();
     fixture.wait_for_operand("mutatingwebhookconfiguration", webhook, |_| Some(()));
     println!(
@@ -90,7 +89,7 @@ fn missing_kind_stops_one_component_until_it_is_served() {
     });
 
     // The kind is deleted during the test, with all its objects.
-    stubs.undefine();
+    stubs::undefine(fixture.admin(), CERT_MANAGER);
     fixture.wait_for_conditions(&REJECTED);
     fixture.remove("daemonset", "multus");
     fixture.roll_out(&["multus"]);
@@ -99,15 +98,13 @@ fn missing_kind_stops_one_component_until_it_is_served() {
         "MultusAvailable True",
         "NetworkPoliciesAvailable True",
     ]);
-    stubs.cert_manager();
+    stubs::define(fixture.admin(), CERT_MANAGER);
     fixture.wait_until_available();
 }
 
 #[test]
 fn forbidden_list_of_nmstates_stops_one_component() {
-    let mut stubs = Stubs::none();
-    let mut fixture = Fixture::installed("isolation-list");
-    stubs.node_state();
+    let mut fixture = Fixture::with(NODE_STATE);
     fixture.start();
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {}, "nmstate": {} }));
     fixture.roll_out(&["multus"]);
@@ -147,17 +144,14 @@ fn forbidden_list_of_nmstates_stops_one_component() {
     fixture.wait_until_available();
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_until_gone("nmstate", "nmstate");
-    fixture.stop();
-    stubs.undefine();
 }
 
 #[test]
 fn forbidden_deletion_of_leftovers_stops_one_component() {
-    let mut fixture = Fixture::installed("isolation-leftovers");
-    let namespace = fixture.namespace;
+    let mut fixture = Fixture::installed();
     let thin = json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": { "name": "kube-multus-ds-amd64", "namespace": namespace },
+        "metadata": { "name": "kube-multus-ds-amd64", "namespace": NAMESPACE },
         "spec": {
             "selector": { "matchLabels": { "name": "multus" } },
             "template": {
@@ -183,7 +177,7 @@ fn forbidden_deletion_of_leftovers_stops_one_component() {
     ]);
     let complaint = message(&configuration, "MultusAvailable");
     let expected = "invalid configuration:\ncould not delete (apps/v1, Kind=DaemonSet) \
-                    isolation-leftovers/kube-multus-ds-amd64: ";
+                    networking/kube-multus-ds-amd64: ";
     assert!(complaint.starts_with(expected), "{complaint}");
     assert!(
         fixture.operand("daemonset", "multus").is_none(),
@@ -199,7 +193,7 @@ fn forbidden_deletion_of_leftovers_stops_one_component() {
 
 #[test]
 fn failed_deletion_does_not_block_others() {
-    let fixture = Fixture::running("isolation-prune");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     fixture.roll_out(&["multus"]);
     fixture.roll_out(&BRIDGE);
@@ -221,7 +215,7 @@ fn failed_deletion_does_not_block_others() {
     ]);
     let complaint = message(&configuration, "Degraded");
     assert!(
-        complaint.contains("Kind=ServiceAccount) isolation-prune/bridge-marker: "),
+        complaint.contains("Kind=ServiceAccount) networking/bridge-marker: "),
         "{complaint}"
     );
     fixture.wait_for_components(&["MultusAvailable True", "NetworkPoliciesAvailable True"]);
@@ -236,7 +230,7 @@ fn failed_deletion_does_not_block_others() {
 
 #[test]
 fn failed_status_write_does_not_block_repairs() {
-    let fixture = Fixture::running("isolation-status");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, IMAGE, POD, message};
+use crate::fixture::{Fixture, IMAGE, NAMESPACE, POD, message};
 
 /// A node, and the operator's own pod on it.
 fn place_operator(fixture: &Fixture, kubelet: &str, runtime: &str, labels: &Value) {
@@ -17,7 +17,7 @@ fn place_operator(fixture: &Fixture, kubelet: &str, runtime: &str, labels: &Valu
     });
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": POD, "namespace": fixture.namespace },
+        "metadata": { "name": POD, "namespace": NAMESPACE },
         "spec": {
             "nodeName": "node01",
             "containers": [{ "name": "cluster-network-addons-operator", "image": IMAGE }],
@@ -29,13 +29,12 @@ fn place_operator(fixture: &Fixture, kubelet: &str, runtime: &str, labels: &Valu
 }
 
 fn remove(fixture: &Fixture) {
-    let namespace = fixture.namespace;
     let kubectl = fixture.kubectl();
     let pod = [
         "pod",
         POD,
         "--namespace",
-        namespace,
+        NAMESPACE,
         "--force",
         "--grace-period=0",
     ];
@@ -69,7 +68,7 @@ fn config(fixture: &Fixture, name: &str, key: &str) -> Value {
 
 #[test]
 fn directories_and_socket_follow_node_of_operator() {
-    let mut fixture = Fixture::installed("layouts-k3s");
+    let mut fixture = Fixture::installed();
     place_operator(&fixture, "v1.33.1+k3s1", "containerd://2.0.5-k3s1", &json!({}));
     fixture.start();
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {}, "multusDynamicNetworks": {} }));
@@ -142,7 +141,7 @@ fn directories_and_socket_follow_node_of_operator() {
 
 #[test]
 fn applied_socket_is_kept() {
-    let mut fixture = Fixture::running("layouts-socket");
+    let mut fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {}, "multusDynamicNetworks": {} }));
     fixture.wait_until_progressing();
     let socket = |fixture: &Fixture| host_paths(fixture, "dynamic-networks-controller-ds", &["cri-socket"]);

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::{AVAILABLE, Fixture, IMAGE, VERSION, message};
+use crate::fixture::{AVAILABLE, Fixture, IMAGE, NAMESPACE, VERSION, message};
 
 const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const BRIDGE: [&str; 2] = ["kube-cni-linux-bridge-plugin", "bridge-marker"];
 
 #[test]
 fn empty_specification_is_available() {
-    let fixture = Fixture::running("lifecycle-empty");
+    let fixture = Fixture::running();
     fixture.configure(&json!({}));
     let configuration = fixture.wait_until_available();
     for name in [
@@ -44,10 +44,10 @@ fn empty_specification_is_available() {
 // operator#15, operator#69
 #[test]
 fn components_are_added_and_removed_one_by_one() {
-    let fixture = Fixture::running("lifecycle-components");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     let configuration = fixture.wait_until_progressing();
-    assert!(message(&configuration, "Progressing").contains("DaemonSet \"lifecycle-components/multus\""));
+    assert!(message(&configuration, "Progressing").contains("DaemonSet \"networking/multus\""));
     assert_eq!(configuration["status"]["operatorVersion"], VERSION);
     assert_eq!(configuration["status"]["targetVersion"], VERSION);
     assert_eq!(configuration["status"].get("observedVersion"), None);
@@ -137,7 +137,7 @@ fn components_are_added_and_removed_one_by_one() {
 // operator#16, operator#84
 #[test]
 fn restart_changes_nothing() {
-    let mut fixture = Fixture::running("lifecycle-restart");
+    let mut fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     fixture.roll_out(&["multus"]);
     fixture.roll_out(&BRIDGE);
@@ -154,7 +154,7 @@ fn restart_changes_nothing() {
             "--wait=false",
             "networkpolicy",
             "-n",
-            fixture.namespace,
+            NAMESPACE,
             "--all",
         ])
         .expect("deleted");
@@ -185,7 +185,7 @@ fn restart_changes_nothing() {
 
 #[test]
 fn new_version_relabels_everything() {
-    let mut fixture = Fixture::running("lifecycle-upgrade");
+    let mut fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
@@ -213,7 +213,7 @@ fn new_version_relabels_everything() {
 // operator#25, operator#27
 #[test]
 fn labels_follow_configuration_resource_except_on_own_namespace() {
-    let fixture = Fixture::running("lifecycle-labels");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_until_progressing();
     fixture
@@ -247,13 +247,12 @@ fn labels_follow_configuration_resource_except_on_own_namespace() {
         let labels = &object["metadata"]["labels"];
         (labels["app.kubernetes.io/component"] == "storage" && object.get("spec").is_none()).then_some(())
     });
-    let namespace = fixture.namespace;
     fixture
         .kubectl()
         .run([
             "label",
             "namespace",
-            namespace,
+            NAMESPACE,
             "app.kubernetes.io/component=network",
             "app.kubernetes.io/part-of=platform",
             "app.kubernetes.io/version=9",
@@ -264,7 +263,7 @@ fn labels_follow_configuration_resource_except_on_own_namespace() {
             "mine=1",
         ])
         .expect("labelled");
-    fixture.wait_for_operand("namespace", namespace, |object| {
+    fixture.wait_for_operand("namespace", NAMESPACE, |object| {
         let labels = object["metadata"]["labels"].as_object().expect("labels");
         // The installation sets the namespace's name as a label, like the API server.
         let ours = [
@@ -277,7 +276,7 @@ fn labels_follow_configuration_resource_except_on_own_namespace() {
             .any(|key| ours.contains(&key.as_str()) || key.starts_with("app.kubernetes.io/"));
         (!stale && labels.contains_key("mine")).then_some(())
     });
-    let owners = fixture.operand("namespace", namespace).expect("it")["metadata"]
+    let owners = fixture.operand("namespace", NAMESPACE).expect("it")["metadata"]
         .get("ownerReferences")
         .cloned();
     assert_eq!(owners, None);
@@ -285,7 +284,7 @@ fn labels_follow_configuration_resource_except_on_own_namespace() {
 
 #[test]
 fn configuration_can_be_deleted_and_created_again() {
-    let fixture = Fixture::running("lifecycle-again");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {}, "imagePullPolicy": "Always" }));
     fixture.roll_out(&["multus"]);
     let first = fixture.wait_until_available();
@@ -317,7 +316,7 @@ fn configuration_can_be_deleted_and_created_again() {
 
 #[test]
 fn random_range_survives_restart() {
-    let mut fixture = Fixture::running("lifecycle-range");
+    let mut fixture = Fixture::running();
     fixture.configure(&json!({ "kubeMacPool": {} }));
     fixture.roll_out_deployments(&["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"]);
     fixture.wait_until_available();
@@ -352,7 +351,7 @@ fn random_range_survives_restart() {
 
 #[test]
 fn definition_may_be_created_after_operator_start() {
-    let mut fixture = Fixture::installed("lifecycle-definition");
+    let mut fixture = Fixture::installed();
     let definition = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
     fixture.kubectl().delete(["crd", definition]).expect("deleted");
     let mark = fixture.mark();

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tls_client::Anybody;
 
 use crate::{
-    fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, VERSION},
+    fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, NAMESPACE, VERSION},
     outage::Line,
 };
 
@@ -178,7 +178,7 @@ const NO_MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed 0";
 // operator#55
 #[test]
 fn metrics_need_authorized_token() {
-    let fixture = Fixture::running("metrics-access");
+    let fixture = Fixture::running();
     assert_eq!(Scraper::with(None).code(&fixture), 401);
     assert_eq!(Scraper::with(Some("invented")).code(&fixture), 401);
     let stranger = fixture.token(MONITORING_NAMESPACE, "stranger");
@@ -208,7 +208,7 @@ fn metrics_need_authorized_token() {
 
 #[test]
 fn metrics_refuse_new_tokens_during_outage() {
-    let mut fixture = Fixture::installed("metrics-outage");
+    let mut fixture = Fixture::installed();
     let line = Line::to(fixture.server_url());
     fixture.start_through(&line.url());
     let observer = fixture.observer();
@@ -227,7 +227,7 @@ fn metrics_refuse_new_tokens_during_outage() {
 // operator#55
 #[test]
 fn tls_profile_takes_effect_without_restart() {
-    let fixture = Fixture::running("metrics-tls");
+    let fixture = Fixture::running();
     let new = Scraper::with(None);
     let old = Scraper {
         version: &version::TLS12,
@@ -264,7 +264,7 @@ fn tls_profile_takes_effect_without_restart() {
 // operator#71
 #[test]
 fn gauges_follow_configuration() {
-    let mut fixture = Fixture::running("metrics-gauges");
+    let mut fixture = Fixture::running();
     let observer = fixture.observer();
     observer.wait_for_lines(&fixture, &[NOT_READY, NO_MAC_POOL]);
 
@@ -353,7 +353,7 @@ impl Drop for MonitoringKinds {
 // operator#74, operands#14
 #[test]
 fn monitoring_stack_may_read_its_targets() {
-    let mut fixture = Fixture::installed("metrics-monitoring");
+    let mut fixture = Fixture::installed();
     let kinds = MonitoringKinds::define(&fixture);
     fixture.start();
     fixture.configure(&json!({}));
@@ -376,7 +376,7 @@ fn monitoring_stack_may_read_its_targets() {
             "watch",
             resource,
             "--namespace",
-            fixture.namespace,
+            NAMESPACE,
             &user,
         ];
         let answer = fixture.kubectl().run(question).expect("an answer");
@@ -390,7 +390,7 @@ fn monitoring_stack_may_read_its_targets() {
 // operator#11
 #[test]
 fn monitored_components_have_service_monitor_and_rules() {
-    let mut fixture = Fixture::installed("metrics-objects");
+    let mut fixture = Fixture::installed();
     let kinds = MonitoringKinds::define(&fixture);
     fixture.start();
     fixture.configure(&json!({ "macvtap": {} }));

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     fixture::{Fixture, message},
-    stubs::{Stubs, undefine},
+    stubs::FORMER_NODE_STATE,
 };
 
 fn wait_for_message(fixture: &Fixture, expected: &str) {
@@ -16,7 +16,7 @@ fn wait_for_message(fixture: &Fixture, expected: &str) {
 // operator#85
 #[test]
 fn configuration_is_available_when_the_nmstate_is() {
-    let mut fixture = Fixture::running("node-state-second-step");
+    let mut fixture = Fixture::running();
     fixture.configure(&json!({ "nmstate": {} }));
     fixture.roll_out_deployments(&["nmstate-operator"]);
     wait_for_message(
@@ -53,17 +53,12 @@ fn configuration_is_available_when_the_nmstate_is() {
 
     fixture.report_node_state("False", "a node is gone");
     fixture.wait_until_progressing();
-    fixture.stop();
-    // Other tests must not find an API of node state.
-    undefine(fixture.admin(), &["nmstates.nmstate.io".to_owned()]).expect("no definition");
 }
 
 // operator#86
 #[test]
 fn configuration_is_not_available_where_others_serve_no_v1_of_the_nmstate() {
-    let mut stubs = Stubs::none();
-    let mut fixture = Fixture::installed("node-state-no-v1");
-    stubs.former_node_state();
+    let mut fixture = Fixture::with(FORMER_NODE_STATE);
     fixture.start();
     fixture.configure(&json!({ "nmstate": {} }));
     wait_for_message(
@@ -72,6 +67,4 @@ fn configuration_is_not_available_where_others_serve_no_v1_of_the_nmstate() {
          nmstate.io/v1",
     );
     fixture.wait_until_progressing();
-    fixture.stop();
-    stubs.undefine();
 }

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, NAMESPACE};
 
 /// A connection to the API server that can be cut.
 pub(crate) struct Line {
@@ -90,7 +90,7 @@ fn end(connection: &TcpStream) {
 
 #[test]
 fn operator_resumes_after_outage() {
-    let mut fixture = Fixture::installed("outage");
+    let mut fixture = Fixture::installed();
     let line = Line::to(fixture.server_url());
     fixture.start_through(&line.url());
     fixture.configure(&json!({ "multus": {} }));
@@ -108,7 +108,7 @@ fn operator_resumes_after_outage() {
     for kind in ["daemonset", "serviceaccount"] {
         fixture
             .kubectl()
-            .run(["delete", "--wait=false", kind, "multus", "-n", fixture.namespace])
+            .run(["delete", "--wait=false", kind, "multus", "-n", NAMESPACE])
             .expect("deleted");
     }
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));

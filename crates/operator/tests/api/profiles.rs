@@ -184,7 +184,7 @@ fn cases() -> Vec<Case> {
 // operator#49, operator#51, operator#52
 #[test]
 fn metrics_server_accepts_supported_offers_of_profile() {
-    let fixture = Fixture::running("metrics-profiles");
+    let fixture = Fixture::running();
     for Case {
         profile,
         accepted,

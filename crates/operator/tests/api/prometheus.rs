@@ -132,7 +132,7 @@ impl Prometheus {
 #[test]
 fn prometheus_scrapes_metrics_and_fires_alert() {
     let Some(programs) = programs() else { return };
-    let fixture = Fixture::running("metrics-prometheus");
+    let fixture = Fixture::running();
     let token = fixture.observer().token.expect("a token");
     let prometheus = Prometheus::start(programs, &fixture, &token);
     let pending = r#"ALERTS{alertname="NetworkAddonsConfigNotReady",alertstate="pending"}"#;

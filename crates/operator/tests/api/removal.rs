@@ -7,7 +7,7 @@ use kube_kit::object;
 use serde_json::{Value, json};
 use stage::until;
 
-use crate::fixture::{DEADLINE, Fixture};
+use crate::fixture::{DEADLINE, Fixture, NAMESPACE};
 
 const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const POOL: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"];
@@ -28,8 +28,8 @@ fn deletions(fixture: &Fixture, mark: u64) -> Vec<String> {
         .collect()
 }
 
-fn with_pool(namespace: &'static str) -> Fixture {
-    let fixture = Fixture::running(namespace);
+fn with_pool() -> Fixture {
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {}, "kubeMacPool": {} }));
     fixture.roll_out(&["multus"]);
     fixture.roll_out_deployments(&POOL);
@@ -39,7 +39,7 @@ fn with_pool(namespace: &'static str) -> Fixture {
 
 #[test]
 fn webhooks_of_component_are_deleted_first() {
-    let fixture = with_pool("removal-component");
+    let fixture = with_pool();
     let mark = fixture.mark();
     fixture.configure(&json!({ "multus": {} }));
     for name in POOL {
@@ -57,7 +57,7 @@ fn webhooks_of_component_are_deleted_first() {
 
 #[test]
 fn deletion_of_configuration_deletes_webhooks_then_access() {
-    let fixture = with_pool("removal-all");
+    let fixture = with_pool();
     let mark = fixture.mark();
     fixture
         .kubectl()
@@ -94,7 +94,7 @@ fn deletion_of_configuration_deletes_webhooks_then_access() {
 /// and restarted.
 #[test]
 fn interrupted_removal_continues_after_restart() {
-    let mut fixture = with_pool("removal-interrupted");
+    let mut fixture = with_pool();
     let mark = fixture.mark();
     let enough = |fixture: &Fixture, stops: usize| deletions(fixture, mark).len() > stops;
     // The whole removal may be shorter than one poll of the cluster: the log is read as fast as possible.
@@ -154,13 +154,13 @@ fn interrupted_removal_continues_after_restart() {
 
 #[test]
 fn foreign_metadata_on_operands_survives() {
-    let fixture = Fixture::running("removal-foreign");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
     fixture.roll_out(&["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"]);
     let configuration = fixture.wait_until_available();
-    let namespace = fixture.operand("namespace", fixture.namespace).expect("it");
+    let namespace = fixture.operand("namespace", NAMESPACE).expect("it");
     let stranger = json!({
-        "apiVersion": "v1", "kind": "Namespace", "name": fixture.namespace, "uid": namespace["metadata"]["uid"],
+        "apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": namespace["metadata"]["uid"],
     });
     let ours = json!({
         "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
@@ -210,7 +210,7 @@ fn foreign_metadata_on_operands_survives() {
 
 #[test]
 fn definition_of_networks_outlives_configuration() {
-    let mut fixture = Fixture::installed("removal-networks");
+    let mut fixture = Fixture::installed();
     fixture.configure(&json!({}));
     let crd = |owners: &Value| {
         json!({
@@ -250,18 +250,18 @@ fn definition_of_networks_outlives_configuration() {
     fixture.kubectl().delete(["crd", NETWORKS]).expect("deleted");
 }
 
+fn claims() -> String {
+    object::IPAM_CLAIM.path(Some(NAMESPACE))
+}
+
+fn lease() -> String {
+    format!("{}/71d89df3", object::LEASE.path(Some(NAMESPACE)))
+}
+
 /// The claims that the controller of KubeVirt IPAM held, and the Lease that it renewed.
 struct Held<'a>(&'a Fixture);
 
 impl Held<'_> {
-    fn claims(&self) -> String {
-        object::IPAM_CLAIM.path(Some(self.0.namespace))
-    }
-
-    fn lease(&self) -> String {
-        format!("{}/71d89df3", object::LEASE.path(Some(self.0.namespace)))
-    }
-
     fn create(&self) {
         let kubectl = self.0.kubectl();
         for (name, finalizers) in [
@@ -273,22 +273,22 @@ impl Held<'_> {
         ] {
             let claim = json!({
                 "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim",
-                "metadata": { "name": name, "namespace": self.0.namespace, "finalizers": finalizers },
+                "metadata": { "name": name, "namespace": NAMESPACE, "finalizers": finalizers },
                 "spec": { "network": "lan", "interface": "net1" },
             });
             kubectl.apply(&claim.to_string()).expect("a claim");
         }
-        self.0.admin().delete(&format!("{}/deleted", self.claims()));
+        self.0.admin().delete(&format!("{}/deleted", claims()));
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": { "name": "71d89df3", "namespace": self.0.namespace },
+            "metadata": { "name": "71d89df3", "namespace": NAMESPACE },
             "spec": { "holderIdentity": "manager-1", "leaseTransitions": 1 },
         });
         kubectl.apply(&lease.to_string()).expect("a Lease");
     }
 
     fn finalizers(&self, name: &str) -> Option<Value> {
-        let claim = self.0.admin().get(&format!("{}/{name}", self.claims()))?;
+        let claim = self.0.admin().get(&format!("{}/{name}", claims()))?;
         Some(claim["metadata"]["finalizers"].clone())
     }
 
@@ -297,7 +297,7 @@ impl Held<'_> {
             let left = (
                 self.finalizers("stays"),
                 self.finalizers("deleted"),
-                self.0.admin().get(&self.lease()),
+                self.0.admin().get(&lease()),
             );
             if left == (Some(json!(["example.org/mine"])), None, None) {
                 Ok(())
@@ -311,7 +311,7 @@ impl Held<'_> {
 // kubevirt-ipam#112
 #[test]
 fn claims_of_removed_ipam_controller_lose_their_finalizer() {
-    let fixture = Fixture::running("removal-addresses");
+    let fixture = Fixture::running();
     let held = Held(&fixture);
     let ipam = json!({ "kubevirtIpamController": {} });
     fixture.configure(&ipam);
@@ -324,7 +324,7 @@ fn claims_of_removed_ipam_controller_lose_their_finalizer() {
     fixture.wait_until_gone("deployment", "kubevirt-ipam-controller-manager");
     for transitions in 2..8 {
         let renewed = json!({ "spec": { "leaseTransitions": transitions } });
-        fixture.admin().patch(&held.lease(), &renewed).accepted();
+        fixture.admin().patch(&lease(), &renewed).accepted();
         assert_eq!(
             held.finalizers("deleted"),
             Some(json!(["kubevirt.io/persistent-ipam"]))
@@ -343,7 +343,7 @@ fn claims_of_removed_ipam_controller_lose_their_finalizer() {
         .expect("deleted");
     held.wait_for_release();
     let free = json!({ "metadata": { "finalizers": null } });
-    let stays = format!("{}/stays", held.claims());
+    let stays = format!("{}/stays", claims());
     fixture.admin().patch(&stays, &free).accepted();
     fixture.admin().delete(&stays);
 }
@@ -351,7 +351,7 @@ fn claims_of_removed_ipam_controller_lose_their_finalizer() {
 // kubevirt-ipam#112
 #[test]
 fn claims_of_another_installation_keep_their_finalizer() {
-    let fixture = Fixture::running("removal-foreign-addresses");
+    let fixture = Fixture::running();
     let held = Held(&fixture);
     fixture.configure(&json!({ "kubevirtIpamController": {} }));
     fixture.wait_for_operand("deployment", "kubevirt-ipam-controller-manager", |_| Some(()));
@@ -395,7 +395,7 @@ fn claims_of_another_installation_keep_their_finalizer() {
     fixture.configure(&json!({}));
     held.wait_for_release();
     let free = json!({ "metadata": { "finalizers": null } });
-    let stays = format!("{}/stays", held.claims());
+    let stays = format!("{}/stays", claims());
     fixture.admin().patch(&stays, &free).accepted();
     fixture.admin().delete(&stays);
 }

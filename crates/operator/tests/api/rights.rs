@@ -17,9 +17,8 @@ use self::table::{
 };
 use crate::{
     accounts::{Account, Refusal},
-    fixture::Fixture,
+    fixture::{Fixture, NAMESPACE},
     installation::everything,
-    stubs::undefine,
 };
 
 impl Rights {
@@ -111,7 +110,7 @@ fn without_upstream_rights(fixture: &Fixture) -> Account {
     fixture
         .admin()
         .delete(&format!("{}/{ESTABLISHED}", CLUSTER_ROLE_BINDING.path(None)));
-    let account = Account::of(fixture, fixture.namespace, OPERATOR);
+    let account = Account::of(fixture, NAMESPACE, OPERATOR);
     until("the rights to be gone", || {
         let still = account.may("list secrets", None);
         if still { Err("not yet") } else { Ok(()) }
@@ -147,7 +146,7 @@ fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
 // operands#26
 #[test]
 fn compromised_pod_changes_no_network_and_no_other_node() {
-    let mut fixture = Fixture::installed("rights");
+    let mut fixture = Fixture::installed();
     for variable in [
         "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE",
         "OVS_CNI_IMAGE",
@@ -160,17 +159,17 @@ fn compromised_pod_changes_no_network_and_no_other_node() {
         "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "ovs": {}, "macvtap": {},
     }));
     for rights in &NODES {
-        rights.check(&Account::of(&fixture, fixture.namespace, rights.account));
+        rights.check(&Account::of(&fixture, NAMESPACE, rights.account));
     }
 }
 
 // operands#30
 #[test]
 fn mac_pool_may_change_its_own_secrets_and_webhook_alone() {
-    let fixture = Fixture::running("rights-pool");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "kubeMacPool": {} }));
-    let (namespace, home) = (fixture.namespace, Some(fixture.namespace));
-    let account = Account::of(&fixture, namespace, POOL);
+    let home = Some(NAMESPACE);
+    let account = Account::of(&fixture, NAMESPACE, POOL);
     account.wait_until_let(&POOL_EVERYWHERE, None);
     account.wait_until_let(&POOL_AT_HOME, home);
     account.assert_not_let(&POOL_NOWHERE, None);
@@ -180,9 +179,9 @@ fn mac_pool_may_change_its_own_secrets_and_webhook_alone() {
 // operator#82
 #[test]
 fn native_components_need_no_cluster_admin_rights() {
-    let mut fixture = Fixture::installed("rights-operator");
+    let mut fixture = Fixture::installed();
     let account = without_upstream_rights(&fixture);
-    let home = Some(fixture.namespace);
+    let home = Some(NAMESPACE);
     // The environment selects Weft's image for every program, even for unavailable ones.
     fixture.start_images(&[]);
     fixture.configure(&everything());
@@ -217,8 +216,7 @@ fn native_components_need_no_cluster_admin_rights() {
 
 #[test]
 fn accounts_of_product_cannot_access_foreign_objects() {
-    let mut fixture = Fixture::installed("rights-everybody");
-    let namespace = fixture.namespace;
+    let mut fixture = Fixture::installed();
     let addons = without_upstream_rights(&fixture);
     fixture.start_images(&[]);
     let mut spec = everything();
@@ -226,18 +224,18 @@ fn accounts_of_product_cannot_access_foreign_objects() {
     fixture.configure(&spec);
     // The node state operator does not run here: its own file has its operands.
     let node_state = include_str!("../../../nmstate/src/operator/manifests/rbac.yaml");
-    let node_state = node_state.replace("namespace: nmstate\n", &format!("namespace: {namespace}\n"));
+    let node_state = node_state.replace("namespace: nmstate\n", &format!("namespace: {NAMESPACE}\n"));
     let mut made = grant(&fixture, &node_state);
     made.extend(ALONE_FILES.iter().flat_map(|file| grant(&fixture, file)));
 
     {
         let _prey = Prey::put_out(&fixture);
         let mut known = BTreeSet::from([OPERATOR.to_owned(), POOL.to_owned()]);
-        let pool = Account::of(&fixture, namespace, POOL);
+        let pool = Account::of(&fixture, NAMESPACE, POOL);
         pool.wait_until_let(&POOL_EVERYWHERE, None);
         let mut accounts = vec![addons, pool];
         for rights in NODES.iter().chain(&OTHERS) {
-            let account = Account::of(&fixture, namespace, rights.account);
+            let account = Account::of(&fixture, NAMESPACE, rights.account);
             rights.check(&account);
             accounts.push(account);
             known.insert(rights.account.to_owned());
@@ -252,19 +250,13 @@ fn accounts_of_product_cannot_access_foreign_objects() {
             assert_takes_nothing(account);
         }
         // The table contains all accounts.
-        let deployed = fixture.admin().list(&SERVICE_ACCOUNT.path(Some(namespace)));
+        let deployed = fixture.admin().list(&SERVICE_ACCOUNT.path(Some(NAMESPACE)));
         let deployed = deployed
             .iter()
             .filter_map(|account| account["metadata"]["name"].as_str());
         let deployed: BTreeSet<_> = deployed.map(str::to_owned).collect();
         assert_eq!(deployed, known);
     }
-    fixture.stop();
-    for path in made {
-        fixture.admin().delete(&path);
-    }
-    // Other tests must not find an API of node state.
-    undefine(fixture.admin(), &["nmstates.nmstate.io".to_owned()]).expect("no definition");
 }
 
 /// The policy that restricts markers to their own node, while the value lives.
@@ -294,12 +286,12 @@ impl Drop for MarkersPolicy {
 #[test]
 fn marker_writes_bridges_of_its_own_node_alone() {
     const NODES: [&str; 2] = ["rights-one", "rights-two"];
-    let fixture = Fixture::running("rights-marker");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "linuxBridge": {}, "ovs": {} }));
     for account in ["bridge-marker", "ovs-cni-marker"] {
         fixture.wait_for_operand("serviceaccount", account, |_| Some(()));
     }
-    let (admin, namespace) = (fixture.admin(), fixture.namespace);
+    let admin = fixture.admin();
     for name in NODES {
         let metadata = json!({ "name": name, "labels": { "kept": "" } });
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata });
@@ -313,11 +305,11 @@ fn marker_writes_bridges_of_its_own_node_alone() {
                 "containers": [{ "name": "it", "image": "it" }],
             },
         });
-        admin.create(&POD.path(Some(namespace)), &pod);
-        Account::of_pod(&fixture, namespace, account, account)
+        admin.create(&POD.path(Some(NAMESPACE)), &pod);
+        Account::of_pod(&fixture, NAMESPACE, account, account)
     };
     let (of_the_pod, of_ovs) = (in_a_pod("bridge-marker"), in_a_pod("ovs-cni-marker"));
-    let of_nobody = Account::of(&fixture, namespace, "bridge-marker");
+    let of_nobody = Account::of(&fixture, NAMESPACE, "bridge-marker");
     let write = |account: &Account, node: &str, patch: &Value| {
         let answer = account.patch_status(&NODE.path(None), node, patch);
         answer.map_err(|refusal| refusal.message)

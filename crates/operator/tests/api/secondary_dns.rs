@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, NAMESPACE};
 
 // secondary-dns#61-64: the objects on a real API server; the answers of the pods are not a part of it.
 #[test]
 fn secondary_dns_is_deployed_rolled_and_removed() {
-    let fixture = Fixture::running("secondary-dns-native");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "kubeSecondaryDNS": {} }));
     fixture.roll_out_deployments(&["secondary-dns"]);
     fixture.wait_until_available();
@@ -71,7 +71,7 @@ fn secondary_dns_is_deployed_rolled_and_removed() {
         (budget["spec"]["maxUnavailable"] == 1).then_some(())
     });
     let work = fixture.work_since(mark);
-    let namespace = "/apis/policy/v1/namespaces/secondary-dns-native/poddisruptionbudgets/secondary-dns";
+    let namespace = "/apis/policy/v1/namespaces/networking/poddisruptionbudgets/secondary-dns";
     assert!(
         work.iter().all(|request| request.contains(namespace)),
         "{work:#?}"
@@ -93,8 +93,6 @@ fn secondary_dns_is_deployed_rolled_and_removed() {
         fixture.wait_until_gone(kind, name);
     }
     fixture.wait_until_gone("networkpolicy", "allow-ingress-to-secondary-dns");
-    let namespace = fixture
-        .object("namespace", "secondary-dns-native")
-        .expect("the namespace");
+    let namespace = fixture.object("namespace", NAMESPACE).expect("the namespace");
     assert!(namespace["metadata"]["deletionTimestamp"].is_null());
 }

@@ -16,7 +16,7 @@ const ROLLING: [&str; 3] = [
 
 #[test]
 fn messages_of_roll_out_are_written_once_a_second_at_most() {
-    let fixture = Fixture::running("status-details");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_for_operand("daemonset", "multus", |_| Some(()));
     fixture.wait_for_conditions(&ROLLING);
@@ -30,7 +30,7 @@ fn messages_of_roll_out_are_written_once_a_second_at_most() {
         fixture.report("daemonset", "multus", &status);
     }
     // The last message is written without another change.
-    let last = "DaemonSet \"status-details/multus\" is not available (awaiting 1 nodes)";
+    let last = "DaemonSet \"networking/multus\" is not available (awaiting 1 nodes)";
     wait::until("the last message", DEADLINE, || {
         let found = message(&fixture.configuration(), "Progressing");
         if found == last { Ok(()) } else { Err(found) }
@@ -56,7 +56,7 @@ fn messages_of_roll_out_are_written_once_a_second_at_most() {
 
 #[test]
 fn held_back_messages_are_dropped_with_their_configuration() {
-    let fixture = Fixture::running("status-gone");
+    let fixture = Fixture::running();
     let observer = fixture.observer();
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_for_operand("daemonset", "multus", |_| Some(()));
@@ -93,7 +93,7 @@ fn held_back_messages_are_dropped_with_their_configuration() {
 // operator#16, the conditions
 #[test]
 fn restart_with_rejected_configuration_keeps_status() {
-    let mut fixture = Fixture::running("status-restart");
+    let mut fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
     let before = fixture.wait_until_available();
@@ -141,7 +141,7 @@ fn restart_with_rejected_configuration_keeps_status() {
 // operator#83
 #[test]
 fn deployment_whose_old_pod_still_runs_is_progressing() {
-    let fixture = Fixture::running("status-recreate");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "kubeMacPool": {} }));
     fixture.roll_out_deployments(&POOL);
     fixture.wait_until_available();
@@ -160,8 +160,7 @@ fn deployment_whose_old_pod_still_runs_is_progressing() {
         fixture.report("deployment", name, &old_pod);
     }
     for name in POOL {
-        let line =
-            format!("Deployment \"status-recreate/{name}\" update is rolling out (0 out of 1 updated)");
+        let line = format!("Deployment \"networking/{name}\" update is rolling out (0 out of 1 updated)");
         fixture.wait_for_operand("networkaddonsconfig", "cluster", |configuration| {
             message(configuration, "Progressing")
                 .contains(&line)
@@ -175,7 +174,7 @@ fn deployment_whose_old_pod_still_runs_is_progressing() {
 // operator#84
 #[test]
 fn available_comes_after_the_workloads_stayed_ready_for_a_second() {
-    let fixture = Fixture::running("status-hold");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.wait_until_progressing();
     let begun = Instant::now();

@@ -1,86 +1,89 @@
 //! Kinds of other products, without their controllers.
 
-use cluster::{ApiServer, wait};
 use kube_kit::object::CUSTOM_RESOURCE_DEFINITION;
 use serde_json::{Value, json};
-use stage::{Admin, DEADLINE, Method, until};
+use stage::{Admin, Method, until};
 
-/// Definitions that are deleted at the end of the test: other tests rely on their absence.
-pub(crate) struct Stubs(Vec<String>);
+/// A kind whose objects may have any fields.
+pub(crate) struct Stub {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    scope: &'static str,
+}
 
-impl Stubs {
-    /// Starts without any kind.
-    pub(crate) fn none() -> Self {
-        Self(Vec::new())
+/// The required kinds of cert-manager.
+pub(crate) const CERT_MANAGER: &[Stub] = &[
+    Stub::namespaced("cert-manager.io", "Certificate", "certificates"),
+    Stub::namespaced("cert-manager.io", "Issuer", "issuers"),
+];
+/// The required kinds of the Prometheus operator.
+pub(crate) const MONITORING: &[Stub] = &[
+    Stub::namespaced("monitoring.coreos.com", "ServiceMonitor", "servicemonitors"),
+    Stub::namespaced("monitoring.coreos.com", "PrometheusRule", "prometheusrules"),
+];
+/// The kind that identifies OpenShift 4, and its security context constraints.
+pub(crate) const OPENSHIFT: &[Stub] = &[
+    Stub::cluster("operator.openshift.io", "Network", "networks"),
+    Stub::cluster(
+        "security.openshift.io",
+        "SecurityContextConstraints",
+        "securitycontextconstraints",
+    ),
+];
+/// The kind `NMState`.
+pub(crate) const NODE_STATE: &[Stub] = &[Stub::cluster("nmstate.io", "NMState", "nmstates")];
+/// The `NMState` kind of releases without `v1`.
+pub(crate) const FORMER_NODE_STATE: &[Stub] = &[Stub {
+    version: "v1beta1",
+    ..Stub::cluster("nmstate.io", "NMState", "nmstates")
+}];
+
+impl Stub {
+    const fn namespaced(group: &'static str, kind: &'static str, plural: &'static str) -> Self {
+        Self {
+            scope: "Namespaced",
+            ..Self::cluster(group, kind, plural)
+        }
     }
 
-    /// Starts with some kinds, such as `Stubs::with(Stubs::monitoring)`.
-    pub(crate) fn with(define: impl FnOnce(&mut Self)) -> Self {
-        let mut stubs = Self::none();
-        define(&mut stubs);
-        stubs
+    const fn cluster(group: &'static str, kind: &'static str, plural: &'static str) -> Self {
+        Self {
+            group,
+            version: "v1",
+            kind,
+            plural,
+            scope: "Cluster",
+        }
     }
 
-    /// The required kinds of cert-manager.
-    pub(crate) fn cert_manager(&mut self) {
-        self.define("cert-manager.io", "Certificate", "certificates", "Namespaced");
-        self.define("cert-manager.io", "Issuer", "issuers", "Namespaced");
+    fn name(&self) -> String {
+        format!("{}.{}", self.plural, self.group)
     }
 
-    /// The required kinds of the Prometheus operator.
-    pub(crate) fn monitoring(&mut self) {
-        let group = "monitoring.coreos.com";
-        self.define(group, "ServiceMonitor", "servicemonitors", "Namespaced");
-        self.define(group, "PrometheusRule", "prometheusrules", "Namespaced");
-    }
-
-    /// The kind that identifies OpenShift 4.
-    pub(crate) fn openshift(&mut self) {
-        self.define("operator.openshift.io", "Network", "networks", "Cluster");
-        self.constraints();
-    }
-
-    /// Security context constraints.
-    pub(crate) fn constraints(&mut self) {
-        let (kind, plural) = ("SecurityContextConstraints", "securitycontextconstraints");
-        self.define("security.openshift.io", kind, plural, "Cluster");
-    }
-
-    /// The kind `NMState`.
-    pub(crate) fn node_state(&mut self) {
-        self.define("nmstate.io", "NMState", "nmstates", "Cluster");
-    }
-
-    /// The `NMState` kind of releases without `v1`.
-    pub(crate) fn former_node_state(&mut self) {
-        let mut definition = definition("nmstate.io", "NMState", "nmstates", "Cluster");
-        definition["spec"]["versions"][0]["name"] = json!("v1beta1");
-        self.install(&definition);
-    }
-
-    fn define(&mut self, group: &str, kind: &str, plural: &str, scope: &str) {
-        self.install(&definition(group, kind, plural, scope));
-    }
-
-    fn install(&mut self, definition: &Value) {
-        let admin = admin();
-        admin.apply(definition);
-        let name = definition["metadata"]["name"].as_str().expect("a name");
-        self.0.push(name.to_owned());
-        wait_for_definitions(&admin);
-    }
-
-    /// Deletes all definitions.
-    pub(crate) fn undefine(&mut self) {
-        undefine(&admin(), &std::mem::take(&mut self.0)).expect("no definitions");
+    fn definition(&self) -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": self.name() },
+            "spec": {
+                "group": self.group, "scope": self.scope,
+                "names": { "kind": self.kind, "plural": self.plural, "singular": self.kind.to_lowercase() },
+                "versions": [{
+                    "name": self.version, "served": true, "storage": true,
+                    "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+                }],
+            },
+        })
     }
 }
 
-impl Drop for Stubs {
-    fn drop(&mut self) {
-        // A leftover fails the next test; a panic here would hide the failure of this one.
-        let _ = undefine(&admin(), &self.0);
+/// Creates kinds, and waits until they are served.
+pub(crate) fn define(admin: &Admin, stubs: &[Stub]) {
+    for stub in stubs {
+        admin.create(&CUSTOM_RESOURCE_DEFINITION.path(None), &stub.definition());
     }
+    wait_for_definitions(admin);
 }
 
 /// Waits until all definitions are served; a new one has no condition yet.
@@ -103,17 +106,19 @@ pub(crate) fn wait_for_definitions(admin: &Admin) {
     });
 }
 
-/// Deletes definitions, and waits until they are gone. The API server delays the deletion of a new definition for
-/// minutes while it creates the storage, unless the definition changes.
-pub(crate) fn undefine(admin: &Admin, names: &[String]) -> Result<(), String> {
+/// Deletes kinds, and waits until they are gone. The API server delays the deletion of a new definition for minutes
+/// while it creates the storage, unless the definition changes.
+pub(crate) fn undefine(admin: &Admin, stubs: &[Stub]) {
     let all = CUSTOM_RESOURCE_DEFINITION.path(None);
-    let paths: Vec<_> = names.iter().map(|name| format!("{all}/{name}")).collect();
+    let paths: Vec<_> = stubs
+        .iter()
+        .map(|stub| format!("{all}/{}", stub.name()))
+        .collect();
     for path in &paths {
-        // The definition may already be deleted.
-        admin.send(Method::DELETE, path, None);
+        admin.delete(path);
     }
     let mut nudges = 0;
-    wait::until("the end of definitions", DEADLINE, || {
+    until("the end of definitions", || {
         let left: Vec<_> = paths.iter().filter(|path| admin.get(path).is_some()).collect();
         if left.is_empty() {
             return Ok(());
@@ -121,30 +126,9 @@ pub(crate) fn undefine(admin: &Admin, names: &[String]) -> Result<(), String> {
         nudges += 1;
         let nudge = json!({ "metadata": { "annotations": { "nudge": nudges.to_string() } } });
         for path in &left {
-            // A deleted definition cannot be changed.
-            admin.patch(path, &nudge);
+            // The definition may be gone meanwhile.
+            admin.send(Method::PATCH, path, Some(&nudge));
         }
         Err(format!("{left:?}"))
-    })
-    .map_err(|error| error.to_string())
-}
-
-fn admin() -> Admin {
-    Admin::of(ApiServer::own().expect("an API server"))
-}
-
-/// A definition that accepts anything.
-fn definition(group: &str, kind: &str, plural: &str, scope: &str) -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{group}") },
-        "spec": {
-            "group": group, "scope": scope,
-            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
-        },
-    })
+    });
 }

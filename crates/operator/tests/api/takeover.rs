@@ -6,7 +6,7 @@ mod releases;
 
 use serde_json::{Value, json};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, NAMESPACE};
 
 fn owned_by(configuration: &Value) -> Value {
     json!([{
@@ -52,33 +52,32 @@ fn create(fixture: &Fixture, objects: &[Value]) {
 // operator#67, operator#80, operator#64
 #[test]
 fn unrequested_objects_of_first_generation_are_removed() {
-    let mut fixture = Fixture::installed("takeover-pruned");
+    let mut fixture = Fixture::installed();
     fixture.configure(&json!({}));
-    let namespace = fixture.namespace;
     let ours = owned_by(&fixture.configuration());
-    let stranger = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": namespace, "uid": "1" }]);
+    let stranger = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": "1" }]);
     let account = |name: &str, owners: &Value| {
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": { "name": name, "namespace": namespace, "ownerReferences": owners },
+            "metadata": { "name": name, "namespace": NAMESPACE, "ownerReferences": owners },
         })
     };
     create(
         &fixture,
         &[
             applied(
-                namespace,
+                NAMESPACE,
                 &ours,
                 &json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }),
             ),
-            daemon_set(namespace, "multus", "kube-multus-ds-amd64", &ours),
+            daemon_set(NAMESPACE, "multus", "kube-multus-ds-amd64", &ours),
             account("multus", &stranger),
-            daemon_set(namespace, "nmstate-handler", "nmstate-handler", &ours),
+            daemon_set(NAMESPACE, "nmstate-handler", "nmstate-handler", &ours),
             account("nmstate-handler", &stranger),
-            daemon_set(namespace, "passt-binding-cni", "passt", &ours),
+            daemon_set(NAMESPACE, "passt-binding-cni", "passt", &ours),
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": { "name": "nmstate-config", "namespace": namespace, "ownerReferences": ours },
+                "metadata": { "name": "nmstate-config", "namespace": NAMESPACE, "ownerReferences": ours },
             }),
             json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],
@@ -108,28 +107,27 @@ fn unrequested_objects_of_first_generation_are_removed() {
 
 #[test]
 fn workloads_of_first_generation_are_taken_over() {
-    let mut fixture = Fixture::installed("takeover-updated");
+    let mut fixture = Fixture::installed();
     fixture.configure_as("v1alpha1", "cluster", &json!({ "multus": {}, "linuxBridge": {} }));
-    let namespace = fixture.namespace;
     let ours = owned_by(&fixture.configuration());
     let definition = "network-attachment-definitions.k8s.cni.cncf.io";
     create(
         &fixture,
         &[
             applied(
-                namespace,
+                NAMESPACE,
                 &ours,
                 &json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" }),
             ),
-            daemon_set(namespace, "kube-multus-ds-amd64", "multus", &json!([])),
+            daemon_set(NAMESPACE, "kube-multus-ds-amd64", "multus", &json!([])),
             daemon_set(
-                namespace,
+                NAMESPACE,
                 "kube-cni-linux-bridge-plugin",
                 "kube-cni-linux-bridge-plugin",
                 &ours,
             ),
             // An outdated selector, which is immutable.
-            daemon_set(namespace, "bridge-marker", "old-marker", &ours),
+            daemon_set(NAMESPACE, "bridge-marker", "old-marker", &ours),
         ],
     );
     let identity = |name: &str| fixture.operand("daemonset", name).expect("it")["metadata"]["uid"].clone();
@@ -173,10 +171,10 @@ fn workloads_of_first_generation_are_taken_over() {
 // With an unreadable record, the operator changes nothing.
 #[test]
 fn unreadable_record_is_reported() {
-    let mut fixture = Fixture::installed("takeover-unreadable");
+    let mut fixture = Fixture::installed();
     fixture.configure(&json!({ "multus": {} }));
     let ours = owned_by(&fixture.configuration());
-    let mut record = applied(fixture.namespace, &ours, &json!({}));
+    let mut record = applied(NAMESPACE, &ours, &json!({}));
     record["data"]["applied"] = json!("{ not JSON");
     create(&fixture, &[record]);
     fixture.start();
@@ -195,14 +193,7 @@ fn unreadable_record_is_reported() {
     let record = "cluster-networks-addons-operator-applied-cluster";
     fixture
         .kubectl()
-        .run([
-            "delete",
-            "--wait=false",
-            "configmap",
-            record,
-            "-n",
-            fixture.namespace,
-        ])
+        .run(["delete", "--wait=false", "configmap", record, "-n", NAMESPACE])
         .expect("deleted");
     fixture.wait_until_progressing();
 }

@@ -31,7 +31,7 @@ fn since(configuration: &Value, kind: &str) -> Timestamp {
 // operator#37, operator#39, operator#40
 #[test]
 fn invalid_configuration_is_degraded_and_corrected_one_available() {
-    let fixture = Fixture::running("validation-fixed");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "imagePullPolicy": "BAD" }));
     let configuration = fixture.wait_for_conditions(&DEGRADED);
     let reported = since(&configuration, "Degraded").duration_since(created(&configuration));
@@ -64,7 +64,7 @@ fn invalid_configuration_is_degraded_and_corrected_one_available() {
 // operator#38, operator#54
 #[test]
 fn all_errors_are_reported_at_once() {
-    let fixture = Fixture::running("validation-all");
+    let fixture = Fixture::running();
     fixture.configure(&json!({
         "imagePullPolicy": "BAD", "multusDynamicNetworks": {}, "kubeMacPool": { "rangeEnd": "02:00:00:00:00:00" },
         "tlsSecurityProfile": {},
@@ -92,7 +92,7 @@ fn all_errors_are_reported_at_once() {
 // operator#41
 #[test]
 fn refused_change_leaves_running_components_unchanged() {
-    let fixture = Fixture::running("validation-unsafe");
+    let fixture = Fixture::running();
     fixture.configure(&json!({ "linuxBridge": {}, "imagePullPolicy": "Always" }));
     fixture.wait_until_progressing();
     fixture.roll_out(&["kube-cni-linux-bridge-plugin", "bridge-marker"]);
@@ -134,7 +134,7 @@ fn refused_change_leaves_running_components_unchanged() {
 // operator#2
 #[test]
 fn configuration_with_other_name_is_ignored() {
-    let fixture = Fixture::running("validation-other");
+    let fixture = Fixture::running();
     fixture.configure_as("v1", "other", &json!({ "multus": {}, "imagePullPolicy": "BAD" }));
     // The configuration with the right name is created later: when it is applied, the other one was processed, too.
     fixture.configure(&json!({}));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use stage::until;
 
-use crate::fixture::{Fixture, conditions, message};
+use crate::fixture::{Fixture, NAMESPACE, conditions, message};
 
 const BLOCKED: [&str; 3] = [
     "Available False Failing",
@@ -41,8 +41,7 @@ fn wait_until_blocked(fixture: &Fixture, lines: &[String]) {
 // operator#91
 #[test]
 fn operator_under_roles_of_another_version_names_each_missing_right() {
-    let mut fixture = Fixture::running("watching-refused");
-    let namespace = fixture.namespace;
+    let mut fixture = Fixture::running();
     fixture.configure(&json!({ "multus": {} }));
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
@@ -67,8 +66,8 @@ fn operator_under_roles_of_another_version_names_each_missing_right() {
             "not allowed to list clusterrolebindings.rbac.authorization.k8s.io".to_owned(),
             "not allowed to list clusterroles.rbac.authorization.k8s.io".to_owned(),
             "not allowed to list customresourcedefinitions.apiextensions.k8s.io".to_owned(),
-            format!("not allowed to list serviceaccounts in namespace {namespace}"),
-            format!("not allowed to list services in namespace {namespace}"),
+            format!("not allowed to list serviceaccounts in namespace {NAMESPACE}"),
+            format!("not allowed to list services in namespace {NAMESPACE}"),
         ],
     );
 
@@ -84,16 +83,15 @@ fn operator_under_roles_of_another_version_names_each_missing_right() {
 // operator#93
 #[test]
 fn operator_with_a_stale_watch_names_it_until_it_has_caught_up() {
-    let mut fixture = Fixture::installed("watching-behind");
+    let mut fixture = Fixture::installed();
     let hold = fixture.hold("serviceaccounts");
     fixture.set_watch_timeout(Duration::from_secs(1));
     fixture.start();
     fixture.configure(&json!({ "multus": {} }));
-    let namespace = fixture.namespace;
     wait_until_blocked(
         &fixture,
         &[format!(
-            "the watch of serviceaccounts in namespace {namespace} is stale: it lacks recent writes"
+            "the watch of serviceaccounts in namespace {NAMESPACE} is stale: it lacks recent writes"
         )],
     );
     // The configuration is still applied.

@@ -4,9 +4,9 @@ use kube_kit::object;
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Fixture, VERSION},
+    fixture::{DEADLINE, Fixture, NAMESPACE, VERSION},
     installation::{DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, identities, owned},
-    stubs::{Stubs, undefine},
+    stubs::CERT_MANAGER,
 };
 
 const NETWORKS: &str = "network-attachment-definitions.k8s.cni.cncf.io";
@@ -42,7 +42,7 @@ fn first_generation(fixture: &Fixture) -> Installation {
         "label",
         "--overwrite",
         "namespace",
-        fixture.namespace,
+        NAMESPACE,
         "control-plane=mac-controller-manager",
         "controller-tools.k8s.io=1.0",
         "kubemacpool/ignoreAdmission=true",
@@ -59,7 +59,7 @@ fn wait_for_our_version(fixture: &Fixture) {
     let cluster = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
     cluster::wait::until("one version everywhere", DEADLINE, || {
         let list = |kinds: &str| {
-            let get = ["get", kinds, "-n", fixture.namespace, "-l", VERSION_LABEL];
+            let get = ["get", kinds, "-n", NAMESPACE, "-l", VERSION_LABEL];
             let list = fixture.kubectl().json(get).expect("objects");
             list["items"].as_array().cloned().unwrap_or_default()
         };
@@ -71,7 +71,7 @@ fn wait_for_our_version(fixture: &Fixture) {
             .into_iter()
             .filter(ours)
             .collect();
-        let namespace = fixture.object("namespace", fixture.namespace).expect("it");
+        let namespace = fixture.object("namespace", NAMESPACE).expect("it");
         let stale: Vec<_> = all
             .iter()
             .chain([&namespace])
@@ -94,7 +94,7 @@ fn wait_for_our_version(fixture: &Fixture) {
 // operator#70 for the first generation, operator#80, operands#20
 #[test]
 fn first_generation_is_updated_in_place() {
-    let mut fixture = Fixture::installed("takeover-first-generation");
+    let mut fixture = Fixture::installed();
     let spec = json!({ "multus": {}, "linuxBridge": {}, "ovs": {}, "kubeMacPool": {}, "nmstate": {} });
     fixture.configure_as("v1alpha1", "cluster", &spec);
     first_generation(&fixture);
@@ -183,21 +183,12 @@ fn first_generation_is_updated_in_place() {
     assert_eq!(definition["metadata"].get("ownerReferences"), None);
     let version = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     assert!(version["description"].is_string(), "{version:#}");
-    fixture.stop();
-    // Other tests must not find an API of node state.
-    let definitions = [
-        "nmstates",
-        "nodenetworkstates",
-        "nodenetworkconfigurationpolicies",
-    ];
-    let definitions = definitions.map(|plural| format!("{plural}.nmstate.io"));
-    undefine(fixture.admin(), &definitions).expect("no definitions");
 }
 
 // operator#67, operator#80, operands#20
 #[test]
 fn unrequested_workloads_of_first_generation_are_removed() {
-    let mut fixture = Fixture::installed("takeover-nothing-wanted");
+    let mut fixture = Fixture::installed();
     fixture.configure_as("v1alpha1", "cluster", &json!({ "linuxBridge": {} }));
     let installation = first_generation(&fixture);
     // Another owner that adopted one of the objects keeps it.
@@ -205,12 +196,11 @@ fn unrequested_workloads_of_first_generation_are_removed() {
         { "apiVersion": "nmstate.io/v1", "kind": "NMState", "name": "nmstate", "uid": "1" },
     ] } });
     let patch = adopted.to_string();
-    let namespace = fixture.namespace;
     for (kind, name) in [
         ("configmap", "nmstate-config"),
         ("clusterrole", "nmstate-handler"),
     ] {
-        let arguments = ["patch", kind, name, "-n", namespace, "--type=merge", "-p", &patch];
+        let arguments = ["patch", kind, name, "-n", NAMESPACE, "--type=merge", "-p", &patch];
         fixture.kubectl().run(arguments).expect("patched");
     }
     fixture.start_images(&IMAGES);
@@ -261,8 +251,7 @@ fn unrequested_workloads_of_first_generation_are_removed() {
 // operator#70 for leftovers of releases from 0.89 on that later ones no longer deploy
 #[test]
 fn leftovers_of_release_0_94_are_removed() {
-    let mut fixture = Fixture::installed("takeover-release-0-94");
-    let _cert_manager = Stubs::with(Stubs::cert_manager);
+    let mut fixture = Fixture::with(CERT_MANAGER);
     fixture.configure(&json!({ "macvtap": {}, "kubevirtIpamController": {} }));
     let definitions = Installation::earlier(
         &fixture,

@@ -10,7 +10,7 @@ use crate::{
         DAEMON_SETS, DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, assert_same, everything, identities,
         is_workload, owned,
     },
-    stubs::Stubs,
+    stubs::CERT_MANAGER,
 };
 
 /// A certificate that another client wrote into a webhook configuration.
@@ -51,8 +51,7 @@ fn image(object: &Value) -> &Value {
 // operator#56, operator#60; operator#70 for the objects of today's releases
 #[test]
 fn installation_of_upstream_is_taken_over_without_restart() {
-    let mut fixture = Fixture::installed("takeover-established");
-    let _cert_manager = Stubs::with(Stubs::cert_manager);
+    let mut fixture = Fixture::with(CERT_MANAGER);
     fixture.configure(&everything());
     let mut installation = Installation::of_upstream(&fixture);
     leave_traces(&mut installation);
@@ -93,8 +92,7 @@ fn installation_of_upstream_is_taken_over_without_restart() {
 // operator#9
 #[test]
 fn native_installation_is_handed_back_and_taken_over_again_in_place() {
-    let mut fixture = Fixture::installed("takeover-handed-back");
-    let _cert_manager = Stubs::with(Stubs::cert_manager);
+    let mut fixture = Fixture::with(CERT_MANAGER);
     fixture.configure(&everything());
     let installation = Installation::of_upstream(&fixture);
     installation.create(&fixture);

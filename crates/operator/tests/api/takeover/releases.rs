@@ -14,7 +14,7 @@ use crate::{
         DAEMON_SETS, DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, differences, everything, identities,
         is_workload, key, owned,
     },
-    stubs::Stubs,
+    stubs::CERT_MANAGER,
 };
 
 /// Releases with different objects. Other releases deploy a subset of the next one's.
@@ -251,10 +251,9 @@ fn wait_for_today(
 #[test]
 fn objects_of_each_release_become_those_of_today() {
     const VERSIONS: [&str; 3] = ["operatorVersion", "targetVersion", "observedVersion"];
-    let mut fixture = Fixture::installed("takeover-releases");
-    let _cert_manager = Stubs::with(Stubs::cert_manager);
+    let mut fixture = Fixture::with(CERT_MANAGER);
     let definitions = include_str!("../fixtures/established/definitions.yaml");
-    Installation::read(&fixture, &[definitions]).define(&fixture);
+    Installation::read(&[definitions]).define(&fixture);
     fixture.configure(&everything());
     let expected = install(&fixture, &today(&fixture));
 
