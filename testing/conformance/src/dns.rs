@@ -19,12 +19,15 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 /// Starts it on a cluster with a pod network. Can be repeated.
 pub(crate) fn up(cluster: &Cluster, home: &Home, program: &Path, progress: &mut dyn Progress) -> Result<()> {
     let content = fs::read(program).at("read", program)?;
-    let archive = home.dir("conformance")?.join("coredns.tar");
+    let archive = home
+        .dir("conformance")?
+        .join(format!("coredns-{}.tar", cluster.name()));
     Image::new()
         .file("/coredns", 0o755, content)
         .entrypoint(&["/coredns"])
         .write(&archive, IMAGE, Some(coredns::VERSION))?;
     cluster.load(&archive)?;
+    fs::remove_file(&archive).at("remove", &archive)?;
     let kubectl = cluster.kubectl();
     kubectl.apply(OBJECTS)?;
     let deployment = ["deployment", "--namespace", "kube-system", "coredns"];

@@ -70,6 +70,7 @@ pub(crate) fn load(cluster: &Cluster, home: &Home, suite: &Suite, progress: &mut
     let archive = dir.join(format!("agnhost-{}.tar", cluster.name()));
     let name = image.write(&archive, "localhost/agnhost", None)?;
     cluster.load(&archive)?;
+    fs::remove_file(&archive).at("remove", &archive)?;
     let ours = [(name.as_str(), AGNHOST), (name.as_str(), DNSUTILS)];
     for (ours, theirs) in ours.into_iter().chain(SAME) {
         for theirs in named(&asked, theirs)? {

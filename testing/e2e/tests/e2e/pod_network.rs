@@ -507,6 +507,8 @@ fn kubernetes_tests_pass(own: &Own) {
     let passed = |spec: &&conformance::Spec| spec.outcome == Outcome::Passed;
     let passed = run.results.specs.iter().filter(passed).count();
     assert_eq!(passed, QUICK_SPECS, "{}", evidence());
+    // A failed run keeps its log.
+    fs::remove_dir_all(run.log.parent().unwrap()).unwrap();
     println!(
         "measured: Kubernetes' tests took {} ms",
         began.elapsed().as_millis()
