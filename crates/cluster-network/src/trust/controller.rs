@@ -8,6 +8,7 @@ use kube_kit::client::message;
 use kube_kit::object::CONFIG_MAP;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
+use linux::backoff::Backoff;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -24,6 +25,12 @@ const PART: &str = "configmap_ca";
 /// Limit of failed `ConfigMaps` in one attempt. The others have to wait for the next attempt.
 const FAILURES: usize = 5;
 const LONGEST: Duration = Duration::from_mins(5);
+/// Delay of the second write to a `ConfigMap`. It doubles with each further one.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Time without a write to a `ConfigMap` after which the delay is [`PAUSE`] again.
+const CALM: Duration = Duration::from_mins(10);
+/// Number of writes to a `ConfigMap` after which the log names it.
+const CONTESTED: u32 = 6;
 /// Status codes that concern all objects, or that a retry overcomes: no authentication, a timeout, a conflict, load.
 const OF_ALL: [u16; 4] = [401, 408, 409, 429];
 const BEGINNING: Duration = Duration::from_millis(200);
@@ -60,7 +67,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
             bundle,
         ),
         client,
-        refused: BTreeMap::new(),
+        paces: BTreeMap::new(),
     };
     loop {
         tokio::select! {
@@ -72,16 +79,16 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
             queue.add_after((), BEGINNING);
             continue;
         }
-        let failure = injector.inject().await.err();
-        reports.set(Level::InjectorConfig, failure.as_ref());
-        match failure {
-            None => {
+        let injected = injector.inject().await;
+        reports.set(Level::InjectorConfig, injected.as_ref().err());
+        match injected {
+            Ok(next) => {
                 queue.succeeded(&());
-                if !injector.refused.is_empty() {
-                    queue.add_after((), LONGEST);
+                if let Some(next) = next {
+                    queue.add_after((), next.saturating_duration_since(Instant::now()));
                 }
             }
-            Some(failure) => {
+            Err(failure) => {
                 let pause = queue.failed(());
                 tracing::warn!(reason = failure.reason, error = failure.message, retry = ?pause, "bundle not injected");
             }
@@ -93,8 +100,41 @@ struct Injector {
     client: Client,
     wanting: Store<Name, Wanting>,
     bundle: Store<Name, Option<String>>,
-    /// Refused `ConfigMaps`, with the time of the next attempt.
-    refused: BTreeMap<Name, Instant>,
+    /// Written and refused `ConfigMaps`.
+    paces: BTreeMap<Name, Pace>,
+}
+
+/// Time of the next write to a `ConfigMap`.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Number of writes without [`CALM`] between them.
+    writes: u32,
+    last: Instant,
+    next: Instant,
+}
+
+impl Pace {
+    /// Delays the next write after a write. Another client may revert each of them.
+    fn written(before: Option<&Self>, now: Instant) -> Self {
+        let writes = match before {
+            Some(before) if now < before.last + CALM => before.writes.saturating_add(1),
+            _ => 1,
+        };
+        let next = now + Backoff::new(PAUSE, LONGEST).after(writes);
+        Self {
+            writes,
+            last: now,
+            next,
+        }
+    }
+
+    fn refused(now: Instant) -> Self {
+        Self {
+            writes: 0,
+            last: now,
+            next: now + LONGEST,
+        }
+    }
 }
 
 /// True if the API server refuses this object alone. It may accept others.
@@ -108,11 +148,12 @@ fn is_refused(error: &kube::Error) -> bool {
 }
 
 impl Injector {
-    async fn inject(&mut self) -> Result<(), Failure> {
+    /// Injects the bundle. Returns the time of the next attempt for `ConfigMaps` whose write is delayed.
+    async fn inject(&mut self) -> Result<Option<Instant>, Failure> {
         let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);
         let Some(bundle) = self.bundle.get(&key) else {
             // The bundle does not exist yet.
-            return Ok(());
+            return Ok(None);
         };
         let bundle = bundle.unwrap_or_default();
         check(&bundle).map_err(|error| {
@@ -124,28 +165,38 @@ impl Injector {
             )
         })?;
         let digest = digest(&bundle);
-        let mut failures = Vec::new();
+        let (mut failures, mut delayed) = (Vec::new(), Vec::new());
         for name in self.wanting.keys() {
             let wanted = self.wanting.with(&name, |wanting| injection(wanting, &digest));
             let Some(injection) = wanted.flatten() else {
                 continue;
             };
-            let is_early = self
-                .refused
-                .get(&name)
-                .is_some_and(|retry_at| *retry_at > Instant::now());
-            if is_early {
+            let (now, pace) = (Instant::now(), self.paces.get(&name));
+            if let Some(pace) = pace.filter(|pace| pace.next > now) {
+                delayed.push(pace.next);
                 continue;
             }
             match self.apply(&name, &bundle, &injection).await {
                 Ok(()) => {
-                    self.refused.remove(&name);
+                    let pace = Pace::written(pace, now);
+                    if pace.writes >= CONTESTED {
+                        let retry = pace.next - now;
+                        tracing::warn!(
+                            namespace = name.namespace,
+                            name = name.name,
+                            ?retry,
+                            "another client keeps reverting the bundle"
+                        );
+                    }
+                    self.paces.insert(name, pace);
                 }
                 // Anybody can label a ConfigMap that cannot take the bundle, and must not stop the others.
                 Err(error) if is_refused(&error) => {
                     let error = message(&error);
                     tracing::warn!(namespace = name.namespace, name = name.name, error, retry = ?LONGEST, "refused");
-                    self.refused.insert(name, Instant::now() + LONGEST);
+                    let pace = Pace::refused(now);
+                    delayed.push(pace.next);
+                    self.paces.insert(name, pace);
                 }
                 Err(error) => {
                     failures.push(format!("{}/{}: {}", name.namespace, name.name, message(&error)));
@@ -155,9 +206,9 @@ impl Injector {
                 break;
             }
         }
-        self.refused.retain(|name, _| self.wanting.contains(name));
+        self.paces.retain(|name, _| self.wanting.contains(name));
         if failures.is_empty() {
-            return Ok(());
+            return Ok(delayed.into_iter().min());
         }
         let text = format!(
             "cannot inject the bundle into ConfigMaps: {}",
@@ -188,6 +239,23 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    #[test]
+    fn reverted_bundle_is_written_with_back_off() {
+        let begin = Instant::now();
+        let first = Pace::written(None, begin);
+        assert_eq!(first.next, begin + PAUSE);
+        let second = Pace::written(Some(&first), first.next);
+        assert_eq!(second.next, first.next + PAUSE * 2);
+        let mut pace = second;
+        for _ in 0..20 {
+            pace = Pace::written(Some(&pace), pace.next);
+        }
+        assert_eq!(pace.next, pace.last + LONGEST);
+        let calm = pace.last + CALM;
+        assert_eq!(Pace::written(Some(&pace), calm).next, calm + PAUSE);
+        assert_eq!(Pace::refused(begin).next, begin + LONGEST);
+    }
 
     #[test]
     fn refusal_of_one_object_is_no_failure_of_all() {

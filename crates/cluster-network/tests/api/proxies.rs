@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use cluster_network::report::{Failure, Level, Reports};
 use cluster_network::{proxy, trust};
@@ -201,6 +202,31 @@ fn immutable_config_maps_of_tenants_do_not_stop_the_injection() {
     server.wait_for("the bundle", &format!("{path}/b"), |map| {
         (map?["data"]["ca-bundle.crt"] == text).then_some(())
     });
+    assert_eq!(failure(&reports, Level::InjectorConfig), None);
+}
+
+#[test]
+fn client_that_reverts_the_bundle_is_answered_ever_later() {
+    let server = Server::take(install);
+    let text = certificate();
+    server.apply(&bundle("trusted-ca-bundle", "openshift-config-managed", &text));
+    let mut wants = bundle("wants", "default", "theirs");
+    wants["metadata"]["labels"] = json!({ "config.openshift.io/inject-trusted-cabundle": "true" });
+    server.create("/api/v1/namespaces/default/configmaps", &wants);
+    let (reports, begin) = (Reports::default(), Instant::now());
+    let _injector = inject(&server, &reports);
+    for count in 0..6 {
+        server.wait_for("the bundle", WANTS, |map| {
+            (map?["data"]["ca-bundle.crt"] == text).then_some(())
+        });
+        if count < 5 {
+            let theirs = json!({ "data": { "ca-bundle.crt": "theirs" } });
+            server.patch(WANTS, &theirs).accepted();
+        }
+    }
+    // The delays are 0.1, 0.2, 0.4, 0.8 and 1.6 s.
+    let elapsed = begin.elapsed();
+    assert!(elapsed >= Duration::from_millis(3100), "{elapsed:?}");
     assert_eq!(failure(&reports, Level::InjectorConfig), None);
 }
 
