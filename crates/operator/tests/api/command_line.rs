@@ -6,11 +6,10 @@ use clap::Parser;
 use cli::{Command, answer};
 use cluster::wait;
 use kube_kit::connection::Answer;
-use manifests::{Install, render_install};
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Fixture, IMAGE, NAMESPACE, VERSION},
+    fixture::{DEADLINE, Fixture, IMAGE, NAMESPACE, VERSION, file},
     installation::{IMAGES, everything, is_workload},
 };
 
@@ -74,22 +73,6 @@ fn weft(arguments: &[&str]) -> Answer {
     answer(parsed.command)
 }
 
-/// The operator's manifest, with images for some variables.
-fn manifest() -> String {
-    let install = Install {
-        image: IMAGE,
-        namespace: NAMESPACE,
-        version: VERSION,
-        pull_policy: "IfNotPresent",
-    };
-    let files = render_install(&install).expect("an installation");
-    let (_, yaml) = files
-        .iter()
-        .find(|(name, _)| *name == "operator.yaml")
-        .expect("it");
-    yaml.clone()
-}
-
 /// An object without defaults of the server, and without the fields that need a cluster.
 fn stripped(object: &Value) -> Value {
     let mut object = object.clone();
@@ -129,7 +112,7 @@ fn render_prints_objects_that_operator_applies() {
             "caRotateInterval": "10h", "caOverlapInterval": "2h", "certRotateInterval": "4h", "certOverlapInterval": "1h",
         },
     });
-    let images = manifest();
+    let images = file("operator.yaml");
     let images = files.put("operator.yaml", &images);
     let command = [
         "render",

@@ -575,6 +575,14 @@ fn install(admin: &Admin) {
 
 /// Applies files of the installation, and waits until their definitions are served.
 fn apply_files(admin: &Admin, names: &[&str]) {
+    let yaml: Vec<_> = names.iter().map(|name| file(name)).collect();
+    let applied = admin.kubectl().apply(&yaml.join("---\n"));
+    applied.unwrap_or_else(|error| panic!("{names:?}: {error}"));
+    stubs::wait_for_definitions(admin);
+}
+
+/// The content of a file of the installation.
+pub(crate) fn file(name: &str) -> String {
     let install = Install {
         image: IMAGE,
         namespace: NAMESPACE,
@@ -582,14 +590,8 @@ fn apply_files(admin: &Admin, names: &[&str]) {
         pull_policy: "IfNotPresent",
     };
     let files = render_install(&install).expect("an installation");
-    let yaml = |name: &&str| {
-        let found = files.iter().find(|(file, _)| file == name);
-        found.map(|(_, yaml)| yaml.as_str()).expect("the file")
-    };
-    let yaml: Vec<&str> = names.iter().map(yaml).collect();
-    let applied = admin.kubectl().apply(&yaml.join("---\n"));
-    applied.unwrap_or_else(|error| panic!("{names:?}: {error}"));
-    stubs::wait_for_definitions(admin);
+    let found = files.into_iter().find(|(file, _)| *file == name);
+    found.expect("the file").1
 }
 
 /// The path of an object in the operator's namespace, or of a cluster-scoped one.
