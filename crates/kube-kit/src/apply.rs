@@ -9,7 +9,7 @@
 //! An object that another client keeps changing back is written with back-off (`contest`), and the error names that
 //! client. `server_side` is for objects that several clients write, each its own fields. `requests` sends.
 
-mod contest;
+pub mod contest;
 mod error;
 mod requests;
 mod server_side;

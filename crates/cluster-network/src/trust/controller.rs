@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Client;
+use kube_kit::apply::contest::{Contest, Verdict};
 use kube_kit::client::message;
 use kube_kit::object::CONFIG_MAP;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
-use linux::backoff::Backoff;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{BUNDLE, COMPONENT, INJECT, Injection, OWNING_COMPONENT, Wanting, check, digest, injection};
+use super::{
+    BUNDLE, COMPONENT, Digest, INJECT, Injection, OWNING_COMPONENT, Wanting, check, digest, injection,
+};
 use crate::objects::{self, text};
 use crate::report::{Failure, Level, Reports};
 
@@ -25,12 +27,6 @@ const PART: &str = "configmap_ca";
 /// Limit of failed `ConfigMaps` in one attempt. The others have to wait for the next attempt.
 const FAILURES: usize = 5;
 const LONGEST: Duration = Duration::from_mins(5);
-/// Delay of the second write to a `ConfigMap`. It doubles with each further one.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Time without a write to a `ConfigMap` after which the delay is [`PAUSE`] again.
-const CALM: Duration = Duration::from_mins(10);
-/// Number of writes to a `ConfigMap` after which the log names it.
-const CONTESTED: u32 = 6;
 /// Status codes that concern all objects, or that a retry overcomes: no authentication, a timeout, a conflict, load.
 const OF_ALL: [u16; 4] = [401, 408, 409, 429];
 const BEGINNING: Duration = Duration::from_millis(200);
@@ -67,7 +63,8 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
             bundle,
         ),
         client,
-        paces: BTreeMap::new(),
+        refused: BTreeMap::new(),
+        contests: BTreeMap::new(),
     };
     loop {
         tokio::select! {
@@ -100,41 +97,15 @@ struct Injector {
     client: Client,
     wanting: Store<Name, Wanting>,
     bundle: Store<Name, Option<String>>,
-    /// Written and refused `ConfigMaps`.
-    paces: BTreeMap<Name, Pace>,
+    /// Refused `ConfigMaps`, with the time of the next attempt.
+    refused: BTreeMap<Name, Instant>,
+    /// Recent writes, which another client may revert.
+    contests: BTreeMap<Name, Contest>,
 }
 
-/// Time of the next write to a `ConfigMap`.
-#[derive(Clone, Copy)]
-struct Pace {
-    /// Number of writes without [`CALM`] between them.
-    writes: u32,
-    last: Instant,
-    next: Instant,
-}
-
-impl Pace {
-    /// Delays the next write after a write. Another client may revert each of them.
-    fn written(before: Option<&Self>, now: Instant) -> Self {
-        let writes = match before {
-            Some(before) if now < before.last + CALM => before.writes.saturating_add(1),
-            _ => 1,
-        };
-        let next = now + Backoff::new(PAUSE, LONGEST).after(writes);
-        Self {
-            writes,
-            last: now,
-            next,
-        }
-    }
-
-    fn refused(now: Instant) -> Self {
-        Self {
-            writes: 0,
-            last: now,
-            next: now + LONGEST,
-        }
-    }
+/// A part of the digest, which tells bundles apart.
+fn fingerprint(digest: &Digest) -> u64 {
+    digest.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 /// True if the API server refuses this object alone. It may accept others.
@@ -171,32 +142,22 @@ impl Injector {
             let Some(injection) = wanted.flatten() else {
                 continue;
             };
-            let (now, pace) = (Instant::now(), self.paces.get(&name));
-            if let Some(pace) = pace.filter(|pace| pace.next > now) {
-                delayed.push(pace.next);
+            let now = Instant::now();
+            if let Some(retry_at) = self.retry_at(&name, &digest, now) {
+                delayed.push(retry_at);
                 continue;
             }
             match self.apply(&name, &bundle, &injection).await {
                 Ok(()) => {
-                    let pace = Pace::written(pace, now);
-                    if pace.writes >= CONTESTED {
-                        let retry = pace.next - now;
-                        tracing::warn!(
-                            namespace = name.namespace,
-                            name = name.name,
-                            ?retry,
-                            "another client keeps reverting the bundle"
-                        );
-                    }
-                    self.paces.insert(name, pace);
+                    self.refused.remove(&name);
+                    self.contests.entry(name).or_default().wrote(now);
                 }
                 // Anybody can label a ConfigMap that cannot take the bundle, and must not stop the others.
                 Err(error) if is_refused(&error) => {
                     let error = message(&error);
                     tracing::warn!(namespace = name.namespace, name = name.name, error, retry = ?LONGEST, "refused");
-                    let pace = Pace::refused(now);
-                    delayed.push(pace.next);
-                    self.paces.insert(name, pace);
+                    delayed.push(now + LONGEST);
+                    self.refused.insert(name, now + LONGEST);
                 }
                 Err(error) => {
                     failures.push(format!("{}/{}: {}", name.namespace, name.name, message(&error)));
@@ -206,7 +167,10 @@ impl Injector {
                 break;
             }
         }
-        self.paces.retain(|name, _| self.wanting.contains(name));
+        self.refused.retain(|name, _| self.wanting.contains(name));
+        let now = Instant::now();
+        self.contests
+            .retain(|name, contest| self.wanting.contains(name) && !contest.is_over(now));
         if failures.is_empty() {
             return Ok(delayed.into_iter().min());
         }
@@ -215,6 +179,26 @@ impl Injector {
             failures.join("; ")
         );
         Err(Failure::debounced("ConfigMapUpdateFailure", text))
+    }
+
+    /// The time of the next write to a `ConfigMap`, unless it may be written now.
+    fn retry_at(&mut self, name: &Name, digest: &Digest, now: Instant) -> Option<Instant> {
+        if let Some(retry_at) = self.refused.get(name).filter(|retry_at| **retry_at > now) {
+            return Some(*retry_at);
+        }
+        let contest = self.contests.entry(name.clone()).or_default();
+        let verdict = contest.ask(fingerprint(digest), now);
+        if verdict == Verdict::Write {
+            return None;
+        }
+        let retry = contest.left(now);
+        // Once for each pause.
+        if verdict == Verdict::Wait(None) {
+            let opponent = "another client reverts each write of the bundle, retrying with back-off";
+            tracing::warn!(namespace = name.namespace, name = name.name, ?retry, "{opponent}");
+            contest.name(opponent.to_owned());
+        }
+        Some(now + retry)
     }
 
     async fn apply(&self, name: &Name, bundle: &str, injection: &Injection) -> Result<(), kube::Error> {
@@ -239,23 +223,6 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-
-    #[test]
-    fn reverted_bundle_is_written_with_back_off() {
-        let begin = Instant::now();
-        let first = Pace::written(None, begin);
-        assert_eq!(first.next, begin + PAUSE);
-        let second = Pace::written(Some(&first), first.next);
-        assert_eq!(second.next, first.next + PAUSE * 2);
-        let mut pace = second;
-        for _ in 0..20 {
-            pace = Pace::written(Some(&pace), pace.next);
-        }
-        assert_eq!(pace.next, pace.last + LONGEST);
-        let calm = pace.last + CALM;
-        assert_eq!(Pace::written(Some(&pace), calm).next, calm + PAUSE);
-        assert_eq!(Pace::refused(begin).next, begin + LONGEST);
-    }
 
     #[test]
     fn refusal_of_one_object_is_no_failure_of_all() {

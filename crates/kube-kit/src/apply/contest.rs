@@ -20,7 +20,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_secs(15), Duration::from_mi
 
 /// Recent writes of the same rendering of one object.
 #[derive(Debug, Default)]
-pub(super) struct Contest {
+pub struct Contest {
     /// The hash of the rendering.
     fingerprint: u64,
     writes: VecDeque<Instant>,
@@ -32,7 +32,8 @@ pub(super) struct Contest {
 
 /// Whether an object may be written.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
+    /// Now.
     Write,
     /// Not now; with the sentence about the other client, if it is known.
     Wait(Option<String>),
@@ -40,7 +41,7 @@ pub(super) enum Verdict {
 
 impl Contest {
     /// Decides whether this rendering may be written now.
-    pub(super) fn ask(&mut self, fingerprint: u64, now: Instant) -> Verdict {
+    pub fn ask(&mut self, fingerprint: u64, now: Instant) -> Verdict {
         if self.fingerprint != fingerprint || self.is_over(now) {
             *self = Self {
                 fingerprint,
@@ -64,7 +65,7 @@ impl Contest {
     }
 
     /// Records a write of this rendering.
-    pub(super) fn wrote(&mut self, now: Instant) {
+    pub fn wrote(&mut self, now: Instant) {
         self.writes.push_back(now);
         if self.writes.len() > BUDGET {
             self.writes.pop_front();
@@ -76,7 +77,7 @@ impl Contest {
     }
 
     /// The rest of the current pause.
-    pub(super) fn left(&self, now: Instant) -> Duration {
+    pub fn left(&self, now: Instant) -> Duration {
         let last = self.writes.back().copied().unwrap_or(now);
         BACKOFF
             .after(self.pauses)
@@ -84,13 +85,13 @@ impl Contest {
     }
 
     /// Sets the sentence about the other client.
-    pub(super) fn name(&mut self, opponent: String) {
+    pub fn name(&mut self, opponent: String) {
         self.opponent = Some(opponent);
     }
 
     /// Whether the last write has lasted for the quiet time, which resets the back-off. A failed reconcile retries up
     /// to a minute after the end of a pause, so the quiet time must be longer than that.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
+    pub fn is_over(&self, now: Instant) -> bool {
         let calm = (WINDOW + BACKOFF.after(self.pauses)) * 2;
         self.writes
             .back()

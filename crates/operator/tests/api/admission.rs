@@ -118,19 +118,6 @@ impl Admission {
     }
 }
 
-impl Drop for Admission {
-    fn drop(&mut self) {
-        // The server is shared with tests that store invalid configurations; and an existing one cannot be created.
-        let _ = self.fixture.kubectl().delete(["networkaddonsconfigs", "--all"]);
-        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
-            let _ = self.fixture.kubectl().delete([kind, "network-addons-config"]);
-        }
-        if !std::thread::panicking() {
-            self.wait_until("the end of the policy", |answer| *answer == Ok(Vec::new()));
-        }
-    }
-}
-
 async fn client(kubectl: &Kubectl) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubectl.kubeconfig()).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;

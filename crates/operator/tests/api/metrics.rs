@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use cluster::{Kubectl, wait};
+use cluster::wait;
 use kube_kit::object;
 use rustls::{
     ClientConfig, ClientConnection, StreamOwned, SupportedCipherSuite, SupportedProtocolVersion,
@@ -23,6 +23,7 @@ use tls_client::Anybody;
 use crate::{
     fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, NAMESPACE, VERSION},
     outage::Line,
+    stubs::MONITORING,
 };
 
 /// The credentials and the TLS settings of a scraper.
@@ -309,52 +310,10 @@ fn gauges_follow_configuration() {
     .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The kinds of the Prometheus operator, without a schema; deleted at the end.
-struct MonitoringKinds(Kubectl);
-
-const MONITORING_KINDS: [(&str, &str); 2] = [
-    ("prometheusrules", "PrometheusRule"),
-    ("servicemonitors", "ServiceMonitor"),
-];
-
-impl MonitoringKinds {
-    fn define(fixture: &Fixture) -> Self {
-        for (plural, kind) in MONITORING_KINDS {
-            let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-            fixture.apply_objects(&[json!({
-                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": { "name": format!("{plural}.monitoring.coreos.com") },
-                "spec": {
-                    "group": "monitoring.coreos.com", "scope": "Namespaced",
-                    "names": {
-                        "plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List"),
-                    },
-                    "versions": [{
-                        "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
-                    }],
-                },
-            })]);
-        }
-        fixture.define();
-        Self(fixture.kubectl().clone())
-    }
-}
-
-impl Drop for MonitoringKinds {
-    fn drop(&mut self) {
-        for (plural, _) in MONITORING_KINDS {
-            let name = format!("{plural}.monitoring.coreos.com");
-            // A panic here would hide the failure of the test.
-            let _ = self.0.delete(["crd", &name]);
-        }
-    }
-}
-
 // operator#74, operands#14
 #[test]
 fn monitoring_stack_may_read_its_targets() {
-    let mut fixture = Fixture::installed();
-    let kinds = MonitoringKinds::define(&fixture);
+    let mut fixture = Fixture::with(MONITORING);
     fixture.start();
     fixture.configure(&json!({}));
     fixture.wait_until_available();
@@ -382,16 +341,12 @@ fn monitoring_stack_may_read_its_targets() {
         let answer = fixture.kubectl().run(question).expect("an answer");
         assert_eq!(answer.trim(), "yes", "{resource}");
     }
-    // The watches end before the deletion of their kinds.
-    fixture.stop();
-    drop(kinds);
 }
 
 // operator#11
 #[test]
 fn monitored_components_have_service_monitor_and_rules() {
-    let mut fixture = Fixture::installed();
-    let kinds = MonitoringKinds::define(&fixture);
+    let mut fixture = Fixture::with(MONITORING);
     fixture.start();
     fixture.configure(&json!({ "macvtap": {} }));
     fixture.roll_out(&["macvtap-cni"]);
@@ -422,6 +377,4 @@ fn monitored_components_have_service_monitor_and_rules() {
         let owner = &object["metadata"]["ownerReferences"][0]["uid"];
         assert_eq!(owner, &configuration["metadata"]["uid"], "{kind}");
     }
-    fixture.stop();
-    drop(kinds);
 }

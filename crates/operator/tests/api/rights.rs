@@ -6,7 +6,7 @@ mod table;
 use std::collections::BTreeSet;
 
 use cluster::Kubectl;
-use kube_kit::object::{self, CLUSTER_ROLE_BINDING, Kind, NODE, POD, SECRET, SERVICE_ACCOUNT};
+use kube_kit::object::{self, CLUSTER_ROLE_BINDING, NODE, POD, SECRET, SERVICE_ACCOUNT};
 use manifests::{MARKERS_FILE, render_admission};
 use serde_json::{Value, json};
 use stage::{Method, until};
@@ -40,30 +40,13 @@ const ELSEWHERE: &str = "default";
 /// Name of the foreign objects.
 const PREY: &str = "rights-of-others";
 
-/// A Secret, a node and an account of other users, while the value lives.
-struct Prey<'a>(&'a Fixture);
-
-impl<'a> Prey<'a> {
-    const KINDS: [Kind; 3] = [SECRET, NODE, SERVICE_ACCOUNT];
-
-    fn put_out(fixture: &'a Fixture) -> Self {
-        for kind in Self::KINDS {
-            let object = json!({
-                "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": { "name": PREY },
-            });
-            fixture.admin().create(&kind.path(Some(ELSEWHERE)), &object);
-        }
-        Self(fixture)
-    }
-}
-
-impl Drop for Prey<'_> {
-    fn drop(&mut self) {
-        for kind in Self::KINDS {
-            let path = format!("{}/{PREY}", kind.path(Some(ELSEWHERE)));
-            // A panic here would hide the failure of the test.
-            self.0.admin().send(Method::DELETE, &path, None);
-        }
+/// Creates a Secret, a node and an account of other users.
+fn put_out_prey(fixture: &Fixture) {
+    for kind in [SECRET, NODE, SERVICE_ACCOUNT] {
+        let object = json!({
+            "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": { "name": PREY },
+        });
+        fixture.admin().create(&kind.path(Some(ELSEWHERE)), &object);
     }
 }
 
@@ -118,10 +101,9 @@ fn without_upstream_rights(fixture: &Fixture) -> Account {
     account
 }
 
-/// Creates the accounts, roles and bindings of an installation file, replaces existing ones, and returns their paths.
-fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
+/// Creates the accounts, roles and bindings of an installation file, and replaces existing ones.
+fn grant(fixture: &Fixture, yaml: &str) {
     let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML");
-    let mut made = Vec::new();
     for object in objects {
         let text = |pointer: &str| {
             object
@@ -137,10 +119,8 @@ fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
             // The object may not exist.
             fixture.admin().send(Method::DELETE, &path, None);
             fixture.admin().create(&collection, &object);
-            made.push(path);
         }
     }
-    made
 }
 
 // operands#26
@@ -225,11 +205,13 @@ fn accounts_of_product_cannot_access_foreign_objects() {
     // The node state operator does not run here: its own file has its operands.
     let node_state = include_str!("../../../nmstate/src/operator/manifests/rbac.yaml");
     let node_state = node_state.replace("namespace: nmstate\n", &format!("namespace: {NAMESPACE}\n"));
-    let mut made = grant(&fixture, &node_state);
-    made.extend(ALONE_FILES.iter().flat_map(|file| grant(&fixture, file)));
+    grant(&fixture, &node_state);
+    for file in ALONE_FILES {
+        grant(&fixture, file);
+    }
 
     {
-        let _prey = Prey::put_out(&fixture);
+        put_out_prey(&fixture);
         let mut known = BTreeSet::from([OPERATOR.to_owned(), POOL.to_owned()]);
         let pool = Account::of(&fixture, NAMESPACE, POOL);
         pool.wait_until_let(&POOL_EVERYWHERE, None);
@@ -259,27 +241,14 @@ fn accounts_of_product_cannot_access_foreign_objects() {
     }
 }
 
-/// The policy that restricts markers to their own node, while the value lives.
-struct MarkersPolicy(Kubectl);
-
-impl MarkersPolicy {
-    fn apply(kubectl: &Kubectl) -> Self {
-        let files = render_admission().expect("the policies");
-        let (_, yaml) = files
-            .iter()
-            .find(|(name, _)| *name == MARKERS_FILE)
-            .expect("the file");
-        kubectl.apply(yaml).expect("the policy is accepted");
-        Self(kubectl.clone())
-    }
-}
-
-impl Drop for MarkersPolicy {
-    fn drop(&mut self) {
-        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
-            let _ = self.0.delete([kind, "network-addons-markers"]);
-        }
-    }
+/// Applies the policy that restricts markers to their own node.
+fn apply_markers_policy(kubectl: &Kubectl) {
+    let files = render_admission().expect("the policies");
+    let (_, yaml) = files
+        .iter()
+        .find(|(name, _)| *name == MARKERS_FILE)
+        .expect("the file");
+    kubectl.apply(yaml).expect("the policy is accepted");
 }
 
 // operands#31
@@ -319,7 +288,7 @@ fn marker_writes_bridges_of_its_own_node_alone() {
 
     // The role alone allows the write on any node.
     until("the role", || write(&of_the_pod, NODES[1], &bridge("br1")));
-    let _policy = MarkersPolicy::apply(fixture.kubectl());
+    apply_markers_policy(fixture.kubectl());
     let mut number = 0;
     let refusal = until("the policy", || {
         number += 1;
