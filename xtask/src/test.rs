@@ -273,6 +273,7 @@ fn run_here(args: &Args) -> ExitCode {
         ticks,
         Ticks::now(),
     ));
+    board.print(&report::failures(&ended.entries));
     board.print(&format!("\n{totals}\n"));
     // Failed tests are not an error of this program: the counts stay the last line.
     if totals.failed > 0 {

@@ -291,6 +291,7 @@ impl Worker<'_> {
         Ok(Entry {
             totals: executed.reader.totals(),
             outcomes: super::run::outcomes(program, &executed.reader),
+            failures: super::run::failures(&executed.reader, str::to_owned),
             tests: vec![(test, executed.took)],
             ..Entry::default()
         })

@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Number of lines of a panic that are kept.
+const PANIC_LINES: usize = 12;
+/// Number of characters of a line that are kept.
+const PANIC_WIDTH: usize = 300;
+
 /// Counts of tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
@@ -42,14 +47,18 @@ pub(crate) enum Outcome {
 
 /// Parses the output of a test program with `--show-output`, line by line.
 ///
-/// The output of passed tests is in a section `successes:`, with one part per test that starts with `---- NAME stdout
+/// The output of failed tests is in a section `failures:`, and is printed. The output of passed tests is in a section `successes:`, with one part per test that starts with `---- NAME stdout
 /// ----`. A test that skips itself prints `skipped: REASON`, a measurement prints `measured: …`, and a long wait prints
 /// `waited: …`. These lines are printed, and the rest of that section is not.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     totals: Totals,
     in_successes: bool,
+    in_failures: bool,
+    /// The test whose output is being parsed.
     test: String,
+    /// For each failed test, the first lines of its panic.
+    panics: BTreeMap<String, Vec<String>>,
     skipped_here: usize,
     /// Number of tests to run, as far as programs reported it.
     announced: usize,
@@ -68,11 +77,17 @@ impl Reader {
                 self.in_successes = true;
                 return None;
             }
-            "failures:" => self.in_successes = false,
+            "failures:" => {
+                self.in_successes = false;
+                self.in_failures = true;
+                // A list of names without output follows the outputs.
+                self.test.clear();
+            }
             _ => {}
         }
         if let Some(result) = line.strip_prefix("test result: ") {
             self.in_successes = false;
+            self.in_failures = false;
             self.count(result);
             return Some(line.to_owned());
         }
@@ -90,14 +105,14 @@ impl Reader {
                 self.outcomes.insert(name.to_owned(), outcome);
                 self.ends.push((name.to_owned(), at));
             }
+            if self.in_failures {
+                self.failed(line);
+            }
             // Names of passed tests are not printed. Failed tests are listed again at the end.
             let passed = ended.is_some_and(|(_, outcome)| outcome == Outcome::Passed);
             return (!passed && !line.trim().is_empty()).then(|| line.to_owned());
         }
-        if let Some(name) = line
-            .strip_prefix("---- ")
-            .and_then(|line| line.split_whitespace().next())
-        {
+        if let Some(name) = title(line) {
             name.clone_into(&mut self.test);
         } else if line.starts_with("skipped: ") {
             self.skipped_here += 1;
@@ -107,6 +122,27 @@ impl Reader {
             return Some(format!("  {}: {line}", self.test));
         }
         None
+    }
+
+    /// Parses a line of the output of failed tests.
+    fn failed(&mut self, line: &str) {
+        if let Some(name) = title(line) {
+            name.clone_into(&mut self.test);
+            return;
+        }
+        let is_start = line.starts_with("thread '") && line.contains(" panicked at ");
+        if is_start || (self.panics.contains_key(&self.test) && !line.trim().is_empty()) {
+            let lines = self.panics.entry(self.test.clone()).or_default();
+            if lines.len() < PANIC_LINES {
+                lines.push(line.chars().take(PANIC_WIDTH).collect());
+            }
+        }
+    }
+
+    /// Returns the failed tests, each with the first lines of its panic.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (&str, &[String])> {
+        let failed = self.outcomes().filter(|(_, outcome)| *outcome == Outcome::Failed);
+        failed.map(|(name, _)| (name, self.panics.get(name).map_or(&[][..], Vec::as_slice)))
     }
 
     /// Parses `ok. 5 passed; 0 failed; 1 ignored; …`.
@@ -146,7 +182,6 @@ impl Reader {
     ///
     /// A program reports the end of a test. It starts the tests in the order of their names: the first ones at once,
     /// and each further one when another test has ended.
-    /// further one when another has ended.
     pub(crate) fn durations(&self, threads: usize) -> Vec<(String, Duration)> {
         let mut took = Vec::new();
         for (place, (first, began)) in self.programs.iter().enumerate() {
@@ -166,6 +201,11 @@ impl Reader {
         }
         took
     }
+}
+
+/// Parses `---- NAME stdout ----`, the title of a test's output.
+fn title(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.split_whitespace().next()
 }
 
 /// Parses `test NAME ... ok`. A test that should panic has a mark after its name.
@@ -213,7 +253,11 @@ successes:
 failures:
 
 ---- broken stdout ----
+a line of the test
+
+thread 'broken' (17) panicked at tests/api/main.rs:3:5:
 assertion failed
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 
 failures:
     broken
@@ -252,6 +296,13 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
             !text.contains("some words") && !text.contains("test other ... ok"),
             "{text}"
         );
+        let panic = [
+            "thread 'broken' (17) panicked at tests/api/main.rs:3:5:",
+            "assertion failed",
+            "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
+        ];
+        let failures: Vec<_> = reader.failures().collect();
+        assert_eq!(failures, [("broken", &panic.map(str::to_owned)[..])]);
         assert_eq!(reader.progress(), (4, 4));
         let outcomes: Vec<_> = reader.outcomes().collect();
         assert_eq!(

@@ -21,6 +21,8 @@ pub(super) struct Entry {
     pub(super) tests: Vec<(String, Duration)>,
     /// Result of each test.
     pub(super) outcomes: Vec<(Test, Outcome)>,
+    /// Each failed test, with the first lines of its panic.
+    pub(super) failures: Vec<(String, Vec<String>)>,
 }
 
 impl Entry {
@@ -30,6 +32,7 @@ impl Entry {
         self.totals += more.totals;
         self.tests.extend(more.tests);
         self.outcomes.extend(more.outcomes);
+        self.failures.extend(more.failures);
     }
 }
 
@@ -147,6 +150,20 @@ pub(super) fn table(entries: &[Entry], whole: Duration, before: Ticks, now: Tick
     text
 }
 
+/// Returns the failed tests with their panics, for the end of a run: their whole outputs are far above.
+pub(super) fn failures(entries: &[Entry]) -> String {
+    let mut text = String::new();
+    for entry in entries {
+        for (name, panic) in &entry.failures {
+            text.push_str(&format!("\nfailed: {} {name}\n", entry.tier));
+            for line in panic {
+                text.push_str(&format!("  {line}\n"));
+            }
+        }
+    }
+    text
+}
+
 /// `12:34`
 fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -180,7 +197,7 @@ mod tests {
                 .iter()
                 .map(|(name, seconds)| ((*name).to_owned(), Duration::from_secs(*seconds)))
                 .collect(),
-            outcomes: Vec::new(),
+            ..Entry::default()
         };
         let entries = [
             entry("unit", &[("a", 1), ("b", 130)]),
@@ -206,5 +223,22 @@ mod tests {
             "   3:20  e2e         c\n   2:10  unit        b\n   0:01  unit        a\n"
         );
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    }
+
+    #[test]
+    fn failed_tests_are_listed_with_their_panics() {
+        let entry = Entry {
+            tier: "api",
+            failures: vec![
+                ("multus api a".to_owned(), vec!["thread 'a' panicked".to_owned()]),
+                ("multus api b".to_owned(), Vec::new()),
+            ],
+            ..Entry::default()
+        };
+        let text = failures(&[Entry::default(), entry]);
+        assert_eq!(
+            text,
+            "\nfailed: api multus api a\n  thread 'a' panicked\n\nfailed: api multus api b\n"
+        );
     }
 }

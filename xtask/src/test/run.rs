@@ -260,12 +260,13 @@ impl<'a> Run<'a> {
             self.board
                 .print(&format!("\n{}\n{}", label(program), executed.shown));
         }
-        let named = |(name, took)| (format!("{} {name}", label(program)), took);
-        let tests = reader.durations(threads).into_iter().map(named).collect();
+        let named = |name: &str| format!("{} {name}", label(program));
+        let tests = reader.durations(threads).into_iter();
         Ok(Some(Entry {
             totals: reader.totals(),
-            tests,
+            tests: tests.map(|(name, took)| (named(&name), took)).collect(),
             outcomes: outcomes(program, reader),
+            failures: failures(reader, named),
             ..Entry::default()
         }))
     }
@@ -308,6 +309,7 @@ impl<'a> Run<'a> {
             totals: reader.totals(),
             tests: reader.durations(1),
             outcomes: all_outcomes(&reader),
+            failures: failures(&reader, str::to_owned),
         }))
     }
 
@@ -361,6 +363,14 @@ pub(super) fn join<T>(lane: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::
 pub(super) fn outcomes(program: &Program, reader: &Reader) -> Vec<(Test, Outcome)> {
     let named = |(name, outcome): (&str, Outcome)| (Test::new(Some(&program.dir), name), outcome);
     reader.outcomes().map(named).collect()
+}
+
+/// Returns the failed tests under their names for people, with the first lines of their panics.
+pub(super) fn failures(reader: &Reader, named: impl Fn(&str) -> String) -> Vec<(String, Vec<String>)> {
+    let failures = reader.failures();
+    failures
+        .map(|(name, panic)| (named(name), panic.to_vec()))
+        .collect()
 }
 
 /// Returns the results of tests without a known program.

@@ -30,16 +30,20 @@ fn serial(dns: &Dns, zone: &str) -> u32 {
     }
 }
 
-/// All answers to repeated queries for names during some work.
+/// All answers to repeated queries for names during some work, and directly before and after it.
 fn answers(dns: &Dns, names: &[&str], work: impl FnOnce()) -> Vec<BTreeSet<String>> {
+    let ask = |all: &mut [BTreeSet<String>]| {
+        for (name, found) in names.iter().zip(all) {
+            found.insert(dns.address(name));
+        }
+    };
+    let mut all = vec![BTreeSet::new(); names.len()];
+    ask(&mut all);
     let end = AtomicBool::new(false);
-    thread::scope(|scope| {
+    let mut all = thread::scope(|scope| {
         let asking = scope.spawn(|| {
-            let mut all = vec![BTreeSet::new(); names.len()];
             while !end.load(Ordering::SeqCst) {
-                for (name, found) in names.iter().zip(&mut all) {
-                    found.insert(dns.address(name));
-                }
+                ask(&mut all);
                 thread::sleep(Duration::from_millis(1));
             }
             all
@@ -47,7 +51,9 @@ fn answers(dns: &Dns, names: &[&str], work: impl FnOnce()) -> Vec<BTreeSet<Strin
         work();
         end.store(true, Ordering::SeqCst);
         asking.join().expect("answers")
-    })
+    });
+    ask(&mut all);
+    all
 }
 
 fn set(texts: &[&str]) -> BTreeSet<String> {
