@@ -47,6 +47,8 @@ pub struct Resident {
     pub prepare: Option<Prepare>,
     /// Deadline of the call.
     pub deadline: Instant,
+    /// The process repeats a failed DEL. It does not delay the end of the pod.
+    pub repeats_dels: bool,
 }
 
 impl Resident {

@@ -55,6 +55,8 @@ mod attribute {
     pub(super) const PROMISCUITY: u16 = 30;
     pub(super) const TX_QUEUES: u16 = 31;
     pub(super) const RX_QUEUES: u16 = 32;
+    pub(super) const PERMANENT_ADDRESS: u16 = 54;
+    pub(super) const PARENT_DEVICE: u16 = 56;
     pub(super) const ALLMULTI: u16 = 61;
 
     pub(super) const INFO_KIND: u16 = 1;
@@ -146,6 +148,10 @@ pub struct Link {
     pub kind: Option<String>,
     /// Ethernet address; `None` for interfaces without an address, or with an address of another length.
     pub mac: Option<Mac>,
+    /// The hardware's own Ethernet address; `None` for most virtual links, and before Linux 5.6. A VLAN has its parent's.
+    pub permanent_mac: Option<Mac>,
+    /// Name of the device on its bus, such as a PCI address; `None` for virtual links, and before Linux 5.13.
+    pub parent_device: Option<String>,
     /// Maximum transmission unit, bytes.
     pub mtu: u32,
     /// Operational state.
@@ -228,6 +234,8 @@ impl Link {
                 attribute::PROMISCUITY => link.promiscuity = number(value),
                 attribute::TX_QUEUES => link.queues.0 = number(value),
                 attribute::RX_QUEUES => link.queues.1 = number(value),
+                attribute::PERMANENT_ADDRESS => link.permanent_mac = value.try_into().ok().map(Mac),
+                attribute::PARENT_DEVICE => link.parent_device = parse_string(value).ok(),
                 attribute::ALLMULTI => link.allmulti = Some(number(value)),
                 attribute::ALIAS => link.alias = parse_string(value).ok().filter(|alias| !alias.is_empty()),
                 attribute::LINK_INFO => link.read_info(value),

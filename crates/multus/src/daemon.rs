@@ -90,6 +90,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             device_info: config.device_info.clone(),
             args: config.one_shot.clone().unwrap_or_default(),
             metrics,
+            repeats_dels: config.one_shot.is_none(),
         };
         Self {
             config,
@@ -362,6 +363,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             },
             root: self.config.chroot_dir.clone(),
             given_up: Arc::default(),
+            repeats_dels: self.own.repeats_dels,
             own_binaries: Arc::clone(&self.own_binaries),
         }
     }

@@ -25,6 +25,9 @@ pub(crate) fn failed_adding(ifname: &str, display_name: &str, error: &Error) -> 
     format!("failed adding interface {ifname} to network {display_name}: {error}")
 }
 
+/// The error of a call that the daemon gave up.
+pub(crate) const GIVEN_UP: &str = "the call was given up";
+
 /// The error of a plugin that could not be called.
 pub(crate) fn not_run(plugin: &str, cause: &dyn std::fmt::Display) -> Error {
     Error::internal(format!("failed to run plugin {plugin}: {cause}"))
@@ -32,7 +35,8 @@ pub(crate) fn not_run(plugin: &str, cause: &dyn std::fmt::Display) -> Error {
 
 /// The error of a plugin whose call was given up before.
 pub(crate) fn given_up(plugin: &str) -> Error {
-    not_run(plugin, &"the call was given up, one of its plugins took too long")
+    let cause = format_args!("{GIVEN_UP}, one of its plugins took too long");
+    not_run(plugin, &cause)
 }
 
 /// The error of an in-process plugin that panicked.

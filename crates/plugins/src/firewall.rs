@@ -379,12 +379,8 @@ fn remove_upstream(rules: &mut Ruleset, addresses: &[IpAddr]) -> Result<(), Erro
 /// Removes the elements of deleted bridges, and our table if it is empty.
 fn sweep(rules: &mut Ruleset) -> Result<(), Error> {
     let mut host = Socket::open().map_err(cni::error::internal)?;
-    let links = host.links().map_err(cni::error::internal)?;
-    let is_there = |name: &str| links.iter().any(|link| link.name == name);
-    match rules
-        .socket()
-        .and_then(|socket| nftables::sweep(socket, is_there))
-    {
+    let links = || Ok(host.links()?.into_iter().map(|link| link.name).collect());
+    match rules.socket().and_then(|socket| nftables::sweep(socket, links)) {
         Err(error) if error.is_unsupported() || error.is_in_use() => Ok(()),
         outcome => outcome.explain(|| FIREWALL_COLLECT.to_owned()),
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   host: eth1 ──alias "eth1"──> pod: net1 ──name from the record or the alias──> host: eth1
+//!                                      └── recognised by its hardware, which the pod cannot change
 //! ```
 //!
 //! A device with a user-space driver has no link. It is not moved, and only gets addresses.
@@ -16,7 +17,7 @@ use linux::{
     netns::NetNs,
     route::Socket,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use self::find::{Device, Wire as DeviceKeys};
 use crate::{
@@ -49,6 +50,48 @@ struct Wire {
 struct WireDeviceId {
     #[serde(rename = "deviceID")]
     device_id: String,
+}
+
+/// What a pod cannot change about a device. Without a parent for virtual devices, on kernels that report none, and in
+/// records of older versions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Hardware {
+    /// Name of the device on its bus.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<String>,
+    /// Its own address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mac: Option<String>,
+}
+
+impl Hardware {
+    fn of(link: &Link) -> Self {
+        Hardware {
+            parent: link.parent_device.clone(),
+            mac: link.permanent_mac.map(|mac| mac.to_string()),
+        }
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.parent.is_none()
+    }
+
+    /// The device that was called `name` on the host. The alias decides where the hardware is unknown, where the ports of
+    /// a card have the same address too, and where the host has changed the address of a virtual function.
+    fn find<'a>(&self, links: &'a [Link], name: &str) -> Option<&'a Link> {
+        let is_same = |link: &&Link| !self.is_unknown() && Hardware::of(link) == *self;
+        let may_be = |link: &&Link| self.is_unknown() || link.parent_device == self.parent;
+        let mut same = links.iter().filter(is_same);
+        match (same.next(), same.next()) {
+            (Some(only), None) => Some(only),
+            _ => links.iter().filter(may_be).find(|link| is_aliased(link, name)),
+        }
+    }
+}
+
+fn is_aliased(link: &Link, name: &str) -> bool {
+    link.alias.as_deref() == Some(name)
 }
 
 /// The requested move.
@@ -99,7 +142,7 @@ impl LinkPlugin for HostDevice {
             ))
         })?;
         let mut host = Socket::open().map_err(cni::error::internal)?;
-        return_device(&mut host, Some(pod), ifname, &name)
+        return_device(&mut host, Some(pod), ifname, &name, &Hardware::default())
     }
 }
 
@@ -137,6 +180,7 @@ impl LinkRequest for Move {
         stage.begin(Step::Device {
             name: device.name.clone(),
             sandbox: Sandbox::of(&stage.pod),
+            hardware: Hardware::of(&device),
         })?;
         self.was_up = device.is_up().then(|| device.name.clone());
         set_alias(&mut stage.host, &device, &device.name)?;
@@ -159,41 +203,51 @@ impl LinkRequest for Move {
 }
 
 /// Returns the device to the host under its old name `name`, down and without alias. A device that was deleted with
-/// its namespace is no error. A device that the kernel returned to the host still has its alias.
+/// its namespace is no error. The kernel may have returned the device to the host under another name.
 pub(crate) fn return_device(
     host: &mut Socket,
     pod: Option<Pod>,
     ifname: &str,
     name: &str,
+    hardware: &Hardware,
 ) -> Result<(), Error> {
     if let Some(mut pod) = pod {
-        // An interrupted ADD may not have renamed it.
-        for current in [ifname, name] {
-            let failed = || format!("failed to move link \"{current}\" back to the host");
-            let found = pod.socket.find_link(current).explain(failed)?;
-            if let Some(link) = found.filter(|link| link.alias.as_deref() == Some(name)) {
-                let home = NetNs::current().explain(failed)?;
-                pod.socket.set_down(&link).explain(failed)?;
-                pod.socket.move_link(&link, home.as_fd(), name).explain(failed)?;
-            }
+        let failed = || format!("failed to move link \"{ifname}\" back to the host");
+        let mut links = pod.socket.links().explain(failed)?;
+        if hardware.is_unknown() {
+            // An interrupted ADD may not have renamed it.
+            links.retain(|link| link.name == ifname || link.name == name);
+            links.sort_by_key(|link| link.name != ifname);
+        }
+        let mut found = hardware.find(&links, name);
+        // The pod has changed its alias.
+        if found.is_none() && hardware.is_unknown() && host.find_link(name).explain(failed)?.is_none() {
+            found = links.iter().find(|link| link.name == ifname);
+        }
+        if let Some(link) = found {
+            let home = NetNs::current().explain(failed)?;
+            pod.socket.set_down(link).explain(failed)?;
+            pod.socket.move_link(link, home.as_fd(), name).explain(failed)?;
+            let moved = host.link_by_name(name).explain(failed)?;
+            return set_alias(host, &moved, "");
         }
     }
     let failed = || format!("failed to rename the device \"{name}\"");
-    let aliased = |link: &Link| link.alias.as_deref() == Some(name);
-    let back = match host.find_link(name).explain(failed)?.filter(aliased) {
-        Some(link) => Some(link),
-        None => host.links().explain(failed)?.into_iter().find(aliased),
+    let mut links = host.links().explain(failed)?;
+    // The kernel returns a device down. One that is up has another use.
+    links.retain(|link| !link.is_up() || is_aliased(link, name));
+    let Some(link) = hardware.find(&links, name) else {
+        return Ok(());
     };
-    let Some(link) = back else { return Ok(()) };
     if link.name != name {
-        host.set_down(&link).explain(failed)?;
+        host.set_down(link).explain(failed)?;
         let change = LinkChange {
             name: Some(name),
             ..LinkChange::default()
         };
-        host.change_link(&link, "rename link", &change).explain(failed)?;
+        host.change_link(link, "rename link", &change).explain(failed)?;
     }
-    set_alias(host, &link, "")
+    set_alias(host, link, "")
 }
 
 fn set_alias(host: &mut Socket, link: &Link, alias: &str) -> Result<(), Error> {
@@ -203,4 +257,50 @@ fn set_alias(host: &mut Socket, link: &Link, alias: &str) -> Result<(), Error> {
     };
     host.change_link(link, "set alias of link", &change)
         .explain(|| format!("failed to set alias of \"{}\"", link.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(name: &str, alias: &str, parent: &str, mac: &str) -> Link {
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let mut link = Link::default();
+        name.clone_into(&mut link.name);
+        link.alias = text(alias);
+        link.parent_device = text(parent);
+        link.permanent_mac = mac.parse().ok();
+        link
+    }
+
+    #[test]
+    fn device_is_recognised_by_its_hardware() {
+        let (mac, other) = ("00:00:5e:00:53:01", "00:00:5e:00:53:02");
+        let links = [
+            link("net1", "eth1", "", ""),
+            // Another port of the same card.
+            link("net2", "eth1", "0000:03:00.0", other),
+            link("renamed", "x", "0000:03:00.0", mac),
+            link("net3", "eth3", "0000:03:02.0", other),
+            // A VLAN of the first port.
+            link("net4", "x", "", mac),
+            // Ports of a switch.
+            link("net5", "lan1", "switch0", mac),
+            link("net6", "lan2", "switch0", mac),
+        ];
+        let found = |parent: &str, mac: &str, name: &str| {
+            let hardware = Hardware::of(&link("", "", parent, mac));
+            hardware.find(&links, name).map(|link| link.name.as_str())
+        };
+        assert_eq!(found("0000:03:00.0", mac, "eth1"), Some("renamed"));
+        assert_eq!(found("0000:03:00.0", other, "eth1"), Some("net2"));
+        // The host has set the address of the virtual function since.
+        assert_eq!(found("0000:03:02.0", mac, "eth3"), Some("net3"));
+        assert_eq!(found("0000:03:02.0", mac, "eth1"), None);
+        assert_eq!(found("switch0", mac, "lan2"), Some("net6"));
+        assert_eq!(found("switch0", mac, "lan3"), None);
+        // Virtual.
+        assert_eq!(found("", mac, "eth1"), Some("net1"));
+        assert_eq!(found("", mac, "eth9"), None);
+    }
 }

@@ -6,8 +6,8 @@
 //!
 //! The shim sends the call without a readiness request first, which would be a second connection per pod event. If
 //! the daemon is unreachable or not ready (503), the shim repeats the call until [`RESTART_TIMEOUT`] has passed. DEL
-//! is not repeated and always succeeds, because the removal of a pod must not depend on the daemon. An unanswered DEL
-//! is [kept](kept_dels) for the next daemon.
+//! is not repeated and always succeeds, because the removal of a pod must not depend on the daemon. A DEL that was not
+//! answered, or left an attachment, is [kept](kept_dels) for the daemon.
 //!
 //! If the daemon does not come back, multus may have been removed from the node: see [`ended`].
 
@@ -105,7 +105,7 @@ impl Plugin for MultusShim {
 
     fn del(&self, call: &Call) -> Result<(), Error> {
         if let Err(failure) = send(call, Instant::now(), self.answer_to_del) {
-            let kept = failure.is_unanswered().then(|| keep(call));
+            let kept = failure.is_to_be_repeated().then(|| keep(call));
             let text = match failure {
                 Failure::Unreachable { source, .. } => {
                     format!("CheckAPIReadyNow: Daemon not reachable over socketfile: {source}")
@@ -177,12 +177,14 @@ enum Failure {
 }
 
 impl Failure {
-    /// Whether the outcome of the call is unknown: the daemon was unreachable or did not answer.
-    fn is_unanswered(&self) -> bool {
+    /// Whether the outcome of a DEL is unknown, because the daemon was unreachable or did not answer, or the daemon
+    /// answers that an attachment is left.
+    fn is_to_be_repeated(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Transport(_) => true,
             Self::Status(response) => response.status >= 500,
-            Self::Config(_) | Self::Plugin(_) | Self::Encode(_) => false,
+            Self::Plugin(error) => error.code == code::TRY_AGAIN_LATER,
+            Self::Config(_) | Self::Encode(_) => false,
         }
     }
 

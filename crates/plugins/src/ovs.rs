@@ -18,7 +18,7 @@ mod port;
 mod remove;
 mod vlans;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use cni::{Error, error::code, json::Object, names::key, note::Level, plugin::Call, result::CniResult};
 use linux::{
@@ -47,6 +47,10 @@ pub(crate) use cache::CacheFile;
 pub(crate) use config::socket;
 pub(crate) use port::find_by_name as find_port;
 pub(crate) use remove::remove_recorded;
+
+/// The part of a call's time that the wait for the link does not use: for a late answer of the database, and for the
+/// rollback.
+const MARGIN: Duration = Duration::from_secs(15);
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
@@ -164,7 +168,8 @@ impl LinkRequest for Port {
             self.mac = Some(mac);
         }
         stage.set_up(link)?;
-        database::wait_until_up(&self.target.socket, &self.pair.outer_name, self.target.link_wait)
+        let limit = self.link_wait(stage.call);
+        database::wait_until_up(&self.target.socket, &self.pair.outer_name, limit)
     }
 
     fn tune(&self, ifname: &str) {
@@ -200,6 +205,15 @@ impl LinkRequest for Port {
 }
 
 impl Port {
+    /// Timeout for the link to come up, within the deadline of the call.
+    fn link_wait(&self, call: &Call) -> Duration {
+        let wanted = self.target.link_wait;
+        match &call.resident {
+            Some(resident) => wanted.min(resident.left().saturating_sub(MARGIN)),
+            None => wanted,
+        }
+    }
+
     /// Adds the host end as a port of the bridge.
     fn plug_in(&self, stage: &mut Stage<'_>, database: &mut Database) -> Result<(), Error> {
         let new = port::New {

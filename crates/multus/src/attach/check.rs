@@ -17,11 +17,11 @@ impl<R: Runner> Attacher<'_, R> {
     }
 
     pub(super) fn check_one(&self, index: usize, delegate: &Delegate) -> Result<(), Error> {
-        let network = delegate.config.network().map_err(internal)?;
+        let (config, attachment) = self.as_added(index, delegate)?;
+        let network = config.network().map_err(internal)?;
         if index > 0 && network.version().is_some_and(|version| !version.has_check()) {
             return Ok(());
         }
-        let attachment = self.attachment(index, delegate, false).map_err(internal)?;
         let check = || self.chain(&self.cache()).check(&network, &attachment);
         self.measure(PodVerb::Check, delegate, check).map_err(|error| {
             let what = if network.single {

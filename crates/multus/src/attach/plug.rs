@@ -142,6 +142,27 @@ impl<R: Runner> Attacher<'_, R> {
         }
     }
 
+    /// Detaches a network whose plugin returned after its call was given up, unless it is still recorded: then the next
+    /// call or the pod's DEL finds it, and a repeated call may own it by now. Errors are only logged.
+    pub(crate) fn undo_late_plug(&self, delegate: &Delegate) {
+        let ifname = delegate.interface_name(SECONDARY, self.sandbox);
+        let undo = || {
+            let is_recorded = match self.record().map_err(unsynced)? {
+                ScratchRecord::Whole(_, recorded) => self.on_interface(recorded, &ifname).is_some(),
+                ScratchRecord::Missing => false,
+                // The pod's DEL detaches by the result cache.
+                ScratchRecord::Corrupt => true,
+            };
+            if is_recorded {
+                return Ok(());
+            }
+            self.del_one(SECONDARY, delegate)
+        };
+        if let Err(error) = undo() {
+            tracing::error!(sandbox = %self.sandbox, ifname, %error, "cannot detach a network whose call was given up");
+        }
+    }
+
     /// Detaches the network of the sandbox's interface, as it was attached. `id` is the network that the caller
     /// expects there. An interface without a record is never touched: while it exists, it is an error.
     pub(crate) fn unplug(&self, id: &NetworkId, netns: &mut impl PodNetns) -> Result<(), Error> {
@@ -198,6 +219,12 @@ impl<R: Runner> Attacher<'_, R> {
         chain::validate(&network, &attachment)
     }
 
+    /// The network of an interface other than the pod's own, and its index.
+    fn on_interface(&self, recorded: Vec<Delegate>, ifname: &str) -> Option<(usize, Delegate)> {
+        let mut networks = recorded.into_iter().enumerate().skip(1);
+        networks.find(|(index, delegate)| delegate.interface_name(*index, self.sandbox) == ifname)
+    }
+
     fn owner_of(&self, ifname: &str) -> Result<Owner, Error> {
         let recorded = match self.record().map_err(unsynced)? {
             ScratchRecord::Whole(_, delegates) => delegates,
@@ -209,10 +236,7 @@ impl<R: Runner> Attacher<'_, R> {
         if ifname == master.unwrap_or(MASTER_INTERFACE) {
             return Ok(Owner::Pod);
         }
-        let mut networks = recorded.into_iter().enumerate().skip(1);
-        if let Some((index, found)) =
-            networks.find(|(index, delegate)| delegate.interface_name(*index, self.sandbox) == ifname)
-        {
+        if let Some((index, found)) = self.on_interface(recorded, ifname) {
             return Ok(Owner::Network(index, Box::new(found)));
         }
         if ifname == MASTER_INTERFACE {

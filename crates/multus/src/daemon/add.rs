@@ -160,7 +160,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 if let Err(error) = attacher.del(&networks) {
                     tracing::error!(sandbox = %attacher.sandbox, %error, "cannot roll back a call that was given up");
                 }
-                return Err(AddError::Prepare("the call was given up".into()));
+                return Err(AddError::Prepare(messages::GIVEN_UP.into()));
             }
             Ok((attached, synced, taken, Instant::now()))
         };

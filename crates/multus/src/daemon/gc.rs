@@ -1,6 +1,7 @@
 //! GC (multus.md §5.4): detaches all networks of sandboxes that the runtime no longer lists, and passes GC on to the
 //! cluster network's plugins.
 
+use super::stale::is_settled;
 use super::{Daemon, NODE_WORK, failed, in_file};
 use crate::attach::CleanUp;
 use crate::cluster::ClusterView;
@@ -93,18 +94,20 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 
     /// Detaches a sandbox that the runtime's list lacks, unless its network namespace exists: then it may belong to
-    /// another runtime of this node.
+    /// another runtime of this node. Without a recorded namespace, another process may still be at its ADD.
     async fn clean_up_unlisted(&self, config: &MultusConfig, id: &str, record: Record) -> Result<(), Error> {
-        let netns = record.netns.clone();
+        let looked = record.clone();
         let is_dead = async || {
-            let is_dead = netns.as_deref().is_none_or(|netns| !self.netns_exists(netns));
-            if !is_dead {
-                tracing::info!(
-                    sandbox = id,
-                    "sandbox is not listed for GC, but its network namespace exists: skipping it"
-                );
-            }
-            is_dead
+            let why = match &looked.netns {
+                Some(netns) if self.netns_exists(netns) => "its network namespace exists",
+                None if looked.written.is_some() && !is_settled(&looked) => "its ADD may be under way",
+                _ => return true,
+            };
+            tracing::info!(
+                sandbox = id,
+                "sandbox is not listed for GC, but {why}: skipping it"
+            );
+            false
         };
         self.clean_up(config, id, record, is_dead).await
     }

@@ -98,7 +98,13 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let delegate = delegate.clone();
             let work = move |attacher: &Attacher<'_, Plugins>| {
                 let mut netns = KernelNetns::new(&attacher.sandbox.netns);
-                attacher.plug(&delegate, defaults.as_deref(), &mut netns)
+                let plugged = attacher.plug(&delegate, defaults.as_deref(), &mut netns);
+                if attacher.runner.is_given_up() && matches!(plugged, Ok(Some(Plugged::Now(_)))) {
+                    tracing::warn!(sandbox = %attacher.sandbox, "a plugin returned after its call was given up");
+                    attacher.undo_late_plug(&delegate);
+                    return Err(of_pod(attacher.sandbox, messages::GIVEN_UP));
+                }
+                plugged
             };
             self.on_sandbox(&self.workers, sandbox.clone(), multus.clone(), work)
                 .await?

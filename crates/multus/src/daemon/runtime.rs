@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Minimum age of a record without a netns before the runtime's list alone is sufficient.
+/// Minimum age of a record without a netns before the runtime's list alone is sufficient: its ADD has ended by then.
 pub(crate) const SETTLED: Duration = Duration::from_mins(10);
 /// gRPC code of a runtime without the CRI service.
 const UNIMPLEMENTED: i32 = 12;

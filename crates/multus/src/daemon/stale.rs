@@ -117,7 +117,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 }
 
-fn is_settled(record: &Record) -> bool {
+/// Whether the ADD of a recorded sandbox has ended for certain.
+pub(super) fn is_settled(record: &Record) -> bool {
     let age = record.written.and_then(|written| written.elapsed().ok());
     age.is_some_and(|age| age > runtime::SETTLED)
 }

@@ -175,6 +175,7 @@ impl Node {
             root: None,
             own_binaries: Arc::default(),
             given_up: Arc::default(),
+            repeats_dels: false,
         }
     }
 }

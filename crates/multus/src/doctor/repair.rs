@@ -169,6 +169,7 @@ fn trace(plugins: &Plugins, leftover: &Leftover) -> Result<(), Error> {
     let resident = Resident {
         prepare: None,
         deadline: Instant::now() + LIMIT,
+        repeats_dels: false,
     };
     run_resident(ours, &variables, config.to_string().as_bytes(), resident).map(drop)
 }

@@ -52,6 +52,8 @@ pub struct Plugins {
     pub own_binaries: Arc<OwnBinaries>,
     /// Set when the daemon gave the call up while its thread still runs. Then the call attaches nothing more.
     pub given_up: Arc<AtomicBool>,
+    /// A failed DEL is repeated.
+    pub repeats_dels: bool,
 }
 
 impl Runner for Plugins {
@@ -97,6 +99,7 @@ impl Plugins {
         Resident {
             prepare: self.invoker.prepare.clone(),
             deadline: Instant::now() + self.invoker.limit.unwrap_or(exec::RESIDENT_LIMIT),
+            repeats_dels: self.repeats_dels,
         }
     }
 

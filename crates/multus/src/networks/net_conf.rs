@@ -52,6 +52,8 @@ pub(crate) struct ProcessSettings {
     pub args: CniArgs,
     /// Metrics of networks.
     pub metrics: Metrics,
+    /// The shim sends a DEL again that left an attachment.
+    pub repeats_dels: bool,
 }
 
 /// Multus' own configuration, parsed.

@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
@@ -372,6 +373,30 @@ fn del_waits_for_running_plug() {
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
     assert_eq!(fs::read_dir(node.path("cni/results")).unwrap().count(), 0);
     assert!(!node.path("cni/c1").exists());
+}
+
+#[test]
+fn abandoned_plug_detaches_late_attachment() {
+    // multus#109 (a network that is plugged in)
+    let mut node = Node::new();
+    // The time of calls that do not hang on a busy machine.
+    node.call_timeout = Duration::from_secs(15);
+    node.start(&json!({}));
+    let sandbox = attached(&node, "web", &json!({}));
+    let gate = node.gate("c1", "ADD", "b");
+    let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
+    let (code, answer) = call(&node, "ADD", &sandbox, "hot0", config, &Value::Null);
+    assert!(
+        code == 400 && answer.contains("the work was given up after 15 s"),
+        "{code} {answer}"
+    );
+    node.succeed("DEL", &sandbox);
+    let before = ["ADD a", "ADD b", "DEL b", "DEL a"];
+    assert_eq!(node.calls_of("c1"), before);
+    gate.open();
+    let after = [&before[..], &["DEL b"]].concat();
+    node.wait("the end of what hung", || node.calls_of("c1") == after);
+    node.wait("nothing is cached", || node.files("cni/results").is_empty());
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn del_with_corrupt_scratch_file_detaches() {
 }
 
 #[test]
-fn del_with_failing_plugin_keeps_or_drops_state() {
+fn del_with_failing_plugin_is_repeated() {
     // multus#47: the shim succeeds, the others are called
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
@@ -59,8 +59,14 @@ fn del_with_failing_plugin_keeps_or_drops_state() {
     node.succeed("ADD", &sandbox);
     fs::write(node.path("fail.DEL.b"), r#"{"code":999,"msg":"stuck"}"#).unwrap();
     node.succeed("DEL", &sandbox);
-    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    assert_eq!(node.calls_of("c1")[..4], ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    // multus#94: the daemon itself repeats it
+    assert_eq!(node.files("cni/.missed"), ["c1:eth0"]);
+    assert!(node.path("cni/c1").exists());
+    fs::remove_file(node.path("fail.DEL.b")).unwrap();
+    node.wait("made up for", || node.files("cni/.missed").is_empty());
     assert!(!node.path("cni/c1").exists());
+    assert!(node.files("cni/results").is_empty());
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use crate::node::{Node, Sandbox, api, text, weft};
 use serde_json::{Value, json};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
+use std::time::{Duration, SystemTime};
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
@@ -223,6 +224,36 @@ fn thin_status_and_gc_work() {
     fs::write(thin.node.path("fail.STATUS.a"), r#"{"code":50,"msg":"no"}"#).unwrap();
     let error = thin.call("STATUS", &sandbox).unwrap_err();
     assert_eq!((&error["code"], &error["msg"]), (&json!(50), &json!("no")));
+}
+
+#[test]
+fn thin_gc_keeps_sandbox_of_running_add() {
+    // multus#96: the ADD of another process
+    let mut thin = Thin::new();
+    thin.conf["cniVersion"] = json!("1.1.0");
+    let node = &thin.node;
+    let uid = node.pod("web", &json!({}));
+    let mut runtime = node.sandbox("", "web", None);
+    runtime.valid = Some(json!([]));
+    let gate = node.gate("c1", "ADD", "a");
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    std::thread::scope(|scope| {
+        let add = scope.spawn(|| thin.succeed("ADD", &sandbox));
+        node.called("c1", "ADD a");
+        thin.succeed("GC", &runtime);
+        gate.open();
+        add.join().unwrap();
+    });
+    assert_eq!(node.calls_of("c1"), ["ADD a"]);
+    assert!(node.path("cni/c1").exists());
+    // What an ADD leaves that was killed in its first plugin an hour ago.
+    fs::remove_dir_all(node.path("cni/results")).unwrap();
+    let scratch = File::options().write(true).open(node.path("cni/c1")).unwrap();
+    scratch
+        .set_modified(SystemTime::now() - Duration::from_hours(1))
+        .unwrap();
+    thin.succeed("GC", &runtime);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
 }
 
 #[test]

@@ -76,6 +76,7 @@ impl Host {
             root: None,
             own_binaries: Arc::default(),
             given_up: Arc::default(),
+            repeats_dels: false,
         };
         let runtime = Runtime::at(Path::new(CRI), own_binaries);
         stage::until("the runtime listens", || {

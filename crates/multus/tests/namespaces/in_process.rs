@@ -117,6 +117,7 @@ impl Host {
                 limit: None,
             },
             given_up: Arc::default(),
+            repeats_dels: false,
             root: Some(ROOT.into()),
             own_binaries: Arc::default(),
         };

@@ -46,7 +46,8 @@ struct Removal<'a> {
     wanted: Rules,
 }
 
-/// Detaches a pod. Rules that cannot be removed do not fail the DEL: they stay recorded for GC.
+/// Detaches a pod. Rules that cannot be removed stay recorded, for GC or for the DEL that a daemon repeats. They do not
+/// fail the DEL of a runtime.
 pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     let key = AttachmentId::of(call);
     let owner = key.to(call.config.name());
@@ -69,6 +70,13 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
         plugin.addressing().ask(ipam::del, call)?;
     }
     if let Err(error) = left {
+        if call
+            .resident
+            .as_ref()
+            .is_some_and(|resident| resident.repeats_dels)
+        {
+            return Err(error);
+        }
         call.note(Level::Error, error);
         return Ok(());
     }

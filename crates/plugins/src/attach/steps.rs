@@ -11,7 +11,9 @@ use linux::{link::Mac, route::Socket, tap::DeviceNumber};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    egress_router, host_device, macvtap,
+    egress_router,
+    host_device::{self, Hardware},
+    macvtap,
     masquerade::{self, Backend},
     messages::Explain as _,
     ovs,
@@ -46,6 +48,8 @@ pub(crate) enum Step {
         /// The target namespace.
         #[serde(rename = "to")]
         sandbox: Sandbox,
+        #[serde(default, skip_serializing_if = "Hardware::is_unknown")]
+        hardware: Hardware,
     },
     /// Added the host end as a port of an Open vSwitch bridge.
     OvsPort {
@@ -167,8 +171,13 @@ impl Step {
                 }),
                 None => Ok(()),
             },
-            Step::Device { name, sandbox } => {
-                host_device::return_device(host, sandbox.find(call)?, owner.ifname, name)
+            Step::Device {
+                name,
+                sandbox,
+                hardware,
+            } => {
+                let pod = sandbox.find(call)?;
+                host_device::return_device(host, pod, owner.ifname, name, hardware)
             }
             Step::Redirection { sandbox } => match sandbox.find(call)? {
                 Some(mut pod) => pod.inside(|socket| egress_router::undo(socket, owner.ifname)),
@@ -281,8 +290,23 @@ mod tests {
                         netns: "/run/netns/x".into(),
                         cookie: None,
                     },
+                    hardware: Hardware::default(),
                 },
                 r#"{"device":{"name":"eth1","to":{"netns":"/run/netns/x"}}}"#,
+            ),
+            (
+                Step::Device {
+                    name: "eth1".into(),
+                    sandbox: Sandbox {
+                        netns: "/run/netns/x".into(),
+                        cookie: None,
+                    },
+                    hardware: Hardware {
+                        parent: Some("0000:03:00.1".into()),
+                        mac: Some("00:00:5e:00:53:01".into()),
+                    },
+                },
+                r#"{"device":{"name":"eth1","to":{"netns":"/run/netns/x"},"hardware":{"parent":"0000:03:00.1","mac":"00:00:5e:00:53:01"}}}"#,
             ),
             (
                 Step::OvsPort {

@@ -366,22 +366,29 @@ pub(super) fn collect(
     })
 }
 
-/// Removes the elements of deleted bridges, and our table if it is empty.
-pub(super) fn sweep(socket: &mut Socket, is_there: impl Fn(&str) -> bool) -> linux::Result<()> {
+/// Removes the elements of deleted bridges, and our table if it is empty. `links` lists the names of the host's links.
+pub(super) fn sweep(
+    socket: &mut Socket,
+    mut links: impl FnMut() -> linux::Result<Vec<String>>,
+) -> linux::Result<()> {
     socket.update(|socket| {
         let mut changes = Transaction::new();
         let mut left = 0;
         for set in ADDRESSES {
             left += socket.elements(TABLE, set)?.len();
         }
+        let mut of_bridges = Vec::new();
         for set in [BRIDGES, SAME, ISOLATED] {
-            for element in socket.elements(TABLE, set)? {
-                let name = element.key.interface_name();
-                if name.is_some_and(|name| !is_there(&name)) {
-                    changes.delete_element(TABLE, set, &element.key);
-                } else {
-                    left += 1;
-                }
+            let elements = socket.elements(TABLE, set)?;
+            of_bridges.extend(elements.into_iter().map(|element| (set, element.key)));
+        }
+        // After the elements: a bridge exists before its elements do.
+        let links = links()?;
+        for (set, key) in of_bridges {
+            if key.interface_name().is_some_and(|name| !links.contains(&name)) {
+                changes.delete_element(TABLE, set, &key);
+            } else {
+                left += 1;
             }
         }
         if left == 0 && !socket.chains(TABLE)?.is_empty() {

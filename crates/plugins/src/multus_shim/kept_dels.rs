@@ -1,4 +1,4 @@
-//! Unanswered DELs, kept for the next daemon (multus.md §7.1).
+//! DELs that were not answered or left an attachment, kept for the daemon (multus.md §7.1).
 //!
 //! ```text
 //! <cniDir>/.missed/<containerID>:<interface>    the request body for /cni, with the relevant variables

@@ -251,7 +251,7 @@ fn unanswered_del_is_kept() {
 }
 
 #[test]
-fn interrupted_del_is_kept_and_answered_one_is_not() {
+fn interrupted_or_incomplete_del_is_kept_and_others_are_not() {
     // multus#94 (the shim's part)
     for (answer, is_kept) in [
         ("", true),
@@ -265,6 +265,10 @@ fn interrupted_del_is_kept_and_answered_one_is_not() {
         (
             "HTTP/1.1 400 Bad Request\r\ncontent-length: 21\r\n\r\n{\"code\":7,\"msg\":\"no\"}",
             false,
+        ),
+        (
+            "HTTP/1.1 400 Bad Request\r\ncontent-length: 22\r\n\r\n{\"code\":11,\"msg\":\"no\"}",
+            true,
         ),
     ] {
         let dir = tempfile::tempdir().unwrap();

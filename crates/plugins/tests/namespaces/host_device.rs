@@ -36,6 +36,15 @@ fn is_back(host: &mut Host, pod: &Pod, up: bool) {
     assert!(host.records().is_empty(), "{:?}", host.records());
 }
 
+fn set_alias(pod: &Pod, alias: &str) {
+    let link = pod.net1();
+    let change = LinkChange {
+        alias: Some(alias),
+        ..LinkChange::default()
+    };
+    pod.with(|socket| socket.change_link(&link, "set alias", &change));
+}
+
 // cni-plugins#52 (host-device)
 #[test]
 fn del_returns_the_device_under_its_old_name() {
@@ -183,6 +192,23 @@ fn device_moved_by_killed_add_is_returned() {
     });
 }
 
+#[test]
+fn del_with_record_does_not_need_the_alias() {
+    on_a_host("a changed alias", |host| {
+        let config = device("1.0.0");
+        for alias in ["x", ""] {
+            let link = eth1(host);
+            let pod = host.pod();
+            host.add(&pod, &config);
+            set_alias(&pod, alias);
+            host.del(&pod, &config);
+            is_back(host, &pod, false);
+            assert_eq!(host.link("eth1").unwrap().mac, link.mac);
+            host.socket.delete_link_by_name("eth1").unwrap();
+        }
+    });
+}
+
 // cni-plugins#82
 #[test]
 fn del_without_record_uses_the_alias() {
@@ -192,21 +218,13 @@ fn del_without_record_uses_the_alias() {
         let config = device("1.0.0");
         host.add(&pod, &config);
         host.lose_records_of("host-device");
-        let alias = |pod: &Pod, alias: &str| {
-            let link = pod.net1();
-            let change = LinkChange {
-                alias: Some(alias),
-                ..LinkChange::default()
-            };
-            pod.with(|socket| socket.change_link(&link, "set alias", &change));
-        };
-        alias(&pod, "");
+        set_alias(&pod, "");
         let unknown = host.call("DEL", &pod, &config).message();
         assert_eq!(
             unknown,
             "failed to find original ifname for \"net1\" (alias is not set)"
         );
-        alias(&pod, "eth1");
+        set_alias(&pod, "eth1");
         host.del(&pod, &config);
         is_back(host, &pod, false);
     });

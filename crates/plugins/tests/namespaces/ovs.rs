@@ -8,11 +8,12 @@ use std::{
 };
 
 use cluster::{OpenVswitch, Packages};
+use cni::{exec::Resident, plugin::run_resident};
 use linux::{link::Mac, packet::PacketSocket};
 use rustix::mount::{MountFlags, mount};
 use serde_json::{Value, json};
 
-use crate::stage::{Host, Pod, on_a_host, with};
+use crate::stage::{Host, Pod, on_a_host, variables, with};
 
 const BRIDGE: &str = "br1";
 const DAEMONS: &str = "/run/ovs";
@@ -116,6 +117,20 @@ fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
         .collect();
     host.gc(&with(config, "cni.dev/valid-attachments", valid.into()))
         .success();
+}
+
+/// Calls the plugin as the multus daemon does.
+fn call_in_a_daemon(verb: &str, pod: &Pod, config: &Value, deadline: Instant) -> Result<Vec<u8>, cni::Error> {
+    let variables = variables(verb, pod, "net1", "")
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    let resident = Resident {
+        prepare: None,
+        deadline,
+        repeats_dels: true,
+    };
+    let plugin = plugins::plugin_by_name("ovs").unwrap();
+    run_resident(plugin, &variables, config.to_string().as_bytes(), resident)
 }
 
 // cni-plugins#53
@@ -373,6 +388,54 @@ fn del_without_database_succeeds_and_gc_removes_the_port() {
         collect(host, &config, &[&valid]);
         assert_eq!(ports(switch), [kept]);
         assert_eq!(host.records().len(), 1);
+    });
+}
+
+#[test]
+fn del_in_a_daemon_fails_without_database_and_is_repeated() {
+    on_a_switch("ovs in a daemon without its database", |host, switch| {
+        let pod = host.pod();
+        let config = ovs();
+        host.add(&pod, &config);
+        switch.kill_database().unwrap();
+        let del = || call_in_a_daemon("DEL", &pod, &config, Instant::now() + Duration::from_mins(2));
+        let error = del().unwrap_err();
+        assert!(
+            error.msg.starts_with("failed to connect to ovsdb socket"),
+            "{error}"
+        );
+        switch.start_database_again().unwrap();
+        del().unwrap();
+        assert_eq!(ports(switch), Vec::<String>::new());
+        assert!(host.records().is_empty(), "{:?}", host.records());
+    });
+}
+
+#[test]
+fn add_in_a_daemon_fails_before_its_deadline() {
+    let packages: Packages = OpenVswitch::packages().unwrap();
+    on_a_host("ovs in a daemon", move |host| {
+        mount("tmpfs", "/var/lib", "tmpfs", MountFlags::empty(), None).unwrap();
+        fs::create_dir_all(DAEMONS).unwrap();
+        // Without the switch itself no link comes up.
+        let database = OpenVswitch::start_database(&packages, Path::new(DAEMONS)).unwrap();
+        database.vsctl(["--no-wait", "add-br", BRIDGE]).unwrap();
+        let pod = host.pod();
+        let before = host.state(&pod);
+        let config = at(
+            &with(&ovs(), "link_state_check_interval", 2000.into()),
+            "10.1.2.3/24",
+        );
+        let wait = Duration::from_secs(200);
+        let began = Instant::now();
+        let error = call_in_a_daemon("ADD", &pod, &config, began).unwrap_err();
+        assert!(
+            error.msg.ends_with("number of retries/interval config parameter"),
+            "{error}"
+        );
+        assert!(began.elapsed() < wait, "{:?}", began.elapsed());
+        assert_eq!(ports(&database), Vec::<String>::new());
+        assert_eq!(host.state(&pod), before);
     });
 }
 

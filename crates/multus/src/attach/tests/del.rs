@@ -44,6 +44,24 @@ fn del_continues_after_errors_and_returns_all() {
 }
 
 #[test]
+fn del_that_leaves_an_attachment_is_to_be_repeated() {
+    for attached in [true, false] {
+        let mut bench = Bench::new().failing("DEL b");
+        bench.config.own.repeats_dels = true;
+        if !attached {
+            // Its plugin may be missing, or its configuration unusable: no DEL would ever succeed.
+            bench = bench.failing("ADD b");
+        }
+        assert_eq!(bench.add(&[single("a"), single("b")]).is_ok(), attached);
+        let stored = bench.stored();
+        let error = bench.attacher().del(&stored).unwrap_err();
+        assert_eq!(error.code == code::TRY_AGAIN_LATER, attached, "{error}");
+        assert_eq!(bench.scratch().exists(), attached);
+        assert_eq!(!bench.results().is_empty(), attached);
+    }
+}
+
+#[test]
 fn list_without_version_gets_own_version_on_del() {
     // multus#48
     let bench = Bench::new();
@@ -88,19 +106,28 @@ fn base64(text: &str) -> String {
 
 #[test]
 fn port_mappings_survive_until_del_in_the_result_cache() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::with(&json!({"runtimeConfig": {"portMappings": [{"hostPort": 81}]}}));
     let mut delegate = chain(&json!({"cniVersion": "0.4.0", "name": "list", "plugins": [
         {"type": "p", "capabilities": {"portMappings": true}}]}));
     let ports = serde_json::value::RawValue::from_string(r#"[{"hostPort":80}]"#.into()).unwrap();
     delegate.requests.port_mappings = Some(ports);
-    bench.add(&[single("a"), delegate]).unwrap();
+    let mut master = chain(&json!({"cniVersion": "0.4.0", "name": "a", "plugins": [
+        {"type": "a", "capabilities": {"portMappings": true}}]}));
+    master.display_name = "ns/a".into();
+    bench.add(&[master, delegate]).unwrap();
     let stored = bench.stored();
     assert!(stored[1].requests.port_mappings.is_none());
+    bench.attacher().check(&stored).unwrap();
     bench.attacher().del(&stored).unwrap();
-    assert_eq!(
-        bench.fake.call("DEL p").config["runtimeConfig"],
-        json!({"portMappings": [{"hostPort": 80}]})
-    );
+    for (plugin, port) in [("a", 81), ("p", 80)] {
+        for verb in ["ADD", "CHECK", "DEL"] {
+            assert_eq!(
+                bench.fake.call(&format!("{verb} {plugin}")).config["runtimeConfig"],
+                json!({"portMappings": [{"hostPort": port}]}),
+                "{verb} {plugin}"
+            );
+        }
+    }
 }
 
 #[test]

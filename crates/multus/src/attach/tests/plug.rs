@@ -107,6 +107,31 @@ fn plugged_network_is_detached_with_pod() {
 }
 
 #[test]
+fn late_plug_is_undone_only_without_record() {
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    let late = named("c", "hot0");
+    let undo = |bench: &Bench| {
+        let sandbox = on(bench, "hot0");
+        let attacher = Attacher {
+            runner: &bench.fake,
+            config: &bench.config,
+            sandbox: &sandbox,
+        };
+        attacher.undo_late_plug(&late);
+    };
+    plug(&mut bench, &late).unwrap();
+    // A repeated call may own it.
+    undo(&bench);
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD c"]);
+    // The pod's DEL came before the plugin returned.
+    fs::remove_file(bench.scratch()).unwrap();
+    undo(&bench);
+    assert_eq!(bench.fake.names()[2..], ["DEL c"]);
+    assert_eq!(bench.results(), ["a-c1-eth0"]);
+}
+
+#[test]
 fn unplug_removes_record_and_keeps_other_interfaces() {
     // multus#78 (the daemon's part)
     let mut bench = Bench::new();

@@ -73,6 +73,7 @@ fn panic_ends_only_its_call() {
         root: None,
         own_binaries: Arc::default(),
         given_up: Arc::default(),
+        repeats_dels: false,
     };
     let config = br#"{"cniVersion": "1.0.0", "name": "blue", "type": "bridge"}"#;
     let error = plugins
@@ -92,6 +93,7 @@ fn unusable_root_is_named() {
         root: Some("/no/such/root".into()),
         own_binaries: Arc::default(),
         given_up: Arc::default(),
+        repeats_dels: false,
     };
     let error = plugins.on_host("bridge", b"{}", || Ok(vec![])).unwrap_err();
     assert!(
@@ -113,6 +115,7 @@ fn lost_thread_runs_no_more_jobs() {
         root: Some("/".into()),
         own_binaries: Arc::default(),
         given_up: Arc::default(),
+        repeats_dels: false,
     };
     let worker = std::thread::spawn(move || {
         linux::thread::spare_this_thread();
@@ -142,6 +145,7 @@ fn abandoned_call_attaches_nothing_more() {
         root: None,
         own_binaries: Arc::default(),
         given_up: Arc::default(),
+        repeats_dels: false,
     };
     let error = |verb: Verb| {
         let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();

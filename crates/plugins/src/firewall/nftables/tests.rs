@@ -101,15 +101,35 @@ fn empty_table_is_removed() {
     alone("an empty firewall", || {
         let mut socket = Socket::open().unwrap();
         let (config, addresses) = (config(), addresses());
-        sweep(&mut socket, |_| true).unwrap();
+        sweep(&mut socket, || Ok(Vec::new())).unwrap();
         admit(&mut socket, &config, ATTACHMENT, &addresses).unwrap();
         isolate(&mut socket, Policy::Isolated, "br1").unwrap();
         remove(&mut socket, ATTACHMENT, &addresses).unwrap();
-        sweep(&mut socket, |name| name == "br1").unwrap();
+        sweep(&mut socket, || Ok(vec!["br1".to_owned()])).unwrap();
         assert!(is_isolated(&mut socket, Policy::Isolated, "br1").unwrap());
-        sweep(&mut socket, |_| false).unwrap();
+        sweep(&mut socket, || Ok(Vec::new())).unwrap();
         assert!(!ruleset().contains("cni_firewall"), "{}", ruleset());
         assert!(!is_isolated(&mut socket, Policy::Isolated, "br1").unwrap());
+    });
+}
+
+#[test]
+fn sweep_keeps_a_bridge_that_an_add_creates_meanwhile() {
+    alone("a sweep during an ADD", || {
+        let (mut socket, mut other) = (Socket::open().unwrap(), Socket::open().unwrap());
+        isolate(&mut socket, Policy::Isolated, "gone").unwrap();
+        let mut links = Vec::new();
+        let list_before_add = || {
+            let listed = links.clone();
+            if links.is_empty() {
+                links.push("br1".to_owned());
+                isolate(&mut other, Policy::Isolated, "br1")?;
+            }
+            Ok(listed)
+        };
+        sweep(&mut socket, list_before_add).unwrap();
+        assert!(is_isolated(&mut socket, Policy::Isolated, "br1").unwrap());
+        assert!(!is_isolated(&mut socket, Policy::Isolated, "gone").unwrap());
     });
 }
 
