@@ -26,6 +26,9 @@ mod crowd;
 
 pub use certified::{Bind, Certified, InvalidBind, NoServer, Serving};
 
+/// How long one of several replicas keeps serving after SIGTERM, until it is removed from the endpoints.
+pub const DRAIN: Duration = Duration::from_secs(2);
+
 /// Default grace time of running requests when the server stops.
 const GRACE: Duration = Duration::from_secs(2);
 

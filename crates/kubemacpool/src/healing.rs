@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kube_kit::client::message;
+use kube_kit::pages::Pages;
 use kube_kit::path;
 use kube_kit::watch::DeserializeGuard;
 use tokio::task::JoinSet;
@@ -23,7 +24,7 @@ use crate::watches::Core;
 #[cfg(test)]
 mod tests;
 
-/// Timeout of a read.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before a failed read is retried.
 const RETRY: Duration = Duration::from_secs(3);
@@ -131,14 +132,16 @@ struct Found {
 
 /// Reads the object, if it exists; for a request without a name, all objects that may be it.
 async fn read(core: &Core, lookup: &Lookup) -> Result<Option<Found>, String> {
-    let request = async {
-        match lookup {
-            Lookup::Object(owner) => read_object(core, owner).await,
-            Lookup::Namespace(kind, namespace) => read_unreported(core, *kind, namespace).await,
-        }
-    };
-    let found = tokio::time::timeout(TIMEOUT, request).await;
-    found
+    match lookup {
+        Lookup::Object(owner) => within(read_object(core, owner)).await,
+        Lookup::Namespace(kind, namespace) => read_unreported(core, *kind, namespace).await,
+    }
+}
+
+/// The answer to a request.
+async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    let answer = tokio::time::timeout(TIMEOUT, request).await;
+    answer
         .map_err(|_| "timeout while waiting for the API server".to_owned())?
         .map_err(|error| message(&error))
 }
@@ -174,34 +177,36 @@ async fn read_object(core: &Core, owner: &Owner) -> kube::Result<Option<Found>> 
 }
 
 /// Addresses of objects in a namespace that no watch has reported yet: one of them may be that of the request.
-async fn read_unreported(core: &Core, kind: Kind, namespace: &str) -> kube::Result<Option<Found>> {
+async fn read_unreported(core: &Core, kind: Kind, namespace: &str) -> Result<Option<Found>, String> {
     if path::segment(namespace).is_err() {
         return Ok(None);
     }
     let (client, all) = (core.client.clone(), ListParams::default());
+    let mut objects: Vec<(Owner, Vec<Holding>)> = Vec::new();
     let owner = |name: String| Owner {
         kind,
         namespace: namespace.into(),
         name: name.into(),
     };
-    let objects: Vec<(Owner, Vec<Holding>)> = match kind {
+    match kind {
         Kind::Pod => {
             let api: Api<DeserializeGuard<Pod>> = Api::namespaced(client, namespace);
-            let pods = api.list(&all).await?.items.into_iter();
-            let state = state::lock(&core.shared);
-            pods.filter_map(|pod| pod.0.ok())
-                .map(|pod| (owner(pod.name_any()), state.pod_holdings(&pod)))
-                .collect()
+            let mut pages = Pages::new(api, all);
+            while let Some(page) = within(pages.next()).await? {
+                let state = state::lock(&core.shared);
+                let pods = page.into_iter().filter_map(|pod| pod.0.ok());
+                objects.extend(pods.map(|pod| (owner(pod.name_any()), state.pod_holdings(&pod))));
+            }
         }
         Kind::Machine => {
             let api: Api<DeserializeGuard<VirtualMachine>> = Api::namespaced(client, namespace);
-            let machines = api.list(&all).await?.items.into_iter();
-            machines
-                .filter_map(|machine| machine.0.ok())
-                .map(|machine| (owner(machine.name_any()), state::machine_holdings(&machine)))
-                .collect()
+            let mut pages = Pages::new(api, all);
+            while let Some(page) = within(pages.next()).await? {
+                let machines = page.into_iter().filter_map(|machine| machine.0.ok());
+                objects.extend(machines.map(|it| (owner(it.name_any()), state::machine_holdings(&it))));
+            }
         }
-    };
+    }
     let holdings = unreported(&state::lock(&core.shared).pool, objects);
     Ok((!holdings.is_empty()).then(|| Found {
         uid: String::new(),

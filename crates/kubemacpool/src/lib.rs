@@ -41,18 +41,14 @@ mod watches;
 
 pub use settings::Args;
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use kube_kit::metrics::Requests;
+use kube_kit::serve::DRAIN;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::{client, process};
 
 use manager::Manager;
 use settings::Settings;
-
-/// How long one of several managers keeps serving after SIGTERM, until it is removed from the endpoints.
-const DRAIN: Duration = Duration::from_secs(2);
 
 /// Runs the manager, or the certificate manager if the environment selects it, until SIGTERM or SIGINT.
 ///

@@ -17,6 +17,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use kube_kit::client::message;
 use kube_kit::connection::{self, Answer, Flags};
+use kube_kit::pages::Pages;
 use kube_kit::watch::{DeserializeGuard, Name};
 use kube_kit::{finalizers, object as kind};
 use serde::de::DeserializeOwned;
@@ -34,8 +35,6 @@ mod tests;
 const FAILURE: u8 = 1;
 /// A healthy controller renews its Lease within this time.
 const RENEWED: Duration = Duration::from_secs(6);
-/// Objects per page of a list.
-const PAGE: u32 = 500;
 /// A range is nearly full at this percentage of used addresses.
 const NEARLY_FULL: u128 = 90;
 
@@ -197,20 +196,14 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut pages = Pages::new(api, ListParams::default());
     let mut found = Vec::new();
     loop {
-        let page = api.list(&parameters).await;
-        let page = page.map_err(|error| connection::Error::of(what, &error))?;
-        found.extend(
-            page.items
-                .into_iter()
-                .filter_map(|DeserializeGuard(item)| item.ok()),
-        );
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = ListParams::default().limit(PAGE).continue_token(&token),
-            None => return Ok(found),
-        }
+        let page = pages.next().await;
+        let Some(page) = page.map_err(|error| connection::Error::of(what, &error))? else {
+            return Ok(found);
+        };
+        found.extend(page.into_iter().filter_map(|DeserializeGuard(item)| item.ok()));
     }
 }
 

@@ -7,6 +7,7 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, Resource};
 use kube_kit::client::message;
+use kube_kit::pages::Pages;
 use kube_kit::path;
 use kube_kit::watch::{DeserializeGuard, Name};
 use serde::de::DeserializeOwned;
@@ -280,21 +281,14 @@ impl Cluster {
     /// # Errors
     /// If the API server cannot be read.
     pub(crate) async fn all_claims(&self) -> Result<Vec<(Name, Claim)>, Error> {
-        const PAGE: u32 = 500;
         let claims: Api<DeserializeGuard<WireClaim>> = Api::all(self.client.clone());
-        let mut parameters = ListParams::default().limit(PAGE);
+        let mut pages = Pages::new(claims, ListParams::default());
         let mut all = Vec::new();
-        loop {
-            let page = within(WRITE, claims.list(&parameters)).await?;
-            let readable = page
-                .items
-                .into_iter()
-                .filter_map(|DeserializeGuard(item)| item.ok());
+        while let Some(page) = within(WRITE, pages.next()).await? {
+            let readable = page.into_iter().filter_map(|DeserializeGuard(item)| item.ok());
             all.extend(readable.map(|wire| (Name::of(&wire.metadata), Claim::of(wire))));
-            let next = page.metadata.continue_.filter(|token| !token.is_empty());
-            let Some(token) = next else { return Ok(all) };
-            parameters = ListParams::default().limit(PAGE).continue_token(&token);
         }
+        Ok(all)
     }
 
     /// Creates a claim and returns it.

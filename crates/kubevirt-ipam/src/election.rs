@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::names;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// A Lease is valid for this time after its last observed renewal.
 pub const DURATION: Duration = Duration::from_secs(15);
@@ -284,23 +284,35 @@ impl Election {
     /// Releases the Lease, if this replica holds it, so that another replica need not wait for the expiry. The replica
     /// must not write afterwards.
     pub async fn give_back(&mut self) {
-        if self.until.send_replace(None).is_none() {
-            return;
-        }
-        let Some(mut lease) = self.held.take() else {
-            return;
-        };
-        if let Some(spec) = lease.spec.as_mut() {
-            spec.holder_identity = Some(String::new());
-            spec.lease_duration_seconds = Some(1);
-        }
-        match timeout(TIMEOUT, self.replace(&lease)).await {
-            Ok(Ok(_)) => tracing::info!(lease = names::LEASE, "lease given back"),
-            Ok(Err(error)) => {
+        self.until.send_replace(None);
+        match self.release().await {
+            Ok(true) => tracing::info!(lease = names::LEASE, "lease given back"),
+            Ok(false) => {}
+            Err(error) => {
                 let error = message(&error);
                 tracing::warn!(lease = names::LEASE, error, "cannot give the lease back");
             }
-            Err(_) => tracing::warn!(lease = names::LEASE, "cannot give the lease back in time"),
+        }
+    }
+
+    /// Reads the Lease, because the answer to the last renewal may be missing, and releases it. Returns whether this
+    /// replica held it.
+    async fn release(&self) -> kube::Result<bool> {
+        loop {
+            let Some(mut lease) = self.leases.get_opt(names::LEASE).await? else {
+                return Ok(false);
+            };
+            let spec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_deref() != Some(&self.candidate.me) {
+                return Ok(false);
+            }
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            match self.replace(&lease).await {
+                // The last renewal came in between.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                written => return written.map(|_| true),
+            }
         }
     }
 }

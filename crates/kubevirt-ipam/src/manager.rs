@@ -11,7 +11,7 @@ use axum::routing::get;
 use kube::Client;
 use kube_kit::events::Recorder;
 use kube_kit::metrics::Requests;
-use kube_kit::serve::{Bind, Certified, Limits, NoServer, Readiness, Server, Serving};
+use kube_kit::serve::{Bind, Certified, DRAIN, Limits, NoServer, Readiness, Server, Serving};
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Store};
 
@@ -23,10 +23,11 @@ use crate::names;
 use crate::reconcile::Reconciler;
 use crate::reviews;
 use crate::settings::Settings;
-use crate::state::Shared;
+use crate::state::{self, Shared};
 use crate::watches::Core;
 
-/// Deadline for running work at the shutdown, less than the pod's grace period.
+/// Deadline for running work and the release of the Lease at the shutdown. The sum with the grace time of running reviews
+/// ([`Limits::webhook`]) is less than the pod's grace period of 10 s.
 const GRACE: Duration = Duration::from_secs(4);
 
 /// A program before its start.
@@ -152,7 +153,8 @@ impl Running {
         self.certified.wait().await;
     }
 
-    /// Writes while this replica is the leader, until the shutdown. Then finishes the started work.
+    /// Writes while this replica is the leader, until the shutdown. Then finishes the started work, and releases the Lease.
+    /// One of several replicas answers reviews for at least [`DRAIN`] after the shutdown.
     ///
     /// # Errors
     /// If another replica took the Lease: the process must end.
@@ -163,7 +165,7 @@ impl Running {
             certified: _,
             metrics,
             mut leadership,
-            mut election,
+            election,
             webhook,
             plain,
         } = self;
@@ -176,36 +178,24 @@ impl Running {
         .beside(claims);
         let work = async {
             tokio::select! {
-                () = shutdown.wait() => return,
+                () = shutdown.wait() => return true,
                 () = async { leadership.won().await; core.known.wait().await } => {}
             }
             let (queues, shared) = (core.queues.clone(), Arc::clone(&core.shared));
             controller::run(queues, metrics.controllers, shared, reconciler, shutdown).await;
+            state::lock(&core.shared).are_settled()
         };
-        let elected = async {
-            if let Some(election) = &mut election {
-                election.run(shutdown).await
-            } else {
-                shutdown.wait().await;
-                Ok(())
-            }
-        };
-        let work = async {
-            work.await;
-            Ok::<(), Lost>(())
-        };
-        let patient = async {
+        let of_several = election.is_some();
+        let written = ended(work, election, shutdown);
+        let drained = async {
             shutdown.wait().await;
-            tokio::time::sleep(GRACE).await;
+            if of_several {
+                tokio::time::sleep(DRAIN).await;
+            }
+            Ok(())
         };
-        tokio::select! {
-            // A lost Lease ends the work at once.
-            ended = async { tokio::try_join!(elected, work) } => drop(ended?),
-            () = patient => tracing::warn!("a virtual machine is still being worked on, ending nevertheless"),
-        }
-        if let Some(election) = &mut election {
-            election.give_back().await;
-        }
+        // A lost Lease ends everything at once.
+        tokio::try_join!(written, drained)?;
         let stop = async {
             for server in plain {
                 server.stop().await;
@@ -213,6 +203,41 @@ impl Running {
         };
         tokio::join!(webhook.stop(), stop);
         Ok(())
+    }
+}
+
+/// Waits for the end of the work, and then releases the Lease. The work returns whether the outcome of all its writes of
+/// addresses is known. If it is not, or the work takes too long, the Lease stays held: a write may still succeed, and the
+/// next leader must see it.
+///
+/// # Errors
+/// If another replica took the Lease.
+async fn ended(
+    work: impl Future<Output = bool>,
+    mut election: Option<Election>,
+    shutdown: &Shutdown,
+) -> Result<(), Lost> {
+    let finished = async {
+        let Some(election) = &mut election else {
+            work.await;
+            return Ok(());
+        };
+        let ((), are_settled) = tokio::try_join!(election.run(shutdown), async { Ok(work.await) })?;
+        if are_settled {
+            election.give_back().await;
+        }
+        Ok(())
+    };
+    let patient = async {
+        shutdown.wait().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        ended = finished => ended,
+        () = patient => {
+            tracing::warn!("the work or the release of the Lease takes too long, ending nevertheless");
+            Ok(())
+        }
     }
 }
 
@@ -244,3 +269,6 @@ async fn serve(bind: &Bind, router: Router) -> anyhow::Result<Option<Server>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

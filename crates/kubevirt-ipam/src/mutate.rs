@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::kubevirt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube_kit::watch::Name;
 use serde::Deserialize;
 use serde_json::json;
@@ -17,9 +19,10 @@ use crate::ip_request;
 use crate::messages::{self, review as text};
 use crate::names;
 use crate::network::{Config, Network};
-use crate::objects::{Claim, Instance};
-use crate::plan::Networks;
+use crate::objects::{Claim, Instance, Machine};
+use crate::plan::{self, Networks};
 use crate::selection::{self, Element};
+use crate::uid::Uid;
 use api::ipam_claim::claim_name;
 
 #[cfg(test)]
@@ -32,6 +35,8 @@ const LOOKED_AT: [&str; 3] = [names::SELECTION, names::DEFAULT_NETWORK, names::P
 pub trait Lookup: Networks {
     /// A claim.
     fn claim(&self, id: &Name) -> Option<Claim>;
+    /// A virtual machine.
+    fn machine(&self, name: &Name) -> Option<Machine>;
 }
 
 /// A pod that runs a virtual machine.
@@ -43,6 +48,8 @@ pub struct Review {
     /// Whether the request sets or changes one of the annotations.
     asks: bool,
     instance: String,
+    /// UID of the instance that owns the pod; empty if none does.
+    owner: Uid,
     annotations: BTreeMap<String, String>,
     elements: Vec<Element>,
 }
@@ -58,6 +65,7 @@ struct Metadata {
     name: Option<String>,
     annotations: Option<BTreeMap<String, Option<String>>>,
     deletion_timestamp: Option<serde::de::IgnoredAny>,
+    owner_references: Option<Vec<OwnerReference>>,
 }
 
 impl Metadata {
@@ -93,11 +101,14 @@ impl Review {
             return Err(allowed(text::CARRY_ON));
         }
         let before = Metadata::read(request.old_object.as_deref()).unwrap_or_default();
+        let mut owners = pod.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.kind == kubevirt::INSTANCE);
         let mut review = Self {
             namespace: request.namespace.clone(),
             operation: request.operation,
             asks: !is_update || before.looked_at() != pod.looked_at(),
             instance,
+            owner: owner.map(|owner| owner.uid.as_str().into()).unwrap_or_default(),
             elements: Vec::new(),
             annotations: annotations
                 .into_iter()
@@ -125,6 +136,11 @@ impl Review {
     /// Namespace and name of the pod's instance.
     pub fn instance(&self) -> Name {
         Name::new(&self.namespace, &self.instance)
+    }
+
+    /// Whether the pod runs this instance, and not an earlier or later one of the same name.
+    pub fn runs(&self, instance: &Instance) -> bool {
+        self.owner.is_empty() || self.owner == instance.uid
     }
 
     /// Definitions that the decision needs, without duplicates.
@@ -231,6 +247,16 @@ pub fn claims_needed(review: &Review, instance: &Instance, known: &impl Networks
     elements.filter_map(claim).collect()
 }
 
+/// The addresses of a claim for an instance; none if the claim is of an earlier virtual machine of the same name.
+pub fn addresses(review: &Review, instance: &Instance, known: &impl Lookup, claim: &Name) -> Box<[String]> {
+    let machine = known.machine(&review.instance());
+    let claim = known.claim(claim).unwrap_or_default();
+    if plan::is_of_others(&claim, machine.as_ref(), instance) {
+        return Box::default();
+    }
+    claim.ips
+}
+
 /// References to claims of secondary networks.
 fn secondary<L: Lookup>(
     review: &Review,
@@ -273,7 +299,7 @@ fn secondary<L: Lookup>(
         element.refer_to(&claim);
         if !config.ranges.is_empty() {
             let id = Name::new(&review.namespace, claim);
-            let ips = known.claim(&id).unwrap_or_default().ips;
+            let ips = addresses(review, instance, known, &id);
             if ips.is_empty() {
                 return Err(review.refused(500, text::no_addresses(&id)));
             }

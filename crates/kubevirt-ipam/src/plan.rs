@@ -271,6 +271,15 @@ fn is_owner(uid: &Uid, machine: Option<&Machine>, instance: Option<&Instance>) -
         .any(|owner| !owner.is_empty() && owner == uid)
 }
 
+/// Whether a claim has owners, and all are others than the virtual machine and its instance: it is the claim of an earlier
+/// virtual machine of the same name. The cached virtual machine of an instance that has a controller may be the earlier
+/// one, too: then the instance alone decides.
+pub fn is_of_others(claim: &Claim, machine: Option<&Machine>, instance: &Instance) -> bool {
+    let machine = machine.filter(|_| instance.owner.is_empty());
+    let mut owners = claim.owners.iter();
+    !claim.owners.is_empty() && !owners.any(|owner| is_owner(owner, machine, Some(instance)))
+}
+
 /// Whether a claim is a leftover of an earlier virtual machine of the same name: the claim is being deleted, and the
 /// instance that used its addresses is gone.
 pub fn is_left_behind(

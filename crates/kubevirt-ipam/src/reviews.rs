@@ -14,10 +14,10 @@ use webhook::admission::{self, Request, Verdict};
 
 use crate::cluster::{Cluster, Error};
 use crate::messages::review as text;
-use crate::mutate::{Lookup, Review, claims_needed, mutate};
+use crate::mutate::{Lookup, Review, addresses, claims_needed, mutate};
 use crate::names;
 use crate::network::Network;
-use crate::objects::{Claim, Instance};
+use crate::objects::{Claim, Instance, Machine};
 use crate::plan::Networks;
 use crate::state;
 use crate::watches::Core;
@@ -62,7 +62,7 @@ impl Reviews {
         if let Some(verdict) = review.early(&*state::lock(&self.core.shared)) {
             return verdict;
         }
-        let instance = match self.instance(&review.instance()).await {
+        let instance = match self.instance(&review).await {
             Ok(Some(instance)) => instance,
             Ok(None) => return review.without_instance(),
             Err(error) => return review.no_access(error),
@@ -83,15 +83,18 @@ impl Reviews {
         mutate(&review, &instance, &known, &self.default_namespace)
     }
 
-    /// An instance, read from the API server if the cache is stale.
-    async fn instance(&self, name: &Name) -> Result<Option<Arc<Instance>>, Error> {
-        if let Some(known) = state::lock(&self.core.shared).instance(name) {
-            return Ok(Some(Arc::clone(known)));
+    /// The pod's instance, read from the API server if the cache is stale.
+    async fn instance(&self, review: &Review) -> Result<Option<Arc<Instance>>, Error> {
+        let name = review.instance();
+        let known = state::lock(&self.core.shared).instance(&name).cloned();
+        if let Some(known) = known.filter(|known| review.runs(known)) {
+            return Ok(Some(known));
         }
-        Ok(self.cluster.instance(name).await?.map(Arc::new))
+        let found = self.cluster.instance(&name).await?;
+        Ok(found.filter(|found| review.runs(found)).map(Arc::new))
     }
 
-    /// Existing claims that the cache lacks and whose addresses the pod needs.
+    /// Claims whose addresses the pod needs and the cache lacks.
     async fn claims(
         &self,
         review: &Review,
@@ -105,7 +108,7 @@ impl Reviews {
                 claims: HashMap::new(),
             };
             let mut needed = claims_needed(review, instance, &known);
-            needed.retain(|id| known.claim(id).is_none_or(|claim| claim.ips.is_empty()));
+            needed.retain(|id| addresses(review, instance, &known, id).is_empty());
             needed
         };
         let mut found = HashMap::new();
@@ -155,5 +158,9 @@ impl Networks for Known<'_> {
 impl Lookup for Known<'_> {
     fn claim(&self, id: &Name) -> Option<Claim> {
         self.claims.get(id).cloned().or_else(|| self.state.claim(id))
+    }
+
+    fn machine(&self, name: &Name) -> Option<Machine> {
+        self.state.machine(name).cloned()
     }
 }

@@ -255,10 +255,8 @@ impl State {
             named.claims = names.into();
             concerned.push(machine);
         }
-        if !claim.network.is_empty() {
-            for address in pool::addresses_of(&claim.ips) {
-                self.take(&claim.network, address, &id);
-            }
+        for address in pool::addresses_of(&claim.ips) {
+            self.take(&claim.network, address, &id);
         }
         if claim.ips.is_empty() {
             self.claims.insert(id, claim);
@@ -404,5 +402,9 @@ impl Networks for State {
 impl Lookup for State {
     fn claim(&self, id: &Name) -> Option<Claim> {
         self.claims.get(id).cloned()
+    }
+
+    fn machine(&self, name: &Name) -> Option<Machine> {
+        self.machine(name).cloned()
     }
 }

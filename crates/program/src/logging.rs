@@ -26,9 +26,10 @@ pub const QUIET: &str = "error";
 /// The environment variable that overrides the log level.
 pub(crate) const VARIABLE: &str = "WEFT_LOG";
 
-/// Libraries whose debug lines describe their internals, and one that logs every unanswered request as an error: the
-/// caller reports the failure itself.
-const NOISY: &str = "hyper=info,hyper_util=info,tower=info,rustls=info,kube_client::client::builder=off";
+/// Libraries whose debug lines describe their internals, one that logs every unanswered request as an error: the caller
+/// reports the failure itself, and one that logs the contents of malformed DNS messages: any client can send these.
+const NOISY: &str =
+    "hyper=info,hyper_util=info,tower=info,rustls=info,kube_client::client::builder=off,hickory_proto=off";
 
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -463,5 +464,14 @@ mod tests {
             );
         }
         assert!(filter(&format!("{http}=error"), "info").would_enable(http, &Level::ERROR));
+    }
+
+    #[test]
+    fn malformed_dns_message_causes_no_line() {
+        let options = "hickory_proto::rr::rdata::opt";
+        for level in ["info", "debug"] {
+            assert!(!filter("", level).would_enable(options, &Level::WARN), "{level}");
+        }
+        assert!(filter("hickory_proto=warn", "info").would_enable(options, &Level::WARN));
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use api::ipam_claim::{IPAMClaim, claim_name};
 use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use kube_kit::connection;
 use kube_kit::pages::Pages;
 use kube_kit::watch::{self, DeserializeGuard, Name, Options, Store, Trouble, Watch};
@@ -27,14 +27,45 @@ const PAGE: u32 = 250;
 /// Interval of the checks for a refused list.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Claims of the cluster by name, with their addresses.
-pub(crate) type Claims = Store<Name, Vec<IpAddr>>;
+/// The read fields of a claim.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Claim {
+    addresses: Box<[IpAddr]>,
+    /// UIDs of the owners.
+    owners: Box<[Box<str>]>,
+}
+
+impl Claim {
+    fn of(claim: &IPAMClaim) -> Self {
+        let texts = claim.status.iter().flat_map(|status| &status.ips);
+        let address = |text: &String| text.split('/').next()?.parse().ok();
+        let owners = claim.owner_references().iter();
+        Self {
+            addresses: texts.filter_map(address).collect(),
+            owners: owners.map(|owner| owner.uid.as_str().into()).collect(),
+        }
+    }
+
+    /// The addresses, if the claim may be the instance's: a claim with other owners is of an earlier virtual machine of
+    /// the same name.
+    fn addresses_of(&self, vmi: &Vmi) -> &[IpAddr] {
+        let is_ours = |uid: &str| self.owners.iter().any(|owner| **owner == *uid);
+        if self.owners.is_empty() || vmi.uids().any(is_ours) {
+            &self.addresses
+        } else {
+            &[]
+        }
+    }
+}
+
+/// Claims of the cluster by name.
+pub(crate) type Claims = Store<Name, Claim>;
 
 /// Starts the watch of claims, and waits for the first list.
-pub(crate) async fn watch(client: Client) -> Watch<Name, Vec<IpAddr>> {
+pub(crate) async fn watch(client: Client) -> Watch<Name, Claim> {
     let api: Api<DeserializeGuard<IPAMClaim>> = Api::all(client);
     let watch = watch::start_named(api, &Options::all().page(PAGE), |claim: IPAMClaim| {
-        addresses(&claim)
+        Claim::of(&claim)
     });
     first_list(&watch, "IPAMClaims").await;
     watch
@@ -65,7 +96,7 @@ pub(crate) async fn first_list<T: Clone>(watch: &Watch<Name, T>, kind: &str) {
 ///
 /// # Errors
 /// If the claims cannot be read.
-pub(crate) async fn list(client: &Client) -> Result<BTreeMap<Name, Vec<IpAddr>>, connection::Error> {
+pub(crate) async fn list(client: &Client) -> Result<BTreeMap<Name, Claim>, connection::Error> {
     let api: Api<IPAMClaim> = Api::all(client.clone());
     let mut pages = Pages::new(api, ListParams::default().limit(PAGE));
     let mut all = BTreeMap::new();
@@ -76,14 +107,16 @@ pub(crate) async fn list(client: &Client) -> Result<BTreeMap<Name, Vec<IpAddr>>,
         };
         let Some(page) = page else { return Ok(all) };
         let claims = page.iter();
-        all.extend(claims.map(|claim| (Name::of(&claim.metadata), addresses(claim))));
+        all.extend(claims.map(|claim| (Name::of(&claim.metadata), Claim::of(claim))));
     }
 }
 
-fn addresses(claim: &IPAMClaim) -> Vec<IpAddr> {
-    let texts = claim.status.iter().flat_map(|status| &status.ips);
-    let address = |text: &String| text.split('/').next()?.parse().ok();
-    texts.filter_map(address).collect()
+/// Addresses on a network of an instance: the addresses of its claim, otherwise of its pod.
+pub(crate) fn early(claim: Option<&Claim>, launchers: &Launchers, vmi: &Vmi, network: &str) -> Vec<IpAddr> {
+    match claim.map(|claim| claim.addresses_of(vmi)) {
+        None | Some([]) => launchers.addresses(vmi, network),
+        Some(claimed) => claimed.to_vec(),
+    }
 }
 
 /// Instances, and their possible claims and pods.
@@ -126,13 +159,11 @@ impl Early {
         self.instances.get(key).cloned()
     }
 
-    /// Addresses on a network of an instance: the addresses of its claim, otherwise of its pod.
+    /// Addresses on a network of an instance.
     pub(crate) fn addresses(&self, vmi: &Vmi, network: &str) -> Vec<IpAddr> {
         let claims = self.claims.as_ref();
-        let claimed = claims.and_then(|claims| claims.get(&claim_of(vmi, network)));
-        claimed
-            .filter(|addresses| !addresses.is_empty())
-            .unwrap_or_else(|| self.launchers.addresses(vmi, network))
+        let claim = claims.and_then(|claims| claims.get(&claim_of(vmi, network)));
+        early(claim.as_ref(), &self.launchers, vmi, network)
     }
 }
 
@@ -156,6 +187,30 @@ mod tests {
         });
         let claim: IPAMClaim = serde_json::from_value(claim).unwrap();
         let expected: [IpAddr; 2] = ["10.84.0.50".parse().unwrap(), "fd00::50".parse().unwrap()];
-        assert_eq!(addresses(&claim), expected);
+        assert_eq!(*Claim::of(&claim).addresses, expected);
+    }
+
+    #[test]
+    fn claim_of_an_earlier_machine_has_no_addresses() {
+        // secondary-dns#72, the decision
+        let vmi: Vmi = serde_json::from_value(json!({ "metadata": {
+            "name": "a", "namespace": "ns1", "uid": "vmi", "ownerReferences": [
+                { "kind": "Other", "uid": "other" }, { "kind": "VirtualMachine", "uid": "vm", "controller": true },
+            ],
+        } }))
+        .unwrap();
+        let count = |owners: &[&str]| {
+            let claim = Claim {
+                addresses: [IpAddr::from([10, 84, 0, 50])].into(),
+                owners: owners.iter().map(|owner| (*owner).into()).collect(),
+            };
+            early(Some(&claim), &Launchers::default(), &vmi, "b").len()
+        };
+        for owners in [&[][..], &["vmi"], &["vm"], &["earlier", "vm"]] {
+            assert_eq!(count(owners), 1, "{owners:?}");
+        }
+        for owners in [&["earlier"], &["other"], &[""]] {
+            assert_eq!(count(owners), 0, "{owners:?}");
+        }
     }
 }

@@ -169,10 +169,8 @@ impl Known {
             for vmi in &page {
                 let (namespace, name) = vmi.name();
                 let early = |network: &str| {
-                    let claimed = claimed.get(&claims::claim_of(vmi, network)).cloned();
-                    claimed
-                        .filter(|addresses| !addresses.is_empty())
-                        .unwrap_or_else(|| launchers.addresses(vmi, network))
+                    let claim = claimed.get(&claims::claim_of(vmi, network));
+                    claims::early(claim, &launchers, vmi, network)
                 };
                 let published = vmi.publish_with(&settings.policy, early);
                 let owners = published.records.iter().map(|record| record.owner.to_string());

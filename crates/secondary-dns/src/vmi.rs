@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 
@@ -21,7 +21,7 @@ const NAME: usize = 255;
 #[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
 #[resource(inherit = api::kubevirt::VirtualMachineInstance)]
 pub struct Vmi {
-    /// Name, namespace and version only.
+    /// Name, namespace, UID, owners and version only.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     #[serde(default)]
@@ -79,6 +79,7 @@ struct Metadata {
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    owner_references: Option<Vec<OwnerReference>>,
 }
 
 fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
@@ -87,12 +88,14 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         namespace,
         uid,
         resource_version,
+        owner_references,
     } = Metadata::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name,
         namespace,
         uid,
         resource_version,
+        owner_references,
         ..ObjectMeta::default()
     })
 }
@@ -170,6 +173,14 @@ impl Vmi {
             self.metadata.namespace.as_deref().unwrap_or_default(),
             self.metadata.name.as_deref().unwrap_or_default(),
         )
+    }
+
+    /// UIDs of the instance and of its controller.
+    pub(crate) fn uids(&self) -> impl Iterator<Item = &str> {
+        let mut owners = self.metadata.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true));
+        let controller = controller.map(|owner| owner.uid.as_str());
+        self.metadata.uid.as_deref().into_iter().chain(controller)
     }
 
     /// The records of the instance.

@@ -1,11 +1,19 @@
 use super::*;
+use crate::names;
 use crate::range::Range;
 use crate::timestamp::Timestamp;
 use crate::watches::tests::{core, server};
+use axum::body::Body as AnswerBody;
+use axum::http::{Request, Response};
 use cni::mac::Mac;
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use tokio::time::Instant as Moment;
+use tower::service_fn;
 
 // kubemacpool#45
 #[test]
@@ -91,4 +99,41 @@ async fn lookups_are_one_per_namespace_and_concurrent() {
         ]
     );
     assert!(began.elapsed() >= TIMEOUT, "the slow one had its time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_is_read_page_by_page_each_with_its_own_timeout() {
+    let queries = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&queries);
+    let client = Client::new(
+        service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let (pod, next) = if query.contains("continue=") {
+                ("b", "")
+            } else {
+                ("a", "more")
+            };
+            log.lock().expect("the log").push(query);
+            let networks = format!(r#"[{{ "name": "net", "mac": "02:00:00:00:00:0{pod}" }}]"#);
+            let metadata =
+                json!({ "name": pod, "namespace": "ns", "annotations": { names::NETWORKS: networks } });
+            let page = json!({
+                "kind": "PodList", "apiVersion": "v1", "metadata": { "continue": next }, "items": [{ "metadata": metadata }],
+            });
+            async move {
+                tokio::time::sleep(TIMEOUT.saturating_sub(Duration::from_secs(1))).await;
+                Ok::<_, Infallible>(Response::new(AnswerBody::from(page.to_string())))
+            }
+        }),
+        "default",
+    );
+    let found = read(&core(client), &Lookup::Namespace(Kind::Pod, "ns".into())).await;
+    let found = found.expect("an answer").expect("two pods");
+    assert_eq!(found.holdings.len(), 2);
+    let queries = queries.lock().expect("the log");
+    assert_eq!(queries.len(), 2);
+    assert!(
+        queries.iter().all(|query| query.contains("limit=")),
+        "{queries:?}"
+    );
 }

@@ -1,4 +1,137 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use axum::http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
 use super::*;
+
+/// The answer of an API server to a replacement.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reply {
+    Done,
+    Refused(u16),
+    /// None. The replica is shut down meanwhile.
+    Never,
+}
+
+/// An API server with one Lease, and no other object.
+#[derive(Clone, Default)]
+pub(crate) struct LeaseServer(Arc<Mutex<Served>>);
+
+#[derive(Default)]
+struct Served {
+    lease: Option<Value>,
+    /// Answers to the first replacements, the last one first.
+    replies: Vec<Reply>,
+    shutdown: Shutdown,
+    requests: Vec<String>,
+}
+
+impl LeaseServer {
+    pub(crate) fn client(&self) -> Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap_or_default();
+                let written = serde_json::from_slice(&body).ok();
+                let is_lease = parts.uri.path().contains("leases");
+                let answer = if is_lease {
+                    kube_kit::lock(&server.0).answer(&parts.method, written)
+                } else {
+                    Some(refusal(404))
+                };
+                let Some((code, answer)) = answer else {
+                    return std::future::pending().await;
+                };
+                let body = Body::from(answer.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Client::new(service, "ns1")
+    }
+
+    /// Methods of the requests for the Lease, with the written holder.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        kube_kit::lock(&self.0).requests.clone()
+    }
+}
+
+impl Served {
+    /// Code and body of the answer; `None` if there is none.
+    fn answer(&mut self, method: &Method, written: Option<Value>) -> Option<(u16, Value)> {
+        let Some(written) = written else {
+            self.requests.push(method.to_string());
+            let found = self.lease.clone().map(|lease| (200, lease));
+            return Some(found.unwrap_or_else(|| refusal(404)));
+        };
+        let holder = written["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        self.requests.push(format!("{method} {holder}"));
+        let reply = if method == Method::PUT {
+            self.replies.pop().unwrap_or(Reply::Done)
+        } else {
+            Reply::Done
+        };
+        match reply {
+            Reply::Done => {
+                self.lease = Some(written.clone());
+                Some((200, written))
+            }
+            Reply::Refused(code) => {
+                self.shutdown.trigger();
+                Some(refusal(code))
+            }
+            Reply::Never => {
+                self.shutdown.trigger();
+                None
+            }
+        }
+    }
+}
+
+fn refusal(code: u16) -> (u16, Value) {
+    let reason = if code == 404 { "NotFound" } else { "Other" };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": reason, "code": code,
+    });
+    (code, status)
+}
+
+// kubevirt-ipam#94, the decision
+#[tokio::test(start_paused = true)]
+async fn lease_is_given_back_though_its_renewal_has_failed() {
+    let renewed = ["GET", "POST me", "PUT me", "GET", "PUT "];
+    let twice = [&renewed[..], &["GET", "PUT "]].concat();
+    for (replies, expected) in [
+        (vec![Reply::Never], renewed.to_vec()),
+        (vec![Reply::Refused(500)], renewed.to_vec()),
+        // The renewal comes between the read and the release.
+        (vec![Reply::Refused(409), Reply::Never], twice),
+    ] {
+        let (server, shutdown) = (LeaseServer::default(), Shutdown::new());
+        let mut election = Election::new(server.client(), "ns1", "me");
+        {
+            let mut served = kube_kit::lock(&server.0);
+            served.replies = replies;
+            served.shutdown = shutdown.clone();
+        }
+        assert_eq!(election.run(&shutdown).await, Ok(()));
+        election.give_back().await;
+        assert_eq!(server.requests(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_of_another_replica_is_not_given_back() {
+    let server = LeaseServer::default();
+    let lease = json!({ "metadata": { "name": "x" }, "spec": { "holderIdentity": "other", "leaseDurationSeconds": 15 } });
+    kube_kit::lock(&server.0).lease = Some(lease);
+    Election::new(server.client(), "ns1", "me").give_back().await;
+    assert_eq!(server.requests(), ["GET"]);
+}
 
 fn record(holder: &str, version: u64) -> Record {
     Record {

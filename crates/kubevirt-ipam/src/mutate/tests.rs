@@ -15,6 +15,7 @@ const ELEMENT: &str = "ns1/supadupanet";
 struct Known {
     networks: HashMap<Name, Arc<Network>>,
     claims: HashMap<Name, Claim>,
+    machine: Option<Machine>,
 }
 
 impl Known {
@@ -54,6 +55,11 @@ impl Networks for Known {
 impl Lookup for Known {
     fn claim(&self, id: &Name) -> Option<Claim> {
         self.claims.get(id).cloned()
+    }
+
+    fn machine(&self, name: &Name) -> Option<Machine> {
+        assert_eq!(*name, Name::new("ns1", "vm1"));
+        self.machine.clone()
     }
 }
 
@@ -181,6 +187,9 @@ fn replace_networks(value: &str) -> (&'static str, String, String) {
     ("replace", names::SELECTION.to_owned(), value.to_owned())
 }
 
+/// A network with a range.
+const LAN: &str =
+    r#"{"name":"lan","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/24"}]}"#;
 const LEGACY: &str = "k8s.ovn.org/primary-udn-ipamclaim";
 const DEFAULT: &str = "v1.multus-cni.io/default-network";
 const REFERRING: &str =
@@ -588,9 +597,7 @@ fn review_without_a_pod_is_refused() {
 #[test]
 fn addresses_of_a_range_are_requested() {
     // kubevirt-ipam#100
-    let config =
-        r#"{"name":"lan","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/24"}]}"#;
-    let mut known = Known::default().with("supadupanet", config);
+    let mut known = Known::default().with("supadupanet", LAN);
     let id = Name::new("ns1", "vm1.randomnet");
     let review = Review::read(&request(Operation::Create, &launcher(Some(ELEMENT)), None)).unwrap();
     assert_eq!(
@@ -614,4 +621,62 @@ fn addresses_of_a_range_are_requested() {
     assert_eq!(steps(&verdict), [replace_networks(expected)]);
     // If the plugin has a pool, the review needs no addresses.
     assert_eq!(claims_needed(&review, &instance(), &Known::nad()), []);
+}
+
+#[test]
+fn claim_of_an_earlier_machine_gives_no_addresses() {
+    // kubevirt-ipam#113
+    let mut known = Known::default().with("supadupanet", LAN);
+    let instance = |uid: &str, owner: &str| Instance {
+        uid: uid.into(),
+        owner: owner.into(),
+        ..instance()
+    };
+    let owned_by = |owner: &str| Claim {
+        machine: "vm1".into(),
+        owners: [owner.into()].into(),
+        ips: ["10.0.0.2/24".to_owned()].into(),
+        ..Claim::default()
+    };
+    let id = Name::new("ns1", "vm1.randomnet");
+    let refused = "IPAMClaim \"ns1/vm1.randomnet\" has no addresses yet: try again";
+    let pod = launcher(Some(ELEMENT));
+    known.claims.insert(id.clone(), owned_by("old"));
+    assert_denied(&create(&pod, &instance("vmi", "new"), &known), 500, refused);
+    // The cache still has the earlier virtual machine.
+    known.machine = Some(Machine {
+        uid: "old".into(),
+        ..Machine::default()
+    });
+    assert_denied(&create(&pod, &instance("vmi", "new"), &known), 500, refused);
+    // The claim is of the virtual machine whose instance has no controller yet, of the controller, or of the instance.
+    for (instance, owner) in [
+        (instance("vmi", ""), "old"),
+        (instance("vmi", "new"), "new"),
+        (instance("vmi", "new"), "vmi"),
+    ] {
+        known.claims.insert(id.clone(), owned_by(owner));
+        assert_eq!(steps(&create(&pod, &instance, &known)).len(), 1, "{owner}");
+    }
+}
+
+#[test]
+fn pod_of_an_earlier_instance_does_not_run_the_present_one() {
+    // kubevirt-ipam#114, the decision
+    let present = Instance {
+        uid: "new".into(),
+        ..instance()
+    };
+    let runs = |owners: Value| {
+        let mut pod = launcher(Some(ELEMENT));
+        pod["metadata"]["ownerReferences"] = owners;
+        Review::read(&request(Operation::Create, &pod, None))
+            .unwrap()
+            .runs(&present)
+    };
+    let owner = |kind: &str, uid: &str| json!([{ "kind": kind, "name": "vm1", "uid": uid }]);
+    assert!(runs(owner("VirtualMachineInstance", "new")));
+    assert!(!runs(owner("VirtualMachineInstance", "old")));
+    assert!(runs(owner("Pod", "old")));
+    assert!(runs(json!(null)));
 }

@@ -98,6 +98,11 @@ impl State {
         }
     }
 
+    /// Whether the outcome of all writes of reserved addresses is known.
+    pub fn are_settled(&self) -> bool {
+        self.reserved.is_empty()
+    }
+
     /// One address of each family for a claim on a network.
     fn allocate(&self, wanted: &Wanted) -> Result<Vec<IpNet>, Refused> {
         let none = Holders::new();

@@ -1,3 +1,5 @@
+use ipnet::IpNet;
+
 use super::*;
 use crate::network::Config;
 use crate::plan::Wanted;
@@ -114,11 +116,11 @@ fn irrelevant_change_of_status_causes_no_work() {
     assert!(state.instance_seen(name("vm1"), instance(&[])).is_empty());
 }
 
-fn wanted(range: &str) -> Wanted {
-    let config = format!(r#"{{"name": "lan", "persistentIPRanges": [{{"subnet": "{range}"}}]}}"#);
+fn wanted(network: &str, range: &str) -> Wanted {
+    let config = format!(r#"{{"name": "{network}", "persistentIPRanges": [{{"subnet": "{range}"}}]}}"#);
     Wanted {
         name: "c".to_owned(),
-        network: "lan".to_owned(),
+        network: network.to_owned(),
         ranges: Config::parse(&config).expect("readable").ranges,
         requested: Vec::new(),
     }
@@ -134,7 +136,7 @@ fn with_address(address: &str, version: u64) -> Claim {
 }
 
 fn reserved(state: &mut State, id: &str) -> Result<Vec<String>, Refused> {
-    let addresses = state.reserve(&name(id), &wanted("10.0.0.0/29"))?;
+    let addresses = state.reserve(&name(id), &wanted("lan", "10.0.0.0/29"))?;
     Ok(addresses.iter().map(ToString::to_string).collect())
 }
 
@@ -158,6 +160,29 @@ fn reserved_address_is_given_to_no_other_claim() {
     assert_eq!(reserved(&mut state, "e"), Ok(vec!["10.0.0.3/29".to_owned()]));
     state.claim_gone(&name("c"));
     assert_eq!(reserved(&mut state, "f"), Ok(vec!["10.0.0.2/29".to_owned()]));
+}
+
+#[test]
+fn address_on_a_network_without_a_name_is_given_to_no_other_claim() {
+    let mut state = State::default();
+    let unnamed = Claim {
+        network: "".into(),
+        ..with_address("10.0.0.2/29", 1)
+    };
+    state.claim_seen(name("a"), unnamed);
+    let given = state.reserve(&name("b"), &wanted("", "10.0.0.0/29"));
+    let expected: IpNet = "10.0.0.3/29".parse().unwrap();
+    assert_eq!(given, Ok(vec![expected]));
+}
+
+#[test]
+fn write_of_addresses_is_settled_when_the_claim_has_them() {
+    let mut state = State::default();
+    assert!(state.are_settled());
+    assert_eq!(reserved(&mut state, "a"), Ok(vec!["10.0.0.2/29".to_owned()]));
+    assert!(!state.are_settled());
+    state.claim_seen(name("a"), with_address("10.0.0.2/29", 1));
+    assert!(state.are_settled());
 }
 
 #[test]
@@ -260,6 +285,8 @@ struct Stored {
 /// The API server's state of claims that get addresses.
 #[derive(Debug, Default)]
 struct Written {
+    /// Name of the network, which may be empty.
+    network: &'static str,
     /// Existing claims.
     claims: BTreeMap<usize, Stored>,
     /// Pending writes, with the version of the read before. A worker waits for the last one only.
@@ -277,7 +304,7 @@ impl Written {
     fn cached(&self, number: usize) -> Option<Claim> {
         let Stored { ips, version } = self.claims.get(&number)?.clone();
         Some(Claim {
-            network: "lan".into(),
+            network: self.network.into(),
             ips: ips.into(),
             version,
             ..claim(&format!("vm{number}"))
@@ -317,7 +344,7 @@ fn happens(state: &mut State, written: &mut Written, number: usize, what: u8) {
                 state.settled(&id);
             }
             Some(Stored { version, .. }) => {
-                if let Ok(ips) = state.reserve(&id, &wanted("10.0.0.0/29")) {
+                if let Ok(ips) = state.reserve(&id, &wanted(written.network, "10.0.0.0/29")) {
                     let ips = ips.iter().map(ToString::to_string).collect();
                     let writes = written.under_way.entry(number).or_default();
                     writes.push(Stored { ips, version });
@@ -359,9 +386,10 @@ proptest::proptest! {
     // kubevirt-ipam#111, the decision
     #[test]
     fn no_two_claims_ever_have_one_address(
+        network in proptest::sample::select(vec!["lan", ""]),
         events in proptest::collection::vec((0..4_usize, 0..7_u8), 1..120),
     ) {
-        let (mut state, mut written) = (State::default(), Written::default());
+        let (mut state, mut written) = (State::default(), Written { network, ..Written::default() });
         for (number, what) in events {
             happens(&mut state, &mut written, number, what);
             let mut all: Vec<_> = written.claims.values().flat_map(|claim| &claim.ips).collect();
@@ -375,7 +403,7 @@ proptest::proptest! {
         for number in 0..4 {
             happens(&mut state, &mut written, number, 4);
         }
-        let taken = state.addresses.get("lan").map_or(0, BTreeMap::len);
+        let taken = state.addresses.get(network).map_or(0, BTreeMap::len);
         proptest::prop_assert_eq!(taken, written.claims.len());
     }
 }

@@ -167,3 +167,42 @@ fn pod_whose_instance_the_watch_has_not_seen_is_admitted() {
     );
     drop(hold);
 }
+
+// kubevirt-ipam#114
+#[test]
+fn pod_of_a_recreated_instance_gets_what_the_present_one_asks_for() {
+    let stage = Stage::start().granted();
+    stage.both_networks();
+    let mut without = instance("vm1");
+    without["spec"]["networks"] = json!([]);
+    stage.create(&instances("ns1"), &without);
+    let hold = Hold::watches_of("virtualmachineinstances");
+    let manager = Managing::behind(&stage, hold.clone());
+    stage.configure(manager.port);
+    let path = format!("{}?dryRun=All", pods("ns1"));
+    let of = |vmi: &Value| {
+        let mut pod = launcher("pod1", "vm1", "ns1/supadupanet");
+        pod["metadata"]["ownerReferences"] = json!([owner(vmi)]);
+        stage.try_create(&path, &pod)
+    };
+    stage.delete(&format!("{}/vm1", instances("ns1")));
+    let second = stage.instance("vm1");
+    until("the webhook to be called", || {
+        let networks =
+            of(&second).accepted()["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].clone();
+        if networks.to_string().contains("vm1.random.net") {
+            Ok(())
+        } else {
+            Err(networks.to_string())
+        }
+    });
+    stage.delete(&format!("{}/vm1", instances("ns1")));
+    let third = stage.instance("vm1");
+    let refused = of(&second).refused();
+    assert!(
+        refused.contains("virtualmachineinstances.kubevirt.io \"vm1\" not found"),
+        "{refused}"
+    );
+    of(&third).accepted();
+    drop(hold);
+}

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use stage::Hold;
 
 use crate::manager::Managing;
-use crate::stage::{NS, Stage, claims, instance, instances, launcher, machines, owner, pods, until};
+use crate::stage::{
+    NAMESPACE, NS, Stage, claims, instance, instances, launcher, machines, owner, pods, until,
+};
 
 const LAN: &str =
     r#"{"name":"lan","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/29"}]}"#;
@@ -115,6 +117,71 @@ fn address_outlives_the_pod_and_not_the_machine() {
     stage.delete(&format!("{}/vm1.lan", claims(NS)));
     stage.create(&instances(NS), &on_lan("vm3"));
     assert_eq!(addresses(&stage, "vm3.lan"), ["10.0.0.2/29"]);
+}
+
+// kubevirt-ipam#113
+#[test]
+fn claim_of_an_earlier_machine_gives_no_addresses() {
+    let stage = Stage::start().granted();
+    stage.network("supadupanet", LAN);
+    let run = || {
+        let mut vmi = on_lan("vm1");
+        vmi["metadata"]["ownerReferences"] = json!([owner(&stage.machine("vm1"))]);
+        stage.create(&instances(NS), &vmi);
+    };
+    let manager = Managing::start(&stage);
+    stage.create(&instances(NS), &on_lan("vm2"));
+    assert_eq!(addresses(&stage, "vm2.lan"), ["10.0.0.2/29"]);
+    run();
+    assert_eq!(addresses(&stage, "vm1.lan"), ["10.0.0.3/29"]);
+    drop(manager);
+    for path in [
+        format!("{}/vm1", instances(NS)),
+        format!("{}/vm1", machines(NS)),
+        format!("{}/vm2", instances(NS)),
+    ] {
+        stage.delete(&path);
+    }
+    // Garbage collection has deleted one claim, and is late with the other.
+    stage.let_go(&claims(NS), "vm2.lan");
+    stage.delete(&format!("{}/vm2.lan", claims(NS)));
+    run();
+    // This replica answers reviews, and another one that does nothing holds the Lease.
+    stage.create(
+        &format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"),
+        &json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "71d89df3" },
+            "spec": { "holderIdentity": "other", "leaseDurationSeconds": 3600 },
+        }),
+    );
+    let follower = Managing::elected(&stage, "follower");
+    stage.configure(follower.port);
+    let path = format!("{}?dryRun=All", pods(NS));
+    let admit = || stage.try_create(&path, &launcher("pod1", "vm1", "ns1/supadupanet"));
+    let text = until("the webhook to be called", || {
+        let answer = admit();
+        let networks = &answer.object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"];
+        if networks == "ns1/supadupanet" {
+            return Err("not yet");
+        }
+        Ok(answer.refused())
+    });
+    assert!(
+        text.ends_with("IPAMClaim \"ns1/vm1.lan\" has no addresses yet: try again"),
+        "{text}"
+    );
+    let _manager = Managing::start(&stage);
+    stage.delete(&format!("{}/vm1.lan", claims(NS)));
+    let expected = r#"[{"name":"supadupanet","namespace":"ns1","ips":["10.0.0.2/29"],"ipam-claim-reference":"vm1.lan"}]"#;
+    until("the claim to be the new machine's", || {
+        let answer = admit().object;
+        let networks = answer["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].clone();
+        if networks == expected {
+            Ok(())
+        } else {
+            Err(answer.to_string())
+        }
+    });
 }
 
 // kubevirt-ipam#103, kubevirt-ipam#99

@@ -1,6 +1,5 @@
 //! The watches of instances, claims and launcher pods: each event goes to the [`State`].
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options, Trouble, Wa
 use tokio::sync::Notify;
 
 use super::State;
+use crate::claims::Claim;
 use crate::launchers::{self, Pod};
 use crate::messages;
 use crate::metrics::{Event, Metrics};
@@ -95,11 +95,7 @@ pub(super) async fn follow_instances(
     }
 }
 
-pub(super) async fn follow_claims(
-    watch: &mut Watch<Name, Vec<IpAddr>>,
-    state: &Mutex<State>,
-    changed: &Notify,
-) {
+pub(super) async fn follow_claims(watch: &mut Watch<Name, Claim>, state: &Mutex<State>, changed: &Notify) {
     while let Some(change) = watch.next().await {
         match change {
             Change::Applied(claim) | Change::Deleted(claim) => {
