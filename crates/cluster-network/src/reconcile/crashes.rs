@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
-use kube_kit::{cache::Lookup, client, object::ObjectId};
+use kube_kit::{cache::Lookup, client, object::ObjectId, pages::Pages};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -13,8 +13,6 @@ use crate::{failures::Level, messages, workloads::title};
 
 /// Interval of lists of pods, while some are unavailable: pods are not watched.
 const PAUSE: Duration = Duration::from_secs(30);
-/// Limit of one list.
-const PAGE: u32 = 500;
 
 /// The last check for crash loops.
 #[derive(Default)]
@@ -71,19 +69,16 @@ impl Reconciler {
         };
         let namespace = id.namespace.as_deref().unwrap_or_default();
         let pods: Api<Pod> = Api::namespaced(applier.client().clone(), namespace);
-        let mut selected = ListParams::default().labels(&selector(&workload)).limit(PAGE);
+        let mut pages = Pages::new(pods, ListParams::default().labels(&selector(&workload)));
         let mut lines = Vec::new();
         loop {
-            match pods.list(&selected).await {
-                Ok(page) => {
-                    let crashing = page.items.iter().filter(|pod| is_crashing(pod));
+            match pages.next().await {
+                Ok(Some(page)) => {
+                    let crashing = page.iter().filter(|pod| is_crashing(pod));
                     let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
                     lines.extend(crashing.map(|pod| messages::crash_loop(&title(&workload), &name(pod))));
-                    match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                        Some(token) => selected = selected.continue_token(&token),
-                        None => return Some(lines),
-                    }
                 }
+                Ok(None) => return Some(lines),
                 Err(error) => {
                     tracing::warn!(%id, error = client::message(&error), "cannot list the pods");
                     return None;
