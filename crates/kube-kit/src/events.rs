@@ -22,8 +22,12 @@ const REMEMBERED: usize = 256;
 const BURST: f64 = 25.0;
 const EARN: Duration = Duration::from_mins(5);
 
-/// Deadline of a publication; events are best effort.
+/// Deadline of a request; events are best effort.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Attempts to create an event, and the pause between them.
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,7 +121,7 @@ impl Recorder {
             },
             Decision::Create => self.create(&key, regarding).await,
         };
-        if let Err(Failure::Other(error)) = &sent {
+        if let Err(Failure::Unclear(error) | Failure::Refused(error)) = &sent {
             tracing::warn!(reason, message, error, "cannot publish the event");
         }
         sent.is_ok()
@@ -135,9 +139,21 @@ impl Recorder {
         let now = Timestamp::now();
         let name = event_name(&key.object.2, now);
         let event = event(key, regarding, &name, now, &self.component, &self.host);
-        let request =
-            requests(regarding)?.create(&params::PostParams::default(), event.to_string().into_bytes());
-        self.send(request).await?;
+        let requests = requests(regarding)?;
+        let create = || requests.create(&params::PostParams::default(), event.to_string().into_bytes());
+        let mut sent = self.send(create()).await;
+        for _ in 1..ATTEMPTS {
+            if !matches!(sent, Err(Failure::Unclear(_))) {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+            sent = match self.send(create()).await {
+                // An earlier attempt stored it.
+                Err(Failure::Exists) => Ok(()),
+                other => other,
+            };
+        }
+        sent?;
         lock(&self.memory).remember(key.clone(), name, Instant::now());
         Ok(())
     }
@@ -153,19 +169,33 @@ impl Recorder {
         &self,
         request: Result<axum::http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<(), Failure> {
-        let request = request.map_err(|error| Failure::Other(error.to_string()))?;
-        match tokio::time::timeout(TIMEOUT, self.client.request::<Value>(request)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Failure::Gone),
-            Ok(Err(error)) => Err(Failure::Other(client::message(&error))),
-            Err(_) => Err(Failure::Other("no answer from the API server".to_owned())),
-        }
+        let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
+        let Ok(answer) = tokio::time::timeout(TIMEOUT, self.client.request::<Value>(request)).await else {
+            return Err(Failure::Unclear("no answer from the API server".to_owned()));
+        };
+        let Err(error) = answer else { return Ok(()) };
+        let text = client::message(&error);
+        Err(match error {
+            kube::Error::Api(status) => match status.code {
+                404 => Failure::Gone,
+                409 => Failure::Exists,
+                429 | 500.. => Failure::Unclear(text),
+                _ => Failure::Refused(text),
+            },
+            _ => Failure::Unclear(text),
+        })
     }
 }
 
 enum Failure {
+    /// The event or its namespace does not exist.
     Gone,
-    Other(String),
+    /// The event exists.
+    Exists,
+    /// The event may have been stored, and another attempt may store it.
+    Unclear(String),
+    /// Another attempt would fail as well.
+    Refused(String),
 }
 
 /// The namespace of events about an object.
@@ -178,7 +208,8 @@ fn namespace(regarding: &ObjectReference) -> &str {
 }
 
 fn requests(regarding: &ObjectReference) -> Result<Request, Failure> {
-    let namespace = path::segment(namespace(regarding)).map_err(|error| Failure::Other(error.to_string()))?;
+    let namespace =
+        path::segment(namespace(regarding)).map_err(|error| Failure::Refused(error.to_string()))?;
     Ok(Request::new(format!("/api/v1/namespaces/{namespace}/events")))
 }
 
@@ -340,6 +371,8 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::client::Body;
+    use std::convert::Infallible;
 
     fn key(message: &str) -> Key {
         let object = (
@@ -391,6 +424,47 @@ mod tests {
         let unlimited = recorder.without_limit();
         for _ in 0..600 {
             assert!(!is_dropped(&unlimited));
+        }
+    }
+
+    /// A recorder whose API server stores the event, but answers with these statuses, and then that the event exists.
+    /// Returns also the names in the requests.
+    fn answering(codes: &[u16]) -> (Recorder, Arc<Mutex<Vec<Value>>>) {
+        let names = Arc::<Mutex<Vec<Value>>>::default();
+        let (stored, codes) = (Arc::clone(&names), codes.to_vec());
+        let service = tower::service_fn(move |request: axum::http::Request<Body>| {
+            let (stored, codes) = (Arc::clone(&stored), codes.clone());
+            async move {
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let event: Value = serde_json::from_slice(&body).expect("an event");
+                let name = event["metadata"]["name"].clone();
+                let mut stored = lock(&stored);
+                let code = codes.get(stored.len()).copied().unwrap_or(409);
+                stored.push(name);
+                let answer = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                    "reason": "", "message": ""});
+                let body = Body::from(answer.to_string().into_bytes());
+                let answer = axum::http::Response::builder().status(code).body(body);
+                Ok::<_, Infallible>(answer.expect("an answer"))
+            }
+        });
+        (Recorder::new(Client::new(service, "default"), "test"), names)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn event_without_a_clear_answer_is_created_once() {
+        let regarding = ObjectReference::default();
+        for (codes, expected, attempts) in [
+            (vec![500], true, 2),
+            (vec![503, 429], true, 3),
+            (vec![500, 500, 500], false, 3),
+            (vec![403], false, 1),
+        ] {
+            let (recorder, names) = answering(&codes);
+            let is_stored = recorder.publish(&regarding, Kind::Warning, "R", "text").await;
+            let names = lock(&names).clone();
+            assert_eq!((is_stored, names.len()), (expected, attempts), "{codes:?}");
+            assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
         }
     }
 

@@ -12,6 +12,7 @@ mod expression;
 mod journal;
 mod kernel;
 mod library;
+mod limit;
 mod mistake;
 mod order;
 mod pending;
@@ -26,6 +27,7 @@ pub use version::program;
 use std::io;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -150,7 +152,15 @@ impl Engine {
     /// # Errors
     /// If the thread or its runtime cannot be created.
     pub fn start(backend: Backend) -> io::Result<Self> {
-        Self::begin(Pending::new(backend, None), backend)
+        Self::start_with(backend, limit::ANSWER)
+    }
+
+    /// Like [`Engine::start`], with another time limit of questions to the host.
+    ///
+    /// # Errors
+    /// If the thread or its runtime cannot be created.
+    pub fn start_with(backend: Backend, limit: Duration) -> io::Result<Self> {
+        Self::begin(Pending::new(backend, None), backend, limit)
     }
 
     /// Starts the thread of the handler, which changes this host: undo records are stored in `directory` too, and an
@@ -159,17 +169,18 @@ impl Engine {
     /// # Errors
     /// If the thread or its runtime cannot be created.
     pub fn start_in(backend: Backend, directory: &Path) -> io::Result<Self> {
-        Self::begin(Pending::new(backend, Some(directory.to_owned())), backend)
+        let pending = Pending::new(backend, Some(directory.to_owned()));
+        Self::begin(pending, backend, limit::ANSWER)
     }
 
-    fn begin(pending: Pending, backend: Backend) -> io::Result<Self> {
+    fn begin(pending: Pending, backend: Backend, limit: Duration) -> io::Result<Self> {
         let (engine, requests) = Self::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         thread::Builder::new()
             .name("engine".to_owned())
-            .spawn(move || runtime.block_on(serve::answer(backend, pending, requests)))?;
+            .spawn(move || runtime.block_on(serve::answer(backend, limit, pending, requests)))?;
         Ok(engine)
     }
 

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::conditions::{self, Condition, Status};
 use crate::names::{self, condition};
-use crate::policy::selection;
+use crate::policy::{enactment, selection};
 
 /// Taken slots by generation of the policy in decimal.
 pub(crate) type Counts = BTreeMap<String, i64>;
@@ -155,6 +155,13 @@ impl Policy {
         object
     }
 
+    /// The enactments of this policy, without those of a deleted policy of the same name.
+    pub(crate) fn own(&self, enactments: &[Enactment]) -> Vec<Enactment> {
+        let uid = self.uid();
+        let own = enactments.iter().filter(|one| one.is_of(&uid));
+        own.cloned().collect()
+    }
+
     /// The reference of events to the policy.
     pub(crate) fn reference(&self) -> ObjectReference {
         let resource = policy_resource();
@@ -177,6 +184,8 @@ pub(crate) struct Enactment {
     pub node: String,
     /// `resourceVersion`.
     pub version: String,
+    /// UID of the policy; empty if its handler did not record it.
+    pub policy_uid: String,
     /// Generation of the policy that the conditions concern.
     pub generation: i64,
     /// Condition Available.
@@ -194,6 +203,12 @@ pub(crate) struct Enactment {
 }
 
 impl Enactment {
+    /// Whether the enactment belongs to the policy with this UID, and not to a deleted policy of the same name. An
+    /// enactment without a UID does: creation times come from different clocks.
+    pub(crate) fn is_of(&self, policy_uid: &str) -> bool {
+        self.policy_uid.is_empty() || self.policy_uid == policy_uid
+    }
+
     /// Whether the policy failed for good.
     pub(crate) fn is_failed(&self) -> bool {
         self.failing == Some(Status::True) && self.progressing == Some(Status::False)
@@ -229,6 +244,8 @@ impl<'de> Deserialize<'de> for Enactment {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct StoredStatus {
+            #[serde(rename = "policyUID")]
+            policy_uid: Value,
             policy_generation: Value,
             conditions: Value,
             retry_count: Value,
@@ -238,6 +255,7 @@ impl<'de> Deserialize<'de> for Enactment {
             metadata.name,
             metadata.resource_version,
             &metadata.labels,
+            &status.policy_uid,
             &status.policy_generation,
             &status.conditions,
             &status.retry_count,
@@ -253,6 +271,7 @@ impl Enactment {
             object.name_any(),
             object.resource_version().unwrap_or_default(),
             object.labels(),
+            &status[enactment::POLICY_UID],
             &status["policyGeneration"],
             &status["conditions"],
             &status["retryCount"],
@@ -263,6 +282,7 @@ impl Enactment {
         name: String,
         version: String,
         labels: &BTreeMap<String, String>,
+        policy_uid: &Value,
         generation: &Value,
         conditions: &Value,
         attempts: &Value,
@@ -279,6 +299,7 @@ impl Enactment {
         Self {
             node,
             version,
+            policy_uid: policy_uid.as_str().unwrap_or_default().to_owned(),
             generation,
             available: is(condition::AVAILABLE),
             failing: is(condition::FAILING),

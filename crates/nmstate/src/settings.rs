@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::engine::Backend;
 use crate::names::{self, env};
+use crate::policy::slots;
 
 /// Flags of the handler, the operator, the webhook, the certificate manager and the metrics; each program accepts all.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -85,6 +86,8 @@ pub struct Settings {
     pub initial_backoff: Duration,
     /// Maximum back-off.
     pub max_backoff: Duration,
+    /// Time after which a slot that no enactment holds counts as leaked. It has no variable.
+    pub slot_grace: Duration,
     /// Name that the DNS probe resolves.
     pub probe_host: String,
     /// The configurator of the host.
@@ -108,6 +111,7 @@ impl Default for Settings {
             max_retries: 5,
             initial_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(30),
+            slot_grace: slots::GRACE,
             probe_host: names::PROBE_HOST.to_owned(),
             backend: Backend::default(),
             original_design: true,
@@ -135,6 +139,7 @@ impl Settings {
             max_retries: number(env::MAX_RETRIES).unwrap_or(defaults.max_retries),
             initial_backoff: seconds(env::INITIAL_BACKOFF).unwrap_or(defaults.initial_backoff),
             max_backoff: seconds(env::MAX_BACKOFF).unwrap_or(defaults.max_backoff),
+            slot_grace: defaults.slot_grace,
             probe_host: given(env::PROBE_DNS_HOST).unwrap_or(defaults.probe_host),
             backend: match given(env::BACKEND).as_deref() {
                 Some(names::KERNEL) => Backend::Kernel,

@@ -17,7 +17,6 @@ mod validate;
 mod tests;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ::webhook::admission::{self, Request, Verdict};
 use anyhow::Context as _;
@@ -25,15 +24,12 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use k8s_openapi::jiff::Timestamp;
-use kube_kit::serve::{Bind, Certified, Limits, NoServer, Readiness, Serving};
+use kube_kit::serve::{Bind, Certified, DRAIN, Limits, NoServer, Readiness, Serving};
 use kube_kit::shutdown::Shutdown;
 use kube_kit::tls;
 
 use crate::names::{self, env, path};
 use crate::{Args, settings, tls_profile};
-
-/// How long the webhook keeps serving after SIGTERM, until it is removed from the endpoints.
-const DRAIN: Duration = Duration::from_secs(2);
 
 /// Settings of the webhook server.
 #[derive(Clone, Debug)]

@@ -18,15 +18,20 @@ use cni::files::write_atomically;
 use linux::backoff::Backoff;
 use nmstate::NetworkState;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::secrets;
 
+use super::limit::{ANSWER, CONFIRMATION, within};
 use super::{Backend, Error, NOTHING_PENDING, PLUGIN_FAILURE, cause, kernel, library, version};
 
 /// Time without a commit after which NetworkManager rolls a change back, in seconds.
 const CHECKPOINT: u32 = 480;
+/// Sections of a document that the library applies outside of the checkpoint, beside [`NAME_SERVERS`].
+const BEYOND_CHECKPOINT: [&str; 3] = ["hostname", "ovs-db", "ovn"];
+/// Section of the name servers. Checkpoints of older NetworkManager versions lack those without an interface.
+const NAME_SERVERS: &str = "dns-resolver";
 /// File with the undo record of an uncommitted change.
 const FILE: &str = "uncommitted";
 /// How long NetworkManager may take to come back before a roll-back fails.
@@ -168,7 +173,7 @@ impl Pending {
         if let Some(UndoRecord::NetworkManager { owner, revert }) = &self.record
             && version::owner().await.is_ok_and(|now| now == *owner)
             && version::has_checkpoints().await.is_ok_and(|there| !there)
-            && restore_name_servers(revert).await.is_ok()
+            && restore_beyond_checkpoint(revert).await.is_ok()
         {
             self.clear();
             return Ok(());
@@ -196,7 +201,10 @@ impl Pending {
             Some(UndoRecord::NetworkManager { owner, .. }) if wait_for_network_manager().await? != *owner => {
                 Ok(())
             }
-            _ => Ok(NetworkState::checkpoint_commit_async("").await?),
+            _ => {
+                let commit = async { Ok(NetworkState::checkpoint_commit_async("").await?) };
+                within(CONFIRMATION, commit).await
+            }
         }
     }
 
@@ -220,16 +228,16 @@ impl Pending {
     async fn undo(&mut self) -> Result<(), Error> {
         match &self.record {
             None if self.backend == Backend::Kernel => return Err(nothing()),
-            None => NetworkState::checkpoint_rollback_async("").await?,
+            None => roll_back_to_checkpoint().await?,
             Some(UndoRecord::Kernel(snapshot)) => snapshot.restore().await?,
             Some(UndoRecord::NetworkManager { owner, revert }) => {
                 let now = wait_for_network_manager().await?;
                 if now == *owner {
                     // Without a checkpoint, its timeout has already rolled the change back.
                     if version::has_checkpoints().await? {
-                        NetworkState::checkpoint_rollback_async("").await?;
+                        roll_back_to_checkpoint().await?;
                     }
-                    restore_name_servers(revert).await?;
+                    restore_beyond_checkpoint(revert).await?;
                 } else if revert.is_null() {
                     // No retry can succeed.
                     self.clear();
@@ -293,15 +301,30 @@ async fn change(backend: Backend, desired: &Value, state: &NetworkState) -> Resu
     Ok(Box::pin(state.apply_async()).await?)
 }
 
+async fn roll_back_to_checkpoint() -> Result<(), Error> {
+    let rollback = async { Ok(NetworkState::checkpoint_rollback_async("").await?) };
+    within(CONFIRMATION, rollback).await
+}
+
 /// The document that reverts another one on the host as it is now; null if the library does not know it.
 async fn revert(desired: &NetworkState) -> Value {
     let before = async {
         let mut before = library::state_of(Backend::NetworkManager);
         before.set_include_secrets(true);
         let before = library::retrieved(before).await?;
-        Ok::<_, Error>(desired.generate_revert(&before)?)
+        let mut revert = desired.generate_revert(&before)?;
+        if let (Some(desired), Some(name)) = (&desired.hostname, &mut revert.hostname) {
+            // The library reverts both names, and NetworkManager refuses the empty name of a host without one.
+            if desired.running.is_none() {
+                name.running = None;
+            }
+            if desired.config.is_none() {
+                name.config = None;
+            }
+        }
+        Ok::<_, Error>(revert)
     };
-    match before.await {
+    match within(ANSWER, before).await {
         Ok(revert) => serde_json::to_value(revert).unwrap_or_default(),
         Err(error) => {
             tracing::info!("only NetworkManager's checkpoint can undo this change: {error}");
@@ -326,20 +349,34 @@ async fn wait_for_network_manager() -> Result<String, Error> {
     back.map_err(|_| failure("NetworkManager does not run"))
 }
 
-/// Restores name servers without an interface: checkpoints of older NetworkManager versions lack them.
-async fn restore_name_servers(revert: &Value) -> Result<(), Error> {
-    let Some(names) = revert.pointer("/dns-resolver/config") else {
+/// Restores what the checkpoint lacks, and the host does not have yet.
+async fn restore_beyond_checkpoint(revert: &Value) -> Result<(), Error> {
+    let former = beyond_checkpoint(revert);
+    if former.is_empty() {
         return Ok(());
-    };
-    let mut names = library::document(&json!({ "dns-resolver": { "config": names } }))?;
-    let now = library::current(Backend::NetworkManager).await?;
-    let left = serde_json::to_value(names.gen_diff(&now)?).unwrap_or_default();
-    if left.get("dns-resolver").is_some() {
-        tracing::info!("restoring the name servers, which the checkpoint lacks");
-        names.set_verify_change(false);
-        Box::pin(names.apply_async()).await?;
     }
-    Ok(())
+    let restored = async {
+        let former = library::document(&Value::Object(former))?;
+        let mut left = former.gen_diff(&library::current(Backend::NetworkManager).await?)?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        tracing::info!("restoring what the checkpoint lacks");
+        left.set_verify_change(false);
+        Ok(Box::pin(left.apply_async()).await?)
+    };
+    within(CONFIRMATION, restored).await
+}
+
+/// The part of a document that NetworkManager's checkpoints lack.
+fn beyond_checkpoint(document: &Value) -> Map<String, Value> {
+    let sections = BEYOND_CHECKPOINT.iter().filter_map(|section| {
+        let part = document.get(section)?;
+        Some(((*section).to_owned(), part.clone()))
+    });
+    let names = document.get(NAME_SERVERS).and_then(|names| names.get("config"));
+    let names = names.map(|names| (NAME_SERVERS.to_owned(), json!({ "config": names })));
+    sections.chain(names).collect()
 }
 
 /// Undoes a change whose checkpoint was lost.
@@ -383,6 +420,27 @@ mod tests {
             panic!("no undo record");
         };
         assert_eq!(kept, revert("hunter2"));
+    }
+
+    #[test]
+    fn part_that_checkpoints_lack_is_restored() {
+        let revert = json!({
+            "hostname": {"config": "node01"},
+            "dns-resolver": {"config": {"server": ["192.0.2.1"]}, "running": {"server": ["192.0.2.2"]}},
+            "routes": {"config": []},
+            "interfaces": [{"name": "eth1"}],
+            "ovs-db": {"external_ids": {"a": null}},
+            "ovn": {"bridge-mappings": [{"localnet": "a", "state": "absent"}]},
+        });
+        let expected = json!({
+            "hostname": {"config": "node01"},
+            "dns-resolver": {"config": {"server": ["192.0.2.1"]}},
+            "ovs-db": {"external_ids": {"a": null}},
+            "ovn": {"bridge-mappings": [{"localnet": "a", "state": "absent"}]},
+        });
+        assert_eq!(Value::Object(beyond_checkpoint(&revert)), expected);
+        assert!(beyond_checkpoint(&Value::Null).is_empty());
+        assert!(beyond_checkpoint(&json!({"interfaces": []})).is_empty());
     }
 
     // nmstate#50

@@ -1,17 +1,21 @@
 //! Serves requests with the nmstate library.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
 use super::journal::{self, with_log};
 use super::library::{configured, current, document, filled, from, lacking, report, to};
+use super::limit::within;
 use super::pending::Pending;
 use super::{Backend, Error, Filled, Request, Template, kernel, tool, version};
 
-/// Serves requests until all senders are gone.
+/// Serves requests until all senders are gone. `limit` is the time limit of questions to the host.
 pub(super) async fn answer(
     backend: Backend,
+    limit: Duration,
     mut pending: Pending,
     mut requests: mpsc::UnboundedReceiver<Request>,
 ) {
@@ -32,18 +36,23 @@ pub(super) async fn answer(
         let Some(request) = received else { return };
         match request {
             Request::Versions(back) => {
-                drop(back.send(with_log(Value::Null, version::versions(backend)).await));
+                let versions = within(limit, version::versions(backend));
+                drop(back.send(with_log(Value::Null, versions).await));
             }
-            Request::Report(back) => drop(back.send(with_log(Value::Null, report(backend)).await)),
+            Request::Report(back) => {
+                drop(back.send(with_log(Value::Null, within(limit, report(backend))).await));
+            }
             Request::Fill(template, back) => {
                 let document = template.desired.clone();
-                drop(back.send(with_log(document, fill(backend, template)).await));
+                drop(back.send(with_log(document, within(limit, fill(backend, template))).await));
             }
             Request::Features(desired, back) => {
-                drop(back.send(with_log(desired.clone(), features(backend, desired)).await));
+                let features = within(limit, features(backend, desired.clone()));
+                drop(back.send(with_log(desired, features).await));
             }
             Request::Diff(desired, back) => {
-                drop(back.send(with_log(desired.clone(), diff(backend, desired)).await));
+                let diff = within(limit, diff(backend, desired.clone()));
+                drop(back.send(with_log(desired, diff).await));
             }
             Request::Apply(desired, back) => {
                 drop(back.send(with_log(desired.clone(), pending.apply(desired)).await));

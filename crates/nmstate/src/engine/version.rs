@@ -5,6 +5,7 @@ use zbus::fdo::{self, DBusProxy};
 use zbus::zvariant::OwnedObjectPath;
 use zbus::{Connection, Proxy};
 
+use super::limit::{ANSWER, within};
 use super::{Backend, Error, PLUGIN_FAILURE, Versions};
 
 /// Version of the library.
@@ -45,7 +46,7 @@ pub(super) async fn owner() -> Result<String, Error> {
         let connection = Connection::system().await?;
         owner_on(&DBusProxy::new(&connection).await?).await
     };
-    owner.await.map_err(|error| absent(&error))
+    within(ANSWER, async { owner.await.map_err(|error| absent(&error)) }).await
 }
 
 /// Waits for NetworkManager, and returns its identity.
@@ -91,13 +92,15 @@ pub(super) async fn has_checkpoints() -> Result<bool, Error> {
         let proxy = Proxy::new(&connection, NETWORK_MANAGER, PATH, NETWORK_MANAGER).await?;
         proxy.get_property::<Vec<OwnedObjectPath>>(CHECKPOINTS).await
     };
-    let checkpoints = checkpoints.await.map_err(|error| {
-        Error::new(
-            PLUGIN_FAILURE,
-            format!("cannot ask NetworkManager for its checkpoints: {error}"),
-        )
-    })?;
-    Ok(!checkpoints.is_empty())
+    let checkpoints = async {
+        checkpoints.await.map_err(|error| {
+            Error::new(
+                PLUGIN_FAILURE,
+                format!("cannot ask NetworkManager for its checkpoints: {error}"),
+            )
+        })
+    };
+    Ok(!within(ANSWER, checkpoints).await?.is_empty())
 }
 
 async fn network_manager() -> zbus::Result<String> {

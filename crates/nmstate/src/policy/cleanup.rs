@@ -73,9 +73,7 @@ async fn release_one(
         && enactment::is_of_node(&found, uid)
         && requests::read_policy(client, &policy)
             .await?
-            .is_some_and(|policy| {
-                !enactment::is_of_another(&found, &policy.uid()) && resumes(&seen, &policy, &facts.labels)
-            });
+            .is_some_and(|policy| seen.is_of(&policy.uid()) && resumes(&seen, &policy, &facts.labels));
     // An enactment that is Pending or Aborted holds no slot.
     let gives_back = seen.holds_slot() && !keeps_slot;
     if seen.attempts > 0 || gives_back {
@@ -95,6 +93,10 @@ async fn release_one(
     }
     requests::edit(&objects::policies(client), &policy, Part::Status, |object| {
         let policy = Policy::new(object.clone());
+        // The slot went with a deleted policy of the same name.
+        if !seen.is_of(&policy.uid()) {
+            return false;
+        }
         let mut counts = policy.counts();
         let released = slots::release(&mut counts, seen.generation);
         *object = policy.with_status(None, Some(&counts));

@@ -26,6 +26,7 @@ use kube_kit::queue::Queue;
 use kube_kit::watch::{self, DeserializeGuard, Options, Store, Watch};
 use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::outage::Outage;
@@ -163,6 +164,8 @@ struct Controller {
     deleted: Mutex<BTreeSet<String>>,
     /// Policies that failed during an outage of NetworkManager.
     stranded: Mutex<BTreeSet<String>>,
+    /// Events that are being published.
+    events: Mutex<JoinSet<()>>,
     status_writer: StatusWriter,
     jitter: Jitter,
     /// Policies that wait for a slot, each with the limit that was last observed.
@@ -261,6 +264,7 @@ async fn begin(shared: Shared, pipeline: Arc<Pipeline>) -> (Controller, Watches)
         requested: Mutex::default(),
         deleted: Mutex::default(),
         stranded: Mutex::default(),
+        events: Mutex::default(),
         status_writer,
         jitter,
         waiting: Mutex::default(),

@@ -16,7 +16,7 @@ use crate::render::Rendered;
 /// Format version of stored captures.
 const CAPTURE_VERSION: &str = "0";
 /// Status field with the UID of the enactment's policy.
-const POLICY_UID: &str = "policyUID";
+pub(crate) const POLICY_UID: &str = "policyUID";
 
 /// The name of the enactment of a policy on a node.
 pub(crate) fn name(node: &str, policy: &str) -> String {
@@ -135,13 +135,6 @@ fn conditions_of(status: &Map<String, Value>) -> Vec<Condition> {
 pub(crate) fn is_of_node(enactment: &DynamicObject, uid: &str) -> bool {
     let owners = enactment.metadata.owner_references.as_deref().unwrap_or_default();
     owners.is_empty() || owners.iter().any(|owner| owner.uid == uid)
-}
-
-/// Whether the enactment belongs to a deleted policy of the same name. An enactment without a UID is kept: its captures
-/// cannot be repeated, and creation times come from different clocks.
-pub(crate) fn is_of_another(enactment: &DynamicObject, policy_uid: &str) -> bool {
-    let uid = enactment.data["status"][POLICY_UID].as_str();
-    uid.is_some_and(|uid| uid != policy_uid)
 }
 
 /// Records the policy's UID.

@@ -11,13 +11,14 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::objects::{Counts, Enactment};
+use crate::objects::{Counts, Enactment, Policy};
+use crate::requests::TIMEOUT;
 
 /// Default of `maxUnavailable`, in percent.
 pub(super) const DEFAULT_PERCENT: i64 = 50;
 /// Minimum time for which a slot has no holder before it counts as leaked: a handler takes the slot before it writes
-/// its enactment.
-const GRACE: Duration = Duration::from_secs(20);
+/// its enactment. Until then the answers to several of its requests may be lost.
+pub(crate) const GRACE: Duration = TIMEOUT.saturating_mul(4);
 /// Minimum number of observations before a slot counts as leaked.
 const MIN_OBSERVATIONS: u32 = 3;
 /// Interval at which a waiting node checks for leaked slots. A write of the policy wakes it earlier.
@@ -101,6 +102,25 @@ pub(crate) fn is_full(counted: i64, limit: i64, is_fresh: bool) -> bool {
     counted == limit || (counted > limit && is_fresh)
 }
 
+/// A slot that this node holds.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Held {
+    /// UID of the policy.
+    pub uid: String,
+    /// Its generation.
+    pub generation: i64,
+}
+
+impl Held {
+    /// A slot of the policy's current generation.
+    pub(crate) fn of(policy: &Policy) -> Self {
+        Self {
+            uid: policy.uid(),
+            generation: policy.generation(),
+        }
+    }
+}
+
 /// Releases a slot of a generation. Returns whether one was taken.
 pub(crate) fn release(counts: &mut Counts, generation: i64) -> bool {
     match counts.get_mut(&generation.to_string()) {
@@ -139,12 +159,14 @@ pub(crate) struct LeakDetector {
 }
 
 impl LeakDetector {
-    /// Compares the counter with the enactments. Returns the number of slots that are certainly leaked.
+    /// Compares the counter with the enactments. Returns the number of slots that are certainly leaked: they had no
+    /// holder for the time `grace`.
     pub(crate) fn observe(
         &mut self,
         generation: i64,
         counted: i64,
         enactments: &[Enactment],
+        grace: Duration,
         now: Instant,
     ) -> i64 {
         if self.generation != generation {
@@ -181,7 +203,7 @@ impl LeakDetector {
             None => (now, 1, surplus),
         };
         self.surplus = Some((since, seen, least));
-        if seen >= MIN_OBSERVATIONS && now - since >= GRACE {
+        if seen >= MIN_OBSERVATIONS && now - since >= grace {
             least
         } else {
             0

@@ -25,6 +25,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::Instant;
 
+use super::slots::Held;
 use super::status::{self, Nodes, Outcome};
 use super::{selection, slots};
 use crate::conditions::{Condition, Status};
@@ -62,9 +63,9 @@ pub(crate) enum Urgency {
 /// The pending writes of a policy.
 #[derive(Clone, Debug, Default)]
 struct Update {
-    /// Generations whose slot must be released, each with the `resourceVersion` of a release whose response was lost:
-    /// that write may have been stored.
-    releases: BTreeMap<i64, Option<String>>,
+    /// Slots that must be released, each with the `resourceVersion` of a release whose response was lost: that write may
+    /// have been stored.
+    releases: BTreeMap<Held, Option<String>>,
     /// `resourceVersion` of this node's last written enactment; `None` to check all of them.
     since: Option<u64>,
     /// Whether only the condition Progressing is needed.
@@ -73,9 +74,9 @@ struct Update {
 
 impl Update {
     /// Adds slots to release. The `resourceVersion` of an earlier attempt stays.
-    fn add_releases(&mut self, releases: impl IntoIterator<Item = (i64, Option<String>)>) {
-        for (generation, written) in releases {
-            self.releases.entry(generation).or_insert(written);
+    fn add_releases(&mut self, releases: impl IntoIterator<Item = (Held, Option<String>)>) {
+        for (slot, written) in releases {
+            self.releases.entry(slot).or_insert(written);
         }
     }
 
@@ -91,12 +92,15 @@ impl Update {
         }
     }
 
-    /// Called with the current `resourceVersion`. If it changed since a release whose response was lost, the release
-    /// may have been stored, and counts as done: releasing twice would free another node's slot, whereas waiting nodes
-    /// detect a leaked slot ([`slots::LeakDetector`]).
-    fn resolve(&mut self, version: &str) {
-        self.releases
-            .retain(|_, written| written.as_ref().is_none_or(|written| written == version));
+    /// Called with the current policy. If its `resourceVersion` changed since a release whose response was lost, the
+    /// release may have been stored, and counts as done: releasing twice would free another node's slot, whereas waiting
+    /// nodes detect a leaked slot ([`slots::LeakDetector`]). The slots of a deleted policy of the same name went with
+    /// it.
+    fn resolve(&mut self, policy: &Policy) {
+        let (uid, version) = (policy.uid(), policy.version());
+        self.releases.retain(|slot, written| {
+            slot.uid == uid && written.as_ref().is_none_or(|written| *written == version)
+        });
     }
 }
 
@@ -141,15 +145,15 @@ impl StatusWriter {
     }
 
     /// Updates a policy's status after this node's enactment was written in version `written`; `None` if the enactment
-    /// is gone or its version is unknown. `release` releases a slot of that generation.
-    pub(crate) fn update(&self, policy: &str, written: Option<u64>, release: Option<i64>, urgency: Urgency) {
+    /// is gone or its version is unknown. `release` is a slot to release.
+    pub(crate) fn update(&self, policy: &str, written: Option<u64>, release: Option<Held>, urgency: Urgency) {
         let delay = match urgency {
             Urgency::Soon => self.jitter.delay(SOON_WINDOW),
             Urgency::Deferrable => DEFERRABLE_DELAY + self.jitter.delay(DEFERRABLE_WINDOW),
         };
         let mut updates = self.updates();
         let update = updates.entry(policy.to_owned()).or_default();
-        update.add_releases(release.map(|generation| (generation, None)));
+        update.add_releases(release.map(|slot| (slot, None)));
         update.since = written;
         update.only_progressing = false;
         drop(updates);
@@ -245,19 +249,21 @@ impl StatusWriter {
         let Some(mut policy) = known else {
             return Ok(true);
         };
-        update.resolve(&policy.version());
+        update.resolve(&policy);
         if is_written(update, &policy) || (is_check && was_checked(&policy, Timestamp::now())) {
             return Ok(is_final(&policy));
         }
         let enactments = within_timeout(objects::enactments_of(&self.shared.client, name)).await?;
-        let nodes = match self.nodes().await {
-            Ok(nodes) => Some(nodes),
+        let (nodes, failed) = match self.nodes().await {
+            Ok(nodes) => (Some(nodes), None),
             // Slots are released all the same.
             Err(error) => {
                 tracing::warn!(policy = name, %error, "cannot list the nodes of the policy");
-                None
+                // Without a namespace, no other attempt can succeed.
+                (None, matches!(error, Error::Request(_)).then_some(error))
             }
         };
+        let done = |is_final: bool| failed.map_or(Ok(is_final), Err);
         let mut began = Instant::now();
         for attempt in 1..=ATTEMPTS {
             if attempt > 1 {
@@ -267,7 +273,7 @@ impl StatusWriter {
                     Some(fresh) => policy = fresh,
                     None => return Ok(true),
                 }
-                update.resolve(&policy.version());
+                update.resolve(&policy);
                 if is_written(update, &policy) || (is_check && was_checked(&policy, Timestamp::now())) {
                     return Ok(is_final(&policy));
                 }
@@ -277,7 +283,7 @@ impl StatusWriter {
                 self.jitter.raise_nodes(nodes.all.len());
                 status::outcome(
                     policy.generation(),
-                    &enactments.items,
+                    &policy.own(&enactments.items),
                     &nodes,
                     policy.is_dry_run(),
                 )
@@ -286,7 +292,7 @@ impl StatusWriter {
             let outcome = outcome.filter(|_| !includes(&policy, enactments.version()));
             let (conditions, counts) = due(&policy, outcome, update, is_check);
             if conditions.is_none() && counts.is_none() {
-                return Ok(outcome.is_some_and(|outcome| !matches!(outcome, Outcome::Progressing { .. })));
+                return done(outcome.is_some_and(|outcome| !matches!(outcome, Outcome::Progressing { .. })));
             }
             let with_version = conditions.as_deref();
             let with_version = with_version.map(|conditions| (conditions, enactments.version()));
@@ -297,7 +303,8 @@ impl StatusWriter {
                 Ok(object) => {
                     let written = Policy::new(object);
                     self.store_written(&written);
-                    return Ok(is_final(&written));
+                    update.releases.clear();
+                    return done(is_final(&written));
                 }
                 Err(error) if error.is(404) => return Ok(true),
                 Err(error) => {
@@ -346,9 +353,9 @@ fn is_written(update: &Update, policy: &Policy) -> bool {
             || policy.is(condition::PROGRESSING) == Status::True;
     }
     let counts = policy.counts();
-    let releases = update.releases.keys().any(|generation| {
+    let releases = update.releases.keys().any(|slot| {
         counts
-            .get(&generation.to_string())
+            .get(&slot.generation.to_string())
             .is_some_and(|count| *count > 0)
     });
     !releases && update.since.is_some_and(|since| includes(policy, Some(since)))
@@ -404,8 +411,8 @@ fn due(
     let before = policy.conditions();
     let mut counts = policy.counts();
     let had = counts.clone();
-    for generation in update.releases.keys() {
-        slots::release(&mut counts, *generation);
+    for slot in update.releases.keys() {
+        slots::release(&mut counts, slot.generation);
     }
     if matches!(outcome, Some(Outcome::Success { .. })) {
         counts.clear();

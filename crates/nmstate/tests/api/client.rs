@@ -95,6 +95,22 @@ fn client_mode_reports_and_applies_once() {
     assert_eq!(status_of(&fails, "Degraded"), "True");
 }
 
+#[test]
+fn client_mode_fails_without_the_status_of_a_policy() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    stage.create(
+        Kind::Policy,
+        &policy("larger", &json!({ "desiredState": mtu(4000) })),
+    );
+    stage.forbid_pods();
+    assert!(!once(&stage, &host), "the status could not be written");
+    assert_eq!(host.applied(), [mtu(4000)]);
+    let larger = stage.get(Kind::Policy, "larger").expect("a policy");
+    assert_eq!(status_of(&larger, "Available"), "Unknown");
+}
+
 // nmstate#5; nmstate#67, its application
 #[test]
 fn applied_policy_is_reported_within_seconds() {

@@ -233,6 +233,31 @@ impl Stage {
         })
     }
 
+    /// Takes the right to list pods from the handlers, and returns the rules of their role before that.
+    pub(crate) fn forbid_pods(&self) -> Value {
+        let role = self.get(Kind::Role, "nmstate-handler").expect("the role");
+        let mut rules = role["rules"].clone();
+        let others = rules.as_array_mut().expect("rules");
+        others.retain(|rule| rule["resources"] != json!(["pods"]));
+        self.patch(Kind::Role, "nmstate-handler", &json!({ "rules": rules }))
+            .accepted();
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": ACCOUNT,
+                "resourceAttributes": { "namespace": NAMESPACE, "verb": "list", "resource": "pods" },
+            },
+        });
+        let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        stage::until("the right to be gone", || {
+            match &self.server.create(reviews, &review)["status"] {
+                status if status["allowed"] == false => Ok(()),
+                status => Err(status.to_string()),
+            }
+        });
+        json!({ "rules": role["rules"] })
+    }
+
     /// `Type Reason kind/name xCOUNT: message` of the events about objects in no namespace, oldest first.
     pub(crate) fn events(&self) -> Vec<String> {
         self.server.events("default")
@@ -271,6 +296,7 @@ pub(crate) fn settings() -> Settings {
         namespace: NAMESPACE.to_owned(),
         initial_backoff: Duration::from_millis(20),
         max_backoff: Duration::from_millis(200),
+        slot_grace: Duration::from_secs(20),
         ..Settings::default()
     }
 }

@@ -89,10 +89,15 @@ fn said(object: &Value) -> Option<[String; 3]> {
 
 /// Waits until an object has exactly this condition, and returns the object.
 fn wait_until_said(stage: &Stage, kind: Kind, name: &str, expected: [&str; 3]) -> Value {
-    stage.wait_for(&format!("{name} to say {expected:?}"), (kind, name), |object| {
-        let object = object?;
-        (said(object)? == expected).then(|| object.clone())
-    })
+    let what = format!("{name} to say {expected:?}");
+    // A handler checks a policy again after up to three minutes.
+    let found = wait::until(&what, 3 * DEADLINE, || {
+        let object = stage.get(kind, name);
+        let is_said = |object: &Value| said(object).is_some_and(|said| said == expected);
+        let explained = || format!("{object:#?}\n{:#?}", stage.events());
+        object.clone().filter(is_said).ok_or_else(explained)
+    });
+    found.unwrap_or_else(|error| panic!("{error}"))
 }
 
 const RECONCILED: [&str; 3] = ["Available", "SuccessfullyConfigured", "successfully reconciled"];
@@ -140,10 +145,11 @@ fn wait_for(what: &str, condition: impl Fn() -> Result<(), String>) {
     wait::until(what, DEADLINE, condition).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Waits until this is the only event.
+/// Waits until this is the only event about policies. The API server creates events of its own.
 fn wait_for_event(stage: &Stage, event: &str) {
     wait_for("the event", || {
-        let events = stage.events();
+        let mut events = stage.events();
+        events.retain(|event| event.contains(" NodeNetworkConfigurationPolicy/"));
         if events == [event] {
             Ok(())
         } else {

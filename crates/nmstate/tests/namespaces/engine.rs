@@ -1,9 +1,10 @@
 //! An applied change exists, stays after a commit, and is rolled back without one.
 
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use weft_nmstate::engine::Template;
+use weft_nmstate::engine::{Backend, Engine, Template};
 
 use crate::host::{Host, interface, wait};
 
@@ -40,6 +41,22 @@ fn committed_bridge_is_a_profile_of_network_manager() {
     assert_eq!(host.profiles(), ["br1", "eth1"]);
     // There is nothing left to undo.
     assert!(wait(engine.rollback()).is_err());
+}
+
+#[test]
+fn rollback_behind_a_question_without_an_answer_is_done() {
+    let host = Host::enter();
+    let limit = Duration::from_secs(2);
+    let engine = Engine::start_with(Backend::NetworkManager, limit).unwrap();
+    wait(engine.apply(bridge())).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    // Open vSwitch accepts connections, and answers nothing.
+    host.script("mkdir -p /run/openvswitch").unwrap();
+    let _silent = UnixListener::bind("/run/openvswitch/db.sock").unwrap();
+    let (report, rolled_back) = wait(async { tokio::join!(engine.report(), engine.rollback()) });
+    let error = report.expect_err("no answer");
+    assert_eq!(error.text, "the host did not answer within 2 s");
+    rolled_back.unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    assert!(host.script("ip link show br1").is_err());
 }
 
 #[test]

@@ -197,6 +197,28 @@ fn broken_or_removed_name_servers_are_rolled_back() {
     host.is_as_before();
 }
 
+// The checkpoint has no host name.
+#[test]
+fn host_name_is_rolled_back() {
+    let host = Connected::enter();
+    host.host.script("echo node01 >/etc/hostname").unwrap();
+    let mut desired = takeover();
+    desired["hostname"] = json!({"config": "node02"});
+    wait(host.engine.apply(desired)).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    assert_eq!(host.report()["hostname"]["config"], "node02");
+    wait(host.engine.rollback()).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    assert_eq!(host.report()["hostname"]["config"], "node01");
+    host.is_as_before();
+    // The library rolls back a change that fails by itself.
+    let impossible = json!({
+        "hostname": {"config": "node02"},
+        "interfaces": [{"name": "eth7", "type": "ethernet", "state": "up"}],
+    });
+    wait(host.engine.apply(impossible)).expect_err("there is no such interface");
+    assert_eq!(host.report()["hostname"]["config"], "node01");
+    host.is_as_before();
+}
+
 // nmstate#44
 #[test]
 fn foreign_checkpoint_is_rolled_back_before_a_change() {

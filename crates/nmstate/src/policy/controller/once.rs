@@ -36,6 +36,8 @@ pub async fn once(shared: Shared, pipeline: Arc<Pipeline>) -> bool {
     if controller.reports.notified().now_or_never().is_some() {
         controller.request_report().await;
     }
+    let mut events = std::mem::take(&mut *kube_kit::lock(&controller.events));
+    while events.join_next().await.is_some() {}
     succeeded && all_written
 }
 

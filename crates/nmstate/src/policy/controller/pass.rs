@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::names::condition;
 use crate::objects::{Enactment, Policy};
 use crate::policy::enactment::{self, State};
+use crate::policy::slots::Held;
 use crate::policy::status_writer::Urgency;
 use crate::policy::{messages, selection};
 use crate::render::{self, NodeFacts, PolicySpec, Rendered};
@@ -121,7 +122,7 @@ impl Controller {
             ?unmatched,
             "Policy node selectors does not match node, removing previous enactment if any"
         );
-        let release = tracked.holds.then_some(policy.generation());
+        let release = tracked.holds.then(|| Held::of(policy));
         let name_here = enactment::name(&self.shared.node, name);
         let had_one = tracked.has_enactment || self.enactments.contains(&name_here);
         let next = self.remove(name, tracked).await?;
@@ -202,8 +203,12 @@ impl Controller {
                 self.delete_enactment(&enactment::name(&self.shared.node, &name))
                     .await?;
             } else if held.holds {
+                let release = Held {
+                    uid: before.uid.clone(),
+                    generation: before.generation,
+                };
                 self.status_writer
-                    .update(&name, None, Some(before.generation), Urgency::Deferrable);
+                    .update(&name, None, Some(release), Urgency::Deferrable);
             }
             tracked.has_enactment = held.has_enactment && before.uid == revision.uid;
         }
@@ -260,9 +265,14 @@ impl Controller {
             State::Failed(messages::not_generated(&failure.text))
         };
         tracing::warn!(policy = name, error = failure.text, "cannot render the policy");
+        let holds = tracked.holds;
         self.edit(enactment, |status, now| {
             enactment::set_generation(status, policy.generation(), now);
             enactment::set_policy_uid(status, &policy.uid());
+            if holds {
+                // The slot is released: without attempts, the enactment does not stand for one.
+                status.shift_remove("retryCount");
+            }
             // The same failure again is not written again.
             if !enactment::is_in_state(status, &state) {
                 enactment::set_state(status, &state, now);
@@ -270,7 +280,7 @@ impl Controller {
         })
         .await?;
         // The host is unchanged, so other nodes may continue.
-        let release = std::mem::take(&mut tracked.holds).then_some(policy.generation());
+        let release = std::mem::take(&mut tracked.holds).then(|| Held::of(policy));
         self.update_status(&name, enactment, release, Urgency::Soon);
         if !failure.retry {
             return Ok(Next::Done);
@@ -351,7 +361,7 @@ impl Controller {
         let state = State::Aborted(text.clone());
         self.set_state(enactment, &state).await?;
         self.update_status(&name, enactment, None, Urgency::Deferrable);
-        self.publish_warning(policy, &text).await;
+        self.publish_warning(policy, text);
         Ok(Next::Done)
     }
 
@@ -403,7 +413,7 @@ impl Controller {
                 tracked.holds = false;
                 tracked.rendered = None;
                 let urgency = self.release_urgency(&name, tracked);
-                self.update_status(&name, enactment, Some(generation), urgency);
+                self.update_status(&name, enactment, Some(Held::of(policy)), urgency);
                 self.reports.notify_one();
                 Ok(Next::Done)
             }

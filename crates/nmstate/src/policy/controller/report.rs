@@ -10,6 +10,7 @@ use crate::names;
 use crate::objects::{self, Enactment, Policy};
 use crate::policy::enactment::{self, State};
 use crate::policy::messages;
+use crate::policy::slots::Held;
 use crate::policy::status_writer::Urgency;
 
 impl Controller {
@@ -68,18 +69,23 @@ impl Controller {
         } else {
             messages::refused(&own)
         };
-        self.publish_warning(policy, &text).await;
+        self.publish_warning(policy, text);
         Ok(Next::Done)
     }
 
-    /// Publishes a Warning event on the policy.
-    pub(super) async fn publish_warning(&self, policy: &Policy, text: &str) {
+    /// Publishes a Warning event on the policy. Other policies do not wait for it.
+    pub(super) fn publish_warning(&self, policy: &Policy, text: String) {
         let source = format!("{}.{}", self.shared.node, names::EVENT_SOURCE);
         // A recorder that lives longer would update its events, and handlers may only create events.
         let recorder = Recorder::new(self.shared.client.clone(), &source);
-        recorder
-            .publish(&policy.reference(), Kind::Warning, names::RECONCILE_FAILED, text)
-            .await;
+        let regarding = policy.reference();
+        let mut events = kube_kit::lock(&self.events);
+        while events.try_join_next().is_some() {}
+        events.spawn(async move {
+            recorder
+                .publish(&regarding, Kind::Warning, names::RECONCILE_FAILED, &text)
+                .await;
+        });
     }
 
     /// Updates the policy's status after a write of the enactment.
@@ -87,7 +93,7 @@ impl Controller {
         &self,
         policy: &str,
         enactment: &DynamicObject,
-        release: Option<i64>,
+        release: Option<Held>,
         urgency: Urgency,
     ) {
         let version = enactment.metadata.resource_version.as_deref();

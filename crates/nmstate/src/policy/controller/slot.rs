@@ -72,16 +72,18 @@ impl Controller {
                 at,
                 version: objects::comparable(&policy.version()),
             });
+            let own = policy.own(&enactments);
             let counts = policy.counts();
             let counted = counts.get(&generation.to_string()).copied().unwrap_or_default();
             let leaked = if counted < limit.nodes {
                 0
             } else {
-                let leaked = tracked.leaks.observe(generation, counted, &enactments, at);
+                let grace = self.shared.settings.slot_grace;
+                let leaked = tracked.leaks.observe(generation, counted, &own, grace, at);
                 without_slots_of_cut_off_nodes(client, leaked, &tracked.leaks).await?
             };
             let Some(counts) = slots::take(&counts, generation, limit.nodes, leaked) else {
-                return Ok(slot_at_limit(&enactments, generation, limit.nodes));
+                return Ok(slot_at_limit(&own, generation, limit.nodes));
             };
             if leaked > 0 {
                 tracing::warn!(policy = name, leaked, "releasing slots that no node holds");
@@ -99,7 +101,7 @@ impl Controller {
                 Err(error) if !error.is(409) && attempt == ATTEMPTS => return Err(error.into()),
                 Err(error) if attempt == ATTEMPTS => {
                     tracing::debug!(policy = name, %error, "other nodes took the slots first");
-                    return Ok(slot_at_limit(&enactments, generation, limit.nodes));
+                    return Ok(slot_at_limit(&own, generation, limit.nodes));
                 }
                 Err(_) => reusable = Some(enactments),
             }
@@ -197,7 +199,7 @@ mod tests {
         let (mut leaks, start) = (LeakDetector::default(), Instant::now());
         for minute in [0, 20] {
             let now = start + Duration::from_mins(minute);
-            leaks.observe(1, 1, std::slice::from_ref(&enactment), now);
+            leaks.observe(1, 1, std::slice::from_ref(&enactment), slots::GRACE, now);
         }
         assert_eq!(leaks.silent_nodes().len(), 1);
         let free = async |client: &Client| {

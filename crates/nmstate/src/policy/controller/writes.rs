@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::{Controller, ThisNode, Tracked};
 use crate::conditions::Status;
 use crate::names::{self, condition};
-use crate::objects::{self, Policy};
+use crate::objects::{self, Enactment, Policy};
 use crate::policy::enactment::{self, State};
 use crate::policy::selection;
 use crate::policy::slots::HEARTBEAT;
@@ -106,12 +106,12 @@ impl Controller {
         let name = enactment::name(&self.shared.node, &policy.name());
         let api = objects::enactments(&self.shared.client);
         if let Some(found) = within_timeout(api.get_opt(&name)).await? {
-            let of_former = enactment::is_of_another(&found, &policy.uid());
-            if !of_former && enactment::is_of_node(&found, &node.uid) {
+            let is_own = Enactment::of(&found).is_of(&policy.uid());
+            if is_own && enactment::is_of_node(&found, &node.uid) {
                 tracked.has_enactment = true;
                 return Ok(Some(found));
             }
-            // Captures and failures in it belong to a deleted policy of the same name.
+            // Captures and failures in it belong to a deleted policy of the same name, or to a deleted node.
             self.delete_enactment(&name).await?;
         }
         let Some(policy) = self.read(&policy.name()).await? else {

@@ -189,14 +189,20 @@ fn unchanged_capture_keeps_its_time() {
 #[test]
 fn enactment_without_uid_is_of_the_policy() {
     let mut enactment = new("node01", "", "p", &BTreeMap::new());
+    let is_of = |enactment: &DynamicObject, uid: &str| {
+        let listed: objects::Enactment =
+            serde_json::from_value(objects::json(enactment)).expect("an enactment");
+        assert_eq!(listed, objects::Enactment::of(enactment));
+        listed.is_of(uid)
+    };
     assert!(
-        !is_of_another(&enactment, "uid-1"),
+        is_of(&enactment, "uid-1"),
         "of a handler that did not write it down"
     );
     let mut status = Map::new();
     set_policy_uid(&mut status, "uid-1");
     assert_eq!(Value::Object(status.clone()), json!({ "policyUID": "uid-1" }));
     enactment.data = json!({ "status": status });
-    assert!(!is_of_another(&enactment, "uid-1"));
-    assert!(is_of_another(&enactment, "uid-2"));
+    assert!(is_of(&enactment, "uid-1"));
+    assert!(!is_of(&enactment, "uid-2"));
 }

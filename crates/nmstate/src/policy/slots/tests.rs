@@ -126,16 +126,36 @@ fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
+/// An observation with a grace time of 20 s.
+fn observe(
+    leaks: &mut LeakDetector,
+    generation: i64,
+    counted: i64,
+    enactments: &[Enactment],
+    now: Instant,
+) -> i64 {
+    leaks.observe(generation, counted, enactments, seconds(20), now)
+}
+
 #[test]
 fn slot_without_enactment_is_leaked_after_grace_time() {
     let mut leaks = LeakDetector::default();
     let start = Instant::now();
     let one = [progressing("a", "1")];
     // Two slots and one progressing node: the other one may be about to write its enactment.
-    assert_eq!(leaks.observe(1, 2, &one, start), 0);
-    assert_eq!(leaks.observe(1, 2, &one, start + seconds(10)), 0);
-    assert_eq!(leaks.observe(1, 2, &one, start + seconds(19)), 0);
-    assert_eq!(leaks.observe(1, 2, &one, start + seconds(20)), 1);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start), 0);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start + seconds(10)), 0);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start + seconds(19)), 0);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start + seconds(20)), 1);
+}
+
+#[test]
+fn slot_whose_handler_lost_two_answers_is_not_leaked() {
+    let mut leaks = LeakDetector::default();
+    let start = Instant::now();
+    for at in [seconds(0), TIMEOUT, 2 * TIMEOUT, 3 * TIMEOUT] {
+        assert_eq!(leaks.observe(1, 1, &[], GRACE, start + at), 0, "after {at:?}");
+    }
 }
 
 #[test]
@@ -144,15 +164,15 @@ fn slot_whose_enactment_is_written_late_is_not_leaked() {
     let start = Instant::now();
     let one = [progressing("a", "1")];
     let two = [progressing("a", "1"), progressing("b", "1")];
-    assert_eq!(leaks.observe(1, 2, &one, start), 0);
-    assert_eq!(leaks.observe(1, 2, &two, start + seconds(15)), 0);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start), 0);
+    assert_eq!(observe(&mut leaks, 1, 2, &two, start + seconds(15)), 0);
     // A new surplus starts a new grace time.
-    assert_eq!(leaks.observe(1, 2, &one, start + seconds(30)), 0);
-    assert_eq!(leaks.observe(1, 2, &one, start + seconds(40)), 0);
-    assert_eq!(leaks.observe(1, 2, &one, start + seconds(45)), 0);
-    assert_eq!(leaks.observe(1, 2, &one, start + seconds(50)), 1);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start + seconds(30)), 0);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start + seconds(40)), 0);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start + seconds(45)), 0);
+    assert_eq!(observe(&mut leaks, 1, 2, &one, start + seconds(50)), 1);
     // Each generation has its own count.
-    assert_eq!(leaks.observe(2, 2, &one, start + seconds(60)), 0);
+    assert_eq!(observe(&mut leaks, 2, 2, &one, start + seconds(60)), 0);
 }
 
 #[test]
@@ -163,9 +183,9 @@ fn leak_is_the_lowest_observed_surplus() {
         [progressing("a", "1")],
         [progressing("a", "1"), progressing("b", "1")],
     );
-    assert_eq!(leaks.observe(1, 3, &one, start), 0);
-    assert_eq!(leaks.observe(1, 3, &two, start + seconds(10)), 0);
-    assert_eq!(leaks.observe(1, 3, &one, start + seconds(25)), 1);
+    assert_eq!(observe(&mut leaks, 1, 3, &one, start), 0);
+    assert_eq!(observe(&mut leaks, 1, 3, &two, start + seconds(10)), 0);
+    assert_eq!(observe(&mut leaks, 1, 3, &one, start + seconds(25)), 1);
 }
 
 #[test]
@@ -175,21 +195,21 @@ fn node_without_heartbeat_loses_its_slot() {
     let minute = |count: u64| start + seconds(60 * count);
     let silent = [progressing("a", "1")];
     for at in 0..15 {
-        assert_eq!(leaks.observe(1, 1, &silent, minute(at)), 0, "minute {at}");
+        assert_eq!(observe(&mut leaks, 1, 1, &silent, minute(at)), 0, "minute {at}");
     }
     for at in 15..17 {
-        assert_eq!(leaks.observe(1, 1, &silent, minute(at)), 0, "minute {at}");
+        assert_eq!(observe(&mut leaks, 1, 1, &silent, minute(at)), 0, "minute {at}");
     }
-    assert_eq!(leaks.observe(1, 1, &silent, minute(17)), 1);
+    assert_eq!(observe(&mut leaks, 1, 1, &silent, minute(17)), 1);
     // nmstate#100: the node that takes the slot first checks whether node a is NotReady.
     assert_eq!(*leaks.silent_nodes(), BTreeSet::from(["a".to_owned()]));
-    assert_eq!(leaks.observe(1, 1, &[progressing("a", "2")], minute(18)), 0);
+    assert_eq!(observe(&mut leaks, 1, 1, &[progressing("a", "2")], minute(18)), 0);
     assert!(leaks.silent_nodes().is_empty());
 
     let mut leaks = LeakDetector::default();
     for at in 0..60 {
         let alive = [progressing("a", &(at / 4).to_string())];
-        assert_eq!(leaks.observe(1, 1, &alive, minute(at)), 0, "minute {at}");
+        assert_eq!(observe(&mut leaks, 1, 1, &alive, minute(at)), 0, "minute {at}");
         assert!(leaks.silent_nodes().is_empty());
     }
 }
@@ -199,12 +219,12 @@ fn node_without_heartbeat_loses_its_slot() {
 fn interval_is_shorter_while_a_leak_is_suspected() {
     let mut leaks = LeakDetector::default();
     let start = Instant::now();
-    leaks.observe(1, 1, &[progressing("a", "1")], start);
+    observe(&mut leaks, 1, 1, &[progressing("a", "1")], start);
     assert_eq!(leaks.interval(), seconds(30));
     // Each observation follows one interval after the previous one.
     let (mut at, mut leaked) = (start, Vec::new());
     for _ in 0..3 {
-        leaked.push(leaks.observe(1, 2, &[progressing("a", "1")], at));
+        leaked.push(observe(&mut leaks, 1, 2, &[progressing("a", "1")], at));
         at += leaks.interval();
     }
     assert_eq!(leaked, [0, 0, 1]);
@@ -225,6 +245,6 @@ fn final_failure_keeps_its_slot() {
     let start = Instant::now();
     for at in 0..100 {
         let now = start + seconds(60 * at);
-        assert_eq!(leaks.observe(1, 1, &[failed("a")], now), 0, "minute {at}");
+        assert_eq!(observe(&mut leaks, 1, 1, &[failed("a")], now), 0, "minute {at}");
     }
 }

@@ -18,7 +18,7 @@ fn policy(heartbeat: &str, counts: &Value) -> Policy {
         })
     };
     let object = json!({
-        "metadata": { "name": "p", "generation": 1, "resourceVersion": "7" },
+        "metadata": { "name": "p", "uid": "u-1", "generation": 1, "resourceVersion": "7" },
         "spec": {},
         "status": {
             "conditions": [
@@ -33,9 +33,24 @@ fn policy(heartbeat: &str, counts: &Value) -> Policy {
     Policy::new(serde_json::from_value(object).expect("an object"))
 }
 
+/// The policy in another version.
+fn version(version: &str) -> Policy {
+    let mut object = policy(NOW, &json!({})).with_status(None, None);
+    object.metadata.resource_version = Some(version.to_owned());
+    Policy::new(object)
+}
+
+/// A slot of the policy.
+fn slot(generation: i64) -> Held {
+    Held {
+        uid: "u-1".to_owned(),
+        generation,
+    }
+}
+
 fn releasing(generation: i64) -> Update {
     let mut update = Update::default();
-    update.add_releases([(generation, None)]);
+    update.add_releases([(slot(generation), None)]);
     update
 }
 
@@ -43,7 +58,7 @@ fn releasing(generation: i64) -> Update {
 #[test]
 fn slot_whose_release_got_no_response_is_not_released_twice() {
     let mut update = releasing(1);
-    update.resolve("8");
+    update.resolve(&version("8"));
     assert_eq!(
         update.releases.len(),
         1,
@@ -53,14 +68,14 @@ fn slot_whose_release_got_no_response_is_not_released_twice() {
 
     update.response_lost("8");
     assert!(update.has_lost_response());
-    update.resolve("8");
+    update.resolve(&version("8"));
     assert_eq!(
         update.releases.len(),
         1,
         "the version is unchanged, so the release was not stored"
     );
     update.response_lost("9");
-    update.resolve("9");
+    update.resolve(&version("9"));
     assert!(
         update.releases.is_empty(),
         "the new version may contain the release"
@@ -71,9 +86,21 @@ fn slot_whose_release_got_no_response_is_not_released_twice() {
 fn lost_response_survives_a_requeue() {
     let mut update = releasing(1);
     update.response_lost("8");
-    update.add_releases([(1, None), (2, None)]);
-    update.resolve("9");
-    assert_eq!(update.releases, BTreeMap::from([(2, None)]));
+    update.add_releases([(slot(1), None), (slot(2), None)]);
+    update.resolve(&version("9"));
+    assert_eq!(update.releases, BTreeMap::from([(slot(2), None)]));
+}
+
+#[test]
+fn slot_of_a_deleted_policy_of_the_same_name_is_not_released() {
+    let mut update = releasing(1);
+    let former = Held {
+        uid: "u-0".to_owned(),
+        generation: 1,
+    };
+    update.add_releases([(former, None)]);
+    update.resolve(&version("8"));
+    assert_eq!(update.releases, BTreeMap::from([(slot(1), None)]));
 }
 
 #[test]

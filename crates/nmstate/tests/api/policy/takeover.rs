@@ -3,6 +3,7 @@
 use stage::Hold;
 
 use super::*;
+use crate::fixture::Request;
 
 // nmstate#31
 #[test]
@@ -56,7 +57,8 @@ fn enactment_of(stage: &Stage, node: &str, state: &Value) {
         .map(|kind| json!({ "type": kind, "status": if state["is"] == *kind { "True" } else { "False" } }))
         .collect();
     let status = json!({
-        "policyGeneration": 1, "conditions": conditions, "retryCount": state["retryCount"],
+        "policyUID": state["policyUID"], "policyGeneration": 1, "conditions": conditions,
+        "retryCount": state["retryCount"],
     });
     stage.report(Kind::Enactment, &name, &status);
 }
@@ -199,6 +201,41 @@ fn final_failure_keeps_its_slot_and_waiting_nodes_abort() {
     wait_for_event(&stage, &event);
 }
 
+#[test]
+fn enactment_of_a_former_policy_does_not_count() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    stage.node("node02", &[]);
+    let former = json!({ "is": "Available", "policyUID": "other" });
+    enactment_of(&stage, "node02", &former);
+    let host = Host::new(host::two_nics());
+    let _handler = handler(&stage, "node01", &host);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+    // Both are written at once.
+    wait_for_slots(&stage, 0);
+    let text = "Policy is progressing 1/2 nodes finished";
+    let progressing = ["Progressing", "ConfigurationProgressing", text];
+    wait_until_said(&stage, Kind::Policy, "p", progressing);
+}
+
+#[test]
+fn final_failure_of_a_former_policy_aborts_nothing() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    let former = json!({ "is": "Failing", "retryCount": { "1": 5 }, "policyUID": "other" });
+    enactment_of(&stage, "node02", &former);
+    let spec = json!({ "maxUnavailable": 1, "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    set_slots(&stage, 1);
+    let host = Host::new(host::two_nics());
+    let _handler = handler(&stage, "node01", &host);
+    wait_until_said(&stage, Kind::Enactment, "node01.p", WAITING);
+    // Nor does it stand for the slot.
+    set_slots(&stage, 0);
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+}
+
 // nmstate#31
 #[test]
 fn starting_handler_releases_held_slots_only() {
@@ -209,6 +246,11 @@ fn starting_handler_releases_held_slots_only() {
         (json!({ "is": "Aborted" }), 2),
         (json!({ "is": "Available" }), 2),
         (json!({ "is": "nothing" }), 2),
+        // The slot of a deleted policy of the same name.
+        (
+            json!({ "is": "Failing", "retryCount": { "1": 5 }, "policyUID": "other" }),
+            2,
+        ),
     ] {
         let stage = Stage::start();
         let node = stage.node("node01", &[]);
@@ -290,6 +332,36 @@ fn failed_release_of_a_slot_is_retried() {
         [mtu(1400)],
         "nothing is applied again for that"
     );
+}
+
+#[test]
+fn status_without_a_list_of_handlers_is_written_soon() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let gate = Gate::default();
+    gate.hold(&hosts[0].0);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    gate.wait_for(1);
+    let before = stage.forbid_pods();
+    let mark = stage.mark();
+    gate.open();
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+    wait_for_slots(&stage, 0);
+    wait_for("a refused list", || {
+        let requests = stage.requests_since(mark);
+        let is_refused = |request: &Request| request.uri.contains("/pods") && request.code == 403;
+        match requests.iter().find(|request| is_refused(request)) {
+            Some(_) => Ok(()),
+            None => Err(format!("{requests:#?}")),
+        }
+    });
+    let began = Instant::now();
+    stage.patch(Kind::Role, "nmstate-handler", &before).accepted();
+    let all = configured("1/1 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "p", all);
+    let written = began.elapsed();
+    // The next periodic check is later.
+    assert!(written < Duration::from_secs(30), "written after {written:?}");
 }
 
 #[test]
