@@ -7,8 +7,8 @@ use crate::go;
 use crate::home::Home;
 use crate::progress::Progress;
 
-/// The version that Kubernetes 1.34 installs, as a module version without the `v`.
-pub const VERSION: &str = "1.12.1";
+/// The version that is built, as a module version without the `v`.
+pub const VERSION: &str = "1.12.4";
 
 /// Number of plugins in `coredns/main.go`. Another number lets caches build it again.
 const PLUGINS: u32 = 7;

@@ -84,7 +84,7 @@ fn built(home: &Home, cache: &Path, progress: &mut dyn Progress) -> Result<PathB
             progress.step(&format!("building Helm {VERSION}, once"));
             let otherwise = format!("set {VARIABLE} to a Helm 3");
             let program = ("helm.sh/helm/v3/cmd/helm".to_owned(), file.as_path());
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("helm");
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go/helm");
             go::build(&source, &[program], "-s -w", &otherwise, progress)?;
         }
     }

@@ -196,7 +196,7 @@ fn linker_flags() -> String {
 
 /// Returns the module that pins the sources.
 fn module() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("go/kubernetes")
 }
 
 /// Returns the directory of built programs.
