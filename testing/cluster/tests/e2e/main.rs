@@ -1,7 +1,8 @@
 //! The lifecycle of clusters: start, kills at critical moments, repair, removal.
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -248,22 +249,43 @@ fn clusters_coexist_and_pods_communicate_inside_each() {
     assert_eq!(two.0.remains(), [] as [String; 0]);
 }
 
-/// Starts a cluster in a process to be killed. The process runs the same test, with the variable set.
-fn victim(test: &str, cluster: &str) -> Child {
-    let mut victim = Command::new(std::env::current_exe().unwrap());
-    victim
-        .args(["--exact", test])
-        .env(VICTIM, cluster)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    victim.spawn().unwrap()
+/// A process to be killed, with its output.
+struct Victim {
+    process: Child,
+    output: File,
 }
 
-fn kill_when(victim: &mut Child, what: &str, reached: &dyn Fn() -> bool) {
-    let waited = wait::until(what, TIMEOUT, || if reached() { Ok(()) } else { Err("not yet") });
-    victim.kill().unwrap();
-    victim.wait().unwrap();
-    waited.unwrap();
+/// Starts a cluster in a process to be killed. The process runs the same test, with the variable set.
+fn victim(test: &str, cluster: &str) -> Victim {
+    let output = tempfile::tempfile().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", test, "--nocapture"])
+        .env(VICTIM, cluster)
+        .stdout(Stdio::null())
+        .stderr(output.try_clone().unwrap());
+    Victim {
+        process: command.spawn().unwrap(),
+        output,
+    }
+}
+
+fn kill_when(victim: &mut Victim, what: &str, reached: &dyn Fn() -> bool) {
+    let waited = wait::until(what, TIMEOUT, || {
+        if reached() {
+            return Ok(true);
+        }
+        match victim.process.try_wait() {
+            Ok(None) => Err("not yet"),
+            _ => Ok(false),
+        }
+    });
+    victim.process.kill().unwrap();
+    victim.process.wait().unwrap();
+    let mut said = String::new();
+    victim.output.rewind().unwrap();
+    victim.output.read_to_string(&mut said).unwrap();
+    assert!(waited.unwrap(), "the process ended before {what}:\n{said}");
 }
 
 fn pod(name: &str, node: &str) -> String {
