@@ -18,7 +18,7 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use kube_kit::{client, shutdown::Shutdown};
+use kube_kit::{client, lease, shutdown::Shutdown};
 use tokio::time::Instant;
 
 use crate::names;
@@ -118,17 +118,7 @@ impl Candidate {
 
     /// Releases the Lease, so that the next operator need not wait for its expiry.
     pub async fn release(&self) {
-        let released = async {
-            let Some(mut lease) = self.api.get_opt(names::LEADER_LEASE).await? else {
-                return Ok(());
-            };
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_deref() != Some(&self.identity) {
-                return Ok(());
-            }
-            spec.holder_identity = None;
-            self.replace(&lease).await
-        };
+        let released = lease::release(&self.api, names::LEADER_LEASE, &self.identity);
         if let Err(error) = released.await {
             let error = client::message(&error);
             tracing::warn!(error, "cannot release Lease {}", names::LEADER_LEASE);

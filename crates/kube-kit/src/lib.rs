@@ -30,6 +30,7 @@ pub mod finalizers;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 pub mod inventory;
+pub mod lease;
 pub mod merge;
 pub mod metrics;
 pub mod object;

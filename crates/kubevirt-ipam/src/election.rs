@@ -13,6 +13,7 @@ use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use kube_kit::client::message;
+use kube_kit::lease;
 use kube_kit::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -285,33 +286,12 @@ impl Election {
     /// must not write afterwards.
     pub async fn give_back(&mut self) {
         self.until.send_replace(None);
-        match self.release().await {
+        match lease::release(&self.leases, names::LEASE, &self.candidate.me).await {
             Ok(true) => tracing::info!(lease = names::LEASE, "lease given back"),
             Ok(false) => {}
             Err(error) => {
                 let error = message(&error);
                 tracing::warn!(lease = names::LEASE, error, "cannot give the lease back");
-            }
-        }
-    }
-
-    /// Reads the Lease, because the answer to the last renewal may be missing, and releases it. Returns whether this
-    /// replica held it.
-    async fn release(&self) -> kube::Result<bool> {
-        loop {
-            let Some(mut lease) = self.leases.get_opt(names::LEASE).await? else {
-                return Ok(false);
-            };
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_deref() != Some(&self.candidate.me) {
-                return Ok(false);
-            }
-            spec.holder_identity = Some(String::new());
-            spec.lease_duration_seconds = Some(1);
-            match self.replace(&lease).await {
-                // The last renewal came in between.
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                written => return written.map(|_| true),
             }
         }
     }

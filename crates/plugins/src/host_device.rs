@@ -52,8 +52,8 @@ struct WireDeviceId {
     device_id: String,
 }
 
-/// What a pod cannot change about a device. Without a parent for virtual devices, on kernels that report none, and in
-/// records of older versions.
+/// The properties of a device that a pod cannot change. Virtual devices, kernels before 5.13 and records of older versions
+/// have no parent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Hardware {
@@ -234,7 +234,7 @@ pub(crate) fn return_device(
     }
     let failed = || format!("failed to rename the device \"{name}\"");
     let mut links = host.links().explain(failed)?;
-    // The kernel returns a device down. One that is up has another use.
+    // The kernel sets a device down when it returns it. The host uses a device that is up.
     links.retain(|link| !link.is_up() || is_aliased(link, name));
     let Some(link) = hardware.find(&links, name) else {
         return Ok(());

@@ -26,8 +26,8 @@ pub const QUIET: &str = "error";
 /// The environment variable that overrides the log level.
 pub(crate) const VARIABLE: &str = "WEFT_LOG";
 
-/// Libraries whose debug lines describe their internals, one that logs every unanswered request as an error: the caller
-/// reports the failure itself, and one that logs the contents of malformed DNS messages: any client can send these.
+/// Libraries whose debug lines describe their internals. `kube_client` logs every unanswered request as an error, which the
+/// caller reports itself. `hickory_proto` logs the contents of malformed DNS messages, which any client can send.
 const NOISY: &str =
     "hyper=info,hyper_util=info,tower=info,rustls=info,kube_client::client::builder=off,hickory_proto=off";
 

@@ -45,16 +45,25 @@ pub(crate) enum Outcome {
     Skipped,
 }
 
+/// The part of the output that is being parsed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Section {
+    /// The tests, as they end.
+    #[default]
+    Ends,
+    Successes,
+    Failures,
+}
+
 /// Parses the output of a test program with `--show-output`, line by line.
 ///
-/// The output of failed tests is in a section `failures:`, and is printed. The output of passed tests is in a section `successes:`, with one part per test that starts with `---- NAME stdout
-/// ----`. A test that skips itself prints `skipped: REASON`, a measurement prints `measured: …`, and a long wait prints
-/// `waited: …`. These lines are printed, and the rest of that section is not.
+/// The output of passed tests is in a section `successes:`, and that of failed ones in a section `failures:`, with one part
+/// per test that starts with `---- NAME stdout ----`. A test that skips itself prints `skipped: REASON`, a measurement
+/// prints `measured: …`, and a long wait prints `waited: …`. Of the successes, these lines alone are printed.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     totals: Totals,
-    in_successes: bool,
-    in_failures: bool,
+    section: Section,
     /// The test whose output is being parsed.
     test: String,
     /// For each failed test, the first lines of its panic.
@@ -74,24 +83,22 @@ impl Reader {
     pub(crate) fn line(&mut self, line: &str, at: Duration) -> Option<String> {
         match line {
             "successes:" => {
-                self.in_successes = true;
+                self.section = Section::Successes;
                 return None;
             }
             "failures:" => {
-                self.in_successes = false;
-                self.in_failures = true;
+                self.section = Section::Failures;
                 // A list of names without output follows the outputs.
                 self.test.clear();
             }
             _ => {}
         }
         if let Some(result) = line.strip_prefix("test result: ") {
-            self.in_successes = false;
-            self.in_failures = false;
+            self.section = Section::Ends;
             self.count(result);
             return Some(line.to_owned());
         }
-        if !self.in_successes {
+        if self.section != Section::Successes {
             if let Some(count) = line
                 .strip_prefix("running ")
                 .and_then(|rest| rest.split_once(" test"))
@@ -105,7 +112,7 @@ impl Reader {
                 self.outcomes.insert(name.to_owned(), outcome);
                 self.ends.push((name.to_owned(), at));
             }
-            if self.in_failures {
+            if self.section == Section::Failures {
                 self.failed(line);
             }
             // Names of passed tests are not printed. Failed tests are listed again at the end.

@@ -61,7 +61,7 @@ impl LeaseServer {
 }
 
 impl Served {
-    /// Code and body of the answer; `None` if there is none.
+    /// Returns the code and the body of the answer. `None`: the server does not answer.
     fn answer(&mut self, method: &Method, written: Option<Value>) -> Option<(u16, Value)> {
         let Some(written) = written else {
             self.requests.push(method.to_string());

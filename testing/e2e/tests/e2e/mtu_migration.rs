@@ -17,11 +17,6 @@ const FORMER: u64 = 1_500;
 const TARGET: u64 = 1_400;
 const ABORTED: u64 = 1_450;
 
-/// The other end of the nodes' network. The API server sends from it. A link of the harness drops packets that its
-/// receiver's MTU is too small for: the open connections of the nodes' programs would hang until their clients give
-/// them up.
-const OTHER_END: [&str; 2] = ["control", "cluster0"];
-
 /// The nodes get another MTU and keep it, without a lost datagram between pods. Then a second migration is aborted
 /// after its first node.
 pub(crate) fn is_carried_out(own: &Own, image: &str, server: &str) {
@@ -34,11 +29,10 @@ pub(crate) fn is_carried_out(own: &Own, image: &str, server: &str) {
     install_node_state(own, image);
     own.apply("cluster-network/mtu-migration.yaml", image);
     assert_eq!(mtus(own), [FORMER; 2]);
-    let [control, bridge] = OTHER_END;
-    own.node(
-        control,
-        &["ip", "link", "set", bridge, "mtu", &TARGET.to_string()],
-    );
+    // The API server sends from there. A link of the harness drops packets that exceed its receiver's MTU: the open
+    // connections of the nodes' programs would hang until their clients close them.
+    let other_end = ["ip", "link", "set", "cluster0", "mtu", &TARGET.to_string()];
+    own.node("control", &other_end);
 
     let datagrams = own.start("client", &format!("ping -q -i 0.05 -W 5 {server}"));
     migrate(
