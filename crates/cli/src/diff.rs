@@ -8,7 +8,7 @@
 
 mod text;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use api::names::NETWORK_ADDONS_KIND;
 use kube::core::params::ListParams;
@@ -301,9 +301,8 @@ async fn observe<'a>(
         let what = what.to_owned();
         move |error: kube::Error| connection::Error::of(&what, &error)
     };
-    let platform = detect::platform(client, settings)
-        .await
-        .map_err(connection::Error::from)?;
+    let found = detect::at_start(client, settings, Duration::ZERO).await;
+    let platform = found.map_err(connection::Error::from)?.platform;
     let openshift_network = if platform.openshift4 {
         detect::openshift_network(client)
             .await

@@ -4,15 +4,18 @@
 //! flags ──> Deployment of an operator (file or cluster), else variables of this process ──> shipped values
 //! ```
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use kube_kit::object::{self, ObjectId};
+use program::terminal;
 use serde_json::Value;
 
 use operator::{
     names::{self, env},
     settings::{self, Settings},
 };
+
+use super::input;
 
 /// Flags for the environment of the operator.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -103,10 +106,9 @@ impl Flags {
             file: path.display().to_string(),
             cause,
         };
-        let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(&text).map_err(|error| failed(error.to_string()))?;
-        let objects = documents.into_iter().flat_map(super::input::items);
+        let text = terminal::read(path).map_err(|error| failed(error.to_string()))?;
+        let documents = input::documents(&text).map_err(failed)?;
+        let objects = documents.into_iter().flat_map(input::items);
         let mut deployments = objects.filter(|object| {
             let id = ObjectId::of(object);
             id.kind == object::DEPLOYMENT.kind && id.name == names::OPERATOR
@@ -216,6 +218,19 @@ mod tests {
         };
         assert_eq!(image(env::MULTUS_IMAGE), "multus:4");
         assert_eq!(image(env::LINUX_BRIDGE_IMAGE), "weft:2", "what runs counts");
+    }
+
+    #[test]
+    fn deployment_is_found_in_a_file_of_many_documents() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let deployment = "---\nkind: Deployment\napiVersion: apps/v1\nmetadata:\n  name: cluster-network-addons-operator\n";
+        let others = "---\nkind: ConfigMap\napiVersion: v1\n".repeat(2000);
+        std::fs::write(file.path(), others + deployment).expect("written");
+        let flags = Flags {
+            images_from: Some(file.path().to_owned()),
+            ..Flags::default()
+        };
+        assert!(flags.deployment().expect("a deployment").is_some());
     }
 
     #[test]

@@ -1,25 +1,17 @@
 //! The configuration resource in a file of a user: YAML or JSON, alone, among other documents, or in a list.
 
-use std::{
-    fs,
-    io::{self, Read as _},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use api::names::{
     NETWORK_ADDONS_GROUP, NETWORK_ADDONS_KIND, NETWORK_ADDONS_OLD_VERSION, NETWORK_ADDONS_SINGLETON,
     NETWORK_ADDONS_STORED_VERSION,
 };
+use kube_kit::document;
 use kube_kit::object::ObjectId;
+use program::terminal::{self, LARGEST, STDIN};
 use serde_json::Value;
 
 use super::unknown;
-
-/// Name of standard input.
-const STANDARD_INPUT: &str = "-";
-
-/// Maximum size of a file in bytes; no repository of manifests is as large.
-const TOO_MUCH: u64 = 64 << 20;
 
 /// Maximum number of other objects that an error names.
 const NAMED: usize = 3;
@@ -29,7 +21,7 @@ const NAMED: usize = 3;
 pub(super) enum Error {
     #[error("cannot read {file}: {cause}")]
     Read { file: String, cause: io::Error },
-    #[error("{file} is larger than {} MiB: that is no manifest", TOO_MUCH >> 20)]
+    #[error("{file} is larger than {} MiB: too large for a manifest", LARGEST >> 20)]
     TooLarge { file: String },
     #[error("{file} is not UTF-8 text")]
     NoText { file: String },
@@ -55,8 +47,8 @@ pub(super) enum Error {
     },
     /// The operator would ignore it.
     #[error(
-        "the {NETWORK_ADDONS_KIND} in {file} is named {}: the operator acts upon the one named \
-         {NETWORK_ADDONS_SINGLETON} only; rename it",
+        "the {NETWORK_ADDONS_KIND} in {file} is named {}: the operator uses only the one named \
+         {NETWORK_ADDONS_SINGLETON}; rename it",
         some(names)
     )]
     Name { file: String, names: Vec<String> },
@@ -83,25 +75,18 @@ pub(super) struct Input {
 /// # Errors
 /// If it cannot be read, or has no configuration resource that the operator would reconcile.
 pub(super) fn read(path: &Path) -> Result<Input, Error> {
-    let from_stdin = path == Path::new(STANDARD_INPUT);
-    let file = if from_stdin {
+    let file = if path == Path::new(STDIN) {
         "standard input".to_owned()
     } else {
         path.display().to_string()
     };
-    let mut bytes = Vec::new();
-    let got = if from_stdin {
-        io::stdin().lock().take(TOO_MUCH + 1).read_to_end(&mut bytes)
-    } else {
-        fs::File::open(path).and_then(|opened| opened.take(TOO_MUCH + 1).read_to_end(&mut bytes))
-    };
-    match got {
-        Err(cause) => Err(Error::Read { file, cause }),
-        Ok(length) if length as u64 > TOO_MUCH => Err(Error::TooLarge { file }),
-        Ok(_) => match String::from_utf8(bytes) {
-            Ok(text) => parse(&file, &text),
-            Err(_) => Err(Error::NoText { file }),
-        },
+    match terminal::read(path) {
+        Ok(text) => parse(&file, &text),
+        Err(cause) => Err(match cause.kind() {
+            io::ErrorKind::FileTooLarge => Error::TooLarge { file },
+            io::ErrorKind::InvalidData => Error::NoText { file },
+            _ => Error::Read { file, cause },
+        }),
     }
 }
 
@@ -170,7 +155,7 @@ fn parse(file: &str, text: &str) -> Result<Input, Error> {
 }
 
 /// The documents of a text, without empty ones.
-fn documents(text: &str) -> Result<Vec<Value>, String> {
+pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
     let text = text.trim_start_matches('\u{feff}');
     // JSON is usually generated and long, and its own parser is many times faster than that of YAML.
     if text.trim_start().starts_with('{')
@@ -217,10 +202,7 @@ fn is_configuration(object: &Value) -> bool {
 }
 
 fn name(object: &Value) -> &str {
-    object
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    document::text(object, "/metadata/name")
 }
 
 /// The name of another object, in an error.
@@ -315,7 +297,7 @@ mod tests {
         );
         assert_eq!(
             fails(&CR.replace("name: cluster", "name: mine")),
-            "the NetworkAddonsConfig in cr.yaml is named \"mine\": the operator acts upon the one named cluster only; \
+            "the NetworkAddonsConfig in cr.yaml is named \"mine\": the operator uses only the one named cluster; \
              rename it"
         );
         assert_eq!(

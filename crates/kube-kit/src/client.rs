@@ -1,24 +1,27 @@
 //! The connection to the API server.
 
-use axum::http::{HeaderValue, header::USER_AGENT};
+use axum::http::header::{RETRY_AFTER, USER_AGENT};
+use axum::http::{HeaderValue, Request, Response, StatusCode};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio::time::{Sleep, sleep};
 use tower::layer::layer_fn;
-use tower::retry::RetryLayer;
+use tower::retry::{Policy, RetryLayer};
 use tower::timeout::{TimeoutLayer, error::Elapsed};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use crate::metrics::Requests;
+use crate::proxy;
+pub use crate::proxy::Unusable as UnusableProxy;
 
 /// First part of every component's user agent. API servers use it as the field manager of updates.
 pub const PRODUCT: &str = "weft";
@@ -30,6 +33,11 @@ const SILENCE: Duration = Duration::from_secs(310);
 /// Deadline for the start of an answer, also of a watch. The API server itself gives up a request after a minute
 /// (`--request-timeout`). If it does not, a controller with one worker would wait for [`SILENCE`].
 const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Number of repetitions of a request, and the longest delay before one. All fit into [`TIMEOUT`], so that the error is
+/// the API server's.
+const REPETITIONS: u32 = 5;
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// Idle time before the kernel sends TCP keepalive probes, and the interval of these.
 const IDLE: Duration = Duration::from_secs(30);
@@ -43,18 +51,27 @@ const LOST: Duration = Duration::from_secs(40);
 /// A client that cannot be created.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The file of a flag or of `KUBECONFIG` is missing or malformed.
+    /// The file of a flag, or a file of `KUBECONFIG`, is missing or malformed.
     #[error("cannot use the kubeconfig {}", path.display())]
     Kubeconfig {
-        /// The file.
+        /// The file, or the value of `KUBECONFIG`.
         path: PathBuf,
         /// The cause.
         #[source]
-        source: Box<kube::config::KubeconfigError>,
+        source: Box<KubeconfigError>,
     },
     /// Neither a kubeconfig nor the service account of a pod exists.
-    #[error("no cluster configuration: no --kubeconfig, no KUBECONFIG, and not in a pod")]
-    Infer(#[source] Box<kube::config::InferConfigError>),
+    #[error("no cluster configuration: no --kubeconfig, no KUBECONFIG, and not in a pod ({in_cluster})")]
+    Infer {
+        /// The error of the service account.
+        in_cluster: Box<kube::config::InClusterError>,
+        /// The error of `~/.kube/config`.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+    /// The proxy to the API server is not supported.
+    #[error(transparent)]
+    Proxy(#[from] UnusableProxy),
     /// The configuration has invalid settings of TLS or authentication.
     #[error("cannot set up the connection to the cluster")]
     Client(#[source] Box<kube::Error>),
@@ -106,7 +123,8 @@ pub async fn configuration(component: &str, kubeconfig: Option<&Path>) -> Result
     Ok(config)
 }
 
-/// A client whose requests are counted. A request fails if its answer does not start within a minute.
+/// A client whose requests are counted. A request fails if its answer does not start within a minute, repetitions
+/// included. A login program may take longer: a person may have to log in first.
 ///
 /// # Errors
 /// If the configuration has invalid settings of TLS or authentication.
@@ -117,11 +135,6 @@ pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Erro
 fn counted_within(config: Config, requests: &Requests, timeout: Duration) -> Result<Client, kube::Error> {
     let host = config.cluster_url.authority().map(ToString::to_string);
     let host = host.as_deref().unwrap_or_default();
-    if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
-        // The library handles proxies and login programs. A person may have to log in first, so there is no limit.
-        let layer = layer_fn(|service| requests.count(host, service));
-        return Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build());
-    }
     // The crypto provider of the process; other code may have set it already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut tcp = HttpConnector::new();
@@ -131,18 +144,15 @@ fn counted_within(config: Config, requests: &Requests, timeout: Duration) -> Res
     tcp.set_keepalive(Some(IDLE));
     tcp.set_keepalive_interval(Some(ASKED_AGAIN));
     tcp.set_tcp_user_timeout(Some(LOST));
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    let way = proxy::connector(tcp, config.proxy_url.as_ref())?;
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(way)?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
     let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new()).build(connector);
-    let retry = config
-        .default_retry
-        .then(|| RetryLayer::new(RetryPolicy::server_retry()));
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(retry)
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(move |error: BoxError| {
@@ -153,11 +163,51 @@ fn counted_within(config: Config, requests: &Requests, timeout: Duration) -> Res
             }
         })
         .layer(TimeoutLayer::new(timeout))
+        .layer(RetryLayer::new(RetryAfter { left: REPETITIONS }))
         .map_err(BoxError::from)
         .service(http);
     let layer = layer_fn(|service| requests.count(host, service));
     let builder = ClientBuilder::new(service, config.default_namespace);
     Ok(builder.with_layer(&layer).build())
+}
+
+/// Repeats a request that the API server refused for now, after the time of `Retry-After`, as client-go does. Other
+/// errors, and long delays, are for the caller, who knows whether to repeat, and reports the trouble. So are all errors
+/// of watches: theirs repeat anyway.
+#[derive(Clone)]
+struct RetryAfter {
+    left: u32,
+}
+
+impl<B> Policy<Request<Body>, Response<B>, BoxError> for RetryAfter {
+    type Future = Sleep;
+
+    fn retry(&mut self, _: &mut Request<Body>, result: &mut Result<Response<B>, BoxError>) -> Option<Sleep> {
+        let answer = result.as_ref().ok()?;
+        let is_refusal =
+            answer.status() == StatusCode::TOO_MANY_REQUESTS || answer.status().is_server_error();
+        let seconds = answer.headers().get(RETRY_AFTER).filter(|_| is_refusal)?;
+        let delay = Duration::from_secs(seconds.to_str().ok()?.parse().ok()?);
+        if delay > LONGEST_DELAY {
+            return None;
+        }
+        self.left = self.left.checked_sub(1)?;
+        Some(sleep(delay))
+    }
+
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        let query = request.uri().query().unwrap_or_default();
+        if query.split('&').any(|part| part == "watch=true") {
+            return None;
+        }
+        let mut copy = Request::new(request.body().try_clone()?);
+        *copy.method_mut() = request.method().clone();
+        *copy.uri_mut() = request.uri().clone();
+        *copy.version_mut() = request.version();
+        *copy.headers_mut() = request.headers().clone();
+        *copy.extensions_mut() = request.extensions().clone();
+        Some(copy)
+    }
 }
 
 /// The API server did not start its answer within the deadline.
@@ -177,28 +227,40 @@ pub fn following(current: watch::Receiver<Client>) -> Client {
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
-    let named = kubeconfig.map(Path::to_path_buf);
-    let from_environment = || {
-        std::env::var_os("KUBECONFIG")
-            .filter(|path| !path.is_empty())
-            .map(PathBuf::from)
+    let (path, read) = match kubeconfig {
+        Some(path) => (path.to_owned(), Kubeconfig::read_from(path).map(Some)),
+        // One file, or several to be merged.
+        None => (
+            std::env::var_os("KUBECONFIG").unwrap_or_default().into(),
+            Kubeconfig::from_env(),
+        ),
     };
-    if let Some(path) = named.or_else(from_environment) {
-        let unusable = |source| Error::Kubeconfig {
-            path: path.clone(),
-            source: Box::new(source),
-        };
-        let read = Kubeconfig::read_from(&path).map_err(unusable)?;
-        return Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-            .await
-            .map_err(unusable);
+    let unusable = |source| Error::Kubeconfig {
+        path,
+        source: Box::new(source),
+    };
+    let read = match read {
+        Err(error) => return Err(unusable(error)),
+        Ok(read) => read,
+    };
+    if let Some(read) = read {
+        return proxy::configured(read, None).await.map_err(|error| match error {
+            proxy::Error::Kubeconfig(error) => unusable(error),
+            proxy::Error::Proxy(error) => Error::Proxy(error),
+        });
     }
-    match Config::incluster() {
-        Ok(config) => Ok(config),
-        Err(_) => Config::infer()
-            .await
-            .map_err(|source| Error::Infer(Box::new(source))),
-    }
+    let in_cluster = match Config::incluster() {
+        Ok(config) => return Ok(proxy::in_cluster(config)?),
+        Err(error) => Box::new(error),
+    };
+    let of_home = async { proxy::configured(Kubeconfig::read()?, None).await };
+    of_home.await.map_err(|error| match error {
+        proxy::Error::Kubeconfig(error) => Error::Infer {
+            in_cluster,
+            source: Box::new(error),
+        },
+        proxy::Error::Proxy(error) => Error::Proxy(error),
+    })
 }
 
 /// The API server's message without the client library's additions, for conditions and events.
@@ -228,7 +290,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
     use std::fs;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     #[tokio::test]
@@ -272,5 +338,112 @@ mod tests {
         let error = client.apiserver_version().await.expect_err("no answer");
         assert_eq!(message(&error), "no answer from the API server within 1 seconds");
         drop(listener);
+    }
+
+    const REFUSED: &str =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\nconnection: close\r\n\r\naway";
+    const LATER: &str =
+        "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+
+    /// Runs a server with these answers, the last one repeated, and returns its URL and the number of its requests.
+    async fn server(answers: &'static [&str]) -> (axum::http::Uri, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let port = listener.local_addr().expect("an address").port();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&requests);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let at = counter.fetch_add(1, Relaxed);
+                let _ = stream.read(&mut [0; 4096]).await;
+                let answer = answers.get(at).or(answers.last()).expect("an answer");
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        let url = format!("http://127.0.0.1:{port}").parse().expect("a URL");
+        (url, requests)
+    }
+
+    async fn ask(client: &Client) -> Result<String, kube::Error> {
+        let request = Request::get("/healthz").body(Vec::new()).expect("a request");
+        client.request_text(request).await
+    }
+
+    #[tokio::test]
+    async fn only_refusals_with_a_delay_are_repeated() {
+        for (answers, expected, count) in [
+            (&[REFUSED, FINE][..], Err(503), 1),
+            (&[LATER, LATER, FINE], Ok("ok"), 3),
+        ] {
+            let (url, requests) = server(answers).await;
+            let client = counted(Config::new(url), &Requests::default()).expect("a client");
+            let answer = tokio::time::timeout(Duration::from_secs(20), ask(&client)).await;
+            let answer = answer.expect("no repetitions for minutes");
+            let answer = answer.map_err(|error| match error {
+                kube::Error::Api(status) => status.code,
+                other => panic!("{other}"),
+            });
+            assert_eq!(answer.as_deref(), expected.as_deref());
+            assert_eq!(requests.load(Relaxed), count);
+        }
+    }
+
+    #[tokio::test]
+    async fn deadline_includes_repetitions() {
+        let (url, _) = server(&[LATER]).await;
+        let timeout = Duration::from_millis(1500);
+        let client = counted_within(Config::new(url), &Requests::default(), timeout).expect("a client");
+        let error = ask(&client).await.expect_err("refusals");
+        assert_eq!(message(&error), "no answer from the API server within 1 seconds");
+    }
+
+    #[tokio::test]
+    async fn watch_is_not_repeated() {
+        let (url, requests) = server(&[LATER]).await;
+        let client = counted(Config::new(url), &Requests::default()).expect("a client");
+        let api: kube::Api<ConfigMap> = kube::Api::all(client);
+        let watch = api.watch(&kube::api::WatchParams::default(), "1").await;
+        assert!(matches!(watch.map(drop), Err(kube::Error::Api(status)) if status.code == 429));
+        assert_eq!(requests.load(Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn token_of_a_login_program_is_sent() {
+        const PRINTED: &str = r#"echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+            "status": {"token": "secret"}}'"#;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let port = listener.local_addr().expect("an address").port();
+        let mut config = Config::new(format!("http://127.0.0.1:{port}").parse().expect("a URL"));
+        let exec = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", PRINTED],
+            "interactiveMode": "Never",
+        });
+        config.auth_info.exec = serde_json::from_value(exec).expect("a login program");
+        let client = counted(config, &Requests::default()).expect("a client");
+        let asks = tokio::spawn(async move { ask(&client).await });
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let mut request = [0; 4096];
+        let length = stream.read(&mut request).await.expect("a request");
+        let request = String::from_utf8_lossy(&request[..length]).into_owned();
+        assert!(request.contains("authorization: Bearer secret\r\n"), "{request}");
+        asks.abort();
+    }
+
+    #[tokio::test]
+    async fn repetitions_are_few_and_short() {
+        let answer = |code: u16, delay: &str| -> Result<Response<()>, BoxError> {
+            let answer = Response::builder().status(code).header(RETRY_AFTER, delay);
+            Ok(answer.body(()).expect("an answer"))
+        };
+        let request = &mut Request::new(Body::empty());
+        let mut policy = RetryAfter { left: REPETITIONS };
+        for (code, delay) in [(200, "1"), (409, "1"), (503, "6"), (503, "soon"), (429, "")] {
+            assert!(policy.retry(request, &mut answer(code, delay)).is_none());
+        }
+        for _ in 0..REPETITIONS {
+            assert!(policy.retry(request, &mut answer(500, "5")).is_some());
+        }
+        assert!(policy.retry(request, &mut answer(503, "1")).is_none());
+        assert!(LONGEST_DELAY * REPETITIONS < TIMEOUT);
     }
 }

@@ -4,13 +4,14 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::Kubeconfig;
 use kube::{Client, Config};
 
 pub use program::answer::Answer;
 use thiserror::Error;
 
-use crate::{client, process};
+use crate::metrics::Requests;
+use crate::{client, process, proxy};
 
 /// Deadline of a connection, and of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,10 +48,13 @@ pub enum Error {
          what kubectl uses."
     )]
     Kubeconfig(String),
+    /// The proxy to the API server is not supported.
+    #[error(transparent)]
+    Proxy(#[from] client::UnusableProxy),
     /// The API server is unreachable.
     #[error(
-        "the API server does not answer: {0}\nIs it the right cluster, and does it run? `kubectl config current-context` \
-         and `kubectl version` tell."
+        "the API server does not answer: {0}\nCheck the cluster with `kubectl config current-context` and `kubectl \
+         version`."
     )]
     Unreachable(String),
     /// The API server refuses the credentials.
@@ -115,29 +119,26 @@ pub async fn connect_for_exec(flags: &Flags) -> Result<Client, Error> {
 }
 
 async fn prepared(flags: &Flags, timeout: Option<Duration>) -> Result<Client, Error> {
-    let options = KubeConfigOptions {
-        context: flags.context.clone(),
-        ..KubeConfigOptions::default()
-    };
     // The library quotes paths twice.
     let unquoted = |text: String| text.replace("'\"", "").replace("\"'", "");
-    let unusable = |error: KubeconfigError| Error::Kubeconfig(unquoted(client::chain(&error)));
-    let config = match &flags.kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).map_err(unusable)?;
-            Config::from_custom_kubeconfig(read, &options)
-                .await
-                .map_err(unusable)
-        }
-        None => match Config::from_kubeconfig(&options).await {
-            Ok(config) => Ok(config),
+    let configured = async {
+        let read = match &flags.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path)?,
+            None => Kubeconfig::read()?,
+        };
+        proxy::configured(read, flags.context.clone()).await
+    };
+    let mut config = match configured.await {
+        Ok(config) => config,
+        Err(proxy::Error::Proxy(error)) => return Err(Error::Proxy(error)),
+        Err(proxy::Error::Kubeconfig(error)) => match Config::incluster() {
             // In a pod, for debugging there.
-            Err(error) => Config::incluster().map_err(|_| unusable(error)),
+            Ok(config) if flags.kubeconfig.is_none() => proxy::in_cluster(config)?,
+            _ => return Err(Error::Kubeconfig(unquoted(client::chain(&error)))),
         },
     };
-    let mut config = config?;
     config.connect_timeout = Some(TIMEOUT);
     config.read_timeout = timeout;
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|error| Error::Kubeconfig(client::message(&error)))
+    client::counted(config, &Requests::default()).map_err(|error| Error::Kubeconfig(client::message(&error)))
 }

@@ -13,6 +13,7 @@
 //! [`metrics`] counts them. A process has one current-thread runtime ([`process::run`]): locks are held for a few
 //! instructions, and never across an await. [`linux::backoff`] has the delays of retries.
 
+pub mod address;
 pub mod apply;
 pub mod auth;
 pub mod cache;
@@ -40,6 +41,7 @@ pub mod path;
 pub mod places;
 pub mod pod;
 pub mod process;
+mod proxy;
 pub mod queue;
 pub mod serve;
 pub mod shutdown;

@@ -14,6 +14,7 @@ mod definition;
 
 pub use compare::Difference;
 
+use crate::document;
 use crate::object::{self, ObjectId};
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value};
@@ -387,12 +388,11 @@ fn list(fields: &Map<String, Value>, key: &str) -> Vec<Value> {
 }
 
 fn kind(object: &Value) -> &str {
-    object.get("kind").and_then(Value::as_str).unwrap_or_default()
+    document::text(object, "/kind")
 }
 
 fn is_kind(object: &Value, wanted: object::Kind) -> bool {
-    kind(object) == wanted.kind
-        && object.get("apiVersion").and_then(Value::as_str) == Some(&wanted.api_version())
+    kind(object) == wanted.kind && document::text(object, "/apiVersion") == wanted.api_version()
 }
 
 fn is_tls_secret(live: &Value) -> bool {

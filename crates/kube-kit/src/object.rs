@@ -335,6 +335,18 @@ impl Owner {
     }
 }
 
+/// Whether a text is a valid value of a label: at most 63 letters, digits, `-`, `_` and `.`, beginning and ending with a
+/// letter or digit. Without the empty text, these are also the names of extended resources after their domain.
+pub fn is_label_value(text: &str) -> bool {
+    const LONGEST: usize = 63;
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let bytes = text.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    bytes.len() <= LONGEST
+        && bytes.iter().copied().all(inner)
+        && ends.into_iter().flatten().all(u8::is_ascii_alphanumeric)
+}
+
 /// Whether one of the object's owners is of this kind.
 pub fn owned_by(object: &Value, owner_kind: &str) -> bool {
     object
@@ -364,6 +376,16 @@ mod tests {
             NAMESPACE.object(None, "addons").to_string(),
             "(/v1, Kind=Namespace) /addons"
         );
+    }
+
+    #[test]
+    fn is_label_value_accepts_what_the_api_server_accepts() {
+        for text in ["", "a", "eth0", "bond0.7", "a-b_c", &"a".repeat(63)] {
+            assert!(is_label_value(text), "{text}");
+        }
+        for text in ["../a", "a/b", "a b", "-a", "a.", "eth0:1", "ä", &"a".repeat(64)] {
+            assert!(!is_label_value(text), "{text}");
+        }
     }
 
     #[test]

@@ -33,6 +33,9 @@ const GROWTH: u64 = 4 << 10;
 /// Number of checks between two returns for growth: a process that needs its pages for each event keeps them for minutes.
 const PATIENCE: u32 = 30;
 
+/// Niceness of the thread for blocking work.
+const BLOCKING_NICENESS: i32 = 10;
+
 /// Repeated checks whether the process is idle.
 struct Pace {
     interval: Duration,
@@ -54,6 +57,7 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(1)
+        .on_thread_start(yield_to_requests)
         .build()?;
     linux::memory::share_one_heap();
     runtime.spawn(give_back_at_rest());
@@ -61,6 +65,14 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
     // A hanging name resolution must not delay the end of the process.
     runtime.shutdown_background();
     Ok(output)
+}
+
+/// Lowers the priority of the calling thread, which does blocking work: small requests, which the main thread answers,
+/// come first.
+fn yield_to_requests() {
+    if let Err(error) = rustix::process::setpriority_process(None, BLOCKING_NICENESS) {
+        tracing::debug!(%error, "cannot lower the priority of a thread");
+    }
 }
 
 async fn give_back_at_rest() {

@@ -82,7 +82,7 @@ enum Error {
     Mac(#[from] InvalidMac),
     #[error(
         "there is no MAC pool in {place}: no ConfigMap {}\nInstall it by `spec: {{kubeMacPool: {{}}}}` in the \
-         NetworkAddonsConfig, or by `kubectl apply -f deploy/kubemacpool.yaml`.",
+         NetworkAddonsConfig, or set your image in deploy/kubemacpool.yaml and apply that file.",
         names::RANGE_CONFIG_MAP
     )]
     NotInstalled { place: String },

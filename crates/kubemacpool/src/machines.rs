@@ -11,6 +11,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 
+use kube_kit::patch::escape;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -186,7 +187,7 @@ impl<'r> Review<'r> {
         let path = format!(
             "{}/{}",
             names::ANNOTATIONS_PATH,
-            names::TRANSACTION_TIMESTAMP.replace('/', "~1")
+            escape(names::TRANSACTION_TIMESTAMP)
         );
         let value = Value::String(timestamp.to_string());
         patch.push(if self.annotations.contains_key(names::TRANSACTION_TIMESTAMP) {

@@ -11,7 +11,7 @@ use axum::routing::get;
 use kube::Client;
 use kube_kit::events::Recorder;
 use kube_kit::metrics::Requests;
-use kube_kit::serve::{Bind, Certified, DRAIN, Limits, NoServer, Readiness, Server, Serving};
+use kube_kit::serve::{Certified, DRAIN, Limits, NoServer, Readiness, Server, Serving};
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Name, Store};
 
@@ -109,9 +109,9 @@ impl Manager {
             .context("the webhook")?;
         let mut plain = Vec::new();
         let answered = probed(core.known.clone(), certified.clone());
-        plain.extend(serve(&probes, answered).await.context("the probes")?);
+        plain.extend(Server::at(&probes, answered).await.context("the probes")?);
         let figures = metrics.router(&core.shared, &leadership);
-        plain.extend(serve(&scraped, figures).await.context("the metrics")?);
+        plain.extend(Server::at(&scraped, figures).await.context("the metrics")?);
         let claims = core.watch();
         Ok(Running {
             core,
@@ -255,19 +255,6 @@ fn probed(known: Readiness, certified: Readiness) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
-}
-
-/// A server without TLS; `None` if it is disabled.
-async fn serve(bind: &Bind, router: Router) -> anyhow::Result<Option<Server>> {
-    match bind {
-        Bind::Off => Ok(None),
-        Bind::Everywhere(port) => Ok(Some(Server::on_port(*port, router).await?)),
-        Bind::At(host, port) => {
-            let mut addresses = tokio::net::lookup_host((host.as_str(), *port)).await?;
-            let address = addresses.next().context("the host has no address")?;
-            Ok(Some(Server::start(address, router).await?))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use api::kubevirt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube_kit::patch::escape;
 use kube_kit::watch::Name;
 use serde::Deserialize;
 use serde_json::json;
@@ -373,10 +374,7 @@ fn patched(review: &Review, annotations: Annotations) -> Verdict {
     }
     let mut patch = Vec::new();
     for (key, value) in annotations {
-        let path = format!(
-            "/metadata/annotations/{}",
-            key.replace('~', "~0").replace('/', "~1")
-        );
+        let path = format!("/metadata/annotations/{}", escape(key));
         match review.annotations.get(key) {
             Some(present) if *present == value => {}
             Some(_) => patch.push(Change::Replace {

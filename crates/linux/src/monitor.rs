@@ -9,7 +9,6 @@ use std::{
     time::Instant,
 };
 
-use netlink_packet_core::NetlinkBuffer;
 use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -19,7 +18,7 @@ use crate::{
     Errno, Error, Result,
     address::{Address, Family},
     link::{Link, LinkRef, OperState},
-    route::{Request, Socket, descriptor, remaining, retry},
+    route::{Request, Socket, descriptor, messages, remaining, retry},
     routes::Route,
 };
 
@@ -193,7 +192,8 @@ impl AsRawFd for LinkMonitor {
 
 fn read_links(datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<()> {
     let request = Request::new("subscribe to link events", "");
-    walk(request, datagram, |message| {
+    for message in messages(request, datagram) {
+        let message = message?;
         match message.message_type() {
             // Bridges report their ports in their own address family. There, a deletion means that the port left the
             // bridge, and not that the link is gone.
@@ -209,23 +209,6 @@ fn read_links(datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<()> {
             }
             _ => {}
         }
-        Ok(())
-    })
-}
-
-/// Calls `read` with each message of a datagram.
-fn walk<'a>(
-    request: Request<'_>,
-    mut datagram: &'a [u8],
-    mut read: impl FnMut(NetlinkBuffer<&'a [u8]>) -> Result<()>,
-) -> Result<()> {
-    while !datagram.is_empty() {
-        let message = NetlinkBuffer::new_checked(datagram).map_err(|e| request.unreadable(e))?;
-        let length = (message.length() as usize)
-            .next_multiple_of(4)
-            .min(datagram.len());
-        read(message)?;
-        datagram = &datagram[length..];
     }
     Ok(())
 }
@@ -299,7 +282,8 @@ const HOST_EVENTS: &str = "subscribe to events of links, addresses and routes";
 
 fn read_host(datagram: &[u8], events: &mut VecDeque<HostEvent>) -> Result<()> {
     let request = Request::new(HOST_EVENTS, "");
-    walk(request, datagram, |message| {
+    for message in messages(request, datagram) {
+        let message = message?;
         let body = message.payload();
         match message.message_type() {
             // Bridges report their ports in their own address family.
@@ -314,8 +298,8 @@ fn read_host(datagram: &[u8], events: &mut VecDeque<HostEvent>) -> Result<()> {
             }
             _ => {}
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Waits until the link is operationally up, and returns it. After `deadline`, returns it in its current state. Call

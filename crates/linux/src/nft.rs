@@ -21,7 +21,7 @@ mod wire;
 use std::fmt;
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
 };
 use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_NETFILTER};
 use rustix::net::{RecvFlags, sockopt::set_socket_send_buffer_size_force};
@@ -29,7 +29,7 @@ use rustix::net::{RecvFlags, sockopt::set_socket_send_buffer_size_force};
 use self::wire::{GENERATION, Writer, field, fields, message, number};
 use crate::{
     Errno, Feature, Result,
-    route::{DUMP_ATTEMPTS, RECEIVE_BUFFER, Request, acknowledged, descriptor, finished, retry},
+    route::{DUMP_ATTEMPTS, RECEIVE_BUFFER, Request, acknowledged, descriptor, finished, messages, retry},
 };
 
 pub use connections::Destination;
@@ -208,27 +208,24 @@ impl Socket {
         let mut failure = None;
         loop {
             self.receive(request)?;
-            let mut outcome = None;
-            walk(&self.receive, |answer| {
-                if outcome.is_some() || answer.message_type() != NLMSG_ERROR {
-                    return;
+            for answer in messages(request, &self.receive) {
+                let answer = answer?;
+                if answer.message_type() != NLMSG_ERROR {
+                    continue;
                 }
                 let number = answer.sequence_number().wrapping_sub(first);
                 if number == 0 {
-                    outcome = Some(acknowledged(request, answer.flags(), answer.payload()));
-                } else if let Some(operation) = transaction.operation(number) {
+                    return acknowledged(request, answer.flags(), answer.payload());
+                }
+                if let Some(operation) = transaction.operation(number) {
                     let done = acknowledged(operation.request(), answer.flags(), answer.payload());
                     if let (Err(error), None) = (done, &failure) {
                         failure = Some(error.lacking(Errno::NOENT, operation.needs()));
                     }
                     if number == count {
-                        outcome = Some(failure.take().map_or(Ok(()), Err));
+                        return failure.map_or(Ok(()), Err);
                     }
                 }
-            })
-            .map_err(|what| request.unreadable(what))?;
-            if let Some(outcome) = outcome {
-                return outcome;
             }
         }
     }
@@ -274,27 +271,25 @@ impl Socket {
         };
         loop {
             self.receive(request)?;
-            let mut outcome = None;
-            walk(&self.receive, |answer| {
+            for answer in messages(request, &self.receive) {
+                let answer = answer?;
                 // Leftovers of an earlier, abandoned exchange have another sequence number.
-                if outcome.is_some() || answer.sequence_number() != self.sequence {
-                    return;
+                if answer.sequence_number() != self.sequence {
+                    continue;
                 }
                 found.interrupted |= answer.flags() & NLM_F_DUMP_INTR != 0;
                 match answer.message_type() {
-                    NLMSG_ERROR => outcome = Some(acknowledged(request, answer.flags(), answer.payload())),
-                    NLMSG_DONE => outcome = Some(finished(request, answer.payload())),
+                    NLMSG_ERROR => {
+                        return acknowledged(request, answer.flags(), answer.payload()).map(|()| found);
+                    }
+                    NLMSG_DONE => return finished(request, answer.payload()).map(|()| found),
                     _ => {
                         found.answers.push(read(answer.payload()));
                         if answer.flags() & NLM_F_MULTIPART == 0 && flags & NLM_F_DUMP == 0 {
-                            outcome = Some(Ok(()));
+                            return Ok(found);
                         }
                     }
                 }
-            })
-            .map_err(|what| request.unreadable(what))?;
-            if let Some(outcome) = outcome {
-                return outcome.map(|()| found);
             }
         }
     }
@@ -329,18 +324,6 @@ impl Socket {
 struct Found<T> {
     answers: Vec<T>,
     interrupted: bool,
-}
-
-/// Calls `read` with each message of a datagram.
-fn walk<'a>(datagram: &'a [u8], mut read: impl FnMut(NetlinkBuffer<&'a [u8]>)) -> Result<(), String> {
-    let mut rest = datagram;
-    while !rest.is_empty() {
-        let message = NetlinkBuffer::new_checked(rest).map_err(|error| error.to_string())?;
-        let length = (message.length() as usize).next_multiple_of(4).min(rest.len());
-        read(message);
-        rest = &rest[length..];
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -423,15 +406,15 @@ mod tests {
     /// Decodes all rules and elements in a datagram.
     fn decode(datagram: &[u8]) -> (Vec<Rule>, Vec<Element>) {
         let (mut rules, mut elements) = (Vec::new(), Vec::new());
-        let _ = walk(datagram, |message| {
-            let request = Request::new("", "");
+        let request = Request::new("", "");
+        for message in messages(request, datagram).map_while(Result::ok) {
             let _ = acknowledged(request, message.flags(), message.payload());
             let _ = finished(request, message.payload());
             let bytes = fields(message.payload());
             let _ = field(bytes, GENERATION).and_then(number);
             rules.extend(read::read_rule(bytes));
             elements.extend(set::read_elements(bytes));
-        });
+        }
         (rules, elements)
     }
 

@@ -187,32 +187,51 @@ impl Socket {
         loop {
             self.receive.clear();
             retry(|| self.raw.recv(&mut self.receive, 0)).map_err(|e| request.io(&e))?;
-            let mut rest = self.receive.as_slice();
-            while !rest.is_empty() {
-                let answer = NetlinkBuffer::new_checked(rest).map_err(|e| request.unreadable(e))?;
-                let length = (answer.length() as usize).next_multiple_of(4).min(rest.len());
+            for answer in messages(request, &self.receive) {
+                let answer = answer?;
                 // Leftovers of an earlier, abandoned exchange have another sequence number.
-                if answer.sequence_number() == self.sequence {
-                    interrupted |= answer.flags() & NLM_F_DUMP_INTR != 0;
-                    match answer.message_type() {
-                        NLMSG_NOOP => {}
-                        NLMSG_ERROR => {
-                            return acknowledged(request, answer.flags(), answer.payload())
-                                .map(|()| interrupted);
-                        }
-                        NLMSG_DONE => return finished(request, answer.payload()).map(|()| interrupted),
-                        _ => {
-                            read(answer.payload())?;
-                            if answer.flags() & NLM_F_MULTIPART == 0 && flags & NLM_F_ACK == 0 {
-                                return Ok(interrupted);
-                            }
+                if answer.sequence_number() != self.sequence {
+                    continue;
+                }
+                interrupted |= answer.flags() & NLM_F_DUMP_INTR != 0;
+                match answer.message_type() {
+                    NLMSG_NOOP => {}
+                    NLMSG_ERROR => {
+                        return acknowledged(request, answer.flags(), answer.payload()).map(|()| interrupted);
+                    }
+                    NLMSG_DONE => return finished(request, answer.payload()).map(|()| interrupted),
+                    _ => {
+                        read(answer.payload())?;
+                        if answer.flags() & NLM_F_MULTIPART == 0 && flags & NLM_F_ACK == 0 {
+                            return Ok(interrupted);
                         }
                     }
                 }
-                rest = &rest[length..];
             }
         }
     }
+}
+
+/// Returns the messages of a datagram, and an error at the first malformed one.
+pub(crate) fn messages<'a>(
+    request: Request<'a>,
+    datagram: &'a [u8],
+) -> impl Iterator<Item = Result<NetlinkBuffer<&'a [u8]>>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let message = NetlinkBuffer::new_checked(rest).map_err(|e| request.unreadable(e));
+        let length = message
+            .as_ref()
+            .map_or(usize::MAX, |message| message.length() as usize);
+        rest = length
+            .checked_next_multiple_of(4)
+            .and_then(|end| rest.get(end..))
+            .unwrap_or_default();
+        Some(message)
+    })
 }
 
 /// Reads an `NLMSG_ERROR`. Number zero is the acknowledgement.

@@ -25,6 +25,8 @@ use crate::{
 pub const MAIN_TABLE: u32 = 254;
 /// The kernel's table for the host's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
+/// The scope of routes without a gateway.
+pub const LINK_SCOPE: u8 = 253;
 
 /// A unicast route, or a route that refuses packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -287,14 +289,8 @@ impl Socket {
         Ok(routes)
     }
 
-    /// All routes of one family that refuse packets, in all tables.
-    pub fn unreachable_routes(&mut self, family: Family) -> Result<Vec<Route>> {
-        let mut routes = self.all_routes(family)?;
-        routes.retain(|route| route.unreachable);
-        Ok(routes)
-    }
-
-    fn all_routes(&mut self, family: Family) -> Result<Vec<Route>> {
+    /// Like [`Self::routes`], with those that refuse packets.
+    pub fn all_routes(&mut self, family: Family) -> Result<Vec<Route>> {
         let request = Request::new("list routes", "");
         let mut question = RouteMessage::default();
         question.header.address_family = Family::raw(Some(family));

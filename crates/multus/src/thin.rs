@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runtime ──> multus ── one at a time for a sandbox ──> Daemon::handle, once
-//!                                                                                                             └── live reads of the cluster, when needed
+//!                                                       └── live reads of the cluster, when needed
 //! ```
 //!
 //! The daemon's own code ([`Daemon`]) handles the call, with the same networks, plugins, files and texts, so that a

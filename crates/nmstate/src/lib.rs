@@ -119,7 +119,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     match run(&cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{error:#}");
+            program::terminal::remark(format_args!("{error:#}\n"));
             ExitCode::FAILURE
         }
     }

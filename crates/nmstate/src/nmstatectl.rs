@@ -219,7 +219,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let answered = match cli.command {
         _ if cli.version => Ok(version()),
         None => {
-            eprintln!("a command is missing, see nmstatectl --help");
+            terminal::remark("a command is missing, see nmstatectl --help\n");
             return ExitCode::from(WRONG_USAGE);
         }
         Some(command) => process::run(answer(command)).unwrap_or_else(|error| Err(Error::Start(error))),
@@ -230,7 +230,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
             Err(_) => ExitCode::from(REFUSED),
         },
         Err(error) => {
-            eprintln!("{error}");
+            terminal::remark(format_args!("{error}\n"));
             ExitCode::from(REFUSED)
         }
     }

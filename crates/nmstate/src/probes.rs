@@ -24,7 +24,9 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{Api, Client};
+use kube_kit::client;
 use kube_kit::document::list;
+use kube_kit::metrics::Requests;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -271,7 +273,9 @@ impl Prober {
     /// A client without connections: an open connection may survive a change that prevents new ones.
     fn fresh(&self) -> Result<Client, String> {
         match &self.settings.cluster {
-            Some(config) => Client::try_from(config.clone()).map_err(|error| kube_kit::client::chain(&error)),
+            Some(config) => {
+                client::counted(config.clone(), &Requests::default()).map_err(|error| client::chain(&error))
+            }
             None => Ok(self.client.clone()),
         }
     }
@@ -400,7 +404,7 @@ async fn until(
 
 async fn within_api_timeout<T>(question: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
     match timeout(API_TIMEOUT, question).await {
-        Ok(answer) => answer.map_err(|error| format!("API server: {}", kube_kit::client::message(&error))),
+        Ok(answer) => answer.map_err(|error| format!("API server: {}", client::message(&error))),
         Err(_) => Err("API server: no answer".to_owned()),
     }
 }

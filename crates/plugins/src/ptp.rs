@@ -17,7 +17,7 @@ use linux::{
     arp,
     link::{Link, LinkRef},
     route::Socket,
-    routes::Route,
+    routes::{LINK_SCOPE, Route},
 };
 use serde::Deserialize;
 
@@ -35,9 +35,6 @@ use crate::{
     names::{PTP, kind},
     veth::Pair,
 };
-
-/// Scope of routes without a gateway.
-const LINK_SCOPE: u8 = 253;
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]

@@ -57,11 +57,11 @@ impl Answer {
     /// Both contain text of the cluster's users: their control characters are replaced, because they could steer the
     /// terminal.
     pub fn print(&self) -> ExitCode {
-        eprint!("{}", harmless(&self.remarks));
+        terminal::remark(harmless(&self.remarks));
         match terminal::print(&harmless(&self.text)) {
             Ok(()) => ExitCode::from(self.code),
             Err(error) => {
-                eprintln!("error: cannot write to standard output: {error}");
+                terminal::remark(format_args!("error: cannot write to standard output: {error}\n"));
                 ExitCode::from(TROUBLE)
             }
         }

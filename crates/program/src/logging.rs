@@ -1,5 +1,6 @@
 //! Destination and format of log lines.
 
+use crate::terminal;
 use crate::zap::{Encoder, Lines, TimeEncoding};
 use serde_json::{Map, Value};
 use std::fmt::{self, Write as _};
@@ -118,7 +119,9 @@ pub(crate) fn filter(wanted: &str, level: &str) -> Targets {
     match format!("{NOISY},{text}").parse() {
         Ok(filter) => filter,
         Err(error) => {
-            eprintln!("invalid {VARIABLE} \"{wanted}\", ignored: {error}");
+            terminal::remark(format_args!(
+                "invalid {VARIABLE} \"{wanted}\", ignored: {error}\n"
+            ));
             Targets::new().with_default(Level::INFO)
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::logging::{Fields, Lined, VARIABLE, filter, with_digits};
 use crate::rotated::{Rotated, Rotation};
+use crate::terminal;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -78,7 +79,8 @@ pub fn start(sinks: &Sinks) {
     let file = sinks.file.as_ref().and_then(|(path, rotation)| {
         Rotated::open(path, *rotation)
             .inspect_err(|error| {
-                eprintln!("multus logging: cannot open {}: {error}", path.display());
+                let path = path.display();
+                terminal::remark(format_args!("multus logging: cannot open {path}: {error}\n"));
                 to_stderr = true;
             })
             .ok()

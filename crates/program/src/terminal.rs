@@ -1,21 +1,32 @@
 //! Files that commands read, and output for pipes.
 
-use std::io::{self, Read as _};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
 
 /// Name of standard input.
 pub const STDIN: &str = "-";
 
+/// Maximum size of a file in bytes; no repository of manifests is as large.
+pub const LARGEST: u64 = 64 << 20;
+
 /// Reads the text of a file, or of standard input.
 ///
 /// # Errors
-/// If it cannot be read, or is not UTF-8.
-pub fn read(file: &str) -> io::Result<String> {
-    if file != STDIN {
-        return std::fs::read_to_string(file);
+/// If it cannot be read, is larger than [`LARGEST`] (`FileTooLarge`), or is not UTF-8 (`InvalidData`).
+pub fn read(file: impl AsRef<Path>) -> io::Result<String> {
+    let file = file.as_ref();
+    let source: Box<dyn io::Read> = if file == Path::new(STDIN) {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(file)?)
+    };
+    let mut bytes = Vec::new();
+    if source.take(LARGEST + 1).read_to_end(&mut bytes)? as u64 > LARGEST {
+        return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text)?;
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Prints to standard output. A reader that closes the pipe early is not an error.
@@ -24,6 +35,11 @@ pub fn read(file: &str) -> io::Result<String> {
 /// If it cannot be written.
 pub fn print(text: &str) -> io::Result<()> {
     written(io::stdout().lock(), text)
+}
+
+/// Prints to standard error. A failure cannot be reported anywhere and is ignored; `eprintln!` would panic.
+pub fn remark(text: impl Display) {
+    let _ = write!(io::stderr(), "{text}");
 }
 
 fn written(mut to: impl io::Write, text: &str) -> io::Result<()> {

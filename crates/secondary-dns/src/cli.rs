@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use clap::{Args as ClapArgs, Subcommand};
 use hickory_proto::rr::{Name, RData};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Container};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use kube_kit::connection::{self, Answer, Flags};
@@ -20,6 +20,7 @@ use kube_kit::pages::Pages;
 use program::table::table;
 
 use crate::claims;
+use crate::configuration::KEYS;
 use crate::launchers::{self, Launchers};
 use crate::model::{Model, key};
 use crate::names::{self, env};
@@ -84,7 +85,7 @@ struct Records {
 enum Error {
     #[error(transparent)]
     Connection(#[from] connection::Error),
-    #[error("{0:?} is no DNS name\nWrite it as nic1.my-vm.my-namespace.vm.")]
+    #[error("{0:?} is not a DNS name\nWrite it as nic1.my-vm.my-namespace.vm.")]
     Name(String),
     #[error("there is no KubeVirt in this cluster, and no virtual machine that could have a name")]
     NoKubevirt,
@@ -291,36 +292,102 @@ async fn settings(client: &Client) -> Result<(Settings, Vec<String>), Error> {
     }
     let map = map.unwrap_or_default();
     let namespace = map.metadata.namespace.unwrap_or_default();
-    let mut variables = map.data.unwrap_or_default();
+    let map = map.data.unwrap_or_default();
+    let mut deployment = None;
     if !namespace.is_empty() {
         let api: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
-        let deployment = api.get_opt(names::DEPLOYMENT).await;
-        let deployment = deployment
-            .map_err(|error| connection::Error::of("the Deployment of the secondary DNS", &error))?;
-        variables.extend(deployment.into_iter().flat_map(literal_variables));
+        let found = api.get_opt(names::DEPLOYMENT).await;
+        deployment =
+            found.map_err(|error| connection::Error::of("the Deployment of the secondary DNS", &error))?;
     }
+    let variables = variables(map, deployment);
     let settings = Settings::read(|name| variables.get(name).cloned());
     let settings = settings.map_err(|cause| Error::Settings { namespace, cause })?;
     Ok((settings, notes))
 }
 
 const NOT_INSTALLED: &str =
-    "there is no secondary DNS in this cluster: this is what one without a domain would answer";
+    "there is no secondary DNS in this cluster: the output shows the answers of one without a domain";
 
-/// Weft's own variables in the pod template, if their values are literal.
-fn literal_variables(deployment: Deployment) -> Vec<(String, String)> {
+/// The settings as the server in the Deployment finds them. Without a Deployment, they are those of upstream's.
+fn variables(mut map: BTreeMap<String, String>, deployment: Option<Deployment>) -> BTreeMap<String, String> {
+    let Some(deployment) = deployment else {
+        map.retain(|key, _| [env::DOMAIN, env::NAME_SERVER_IP].contains(&key.as_str()));
+        return map;
+    };
     let spec = deployment.spec.and_then(|spec| spec.template.spec);
-    let containers = spec.into_iter().flat_map(|spec| spec.containers);
-    let variables = containers.flat_map(|container| container.env.unwrap_or_default());
-    let known = [
-        env::IPV6,
-        env::TTL,
-        env::SERIAL,
-        env::EARLY,
-        env::REVERSE,
-        env::ALLOWED,
-    ];
-    let ours = variables.filter(|variable| known.contains(&variable.name.as_str()));
-    ours.filter_map(|variable| Some((variable.name, variable.value?)))
-        .collect()
+    let containers = spec.map(|spec| spec.containers).unwrap_or_default();
+    let mut variables = BTreeMap::new();
+    for variable in containers
+        .iter()
+        .flat_map(|container| container.env.iter().flatten())
+    {
+        let source = variable.value_from.as_ref();
+        let key = source.and_then(|source| source.config_map_key_ref.as_ref());
+        let referred = key
+            .filter(|key| key.name == names::CONFIG_MAP)
+            .and_then(|key| map.get(&key.key));
+        if let Some(value) = variable.value.as_ref().or(referred) {
+            variables.insert(variable.name.clone(), value.clone());
+        }
+    }
+    if containers.iter().any(follows_settings) {
+        map.retain(|key, _| KEYS.contains(&key.as_str()));
+        variables.append(&mut map);
+    }
+    variables
+}
+
+/// Whether a container has the flag `--config`, also in Go's style.
+fn follows_settings(container: &Container) -> bool {
+    let mut arguments = container.command.iter().chain(&container.args).flatten();
+    arguments.any(|argument| {
+        let flag = argument.split('=').next().unwrap_or_default();
+        flag == "--config" || flag == "-config"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Domain, TTL, prefixes and IPv6 of a server with these arguments.
+    fn found(arguments: &[&str]) -> [Option<String>; 4] {
+        let map = [
+            ("DOMAIN", "map"),
+            ("KSD_TTL", "60"),
+            ("KSD_ALLOWED_PREFIXES", "192.168.0.0/16"),
+            ("KSD_IPV6", "off"),
+        ];
+        let map = map.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let deployment = json!({ "spec": {
+            "selector": {},
+            "template": { "spec": { "containers": [
+                { "name": "server", "args": ["-conf", "/etc/Corefile"] },
+                { "name": "monitor", "args": arguments, "env": [
+                    { "name": "DOMAIN", "valueFrom": {
+                        "configMapKeyRef": { "name": "secondary-dns", "key": "DOMAIN" } } },
+                    { "name": "NAME_SERVER_IP", "valueFrom": {
+                        "configMapKeyRef": { "name": "secondary-dns", "key": "NAME_SERVER_IP" } } },
+                    { "name": "KSD_ALLOWED_PREFIXES", "value": "10.0.0.0/8" },
+                ] },
+            ] } },
+        } });
+        let deployment = serde_json::from_value(deployment).expect("a Deployment");
+        let variables = variables(BTreeMap::from(map), Some(deployment));
+        [env::DOMAIN, env::TTL, env::ALLOWED, env::IPV6].map(|name| variables.get(name).cloned())
+    }
+
+    #[test]
+    fn settings_have_the_precedence_of_the_server() {
+        let text = |text: &str| Some(text.to_owned());
+        // The server knows what its variables refer to.
+        let expected = [text("map"), None, text("10.0.0.0/8"), None];
+        assert_eq!(found(&["monitor"]), expected);
+        // The keys that the server follows count before its variables.
+        let expected = [text("map"), text("60"), text("192.168.0.0/16"), None];
+        assert_eq!(found(&["monitor", "--config", "/settings"]), expected);
+        assert_eq!(found(&["-config=/settings"]), expected);
+    }
 }

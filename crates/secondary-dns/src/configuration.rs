@@ -13,7 +13,7 @@ use kube_kit::watch_dir::DirWatcher;
 use crate::names::env;
 
 /// Keys of the `ConfigMap`. They have the names of the variables that they override.
-const KEYS: [&str; 4] = [env::DOMAIN, env::NAME_SERVER_IP, env::TTL, env::ALLOWED];
+pub(crate) const KEYS: [&str; 4] = [env::DOMAIN, env::NAME_SERVER_IP, env::TTL, env::ALLOWED];
 /// The link that the kubelet replaces, so that all keys change at once.
 const DATA: &str = "..data";
 /// Interval of reads in the absence of inotify events.

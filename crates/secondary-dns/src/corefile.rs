@@ -122,21 +122,21 @@ impl Line<'_> {
         match self.words.get(1..).unwrap_or_default() {
             [] => Ok(None),
             [argument] => Ok(Some(argument)),
-            [_, more, ..] => self.refuse(format!("{more:?} is too much for '{}'", self.words[0])),
+            [_, more, ..] => self.refuse(format!("unexpected argument {more:?} of '{}'", self.words[0])),
         }
     }
 
     fn duration(&self, text: &str) -> Result<Duration, Invalid> {
         match GoDuration::parse(text) {
             Ok(duration) if !duration.is_negative() => Ok(duration.length()),
-            _ => self.refuse(format!("{text:?} is no duration")),
+            _ => self.refuse(format!("{text:?} is not a duration")),
         }
     }
 
     fn address(&self, usual: &str) -> Result<Bind, Invalid> {
         let text = self.argument()?.unwrap_or(usual);
         match text.parse() {
-            Ok(Bind::Off) | Err(_) => self.refuse(format!("{text:?} is no address such as :8080")),
+            Ok(Bind::Off) | Err(_) => self.refuse(format!("{text:?} is not an address such as :8080")),
             Ok(bind) => Ok(bind),
         }
     }
@@ -217,7 +217,7 @@ fn keys_of(line: &Line<'_>, keys: &[&str]) -> Result<BTreeMap<u16, Vec<Name>>, I
         let zone = if zone.is_empty() { "." } else { zone };
         let name = Name::from_ascii(zone).ok().filter(|_| !zone.contains([':', '/']));
         let (Some(port), Some(mut name)) = (port, name) else {
-            return line.refuse(format!("{key:?} is no ZONE:PORT"));
+            return line.refuse(format!("{key:?} is not ZONE:PORT"));
         };
         name.set_fqdn(true);
         ports.entry(port).or_default().push(name);
@@ -246,7 +246,7 @@ fn body<'l, 't: 'l>(
             ["health", ..] => corefile.health.push(line.address(HEALTH)?),
             ["ready", ..] => corefile.ready.push(line.address(READY)?),
             ["prometheus", ..] => corefile.prometheus.push(line.address(PROMETHEUS)?),
-            ["log", more, ..] => return line.refuse(format!("{more:?} is too much for 'log'")),
+            ["log", more, ..] => return line.refuse(format!("unexpected argument {more:?} of 'log'")),
             _ => return line.unsupported(),
         }
     }
@@ -296,7 +296,7 @@ fn pattern(line: &Line<'_>, text: &str) -> Result<Regex, Invalid> {
     match Regex::new(text) {
         Ok(pattern) if pattern.captures_len() > 1 => Ok(pattern),
         Ok(_) => line.refuse(format!("regular expression {text:?} has no group")),
-        Err(error) => line.refuse(format!("{text:?} is no regular expression: {error}")),
+        Err(error) => line.refuse(format!("{text:?} is not a regular expression: {error}")),
     }
 }
 
@@ -309,7 +309,7 @@ fn reload(line: &Line<'_>) -> Result<Option<(Duration, Duration)>, Invalid> {
             (interval, interval / 2)
         }
         [interval, jitter] => (line.duration(interval)?, line.duration(jitter)?),
-        [_, _, more, ..] => return line.refuse(format!("{more:?} is too much for 'reload'")),
+        [_, _, more, ..] => return line.refuse(format!("unexpected argument {more:?} of 'reload'")),
     };
     if interval < SHORTEST_RELOAD {
         return line.refuse(format!("'reload' takes {} s at least", SHORTEST_RELOAD.as_secs()));
@@ -432,8 +432,8 @@ third.example {
                 "{\n}\n",
                 "Corefile:1: a server block such as `.:5353 {` is expected",
             ),
-            (".:x {\n}\n", "Corefile:1: \".:x\" is no ZONE:PORT"),
-            ("tls://.:53 {\n}\n", "Corefile:1: \"tls://.:53\" is no ZONE:PORT"),
+            (".:x {\n}\n", "Corefile:1: \".:x\" is not ZONE:PORT"),
+            ("tls://.:53 {\n}\n", "Corefile:1: \"tls://.:53\" is not ZONE:PORT"),
             (".:53 {\n", "Corefile:1: the server block has no end"),
             (".:53 {\n auto {\n", "Corefile:2: 'auto' has no end"),
             (".:53 {\n auto {\n }\n}\n", "Corefile:2: 'auto' has no directory"),
@@ -454,18 +454,21 @@ third.example {
                 ".:53 {\n reload 1s\n}\n",
                 "Corefile:2: 'reload' takes 2 s at least",
             ),
-            (".:53 {\n reload soon\n}\n", "Corefile:2: \"soon\" is no duration"),
+            (
+                ".:53 {\n reload soon\n}\n",
+                "Corefile:2: \"soon\" is not a duration",
+            ),
             (
                 ".:53 {\n health 8080\n}\n",
-                "Corefile:2: \"8080\" is no address such as :8080",
+                "Corefile:2: \"8080\" is not an address such as :8080",
             ),
             (
                 ".:53 {\n ready :1 :2\n}\n",
-                "Corefile:2: \":2\" is too much for 'ready'",
+                "Corefile:2: unexpected argument \":2\" of 'ready'",
             ),
             (
                 ".:53 {\n log example.\n}\n",
-                "Corefile:2: \"example.\" is too much for 'log'",
+                "Corefile:2: unexpected argument \"example.\" of 'log'",
             ),
             (".:53 {\n}\n.:53 {\n}\n", "Corefile:3: .:53 is served twice"),
         ] {

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use kube_kit::serve::{self, Bind, Readiness, Server};
+use kube_kit::serve::{self, Readiness, Server};
 
-use crate::answer::SharedZones;
 use crate::metrics::Metrics;
 use crate::{messages, names};
 
@@ -24,12 +22,7 @@ pub(crate) enum Purpose {
 }
 
 /// The router of a purpose.
-pub(crate) fn router(
-    purpose: Purpose,
-    loaded: &Readiness,
-    metrics: &Metrics,
-    zones: Vec<SharedZones>,
-) -> Router {
+pub(crate) fn router(purpose: Purpose, loaded: &Readiness, metrics: &Metrics) -> Router {
     match purpose {
         Purpose::Health => Router::new().route(names::HEALTH, get(|| async { messages::OK })),
         Purpose::Ready => {
@@ -43,7 +36,7 @@ pub(crate) fn router(
             };
             Router::new().route(names::READY, get(ready))
         }
-        Purpose::Metrics => serve::metrics(Arc::new(metrics.registry(zones))),
+        Purpose::Metrics => serve::metrics(Arc::new(metrics.registry())),
     }
 }
 
@@ -51,32 +44,8 @@ pub(crate) fn router(
 ///
 /// # Errors
 /// If the port is taken.
-pub(crate) async fn monitor(
-    port: u16,
-    readiness: &Readiness,
-    metrics: &Metrics,
-    zones: Vec<SharedZones>,
-) -> anyhow::Result<Server> {
-    let metrics = router(Purpose::Metrics, readiness, metrics, zones);
+pub(crate) async fn monitor(port: u16, readiness: &Readiness, metrics: &Metrics) -> anyhow::Result<Server> {
+    let metrics = router(Purpose::Metrics, readiness, metrics);
     let router = serve::probes(readiness.clone()).merge(metrics);
     Ok(Server::on_port(port, router).await?)
-}
-
-/// Serves at the address of a configuration.
-///
-/// # Errors
-/// If the address cannot be listened on.
-pub(crate) async fn start(bind: &Bind, router: Router) -> anyhow::Result<Server> {
-    match bind {
-        Bind::Off => anyhow::bail!("there is no address to listen on"),
-        Bind::Everywhere(port) => Ok(Server::on_port(*port, router).await?),
-        Bind::At(host, port) => {
-            let look_up = || format!("cannot find an address of {host:?}");
-            let mut addresses = tokio::net::lookup_host((host.as_str(), *port))
-                .await
-                .with_context(look_up)?;
-            let address = addresses.next().with_context(look_up)?;
-            Ok(Server::start(address, router).await?)
-        }
-    }
 }

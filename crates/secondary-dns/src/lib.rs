@@ -86,7 +86,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             memory: None,
             directory: Some(zones),
         };
-        let _probes = http::monitor(names::MONITOR_PORT, &readiness, &metrics, Vec::new()).await?;
+        let _probes = http::monitor(names::MONITOR_PORT, &readiness, &metrics).await?;
         let monitor = Monitor::new(settings, places, readiness, metrics);
         tokio::select! {
             () = monitor::run(monitor, client, configuration, environment) => {}
@@ -99,14 +99,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         memory: Some(Arc::clone(&memory)),
         directory: is_writable(&zones).then_some(zones),
     };
-    let figures = vec![Arc::clone(&memory)];
-    let _probes = http::monitor(names::MONITOR_PORT, &readiness, &metrics, figures).await?;
+    metrics.describe(vec![Arc::clone(&memory)]);
+    let _probes = http::monitor(names::MONITOR_PORT, &readiness, &metrics).await?;
     let mut probes = Vec::new();
     for (purpose, port) in [
         (Purpose::Health, names::HEALTH_PORT),
         (Purpose::Ready, names::READY_PORT),
     ] {
-        let router = http::router(purpose, &readiness, &metrics, Vec::new());
+        let router = http::router(purpose, &readiness, &metrics);
         probes.push(kube_kit::serve::Server::on_port(port, router).await?);
     }
     // The server knows the names of zones before the first query, and the zones are not loaded yet.

@@ -1,6 +1,7 @@
 //! Metrics (secondary-dns §14).
 
 use std::fmt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
@@ -88,6 +89,7 @@ pub struct Metrics {
     dropped: Family<Reason, Counter>,
     events: Family<Kind, Counter>,
     requests: Requests,
+    zones: ZoneFigures,
 }
 
 impl Default for Metrics {
@@ -98,6 +100,7 @@ impl Default for Metrics {
             dropped: Family::default(),
             events: Family::default(),
             requests: Requests::default(),
+            zones: ZoneFigures::default(),
         };
         // Counters start at 0 instead of being absent.
         for drop in [
@@ -169,8 +172,13 @@ impl Metrics {
         self.events.get_or_create(&event.labels()).inc();
     }
 
+    /// From now on, the metrics of zones are those of these zones.
+    pub fn describe(&self, zones: Vec<SharedZones>) {
+        *lock(&self.zones.0) = zones;
+    }
+
     /// All metrics, including those of zones.
-    pub fn registry(&self, zones: Vec<SharedZones>) -> Registry {
+    pub fn registry(&self) -> Registry {
         let mut registry = Registry::default();
         registry.register(
             metric::REQUESTS,
@@ -192,7 +200,7 @@ impl Metrics {
             "Events of the watch of virtual machine instances",
             self.events.clone(),
         );
-        registry.register_collector(Box::new(ZoneFigures(zones)));
+        registry.register_collector(Box::new(self.zones.clone()));
         self.requests.register(&mut registry);
         Process.register(&mut registry);
         registry
@@ -222,13 +230,13 @@ pub(crate) fn protocol(transport: Transport) -> &'static str {
 }
 
 /// Size and serial of each zone, computed at each scrape.
-#[derive(Clone, Debug)]
-struct ZoneFigures(Vec<SharedZones>);
+#[derive(Clone, Debug, Default)]
+struct ZoneFigures(Arc<Mutex<Vec<SharedZones>>>);
 
 impl Collector for ZoneFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut found = Vec::new();
-        for zones in &self.0 {
+        for zones in lock(&self.0).iter() {
             for zone in lock(zones).loaded() {
                 let labels = [("zone", zone.origin().to_ascii())];
                 found.push((labels, zone.records(), zone.soa().serial));

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use kube_kit::lock;
-use kube_kit::serve::{Bind, Readiness, Server as HttpServer};
+use kube_kit::serve::{Bind, NoServer, Readiness, Server as HttpServer};
 use kube_kit::shutdown::Shutdown;
 use tokio::task::JoinSet;
 
@@ -181,15 +181,6 @@ impl Running {
                 started.insert(*port, self.listen(*port, site.clone())?);
             }
         }
-        let zones: Vec<SharedZones> = self
-            .parts
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| kept.contains(at))
-            .map(|(_, part)| part)
-            .chain(&parts)
-            .map(|part| Arc::clone(&part.zones))
-            .collect();
         let wanted = [
             (Purpose::Health, health),
             (Purpose::Ready, ready),
@@ -204,8 +195,9 @@ impl Running {
             let is = |(other, at, _): &(Purpose, Bind, HttpServer)| other == purpose && at == bind;
             let is_new = !self.http.iter().any(is) && !http.iter().any(is);
             if is_new {
-                let router = http::router(*purpose, &self.loaded, &self.metrics, zones.clone());
-                http.push((*purpose, bind.clone(), http::start(bind, router).await?));
+                let router = http::router(*purpose, &self.loaded, &self.metrics);
+                let server = HttpServer::at(bind, router).await?.ok_or(NoServer::Nowhere)?;
+                http.push((*purpose, bind.clone(), server));
             }
         }
         // No later step can fail.
@@ -215,6 +207,8 @@ impl Running {
             kept.contains(&(at - 1))
         });
         self.parts.append(&mut parts);
+        let zones = self.parts.iter().map(|part| Arc::clone(&part.zones));
+        self.metrics.describe(zones.collect());
         self.http
             .retain(|(purpose, bind, _)| wanted.contains(&(*purpose, bind.clone())));
         self.http.append(&mut http);

@@ -46,12 +46,17 @@ pub struct Args {
 
 /// The last part of `weft secondary-dns --help`.
 const ENVIRONMENT: &str = "\
-The monitor reads DOMAIN, NAME_SERVER_IP (addresses with commas between),
-KSD_TTL (seconds), KSD_IPV6 (auto or off), KSD_SERIAL (counter begins at 0),
-KSD_EARLY_ADDRESSES (until the guest reports some: claims for those of
-IPAMClaims, network-status for those of the pod, or both with a comma between),
-KSD_REVERSE_PREFIXES and KSD_ALLOWED_PREFIXES (prefixes with commas between)
-from the environment. KSD_MODE=all-in-one is the same as the flag.";
+Environment of the monitor. Several values are separated by commas:
+  DOMAIN                part of the zone's name after vm.
+  NAME_SERVER_IP        addresses of the name server
+  KSD_TTL               TTL of records in seconds
+  KSD_IPV6              off: no AAAA records
+  KSD_EARLY_ADDRESSES   addresses before the guest reports one: claims (those
+                        of IPAMClaims), network-status (those of the pod)
+  KSD_REVERSE_PREFIXES  prefixes whose addresses have PTR records
+  KSD_ALLOWED_PREFIXES  prefixes whose addresses are published
+  KSD_SERIAL            counter: serials begin at 0
+  KSD_MODE              all-in-one: the same as the flag";
 
 /// The parts that run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -128,20 +133,20 @@ impl Sources {
 
 /// An invalid address of the name server.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("NAME_SERVER_IP {0:?} is no IP address, and the zone has no NS record")]
+#[error("NAME_SERVER_IP {0:?} is not an IP address, and the zone has no NS record")]
 pub struct InvalidNameServer(String);
 
 /// An invalid variable.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Invalid {
     /// The domain is no DNS name.
-    #[error("DOMAIN {0:?} is no DNS name")]
+    #[error("DOMAIN {0:?} is not a DNS name")]
     Domain(String),
     /// The TTL is invalid.
-    #[error("KSD_TTL {0:?} is no number of seconds from 0 to {LONGEST_TTL}")]
+    #[error("KSD_TTL {0:?} is not a number of seconds from 0 to {LONGEST_TTL}")]
     Ttl(String),
     /// The value is not one of the choices.
-    #[error("{variable} {value:?} is none of {expected}")]
+    #[error("{variable} {value:?} is not one of {expected}")]
     Choice {
         /// The variable.
         variable: &'static str,
@@ -151,7 +156,7 @@ pub enum Invalid {
         expected: &'static str,
     },
     /// A prefix is invalid.
-    #[error("{variable}: {value:?} is no prefix such as 10.0.0.0/8")]
+    #[error("{variable}: {value:?} is not a prefix such as 10.0.0.0/8")]
     Prefix {
         /// The variable.
         variable: &'static str,
@@ -301,7 +306,7 @@ mod tests {
             &long,
         ] {
             let error = zone(domain).unwrap_err();
-            assert_eq!(error, format!("DOMAIN {domain:?} is no DNS name"));
+            assert_eq!(error, format!("DOMAIN {domain:?} is not a DNS name"));
         }
     }
 
@@ -327,7 +332,7 @@ mod tests {
             let complaint = settings.complaint.unwrap().to_string();
             assert_eq!(
                 complaint,
-                format!("NAME_SERVER_IP {text:?} is no IP address, and the zone has no NS record")
+                format!("NAME_SERVER_IP {text:?} is not an IP address, and the zone has no NS record")
             );
             let file = Model::new(settings.header, 0).render();
             assert!(!file.contains("IN NS") && file.ends_with(")\n"), "{file}");
@@ -340,24 +345,24 @@ mod tests {
             (
                 "KSD_TTL",
                 "-1",
-                "KSD_TTL \"-1\" is no number of seconds from 0 to 86400",
+                "KSD_TTL \"-1\" is not a number of seconds from 0 to 86400",
             ),
             (
                 "KSD_TTL",
                 "86401",
-                "KSD_TTL \"86401\" is no number of seconds from 0 to 86400",
+                "KSD_TTL \"86401\" is not a number of seconds from 0 to 86400",
             ),
-            ("KSD_IPV6", "on", "KSD_IPV6 \"on\" is none of auto, off"),
-            ("KSD_SERIAL", "0", "KSD_SERIAL \"0\" is none of time, counter"),
+            ("KSD_IPV6", "on", "KSD_IPV6 \"on\" is not one of auto, off"),
+            ("KSD_SERIAL", "0", "KSD_SERIAL \"0\" is not one of time, counter"),
             (
                 "KSD_EARLY_ADDRESSES",
                 "on",
-                "KSD_EARLY_ADDRESSES \"on\" is none of off, claims, network-status",
+                "KSD_EARLY_ADDRESSES \"on\" is not one of off, claims, network-status",
             ),
             (
                 "KSD_ALLOWED_PREFIXES",
                 "10.0.0.0/8,x",
-                "KSD_ALLOWED_PREFIXES: \"x\" is no prefix such as 10.0.0.0/8",
+                "KSD_ALLOWED_PREFIXES: \"x\" is not a prefix such as 10.0.0.0/8",
             ),
             (
                 "KSD_REVERSE_PREFIXES",
@@ -400,7 +405,7 @@ mod tests {
             assert_eq!(settings.early, expected, "{text}");
         }
         let error = read(&[("KSD_EARLY_ADDRESSES", "claims,pods")]).map(drop);
-        let expected = "KSD_EARLY_ADDRESSES \"claims,pods\" is none of off, claims, network-status";
+        let expected = "KSD_EARLY_ADDRESSES \"claims,pods\" is not one of off, claims, network-status";
         assert_eq!(error, Err(expected.to_owned()));
     }
 

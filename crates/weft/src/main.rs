@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 use kube_kit::process;
 use kube_kit::shutdown::Shutdown;
 use program::logging::{self, Format};
+use program::terminal;
 use program::zap::TimeEncoding;
 use std::ffi::OsString;
 use std::path::Path;
@@ -139,7 +140,7 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{error:#}");
+            terminal::remark(format_args!("{error:#}\n"));
             ExitCode::FAILURE
         }
     }

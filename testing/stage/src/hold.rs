@@ -10,15 +10,27 @@ use tower::service_fn;
 #[derive(Clone, Debug)]
 pub struct Hold {
     resource: &'static str,
+    /// Part of the query of the held watches.
+    query: &'static str,
     released: watch::Sender<bool>,
 }
 
 impl Hold {
-    /// Returns a hold of the watches of this resource, such as `configmaps`.
+    /// Returns a hold of the watches of this resource, such as `configmaps`. `v1/configmaps` means those of all
+    /// namespaces alone.
     pub fn watches_of(resource: &'static str) -> Self {
         Self {
             resource,
+            query: "",
             released: watch::Sender::new(false),
+        }
+    }
+
+    /// Returns a hold of the watches of this resource that select by label.
+    pub fn watches_by_label_of(resource: &'static str) -> Self {
+        Self {
+            query: "labelSelector=",
+            ..Self::watches_of(resource)
         }
     }
 
@@ -32,8 +44,11 @@ impl Hold {
         let namespace = client.default_namespace().to_owned();
         let service = service_fn(move |request: Request<Body>| {
             let uri = request.uri();
-            let is_watch = uri.query().is_some_and(|query| query.contains("watch=true"));
-            let is_held = is_watch && uri.path().rsplit('/').next() == Some(self.resource);
+            let is_watch = uri
+                .query()
+                .is_some_and(|query| query.contains("watch=true") && query.contains(self.query));
+            let of_resource = uri.path().strip_suffix(self.resource);
+            let is_held = is_watch && of_resource.is_some_and(|path| path.ends_with('/'));
             let (client, mut released) = (client.clone(), self.released.subscribe());
             async move {
                 if is_held {

@@ -4,6 +4,7 @@
 //! all others have to be equal.
 
 use super::compare::quantity;
+use crate::patch::escape;
 use serde_json::{Map, Value};
 
 /// Lists whose items are merged, with their key fields (of several, those that an item has).
@@ -43,8 +44,7 @@ fn members(rendered: &Map<String, Value>, live: &Map<String, Value>, path: &str,
         if path == "/metadata" && ["managedFields", "resourceVersion"].contains(&key.as_str()) {
             continue;
         }
-        let step = key.replace('~', "~0").replace('/', "~1");
-        compare(value, live.get(key), &format!("{path}/{step}"), paths);
+        compare(value, live.get(key), &format!("{path}/{}", escape(key)), paths);
     }
 }
 

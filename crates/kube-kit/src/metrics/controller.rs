@@ -31,6 +31,11 @@ impl Controller {
         }
     }
 
+    /// An empty queue of the main controller, with this maximum back-off. It counts each work on a key as a reconcile.
+    pub fn queue<Key: Ord + Clone>(&self, longest: Duration) -> Queue<Key> {
+        Queue::of_reconciles(self.reconciles.clone(), self.workqueue.clone(), longest)
+    }
+
     /// An empty queue of another controller of the process, with this maximum back-off. It counts each work on a key as a
     /// reconcile. Its metrics are registered together with these.
     pub fn queue_beside<Key: Ord + Clone>(&self, name: &'static str, longest: Duration) -> Queue<Key> {

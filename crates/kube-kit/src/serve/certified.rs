@@ -15,6 +15,7 @@ use axum::Router;
 use tokio::task::JoinSet;
 
 use super::{Error, Limits, Readiness, Server};
+use crate::address;
 use crate::tls::files::Files;
 use crate::tls::{self, Authorities, Identity, Profile, Tls};
 
@@ -42,17 +43,10 @@ impl FromStr for Bind {
         if text == "0" {
             return Ok(Self::Off);
         }
-        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
-        let port = port.parse().map_err(|_| invalid())?;
-        let bracketed = host.strip_prefix('[').map(|host| host.strip_suffix(']'));
-        match bracketed {
-            Some(Some(host)) if !host.is_empty() => Ok(Self::At(host.to_owned(), port)),
-            Some(_) => Err(invalid()),
-            None if host.is_empty() => Ok(Self::Everywhere(port)),
-            // Without brackets the port would be ambiguous.
-            None if host.contains(':') => Err(invalid()),
-            None => Ok(Self::At(host.to_owned(), port)),
-        }
+        Ok(match address::split(text).ok_or_else(invalid)? {
+            ("", port) => Self::Everywhere(port),
+            (host, port) => Self::At(host.to_owned(), port),
+        })
     }
 }
 
@@ -156,6 +150,21 @@ impl Certified {
             follower.spawn(async move { files.follow(&tls, || loaded.set(true)).await });
         }
         Ok(Some(Serving { server, follower }))
+    }
+}
+
+impl Server {
+    /// Serves `router` at `bind` without TLS; `None` if that means no server.
+    ///
+    /// # Errors
+    /// If it cannot listen there.
+    pub async fn at(bind: &Bind, router: Router) -> Result<Option<Self>, NoServer> {
+        let server = match bind {
+            Bind::Off => return Ok(None),
+            Bind::Everywhere(port) => Self::on_port(*port, router).await?,
+            Bind::At(host, port) => Self::start(resolve(host, *port).await?, router).await?,
+        };
+        Ok(Some(server))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Selection of a watch.
 
+use crate::document;
 use kube::api::{ListParams, WatchParams};
 use serde_json::Value;
 use std::time::Duration;
@@ -64,12 +65,7 @@ impl Options {
     /// Whether the selectors select an object; `None` if they use other operators than equality, or other fields than
     /// name and namespace.
     pub(crate) fn select(&self, object: &Value) -> Option<bool> {
-        let text = |pointer: &str| {
-            object
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
+        let text = |pointer: &str| document::text(object, pointer);
         let labels = object.pointer("/metadata/labels");
         let mut selected = true;
         for (key, value) in equalities(self.labels.as_deref())? {

@@ -121,7 +121,7 @@ fn responses_work_in_both_versions() {
         );
         assert_eq!(
             refused("panics"),
-            format!("{DENIED}internal error: the webhook failed, its log says how"),
+            format!("{DENIED}internal error: the webhook failed, see its log"),
             "{version}"
         );
         let warned = stage.create_dry(Kind::Machine, "vms", &vm("warned"));

@@ -1,6 +1,7 @@
 use std::future::pending;
 use std::net::Ipv4Addr;
 
+use kube_kit::serve::Bind;
 use kube_kit::tls::Profile;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};

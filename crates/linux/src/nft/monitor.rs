@@ -7,13 +7,10 @@ use std::{
 
 use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_NETFILTER};
 
-use super::{
-    walk,
-    wire::{field, fields, table, text},
-};
+use super::wire::{field, fields, table, text};
 use crate::{
     Errno, Error, Feature, Result,
-    route::{RECEIVE_BUFFER, Request, descriptor, retry},
+    route::{RECEIVE_BUFFER, Request, descriptor, messages, retry},
 };
 
 /// `NFNLGRP_NFTABLES` of `<linux/netfilter/nfnetlink.h>`.
@@ -64,14 +61,14 @@ impl Monitor {
 
     fn concerns_table(&self) -> Result<bool> {
         let mut found = false;
-        walk(&self.receive, |message| {
+        for message in messages(request(self.name), &self.receive) {
+            let message = message?;
             let kind = message.message_type();
             // Messages about chains, rules, sets and elements have the table's name in the same attribute.
             found |= kind & 0xff00 == SUBSYSTEM
                 && kind != NEW_GENERATION
                 && field(fields(message.payload()), table::NAME).is_some_and(|name| text(name) == self.name);
-        })
-        .map_err(|what| request(self.name).unreadable(what))?;
+        }
         Ok(found)
     }
 }

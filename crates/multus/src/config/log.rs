@@ -2,6 +2,7 @@
 
 use program::multus_log::{Sinks, Verbosity};
 use program::rotated::Rotation;
+use program::terminal;
 use serde::Deserialize;
 use std::fmt::Display;
 use std::time::Duration;
@@ -72,7 +73,9 @@ impl Log {
     pub fn start(&self) {
         program::multus_log::start(&self.sinks);
         if let Some(level) = &self.unknown {
-            eprintln!("multus logging: cannot set logging level to {level}");
+            terminal::remark(format_args!(
+                "multus logging: cannot set logging level to {level}\n"
+            ));
         }
     }
 }
@@ -81,7 +84,7 @@ impl Log {
     /// Logs why the process ends, even with level `panic`.
     pub fn fatal(&self, cause: &dyn Display) {
         if self.sinks.level == Verbosity::Panic {
-            eprintln!("{cause}");
+            terminal::remark(format_args!("{cause}\n"));
         } else {
             tracing::error!("{cause}");
         }

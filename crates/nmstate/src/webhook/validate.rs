@@ -2,6 +2,7 @@
 //! (nmstate §7.2).
 
 use ::webhook::admission::{Request, Verdict};
+use kube_kit::object::is_label_value;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -10,9 +11,6 @@ use super::mutate::read;
 use super::object::Object;
 use crate::names::{self, condition, reason};
 use crate::policy::slots;
-
-/// Maximum length of a label value.
-const LONGEST: usize = 63;
 
 #[derive(Deserialize)]
 struct Policy {
@@ -137,16 +135,6 @@ fn selector(policy: &Policy) -> Verdict {
     } else {
         Verdict::denied(422, messages::SELECTOR)
     }
-}
-
-/// Whether a text is a valid label value.
-fn is_label_value(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let bytes = text.as_bytes();
-    let ends = [bytes.first(), bytes.last()];
-    text.len() <= LONGEST
-        && bytes.iter().copied().all(inner)
-        && ends.into_iter().flatten().all(u8::is_ascii_alphanumeric)
 }
 
 #[cfg(test)]

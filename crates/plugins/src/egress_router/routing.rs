@@ -8,7 +8,7 @@ use linux::{
     address::Family,
     link::Link,
     route::Socket,
-    routes::{MAIN_TABLE, Route},
+    routes::{LINK_SCOPE, MAIN_TABLE, Route},
     rules::Rule,
 };
 
@@ -17,9 +17,6 @@ use crate::{
     messages::Explain as _,
     names::{EGRESS_ROUTER_TABLE, PRIMARY},
 };
-
-/// Scope of routes without a gateway.
-const LINK_SCOPE: u8 = 253;
 
 /// Makes `link` the pod's only default route.
 ///

@@ -11,7 +11,7 @@ use linux::{
     address::Family,
     link::{Link, LinkKind, LinkSpec},
     route::Socket,
-    routes::Route,
+    routes::{LOCAL_TABLE, Route},
 };
 use serde_json::{Value, json};
 
@@ -26,8 +26,6 @@ const KILLS: u32 = 6;
 const KILLS_VARIABLE: &str = "WEFT_TEST_KILLS";
 /// Folders of our plugins: records and backups, leases.
 const FOLDERS: [&str; 2] = ["/run/cni", LEASES];
-/// The kernel's number of the table with its own routes.
-const LOCAL_TABLE: u32 = 255;
 
 /// An attachment whose calls are killed.
 struct Scene {

@@ -108,6 +108,22 @@ fn zones_of_a_corefile_are_served_and_followed() {
     wait("the new port", &Some((0, [10, 0, 0, 1])), || ask(other));
     wait("the old port", &None, || ask(dns));
     assert_eq!(get(health, "/health").map(|(code, _)| code), Some(200));
+    // The next one follows the same directory in another way: the metrics are those of the new zones.
+    let text = corefile(&zones, [dns, health, ready, figures]);
+    fs::write(&path, text.replace("reload 45s", "reload 44s")).unwrap();
+    wait("the first port again", &Some((0, [10, 0, 0, 1])), || ask(dns));
+    let two = format!("{}b IN A 10.0.0.2\n", zone(2, "10.0.0.3"));
+    fs::write(zones.join("db.vm"), two).unwrap();
+    wait("the new records", &Some((0, [10, 0, 0, 3])), || ask(dns));
+    for line in [
+        r#"kubesecondarydns_zone_records{zone="vm."} 2"#,
+        r#"kubesecondarydns_zone_serial{zone="vm."} 2"#,
+    ] {
+        wait(line, &true, || {
+            let (_, text) = get(figures, "/metrics").unwrap();
+            text.lines().any(|it| it == line)
+        });
+    }
     let began = Instant::now();
     shutdown.trigger();
     thread.join().unwrap();

@@ -28,13 +28,13 @@ pub enum Reason {
     #[error("it ends within {0}")]
     Unclosed(&'static str),
     /// A closing parenthesis without an opening one.
-    #[error("nothing is open that `)` could close")]
+    #[error("`)` without `(`")]
     Closing,
     /// An unknown control entry.
     #[error("unsupported directive {0:?}")]
     Directive(String),
     /// The first record begins with a blank.
-    #[error("there is no record whose name could be meant")]
+    #[error("the first record has no name")]
     NoOwner,
     /// The record has no type.
     #[error("the record has no type")]
@@ -43,10 +43,10 @@ pub enum Reason {
     #[error("unsupported type or class {0:?}")]
     Type(String),
     /// The text is no name.
-    #[error("{0:?} is no name")]
+    #[error("{0:?} is not a name")]
     Name(String),
     /// The text is no value of the expected kind.
-    #[error("{text:?} is no {kind}")]
+    #[error("expected {kind}, not {text:?}")]
     Value {
         /// The text.
         text: String,
@@ -57,7 +57,7 @@ pub enum Reason {
     #[error("the {0} is missing")]
     Missing(&'static str),
     /// A superfluous field.
-    #[error("{0:?} is too much")]
+    #[error("unexpected field {0:?}")]
     TooMuch(String),
     /// The record has no TTL, and the file has no default.
     #[error("there is neither $TTL nor a TTL of the record")]

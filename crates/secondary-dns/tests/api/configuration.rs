@@ -99,10 +99,7 @@ fn configuration_that_changes_is_followed_without_a_restart() {
     });
     assert_eq!(seen, [set(&["10.10.0.5"])]);
     let after = serial(&dns, "vm.a.example.");
-    assert!(
-        secondary_dns::zone::serial::is_newer(after, before),
-        "{before} {after}"
-    );
+    assert!(crate::fixture::is_newer(after, before), "{before} {after}");
 
     // The zone changes: each name has its address, or its zone is not served.
     let seen = answers(&dns, &[old, new], || {

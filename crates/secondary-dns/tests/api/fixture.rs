@@ -455,3 +455,9 @@ fn carry(mut from: &std::net::TcpStream, mut to: &std::net::TcpStream, cut: &Ato
 pub(crate) fn said(answer: &kube_kit::connection::Answer) -> (u8, &str, &str) {
     (answer.code, &answer.text, &answer.remarks)
 }
+
+/// Whether a serial is newer than another one (RFC 1982 §3.2).
+pub(crate) fn is_newer(serial: u32, than: u32) -> bool {
+    let ahead = serial.wrapping_sub(than);
+    ahead != 0 && ahead < 1 << 31
+}

@@ -20,7 +20,7 @@ fn ask(stage: &Stage, arguments: &[&str]) -> Answer {
 }
 
 const NOTE: &str =
-    "note: there is no secondary DNS in this cluster: this is what one without a domain would answer\n";
+    "note: there is no secondary DNS in this cluster: the output shows the answers of one without a domain\n";
 
 #[test]
 fn records_command_explains_the_answers() {

@@ -8,7 +8,7 @@ pub(super) const FORBIDDEN: (u16, &str) = (403, "Forbidden");
 pub(super) const EMPTY: &str = "request body is empty";
 pub(super) const TOO_SLOW: &str = "request body takes too long";
 
-pub(super) const PANICKED: &str = "internal error: the webhook failed, its log says how";
+pub(super) const PANICKED: &str = "internal error: the webhook failed, see its log";
 
 pub(super) fn too_large(limit: usize) -> String {
     format!("request entity is too large; limit is {limit} bytes")

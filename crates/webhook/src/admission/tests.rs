@@ -381,7 +381,7 @@ fn denied_request_has_its_reason() {
 async fn handler_panic_refuses_only_its_request() {
     for name in ["panics", "panics-later"] {
         let answer = named("v1", name).await;
-        let expected = "internal error: the webhook failed, its log says how";
+        let expected = "internal error: the webhook failed, see its log";
         assert_eq!(answer, refused(UID, 500, expected), "{name}");
     }
 }

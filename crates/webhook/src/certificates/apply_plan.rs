@@ -337,8 +337,7 @@ impl<'a> Secret<'a> {
     }
 
     /// The Secret to store; `None` if it is up to date. The rule to leave certificates in Secrets alone (operator §9.1)
-    /// does
-    /// not apply to their issuer.
+    /// does not apply to their issuer.
     fn wanted(&self, issued: Option<&Pair>, policy: &merge::Policy) -> Result<Option<Value>, merge::Error> {
         let Some(live) = &self.live else {
             return Ok(issued.map(|pair| self.with_data(self.data(pair))));

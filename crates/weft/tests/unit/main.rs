@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
@@ -580,9 +581,22 @@ fn question_that_fails_exits_with_its_own_code() {
         "{}",
         error(&empty)
     );
+    // Standard error cannot be written.
+    for (arguments, code) in [
+        (&["status", "--kubeconfig", "/nowhere"][..], 2),
+        (&["bridge-marker"], 1),
+    ] {
+        let full = File::options().write(true).open("/dev/full");
+        let mut child = Command::new(weft);
+        child.args(arguments).stderr(full.expect("the device"));
+        let status = child.status().expect("the program runs");
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
     let binary = run(weft, &["render", "-f", env!("CARGO_BIN_EXE_weft")]);
     assert_eq!(binary.status.code(), Some(1));
-    assert!(error(&binary).contains("that is no manifest") || error(&binary).contains("is not UTF-8 text"));
+    assert!(
+        error(&binary).contains("too large for a manifest") || error(&binary).contains("is not UTF-8 text")
+    );
 }
 
 #[test]
@@ -619,10 +633,7 @@ fn bridge_marker_is_healthy_during_an_outage_of_the_api_server() {
     let root = tempfile::tempdir().expect("a directory");
     let kubeconfig = root.path().join("kubeconfig");
     // The port of the API server is closed.
-    let text = "{apiVersion: v1, kind: Config, current-context: c, \
-                clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], \
-                contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}";
-    std::fs::write(&kubeconfig, text).expect("a file");
+    std::fs::write(&kubeconfig, self::kubeconfig("http://127.0.0.1:1", "")).expect("a file");
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.expect("a free port").port();
     let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
@@ -656,6 +667,97 @@ fn bridge_marker_is_healthy_during_an_outage_of_the_api_server() {
         "{answer}"
     );
     assert!(child.try_wait().expect("its state").is_none(), "it lives");
+    child.kill().and_then(|()| child.wait()).expect("ended");
+}
+
+/// A kubeconfig of one context, whose cluster has this server.
+fn kubeconfig(server: &str, more: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: c, cluster: {{server: '{server}'{more}}}}}], \
+         contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{}}}}]}}"
+    )
+}
+
+/// Error of `weft status` with a kubeconfig and these variables.
+fn status(text: &str, variables: &[(&str, &str)]) -> String {
+    let root = tempfile::tempdir().expect("a directory");
+    let kubeconfig = root.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, text).expect("a file");
+    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args([Path::new("status"), Path::new("--kubeconfig"), &kubeconfig])
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .envs(variables.iter().copied())
+        .output();
+    error(&output.expect("the program runs"))
+}
+
+#[test]
+fn commands_use_the_proxy_unless_the_environment_excepts_the_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let proxy = format!("http://{}", listener.local_addr().expect("an address"));
+    // It refuses every request.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut request = String::new();
+            BufReader::new(&stream)
+                .read_line(&mut request)
+                .expect("a request");
+            let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\n\r\n");
+        }
+    });
+    let unanswered = "error: the API server does not answer: ";
+    let refused = format!("proxy {proxy}: tunnel error: unsuccessful");
+    let away = kubeconfig("https://192.0.2.1:6443", "");
+    let text = status(&away, &[("HTTPS_PROXY", &proxy)]);
+    assert!(text.starts_with(unanswered) && text.contains(&refused), "{text}");
+    // The port of the API server is closed.
+    let here = kubeconfig("https://127.0.0.1:1", "");
+    for exceptions in ["", "127.0.0.0/8"] {
+        let text = status(&here, &[("HTTPS_PROXY", &proxy), ("NO_PROXY", exceptions)]);
+        assert!(
+            text.starts_with(unanswered) && text.contains("Connection refused"),
+            "{text}"
+        );
+    }
+    let named = kubeconfig("https://127.0.0.1:1", &format!(", proxy-url: '{proxy}'"));
+    let text = status(&named, &[("NO_PROXY", "*")]);
+    assert!(text.starts_with(unanswered) && text.contains(&refused), "{text}");
+    for url in ["https://127.0.0.1:1", "http://a b"] {
+        let text = status(&away, &[("HTTPS_PROXY", url)]);
+        assert!(
+            text.starts_with("error: cannot use the proxy of HTTPS_PROXY: "),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn components_merge_the_files_of_kubeconfig() {
+    let root = tempfile::tempdir().expect("a directory");
+    let [first, second] = ["first", "second"].map(|name| root.path().join(name));
+    // The first file has the context, the second one its cluster, whose port is closed.
+    let context = "{apiVersion: v1, kind: Config, current-context: d, \
+                   contexts: [{name: d, context: {cluster: c, user: u}}]}";
+    std::fs::write(&first, context).expect("a file");
+    std::fs::write(&second, kubeconfig("http://127.0.0.1:1", "")).expect("a file");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.expect("a free port").port().to_string();
+    let files = std::env::join_paths([&first, &second]).expect("a list");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["bridge-marker", "-node-name", "n", "-health-probe-port", &port])
+        .env("KUBECONFIG", &files)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let log = BufReader::new(child.stderr.take().expect("its log"));
+    let first_line = log
+        .lines()
+        .map_while(Result::ok)
+        .find(|line| line.contains("cannot "));
+    let text = first_line.unwrap_or_default();
+    assert!(text.contains("cannot read the node"), "{text}");
     child.kill().and_then(|()| child.wait()).expect("ended");
 }
 
@@ -852,7 +954,7 @@ fn secondary_dns_with_an_invalid_flag_exits_like_go() {
         .output();
     let output = output.expect("the program runs");
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(error(&output), "DOMAIN \"a..b\" is no DNS name\n");
+    assert_eq!(error(&output), "DOMAIN \"a..b\" is not a DNS name\n");
 }
 
 #[test]

@@ -7,16 +7,11 @@ use ipnet::IpNet;
 use linux::address::Family;
 use linux::link::{Link, LinkChange, LinkRef, Mac};
 use linux::route::Socket;
-use linux::routes::Route;
+use linux::routes::{LINK_SCOPE, LOCAL_TABLE, Route};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::{Error, PLUGIN_FAILURE};
-
-/// The routing table of local addresses.
-const LOCAL_TABLE: u32 = 255;
-/// The scope of routes to directly connected networks.
-const LINK_SCOPE: u8 = 253;
 
 /// The state of an interface before a change.
 #[derive(Debug, Deserialize, Serialize)]

@@ -118,18 +118,12 @@ fn unknown_content_is_refused_with_its_line() {
             "line 1: it ends within parentheses",
         ),
         (&format!("{soa}a TXT \"x\n"), "line 2: it ends within quotes"),
-        (
-            &format!("{soa}a A ) 10.0.0.1\n"),
-            "line 2: nothing is open that `)` could close",
-        ),
+        (&format!("{soa}a A ) 10.0.0.1\n"), "line 2: `)` without `(`"),
         (
             &format!("{soa}$INCLUDE /etc/passwd\n"),
             "line 2: unsupported directive \"$INCLUDE\"",
         ),
-        (
-            " A 10.0.0.1\n",
-            "line 1: there is no record whose name could be meant",
-        ),
+        (" A 10.0.0.1\n", "line 1: the first record has no name"),
         (&format!("{soa}\n\na 5 IN\n"), "line 4: the record has no type"),
         (
             &format!("{soa}a CAA 0 issue x\n"),
@@ -139,19 +133,22 @@ fn unknown_content_is_refused_with_its_line() {
             &format!("{soa}a CH A 10.0.0.1\n"),
             "line 2: unsupported type or class \"CH\"",
         ),
-        (&format!("{soa}a..b A 10.0.0.1\n"), "line 2: \"a..b\" is no name"),
+        (
+            &format!("{soa}a..b A 10.0.0.1\n"),
+            "line 2: \"a..b\" is not a name",
+        ),
         (
             &format!("{soa}a A 10.0.0\n"),
-            "line 2: \"10.0.0\" is no IPv4 address",
+            "line 2: expected IPv4 address, not \"10.0.0\"",
         ),
         (
             &format!("{soa}a A 010.0.0.1\n"),
-            "line 2: \"010.0.0.1\" is no IPv4 address",
+            "line 2: expected IPv4 address, not \"010.0.0.1\"",
         ),
         (&format!("{soa}a MX 10\n"), "line 2: the mail server is missing"),
         (
             &format!("{soa}a A 10.0.0.1 10.0.0.2\n"),
-            "line 2: \"10.0.0.2\" is too much",
+            "line 2: unexpected field \"10.0.0.2\"",
         ),
         (
             "a A 10.0.0.1\n",
@@ -180,10 +177,10 @@ fn unknown_content_is_refused_with_its_line() {
         ),
         (
             "@ IN SOA ns.vm. email.vm. (4294967296 2 3 4 5)\n",
-            "line 1: \"4294967296\" is no serial",
+            "line 1: expected serial, not \"4294967296\"",
         ),
-        ("$TTL 1x\n", "line 1: \"1x\" is no time"),
-        ("$TTL h\n", "line 1: \"h\" is no time"),
+        ("$TTL 1x\n", "line 1: expected time, not \"1x\""),
+        ("$TTL h\n", "line 1: expected time, not \"h\""),
     ] {
         assert_refused(text, expected);
     }
