@@ -4,7 +4,7 @@ use ipnet::Ipv4Net;
 
 use crate::lease::{Lease, LeasedRoute};
 
-/// A change of the link. The variants are in the order of their application.
+/// A change of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     AddAddress(Ipv4Net),

@@ -125,7 +125,7 @@ impl Exchange {
             let Ok(received) = received else { continue };
             let (length, station) = received?;
             let message = buffer.get(..length).and_then(unpack);
-            if let Some(reply) = message.and_then(|(_, message)| self.sender(allocation).read(message)) {
+            if let Some(reply) = message.and_then(|message| self.sender(allocation).read(message)) {
                 return Ok((reply, station));
             }
         }

@@ -40,10 +40,10 @@ pub(crate) fn pack(message: &[u8], from: Ipv4Addr, to: Ipv4Addr) -> Option<Vec<u
     Some(packet)
 }
 
-/// The message of a packet for the client, and its source address. `None` for any other packet.
+/// The message of a packet for the client. `None` for any other packet.
 ///
 /// The UDP checksum is not verified: the kernel has not computed it yet for packets that never left this machine.
-pub(crate) fn unpack(packet: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
+pub(crate) fn unpack(packet: &[u8]) -> Option<&[u8]> {
     let first = *packet.first()?;
     let header = usize::from(first & 0xf) * 4;
     if first >> 4 != 4 || header < IPV4_HEADER || *packet.get(9)? != UDP {
@@ -56,8 +56,7 @@ pub(crate) fn unpack(packet: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     if fragment != 0 || number(datagram, 0)? != SERVER_PORT || number(datagram, 2)? != CLIENT_PORT {
         return None;
     }
-    let from: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
-    Some((from.into(), datagram.get(UDP_HEADER..length)?))
+    datagram.get(UDP_HEADER..length)
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u16> {
@@ -105,7 +104,7 @@ mod tests {
         let mut packet = from_server(b"message");
         // Ethernet pads short packets.
         packet.extend([0; 9]);
-        assert_eq!(unpack(&packet), Some((SERVER, &b"message"[..])));
+        assert_eq!(unpack(&packet), Some(&b"message"[..]));
         let to_server = pack(b"message", SERVER, SERVER).unwrap();
         assert_eq!(unpack(&to_server), None);
         let mut fragment = from_server(b"message");

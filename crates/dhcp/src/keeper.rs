@@ -6,15 +6,15 @@ use std::time::Duration;
 use cni::Version;
 use linux::link::Mac;
 use plugins::dhcp::wire::Allocation;
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use crate::changes;
+use crate::clock::{Timers, now};
 use crate::exchange::{Exchange, Outgoing, blocking};
 use crate::lease::Lease;
-use crate::machine::{Action, Event, JITTER, Machine, Time};
+use crate::machine::{Action, Event, JITTER, Machine};
 use crate::place::{Place, Trouble};
 use crate::settings::Settings;
 use crate::store::{Record, Store};
@@ -33,6 +33,7 @@ pub(crate) enum Command {
 pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) store: Store,
+    pub(crate) timers: Timers,
 }
 
 /// Whether the keeper continues.
@@ -100,6 +101,7 @@ impl Keeper {
 
     /// Runs until the lease is released or expired, or no client can request it any more.
     pub(crate) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        self.change().await;
         loop {
             let next = match self.news(&mut commands).await {
                 News::Command(Some(command)) => self.command(command).await,
@@ -125,7 +127,7 @@ impl Keeper {
         let until = self.machine.as_ref().and_then(Machine::until);
         let timer = async {
             match until {
-                Some(until) => tokio::time::sleep(until.saturating_sub(now())).await,
+                Some(until) => self.context.timers.reach(until, now).await,
                 None => std::future::pending().await,
             }
         };
@@ -276,6 +278,15 @@ impl Keeper {
             return Next::Go;
         };
         let old = self.record.take();
+        let is_first = old.is_none();
+        if old.as_ref().is_some_and(|old| old.lease.dns != lease.dns) {
+            warn!(attachment = ?self.allocation.attachment, "name servers changed: a running container keeps the old ones");
+        }
+        let before = old.and_then(|old| {
+            let differs = !changes::between(&old.lease, &lease).is_empty();
+            // A repeated lease leaves the changes that the link still lacks.
+            if differs { Some(old.lease) } else { old.before }
+        });
         let identity = exchange.identity();
         self.place.identity = Some(identity);
         let record = Record {
@@ -283,24 +294,24 @@ impl Keeper {
             identity,
             station: station.map_or([0xff; 6], |station| station.0),
             lease,
+            before,
             since: now(),
         };
         if let Err(error) = self.context.store.write(&record) {
-            if old.is_none() {
+            if is_first {
                 self.record = Some(record);
                 self.release().await;
                 return self.fail(&format!("cannot record the lease: {error}"));
             }
             warn!(attachment = ?self.allocation.attachment, %error, "cannot record the renewed lease");
         }
-        if let Some(old) = old {
-            self.change(&old.lease, &record.lease).await;
-        } else {
+        if is_first {
             info!(attachment = ?self.allocation.attachment, address = %record.lease.address, "leased");
         }
         let answer = answer(&record.lease, &self.allocation);
         let is_new = !self.waiting.is_empty();
         self.record = Some(record);
+        self.change().await;
         let answered = self
             .waiting
             .drain(..)
@@ -313,18 +324,21 @@ impl Keeper {
         Next::Go
     }
 
-    async fn change(&self, old: &Lease, new: &Lease) {
-        if old.dns != new.dns {
-            warn!(attachment = ?self.allocation.attachment, "name servers changed: a running container keeps the old ones");
-        }
-        let changes = changes::between(old, new);
-        if changes.is_empty() {
-            return;
-        }
+    /// Makes the changes that the link lacks. If some fail, or the daemon is killed meanwhile, they are all made again
+    /// after the next answer of a server, or by the next daemon.
+    async fn change(&mut self) {
+        let Some(record) = &mut self.record else { return };
+        let Some(before) = &record.before else { return };
+        let changes = changes::between(before, &record.lease);
         info!(attachment = ?self.allocation.attachment, ?changes, "the renewed lease differs");
         let (place, priority) = (self.place.clone(), self.allocation.priority);
         if let Err(error) = blocking(move || place.change(&changes, priority)).await {
             warn!(attachment = ?self.allocation.attachment, %error, "cannot change the link");
+            return;
+        }
+        record.before = None;
+        if let Err(error) = self.context.store.write(record) {
+            warn!(attachment = ?self.allocation.attachment, %error, "cannot record the change of the link");
         }
     }
 
@@ -376,15 +390,6 @@ impl Keeper {
 fn answer(lease: &Lease, allocation: &Allocation) -> Result<Value, String> {
     let result = lease.result(allocation.priority);
     result.to_json(Version::LATEST).map_err(|error| error.to_string())
-}
-
-/// Time since the boot of the machine.
-fn now() -> Time {
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or_default(),
-        u32::try_from(time.tv_nsec).unwrap_or_default(),
-    )
 }
 
 /// Up to twice [`JITTER`].

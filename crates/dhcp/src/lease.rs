@@ -6,16 +6,16 @@ use std::time::Duration;
 use cni::result::{CniResult, Dns, IpConfig, Route};
 use dhcproto::v4::{DhcpOption, Message, OptionCode};
 use ipnet::{IpNet, Ipv4Net};
+use linux::routes::LINK_SCOPE;
 use serde::{Deserialize, Serialize};
 
 /// Duration of a lease without option 51.
 const DEFAULT_LENGTH: Duration = Duration::from_mins(60);
-/// Minimum time to the first renewal: a server with leases of one second must not keep the node busy.
+/// Minimum time to the renewal: a server with leases of one second must not keep the node busy. Also the minimum time
+/// after it, for the answers of servers.
 const SHORTEST: Duration = Duration::from_secs(5);
 /// The duration of an infinite lease (RFC 2131 section 3.3).
 const INFINITE: u32 = u32::MAX;
-/// The kernel's scope of on-link destinations.
-const SCOPE_LINK: u8 = 253;
 /// Maximum number of accepted name servers, search domains and routes, each.
 const MOST: usize = 64;
 
@@ -103,7 +103,7 @@ impl Lease {
     pub(crate) fn result(&self, priority: u32) -> CniResult {
         let route = |route: &LeasedRoute| Route {
             priority,
-            scope: route.by.is_none().then_some(SCOPE_LINK),
+            scope: route.by.is_none().then_some(LINK_SCOPE),
             ..Route::new(IpNet::V4(route.to), route.by.map(IpAddr::V4))
         };
         CniResult {
@@ -209,14 +209,15 @@ fn times(message: &Message) -> Option<Times> {
         return None;
     }
     let end = length(OptionCode::AddressLeaseTime).unwrap_or(DEFAULT_LENGTH);
-    let rebind = length(OptionCode::Rebinding).filter(|rebind| *rebind <= end);
+    let end = end.max(SHORTEST * 2);
+    let rebind = length(OptionCode::Rebinding).filter(|rebind| *rebind + SHORTEST <= end);
     let rebind = rebind.unwrap_or(end * 85 / 100);
     let renew = length(OptionCode::Renewal).filter(|renew| *renew <= rebind);
     let renew = renew.unwrap_or_else(|| (end / 2).min(rebind)).max(SHORTEST);
     Some(Times {
         renew,
         rebind: rebind.max(renew),
-        end: end.max(renew),
+        end,
     })
 }
 
@@ -330,13 +331,19 @@ pub(crate) mod tests {
             Some([50, 85, 100])
         );
         assert_eq!(times(vec![DhcpOption::AddressLeaseTime(INFINITE)]), None);
-        assert_eq!(times(vec![DhcpOption::AddressLeaseTime(0)]), Some([5, 5, 5]));
+        assert_eq!(times(vec![DhcpOption::AddressLeaseTime(0)]), Some([5, 8, 10]));
         let odd = vec![
             DhcpOption::AddressLeaseTime(100),
             DhcpOption::Renewal(90),
             DhcpOption::Rebinding(80),
         ];
         assert_eq!(times(odd), Some([50, 80, 100]));
+        let late = vec![
+            DhcpOption::AddressLeaseTime(100),
+            DhcpOption::Renewal(100),
+            DhcpOption::Rebinding(100),
+        ];
+        assert_eq!(times(late), Some([50, 85, 100]));
     }
 
     #[test]

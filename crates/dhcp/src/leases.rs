@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
+use crate::clock::Timers;
 use crate::exchange::blocking;
 use crate::keeper::{Command, Context, Keeper};
 use crate::names::MAX_LEASES;
@@ -37,9 +38,20 @@ impl Leases {
         let store = Store::open(folder.clone())
             .with_context(|| format!("cannot keep leases in {}", folder.display()))?;
         Ok(Self {
-            context: Arc::new(Context { settings, store }),
+            context: Arc::new(Context {
+                settings,
+                store,
+                timers: Timers::default(),
+            }),
             keepers: Arc::default(),
         })
+    }
+
+    /// Keeps the timers of all leases right after a sleep of the machine.
+    pub(crate) async fn watch_clock(&self) {
+        if let Err(error) = self.context.timers.watch().await {
+            tracing::warn!(%error, "leases are renewed late after a sleep of the machine");
+        }
     }
 
     /// Adopts the leases of an earlier daemon whose links still exist, and removes the others.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plugin dhcp ──unix socket──> server ──> leases ──> one keeper for each attachment
-//!                                                      machine: decides
+//!                                                      machine: decides; clock: wakes it
 //!                                                      exchange ──packets in the container's namespace──> DHCP server
 //!                                                      store: /run/cni/weft/dhcp/*.json, read again at the start
 //!                                                      place: the link, which a renewed lease may change
@@ -10,6 +10,7 @@
 
 mod changes;
 mod check;
+mod clock;
 mod exchange;
 mod frame;
 mod keeper;
@@ -89,6 +90,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .transpose()?;
     let leases = Leases::open(settings)?;
     leases.adopt().await;
+    let watched = leases.clone();
+    tokio::spawn(async move { watched.watch_clock().await });
     server::serve(&listener, &leases, &shutdown).await;
     drop((listener, pid_file));
     Ok(())

@@ -11,11 +11,9 @@ use std::time::Duration;
 
 use linux::backoff::Backoff;
 
+use crate::clock::Time;
 use crate::lease::{Lease, Unusable};
 use crate::message::{Offer, Reply};
-
-/// Time since the boot of the machine, including its sleep.
-pub(crate) type Time = Duration;
 
 /// Pause after each of the first failed attempts, and their number.
 const FAST_PAUSE: Duration = Duration::from_secs(2);

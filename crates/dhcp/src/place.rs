@@ -9,7 +9,7 @@ use linux::link::{Link, Mac};
 use linux::netns::NetNs;
 use linux::packet::PacketSocket;
 use linux::route::Socket;
-use linux::routes::Route;
+use linux::routes::{LINK_SCOPE, Route};
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -17,9 +17,6 @@ use thiserror::Error;
 use crate::changes::Change;
 use crate::frame::CLIENT_PORT;
 use crate::lease::LeasedRoute;
-
-/// The kernel's scope of on-link destinations.
-const SCOPE_LINK: u8 = 253;
 
 /// Identity of a link. Names, paths and namespace numbers alone are reused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,7 +155,7 @@ fn make(socket: &mut Socket, link: &Link, change: Change, priority: u32) -> linu
         gateway: route.by.map(IpAddr::V4),
         link: Some(link.index),
         priority: Some(priority).filter(|priority| *priority != 0),
-        scope: route.by.is_none().then_some(SCOPE_LINK),
+        scope: route.by.is_none().then_some(LINK_SCOPE),
         ..Route::to(IpNet::V4(route.to))
     };
     match change {

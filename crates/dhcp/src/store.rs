@@ -10,8 +10,9 @@ use plugins::dhcp::wire::{Allocation, Attachment};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::clock::Time;
 use crate::lease::Lease;
-use crate::machine::{Held, Time};
+use crate::machine::Held;
 use crate::names::LEASE_EXTENSION;
 use crate::place::Identity;
 
@@ -29,6 +30,9 @@ pub(crate) struct Record {
     /// MAC address of the sender of the server's answers: the server itself, or its relay.
     pub(crate) station: [u8; 6],
     pub(crate) lease: Lease,
+    /// The earlier lease, while the link may lack changes to this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) before: Option<Lease>,
     /// Start of the lease: time since the boot of the machine.
     pub(crate) since: Time,
 }
@@ -72,17 +76,23 @@ impl Store {
         }
     }
 
-    /// All records. Unreadable files are removed with a warning: they are useless.
+    /// All records. Other files are removed with a warning: they are useless. A killed daemon may leave a whole record
+    /// under a temporary name, of a lease that has another record or was not used.
     pub(crate) fn read(&self) -> io::Result<Vec<Record>> {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let path = entry?.path();
+            let shown = path.display();
             match read(&path) {
-                Ok(record) => records.push(record),
-                Err(error) => {
-                    tracing::warn!(%error, path = %path.display(), "forgetting a lease that cannot be read");
-                    fs::remove_file(&path)?;
+                Ok(record) if path == self.path(&record.allocation.attachment) => {
+                    records.push(record);
+                    continue;
                 }
+                Ok(_) => tracing::warn!(path = %shown, "removing a lease under another name"),
+                Err(error) => tracing::warn!(%error, path = %shown, "removing a file that is no lease"),
+            }
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(%error, path = %shown, "cannot remove the file");
             }
         }
         Ok(records)
@@ -122,6 +132,7 @@ mod tests {
             identity: Identity::default(),
             station: [2, 0, 0, 0, 0, 1],
             lease: Lease::read(&ack([DhcpOption::SubnetMask([255, 255, 255, 0].into())])).unwrap(),
+            before: None,
             since: Time::from_secs(7),
         }
     }
@@ -140,12 +151,21 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_record_is_removed_and_hides_no_other() {
+    fn other_files_are_removed_and_hide_no_record() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().to_owned()).unwrap();
-        fs::write(folder.path().join("half.json"), "{\"allocation\"").unwrap();
-        store.write(&record("c")).unwrap();
-        assert_eq!(store.read().unwrap().len(), 1);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let (path, new) = (|name: &str| folder.path().join(name), record("c"));
+        fs::write(path("half.json"), "{\"allocation\"").unwrap();
+        // What a daemon leaves that is killed before it renames the file.
+        let old = Record {
+            since: Time::from_secs(1),
+            ..new.clone()
+        };
+        fs::write(path(".c.json.7-0.tmp"), serde_json::to_vec(&old).unwrap()).unwrap();
+        fs::create_dir(path("a.json")).unwrap();
+        store.write(&new).unwrap();
+        assert_eq!(store.read().unwrap(), [new]);
+        let left = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 2, "the record and the directory");
     }
 }

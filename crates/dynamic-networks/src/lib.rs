@@ -149,7 +149,7 @@ pub async fn serve(
         cluster,
         cri,
         daemon,
-        timeouts: timeouts.status,
+        status_timeout: timeouts.status,
     });
     let work = controller::run(pods, reconciler, &synced, &shutdown);
     let grace_over = async {

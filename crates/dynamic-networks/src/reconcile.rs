@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! pod, live read ──> steps ──> sandbox (CRI) ──> each step: the daemon, then the current status
-//!                                                                                                  │ the first failure stops, and only it is rolled back
-//!                                                                                                  └──> reports ──> events, each once per change
+//!                                                 │ the first failure stops, and only it is rolled back
+//!                                                 └──> reports ──> events, each once per change
 //! ```
 
 use crate::cluster::{self, Cluster, WriteError};
@@ -99,7 +99,7 @@ pub(crate) struct Reconciler {
     pub cri: Cri,
     pub daemon: Daemon,
     /// How long status writes are retried.
-    pub timeouts: Duration,
+    pub status_timeout: Duration,
 }
 
 /// The reconciliation of one pod.
@@ -124,9 +124,9 @@ impl Job<'_> {
     }
 
     /// Published concurrently, because events may be slow.
-    fn report(&self, reports: Report) {
+    fn report(&self, report: Report) {
         // Fails only when the reconciliation is cancelled.
-        let _ = self.reports.send(reports);
+        let _ = self.reports.send(report);
     }
 
     fn report_added(&self, desired: &DesiredNetwork) {
@@ -303,7 +303,7 @@ impl Reconciler {
     ) -> Result<bool, Error> {
         let written = self
             .cluster
-            .change_status(job.name, job.uid, self.timeouts, change);
+            .change_status(job.name, job.uid, self.status_timeout, change);
         let networks = written.await?;
         Ok(networks.is_some_and(|networks| networks == job.networks))
     }
@@ -317,20 +317,20 @@ impl Reconciler {
         mut reports: mpsc::UnboundedReceiver<Report>,
     ) {
         let mut is_new = false;
-        while let Some(reports) = reports.recv().await {
-            let about = reports.ifname.unwrap_or_default();
-            if !reports.is_rollback {
-                is_new = reported.0.get(&about) != Some(&reports.text);
+        while let Some(report) = reports.recv().await {
+            let about = report.ifname.unwrap_or_default();
+            if !report.is_rollback {
+                is_new = reported.0.get(&about) != Some(&report.text);
             }
             if !is_new {
                 continue;
             }
             let published = self
                 .cluster
-                .event(name, uid, reports.kind, reports.reason, &reports.text)
+                .event(name, uid, report.kind, report.reason, &report.text)
                 .await;
-            if published && !reports.is_rollback {
-                reported.0.insert(about, reports.text);
+            if published && !report.is_rollback {
+                reported.0.insert(about, report.text);
             }
         }
     }

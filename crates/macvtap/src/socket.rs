@@ -11,7 +11,8 @@ use tokio::net::UnixListener;
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
-    /// Creation time in seconds and nanoseconds. File systems reuse inode numbers.
+    /// Time of the last change in seconds and nanoseconds, for a socket that of its creation. File systems reuse inode
+    /// numbers.
     modified: (i64, i64),
 }
 

@@ -1,26 +1,20 @@
 //! The changes of the node: pure functions.
 
 use crate::names::{CANONICAL_CAPACITY, CAPACITY};
+use kube_kit::object::is_label_value;
 use kube_kit::patch::{Operation, escape};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A bridge whose name is valid in the name of a resource: at most 63 letters, digits, `-`, `_` and `.`, beginning and
-/// ending with a letter or digit. The kernel and Open vSwitch allow more.
+/// A bridge whose name is valid in the name of a resource ([`is_label_value`], not empty). The kernel and Open vSwitch allow more.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BridgeName(String);
 
 impl BridgeName {
     /// `None` if the API server would refuse the resource, and with it the whole patch.
     pub(crate) fn new(name: &str) -> Option<Self> {
-        let bytes = name.as_bytes();
-        let (first, last) = (bytes.first()?, bytes.last()?);
-        let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let valid = bytes.len() <= 63
-            && first.is_ascii_alphanumeric()
-            && last.is_ascii_alphanumeric()
-            && bytes.iter().all(inner);
+        let valid = !name.is_empty() && is_label_value(name);
         valid.then(|| Self(name.to_owned()))
     }
 }

@@ -1,7 +1,9 @@
 //! Observes the host once and applies the difference to the desired state.
 
-use ipnet::IpNet;
 use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+use linux::Errno;
 
 use crate::{
     desired::{Choices, Peers, desired},
@@ -49,17 +51,21 @@ pub fn arrange(
     let all = desired.problems.iter().chain(&obstacles);
     let (waiting, problems): (Vec<_>, Vec<_>) =
         all.partition(|problem| matches!(problem, Problem::NoAddressYet { .. }));
+    // The kernel removes the tunnel's routes with its last address, and reports the address alone. A tunnel that is
+    // created now has an event by its name.
+    let mut links = desired.links;
+    links.extend(view.observed.tunnel.map(|tunnel| tunnel.index));
     let words = |problems: Vec<&Problem>| problems.into_iter().map(ToString::to_string).collect();
     let mut arranged = Arranged {
         problems: words(problems),
         waiting: words(waiting),
         ranges: desired.routes.keys().copied().collect(),
-        links: desired.links,
+        links,
         peers: desired.peers,
         mtu: desired.mtu,
         ..Arranged::default()
     };
-    arranged.apply(&steps, |step| kernel.apply(step));
+    arranged.apply(&steps, nodes, |step| kernel.apply(step));
     match kernel.masquerade(&desired.masquerade) {
         Ok(true) => arranged.changes.push("write the packet rules".to_owned()),
         Ok(false) => {}
@@ -71,7 +77,12 @@ pub fn arrange(
 impl Arranged {
     /// Applies changes. If the tunnel cannot be created or set up, skips the changes that need it: one failure tells the
     /// cause.
-    fn apply(&mut self, steps: &[Change], mut apply: impl FnMut(&Change) -> linux::Result<()>) {
+    fn apply(
+        &mut self,
+        steps: &[Change],
+        nodes: &[Node],
+        mut apply: impl FnMut(&Change) -> linux::Result<()>,
+    ) {
         let mut is_tunnel_missing = false;
         for step in steps {
             if is_tunnel_missing && step.needs_tunnel() {
@@ -84,6 +95,16 @@ impl Arranged {
                     let problem = Problem::ForeignRoute { range: *range };
                     self.problems.insert(problem.to_string());
                 }
+                (Err(error), Change::AddRoute(range, _) | Change::ReplaceRoute(range, _))
+                    if is_invalid(&error) =>
+                {
+                    let problem = Problem::Refused {
+                        node: owner(nodes, range).to_owned(),
+                        range: *range,
+                        error: error.to_string(),
+                    };
+                    self.problems.insert(problem.to_string());
+                }
                 (Err(error), _) => {
                     is_tunnel_missing |=
                         matches!(step, Change::CreateTunnel { .. } | Change::SetTunnel { .. });
@@ -92,6 +113,18 @@ impl Arranged {
             }
         }
     }
+}
+
+/// Returns true if the kernel refuses a next hop for its value, which another Node determines: a broadcast address of
+/// the segment, for example. Other errors tell about the links and addresses of this node.
+fn is_invalid(error: &linux::Error) -> bool {
+    error.errno() == Some(Errno::INVAL)
+}
+
+/// Returns the name of the node that has a range. Of several that claim it, the oldest one has it.
+fn owner<'a>(nodes: &'a [Node], range: &IpNet) -> &'a str {
+    let claiming = nodes.iter().filter(|node| node.ranges.contains(range)).min();
+    claiming.map(|node| node.name.as_str()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -142,7 +175,7 @@ mod tests {
             let steps = steps();
             let mut arranged = Arranged::default();
             let mut attempts = 0;
-            arranged.apply(&steps, |step| {
+            arranged.apply(&steps, &[], |step| {
                 attempts += 1;
                 if *step == steps[broken] {
                     return Key::new(&["net", "none"]).and_then(|key| key.read()).map(drop);

@@ -224,6 +224,7 @@ struct Place<'a> {
     segments: Vec<(IpNet, u32)>,
     /// This node's endpoint of tunnels.
     underlay: Option<IpAddr>,
+    host: &'a Host,
 }
 
 impl<'a> Place<'a> {
@@ -240,6 +241,7 @@ impl<'a> Place<'a> {
             segments: nets.filter(|(net, _)| is_segment(net)).collect(),
             uplinks,
             underlay: underlay(own),
+            host,
         }
     }
 
@@ -343,6 +345,11 @@ impl<'a> Paths<'a> {
     }
 
     fn check(&self, node: &Node, address: IpAddr) -> Result<(), Problem> {
+        // The host may have more addresses than its Node.
+        if self.near.host.links.iter().any(|link| link.has(&address)) {
+            let node = node.name.clone();
+            return Err(Problem::OwnAddress { node, address });
+        }
         misplaced(node, address, self.own, self.accepted).map_or(Ok(()), Err)
     }
 }

@@ -267,15 +267,16 @@ fn leads(route: &Route, hop: &Hop, tunnel: Option<u32>) -> bool {
 
 /// Adds the missing addresses and entries of the tunnel, and removes the others.
 fn retune(tunnel: &Tunnel, existing: &ObservedTunnel, changes: &mut Vec<Change>) {
-    for net in existing.addresses.difference(&tunnel.addresses) {
-        changes.push(Change::DeleteAddress(*net));
-    }
     // A link that was set down has lost its neighbours and routes, so the link is set up first.
     if !existing.is_up || existing.mtu != tunnel.mtu {
         changes.push(Change::SetTunnel { mtu: tunnel.mtu });
     }
     for net in tunnel.addresses.difference(&existing.addresses) {
         changes.push(Change::AddAddress(*net));
+    }
+    // With the last IPv4 address, the kernel would remove all IPv4 routes and neighbours of the link.
+    for net in existing.addresses.difference(&tunnel.addresses) {
+        changes.push(Change::DeleteAddress(*net));
     }
     for (mac, host) in &existing.hosts {
         if tunnel.hosts.get(mac) != Some(host) {

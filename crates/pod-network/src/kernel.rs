@@ -59,14 +59,12 @@ impl Kernel {
     pub(crate) fn observe(&mut self) -> linux::Result<Observation> {
         let links = self.routing.links()?;
         let addresses = self.routing.all_addresses()?;
-        let (mut routes, mut unreachable) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
         for family in FAMILIES {
-            routes.extend(self.routing.routes(family)?);
-            unreachable.extend(self.routing.unreachable_routes(family)?);
+            all.extend(self.routing.all_routes(family)?);
         }
-        for routes in [&mut routes, &mut unreachable] {
-            routes.retain(|route| route.table == Some(MAIN_TABLE));
-        }
+        all.retain(|route| route.table == Some(MAIN_TABLE));
+        let (unreachable, routes): (Vec<_>, Vec<_>) = all.into_iter().partition(|route| route.unreachable);
         let tunnel = match links.iter().find(|link| link.name == TUNNEL) {
             Some(link) => Some(self.tunnel(link, &addresses)?),
             None => None,

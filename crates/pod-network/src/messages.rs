@@ -86,6 +86,15 @@ pub(crate) enum Problem {
         /// The start of the malformed text.
         text: String,
     },
+    /// The kernel refuses the node's address as a next hop.
+    Refused {
+        /// The node.
+        node: String,
+        /// The range.
+        range: IpNet,
+        /// The kernel's words.
+        error: String,
+    },
     /// A route of another owner leads to the range.
     ForeignRoute {
         /// The range.
@@ -147,6 +156,10 @@ impl fmt::Display for Problem {
                     "node {node}: {text:?} is not a pod range or an address, ignored"
                 )
             }
+            Problem::Refused { node, range, error } => write!(
+                f,
+                "pods of node {node} in {range} are unreachable, the kernel refuses the way to them: {error}"
+            ),
             Problem::ForeignRoute { range } => write!(
                 f,
                 "another program's route leads to the pod range {range}: no route of Weft for it"

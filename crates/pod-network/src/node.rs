@@ -65,8 +65,8 @@ impl Node {
         let ranges = pod_cidrs.filter(|ranges| !ranges.is_empty());
         for text in ranges.unwrap_or_else(|| pod_cidr.into_iter().collect()) {
             match text.parse::<IpNet>() {
-                Ok(range) => node.ranges.push(range.trunc()),
-                Err(_) => node.note_unreadable(&text),
+                Ok(range) if is_usable(&range.network()) => node.ranges.push(range.trunc()),
+                _ => node.note_unreadable(&text),
             }
         }
         let addresses = object.status.and_then(|status| status.addresses);
@@ -97,7 +97,8 @@ impl Node {
     }
 }
 
-/// Returns true for an address that can be the address of a node: the kernel refuses others as next hops.
+/// Returns true for an address that a node or a pod can have: the kernel refuses others as next hops, and the first
+/// address of a range is the next hop in the tunnel.
 fn is_usable(address: &IpAddr) -> bool {
     !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
@@ -169,11 +170,15 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_no_node_can_have_are_malformed() {
+    fn addresses_that_no_node_or_pod_can_have_are_malformed() {
         let odd = ["0.0.0.0", "127.0.0.1", "224.0.0.1", "ff02::1"];
         let addresses = odd.map(|address| json!({ "type": "InternalIP", "address": address }));
-        let node = node(&json!({}), &json!({ "addresses": addresses }));
-        assert!(node.addresses.is_empty(), "{node:?}");
-        assert_eq!(node.unreadable, odd);
+        let found = node(&json!({}), &json!({ "addresses": addresses }));
+        assert!(found.addresses.is_empty(), "{found:?}");
+        assert_eq!(found.unreadable, odd);
+        let odd = ["0.0.0.0/8", "127.0.0.0/16", "224.0.5.0/24", "ff00:1::/64"];
+        let found = node(&json!({ "podCIDRs": odd }), &json!({}));
+        assert!(found.ranges.is_empty(), "{found:?}");
+        assert_eq!(found.unreadable, odd);
     }
 }

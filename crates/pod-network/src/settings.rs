@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cni::env::is_identifier;
 use thiserror::Error;
 
 use crate::{
@@ -58,7 +59,7 @@ impl TryFrom<Args> for Settings {
         if !is_conflist(&cni_conf_name) {
             return Err(InvalidSettings::ConfName(cni_conf_name));
         }
-        if !is_network_name(&network_name) {
+        if !is_identifier(&network_name) {
             return Err(InvalidSettings::NetworkName(network_name));
         }
         if let Some(mtu) = mtu.filter(|mtu| !(LEAST_MTU..=MOST_MTU).contains(mtu)) {
@@ -90,12 +91,6 @@ fn is_conflist(name: &str) -> bool {
     let [_, list, _] = CONF_EXTENSIONS;
     path.extension().is_some_and(|extension| extension == list)
         && path.file_name().is_some_and(|file| file == name)
-}
-
-/// True for names of networks that the CNI specification allows.
-fn is_network_name(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_plain)
 }
 
 #[cfg(test)]

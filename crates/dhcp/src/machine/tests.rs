@@ -147,6 +147,23 @@ fn an_answer_to_a_renewal_gives_the_lease_new_times() {
 }
 
 #[test]
+fn a_lease_of_seconds_is_renewed_before_it_ends() {
+    for length in [0, 2, 5, 7, 10] {
+        let options = [
+            DhcpOption::SubnetMask([255, 255, 255, 0].into()),
+            DhcpOption::AddressLeaseTime(length),
+        ];
+        let lease = Lease::read(&ack(options)).unwrap();
+        let mut machine = started();
+        machine.step(Event::Reply(Reply::Offer(OFFER)), seconds(0));
+        machine.step(Event::Reply(Reply::Ack(Ok(lease))), seconds(0));
+        let actions = silence(&mut machine);
+        assert_eq!(actions.first(), Some(&(5, Action::Renew)), "{length}");
+        assert_eq!(actions.last(), Some(&(10, Action::Expire)), "{length}");
+    }
+}
+
+#[test]
 fn a_refused_renewal_searches_at_once() {
     let mut machine = bound();
     machine.step(Event::Timer, seconds(60));

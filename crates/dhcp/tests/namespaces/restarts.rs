@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use serde_json::{Value, json};
 
 use crate::stage::{
-    Process, config, forget_server_leases, on_a_host, records, server_leases, server_log, wait_for,
+    Pod, Process, config, forget_server_leases, on_a_host, records, server_leases, server_log, wait_for,
 };
 
 const RANGE: &str = "10.77.0.10,10.77.0.19";
@@ -24,6 +24,14 @@ fn kill_and_age(daemon: Process) {
     );
     record["since"]["secs"] = (since - PAST_RENEWAL.as_secs()).into();
     fs::write(path, record.to_string()).unwrap();
+}
+
+/// Waits until the link has one address, of the second server's range.
+fn wait_for_new_address(pod: &Pod) {
+    wait_for("the new address", || {
+        let addresses = pod.addresses();
+        (addresses.len() == 1 && addresses[0].starts_with("10.77.0.5")).then_some(())
+    });
 }
 
 /// Counts lines of the server's log.
@@ -88,13 +96,56 @@ fn another_address_at_a_renewal_is_set_on_the_link() {
         let _server = host.server("10.77.0.50,10.77.0.59", &["--dhcp-option=3,10.77.0.2"]);
         kill_and_age(daemon);
         let _daemon = host.daemon(&[]);
-        wait_for("the new address", || {
-            let addresses = pod.addresses();
-            let is_new = |address: &String| address.starts_with("10.77.0.5");
-            (addresses.len() == 1 && addresses.iter().all(is_new)).then_some(())
-        });
+        wait_for_new_address(&pod);
         wait_for("the new route", || {
             (pod.routes() == ["0.0.0.0/0 via 10.77.0.2"]).then_some(())
+        });
+    });
+}
+
+#[test]
+fn a_change_of_the_link_that_failed_is_made_by_the_next_daemon() {
+    on_a_host("a failed change", |host| {
+        let server = host.server(RANGE, &[]);
+        let daemon = host.daemon(&[]);
+        let pod = host.pod();
+        pod.add(&config(&json!({})));
+        server.kill();
+        forget_server_leases();
+        // The gateway is in no subnet of the link, so that the kernel refuses the route.
+        let _server = host.server("10.77.0.50,10.77.0.59", &["--dhcp-option=3,10.99.0.1"]);
+        kill_and_age(daemon);
+        let daemon = host.daemon(&[]);
+        wait_for_new_address(&pod);
+        daemon.kill();
+        let is_pending = || fs::read_to_string(&records()[0]).unwrap().contains("before");
+        assert!(is_pending());
+        pod.add_address("10.99.0.2/24");
+        let _daemon = host.daemon(&[]);
+        wait_for("the new route", || {
+            (pod.routes() == ["0.0.0.0/0 via 10.99.0.1"]).then_some(())
+        });
+        wait_for("the record of the change", || (!is_pending()).then_some(()));
+    });
+}
+
+#[test]
+fn a_daemon_that_is_killed_before_it_changes_the_link_is_continued() {
+    on_a_host("a kill before a change", |host| {
+        let _server = host.server(RANGE, &[]);
+        let daemon = host.daemon(&[]);
+        let pod = host.pod();
+        pod.add(&config(&json!({})));
+        daemon.kill();
+        let path = &records()[0];
+        let mut record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        record["before"] = record["lease"].clone();
+        record["lease"]["address"] = "10.77.0.55/24".into();
+        fs::write(path, record.to_string()).unwrap();
+        let _daemon = host.daemon(&[]);
+        wait_for_new_address(&pod);
+        wait_for("the route", || {
+            (pod.routes() == ["0.0.0.0/0 via 10.77.0.1"]).then_some(())
         });
     });
 }

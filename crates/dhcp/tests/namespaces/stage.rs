@@ -251,6 +251,13 @@ impl Pod {
         addresses.iter().map(|address| address.net.to_string()).collect()
     }
 
+    /// Adds an address to `net1`.
+    pub(crate) fn add_address(&self, net: &str) {
+        let mut socket = self.socket();
+        let link = socket.link_by_name("net1").unwrap();
+        socket.add_address(&link, net.parse().unwrap()).unwrap();
+    }
+
     /// IPv4 routes through a gateway.
     pub(crate) fn routes(&self) -> Vec<String> {
         let routes = self.socket().routes(Family::V4).unwrap();

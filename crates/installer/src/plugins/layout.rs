@@ -59,7 +59,7 @@ pub(crate) struct Installation {
     /// Plugins that are installed only if none with their name exists.
     unless_present: Vec<String>,
     checksum: Checksum,
-    /// Verified binaries, which are not read again while they are unchanged.
+    /// Verified binaries, which are not read again while they are unchanged. Missing ones are linked to them.
     verified: HashMap<String, Stamp>,
 }
 
@@ -168,7 +168,11 @@ impl Installation {
     fn is_right(&mut self, entry: &Entry) -> Result<bool, Error> {
         let path = self.dir.join(entry.name());
         match entry {
-            Entry::Link { target, .. } => Ok(fs::read_link(&path).is_ok_and(|found| found == *target)),
+            Entry::Link { name, target } => {
+                // It is no source of the binary any more.
+                self.verified.remove(name);
+                Ok(fs::read_link(&path).is_ok_and(|found| found == *target))
+            }
             Entry::Binary(name) => {
                 let right = self.is_right_binary(name, &path)?;
                 if !right {

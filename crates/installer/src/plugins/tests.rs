@@ -177,6 +177,24 @@ fn deleted_binary_is_linked_to_remaining_one() {
 }
 
 #[test]
+fn binary_is_not_linked_to_the_plugin_that_the_platform_brought_later() {
+    let node = Node::new();
+    let mut installation = node.installation();
+    installation.ensure().expect("installed");
+    assert!(!installation.ensure().expect("installed"));
+    fs::remove_file(node.path("bridge")).expect("removed");
+    fs::write(node.path("bridge"), "theirs").expect("a plugin");
+    assert!(installation.ensure().expect("installed"));
+    fs::remove_file(node.path("cnv-tuning")).expect("removed");
+    assert!(installation.ensure().expect("installed"));
+    let mut expected = fresh();
+    expected.insert("bridge".to_owned(), "theirs".to_owned());
+    expected.insert("cnv-bridge".to_owned(), "-> /var/lib/cni/bin/bridge".to_owned());
+    assert_eq!(node.listing(), expected);
+    assert!(!installation.ensure().expect("installed"));
+}
+
+#[test]
 fn check_names_missing_files() {
     let node = Node::new();
     let check = Args {

@@ -393,6 +393,30 @@ fn address_in_a_range_of_an_older_node_does_not_refuse_the_range() {
     }
 }
 
+// cluster-network#78
+#[test]
+fn address_of_a_link_of_this_node_is_no_next_hop() {
+    let mut host = host();
+    host.links.push(HostLink {
+        index: 9,
+        addresses: vec![net("192.0.2.100/32"), net("203.0.113.1/24")],
+        ..HostLink::default()
+    });
+    for address in ["192.0.2.100", "203.0.113.1"] {
+        let twin = node("twin", &["10.1.2.0/24"], &[address]);
+        let desired = desired(&[twin], &own(), &host, &choices());
+        assert!(
+            desired.routes.is_empty() && desired.tunnel.is_none(),
+            "{desired:?}"
+        );
+        let text = shown(&desired).concat();
+        assert!(
+            text.contains(&format!("{address}, which is an address of this node")),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn older_node_keeps_its_address_in_the_tunnel() {
     // These addresses have the same digest.

@@ -296,6 +296,18 @@ fn drift_of_the_tunnel_is_repaired() {
 }
 
 #[test]
+fn tunnel_gets_its_new_address_before_it_loses_the_old_one() {
+    let mut observed = Observed::default();
+    settle(&both(), &mut observed);
+    let mut moved = both();
+    moved.tunnel.as_mut().unwrap().addresses = [net("10.1.9.0/32")].into();
+    assert_eq!(
+        settle(&moved, &mut observed),
+        ["add address 10.1.9.0/32", "remove address 10.1.0.0/32"]
+    );
+}
+
+#[test]
 fn tunnel_with_other_settings_is_created_again_with_its_routes() {
     let mut observed = Observed::default();
     settle(&both(), &mut observed);

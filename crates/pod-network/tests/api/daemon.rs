@@ -102,6 +102,35 @@ fn node_without_an_address_keeps_its_routes_and_gets_an_event() {
     stage.wait_until_ready(true);
 }
 
+// cluster-network#193
+#[test]
+fn node_with_an_address_that_the_kernel_refuses_hinders_no_other_node() {
+    let Some(mut stage) = Stage::take("a refused address") else {
+        return;
+    };
+    stage.register("a", A.0, A.1);
+    stage.register("b", B.0, B.1);
+    // The broadcast address of the segment.
+    stage.register("c", &["10.1.2.0/24"], &["192.0.2.255"]);
+    let _daemon = stage.daemon();
+    stage.wait_until_ready(true);
+    assert_eq!(stage.routes(), TO_B);
+    assert!(stage.configuration().is_some());
+    assert_eq!(stage.metric("weft_pod_network_problems"), 1);
+    assert_eq!(stage.metric("weft_pod_network_errors_total"), 0);
+    stage.wait_for_event(
+        "Warning PodNetworkPeer Node/a x1: pods of node c in 10.1.2.0/24 are unreachable, the kernel refuses the way to \
+         them: add route",
+    );
+    // A refused next hop keeps the route that it would replace.
+    stage.report_addresses("b", &["192.0.2.255", B.1[1]]);
+    stage.wait_for_event("Warning PodNetworkPeer Node/a x1: pods of node b in 10.1.1.0/24 are unreachable");
+    assert_eq!(stage.routes(), TO_B);
+    stage.report_addresses("c", &["192.0.2.3"]);
+    stage.wait_for_routes(&[TO_B[0], "10.1.2.0/24 via 192.0.2.3", TO_B[1]]);
+    assert!(stage.readiness.is_ready());
+}
+
 #[test]
 fn configuration_that_cannot_be_written_is_retried_after_growing_delays() {
     let Some(mut stage) = Stage::take("a configuration that cannot be written") else {
@@ -201,6 +230,11 @@ fn drift_of_the_host_is_repaired_by_its_event() {
     assert_eq!(stage.routes(), all);
 
     let mark = stage.mark();
+    // The kernel removes the tunnel's IPv4 routes too, and reports the address alone.
+    let tunnel = stage.socket.link_by_name(TUNNEL).unwrap();
+    let address = "10.1.0.0/32".parse().unwrap();
+    stage.socket.delete_address(&tunnel, address).unwrap();
+    stage.wait_for_routes(&all);
     let routes = stage.socket.routes(linux::address::Family::V4).unwrap();
     let ours = routes
         .iter()

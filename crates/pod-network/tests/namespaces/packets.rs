@@ -218,11 +218,8 @@ fn connection_to_an_address_without_a_pod_is_refused_at_once() {
         }
         // An event restores the routes, and removal deletes them.
         for family in [Family::V4, Family::V6] {
-            let routes = hosts[0].socket.unreachable_routes(family).unwrap();
-            let ours: Vec<_> = routes
-                .into_iter()
-                .filter(|route| route.protocol == Some(ROUTE_PROTOCOL))
-                .collect();
+            let mut ours = hosts[0].socket.all_routes(family).unwrap();
+            ours.retain(|route| route.unreachable && route.protocol == Some(ROUTE_PROTOCOL));
             assert_eq!(ours.len(), 1, "{ours:?}");
             hosts[0].socket.delete_route(&ours[0]).unwrap();
         }
@@ -234,7 +231,7 @@ fn connection_to_an_address_without_a_pod_is_refused_at_once() {
             .unwrap()
             .clear();
         for family in [Family::V4, Family::V6] {
-            let left = hosts[0].socket.unreachable_routes(family).unwrap();
+            let left = hosts[0].socket.all_routes(family).unwrap();
             assert!(
                 !left.iter().any(|route| route.protocol == Some(ROUTE_PROTOCOL)),
                 "{left:?}"

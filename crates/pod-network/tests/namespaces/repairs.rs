@@ -31,7 +31,7 @@ fn damage_of_any_kind_is_repaired_by_one_pass() {
             .iter()
             .map(|pod| udp(&pod.ns, pod.address(true), 7000))
             .collect();
-        let damages: [Damage; 7] = [
+        let damages: [Damage; 8] = [
             ("routes removed", |host| {
                 let routes = host.socket.routes(linux::address::Family::V4).unwrap();
                 for route in routes
@@ -47,6 +47,11 @@ fn damage_of_any_kind_is_repaired_by_one_pass() {
             ("tunnel down", |host| {
                 let tunnel = host.tunnel().unwrap();
                 host.socket.set_down(&tunnel).unwrap();
+            }),
+            ("address of the tunnel removed", |host| {
+                let tunnel = host.tunnel().unwrap();
+                let address = "10.1.0.0/32".parse().unwrap();
+                host.socket.delete_address(&tunnel, address).unwrap();
             }),
             ("tunnel with another MTU and neighbour", |host| {
                 let tunnel = host.tunnel().unwrap();
@@ -95,6 +100,8 @@ fn damage_of_any_kind_is_repaired_by_one_pass() {
             assert!(!repaired.changes.is_empty(), "{name}");
             let again = hosts[0].arrange(&all);
             assert!(again.changes.is_empty(), "{name}: {:#?}", again.changes);
+            // Events of the tunnel's addresses wake the daemon.
+            assert!(again.links.contains(&hosts[0].tunnel().unwrap().index), "{name}");
             // A tunnel that was created again has another index.
             assert_eq!(hosts[0].routes().len(), whole.len(), "{name}");
             for other in &sockets[1..] {
