@@ -56,7 +56,7 @@ const OPTIONAL: [(&str, &str); 4] = [
     ("tolerations", "placement.tolerations"),
     ("affinity", "placement.affinity"),
 ];
-/// Whether an image is chosen whose role is wider than that of Weft's image.
+/// Whether an image is chosen that needs more rights than Weft's.
 const ESTABLISHED: &str = "include \"weft.establishedRights\" .";
 /// Whether node state may be requested. Only the chart's own configuration is known to the chart.
 const NODE_STATE: &str = "include \"weft.nodeState\" .";

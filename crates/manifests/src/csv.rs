@@ -14,9 +14,9 @@ pub(super) const PACKAGE: &str = "cluster-network-addons";
 /// The only channel.
 pub(super) const CHANNEL: &str = "alpha";
 
-/// Name of a version of the package.
+/// Name of a version of the package. The name of an object has neither `+` nor capitals.
 pub(super) fn name(version: &str) -> String {
-    format!("{}.{version}", names::OPERATOR)
+    format!("{}.{}", names::OPERATOR, version.to_lowercase().replace('+', "-"))
 }
 
 /// An image of an installation.

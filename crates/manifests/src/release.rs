@@ -27,8 +27,11 @@ pub(super) fn release(
     replaces: Option<&str>,
 ) -> Result<Vec<File>, Error> {
     let version = install.version;
-    if !is_version(version) {
-        return Err(Error::Version(version.to_owned()));
+    let replaces = replaces.filter(|version| !version.is_empty());
+    for version in replaces.into_iter().chain([version]) {
+        if !is_version(version) {
+            return Err(Error::Version(version.to_owned()));
+        }
     }
     let csv = csv::cluster_service_version(install, choice, version, replaces)?;
     let csv = yaml("ClusterServiceVersion", &csv)?;
@@ -117,19 +120,29 @@ fn bundle(install: &Install<'_>, choice: &Choice, csv: String) -> Result<Vec<Fil
     Ok(files)
 }
 
-/// Whether a text is a version like `1.2.3` or `1.2.3-rc.1`, which is a valid directory name, and which OLM and Helm
-/// can compare.
+/// Whether a text is a semantic version like `1.2.3` or `1.2.3-rc.1`: a valid directory name, which OLM and Helm can
+/// compare. No word begins or ends with `-`, because the version is part of the name of an object.
 fn is_version(text: &str) -> bool {
-    let core = text.split(['-', '+']).next().unwrap_or_default();
-    let numbers: Vec<&str> = core.split('.').collect();
-    let is_number = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-    let rest = &text[core.len()..];
-    numbers.len() == 3
-        && numbers.iter().all(is_number)
-        && rest
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-+.".contains(&byte))
-        && rest.len() != 1
+    let (text, build) = text
+        .split_once('+')
+        .map_or((text, None), |(text, build)| (text, Some(build)));
+    let (core, pre) = text
+        .split_once('-')
+        .map_or((text, None), |(core, pre)| (core, Some(pre)));
+    let has_digits_alone = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |word: &str| has_digits_alone(word) && (word == "0" || !word.starts_with('0'));
+    let is_word = |word: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !word.is_empty() && word.bytes().all(is_part) && word.trim_matches('-') == word
+    };
+    let mut numbers = core.split('.');
+    core.split('.').count() == 3
+        && numbers.all(|word| !word.is_empty() && is_number(word))
+        && pre.is_none_or(|pre| {
+            let mut words = pre.split('.');
+            words.all(|word| is_word(word) && (is_number(word) || !has_digits_alone(word)))
+        })
+        && build.is_none_or(|build| build.split('.').all(is_word))
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ fn tokens(template: &str) -> Result<Vec<Token>, Error> {
         let (text, action) = rest.split_at(start);
         let inside = &action[2..];
         line += text.matches('\n').count();
-        let end = inside.find("}}").ok_or_else(|| Problem::Unclosed.at(line))?;
+        let end = length(inside).ok_or_else(|| Problem::Unclosed.at(line))?;
         let (left, right) = (inside.starts_with("- "), inside[..end].ends_with(" -"));
         let mut text = if trim { text.trim_start() } else { text };
         if left {
@@ -91,6 +91,18 @@ fn tokens(template: &str) -> Result<Vec<Token>, Error> {
     let text = if trim { rest.trim_start() } else { rest };
     tokens.push(Token::Text(text.to_owned()));
     Ok(tokens)
+}
+
+/// The length of an action up to its closing braces. A comment may contain braces, so that it ends at its own end.
+fn length(inside: &str) -> Option<usize> {
+    let action = inside.strip_prefix("- ").unwrap_or(inside).trim_start();
+    let Some(comment) = action.strip_prefix("/*") else {
+        return inside.find("}}");
+    };
+    let (_, rest) = comment.split_once("*/")?;
+    let (between, _) = rest.split_once("}}")?;
+    let is_closed = matches!(between.trim(), "" | "-");
+    is_closed.then_some(inside.len() - rest.len() + between.len())
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -302,6 +314,8 @@ mod tests {
             ("{{range .CNA.None}}a{{else}}none{{end}}", "none"),
             ("{{with .CNA}}{{range .Images}}{{.Name}}{{end}}{{end}}", "ab"),
             ("a {{- /* a note */ -}} b", "ab"),
+            ("a{{/* {{ .Version }} */}}b", "ab"),
+            ("a\n{{- /* {{if .Yes}}\n{{end}} */ -}}\nb {{.Count}}", "ab 3"),
             ("a {{-  .Version -}}\n\n b", "a1.2.3b"),
             ("{{with .Version}}{{.}}{{end}}", "1.2.3"),
             ("{ {.Version} }", "{ {.Version} }"),
@@ -314,6 +328,8 @@ mod tests {
     fn unsupported_action_is_refused_with_its_line() {
         for (template, problem) in [
             ("a\n{{.Version", "line 2: {{ without }}"),
+            ("a\n{{/* {{.Version}} ", "line 2: {{ without }}"),
+            ("{{/* a */ .Version}}", "line 1: {{ without }}"),
             (
                 "{{.Version}}\n\n{{.Nothing}}",
                 "line 3: there is no .Nothing here",

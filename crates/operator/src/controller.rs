@@ -12,6 +12,7 @@ use kube_kit::{
     events::Recorder,
     merge::Policy,
     object::{self, Kind, ObjectId},
+    process,
     queue::Queue,
     serve::Readiness,
     shutdown::Shutdown,
@@ -21,7 +22,13 @@ use tokio::time::Instant;
 use webhook::certificates;
 
 use crate::{
-    detect, images::UnknownImage, metrics::Metrics, names, reconcile::Reconciler, settings::Settings, watches,
+    detect::{self, Found},
+    images::UnknownImage,
+    metrics::Metrics,
+    names,
+    reconcile::Reconciler,
+    settings::Settings,
+    watches,
 };
 
 /// Delays of the retries after the definition of a kind changed: the API server needs time to serve it.
@@ -33,6 +40,9 @@ const SERVED: [Duration; 6] = [
     Duration::from_secs(16),
     Duration::from_secs(32),
 ];
+
+/// How long requests are repeated at start, before the process ends and its kubelet starts another one.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Maximum back-off of a failed reconcile: no event reports the end of an outage if no object changed meanwhile.
 const RETRY: Duration = Duration::from_mins(1);
@@ -72,8 +82,7 @@ pub struct Operator {
 impl Operator {
     /// Detects the platform, and starts the watches.
     pub async fn start(client: Client, settings: Settings, metrics: Metrics) -> Result<Self, Error> {
-        let platform = detect::platform(&client, &settings).await?;
-        let own_image = detect::own_image(&client, &settings).await;
+        let Found { platform, own_image } = detect::at_start(&client, &settings, PATIENCE).await?;
         tracing::info!(
             ?platform,
             image = own_image.as_deref().unwrap_or_default(),
@@ -108,7 +117,7 @@ impl Operator {
             definitions,
             watched: BTreeSet::new(),
             changes,
-            queue: Queue::counted(metrics.controller().workqueue.clone()),
+            queue: metrics.controller().queue(RETRY),
             metrics,
             watch_timeout: cache::WATCH_TIMEOUT,
             ask_again: None,
@@ -164,13 +173,11 @@ impl Operator {
                 () = self.queue.next(), if synced => {
                     self.look_at_watches();
                     self.look_around();
-                    let begin = Instant::now();
-                    self.metrics.controller().reconciles.started();
                     tokio::select! {
                         () = shutdown.wait() => return,
-                        result = self.reconciler.reconcile() => {
-                            self.metrics.controller().reconciles.ended(result.is_ok(), begin.elapsed());
-                            self.done(result);
+                        result = process::contained(Box::pin(self.reconciler.reconcile())) => match result {
+                            Ok(result) => self.done(result),
+                            Err(panicked) => self.done(Err(panicked.into())),
                         }
                     }
                     self.look_again = self.reconciler.look_again();
@@ -186,7 +193,10 @@ impl Operator {
             Change::Applied(id) | Change::Deleted(id) => {
                 tracing::debug!(%id, ?change, "changed");
                 if let Some(kind) = watches::defined_by(id) {
-                    self.definition_changed(kind, matches!(change, Change::Applied(_)));
+                    let applied = matches!(change, Change::Applied(_));
+                    let synced = self.definitions.is_synced();
+                    let defined = watches::is_defined(&self.definitions.lookup(id), applied, synced);
+                    self.definition_changed(kind, defined);
                 }
                 if !self.reconciler.concerns(id) {
                     return;
@@ -250,8 +260,7 @@ impl Operator {
         match result {
             Ok(()) => self.queue.succeeded(&()),
             Err(error) => {
-                let pause = self.queue.failed(()).min(RETRY);
-                self.queue.add_after((), pause);
+                let pause = self.queue.failed(());
                 tracing::warn!(%error, ?pause, "trying again");
             }
         }

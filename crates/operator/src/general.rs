@@ -104,25 +104,16 @@ pub(crate) fn defaults(spec: &mut NetworkAddonsConfigSpec, previous: Option<&Net
             .unwrap_or_else(|| "IfNotPresent".to_owned());
     }
     if spec.self_sign_configuration.is_none() {
-        let before = previous.and_then(|spec| spec.self_sign_configuration.clone());
-        spec.self_sign_configuration = before.filter(is_complete).or_else(|| Some(default_intervals()));
+        // An earlier operator may have applied invalid intervals.
+        let valid = previous.filter(|previous| validate_self_sign(previous).is_empty());
+        let before = valid.and_then(|previous| previous.self_sign_configuration.clone());
+        spec.self_sign_configuration = before.or_else(|| Some(default_intervals()));
     }
     let placement = spec
         .placement_configuration
         .get_or_insert_with(PlacementConfiguration::default);
     placement.infra.get_or_insert_with(infra);
     placement.workloads.get_or_insert_with(workloads);
-}
-
-fn is_complete(settings: &SelfSignConfiguration) -> bool {
-    ![
-        &settings.ca_rotate_interval,
-        &settings.ca_overlap_interval,
-        &settings.cert_rotate_interval,
-        &settings.cert_overlap_interval,
-    ]
-    .iter()
-    .any(|text| text.is_empty())
 }
 
 /// The intervals of certificates. The default replaces an invalid interval, which another version may have applied.

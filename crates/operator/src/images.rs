@@ -155,6 +155,11 @@ impl Images {
         }
     }
 
+    /// Upstream's images for all containers, with unknown references.
+    pub(crate) fn of_upstream() -> Self {
+        Self::read(|variable| Some(variable.to_owned()))
+    }
+
     /// Sets the operator's own image.
     #[must_use]
     pub fn with_own(self, own: Option<String>) -> Self {

@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster_facts::{Cluster, NodeState},
-    components::Context,
+    components::{Context, kube_mac_pool},
     configuration, general,
+    images::Images,
     labels::{NOT_ON_OWN_NAMESPACE, Stamp},
     manifest, messages,
     names::reason,
@@ -173,8 +174,7 @@ fn draws_range(asked: &NetworkAddonsConfigSpec, applied: &Record) -> bool {
         let pool = spec.kube_mac_pool.as_ref();
         pool.is_some_and(|pool| pool.range_start.is_empty() && pool.range_end.is_empty())
     };
-    let has_range = |spec: &NetworkAddonsConfigSpec| spec.kube_mac_pool.is_some();
-    is_open(asked) && !applied.spec.as_ref().is_some_and(has_range)
+    is_open(asked) && kube_mac_pool::kept_range(applied.spec.as_ref()).is_none()
 }
 
 fn context<'a>(spec: &'a NetworkAddonsConfigSpec, observed: &'a Observed<'_>) -> Context<'a> {
@@ -218,7 +218,7 @@ impl Rendered {
 }
 
 /// The recorded inventory. If the record has none, an earlier operator wrote it: then the objects of its specification,
-/// and the leftovers of even earlier operators.
+/// with today's images and with upstream's, whose objects differ, and the leftovers of even earlier operators.
 fn recorded(
     applied: &Record,
     context: &Context<'_>,
@@ -238,7 +238,15 @@ fn recorded(
         ..*context
     };
     let groups = render::render(&before, stamp)?;
-    Ok(render::inventory(&groups).union(&Inventory::of(render::legacy(context))))
+    let images = &Images::of_upstream();
+    let of_upstream = Context { images, ..before };
+    // A component with fields that upstream lacks cannot be rendered, and was not deployed that way.
+    let established: Vec<_> = render::each(&of_upstream, stamp)
+        .filter_map(|(_, group)| group.ok())
+        .collect();
+    Ok(render::inventory(&groups)
+        .union(&render::inventory(&established))
+        .union(&Inventory::of(render::legacy(context))))
 }
 
 fn record(

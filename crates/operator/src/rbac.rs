@@ -77,9 +77,8 @@ const NODE_STATE_ROLES: &str =
     "cluster-network-addons-nmstate-operator cluster-network-addons-nmstate-operator-namespace";
 
 /// Rules of the whole cluster: the operator's own requests, then the rights that it grants.
-const CLUSTER: [Rule; 39] = [
+const CLUSTER: [Rule; 38] = [
     rule("operator.openshift.io", "networks", "list watch"),
-    rule("config.openshift.io", "infrastructures", "list watch"),
     rule(SCC, "securitycontextconstraints", "get list watch create"),
     named(
         SCC,
@@ -233,7 +232,7 @@ const NAMESPACE: [Rule; 18] = [
     rule(
         "networking.k8s.io",
         "networkpolicies",
-        "get list watch create update patch delete",
+        "get list watch create update delete",
     ),
 ];
 

@@ -1,14 +1,17 @@
 //! Reconciles the configuration resource (operator §4), and reports in its status.
 //!
 //! ```text
-//! observe ──> plan ──> clean up ──> record ──> apply ──> prune ──> release ──> certificates ──> status
-//!    │  └ Abort ┴───────────┼─ Abort ──┘         │          │          │            │             │
-//!    │                      └──────── Failures ──┴──────────┴──────────┴────────────┴─────────────┘
+//! observe ──> plan ──> clean up ──> record ──> apply ──> certificates ──> prune ──> release ──> status
+//!    │  └ Abort ┴───────────┼─ Abort ──┘         │            │            │          │           │
+//!    │                      └──────── Failures ──┴────────────┴────────────┴──────────┴───────────┘
 //!    └── from the watches: while nothing changes the operator sends no request
 //! ```
 //!
 //! An error of the configuration as a whole aborts the reconcile, and leaves the deployed objects unchanged; certificates
 //! are rotated anyway. A failure of one component is collected, and neither the other components nor later steps stop.
+//!
+//! Certificates come before the removals: the Secret of a former issuer has our owner before that issuer's objects are
+//! deleted, so that no garbage collector deletes it with them.
 
 mod certificates;
 mod execute;
@@ -18,7 +21,6 @@ mod watching;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Read,
     sync::Arc,
     time::SystemTime,
 };
@@ -29,6 +31,7 @@ use kube_kit::{
     client,
     events::Recorder,
     object::{self, ObjectId},
+    process::{self, Panicked},
 };
 use serde_json::Value;
 use tokio::time::Instant;
@@ -43,7 +46,7 @@ use crate::{
     names::reason,
     plan::{Observed, Plan, Rejection},
     record::{self, Record},
-    render::{self, Group},
+    render,
     resource::{self, Resource},
     settings::Settings,
     status::Finding,
@@ -60,6 +63,9 @@ pub(crate) enum Error {
     /// The status could not be written, or access could not be revoked.
     #[error(transparent)]
     Write(#[from] apply::Error),
+    /// A bug.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
 }
 
 /// Reconciles the one configuration resource.
@@ -76,7 +82,7 @@ pub(crate) struct Reconciler {
     /// Time of the next check of certificates.
     certificates_due: Option<SystemTime>,
     /// The parts of the configuration resource whose changes need a reconcile.
-    configuration_seen: Option<[Value; 4]>,
+    configuration_seen: Option<[Value; 5]>,
     /// Time of the last write of the status.
     status_written: Option<Instant>,
     /// Time of the next write for changed messages alone.
@@ -112,7 +118,7 @@ struct History {
 }
 
 struct Reconciled {
-    groups: Vec<Group>,
+    plan: Plan,
     failures: Failures,
 }
 
@@ -145,6 +151,12 @@ impl From<Rejection> for Abort {
             retry: !rejection.is_final(),
         }
     }
+}
+
+/// Runs work in which a panic becomes an error: the status names it, and certificates are rotated anyway.
+async fn recovered<T>(work: impl Future<Output = Result<T, Abort>>) -> Result<T, Abort> {
+    let panicked = |panicked: Panicked| Err(Abort::retry(reason::APPLY, panicked.to_string()));
+    process::contained(work).await.unwrap_or_else(panicked)
 }
 
 impl Reconciler {
@@ -207,7 +219,7 @@ impl Reconciler {
             self.metrics.publish_tls(&settings);
         }
         self.report_losses(&cr).await;
-        let mut outcome = self.apply_configuration(&cr).await;
+        let mut outcome = recovered(self.apply_configuration(&cr)).await;
         if let Err(error) = self.rotate_certificates(&cr).await {
             let component = kubevirt_ipam_controller::NAME;
             match &mut outcome {
@@ -217,6 +229,10 @@ impl Reconciler {
                     stop.retry = true;
                 }
             }
+        }
+        if let Ok(Reconciled { plan, failures }) = &mut outcome {
+            self.prune(plan, failures).await;
+            self.release(&cr, plan, failures).await;
         }
         self.report_modifications(&cr).await;
         let (finding, retry_reason) = self.judge(outcome);
@@ -230,13 +246,13 @@ impl Reconciler {
     /// The finding for the status, and the error for a retry.
     fn judge(&mut self, outcome: Result<Reconciled, Abort>) -> (Finding, Option<String>) {
         match outcome {
-            Ok(Reconciled { groups, failures }) => {
+            Ok(Reconciled { plan, failures }) => {
                 let retry_reason = failures.all().map(|failure| failure.message);
                 self.history.failed = retry_reason.is_some();
                 let components = self.components();
                 let finding = Finding::Applied {
                     components,
-                    containers: render::containers(&groups),
+                    containers: render::containers(&plan.groups),
                     failures,
                 };
                 (finding, retry_reason)
@@ -267,6 +283,7 @@ impl Reconciler {
             "/metadata/generation",
             "/metadata/labels",
             "/metadata/deletionTimestamp",
+            "/metadata/finalizers",
         ]
         .map(part);
         let news = self.configuration_seen.as_ref() != Some(&now);
@@ -282,7 +299,14 @@ impl Reconciler {
         let Lookup::Present(object) = self.cache().lookup(&resource::id()) else {
             return None;
         };
-        if object.pointer("/metadata/deletionTimestamp").is_some() {
+        let record = match self
+            .cache()
+            .lookup(&record::id(&self.settings.operator_namespace))
+        {
+            Lookup::Present(record) => Some(record),
+            Lookup::Absent | Lookup::Unknown => None,
+        };
+        if resource::is_given_up(&object, record.as_deref()) {
             return None;
         }
         let uid = object
@@ -306,9 +330,7 @@ impl Reconciler {
             failures.add(component, reason::RENDER, error.to_string());
         }
         self.execute(&plan, &mut failures).await?;
-        self.release(&plan, &mut failures).await;
-        let groups = plan.groups;
-        Ok(Reconciled { groups, failures })
+        Ok(Reconciled { plan, failures })
     }
 
     /// Reads all input of the plan, and the progress of the node state operator.
@@ -341,7 +363,8 @@ impl Reconciler {
             applied,
             own_namespace,
             networks: self.networks(failures).await,
-            random: random()?,
+            random: linux::random::bytes()
+                .map_err(|error| Abort::retry(reason::RENDER, error.to_string()))?,
         };
         Ok((observed, second_step))
     }
@@ -421,11 +444,17 @@ impl Reconciler {
     }
 }
 
-/// Two random bytes of the kernel.
-fn random() -> Result<[u8; 2], Abort> {
-    let mut octets = [0; 2];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut octets))
-        .map_err(|error| Abort::retry(reason::RENDER, format!("cannot read /dev/urandom: {error}")))?;
-    Ok(octets)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_becomes_error_that_is_retried() {
+        let abort = recovered::<()>(async { panic!("a bug") })
+            .await
+            .expect_err("an error");
+        assert!(abort.retry);
+        assert_eq!(abort.failure.message, "panicked: a bug");
+        assert!(recovered(async { Ok(()) }).await.is_ok());
+    }
 }

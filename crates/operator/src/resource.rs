@@ -14,11 +14,27 @@ pub fn id() -> ObjectId {
     object::NETWORK_ADDONS_CONFIG.object(None, api::names::NETWORK_ADDONS_SINGLETON)
 }
 
-/// Whether the deletion of an object waits only for the deletion of its dependents.
+/// Whether the deletion of an object deletes its dependents first.
 pub(crate) fn is_deleted_in_foreground(object: &Value) -> bool {
-    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    waits_for(object, "foregroundDeletion")
+}
+
+/// Whether Kubernetes itself deletes the dependents of a configuration resource, or releases them, because the resource
+/// is being deleted. A resource that waits for another finalizer still needs them, unless they were released already:
+/// then its record has no owner any more.
+pub(crate) fn is_given_up(object: &Value, record: Option<&Value>) -> bool {
+    is_deleted_in_foreground(object)
+        || waits_for(object, "orphan")
+        || (is_being_deleted(object) && record.is_some_and(|record| owner_uid(record).is_none()))
+}
+
+fn is_being_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
-        && finalizers.is_some_and(|list| list.contains(&json!("foregroundDeletion")))
+}
+
+fn waits_for(object: &Value, finalizer: &str) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    is_being_deleted(object) && finalizers.is_some_and(|list| list.contains(&json!(finalizer)))
 }
 
 /// The configuration resource.
@@ -126,6 +142,34 @@ mod tests {
         let patch = status_patch("u", &live, &NetworkAddonsConfigStatus::default());
         assert_eq!(patch["metadata"], json!({ "uid": "u" }));
         assert_eq!(patch["status"].get("strange"), Some(&Value::Null));
+    }
+
+    // operator#96
+    #[test]
+    fn resource_that_waits_for_foreign_finalizer_is_not_given_up() {
+        let owned =
+            json!({ "metadata": { "ownerReferences": [{ "kind": "NetworkAddonsConfig", "uid": "1" }] } });
+        let released = json!({ "metadata": { "ownerReferences": [] } });
+        for (deleted, finalizers, record, expected) in [
+            (false, json!(["a/b"]), Some(&released), false),
+            (
+                false,
+                json!(["foregroundDeletion", "orphan"]),
+                Some(&owned),
+                false,
+            ),
+            (true, json!(["a/b"]), Some(&owned), false),
+            (true, json!(["a/b"]), None, false),
+            (true, json!(["a/b", "foregroundDeletion"]), Some(&owned), true),
+            (true, json!(["a/b", "orphan"]), Some(&owned), true),
+            (true, json!(["a/b"]), Some(&released), true),
+        ] {
+            let mut object = json!({ "metadata": { "finalizers": finalizers } });
+            if deleted {
+                object["metadata"]["deletionTimestamp"] = json!("t");
+            }
+            assert_eq!(is_given_up(&object, record), expected, "{object} {record:?}");
+        }
     }
 
     #[test]

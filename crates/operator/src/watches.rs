@@ -7,7 +7,7 @@
 use api::names::MANAGED_BY_LABEL;
 use kube::Client;
 use kube_kit::{
-    cache::{self, Cache, Changes},
+    cache::{self, Cache, Changes, Lookup},
     object::{self, Kind, ObjectId},
     watch::{Options, Watch},
 };
@@ -66,6 +66,13 @@ fn defined() -> impl Iterator<Item = Kind> {
 /// The kind that a watched definition defines.
 pub(crate) fn defined_by(id: &ObjectId) -> Option<Kind> {
     defined().find(|kind| definition(*kind) == *id)
+}
+
+/// Whether a definition exists, after a watch reported its change. The watches of the definitions know; the watch by
+/// label also reports that a definition only lost its label. Before their first lists are complete, the kind of change
+/// decides.
+pub(crate) fn is_defined(known: &Lookup, applied: bool, synced: bool) -> bool {
+    matches!(known, Lookup::Present(_)) || (applied && !synced)
 }
 
 /// Watches these definitions, with any owner.
@@ -187,6 +194,24 @@ mod tests {
             defined_by(&definition(object::NETWORK_ATTACHMENT_DEFINITION)),
             None
         );
+    }
+
+    #[test]
+    fn definition_that_lost_its_label_is_still_defined() {
+        let present = Lookup::Present(std::sync::Arc::default());
+        for (known, applied, synced, expected) in [
+            (&present, false, true, true),
+            (&present, true, true, true),
+            (&Lookup::Absent, false, true, false),
+            // The watch by label is ahead; the watch of the definition reports its creation, too.
+            (&Lookup::Absent, true, true, false),
+            (&Lookup::Unknown, true, false, true),
+            (&Lookup::Absent, true, false, true),
+            (&Lookup::Unknown, false, false, false),
+        ] {
+            let found = is_defined(known, applied, synced);
+            assert_eq!(found, expected, "{known:?} {applied} {synced}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 {{ regexReplaceAll "[^a-zA-Z0-9_.-]+" .Chart.AppVersion "_" | trunc 63 }}
 {{- end -}}
 
-{{/* Something, if an image is chosen whose role is wider than that of ours. */}}
+{{/* Not empty if an image is chosen that needs more rights than Weft's. */}}
 {{- define "weft.establishedRights" -}}
 {{- with .Values.operandImages -}}
 {{ .multus }}{{ .multusDynamicNetworks }}{{ .linuxBridgeMarker }}{{ .ovs }}{{ .kubeMacPool }}

@@ -12,6 +12,23 @@ fn install() -> Install<'static> {
 }
 
 #[test]
+fn name_of_each_version_is_name_of_an_object() {
+    for (version, expected) in [
+        ("1.2.3", "cluster-network-addons-operator.1.2.3"),
+        ("1.2.3-RC.1", "cluster-network-addons-operator.1.2.3-rc.1"),
+        ("1.2.3+Build.5", "cluster-network-addons-operator.1.2.3-build.5"),
+    ] {
+        assert_eq!(name(version), expected);
+    }
+    let csv = cluster_service_version(&install(), &Choice::default(), "1.2.4+Build", Some("1.2.3+Build"));
+    let csv = csv.expect("a version");
+    assert_eq!(csv["metadata"]["name"], name("1.2.4+Build"));
+    assert_eq!(csv["spec"]["replaces"], name("1.2.3+Build"));
+    // Not a name: OLM compares it.
+    assert_eq!(csv["spec"]["version"], "1.2.4+Build");
+}
+
+#[test]
 fn cluster_service_version_equals_specification() {
     let csv = cluster_service_version(&install(), &Choice::default(), "1.2.3", None).expect("a version");
     assert_eq!(csv["apiVersion"], "operators.coreos.com/v1alpha1");

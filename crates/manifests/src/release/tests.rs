@@ -94,7 +94,14 @@ fn bundle_has_objects_that_olm_does_not_create() {
 
 #[test]
 fn release_needs_semantic_version() {
-    for version in ["1.2.3", "0.102.0", "1.2.3-rc.1", "1.2.3+build.5"] {
+    for version in [
+        "1.2.3",
+        "0.102.0",
+        "1.2.3-rc.1",
+        "1.2.3-RC-1.0",
+        "1.2.3+build.05",
+        "1.2.3-a+b",
+    ] {
         assert!(is_version(version), "{version}");
     }
     for version in [
@@ -105,6 +112,12 @@ fn release_needs_semantic_version() {
         "1.2.x",
         "1.2.3-",
         "1.2.3-a/b",
+        "01.2.3",
+        "1.2.3-01",
+        "1.2.3-a-",
+        "1.2.3-a..b",
+        "1.2.3+",
+        "1.2.3+a+b",
         "../1.2.3",
     ] {
         assert!(!is_version(version), "{version}");

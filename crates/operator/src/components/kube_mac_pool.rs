@@ -107,13 +107,17 @@ pub(crate) fn defaults(
     if !pool.range_start.is_empty() || !pool.range_end.is_empty() {
         return;
     }
-    let before = previous
-        .and_then(|spec| spec.kube_mac_pool.as_ref())
-        .filter(|pool| !pool.range_start.is_empty() && !pool.range_end.is_empty());
-    (pool.range_start, pool.range_end) = match before {
+    (pool.range_start, pool.range_end) = match kept_range(previous) {
         Some(pool) => (pool.range_start.clone(), pool.range_end.clone()),
         None => mac::range_with_prefix(random),
     };
+}
+
+/// The range of a previous specification, if it is valid: an earlier operator may have applied another one.
+pub(crate) fn kept_range(previous: Option<&NetworkAddonsConfigSpec>) -> Option<&Range> {
+    let pool = previous?.kube_mac_pool.as_ref()?;
+    let is_set = !pool.range_start.is_empty();
+    (is_set && mac::check_range(&pool.range_start, &pool.range_end).is_none()).then_some(pool)
 }
 
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {

@@ -87,7 +87,7 @@ pub(crate) fn defaults(
         let before = previous.and_then(|spec| spec.multus_dynamic_networks.as_ref());
         settings.host_cri_socket_path = before
             .map(|settings| settings.host_cri_socket_path.clone())
-            .filter(|path| !path.is_empty())
+            .filter(|path| CRI_SOCKETS.contains(&path.as_str()))
             .unwrap_or_else(|| platform.layout.cri_socket.unwrap_or(CRI_SOCKETS[0]).to_owned());
     }
 }

@@ -267,6 +267,8 @@ fn runtime_socket_defaults_to_detected_one_without_previous_specification() {
     );
     assert_eq!(path(json!({}), Some(crio.clone())), "/run/crio/crio.sock");
     assert_eq!(path(crio, None), "/run/crio/crio.sock");
+    let other = json!({ "hostCRISocketPath": "/etc/passwd" });
+    assert_eq!(path(json!({}), Some(other)), "/run/containerd/containerd.sock");
 }
 
 // operator#46
@@ -329,6 +331,16 @@ fn random_range_is_kept_and_explicit_one_overrides_it() {
     assert_eq!(pool(&json!({}), None), random);
     assert_eq!(pool(&json!({}), Some(&before)), before);
     assert_eq!(pool(&explicit, Some(&before)), explicit);
+    // Earlier operators accepted these.
+    for [start, end] in [
+        ["02:ff:00:00:00:00", "02:00:00:00:00:01"],
+        ["02:00:00:00:00:00:00:00", "02:00:00:00:00:00:00:01"],
+        ["02:00:00:00:00:00", ""],
+        ["", "02:00:00:00:00:00"],
+    ] {
+        let invalid = json!({ "rangeStart": start, "rangeEnd": end });
+        assert_eq!(pool(&json!({}), Some(&invalid)), random, "{invalid}");
+    }
     // A new range after the component was removed and added again.
     assert_eq!(
         completed(json!({ "kubeMacPool": {} }), Some(json!({ "multus": {} })))["kubeMacPool"],
@@ -397,6 +409,17 @@ fn complete_intervals_are_kept() {
     );
     let incomplete = json!({ "selfSignConfiguration": { "caRotateInterval": "4h" } });
     assert_eq!(intervals(json!({}), Some(incomplete)), default);
+    // Earlier operators accepted negative intervals.
+    for (field, value) in [
+        ("caRotateInterval", "-1h"),
+        ("certOverlapInterval", "-1h"),
+        ("certRotateInterval", "5h"),
+    ] {
+        let mut invalid = before.clone();
+        invalid[field] = json!(value);
+        let invalid = json!({ "selfSignConfiguration": invalid });
+        assert_eq!(intervals(json!({}), Some(invalid)), default, "{field}");
+    }
     assert_eq!(
         intervals(json!({ "selfSignConfiguration": before }), None),
         before

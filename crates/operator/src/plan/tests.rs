@@ -83,6 +83,40 @@ fn object_of_an_operator_without_inventory_is_pruned_by_its_specification() {
     assert!(plan.pruned.contains(&daemon_set("multus")), "{:?}", plan.pruned);
 }
 
+// operator#99
+#[test]
+fn object_of_upstream_image_without_inventory_is_pruned_for_native_one() {
+    let spec = json!({ "kubevirtIpamController": {} });
+    let of_cert_manager = [
+        object::CERTIFICATE.object(Some(NAMESPACE), "kubevirt-ipam-controller-serving-cert"),
+        object::ISSUER.object(Some(NAMESPACE), "kubevirt-ipam-controller-selfsigned-issuer"),
+    ];
+    let plan = |settings: &Settings| {
+        let plan = plan_by(settings, &spec, |observed| {
+            observed.applied = Ok(applied(&spec, None));
+        });
+        plan.expect("a plan")
+    };
+    let native = plan(&settings());
+    for id in &of_cert_manager {
+        assert!(native.pruned.contains(id), "{id}: {:?}", native.pruned);
+    }
+    let upstream = plan(&Settings {
+        images: Images::read(|variable| Some(format!("{variable}:1"))),
+        ..settings()
+    });
+    for id in &of_cert_manager {
+        assert!(
+            !upstream.pruned.contains(id) && upstream.inventory.contains(id),
+            "{id}"
+        );
+    }
+    // Fields of ours have no upstream flavour, and do not reject the record.
+    let spec = json!({ "linuxBridge": { "dhcp": true } });
+    let plan = plan_with(&spec, |observed| observed.applied = Ok(applied(&spec, None)));
+    plan.expect("a plan");
+}
+
 #[test]
 fn component_that_cannot_be_rendered_keeps_its_objects_and_the_others() {
     let bridge = daemon_set("kube-cni-linux-bridge-plugin");
@@ -179,6 +213,11 @@ fn range_is_drawn_once() {
         json!({ "kubeMacPool": { "rangeStart": "02:01:00:00:00:00", "rangeEnd": "02:01:00:ff:ff:ff" } });
     let kept = plan_with(&open, |observed| observed.applied = Ok(applied(&before, None))).expect("a plan");
     assert!(!kept.draws_range);
+    // An earlier operator accepted this one.
+    let invalid =
+        json!({ "kubeMacPool": { "rangeStart": "02:ff:00:00:00:00", "rangeEnd": "02:00:00:00:00:01" } });
+    let drawn = plan_with(&open, |observed| observed.applied = Ok(applied(&invalid, None)));
+    assert!(drawn.expect("a plan").draws_range);
     let record = kept.record["data"]["applied"]
         .as_str()
         .expect("the specification");

@@ -1,4 +1,4 @@
-//! The writing steps of a reconcile.
+//! The writing steps of a reconcile, apart from certificates.
 
 use kube_kit::{
     apply::{self, Applied},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Reconciler {
-    /// Executes a plan in its order.
+    /// Executes a plan in its order, up to the removals.
     pub(super) async fn execute(&mut self, plan: &Plan, failures: &mut Failures) -> Result<(), Abort> {
         self.clean_up(plan, failures).await;
         // The inventory is written first: a failed or interrupted removal stays on record.
@@ -32,7 +32,6 @@ impl Reconciler {
             let networks = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
             self.history.gone.insert(networks);
         }
-        self.prune(plan, failures).await;
         Ok(())
     }
 
@@ -126,7 +125,7 @@ impl Reconciler {
             }
         }
         result.map_err(Error::Write)?;
-        self.release_claims().await.map_err(Error::Failed)
+        self.release_claims(None).await.map_err(Error::Failed)
     }
 
     /// Whether the garbage collector deletes the objects of the configuration resource: the resource is gone, or waits
@@ -140,7 +139,7 @@ impl Reconciler {
     }
 
     /// Deletes the recorded objects that are no longer rendered.
-    async fn prune(&mut self, plan: &Plan, failures: &mut Failures) {
+    pub(super) async fn prune(&mut self, plan: &Plan, failures: &mut Failures) {
         if plan.pruned.is_empty() {
             return;
         }

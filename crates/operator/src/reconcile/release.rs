@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use api::names::NETWORK_ADDONS_KIND;
 use kube_kit::{
     client, finalizers,
     object::{self, ObjectId},
@@ -20,6 +21,7 @@ use crate::{
     failures::Failures,
     names::reason,
     plan::Plan,
+    resource::Resource,
 };
 
 /// The duration of the Lease: a holder that has not renewed it for this time writes no claims.
@@ -36,8 +38,9 @@ pub(super) enum Abandoned {
     Unread,
     /// It has had this version since this time.
     Unchanged { version: String, since: Instant },
-    /// A controller of another installation uses the claims.
-    UsedElsewhere,
+    /// A controller of another installation uses the claims. It is looked for again at this time, or for another
+    /// generation of the configuration resource; `None` if there is no resource.
+    UsedElsewhere { generation: Option<i64>, due: Instant },
     /// It does not exist.
     Gone,
 }
@@ -75,21 +78,41 @@ impl Abandoned {
         };
         Step::Wait(now + SILENCE)
     }
+
+    /// Until when no read is necessary: another installation uses the claims.
+    fn rests_until(&self, generation: Option<i64>, now: Instant) -> Option<Instant> {
+        match self {
+            Self::UsedElsewhere {
+                generation: then,
+                due,
+            } if *then == generation && now < *due => Some(*due),
+            _ => None,
+        }
+    }
 }
 
 impl Reconciler {
     /// Releases the claims if the specification no longer has the controller.
-    pub(super) async fn release(&mut self, plan: &Plan, failures: &mut Failures) {
+    pub(super) async fn release(&mut self, cr: &Resource, plan: &Plan, failures: &mut Failures) {
         if plan.deployed.iter().any(|(component, _)| *component == NAME) {
             self.abandoned = Abandoned::default();
-        } else if let Err(error) = self.release_claims().await {
+            return;
+        }
+        let generation = cr.object.pointer("/metadata/generation").and_then(Value::as_i64);
+        if let Err(error) = self.release_claims(generation).await {
             failures.add_general(reason::DELETE, error);
         }
     }
 
-    /// Continues the release of claims. The caller has removed the controller, or its access.
-    pub(super) async fn release_claims(&mut self) -> Result<(), String> {
+    /// Continues the release of claims. The caller has removed the controller, or its access. `generation` is that of
+    /// the configuration resource.
+    pub(super) async fn release_claims(&mut self, generation: Option<i64>) -> Result<(), String> {
+        let now = Instant::now();
         if matches!(self.abandoned, Abandoned::Gone) {
+            return Ok(());
+        }
+        if let Some(due) = self.abandoned.rests_until(generation, now) {
+            self.release_due = Some(due);
             return Ok(());
         }
         let lease = object::LEASE.object(Some(&self.settings.operand_namespace), LEASE);
@@ -99,18 +122,26 @@ impl Reconciler {
             .and_then(|live| live.pointer("/metadata/resourceVersion").and_then(Value::as_str));
         // A controller that another installation deploys needs the finalizers. No watch reports the end of its webhook.
         let webhook = object::MUTATING_WEBHOOK_CONFIGURATION.object(None, WEBHOOK);
-        if version.is_some() && self.read(&webhook).await?.is_some() {
-            if !matches!(self.abandoned, Abandoned::UsedElsewhere) {
+        if version.is_some()
+            && let Some(webhook) = self.read(&webhook).await?
+        {
+            if object::owned_by(&webhook, NETWORK_ADDONS_KIND) {
+                // Our own, whose deletion failed and is retried.
+                self.release_due = Some(now + SILENCE);
+                return Ok(());
+            }
+            if !matches!(self.abandoned, Abandoned::UsedElsewhere { .. }) {
                 tracing::warn!(
                     webhook = WEBHOOK,
                     "IPAMClaims keep their finalizer while this MutatingWebhookConfiguration of another installation exists"
                 );
             }
-            self.abandoned = Abandoned::UsedElsewhere;
-            self.release_due = Some(Instant::now() + OTHER_INSTALLATION);
+            let due = now + OTHER_INSTALLATION;
+            self.abandoned = Abandoned::UsedElsewhere { generation, due };
+            self.release_due = Some(due);
             return Ok(());
         }
-        match self.abandoned.observe(version, Instant::now()) {
+        match self.abandoned.observe(version, now) {
             Step::Nothing => return Ok(()),
             Step::Wait(due) => {
                 self.release_due = Some(due);
@@ -164,6 +195,19 @@ mod tests {
         assert_eq!(abandoned.observe(Some("2"), later(30)), Step::Release);
         // The release failed, and is repeated.
         assert_eq!(abandoned.observe(Some("2"), later(31)), Step::Release);
+    }
+
+    #[test]
+    fn another_installation_is_looked_for_again_after_a_while_or_a_change() {
+        let now = Instant::now();
+        let due = now + OTHER_INSTALLATION;
+        let generation = Some(1);
+        let abandoned = Abandoned::UsedElsewhere { generation, due };
+        assert_eq!(abandoned.rests_until(generation, now), Some(due));
+        for (generation, now) in [(Some(2), now), (None, now), (generation, due)] {
+            assert_eq!(abandoned.rests_until(generation, now), None, "{generation:?}");
+        }
+        assert_eq!(Abandoned::Unread.rests_until(generation, now), None);
     }
 
     #[test]

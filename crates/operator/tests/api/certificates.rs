@@ -7,6 +7,7 @@ use stage::{base64, bytes};
 
 use crate::{
     fixture::{DEADLINE, Fixture, NAMESPACE, message},
+    installation::{Installation, everything},
     stubs::{self, CERT_MANAGER},
 };
 
@@ -15,6 +16,8 @@ const SERVING: &str = "webhook-server-cert";
 const AUTHORITY: &str = "kubevirt-ipam-controller-webhook-ca";
 const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
 const DEPLOYMENT: &str = "kubevirt-ipam-controller-manager";
+const CERTIFICATE: &str = "kubevirt-ipam-controller-serving-cert";
+const ISSUER: &str = "kubevirt-ipam-controller-selfsigned-issuer";
 const ESTABLISHED: &[(&str, &str)] = &[("KUBEVIRT_IPAM_CONTROLLER_IMAGE", "registry.example/ipam:test")];
 
 fn bundle(configuration: &Value) -> Vec<u8> {
@@ -266,6 +269,31 @@ fn of_cert_manager() -> (Value, Vec<u8>) {
     (secret, certificate.into_bytes())
 }
 
+/// Issues a certificate, and returns its Secret, which the Certificate owns, as cert-manager is told to by
+/// `--enable-certificate-owner-ref`.
+fn act_as_cert_manager(fixture: &Fixture) -> Value {
+    let (mut secret, ca) = of_cert_manager();
+    let certificate = fixture
+        .operand("certificate", CERTIFICATE)
+        .expect("the Certificate");
+    secret["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate", "name": CERTIFICATE,
+        "uid": certificate["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    }]);
+    fixture.kubectl().apply(&secret.to_string()).expect("a Secret");
+    let trusting = json!([{
+        "op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64(&ca),
+    }]);
+    patch(
+        fixture,
+        "mutatingwebhookconfiguration",
+        WEBHOOK,
+        "json",
+        &trusting,
+    );
+    wait_for_trust(fixture, "cert-manager's certificate", |_, _| true).0
+}
+
 // operator#77
 #[test]
 fn certificates_move_between_cert_manager_and_operator() {
@@ -289,31 +317,16 @@ fn certificates_move_between_cert_manager_and_operator() {
     assert!(fixture.operand("secret", SERVING).is_none());
 
     stubs::define(fixture.admin(), CERT_MANAGER);
-    let certificate = "kubevirt-ipam-controller-serving-cert";
-    let issuer = "kubevirt-ipam-controller-selfsigned-issuer";
     let configuration = wait::until("the webhook", DEADLINE, || {
         let found = fixture.operand("mutatingwebhookconfiguration", WEBHOOK);
         found.ok_or_else(|| format!("{:#}", fixture.configuration()))
     });
     let configuration = configuration.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(*annotation(&configuration), format!("{NAMESPACE}/{certificate}"));
+    assert_eq!(*annotation(&configuration), format!("{NAMESPACE}/{CERTIFICATE}"));
     fixture.roll_out_deployments(&[DEPLOYMENT]);
     fixture.wait_until_available();
 
-    // The test acts as cert-manager.
-    let (secret, ca) = of_cert_manager();
-    fixture.kubectl().apply(&secret.to_string()).expect("a Secret");
-    let trusting = json!([{
-        "op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64(&ca),
-    }]);
-    patch(
-        &fixture,
-        "mutatingwebhookconfiguration",
-        WEBHOOK,
-        "json",
-        &trusting,
-    );
-    let (before, _) = wait_for_trust(&fixture, "cert-manager's certificate", |_, _| true);
+    let before = act_as_cert_manager(&fixture);
 
     fixture.stop();
     fixture.start_images(&[]);
@@ -322,7 +335,7 @@ fn certificates_move_between_cert_manager_and_operator() {
         annotation(configuration).is_null() && CertificateDer::pem_slice_iter(&authorities).count() == 2
     });
     assert_eq!(after["data"], before["data"], "no pod has to notice");
-    for (kind, name) in [("certificate", certificate), ("issuer", issuer)] {
+    for (kind, name) in [("certificate", CERTIFICATE), ("issuer", ISSUER)] {
         fixture.wait_until_gone(kind, name);
     }
     fixture.wait_for_operand("secret", SERVING, |object| {
@@ -350,9 +363,64 @@ fn certificates_move_between_cert_manager_and_operator() {
     for name in [SERVING, AUTHORITY] {
         fixture.wait_until_gone("secret", name);
     }
-    fixture.wait_for_operand("certificate", certificate, |_| Some(()));
-    fixture.wait_for_operand("issuer", issuer, |_| Some(()));
+    fixture.wait_for_operand("certificate", CERTIFICATE, |_| Some(()));
+    fixture.wait_for_operand("issuer", ISSUER, |_| Some(()));
     fixture.wait_for_operand("mutatingwebhookconfiguration", WEBHOOK, |configuration| {
         (!annotation(configuration).is_null()).then_some(())
     });
+}
+
+// operator#99
+#[test]
+fn certificate_of_upstream_installation_moves_to_native_controller_at_once() {
+    let mut fixture = Fixture::with(CERT_MANAGER);
+    fixture.configure(&everything());
+    Installation::of_upstream(&fixture).create(&fixture);
+    let before = act_as_cert_manager(&fixture);
+    // Objects of other users.
+    let foreign = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": { "name": "mine", "namespace": NAMESPACE }, "spec": {},
+    });
+    fixture
+        .kubectl()
+        .apply(&foreign.to_string())
+        .expect("a Certificate");
+    let mark = fixture.mark();
+    let garbage = fixture.collect_garbage();
+    fixture.start_images(&[]);
+    wait::until("the end of cert-manager's objects", DEADLINE, || {
+        let (secret, configuration) = pair(&fixture)?;
+        verify(&secret, &configuration).unwrap_or_else(|error| panic!("a failed handshake: {error}"));
+        for (kind, name) in [("certificate", CERTIFICATE), ("issuer", ISSUER)] {
+            if fixture.operand(kind, name).is_some() {
+                return Err(format!("{kind} {name}: {:#?}", fixture.events()));
+            }
+        }
+        Ok(())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let (after, configuration) = wait_for_trust(&fixture, "our bundle", |_, it| annotation(it).is_null());
+    assert_eq!(CertificateDer::pem_slice_iter(&bundle(&configuration)).count(), 2);
+    assert_eq!(after["data"], before["data"], "no pod has to notice");
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert!(fixture.operand("certificate", "mine").is_some());
+    // The Secret has our owner before the Certificate is deleted: a garbage collector keeps it.
+    let requests = fixture.requests_since(mark);
+    let place = |verb: &str, name: &str| {
+        let is_meant = |request: &stage::Request| {
+            let path = request.uri.split('?').next().unwrap_or_default();
+            request.verb == verb && path.ends_with(&format!("/{name}"))
+        };
+        requests.iter().position(is_meant)
+    };
+    let (adopted, deleted) = (place("update", SERVING), place("delete", CERTIFICATE));
+    assert!(adopted.is_some() && adopted < deleted, "{adopted:?} {deleted:?}");
+    drop(garbage);
+
+    // The certificate stays on record until it is gone.
+    fixture.configure(&json!({}));
+    for name in [SERVING, AUTHORITY] {
+        fixture.wait_until_gone("secret", name);
+    }
 }

@@ -481,7 +481,11 @@ fn failed_command_prints_next_step() {
     for command in ["diff", "status"] {
         for (kubeconfig, error, advice) in [
             ("/nowhere", "error: no usable kubeconfig: ", "--kubeconfig FILE"),
-            (&away, "error: the API server does not answer: ", "does it run?"),
+            (
+                &away,
+                "error: the API server does not answer: ",
+                "`kubectl version`",
+            ),
             (
                 &unprivileged,
                 "error: not allowed to read NetworkAddonsConfig cluster: ",

@@ -137,7 +137,15 @@ impl Fixture {
 
     /// Holds the operator's watches of this resource from its next start on.
     pub(crate) fn hold(&mut self, resource: &'static str) -> Hold {
-        let hold = Hold::watches_of(resource);
+        self.hold_these(Hold::watches_of(resource))
+    }
+
+    /// Holds the operator's watches of this resource by label from its next start on.
+    pub(crate) fn hold_by_label(&mut self, resource: &'static str) -> Hold {
+        self.hold_these(Hold::watches_by_label_of(resource))
+    }
+
+    fn hold_these(&mut self, hold: Hold) -> Hold {
         self.hold = Some(hold.clone());
         hold
     }

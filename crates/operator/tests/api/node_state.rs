@@ -1,6 +1,8 @@
 //! Node state: the operands of its operator are part of the component.
 
-use serde_json::json;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use crate::{
     fixture::{Fixture, message},
@@ -67,4 +69,42 @@ fn configuration_is_not_available_where_others_serve_no_v1_of_the_nmstate() {
          nmstate.io/v1",
     );
     fixture.wait_until_progressing();
+}
+
+// operator#98
+#[test]
+fn nmstate_is_watched_after_its_definition_lost_our_label() {
+    const NETWORKS: &str = "network-attachment-definitions.k8s.cni.cncf.io";
+    const COMPONENT: &str = "app.kubernetes.io/component";
+    let label = |name: &str, value: Value| json!({ "metadata": { "labels": { name: value } } });
+    let mut fixture = Fixture::installed();
+    // The watch of the definition itself reports the change first.
+    fixture.set_watch_timeout(Duration::from_mins(10));
+    let hold = fixture.hold_by_label("customresourcedefinitions");
+    fixture.start();
+    fixture.configure(&json!({ "multus": {}, "nmstate": {} }));
+    fixture.roll_out(&["multus"]);
+    fixture.roll_out_deployments(&["nmstate-operator"]);
+    fixture.report_node_state("True", "");
+    fixture.wait_until_available();
+
+    // Another operator takes the definition over.
+    let lost = label("app.kubernetes.io/managed-by", Value::Null);
+    fixture.patch("crd", "nmstates.nmstate.io", &lost);
+    fixture.wait_until_gone("deployment", "nmstate-operator");
+    fixture.wait_until_available();
+    fixture.patch("crd", NETWORKS, &label(COMPONENT, json!("changed")));
+    hold.release();
+    // The repair shows that the watch by label has reported both changes.
+    fixture.wait_for_operand("crd", NETWORKS, |definition| {
+        (definition["metadata"]["labels"][COMPONENT] == "network").then_some(())
+    });
+
+    // The operator may notice the first changes because of something else that it still has to do.
+    for _ in 0..3 {
+        fixture.report_node_state("False", "a node is gone");
+        fixture.wait_until_progressing();
+        fixture.report_node_state("True", "");
+        fixture.wait_until_available();
+    }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cluster::wait;
 use kube_kit::object;
 use serde_json::{Value, json};
-use stage::until;
+use stage::{Request, until};
 
 use crate::fixture::{DEADLINE, Fixture, NAMESPACE};
 
@@ -86,6 +86,42 @@ fn deletion_of_configuration_deletes_webhooks_then_access() {
         deleted[1..]
             .iter()
             .all(|what| what.starts_with("clusterrolebindings/")),
+        "{deleted:#?}"
+    );
+}
+
+// operator#96
+#[test]
+fn configuration_that_waits_for_foreign_finalizer_is_still_deployed() {
+    let fixture = with_pool();
+    let held = |finalizers: Value| json!({ "metadata": { "finalizers": finalizers } });
+    let configuration = ("networkaddonsconfig", "cluster");
+    fixture.patch(
+        configuration.0,
+        configuration.1,
+        &held(json!(["example.org/protect"])),
+    );
+    fixture.remove(configuration.0, configuration.1);
+    fixture.wait_for_operand(configuration.0, configuration.1, |object| {
+        object["metadata"]["deletionTimestamp"].is_string().then_some(())
+    });
+
+    fixture.delete_and_await_repair("serviceaccount", "multus");
+    fixture.configure(&json!({ "multus": {}, "kubeMacPool": {}, "linuxBridge": {} }));
+    fixture.roll_out(&["kube-cni-linux-bridge-plugin", "bridge-marker"]);
+    fixture.wait_until_available();
+    fixture.configure(&json!({ "multus": {}, "kubeMacPool": {} }));
+    fixture.wait_until_gone("daemonset", "bridge-marker");
+
+    // The end of the wait is the deletion.
+    let mark = fixture.mark();
+    fixture.patch(configuration.0, configuration.1, &held(Value::Null));
+    fixture.wait_until_gone("mutatingwebhookconfiguration", "kubemacpool-mutator");
+    fixture.wait_until_gone("clusterrolebinding", "multus");
+    let deleted = deletions(&fixture, mark);
+    assert_eq!(
+        deleted.first().map(String::as_str),
+        Some("mutatingwebhookconfigurations/kubemacpool-mutator"),
         "{deleted:#?}"
     );
 }
@@ -367,21 +403,25 @@ fn claims_of_another_installation_keep_their_finalizer() {
         .apply(&webhook.to_string())
         .expect("another installation");
     let mark = fixture.mark();
-    let reads = |count: usize| {
-        until("a decision about the claims", || {
-            let requests = fixture.requests_since(mark);
-            let path = format!("{}/{WEBHOOK}", object::MUTATING_WEBHOOK_CONFIGURATION.path(None));
-            let reads = requests
-                .iter()
-                .filter(|request| request.verb == "get" && request.uri == path);
-            if reads.count() >= count {
-                Ok(())
-            } else {
-                Err(format!("{requests:#?}"))
-            }
+    let count = || {
+        let path = format!("{}/{WEBHOOK}", object::MUTATING_WEBHOOK_CONFIGURATION.path(None));
+        let requests = fixture.requests_since(mark).into_iter();
+        let is_read = |request: &Request| request.verb == "get" && request.uri == path;
+        requests.filter(is_read).count()
+    };
+    let reads = |expected: usize| {
+        until("a decision about the claims", || match count() {
+            found if found >= expected => Ok(()),
+            found => Err(format!("{found} reads")),
         });
     };
     reads(1);
+    // Reconciles without a new specification do not read.
+    for _ in 0..3 {
+        fixture.nudge();
+        fixture.delete_and_await_repair("networkpolicy", "cnao-allow-egress-to-cluster-dns");
+    }
+    assert_eq!(count(), 1);
     // The second decision comes after all requests of the first one.
     fixture.configure(&json!({ "linuxBridge": {} }));
     reads(2);

@@ -297,7 +297,7 @@ fn marker_writes_bridges_of_its_own_node_alone() {
             Err(refusal) => Ok(refusal),
         }
     });
-    let own_node = "a marker writes the node alone that its token was issued for";
+    let own_node = "a marker may write only the node that its token was issued for";
     assert!(refusal.contains(own_node), "{refusal}");
 
     write(&of_the_pod, NODES[0], &bridge("br1")).expect("its own node");
@@ -311,7 +311,7 @@ fn marker_writes_bridges_of_its_own_node_alone() {
     assert!(refusal.contains(own_node), "{refusal}");
     let ovs_bridge = |name: &str| resource(&format!("ovs-cni.network.kubevirt.io/{name}"));
     write(&of_ovs, NODES[0], &ovs_bridge("br1")).expect("its own node");
-    let alone = "a marker changes the resources alone that stand for bridges";
+    let alone = "a marker may change only the resources for bridges";
     let refusal = write(&of_ovs, NODES[0], &bridge("br3")).expect_err("a refusal");
     assert!(refusal.contains(alone), "{refusal}");
     for patch in [
