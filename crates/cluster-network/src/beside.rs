@@ -7,7 +7,7 @@ use kube_kit::shutdown::Shutdown;
 use crate::proxy::controller::SYSTEM_BUNDLE;
 use crate::report::Reports;
 use crate::settings::Settings;
-use crate::{egress_router, ingress, mtu_migration, pki, proxy, signer, trust};
+use crate::{egress_router, infrastructure, ingress, mtu_migration, pki, proxy, signer, trust};
 
 /// Runs the controllers until the shutdown.
 pub async fn run(client: &Client, settings: &Settings, reports: &Reports, shutdown: &Shutdown) {
@@ -35,6 +35,7 @@ pub async fn run(client: &Client, settings: &Settings, reports: &Reports, shutdo
         )),
         Box::pin(signer::controller::run(client(), reports, shutdown)),
         Box::pin(ingress::controller::run(client(), reports, shutdown)),
+        Box::pin(infrastructure::controller::run(client(), reports, shutdown)),
         Box::pin(mtu_migration::controller::run(
             client(),
             &settings.namespace,

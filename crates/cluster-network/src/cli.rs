@@ -9,19 +9,25 @@ use std::time::Duration;
 
 use kube::Client;
 use kube_kit::{
-    cache::Cache,
+    cache::{Cache, Changes},
     connection,
     object::{self, Kind, ObjectId},
     watch::Change,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 pub use manifests::{Args as ManifestsArgs, answer as manifests};
 pub use plan::{Args as PlanArgs, answer as plan};
 pub use status::{Args as StatusArgs, answer as status};
 
-use crate::{controller, facts::CniDirectories, names, settings::Settings, watches};
+use crate::{
+    controller,
+    facts::CniDirectories,
+    names,
+    settings::{self, Settings},
+    watches,
+};
 
 /// Deadline of the lists of all watches.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -55,10 +61,38 @@ enum Error {
 /// Lists all objects that the operator watches. A cluster without the operator does not serve all of their kinds.
 async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     let cache = Cache::new();
-    let mut changes = watches::start(client, &cache, settings);
-    let until = Instant::now() + TIMEOUT;
+    let changes = watches::start(client, &cache, settings);
     // Without these lists, objects of OpenShift would seem superfluous.
-    let deciding = tokio::time::timeout_at(until, controller::served(client, &controller::DECIDING)).await;
+    fill(
+        &cache,
+        changes,
+        controller::deciding(client, settings.uses_proxy()),
+    )
+    .await?;
+    Ok(cache)
+}
+
+/// Lists all objects of a hosted control plane that the operator watches in the management cluster.
+async fn observe_hosted(client: &Client, settings: &settings::Hosted) -> Result<Cache, Error> {
+    let (cache, mut changes) = (Cache::new(), Changes::new());
+    watches::start_hosted(client, &cache, settings, &mut changes);
+    fill(
+        &cache,
+        changes,
+        controller::served(client, &watches::HOSTED_IF_SERVED),
+    )
+    .await?;
+    Ok(cache)
+}
+
+/// Waits for the lists of the watches, and of these kinds.
+async fn fill(
+    cache: &Cache,
+    mut changes: Changes,
+    deciding: impl Future<Output = Vec<Kind>>,
+) -> Result<(), Error> {
+    let until = Instant::now() + TIMEOUT;
+    let deciding = tokio::time::timeout_at(until, deciding).await;
     let deciding = deciding
         .map_err(|_| Error::Incomplete("the API server does not say which kinds it serves".to_owned()))?;
     let is_listed = || deciding.iter().all(|kind| cache.serves(*kind));
@@ -68,13 +102,13 @@ async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
             _ if Instant::now() < until => {}
             _ if cache.is_synced_without(&OWN_KINDS) => break,
             _ => {
-                let blocked = kube_kit::cache::blocked([&cache], Duration::ZERO);
+                let blocked = kube_kit::cache::blocked([cache], Duration::ZERO);
                 let lines: Vec<_> = blocked.iter().map(ToString::to_string).collect();
                 return Err(Error::Incomplete(lines.join("; ")));
             }
         }
     }
-    Ok(cache)
+    Ok(())
 }
 
 /// Settings of the operator in the cluster. Without an operator, the defaults.
@@ -82,8 +116,15 @@ fn settings(operator: Option<&Value>) -> Settings {
     let containers = operator.and_then(|it| it.pointer("/spec/template/spec/containers/0"));
     let variables = containers.and_then(|container| container["env"].as_array());
     let variable = |name: &str| {
-        let found = variables.into_iter().flatten().find(|it| it["name"] == name);
-        found.and_then(|it| it["value"].as_str()).map(str::to_owned)
+        let found = variables.into_iter().flatten().find(|it| it["name"] == name)?;
+        let is_namespace =
+            found.pointer("/valueFrom/fieldRef/fieldPath") == Some(&json!("metadata.namespace"));
+        let value = if is_namespace {
+            &operator?["metadata"]["namespace"]
+        } else {
+            &found["value"]
+        };
+        value.as_str().map(str::to_owned)
     };
     Settings::read(names::OPERATOR_NAMESPACE, variable).unwrap_or_else(|_| Settings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -95,6 +136,9 @@ fn settings(operator: Option<&Value>) -> Settings {
         egress_router_image: None,
         frr_image: None,
         console_plugin_image: None,
+        network_metrics_image: None,
+        cli_image: None,
+        cloud_network_image: None,
         pull_policy: "IfNotPresent".to_owned(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,

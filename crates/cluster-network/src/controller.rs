@@ -38,7 +38,7 @@ const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// Kinds of other operators that decide the rendered objects: without their lists, the operator would take an OpenShift
 /// cluster for a plain cluster, and prune objects that it needs.
-pub(crate) const DECIDING: [Kind; 8] = [
+const DECIDING: [Kind; 8] = [
     object::OPENSHIFT_INFRASTRUCTURE,
     object::FEATURE_GATE,
     object::MACHINE_CONFIG,
@@ -63,6 +63,8 @@ pub struct Operator {
     cache: Cache,
     /// Client and cache of the cluster that hosts the control plane. `None` for a cluster with its own control plane.
     management: Option<(Client, Cache)>,
+    /// True if the cluster-wide proxy decides rendered objects.
+    uses_proxy: bool,
     changes: Changes,
     queue: Queue<()>,
     /// Time of the next discovery of kinds that the API server did not serve.
@@ -99,6 +101,7 @@ impl Operator {
         let applier = Applier::with_cache(client.clone(), Policy::owned_by("Network"), cache.clone());
         Self {
             client,
+            uses_proxy: settings.uses_proxy(),
             reconciler: Reconciler::new(applier, hosting, settings, api_server, metrics.clone()),
             cache,
             management,
@@ -195,11 +198,10 @@ impl Operator {
 
     /// The kinds that decide the rendered objects, and that the cluster and the management cluster serve.
     async fn served(&self) -> (Vec<Kind>, Vec<Kind>) {
+        let deciding = deciding(&self.client, self.uses_proxy).await;
         let Some((management, _)) = &self.management else {
-            return (served(&self.client, &DECIDING).await, Vec::new());
+            return (deciding, Vec::new());
         };
-        let mut deciding = served(&self.client, &DECIDING).await;
-        deciding.extend(served(&self.client, &[object::PROXY]).await);
         (deciding, served(management, &watches::HOSTED_IF_SERVED).await)
     }
 
@@ -265,6 +267,15 @@ impl Operator {
     fn serves_networks(&self) -> bool {
         self.cache.serves(kube_kit::object::NETWORK_ATTACHMENT_DEFINITION)
     }
+}
+
+/// The kinds that decide the rendered objects, and that the cluster serves.
+pub(crate) async fn deciding(client: &Client, uses_proxy: bool) -> Vec<Kind> {
+    let mut kinds = DECIDING.to_vec();
+    if uses_proxy {
+        kinds.push(object::PROXY);
+    }
+    served(client, &kinds).await
 }
 
 /// The kinds among these that the API server serves. Retries until the API server answers: a plan without the answer

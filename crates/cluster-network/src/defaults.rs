@@ -20,11 +20,6 @@ pub const NO_OVERLAY: &str = "NoOverlay";
 #[error("the MTU of the nodes is not known")]
 pub struct UnknownMtu;
 
-/// True if the MTU of the nodes has to be probed: neither the configuration nor the applied one has an MTU of pods.
-pub fn needs_host_mtu(spec: &NetworkSpec, previous: Option<&NetworkSpec>) -> bool {
-    spec.default_network.kind == names::OVN_KUBERNETES && mtu(spec).or(previous.and_then(mtu)).is_none()
-}
-
 /// The MTU of pods in a configuration, in bytes. An MTU of 0 counts as not set.
 pub fn mtu(spec: &NetworkSpec) -> Option<u32> {
     let ovn = spec.default_network.ovn_kubernetes_config.as_ref()?;
@@ -94,7 +89,8 @@ fn fill_ovn(spec: &mut NetworkSpec, previous: Option<&NetworkSpec>, facts: &Fact
     Ok(())
 }
 
-fn fill_kube_proxy(spec: &mut NetworkSpec) {
+/// Fills in the defaults of kube-proxy.
+pub(crate) fn fill_kube_proxy(spec: &mut NetworkSpec) {
     let first = spec.cluster_network.first();
     let is_v6 = first.is_some_and(|entry| cidr::parse(&entry.cidr).is_ok_and(|net| cidr::is_v6(&net)));
     let ProxyConfig { bind_address, .. } = spec.kube_proxy_config.get_or_insert_default();

@@ -1,6 +1,9 @@
 //! Observed state of the cluster, besides the two configurations.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use crate::{hosted::Management, ovn::observed::Observed, tls_profile::Profile};
 
@@ -79,6 +82,21 @@ impl Default for CniDirectories {
     }
 }
 
+/// The cloud, for the controller of its private addresses (§18.5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cloud {
+    /// Region of AWS or GCP.
+    pub region: String,
+    /// URL of the cloud's API. Empty for the default of the cloud.
+    pub api_url: String,
+    /// Name of the Azure cloud.
+    pub azure_environment: String,
+    /// Configuration of AWS or `OpenStack`, by file name.
+    pub config: BTreeMap<String, String>,
+    /// Variables of the cluster-wide proxy.
+    pub proxy: Vec<(&'static str, String)>,
+}
+
 /// Endpoint of the API server for pods of the host's network, while there are no services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiServer {
@@ -109,6 +127,8 @@ impl ApiServer {
 pub struct Facts {
     /// The infrastructure provider.
     pub platform: Platform,
+    /// The cloud.
+    pub cloud: Cloud,
     /// Enabled feature gates.
     pub gates: BTreeSet<String>,
     /// MTU of the nodes in bytes, if available.
@@ -137,6 +157,8 @@ pub struct Facts {
     pub monitoring: bool,
     /// TLS profile that the cluster requires of all programs.
     pub tls_profile: Option<Profile>,
+    /// True if a user switched iptables-alerter off.
+    pub without_iptables_alerter: bool,
     /// True if the API server serves plugins of OpenShift's web console.
     pub console_plugins: bool,
     /// Certificate authorities of FRR's webhook on a plain cluster. Empty before the first one.

@@ -22,6 +22,8 @@ pub enum Level {
     ProxyConfig,
     /// Bundles of certificate authorities in labelled `ConfigMap`s.
     InjectorConfig,
+    /// Pools of machines that carry the operator's machine configurations.
+    MachineConfig,
     /// Certificates of `OperatorPKI`s.
     PkiConfig,
     /// Egress routers.
@@ -32,8 +34,10 @@ pub enum Level {
     PodCrashLoopBackOff,
     /// Certificate signing requests of nodes.
     CertificateSigner,
-    /// Labels that depend on the platform.
+    /// Addresses of the API and of the ingress in the `Infrastructure`.
     InfrastructureConfig,
+    /// Dashboards of the web console.
+    DashboardConfig,
     /// The migration of the MTU by node network policies.
     MtuMigration,
 }

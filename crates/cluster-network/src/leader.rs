@@ -41,6 +41,9 @@ impl Default for Timing {
     }
 }
 
+/// Limit of the release. Afterwards the process has to end, before it is killed.
+const RELEASE: Duration = Duration::from_secs(5);
+
 /// An operator that takes part in the election.
 #[derive(Debug)]
 pub struct Candidate {
@@ -49,6 +52,8 @@ pub struct Candidate {
     timing: Timing,
     /// Resource version of the Lease at the last read, and the time since which the Lease is unchanged.
     seen: Option<(String, Instant)>,
+    /// Begin of the last successful attempt. The Lease lasts from then at least.
+    renewed: Instant,
 }
 
 /// True if the candidate may take the Lease. `unchanged` is the time without a change of the Lease.
@@ -67,6 +72,7 @@ impl Candidate {
             identity: identity.to_owned(),
             timing,
             seen: None,
+            renewed: Instant::now(),
         }
     }
 
@@ -74,8 +80,18 @@ impl Candidate {
     pub async fn elected(&mut self, shutdown: &Shutdown) -> bool {
         let mut is_waiting = false;
         loop {
-            match self.attempt().await {
+            let begun = Instant::now();
+            let attempted = tokio::select! {
+                () = shutdown.wait() => {
+                    // The API server may have stored the interrupted write.
+                    self.release().await;
+                    return false;
+                }
+                attempted = self.attempt() => attempted,
+            };
+            match attempted {
                 Ok(true) => {
+                    self.renewed = begun;
                     tracing::info!(identity = self.identity, "this operator is the leader");
                     return true;
                 }
@@ -99,14 +115,13 @@ impl Candidate {
     /// Renews the Lease. Returns when another candidate holds the Lease, or when the Lease would expire before the next
     /// renewal.
     pub async fn lost(&mut self) {
-        let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.timing.renewal).await;
             // Another candidate may take the Lease once it has expired, even if the API server does not answer this one.
-            let end = renewed + self.timing.lease.saturating_sub(self.timing.renewal * 2);
+            let end = self.renewed + self.timing.lease.saturating_sub(self.timing.renewal * 2);
             let begun = Instant::now();
             match tokio::time::timeout_at(end, self.attempt()).await {
-                Ok(Ok(true)) => renewed = begun,
+                Ok(Ok(true)) => self.renewed = begun,
                 Ok(Ok(false)) | Err(_) => return,
                 Ok(Err(error)) => {
                     let error = client::message(&error);
@@ -116,13 +131,15 @@ impl Candidate {
         }
     }
 
-    /// Releases the Lease, so that the next operator need not wait for its expiry.
+    /// Releases the Lease, so that the next operator need not wait for its expiry. Gives up after a few seconds.
     pub async fn release(&self) {
         let released = lease::release(&self.api, names::LEADER_LEASE, &self.identity);
-        if let Err(error) = released.await {
-            let error = client::message(&error);
-            tracing::warn!(error, "cannot release Lease {}", names::LEADER_LEASE);
-        }
+        let error = match tokio::time::timeout(RELEASE, released).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => client::message(&error),
+            Err(_) => "no answer".to_owned(),
+        };
+        tracing::warn!(error, "cannot release Lease {}", names::LEADER_LEASE);
     }
 
     async fn replace(&self, lease: &Lease) -> Result<(), kube::Error> {
@@ -217,15 +234,54 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn leader_without_an_answer_resigns_before_its_lease_expires() {
+    /// A candidate whose API server does not answer.
+    fn unanswered() -> Candidate {
         let silent = tower::service_fn(|_: axum::http::Request<kube::client::Body>| {
             std::future::pending::<Result<axum::http::Response<kube::client::Body>, tower::BoxError>>()
         });
-        let timing = Timing::default();
-        let mut candidate = Candidate::new(Client::new(silent, "ns"), "ns", "me", timing);
+        Candidate::new(Client::new(silent, "ns"), "ns", "me", Timing::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leader_without_an_answer_resigns_before_its_lease_expires() {
+        let mut candidate = unanswered();
+        let timing = candidate.timing;
         let began = Instant::now();
         candidate.lost().await;
         assert_eq!(began.elapsed() + timing.renewal * 2, timing.lease);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_runs_from_the_begin_of_a_slow_election() {
+        let late = Duration::from_secs(15);
+        let slow = tower::service_fn(
+            move |request: axum::http::Request<kube::client::Body>| async move {
+                if request.method() == axum::http::Method::POST {
+                    tokio::time::sleep(late).await;
+                    let lease = serde_json::to_vec(&Lease::default()).unwrap_or_default();
+                    return Ok(axum::http::Response::new(kube::client::Body::from(lease)));
+                }
+                let status = serde_json::json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" });
+                let answer = axum::http::Response::builder().status(404);
+                let answer = answer.body(kube::client::Body::from(status.to_string().into_bytes()));
+                Ok::<_, tower::BoxError>(answer?)
+            },
+        );
+        let mut candidate = Candidate::new(Client::new(slow, "ns"), "ns", "me", Timing::default());
+        let began = Instant::now();
+        assert!(candidate.elected(&Shutdown::new()).await);
+        assert_eq!((began.elapsed(), candidate.renewed), (late, began));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shutdown_does_not_wait_for_a_silent_api_server() {
+        let mut candidate = unanswered();
+        let began = Instant::now();
+        candidate.release().await;
+        assert_eq!(began.elapsed(), RELEASE);
+        let shutdown = Shutdown::new();
+        shutdown.trigger();
+        assert!(!candidate.elected(&shutdown).await);
+        assert_eq!(began.elapsed(), RELEASE * 2);
     }
 }

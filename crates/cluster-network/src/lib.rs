@@ -25,7 +25,7 @@ pub mod egress_router;
 pub mod facts;
 pub mod failures;
 pub mod hosted;
-pub mod identity;
+pub mod infrastructure;
 pub mod ingress;
 pub mod kube_proxy;
 pub mod leader;
@@ -73,13 +73,14 @@ const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/names
 
 /// Last text of `weft cluster-network-operator start --help`.
 const ENVIRONMENT: &str = "\
-NETWORK_OPERATOR_IMAGE names the image of this operator, which it deploys;
-KUBE_PROXY_IMAGE that of kube-proxy. APISERVER_OVERRIDE_HOST and
-APISERVER_OVERRIDE_PORT say how nodes reach the API server before there are
-services, CNI_CONF_DIR and CNI_BIN_DIR where they keep what CNI needs, and
-RELEASE_VERSION what stands in statuses.";
+Environment variables:
+NETWORK_OPERATOR_IMAGE is the image of this operator, which it deploys on the
+nodes, and KUBE_PROXY_IMAGE is the image of kube-proxy. APISERVER_OVERRIDE_HOST
+and APISERVER_OVERRIDE_PORT are the address of the API server for nodes whose
+services do not work yet. CNI_CONF_DIR and CNI_BIN_DIR are the directories of CNI
+on the nodes. RELEASE_VERSION is the version in annotations and statuses.";
 
-/// Bring the network of the cluster about
+/// Install and configure the network of the cluster
 #[derive(Clone, Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Args {

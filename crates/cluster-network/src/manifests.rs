@@ -9,7 +9,7 @@ use kube_kit::object::{self, Kind, ObjectId};
 use serde_json::{Value, json};
 
 use crate::{
-    facts::{ApiServer, CniDirectories, Facts},
+    facts::{ApiServer, CniDirectories, Facts, Platform},
     names,
     ovn::{ipsec, observed::Observed, rollout},
     render::{self, Context},
@@ -29,7 +29,7 @@ pub struct Install<'a> {
     /// Images of components that Weft's image does not contain.
     pub images: Images,
     /// Name or address of the API server and its port, for a cluster without services.
-    pub api_server: Option<(&'a str, &'a str)>,
+    pub api_server: Option<(&'a str, u16)>,
 }
 
 /// Images of components that Weft's image does not contain. The operator does not deploy a component without an image.
@@ -59,11 +59,20 @@ pub struct Images {
     /// Image of the networking plugin of OpenShift's web console
     #[arg(long = "console-plugin-image", value_name = "REF")]
     pub console_plugin: Option<String>,
+    /// Image of network-metrics-daemon, which tells Prometheus the networks of pods
+    #[arg(long = "network-metrics-image", value_name = "REF")]
+    pub network_metrics: Option<String>,
+    /// Image with bash and kubectl, which looks for iptables rules in pods
+    #[arg(long = "cli-image", value_name = "REF")]
+    pub cli: Option<String>,
+    /// Image of the controller of private addresses of the cloud
+    #[arg(long = "cloud-network-image", value_name = "REF")]
+    pub cloud_network: Option<String>,
 }
 
 impl Images {
     /// Environment variables of the operator with their values.
-    fn variables(&self) -> [(&'static str, &str); 8] {
+    fn variables(&self) -> [(&'static str, &str); 11] {
         [
             (names::env::KUBE_PROXY_IMAGE, &self.kube_proxy),
             (names::env::OVN_IMAGE, &self.ovn),
@@ -73,6 +82,9 @@ impl Images {
             (names::env::EGRESS_ROUTER_IMAGE, &self.egress_router),
             (names::env::FRR_IMAGE, &self.frr),
             (names::env::CONSOLE_PLUGIN_IMAGE, &self.console_plugin),
+            (names::env::NETWORK_METRICS_IMAGE, &self.network_metrics),
+            (names::env::CLI_IMAGE, &self.cli),
+            (names::env::CLOUD_NETWORK_IMAGE, &self.cloud_network),
         ]
         .map(|(name, image)| (name, image.as_deref().unwrap_or_default()))
     }
@@ -193,6 +205,7 @@ fn set_variables(variables: &mut Vec<Value>, install: &Install<'_>) {
     let Some((host, port)) = install.api_server else {
         return;
     };
+    let port = &port.to_string();
     // The operator and the deployed components have different variables.
     for (name, value) in [
         (names::API_HOST, host),
@@ -228,8 +241,13 @@ fn everything() -> Vec<Value> {
     }));
     let mut without_identity = facts_of_everything();
     without_identity.ovn.config_maps.node_identity = [("enabled".to_owned(), "false".to_owned())].into();
+    let openshift = Facts {
+        openshift: true,
+        ..facts_of_everything()
+    };
     let all = [
         (weft, facts_of_everything()),
+        (ovn.clone(), openshift),
         (ovn.clone(), facts_of_everything()),
         (ovn, without_identity),
     ];
@@ -245,11 +263,12 @@ fn facts_of_everything() -> Facts {
         version: "0.1.0".to_owned(),
         ..rollout::Workload::default()
     };
-    let nodes = ["smart-nic", "dpu-host"].map(|kind| {
+    let nodes = ["smart-nic", "dpu-host", "dpu"].map(|kind| {
         let label = format!("network.operator.openshift.io/{kind}");
         (kind.to_owned(), [(label, String::new())].into())
     });
     Facts {
+        platform: Platform::Aws,
         monitoring: true,
         console_plugins: true,
         gates: ["EVPN", "NetworkConnect", "DNSNameResolver"]
@@ -287,6 +306,9 @@ fn settings_of_everything() -> Settings {
         egress_router_image: None,
         frr_image: Some("frr-k8s".to_owned()),
         console_plugin_image: Some("networking-console-plugin".to_owned()),
+        network_metrics_image: Some("network-metrics-daemon".to_owned()),
+        cli_image: Some("iptables-alerter".to_owned()),
+        cloud_network_image: Some("cloud-network-config-controller".to_owned()),
         pull_policy: String::new(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,

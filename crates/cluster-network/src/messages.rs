@@ -77,6 +77,14 @@ pub fn no_hosted_image(variable: &str) -> String {
     )
 }
 
+/// The management cluster has no operator for a hosted cluster (§18.3).
+pub fn no_hosted_operator(namespace: &str) -> String {
+    format!(
+        "the management cluster has no Deployment {namespace}/cluster-network-operator of a hosted cluster: the \
+         context of its kubeconfig has to name the namespace of the HostedControlPlane"
+    )
+}
+
 /// The management cluster lacks the hosted control plane (§18.3).
 pub fn no_hosted_control_plane(name: &str) -> String {
     format!(
@@ -111,12 +119,39 @@ pub fn unknown_routing_provider(provider: &str) -> String {
 /// The API server serves plugins of the web console, and the image of ours is not configured.
 pub const NO_CONSOLE_PLUGIN_IMAGE: &str = "the networking plugin of the web console is not deployed, because environment \
                                            variable NETWORKING_CONSOLE_PLUGIN_IMAGE of the operator is not set";
+/// An image of network-metrics-daemon is not configured.
+pub const NO_NETWORK_METRICS_IMAGE: &str = "network-metrics-daemon is not deployed, because environment variables \
+                                            NETWORK_METRICS_DAEMON_IMAGE and KUBE_RBAC_PROXY_IMAGE of the operator are \
+                                            not both set";
+/// The image of iptables-alerter is not configured.
+pub const NO_ALERTER_IMAGE: &str = "iptables-alerter is not deployed, because environment variable CLI_IMAGE of the operator \
+                                    is not set";
+/// The switch of iptables-alerter has an unknown value.
+pub fn unknown_alerter_switch(value: &str) -> String {
+    format!("Ignoring unexpected iptables-alerter-config value enabled={value:?}")
+}
+/// Dashboards cannot be applied (§16.1).
+pub fn dashboards_not_applied(errors: &[String]) -> String {
+    format!("failed to apply dashboard manifests: {}", errors.join("\n"))
+}
 /// Another client removes the plugin from the console as often as the operator adds it.
 pub const CONSOLE_CONTESTED: &str = "(operator.openshift.io/v1, Kind=Console) /cluster: another client keeps removing \
                                      networking-console-plugin from spec.plugins";
+/// The cluster is in a cloud, and the image of the controller of its private addresses is not configured.
+pub const NO_CLOUD_NETWORK_IMAGE: &str = "the cloud network config controller is not deployed, so that EgressIPs get no \
+                                          address in this cloud, because environment variable \
+                                          CLOUD_NETWORK_CONFIG_CONTROLLER_IMAGE of the operator is not set";
+/// A variable has to name a file without its directory.
+pub fn no_file_name(variable: &str, text: &str) -> String {
+    format!("invalid {variable} {text:?}: must be a filename")
+}
 /// kube-proxy is configured without its image.
 pub const NO_KUBE_PROXY_IMAGE: &str = "kube-proxy is to be deployed, and its image is not known: set environment variable \
                                        KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";
+
+/// DPUs need kube-proxy, without its image.
+pub const NO_KUBE_PROXY_ON_DPUS: &str = "nodes are DPUs, which need kube-proxy, and its image is not known: set \
+                                         environment variable KUBE_PROXY_IMAGE of the operator";
 
 /// Another installer runs kube-proxy (§19).
 pub fn foreign_kube_proxy(daemon_set: &str) -> String {
@@ -124,6 +159,16 @@ pub fn foreign_kube_proxy(daemon_set: &str) -> String {
         "kube-proxy is not deployed, because DaemonSet {daemon_set} runs it already: set deployKubeProxy to false, or \
          remove that DaemonSet"
     )
+}
+
+/// A pool of machines has not added or removed a machine configuration yet (§11.2).
+pub fn processing_pool(pool: &str, config: &str) -> String {
+    format!("{pool} machine config pool is still processing {config} machine config")
+}
+
+/// A pool of machines with a machine configuration of the operator is degraded (§10.3).
+pub fn degraded_pool(pool: &str) -> String {
+    format!("{pool} machine config pool in degraded state")
 }
 
 /// A pod is in a crash loop (§11.2).
@@ -248,6 +293,93 @@ pub mod signer {
     /// A request is approved.
     pub fn approved(request: &str) -> String {
         format!("Auto-approved CSR {request:?}")
+    }
+}
+
+/// Texts about addresses of the API and of the ingress (§18.4).
+pub mod infrastructure {
+    /// Addresses of the API.
+    pub const API: &str = "API";
+    /// Addresses of the ingress.
+    pub const INGRESS: &str = "Ingress";
+    /// The spec lacks the networks of machines, and the status has some.
+    pub const NETWORKS_REMOVED: &str = "removing machine networks is forbidden";
+
+    /// The spec is not allowed.
+    pub fn not_synchronised(error: &str) -> String {
+        format!(
+            "error while synchronizing spec and status of infrastructures.config.openshift.io/cluster: {error}"
+        )
+    }
+
+    /// The spec could not be written.
+    pub fn spec_not_written(error: &str) -> String {
+        format!("error while updating infrastructures.config.openshift.io/cluster: {error}")
+    }
+
+    /// The status could not be written.
+    pub fn status_not_written(error: &str) -> String {
+        format!("error while updating status of infrastructures.config.openshift.io/cluster: {error}")
+    }
+
+    /// The networks of machines are not allowed.
+    pub fn networks(error: &str) -> String {
+        format!("error on syncing machine networks: {error}")
+    }
+
+    /// The addresses do not go together.
+    pub fn addresses(error: &str) -> String {
+        format!("error on validating VIPs: {error}")
+    }
+
+    /// Addresses do not go with the networks of machines.
+    pub fn in_networks(kind: &str, error: &str) -> String {
+        format!("error on validating {kind} VIPs and Machine Networks: {error}")
+    }
+
+    /// Addresses cannot be taken over.
+    pub fn synchronised(kind: &str, error: &str) -> String {
+        format!("error on syncing {kind} VIPs: {error}")
+    }
+
+    /// The first network is another one.
+    pub fn first_network(now: &str, requested: &str) -> String {
+        format!("first machine network cannot be modified, have '{now}' and requested '{requested}'")
+    }
+
+    /// The first address is another one.
+    pub fn first_address(now: &str, requested: &str) -> String {
+        format!("first VIP cannot be modified, have '{now}' and requested '{requested}'")
+    }
+
+    /// More than two addresses.
+    pub fn too_many(kind: &str, number: usize) -> String {
+        format!("number of {kind} VIPs needs to be less or equal to 2, got {number}")
+    }
+
+    /// The lists have unequal lengths.
+    pub fn unequal_numbers(api: usize, ingress: usize) -> String {
+        format!("number of API VIPs ({api}) does not match number of Ingress VIPs ({ingress})")
+    }
+
+    /// API and ingress have the same address.
+    pub fn equal(api: &str, ingress: &str) -> String {
+        format!("VIPs cannot be equal, got '{api}' for API and '{ingress}' for Ingress")
+    }
+
+    /// Two addresses of one family.
+    pub fn one_family(kind: &str) -> String {
+        format!("with more than 1 {kind} VIP at least one from each IP family is required, err: <nil>")
+    }
+
+    /// An address outside of all networks.
+    pub fn in_no_network(address: &str) -> String {
+        format!("VIP '{address}' cannot be found in any machine network")
+    }
+
+    /// A text that is no address.
+    pub fn no_address(text: &str) -> String {
+        format!("VIP '{text}' is not an IP address")
     }
 }
 

@@ -61,12 +61,19 @@ pub const PRE_PATCH: &str = "networkoperator.openshift.io/pre-patch";
 pub const CONFIG_HASH: &str = "network.operator.openshift.io/config-hash";
 /// Annotation of objects in another cluster, with the name of that cluster (§18.3).
 pub const CLUSTER_NAME: &str = "network.operator.openshift.io/cluster-name";
+/// Deployment of the operator of a hosted cluster, in the management cluster.
+pub const HOSTED_OPERATOR: &str = "cluster-network-operator";
+/// URL of a hosted cluster's API server for pods of its control plane.
+pub const HOSTED_API_SERVER: &str = "https://kube-apiserver:6443";
 /// Name of the cluster that hosts the control plane.
 pub const MANAGEMENT: &str = "management";
 /// Annotation of the `ClusterOperator` with all objects in the management cluster.
 pub const RELATED_CLUSTER_OBJECTS: &str = "network.operator.openshift.io/relatedClusterObjects";
 /// Annotation of the `ClusterOperator` with the last observed state of the workloads (§11.2).
 pub const LAST_SEEN_STATE: &str = "network.operator.openshift.io/last-seen-state";
+
+/// Annotation of the `ClusterOperator` with the machine configurations that pools may carry (§11.2).
+pub const MACHINE_CONFIG_STATE: &str = "network.operator.openshift.io/rendered-machineconfig-state";
 
 /// Label of nodes with their operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
@@ -104,6 +111,16 @@ pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// in the console, and the placeholder of its image (§18.1).
 pub const CONSOLE_PLUGIN: &str = "networking-console-plugin";
 
+/// The controller that assigns private addresses of the cloud to nodes: its Deployment, account and roles (§18.5).
+pub const CLOUD_NETWORK: &str = "cloud-network-config-controller";
+/// Namespace of [`CLOUD_NETWORK`].
+pub const CLOUD_NETWORK_NAMESPACE: &str = "openshift-cloud-network-config-controller";
+/// ConfigMap with the cloud's configuration, in [`MANAGED_NAMESPACE`] and in [`CLOUD_NETWORK_NAMESPACE`].
+pub const CLOUD_CONFIG: &str = "kube-cloud-config";
+
+/// `ConfigMap` in the operator's namespace that switches iptables-alerter off, and its key (§17.3).
+pub const ALERTER_CONFIG: &str = "iptables-alerter-config";
+
 /// Field managers of server-side apply (§5.1).
 pub mod manager {
     /// Field manager of rendered objects and of the operator configuration.
@@ -112,6 +129,8 @@ pub mod manager {
     pub const CLUSTER_CONFIG: &str = "cluster-network-operator/clusterconfig";
     /// Field manager of the objects and statuses of egress routers.
     pub const EGRESS_ROUTER: &str = "cluster-network-operator/egress_router";
+    /// Field manager of the addresses of the API and of the ingress.
+    pub const INFRASTRUCTURE: &str = "cluster-network-operator/infrastructureconfig";
     /// Field manager of statuses.
     pub const STATUS: &str = "cluster-network-operator/status-manager";
 }
@@ -140,6 +159,10 @@ pub mod env {
     pub const FRR_IMAGE: &str = "FRR_K8S_IMAGE";
     /// Image of the networking plugin of OpenShift's web console.
     pub const CONSOLE_PLUGIN_IMAGE: &str = "NETWORKING_CONSOLE_PLUGIN_IMAGE";
+    /// Image of network-metrics-daemon.
+    pub const NETWORK_METRICS_IMAGE: &str = "NETWORK_METRICS_DAEMON_IMAGE";
+    /// Image of the controller that assigns private addresses of the cloud to nodes.
+    pub const CLOUD_NETWORK_IMAGE: &str = "CLOUD_NETWORK_CONFIG_CONTROLLER_IMAGE";
     /// Image of OVN-Kubernetes.
     pub const OVN_IMAGE: &str = "OVN_IMAGE";
     /// Interval of northd's probes of its database connections, in milliseconds.
@@ -186,6 +209,18 @@ pub mod env {
     pub const PROXIED_API_SERVER: &str = "PROXY_INTERNAL_APISERVER_ADDRESS";
     /// `1` if the Prometheus of Red Hat's observability service monitors the management cluster.
     pub const RHOBS_MONITORING: &str = "RHOBS_MONITORING";
+    /// The proxy of the management cluster, for HTTP.
+    pub const MANAGEMENT_HTTP_PROXY: &str = "MGMT_HTTP_PROXY";
+    /// The proxy of the management cluster, for TLS.
+    pub const MANAGEMENT_HTTPS_PROXY: &str = "MGMT_HTTPS_PROXY";
+    /// Hosts that the management cluster reaches without its proxy.
+    pub const MANAGEMENT_NO_PROXY: &str = "MGMT_NO_PROXY";
+    /// `SecretProviderClass` with credentials of Azure, in the management cluster.
+    pub const AZURE_SECRET_CLASS: &str = "ARO_HCP_SECRET_PROVIDER_CLASS";
+    /// File of [`AZURE_SECRET_CLASS`].
+    pub const AZURE_CREDENTIALS: &str = "MANAGED_AZURE_HCP_CREDENTIALS_FILE_PATH";
+    /// File with credentials of GCP, in the management cluster.
+    pub const GCP_CREDENTIALS: &str = "GCP_CNCC_CREDENTIALS_FILE";
     /// Name or address of the API server, for programs on the nodes.
     pub const API_HOST: &str = "APISERVER_OVERRIDE_HOST";
     /// Port of the API server, for programs on the nodes.
@@ -241,6 +276,8 @@ pub const HARDWARE_OFFLOAD: &str = "hardware-offload-config";
 pub const OVN_OVERRIDES: &str = "ovn-kubernetes-config-overrides";
 /// `DaemonSet` and `ConfigMap` of OVN-Kubernetes' nodes, and the key of the latter.
 pub const OVN_NODE: &str = "ovnkube-node";
+/// `DaemonSet`s of OVN-Kubernetes' nodes with hardware offload: smart NICs, and hosts of DPUs.
+pub const OVN_OFFLOADED_NODES: [&str; 2] = ["ovnkube-node-smart-nic", "ovnkube-node-dpu-host"];
 /// See [`OVN_NODE`].
 pub const OVN_CONFIG: &str = "ovnkube-config";
 /// See [`OVN_NODE`].

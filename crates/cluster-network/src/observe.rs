@@ -13,9 +13,9 @@ use kube_kit::{
 use serde_json::Value;
 
 use crate::{
-    facts::{ApiServer, CniDirectories, Facts, NodeIdentity, Platform},
+    facts::{ApiServer, Cloud, CniDirectories, Facts, NodeIdentity, Platform},
     hosted::{self, ControlPlane, Management},
-    names,
+    messages, names, objects,
     ovn::{
         knobs::Data,
         observed::{self, ConfigMaps, Observed},
@@ -148,6 +148,15 @@ fn hosted_mtu(platform: &Platform, is_hosted: bool) -> Option<u32> {
     }
 }
 
+/// True if the `ConfigMap` switches iptables-alerter off (§17.3). Other values than `true` and `false` have no effect.
+fn is_switched_off(config_map: &Value) -> bool {
+    let value = config_map["data"]["enabled"].as_str().unwrap_or_default();
+    if !["true", "false"].contains(&value) {
+        tracing::warn!("{}", messages::unknown_alerter_switch(value));
+    }
+    value == "false"
+}
+
 /// The facts. `api_server` is the endpoint of the API server for clients without services. `management` is the cache of
 /// the cluster that hosts the control plane, if another one does.
 pub fn facts(
@@ -193,11 +202,21 @@ pub fn facts(
     };
     let is_external = topology("controlPlaneTopology", "External");
     let platform = Platform::named(platform.unwrap_or_default());
+    let cloud_config = object::CONFIG_MAP.object(Some(names::MANAGED_NAMESPACE), names::CLOUD_CONFIG);
+    let cloud_config = present(cache, &cloud_config);
     Facts {
         gates: present(cache, &object::FEATURE_GATE.object(None, SINGLETON))
             .map(|gates| feature_gates(&gates, &settings.version))
             .unwrap_or_default(),
         host_mtu: hosted_mtu(&platform, is_external).or(host_mtu.and_then(Result::ok)),
+        cloud: Cloud {
+            proxy: proxy(cache),
+            ..cloud(
+                &platform,
+                infrastructure.as_deref().unwrap_or(&Value::Null),
+                cloud_config.as_deref().unwrap_or(&Value::Null),
+            )
+        },
         platform,
         routing_via_host: via_host.is_some_and(|mode| mode == "local"),
         linux_nodes: nodes
@@ -225,6 +244,7 @@ pub fn facts(
             None => present(cache, &object::OPENSHIFT_API_SERVER.object(None, SINGLETON))
                 .and_then(|server| Profile::of(&server)),
         },
+        without_iptables_alerter: config_map(names::ALERTER_CONFIG).is_some_and(|map| is_switched_off(&map)),
         console_plugins: cache.serves(object::CONSOLE_PLUGIN),
         frr_bundle: bundle(cache, names::FRR_NAMESPACE, names::FRR_BUNDLE),
         foreign_kube_proxy: foreign_kube_proxy(cache),
@@ -236,6 +256,46 @@ pub fn facts(
         proxy: hosted.map(|_| proxy(cache)).unwrap_or_default(),
         management,
     }
+}
+
+/// The cloud (§18.5): all but the proxy. `config` is the ConfigMap with its configuration.
+fn cloud(platform: &Platform, infrastructure: &Value, config: &Value) -> Cloud {
+    let text = |pointer: &str| {
+        let status = &infrastructure["status"]["platformStatus"];
+        objects::text(status, pointer).to_owned()
+    };
+    let data = || serde_json::from_value(config["data"].clone()).unwrap_or_default();
+    match platform {
+        Platform::Aws => Cloud {
+            region: text("/aws/region"),
+            api_url: ec2_url(infrastructure),
+            config: data(),
+            ..Cloud::default()
+        },
+        Platform::Azure => Cloud {
+            api_url: text("/azure/armEndpoint"),
+            azure_environment: text("/azure/cloudName"),
+            ..Cloud::default()
+        },
+        Platform::Gcp => Cloud {
+            region: text("/gcp/region"),
+            ..Cloud::default()
+        },
+        Platform::OpenStack => Cloud {
+            config: data(),
+            ..Cloud::default()
+        },
+        _ => Cloud::default(),
+    }
+}
+
+/// URL of the EC2 service, if the installer changed it. The last entry counts.
+fn ec2_url(infrastructure: &Value) -> String {
+    let endpoints = objects::list(infrastructure, "/status/platformStatus/aws/serviceEndpoints");
+    let of_ec2 = endpoints.filter(|it| it["name"] == "ec2").last();
+    of_ec2
+        .map(|it| objects::text(it, "/url").to_owned())
+        .unwrap_or_default()
 }
 
 /// Variables of the cluster-wide proxy.
@@ -438,8 +498,8 @@ fn foreign_kube_proxy(cache: &Cache) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use super::{feature_gates, host_mtu, hosted_mtu, replicas};
-    use crate::facts::Platform;
+    use super::{cloud, feature_gates, host_mtu, hosted_mtu, replicas};
+    use crate::facts::{Cloud, Platform};
 
     #[test]
     fn feature_gates_are_those_of_the_version() {
@@ -484,5 +544,65 @@ mod tests {
             let error = read(text).expect_err("no MTU");
             assert!(error.starts_with("format error"), "{error}");
         }
+    }
+
+    // cluster-network#190
+    #[test]
+    fn cloud_is_described_by_the_infrastructure() {
+        let config = json!({ "data": { "ca-bundle.pem": "authorities" } });
+        let data = || [("ca-bundle.pem".to_owned(), "authorities".to_owned())].into();
+        for (platform, status, expected) in [
+            (
+                Platform::Aws,
+                json!({ "aws": { "region": "eu-west-1", "serviceEndpoints": [
+                    { "name": "ec2", "url": "https://old.example.com" },
+                    { "name": "s3", "url": "https://s3.example.com" },
+                    { "name": "ec2", "url": "https://ec2.example.com" },
+                ] } }),
+                Cloud {
+                    region: "eu-west-1".to_owned(),
+                    api_url: "https://ec2.example.com".to_owned(),
+                    config: data(),
+                    ..Cloud::default()
+                },
+            ),
+            (
+                Platform::Azure,
+                json!({ "azure": { "cloudName": "AzureStackCloud", "armEndpoint": "https://arm.example.com" } }),
+                Cloud {
+                    api_url: "https://arm.example.com".to_owned(),
+                    azure_environment: "AzureStackCloud".to_owned(),
+                    ..Cloud::default()
+                },
+            ),
+            (
+                Platform::Gcp,
+                json!({ "gcp": { "region": "us-central1" } }),
+                Cloud {
+                    region: "us-central1".to_owned(),
+                    ..Cloud::default()
+                },
+            ),
+            (
+                Platform::OpenStack,
+                json!({ "openstack": {} }),
+                Cloud {
+                    config: data(),
+                    ..Cloud::default()
+                },
+            ),
+            (
+                Platform::BareMetal,
+                json!({ "aws": { "region": "a" } }),
+                Cloud::default(),
+            ),
+        ] {
+            let infrastructure = json!({ "status": { "platformStatus": status } });
+            assert_eq!(cloud(&platform, &infrastructure, &config), expected, "{platform}");
+        }
+        assert_eq!(
+            cloud(&Platform::Aws, &json!(null), &json!(null)),
+            Cloud::default()
+        );
     }
 }

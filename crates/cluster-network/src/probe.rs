@@ -34,7 +34,7 @@ pub struct Args {
     /// Name of the ConfigMap
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     name: String,
-    /// How many nodes are probed; the least MTU counts
+    /// Number of probed nodes. The smallest MTU is used
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     nodes: usize,
     /// Name of this node, where several are probed
@@ -73,7 +73,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     report(client, &namespace, &name, &node_name, mtu, nodes).await
 }
 
-/// Records the MTU of this node, or the least MTU of several nodes, in the ConfigMap.
+/// Records the MTU of this node, or the smallest MTU of several nodes, in the ConfigMap.
 ///
 /// # Errors
 /// If a ConfigMap cannot be written for more than a minute and a half.
@@ -111,7 +111,7 @@ async fn gather(maps: &Api<ConfigMap>, node: &str, mtu: u32, nodes: usize) -> an
     let complete = await_condition(maps.clone(), names::MTU_PROBER_RESULTS, all);
     match tokio::time::timeout(GATHER, complete).await {
         Ok(Ok(map)) => Ok(results(map.as_ref())),
-        // The least MTU of some nodes is better than none.
+        // The smallest MTU of some nodes is better than none.
         Ok(Err(_)) | Err(_) => match maps.get(names::MTU_PROBER_RESULTS).await {
             Ok(map) => Ok(results(Some(&map))),
             Err(error) => {
@@ -130,7 +130,7 @@ fn results(map: Option<&ConfigMap>) -> Results {
         .collect()
 }
 
-/// The ConfigMap with the least MTU. The results of several nodes include the MTU of each.
+/// The ConfigMap with the smallest MTU. The results of several nodes include the MTU of each.
 fn result(namespace: &str, name: &str, results: &Results) -> Value {
     let least = results.values().min().copied().unwrap_or_default();
     let mut map = json!({
@@ -161,7 +161,7 @@ pub fn outliers(map: &Value) -> Vec<String> {
     less.map(|(node, mtu)| format!("{node}: {mtu}")).collect()
 }
 
-/// The least MTU of the links of all default routes, over all next hops. `None` without a default route.
+/// The smallest MTU of the links of all default routes, over all next hops. `None` without a default route.
 ///
 /// # Errors
 /// If the kernel refuses a request.

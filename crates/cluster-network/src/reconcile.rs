@@ -1,9 +1,9 @@
 //! One reconciliation: observe, plan, apply, report (§2.2, §5).
 
-mod apply;
+pub(crate) mod apply;
 mod console;
 mod crashes;
-mod hosted;
+pub(crate) mod hosted;
 mod prober;
 mod status;
 
@@ -33,6 +33,7 @@ use crate::{
     names,
     names::manager,
     observe::{self, Stored},
+    ovn::machines,
     plan::{Input, Plan, Rejection},
     report,
     settings::Settings,
@@ -60,6 +61,8 @@ pub struct Reconciler {
     failures: Failures,
     /// The objects of the last rendering of this process. The status counts workloads only after the first one.
     rendered: Option<BTreeSet<ObjectId>>,
+    /// The machine configurations of the last successful rendering of this process.
+    machines: Option<BTreeSet<machines::Config>>,
     /// True after this process deleted upstream's objects from the management cluster.
     has_pruned_former: bool,
     /// Pods in a crash loop.
@@ -97,6 +100,7 @@ impl Reconciler {
             api_server,
             failures: Failures::default(),
             rendered: None,
+            machines: None,
             has_pruned_former: false,
             crashes: Crashes::default(),
             look_again: None,
@@ -123,15 +127,13 @@ impl Reconciler {
         self.migration = progress;
     }
 
-    /// Sets the watches that are refused, failing or stale. Returns true if the list changed.
-    pub fn set_blocked(&mut self, blocked: Vec<Blocked>) -> bool {
-        let news = blocked != self.blocked;
-        if news {
+    /// Sets the watches that are refused, failing or stale.
+    pub fn set_blocked(&mut self, blocked: Vec<Blocked>) {
+        if blocked != self.blocked {
             let watches: Vec<_> = blocked.iter().map(ToString::to_string).collect();
             tracing::warn!(?watches, "watches that are not up to date");
         }
         self.blocked = blocked;
-        news
     }
 
     /// True if a watch is refused, failing or stale.
@@ -154,7 +156,7 @@ impl Reconciler {
     /// If the reconciliation has to be retried.
     pub async fn reconcile(&mut self) -> Result<(), Error> {
         self.look_again = None;
-        let outcome = self.bring_about().await;
+        let outcome = self.apply_configuration().await;
         let reported = self.report_status().await;
         match outcome {
             Err(Stop(Some(message))) => Err(Error::Failed(message)),
@@ -162,7 +164,7 @@ impl Reconciler {
         }
     }
 
-    async fn bring_about(&mut self) -> Result<(), Stop> {
+    async fn apply_configuration(&mut self) -> Result<(), Stop> {
         let management = self.management.as_ref().map(Applier::cache);
         let facts = observe::facts(self.cache(), management, &self.settings, &self.api_server);
         let cluster = self.cluster_config(&facts);
@@ -205,10 +207,13 @@ impl Reconciler {
         let plan = plan.map_err(|rejection| self.rejected(&rejection))?;
         self.metrics.set_ipsec(&merged);
         self.store_operator_config(&stored, &plan).await?;
-        self.apply_plan(&stored, &plan, &facts).await?;
+        let dashboards = self.apply_plan(&stored, &plan, &facts).await?;
         self.write_cluster_status(cluster.as_ref(), &plan).await?;
         self.failures.clear(Level::OperatorConfig);
-        Ok(())
+        match dashboards {
+            Some(error) => Err(Stop(Some(error))),
+            None => Ok(()),
+        }
     }
 
     /// Changes the log level of this process (§17.8).

@@ -1,10 +1,14 @@
 //! Renders the objects of a configuration: embedded YAML files, and steps that complete them. A step fails if the file
 //! lacks its target (§7-§14).
 
+mod cloud_network;
 mod console_plugin;
+mod dashboards;
 mod egress_router;
 mod frr;
 mod hosted;
+mod iptables_alerter;
+mod network_metrics;
 mod node_identity;
 mod objects;
 mod ovn;
@@ -14,7 +18,9 @@ use api::cluster_network::{config::NetworkDiagnostics, operator::NetworkSpec};
 use kube_kit::object::ObjectId;
 use serde_json::{Value, json};
 
-use crate::{additional_networks, facts::Facts, kube_proxy::Proxy, messages, names, settings::Settings};
+use crate::{
+    additional_networks, defaults, facts::Facts, kube_proxy::Proxy, messages, names, settings::Settings,
+};
 
 pub use egress_router::{Owner as EgressRouterOwner, egress_router};
 pub use objects::Error;
@@ -38,6 +44,8 @@ pub struct Context<'a> {
 pub enum Part {
     /// Attaches pods to additional networks.
     Multus,
+    /// Metrics about the networks of pods.
+    NetworkMetrics,
     /// Webhook that validates definitions of networks.
     AdmissionController,
     /// Network policies for additional networks.
@@ -52,22 +60,29 @@ pub enum Part {
     Diagnostics,
     /// Role for all users.
     PublicRole,
+    /// Dashboards of OpenShift's web console.
+    Dashboards,
     /// Gives each node of OVN-Kubernetes its own user.
     NodeIdentity,
     /// Policy that protects service blocks from changes.
     ServiceCidrs,
     /// Discovery of the operator's metrics by Prometheus.
     OperatorMetrics,
+    /// Reports pods that use iptables.
+    IptablesAlerter,
     /// FRR, which exchanges routes with routers outside of the cluster.
     Frr,
     /// Pages of OpenShift's web console.
     ConsolePlugin,
+    /// Assigns private addresses of the cloud to nodes.
+    CloudNetwork,
 }
 
 impl Part {
     /// All parts, in the order in which they are applied.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Multus,
+        Self::NetworkMetrics,
         Self::AdmissionController,
         Self::MultiNetworkPolicy,
         Self::DefaultNetwork,
@@ -75,17 +90,21 @@ impl Part {
         Self::AdditionalNetworks,
         Self::Diagnostics,
         Self::PublicRole,
+        Self::Dashboards,
         Self::NodeIdentity,
         Self::ServiceCidrs,
         Self::OperatorMetrics,
+        Self::IptablesAlerter,
         Self::Frr,
         Self::ConsolePlugin,
+        Self::CloudNetwork,
     ];
 
     /// Value of the part label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Multus => "multus",
+            Self::NetworkMetrics => "network-metrics-daemon",
             Self::AdmissionController => "multus-admission-controller",
             Self::MultiNetworkPolicy => "multi-networkpolicy",
             Self::DefaultNetwork => "default-network",
@@ -93,11 +112,14 @@ impl Part {
             Self::AdditionalNetworks => "additional-networks",
             Self::Diagnostics => "network-diagnostics",
             Self::PublicRole => "public-role",
+            Self::Dashboards => "dashboards",
             Self::NodeIdentity => "network-node-identity",
             Self::ServiceCidrs => "service-cidrs",
             Self::OperatorMetrics => "operator-metrics",
+            Self::IptablesAlerter => "iptables-alerter",
             Self::Frr => "frr-k8s",
             Self::ConsolePlugin => "networking-console-plugin",
+            Self::CloudNetwork => names::CLOUD_NETWORK,
         }
     }
 
@@ -105,6 +127,7 @@ impl Part {
         let with_multus = context.spec.disable_multi_network != Some(true);
         match self {
             Self::Multus if with_multus => parts::multus(context),
+            Self::NetworkMetrics if with_multus => network_metrics::objects(context),
             Self::AdmissionController if with_multus => parts::admission_controller(context),
             Self::MultiNetworkPolicy
                 if with_multus && context.spec.use_multi_network_policy == Some(true) =>
@@ -112,14 +135,17 @@ impl Part {
                 parts::multi_network_policy(context)
             }
             Self::DefaultNetwork => default_network(context),
-            Self::KubeProxy if context.spec.deploy_kube_proxy == Some(true) => kube_proxy(context),
+            Self::KubeProxy => kube_proxy(context),
             Self::Diagnostics if diagnostics_wanted(context) => parts::diagnostics(context),
             Self::PublicRole => parts::public_role(),
+            Self::Dashboards if context.facts.openshift => Ok(dashboards::objects(context)),
             Self::NodeIdentity if has_node_identity(context) => node_identity::objects(context),
             Self::ServiceCidrs => parts::service_cidrs(),
             Self::OperatorMetrics if context.facts.monitoring => parts::operator_metrics(context),
+            Self::IptablesAlerter if has_iptables_alerter(context) => iptables_alerter::objects(context),
             Self::Frr if has_frr(context) => frr::objects(context),
             Self::ConsolePlugin if context.facts.console_plugins => console_plugin::objects(context),
+            Self::CloudNetwork if has_cloud_network(context) => cloud_network::objects(context),
             _ => Ok(Vec::new()),
         }
     }
@@ -205,18 +231,50 @@ fn has_node_identity(context: &Context<'_>) -> bool {
         && context.facts.ovn.config_maps.has_node_identity()
 }
 
+/// True if pods that use iptables are reported (§17.3). The report is about the nodes of OpenShift.
+fn has_iptables_alerter(context: &Context<'_>) -> bool {
+    context.facts.openshift && !context.facts.without_iptables_alerter
+}
+
 /// True if FRR is a provider of additional routing capabilities (§18.2).
 fn has_frr(context: &Context<'_>) -> bool {
     let capabilities = context.spec.additional_routing_capabilities.as_ref();
     capabilities.is_some_and(|it| it.providers.iter().any(|provider| provider == names::FRR))
 }
 
+/// True if OVN-Kubernetes may request private addresses of the cloud (§18.5).
+fn has_cloud_network(context: &Context<'_>) -> bool {
+    context.spec.default_network.kind == names::OVN_KUBERNETES
+        && cloud_network::supports(&context.facts.platform)
+}
+
+/// kube-proxy. On DPUs, OVN-Kubernetes implements no services: kube-proxy runs there, also if it is not configured
+/// (§7.3).
 fn kube_proxy(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let on_dpus = ovn::node::on_dpus(context)?;
+    let is_configured = context.spec.deploy_kube_proxy == Some(true);
     if let Some(other) = &context.facts.foreign_kube_proxy {
-        return Err(Error::Refused(messages::foreign_kube_proxy(other)));
+        return if is_configured {
+            Err(Error::Refused(messages::foreign_kube_proxy(other)))
+        } else {
+            Ok(Vec::new())
+        };
     }
-    let proxy = Proxy::of(context.spec).map_err(Error::Refused)?;
-    parts::kube_proxy(context, &proxy)
+    if !is_configured && on_dpus.is_none() {
+        return Ok(Vec::new());
+    }
+    if !is_configured && context.settings.kube_proxy_image.is_none() {
+        return Err(Error::Refused(messages::NO_KUBE_PROXY_ON_DPUS.to_owned()));
+    }
+    let mut spec = context.spec.clone();
+    defaults::fill_kube_proxy(&mut spec);
+    let proxy = Proxy::of(&spec).map_err(Error::Refused)?;
+    let mut objects = parts::kube_proxy(context, &proxy)?;
+    if let Some(affinity) = on_dpus {
+        let workload = objects::find(&mut objects, "DaemonSet", "openshift-kube-proxy")?;
+        workload["spec"]["template"]["spec"]["affinity"] = affinity;
+    }
+    Ok(objects)
 }
 
 /// True if the connectivity checks run (§13.1). The legacy switch applies only if the cluster configuration has no
@@ -244,5 +302,7 @@ fn mark(object: &mut Value, part: Part, context: &Context<'_>) {
     }
 }
 
+#[cfg(test)]
+mod sample;
 #[cfg(test)]
 mod tests;

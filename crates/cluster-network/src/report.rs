@@ -20,7 +20,7 @@ pub enum Level {
     EgressRouterConfig,
     /// Certificate signing requests of nodes.
     CertificateSigner,
-    /// Labels that depend on the platform.
+    /// Addresses of the API and of the ingress in the `Infrastructure`.
     InfrastructureConfig,
     /// The migration of the MTU by node network policies.
     MtuMigration,

@@ -23,6 +23,12 @@ pub struct Settings {
     pub frr_image: Option<String>,
     /// Image of the networking plugin of OpenShift's web console.
     pub console_plugin_image: Option<String>,
+    /// Image of the program that tells Prometheus which networks the interfaces of pods are in.
+    pub network_metrics_image: Option<String>,
+    /// Image with kubectl, for programs that are scripts.
+    pub cli_image: Option<String>,
+    /// Image of the controller that assigns private addresses of the cloud to nodes.
+    pub cloud_network_image: Option<String>,
     /// Image pull policy.
     pub pull_policy: String,
     /// Name or address of the API server, and its port, for programs on the nodes.
@@ -68,6 +74,47 @@ pub struct Hosted {
     pub has_rhobs: bool,
     /// True if clients inside the hosted cluster reach its API server through the cluster's proxy.
     pub has_proxied_api_server: bool,
+    /// The controller of private addresses of the cloud.
+    pub cloud: HostedCloud,
+}
+
+/// Settings of the controller of private addresses of the cloud, in the management cluster (§18.5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostedCloud {
+    /// Variables of the management cluster's proxy.
+    pub proxy: Vec<(&'static str, String)>,
+    /// Credentials of a managed cluster of Azure.
+    pub azure: Option<AzureCredentials>,
+    /// File with the credentials of GCP, in the Secret of the controller.
+    pub gcp_file: Option<String>,
+}
+
+/// Credentials that a driver of Azure mounts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AzureCredentials {
+    /// The `SecretProviderClass`.
+    pub class: String,
+    /// Name of the file.
+    pub file: String,
+}
+
+impl HostedCloud {
+    fn read(value: impl Fn(&str) -> Option<String>) -> Self {
+        let proxy = [
+            (env::MANAGEMENT_HTTP_PROXY, "HTTP_PROXY"),
+            (env::MANAGEMENT_HTTPS_PROXY, "HTTPS_PROXY"),
+            (env::MANAGEMENT_NO_PROXY, "NO_PROXY"),
+        ];
+        let proxy = proxy.map(|(variable, name)| Some((name, value(variable)?)));
+        Self {
+            proxy: proxy.into_iter().flatten().collect(),
+            azure: value(env::AZURE_SECRET_CLASS).map(|class| AzureCredentials {
+                class,
+                file: value(env::AZURE_CREDENTIALS).unwrap_or_default(),
+            }),
+            gcp_file: value(env::GCP_CREDENTIALS),
+        }
+    }
 }
 
 /// `ConfigMap` in which OpenShift publishes the certificate authorities of its services.
@@ -97,6 +144,7 @@ impl Hosted {
             ),
             has_rhobs: value(env::RHOBS_MONITORING).as_deref() == Some("1"),
             has_proxied_api_server: value(env::PROXIED_API_SERVER).as_deref() == Some("true"),
+            cloud: HostedCloud::read(&value),
         }))
     }
 }
@@ -153,6 +201,11 @@ pub struct Missing {
 }
 
 impl Settings {
+    /// True if pods get the variables of the cluster-wide proxy: those of a hosted cluster, or of the cloud's controller.
+    pub fn uses_proxy(&self) -> bool {
+        self.hosted.is_some() || self.cloud_network_image.is_some()
+    }
+
     /// Reads the environment.
     ///
     /// # Errors
@@ -175,6 +228,9 @@ impl Settings {
             egress_router_image: value(env::EGRESS_ROUTER_IMAGE),
             frr_image: value(env::FRR_IMAGE),
             console_plugin_image: value(env::CONSOLE_PLUGIN_IMAGE),
+            network_metrics_image: value(env::NETWORK_METRICS_IMAGE),
+            cli_image: value(env::CLI_IMAGE),
+            cloud_network_image: value(env::CLOUD_NETWORK_IMAGE),
             pull_policy: value(env::PULL_POLICY).unwrap_or_else(|| "IfNotPresent".to_owned()),
             api_server: value(env::API_HOST).map(|host| (host, port)),
             cni_conf_dir: value(env::CNI_CONF_DIR).unwrap_or_else(|| CniDirectories::default().conf),

@@ -20,6 +20,9 @@ pub const BUNDLE: &str = "ca-bundle.crt";
 pub const INJECT: &str = "config.openshift.io/inject-trusted-cabundle";
 /// Annotation with the owner of the content.
 pub const OWNING_COMPONENT: &str = "openshift.io/owning-component";
+/// Annotation of the bundle with the name of the user's `ConfigMap` that it contains. Empty if the operator emptied it:
+/// the user withdrew the only part.
+pub const USER_BUNDLE: &str = "networkoperator.openshift.io/user-bundle";
 /// Default value of [`OWNING_COMPONENT`].
 pub const COMPONENT: &str = "Networking / cluster-network-operator";
 
@@ -88,9 +91,39 @@ pub fn digest(bundle: &str) -> Digest {
     Sha256::digest(bundle).into()
 }
 
+/// The bundle of the cluster, as it is stored.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Merged {
+    /// Digest of the bundle.
+    pub bundle: Option<Digest>,
+    /// Value of [`USER_BUNDLE`].
+    pub user: Option<String>,
+}
+
+impl Merged {
+    /// The state to store. `None` leaves the bundle as it is: neither the user nor the system has one, and the present
+    /// one is not the user's. It may be that of another operator.
+    pub fn wanted(&self, user: &str, bundle: &str) -> Option<Self> {
+        let user = if !user.is_empty() {
+            Some(user.to_owned())
+        } else if !bundle.is_empty() {
+            None
+        } else {
+            self.user.as_ref()?;
+            Some(String::new())
+        };
+        Some(Self {
+            bundle: Some(digest(bundle)),
+            user,
+        })
+    }
+}
+
 /// Observed state of a `ConfigMap` with the label.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Wanting {
+    /// UID of the `ConfigMap`.
+    pub uid: String,
     /// Digest of the bundle. The digest saves memory: bundles are large, and clusters have many such `ConfigMaps`.
     pub bundle: Option<Digest>,
     /// Owner of the content. Empty without an owner.
@@ -100,6 +133,8 @@ pub struct Wanting {
 /// Change to a `ConfigMap`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Injection {
+    /// UID of the `ConfigMap`.
+    pub uid: String,
     /// True if the change sets the owner.
     pub sets_component: bool,
 }
@@ -110,7 +145,8 @@ pub fn injection(wanting: &Wanting, bundle: &Digest) -> Option<Injection> {
     let differs = wanting.bundle.as_ref() != Some(bundle);
     // Server-side apply removes an omitted field: each change has to repeat the owner that the operator set.
     let is_ours = wanting.component == COMPONENT;
-    (differs || sets_component).then_some(Injection {
+    (differs || sets_component).then(|| Injection {
+        uid: wanting.uid.clone(),
         sets_component: sets_component || is_ours,
     })
 }

@@ -135,7 +135,18 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
             cache::keep_all,
         ));
     }
-    if settings.hosted.is_some() {
+    if settings.cloud_network_image.is_some() {
+        let config = one(names::CLOUD_CONFIG);
+        let namespace = Some(names::MANAGED_NAMESPACE);
+        changes.push(cache.watch(
+            client.clone(),
+            object::CONFIG_MAP,
+            namespace,
+            &config,
+            cache::keep_all,
+        ));
+    }
+    if settings.uses_proxy() {
         changes.push(cache.watch_if_served(client.clone(), object::PROXY, None, &platform, cache::keep_all));
     }
     watch_ovn(client, cache, &mut changes);

@@ -82,14 +82,26 @@ enum State {
     Unchecked,
 }
 
-/// Returns the node of a check, from the name of the check.
-fn node(check: &Check) -> &str {
+/// The node of a check: the node that owns it. Without an owner, the name of the check contains the node.
+fn node(check: &Check) -> String {
+    let mut owners = check.metadata.owner_references.iter().flatten();
+    if let Some(owner) = owners.find(|owner| owner.kind == "Node") {
+        return crate::generator::label(&owner.name);
+    }
     let name = check.metadata.name.as_deref().unwrap_or_default();
     let source = name.rsplit_once(TO).map_or(name, |(source, _)| source);
     source
         .strip_prefix(SOURCE)
         .and_then(|rest| rest.strip_prefix('-'))
         .unwrap_or(&check.spec.source_pod)
+        .to_owned()
+}
+
+/// The target's part of the name of a check from this node.
+fn target<'a>(check: &'a Check, node: &str) -> &'a str {
+    let name = check.metadata.name.as_deref().unwrap_or_default();
+    let target = name.strip_prefix(&format!("{SOURCE}-{node}{TO}"));
+    target.unwrap_or_else(|| messages::target(name))
 }
 
 fn state(check: &Check, now: Timestamp) -> State {
@@ -122,7 +134,7 @@ fn state(check: &Check, now: Timestamp) -> State {
 }
 
 fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error> {
-    let mut nodes: BTreeMap<&str, Vec<&Check>> = BTreeMap::new();
+    let mut nodes: BTreeMap<String, Vec<&Check>> = BTreeMap::new();
     for check in checks {
         nodes.entry(node(check)).or_default().push(check);
     }
@@ -131,7 +143,7 @@ fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error
     }
     if let Some(wanted) = &args.node {
         let label = crate::generator::label(wanted);
-        let all: Vec<_> = nodes.keys().copied().collect();
+        let all: Vec<_> = nodes.keys().map(String::as_str).collect();
         let all = all.join(", ");
         nodes.retain(|node, _| *node == label);
         if nodes.is_empty() {
@@ -148,7 +160,7 @@ fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error
         reached += of_node;
         total += rows.len();
         text += &format!("{node}: {of_node} of {} endpoints reachable\n", rows.len());
-        text += &table(&rows, args.failures);
+        text += &table(node, &rows, args.failures);
     }
     let bad = total - reached;
     text += &match bad {
@@ -159,15 +171,17 @@ fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error
     Ok(Answer::plain(text, bad == 0))
 }
 
-fn table(rows: &[(&Check, State)], failures: bool) -> String {
+fn table(node: &str, rows: &[(&Check, State)], failures: bool) -> String {
     let shown = rows
         .iter()
         .filter(|(_, state)| !failures || !matches!(state, State::Reachable { .. }));
-    let rows: Vec<_> = shown.map(|(check, state)| row(check, state)).collect();
+    let rows: Vec<_> = shown
+        .map(|(check, state)| row(target(check, node), check, state))
+        .collect();
     aligned(&rows)
 }
 
-fn row(check: &Check, state: &State) -> [String; 4] {
+fn row(target: &str, check: &Check, state: &State) -> [String; 4] {
     let (mark, remark) = match state {
         State::Reachable { latency } => ("ok  ", latency.clone()),
         State::Unreachable {
@@ -184,10 +198,9 @@ fn row(check: &Check, state: &State) -> [String; 4] {
         ),
         State::Unchecked => ("?   ", "not checked yet".to_owned()),
     };
-    let name = check.metadata.name.as_deref().unwrap_or_default();
     [
         format!("  {mark}"),
-        messages::target(name).to_owned(),
+        target.to_owned(),
         check.spec.target_endpoint.clone(),
         remark,
     ]

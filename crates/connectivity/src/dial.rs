@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
+use kube_kit::address;
 use rustls::ClientConfig;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -38,22 +39,11 @@ pub(crate) struct Endpoint<'a> {
     pub address: &'a str,
 }
 
-/// Splits an address into host and port. Removes the brackets of an IPv6 address. Returns `None` if the port is
-/// missing.
-fn split(address: &str) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    Some((host, port.parse().ok()?))
-}
-
 /// Checks an endpoint.
 pub(crate) async fn check(endpoint: Endpoint<'_>, identity: Option<Identity<'_>>) -> Outcome {
     let Endpoint { target, address } = endpoint;
     let (at, start) = (Timestamp::now(), Instant::now());
-    let Some((host, port)) = split(address) else {
+    let Some((host, port)) = address::split(address) else {
         let text = messages::not_connected(target, address, format_args!("address {address}: missing port"));
         return failed(None, at, start, entry::TCP_CONNECT_ERROR, text);
     };
@@ -294,11 +284,10 @@ mod tests {
 
     #[tokio::test]
     async fn address_without_a_port_is_an_error() {
-        for address in ["h:", ":", "h", "h:99999"] {
+        for address in ["h:", ":", "h", "h:99999", "fd00::1:443"] {
             let outcome = check(endpoint(address), None).await;
             assert_eq!(outcome.last.reason, "TCPConnectError", "{address}");
         }
-        assert_eq!(split("[fd00::1]:443"), Some(("fd00::1", 443)));
     }
 
     #[test]

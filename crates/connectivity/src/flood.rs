@@ -20,7 +20,7 @@ pub(crate) struct Flood {
 }
 
 impl Flood {
-    /// Returns true if an event of this reason may be published now.
+    /// True if an event of this reason may be published now.
     pub(crate) fn allows(&mut self, reason: &'static str, now: Instant) -> bool {
         if self.withheld.is_none() && self.is_too_many(now) {
             self.withheld = Some((now + WITHHELD, BTreeMap::new()));
@@ -37,7 +37,7 @@ impl Flood {
         true
     }
 
-    /// Returns true if one more event now exceeds a limit.
+    /// True if one more event now exceeds a limit.
     fn is_too_many(&self, now: Instant) -> bool {
         LIMITS.iter().any(|(count, within)| {
             let lately = self.published.iter().rev().take(*count);
@@ -45,7 +45,7 @@ impl Flood {
         })
     }
 
-    /// Returns the counts of withheld events by reason, once after the withholding ends.
+    /// The counts of withheld events by reason, once after the withholding ends.
     pub(crate) fn summary(&mut self, now: Instant) -> BTreeMap<&'static str, u64> {
         match &self.withheld {
             Some((until, _)) if *until <= now => {

@@ -115,7 +115,7 @@ pub(crate) struct Plan {
     pub delete: Vec<String>,
 }
 
-/// Returns a node's part of the names of checks: the first label of its name. In an IP address, dots and colons become
+/// A node's part of the names of checks: the first label of its name. In an IP address, dots and colons become
 /// dashes.
 pub(crate) fn label(node: &str) -> String {
     if node.parse::<IpAddr>().is_ok() {
@@ -134,7 +134,7 @@ const HTTPS: u16 = 443;
 /// Port of the service `network-check-target`.
 const HTTP: u16 = 80;
 
-/// Returns all targets. Each name occurs once.
+/// All targets. Each name occurs once.
 pub(crate) fn targets(facts: &Facts) -> Vec<Target> {
     let Facts {
         kubernetes,
@@ -177,7 +177,7 @@ pub(crate) fn targets(facts: &Facts) -> Vec<Target> {
     targets
 }
 
-/// Returns the targets of a service of API servers: the service and its endpoints.
+/// The targets of a service of API servers: the service and its endpoints.
 fn backed(name: &str, backed: &Backed) -> Vec<Target> {
     let service = backed
         .service
@@ -193,7 +193,7 @@ fn backed(name: &str, backed: &Backed) -> Vec<Target> {
         .collect()
 }
 
-/// Returns the targets of a service's endpoints: one target for each node, preferably in the primary family of the
+/// The targets of a service's endpoints: one target for each node, preferably in the primary family of the
 /// service.
 fn endpoints(name: &str, backed: &Backed) -> Vec<Target> {
     let first = backed
@@ -217,7 +217,7 @@ fn endpoints(name: &str, backed: &Backed) -> Vec<Target> {
         .collect()
 }
 
-/// Returns host and port of a URL.
+/// Host and port of a URL.
 fn of_url(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -232,7 +232,7 @@ fn of_url(url: &str) -> Option<String> {
     Some(format!("{authority}:{port}"))
 }
 
-/// Returns a check from each source to each target, by name.
+/// A check from each source to each target, by name.
 pub(crate) fn checks(sources: &[Source], targets: &[Target]) -> BTreeMap<String, Generated> {
     let mut checks = BTreeMap::new();
     for source in sources {
@@ -291,7 +291,7 @@ impl Generated {
     }
 }
 
-/// Returns status, reason and message of the condition `NetworkDiagnosticsAvailable`.
+/// Status, reason and message of the condition `NetworkDiagnosticsAvailable`.
 pub(crate) fn availability(sources: &[Source], facts: &Facts) -> (&'static str, &'static str, &'static str) {
     if sources.is_empty() {
         ("False", "NoSources", "No source pods available")

@@ -8,7 +8,7 @@ use kube_kit::duration::GoDuration;
 
 use crate::names::TO;
 
-/// Returns the target's part of the name of a check.
+/// The target's part of the name of a check.
 pub(crate) fn target(check: &str) -> &str {
     check.rsplit_once(TO).map_or(check, |(_, target)| target)
 }

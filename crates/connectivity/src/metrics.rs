@@ -50,7 +50,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Returns metrics without checks. `component` is the namespace of the checks.
+    /// Metrics without checks. `component` is the namespace of the checks.
     pub fn new(component: &str) -> Self {
         Self {
             requests: Requests::default(),

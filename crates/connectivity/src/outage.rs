@@ -88,12 +88,12 @@ impl Outcome {
         self.resolved.as_ref().map_or(self.last.at, |step| step.at)
     }
 
-    /// Returns true if the endpoint was reached.
+    /// True if the endpoint was reached.
     pub(crate) fn success(&self) -> bool {
         self.last.success
     }
 
-    /// Returns true if the host name was not resolved.
+    /// True if the host name was not resolved.
     pub(crate) fn is_unresolved(&self) -> bool {
         self.last.reason == entry::DNS_ERROR
     }
@@ -131,7 +131,7 @@ pub(crate) fn record(status: &mut Status, outcome: &Outcome) -> Option<Edge> {
     edge
 }
 
-/// Returns the results that a status lacks. Results are written together and in order, so that all results up to a
+/// The results that a status lacks. Results are written together and in order, so that all results up to a
 /// recorded one are recorded.
 pub(crate) fn missing<'a>(status: &Status, results: &'a [Outcome]) -> &'a [Outcome] {
     let recorded = results

@@ -30,7 +30,7 @@ impl Pending {
             .unwrap_or_default()
     }
 
-    /// Returns all results. They stay stored until [`done`](Self::done).
+    /// All results. They stay stored until [`done`](Self::done).
     pub(crate) fn all(&self) -> Vec<Outcome> {
         self.0.iter().cloned().collect()
     }

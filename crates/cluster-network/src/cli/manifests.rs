@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kube_kit::connection::Answer;
+use kube_kit::{address, connection::Answer};
 
 use crate::manifests::{self, Images, Install};
 
@@ -45,10 +45,11 @@ pub struct Args {
 
 /// Runs the command. The caller prints the answer.
 pub fn answer(args: &Args) -> Answer {
-    let api_server = args.api_server.as_deref().map(|address| address.rsplit_once(':'));
-    let api_server = match api_server {
-        Some(None) => return failed("--api-server is not HOST:PORT"),
-        Some(Some(parts)) => Some(parts),
+    let api_server = match args.api_server.as_deref().map(address::split) {
+        Some(None | Some(("", _))) => {
+            return failed("--api-server is not HOST:PORT, or an IPv6 address without brackets");
+        }
+        Some(parts) => parts,
         None => None,
     };
     let install = Install {
@@ -124,6 +125,9 @@ mod tests {
             "--egress-router-image=registry.example/router:v7",
             "--frr-image=registry.example/frr:v7",
             "--console-plugin-image=registry.example/plugin:v7",
+            "--network-metrics-image=registry.example/metrics:v7",
+            "--cli-image=registry.example/cli:v7",
+            "--cloud-network-image=registry.example/cloud:v7",
             "--api-server=192.0.2.1:6443",
             "--pull-policy=Always",
         ]);
@@ -158,6 +162,12 @@ mod tests {
             ("EGRESS_ROUTER_CNI_IMAGE", "registry.example/router:v7"),
             ("FRR_K8S_IMAGE", "registry.example/frr:v7"),
             ("NETWORKING_CONSOLE_PLUGIN_IMAGE", "registry.example/plugin:v7"),
+            ("NETWORK_METRICS_DAEMON_IMAGE", "registry.example/metrics:v7"),
+            ("CLI_IMAGE", "registry.example/cli:v7"),
+            (
+                "CLOUD_NETWORK_CONFIG_CONTROLLER_IMAGE",
+                "registry.example/cloud:v7",
+            ),
             ("KUBERNETES_SERVICE_HOST", "192.0.2.1"),
             ("APISERVER_OVERRIDE_HOST", "192.0.2.1"),
             ("APISERVER_OVERRIDE_PORT", "6443"),
@@ -182,10 +192,19 @@ mod tests {
         ] {
             assert!(dir.path().join("files").join(name).is_file(), "{name}");
         }
-        let wrong = Args {
-            api_server: Some("192.0.2.1".to_owned()),
-            ..args
+        let at = |address: &str| {
+            answer(&Args {
+                api_server: Some(address.to_owned()),
+                ..args.clone()
+            })
         };
-        assert_eq!(answer(&wrong).code, 2);
+        let text = at("[fd00::1]:6443").text;
+        assert!(
+            text.contains("value: fd00::1\n") && !text.contains("[fd00::1]"),
+            "{text}"
+        );
+        for wrong in ["192.0.2.1", "host:x", ":6443", "fd00::1:6443"] {
+            assert_eq!(at(wrong).code, 2, "{wrong}");
+        }
     }
 }

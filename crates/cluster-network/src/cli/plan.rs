@@ -1,6 +1,6 @@
 //! `weft network plan`: the changes that a configuration would cause, and the unsafe ones among them.
 
-use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use api::cluster_network::{config, operator};
 use kube_kit::{
@@ -8,19 +8,19 @@ use kube_kit::{
     cache::{Cache, Lookup},
     connection::{self, Answer, Flags},
     merge::{Policy, cover},
-    object::{self, ObjectId},
+    object::{self, HOSTED_CONTROL_PLANE, OPENSHIFT_NETWORK, ObjectId},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Error, named, observe, operator_id, settings};
+use super::{Error, named, observe, observe_hosted, operator_id, settings};
 use crate::{
     cluster_config, controller,
     facts::{ApiServer, Facts},
     messages, names, observe as observed,
     plan::{Input, Plan},
+    reconcile::{apply::leftovers, hosted::is_hosted},
     render::Part,
     settings::Settings,
-    watches,
 };
 
 /// Last text of `weft network plan --help`.
@@ -46,6 +46,11 @@ pub struct Args {
     /// Plan for a new cluster, without access to one
     #[arg(long)]
     offline: bool,
+    /// Kubeconfig of the cluster that hosts the control plane. Its context
+    /// names the namespace of that control plane
+    #[arg(long, value_name = "management=FILE", value_parser = crate::extra_cluster)]
+    #[arg(conflicts_with = "offline")]
+    extra_clusters: Option<PathBuf>,
     #[command(flatten)]
     cluster: Flags,
 }
@@ -66,14 +71,80 @@ pub fn answer(args: &Args) -> Answer {
             return Ok::<_, Error>(given.offline(&facts, &settings(None)));
         }
         let client = connection::connect(&args.cluster).await?;
-        let applier = Applier::new(client.clone(), Policy::owned_by("Network"));
-        let deployment = applier.get(&operator_id()).await;
-        let deployment = deployment.map_err(|error| Error::Unreadable(error.to_string()))?;
-        let settings = settings(deployment.as_ref());
+        let applier = Applier::new(client.clone(), Policy::owned_by(OPENSHIFT_NETWORK.kind));
+        let (settings, management) = match &args.extra_clusters {
+            Some(file) => {
+                let (settings, side) = hosted(file).await?;
+                (settings, Some(side))
+            }
+            None => (
+                settings(deployment(&applier, &operator_id()).await?.as_ref()),
+                None,
+            ),
+        };
         let cache = observe(&client, &settings).await?;
         let api_server = controller::api_server(&client, &settings).await;
-        given.against(&applier, &cache, &api_server, &settings).await
+        let cluster = Side {
+            applier,
+            cache,
+            is_management: false,
+        };
+        let sides = (&cluster, management.as_ref());
+        given.against(sides, &api_server, &settings).await
     })
+}
+
+async fn deployment(applier: &Applier, id: &ObjectId) -> Result<Option<Value>, Error> {
+    let deployment = applier.get(id).await;
+    deployment.map_err(|error| Error::Unreadable(error.to_string()))
+}
+
+/// The cluster that hosts the control plane, and the settings of the operator there (§18.3).
+async fn hosted(kubeconfig: &Path) -> Result<(Settings, Side), Error> {
+    let flags = Flags {
+        kubeconfig: Some(kubeconfig.to_owned()),
+        context: None,
+    };
+    let client = connection::connect(&flags).await?;
+    let namespace = client.default_namespace().to_owned();
+    let applier = Applier::new(client.clone(), Policy::owned_by(HOSTED_CONTROL_PLANE.kind));
+    let id = object::DEPLOYMENT.object(Some(&namespace), names::HOSTED_OPERATOR);
+    let mut settings = settings(deployment(&applier, &id).await?.as_ref());
+    let Some(hosted) = &mut settings.hosted else {
+        return Err(Error::Unreadable(messages::no_hosted_operator(&namespace)));
+    };
+    // The operator takes the URL from its own kubeconfig.
+    names::HOSTED_API_SERVER.clone_into(&mut hosted.api_server);
+    let cache = observe_hosted(&client, hosted).await?;
+    let side = Side {
+        applier,
+        cache,
+        is_management: true,
+    };
+    Ok((settings, side))
+}
+
+/// A cluster with which the plan is compared.
+struct Side {
+    applier: Applier,
+    cache: Cache,
+    is_management: bool,
+}
+
+impl Side {
+    fn has(&self, object: &Value) -> bool {
+        is_hosted(object) == self.is_management
+    }
+
+    /// The name of an object. The part before the first slash of a name with two slashes is the cluster.
+    fn named(&self, id: &ObjectId) -> String {
+        match &id.namespace {
+            Some(namespace) if self.is_management => {
+                format!("{} {}/{namespace}/{}", id.kind, names::MANAGEMENT, id.name)
+            }
+            _ => named(id),
+        }
+    }
 }
 
 /// Configurations in the file.
@@ -165,12 +236,18 @@ impl Given {
 
     async fn against(
         mut self,
-        applier: &Applier,
-        cache: &Cache,
+        (cluster, management): (&Side, Option<&Side>),
         api_server: &ApiServer,
         settings: &Settings,
     ) -> Result<Answer, Error> {
-        let facts = observed::facts(cache, None, settings, api_server);
+        let cache = &cluster.cache;
+        let facts = observed::facts(cache, management.map(|side| &side.cache), settings, api_server);
+        if let Some(hosted) = &settings.hosted
+            && facts.management.is_none()
+        {
+            let name = format!("{}/{}", hosted.namespace, hosted.name);
+            return Ok(rejected(&messages::no_hosted_control_plane(&name)));
+        }
         let unreadable = |error: observed::Unreadable| Error::Unreadable(error.to_string());
         if self.cluster.is_none() {
             self.cluster = observed::cluster_config(cache)
@@ -189,27 +266,33 @@ impl Given {
         };
         let mut text = failures(&plan);
         for object in &plan.rendered.objects {
-            text += &line(applier, cache, object).await?;
+            let side = management.filter(|side| side.has(object)).unwrap_or(cluster);
+            text += &line(side, object).await?;
         }
-        text += &superfluous(cache, &plan);
+        if let Lookup::Present(operator) = cache.lookup(&observed::operator_config_id()) {
+            text += &superfluous(cluster, &plan, &operator["metadata"]["uid"]);
+        }
+        if let Some((side, facts)) = management.zip(facts.management.as_ref()) {
+            text += &superfluous(side, &plan, &json!(facts.control_plane.uid));
+        }
         Ok(changed(text))
     }
 }
 
 /// Difference between a desired object and the live one. Empty without a difference.
-async fn line(applier: &Applier, cache: &Cache, object: &Value) -> Result<String, Error> {
+async fn line(side: &Side, object: &Value) -> Result<String, Error> {
     let id = ObjectId::of(object);
-    let known = match cache.lookup(&id) {
+    let known = match side.cache.lookup(&id) {
         Lookup::Present(live) => Some(Value::clone(&live)),
         // The object may exist without the operator's label.
-        Lookup::Absent | Lookup::Unknown => match applier.get(&id).await {
+        Lookup::Absent | Lookup::Unknown => match side.applier.get(&id).await {
             Ok(live) => live,
             Err(error) if error.is_not_found() || error.is_unknown_kind() => None,
             Err(error) => return Err(Error::Unreadable(error.to_string())),
         },
     };
     let Some(live) = known else {
-        return Ok(format!("+ {}\n", named(&id)));
+        return Ok(format!("+ {}\n", side.named(&id)));
     };
     if object["metadata"]["annotations"]
         .get(names::CREATE_ONLY)
@@ -221,42 +304,18 @@ async fn line(applier: &Applier, cache: &Cache, object: &Value) -> Result<String
     if paths.is_empty() {
         return Ok(String::new());
     }
-    let mut text = format!("~ {}\n", named(&id));
+    let mut text = format!("~ {}\n", side.named(&id));
     for path in paths {
         text += &format!("    {path}\n");
     }
     Ok(text)
 }
 
-/// Objects that the operator would prune.
-fn superfluous(cache: &Cache, plan: &Plan) -> String {
-    let wanted: Vec<ObjectId> = plan.rendered.objects.iter().map(ObjectId::of).collect();
-    let failed: Vec<&str> = plan
-        .rendered
-        .failed
-        .iter()
-        .map(|(part, _)| part.label())
-        .collect();
-    let mut lines = BTreeSet::new();
-    for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
-        for object in cache.list(kind) {
-            let part = object["metadata"]["labels"][names::PART_LABEL]
-                .as_str()
-                .unwrap_or_default();
-            let is_kept = failed.contains(&part) && part != Part::AdditionalNetworks.label();
-            let id = ObjectId::of(&object);
-            let stays = wanted
-                .iter()
-                .chain(&plan.rendered.kept)
-                .any(|other| other.same(&id));
-            let is_ours = object::owned_by(&object, object::OPENSHIFT_NETWORK.kind);
-            if !part.is_empty() && !is_kept && !stays && is_ours {
-                lines.insert(id);
-            }
-        }
-    }
-    let line = |id: &ObjectId| format!("- {}\n", named(id));
-    lines.iter().map(line).collect()
+/// Objects that the operator would prune. `owner` is the UID of their owner.
+fn superfluous(side: &Side, plan: &Plan, owner: &Value) -> String {
+    let leftovers = leftovers(&plan.rendered, &side.cache, side.is_management, owner);
+    let line = |id: &ObjectId| format!("- {}\n", side.named(id));
+    leftovers.iter().map(line).collect()
 }
 
 /// Parts that cannot be rendered.

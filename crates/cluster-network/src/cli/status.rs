@@ -87,7 +87,7 @@ fn report(operator: &Value, workloads: &[(String, Option<String>)]) -> Answer {
     for (subject, progress) in workloads {
         lines.push(format!(
             "{subject}: {}",
-            progress.as_deref().unwrap_or("all pods are there")
+            progress.as_deref().unwrap_or("all pods are available")
         ));
     }
     let is = |kind: &str, value: &str| {
@@ -142,7 +142,7 @@ Available    True
 Progressing  Unknown: the operator has not reported yet
 Degraded     False
 
-DaemonSet ns/a: all pods are there
+DaemonSet ns/a: all pods are available
 DaemonSet ns/b: rolling out
 ";
         assert_eq!((answer.text.as_str(), answer.code), (expected, 0));

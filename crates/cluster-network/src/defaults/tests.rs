@@ -1,6 +1,6 @@
 use api::cluster_network::operator::{NetworkSpec, OvnKubernetesConfig};
 
-use super::{UnknownMtu, fill, needs_host_mtu, no_overlay_error};
+use super::{UnknownMtu, fill, no_overlay_error};
 use crate::{
     base::{b, entry, ovn, spec},
     facts::Facts,
@@ -76,8 +76,6 @@ fn mtu_depends_on_encapsulation_of_packets() {
 fn mtu_that_is_applied_stays() {
     let mut previous = b();
     ovn(&mut previous).mtu = Some(1400);
-    assert!(needs_host_mtu(&open(), None));
-    assert!(!needs_host_mtu(&open(), Some(&previous)));
     for facts in [Facts::default(), facts(9000)] {
         assert_eq!(ovn(&mut filled(open(), Some(&previous), &facts)).mtu, Some(1400));
     }

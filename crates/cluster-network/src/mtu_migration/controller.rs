@@ -121,11 +121,24 @@ struct OvnConfig {
     hash: String,
 }
 
-/// The rollout of OVN-Kubernetes' nodes.
+/// The rollout of a `DaemonSet` of OVN-Kubernetes' nodes.
 #[derive(Clone, Debug, Default)]
 struct Rollout {
     hash: String,
     is_complete: bool,
+}
+
+/// True if all nodes of OVN-Kubernetes have read a configuration with both MTUs. `rollout` returns the rollout of an
+/// existing `DaemonSet`.
+fn uses_both(config: &OvnConfig, rollout: impl Fn(&str) -> Option<Rollout>, from: u32, to: u32) -> bool {
+    let has_line = |line: String| config.text.lines().any(|it| it == line);
+    let is_current = |it: Rollout| it.is_complete && it.hash == config.hash;
+    has_line(format!("mtu=\"{}\"", from.max(to)))
+        && has_line(format!("routable-mtu=\"{}\"", from.min(to)))
+        && rollout(names::OVN_NODE).is_some_and(is_current)
+        && names::OVN_OFFLOADED_NODES
+            .iter()
+            .all(|name| rollout(name).is_none_or(is_current))
 }
 
 /// Watches of all objects that decide the next step.
@@ -180,14 +193,14 @@ impl Migration {
                     hash: render::hash(text),
                 }
             }),
-            ovn_nodes: watches.start(&DAEMON_SET, ovn, &named(names::OVN_NODE), (), |object| {
+            ovn_nodes: watches.start(&DAEMON_SET, ovn, &Options::all(), (), |object| {
                 let annotations = &object["spec"]["template"]["metadata"]["annotations"];
                 Rollout {
                     hash: annotations[names::OVN_CONFIG_HASH]
                         .as_str()
                         .unwrap_or_default()
                         .to_owned(),
-                    is_complete: observed::is_rolled_out(object),
+                    is_complete: observed::is_complete(object),
                 }
             }),
             awaited: Awaited::default(),
@@ -295,7 +308,12 @@ impl Migration {
                 },
                 network_from: Some(from),
                 ..
-            } => self.uses_both(*from, *to),
+            } => {
+                let of = |name: &str| Name::new(names::OVN_NAMESPACE, name);
+                self.ovn_config.get(&of(names::OVN_CONFIG)).is_some_and(|config| {
+                    uses_both(&config, |name| self.ovn_nodes.get(&of(name)), *from, *to)
+                })
+            }
             Request::Wanted { target, .. } => target.network.is_none(),
             _ => false,
         };
@@ -335,24 +353,6 @@ impl Migration {
             policies,
             overdue: BTreeSet::new(),
         }
-    }
-
-    /// True if all nodes of OVN-Kubernetes have read a configuration with both MTUs.
-    fn uses_both(&self, from: u32, to: u32) -> bool {
-        let config = self
-            .ovn_config
-            .get(&Name::new(names::OVN_NAMESPACE, names::OVN_CONFIG));
-        let rollout = self
-            .ovn_nodes
-            .get(&Name::new(names::OVN_NAMESPACE, names::OVN_NODE));
-        let (Some(config), Some(rollout)) = (config, rollout) else {
-            return false;
-        };
-        let has_line = |line: String| config.text.lines().any(|it| it == line);
-        has_line(format!("mtu=\"{}\"", from.max(to)))
-            && has_line(format!("routable-mtu=\"{}\"", from.min(to)))
-            && rollout.hash == config.hash
-            && rollout.is_complete
     }
 
     async fn apply(&self, action: &Action, network: &Network) -> Result<(), kube::Error> {
@@ -465,4 +465,45 @@ fn node(object: &Value) -> Option<Node> {
             .any(|it| it["type"] == "Ready" && it["status"] == "True"),
         ..Node::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // cluster-network#104
+    #[test]
+    fn nodes_with_hardware_offload_use_both_mtus_too() {
+        let config = OvnConfig {
+            text: "[default]\nmtu=\"8900\"\nroutable-mtu=\"1400\"\n".to_owned(),
+            hash: "new".to_owned(),
+        };
+        let ready = |rollouts: &[(&str, &str, bool)]| {
+            let rollout = |name: &str| {
+                let (_, hash, is_complete) = *rollouts.iter().find(|(it, ..)| *it == name)?;
+                Some(Rollout {
+                    hash: hash.to_owned(),
+                    is_complete,
+                })
+            };
+            uses_both(&config, rollout, 8900, 1400)
+        };
+        let (node, smart_nic, host) = ("ovnkube-node", "ovnkube-node-smart-nic", "ovnkube-node-dpu-host");
+        assert!(ready(&[(node, "new", true)]));
+        assert!(ready(&[
+            (node, "new", true),
+            (smart_nic, "new", true),
+            (host, "new", true)
+        ]));
+        for rollouts in [
+            &[][..],
+            &[(node, "old", true)],
+            &[(node, "new", false)],
+            &[(smart_nic, "new", true)],
+            &[(node, "new", true), (smart_nic, "old", true)],
+            &[(node, "new", true), (host, "new", false)],
+        ] {
+            assert!(!ready(rollouts), "{rollouts:?}");
+        }
+    }
 }

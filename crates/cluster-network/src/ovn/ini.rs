@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use api::cluster_network::operator::NetworkSpec;
 
-use crate::{facts::Facts, names};
+use crate::{defaults::NO_OVERLAY, facts::Facts, names};
 
 #[cfg(test)]
 mod tests;
@@ -111,9 +111,6 @@ pub fn ini(input: &Input<'_>) -> String {
     }
     ini.0
 }
-
-/// Transport without tunnels.
-const NO_OVERLAY: &str = "NoOverlay";
 
 fn default(ini: &mut Ini, input: &Input<'_>) {
     let spec = input.spec;

@@ -199,7 +199,7 @@ pub fn hardware(data: &Data) -> Result<Hardware, Error> {
         let given = data.get(key).and_then(|text| {
             let label = NodeLabel::read(text);
             if label.is_none() {
-                tracing::warn!(key, value = text, "invalid label, the default counts");
+                tracing::warn!(key, value = text, "invalid label, the default is used");
             }
             label
         });
@@ -224,7 +224,7 @@ pub fn hardware(data: &Data) -> Result<Hardware, Error> {
         tracing::warn!(
             renew,
             duration,
-            "a lease must last longer than until it is renewed, the defaults count"
+            "the duration of a lease must exceed its renewal interval, the defaults are used"
         );
         LEASE
     };

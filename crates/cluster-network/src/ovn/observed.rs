@@ -26,7 +26,7 @@ pub const MACHINE_CONFIGS: [&str; 2] = ["80-ipsec-master-extensions", "80-ipsec-
 /// Masquerade subnets of a new cluster.
 const NEW_MASQUERADE: [&str; 2] = ["169.254.0.0/17", "fd69::/112"];
 /// Label of machine configurations with the role of their nodes.
-const ROLE: &str = "machineconfiguration.openshift.io/role";
+pub const ROLE: &str = "machineconfiguration.openshift.io/role";
 /// Annotation of the users' machine configurations that install `IPsec` on hosts.
 const USERS: &str = "user-ipsec-machine-config";
 /// First version in which machine configurations can install `IPsec`.
@@ -151,14 +151,26 @@ fn daemon_set(object: &Value) -> DaemonSetProgress {
     }
 }
 
-/// True if all pods of a `DaemonSet` or Deployment are current and available.
+/// True if a `DaemonSet` or Deployment has pods, and all of them are current and available.
 pub fn is_rolled_out(object: &Value) -> bool {
+    let has_pods = if object["kind"] == "Deployment" {
+        deployment(object).replicas > 0
+    } else {
+        daemon_set(object).desired > 0
+    };
+    has_pods && is_complete(object)
+}
+
+/// True if no pod of a `DaemonSet` or Deployment is outdated or unavailable. A hung rollout is not complete.
+pub fn is_complete(object: &Value) -> bool {
     if object["kind"] == "Deployment" {
-        let progress = deployment(object);
-        return progress.replicas > 0 && !progress.is_progressing();
+        return !deployment(object).is_progressing();
     }
-    let progress = daemon_set(object);
-    progress.desired > 0 && !progress.is_progressing()
+    let progress = DaemonSetProgress {
+        is_hung: false,
+        ..daemon_set(object)
+    };
+    !progress.is_progressing()
 }
 
 fn deployment(object: &Value) -> DeploymentProgress {
@@ -269,23 +281,33 @@ fn is_carried(config: &Value, role: &str, pools: &[&Value]) -> bool {
     let mut selected = pools.iter().filter(|pool| selects(pool, role)).peekable();
     selected.peek().is_some()
         && selected.all(|pool| {
-            let status = &pool["status"];
-            let sources = status["configuration"]["source"].as_array();
-            let has_it = |source: &Value| source["name"] == config["metadata"]["name"];
-            sources.is_some_and(|sources| sources.iter().any(has_it))
+            let (status, name) = (&pool["status"], config["metadata"]["name"].as_str());
+            name.is_some_and(|name| is_carried_by(pool, name))
                 && status["updatedMachineCount"] == status["machineCount"]
         })
 }
 
-fn selects(pool: &Value, role: &str) -> bool {
+/// True if the rendered configuration of the pool contains a machine configuration. Its machines may lack it yet.
+pub fn is_carried_by(pool: &Value, name: &str) -> bool {
+    list(pool, "/status/configuration/source").any(|source| source["name"] == name)
+}
+
+/// True if the selector of the pool matches machine configurations whose only label is this role. A pool without
+/// a selector has none.
+pub fn selects(pool: &Value, role: &str) -> bool {
     let selector = &pool["spec"]["machineConfigSelector"];
-    let expressions = selector["matchExpressions"].as_array();
-    selector["matchLabels"][ROLE] == role
-        || expressions.into_iter().flatten().any(|expression| {
-            let values = expression["values"].as_array();
-            expression["key"] == ROLE
-                && expression["operator"] == "In"
-                && values.is_some_and(|values| values.iter().any(|value| value == role))
+    let mut labels = selector["matchLabels"].as_object().into_iter().flatten();
+    selector.is_object()
+        && labels.all(|(key, value)| key == ROLE && value == role)
+        && list(selector, "/matchExpressions").all(|expression| {
+            let is_role = expression["key"] == ROLE;
+            let is_listed = is_role && list(expression, "/values").any(|value| value == role);
+            match expression["operator"].as_str() {
+                Some("In") => is_listed,
+                Some("NotIn") => !is_listed,
+                Some("Exists") => is_role,
+                _ => !is_role,
+            }
         })
 }
 

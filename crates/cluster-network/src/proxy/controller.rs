@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::cluster_network::SINGLETON;
 use kube::Client;
 use kube::api::PostParams;
 use kube::core::DynamicObject;
@@ -21,10 +22,8 @@ use crate::objects::{self, text, texts};
 use crate::report::{Failure, Level, Reports};
 use crate::settings;
 use crate::trust::controller::{BUNDLE_NAME, BUNDLE_NAMESPACE, bundle};
-use crate::trust::{self, BUNDLE, COMPONENT, OWNING_COMPONENT};
+use crate::trust::{self, BUNDLE, COMPONENT, Merged, OWNING_COMPONENT, USER_BUNDLE};
 
-/// Name of singleton objects.
-const SINGLETON: &str = "cluster";
 /// Namespace of the users' bundles.
 const USER_NAMESPACE: &str = "openshift-config";
 /// Namespace, name and key of the configuration of the installer.
@@ -105,6 +104,14 @@ fn installation(object: &Value) -> Installation {
     })
 }
 
+fn stored(object: &Value) -> Merged {
+    let user = object["metadata"]["annotations"][USER_BUNDLE].as_str();
+    Merged {
+        bundle: object["data"][BUNDLE].as_str().map(trust::digest),
+        user: user.map(str::to_owned),
+    }
+}
+
 /// Runs until the shutdown. `system` is the file with the system's bundle, which may be missing.
 pub async fn run(
     client: Client,
@@ -164,8 +171,8 @@ struct Controller {
     installation: Store<Name, Installation>,
     /// Bundles of the users.
     bundles: Store<Name, Option<String>>,
-    /// Digest of the merged bundle of the cluster.
-    merged: Store<Name, Option<trust::Digest>>,
+    /// The merged bundle of the cluster.
+    merged: Store<Name, Merged>,
     /// The proxy whose endpoints answered, and the bundle for TLS at that time.
     probed: Option<(Spec, trust::Digest)>,
     _watches: Waking<()>,
@@ -178,7 +185,6 @@ impl Controller {
         let (namespace, name, _) = INSTALLATION;
         let installer = Options::all().named(name);
         let merged = Options::all().named(BUNDLE_NAME);
-        let digest = |object: &Value| object["data"][BUNDLE].as_str().map(trust::digest);
         Self {
             client,
             system,
@@ -189,7 +195,7 @@ impl Controller {
             network: watches.start(&CLUSTER_NETWORK, None, &one, (), network),
             installation: watches.start(&CONFIG_MAP, Some(namespace), &installer, (), installation),
             bundles: watches.start(&CONFIG_MAP, Some(USER_NAMESPACE), &Options::all(), (), bundle),
-            merged: watches.start(&CONFIG_MAP, Some(BUNDLE_NAMESPACE), &merged, (), digest),
+            merged: watches.start(&CONFIG_MAP, Some(BUNDLE_NAMESPACE), &merged, (), stored),
             probed: None,
             _watches: watches,
         }
@@ -207,7 +213,10 @@ impl Controller {
     async fn reconcile(&mut self) -> Result<(), Failure> {
         let key = Name::new("", SINGLETON);
         let Some(live) = self.proxy.get(&key) else {
-            // The cluster lacks this API, or has no proxy.
+            // The cluster lacks this API, or has no proxy. A deleted proxy withdraws the authorities of its user.
+            if self.proxy.is_synced() && self.before().user.is_some() {
+                self.merge("").await?;
+            }
             return Ok(());
         };
         validate(&live.spec).map_err(|error| invalid(&error))?;
@@ -279,16 +288,11 @@ impl Controller {
             );
             Failure::debounced(INVALID, text)
         })?;
-        if merged.is_empty() {
-            // Neither the image nor the user has a bundle.
+        let before = self.before();
+        let Some(wanted) = before.wanted(user, &merged).filter(|wanted| *wanted != before) else {
             return Ok(merged);
-        }
-        let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);
-        let digest = trust::digest(&merged);
-        if self.merged.get(&key).flatten() == Some(digest) {
-            return Ok(merged);
-        }
-        let object = json!({
+        };
+        let mut object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {
                 "name": BUNDLE_NAME, "namespace": BUNDLE_NAMESPACE,
@@ -296,6 +300,9 @@ impl Controller {
             },
             "data": { BUNDLE: &merged },
         });
+        if let Some(user) = &wanted.user {
+            object["metadata"]["annotations"][USER_BUNDLE] = json!(user);
+        }
         let applied = objects::apply(&self.client, &CONFIG_MAP, PART, &object).await;
         let applied = applied.map_err(|error| {
             let text = format!(
@@ -304,8 +311,14 @@ impl Controller {
             );
             Failure::at_once("EnsureProxyConfigFailure", text)
         })?;
-        self.merged.put(key, objects::version(&applied), Some(digest));
+        let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);
+        self.merged.put(key, objects::version(&applied), wanted);
         Ok(merged)
+    }
+
+    fn before(&self) -> Merged {
+        let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);
+        self.merged.get(&key).unwrap_or_default()
     }
 
     async fn write(&self, wanted: &Status) -> Result<(), String> {

@@ -7,7 +7,7 @@ use api::cluster_network::{
 };
 use kube_kit::{
     apply::Applier,
-    cache::Lookup,
+    cache::{Cache, Lookup},
     object::{self, Kind, ObjectId},
 };
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use crate::{
     messages, names,
     names::manager,
     observe::{self, Stored},
+    ovn::machines,
     plan::{self, Plan},
     render::{Part, Rendered},
     watches,
@@ -57,30 +58,40 @@ impl Reconciler {
         done.map(drop)
     }
 
-    /// Applies the objects, in spite of single failures, and prunes leftovers.
+    /// Applies the objects, in spite of single failures, and prunes leftovers. Returns the failure of dashboards: no
+    /// other step depends on them, and it is retried.
     pub(super) async fn apply_plan(
         &mut self,
         stored: &Stored<NetworkSpec>,
         plan: &Plan,
         facts: &Facts,
-    ) -> Result<(), Stop> {
+    ) -> Result<Option<String>, Stop> {
         let (level, now) = (Level::OperatorConfig, Instant::now());
         let rendered = &plan.rendered;
         tracing::debug!("Render phase done, rendered {} objects", rendered.objects.len());
         if rendered.failed.is_empty() {
             self.failures.clear(Level::OperatorRender);
         } else {
-            let texts: Vec<&str> = rendered.failed.iter().map(|(_, text)| text.as_str()).collect();
+            let mut texts: Vec<&str> = rendered.failed.iter().map(|(_, text)| text.as_str()).collect();
+            // A wrong label of nodes blocks OVN-Kubernetes and kube-proxy.
+            texts.dedup();
             let message = texts.join("\n");
             tracing::error!("cannot render everything: {message}");
             self.failures
                 .debounced(Level::OperatorRender, "RenderError", message, now);
         }
         let record = plan::record(&plan.applied, &self.settings.namespace);
-        let mut errors = Vec::new();
+        let (mut errors, mut dashboards) = (Vec::new(), Vec::new());
         let targets = self.targets(&stored.object, facts);
         for object in std::iter::once(&record).chain(&rendered.objects) {
             if let Err(error) = apply_one(object, targets.of(object)).await {
+                let is_dashboard =
+                    object["metadata"]["labels"][names::PART_LABEL] == Part::Dashboards.label();
+                let errors = if is_dashboard {
+                    &mut dashboards
+                } else {
+                    &mut errors
+                };
                 errors.push(error);
             }
         }
@@ -96,9 +107,18 @@ impl Reconciler {
             errors.extend(self.prune_former(hosted).await);
             self.has_pruned_former = errors.is_empty();
         }
+        let dashboards = self.dashboards_applied(&dashboards, now);
         self.rendered = Some(applied(rendered));
+        // A failed part keeps its objects.
+        if !rendered
+            .failed
+            .iter()
+            .any(|(part, _)| *part == Part::DefaultNetwork)
+        {
+            self.machines = Some(machines::rendered(&rendered.objects));
+        }
         if errors.is_empty() {
-            return Ok(());
+            return Ok(dashboards);
         }
         let message = errors.join("\n");
         tracing::warn!("{message}");
@@ -107,20 +127,36 @@ impl Reconciler {
         Err(Stop(Some(message)))
     }
 
+    /// Records whether the dashboards were applied (§16.1).
+    fn dashboards_applied(&mut self, errors: &[String], now: Instant) -> Option<String> {
+        let level = Level::DashboardConfig;
+        if errors.is_empty() {
+            self.failures.clear(level);
+            return None;
+        }
+        let message = messages::dashboards_not_applied(errors);
+        tracing::warn!("{message}");
+        self.failures
+            .debounced(level, "DashboardError", message.clone(), now);
+        Some(message)
+    }
+
     /// Prunes leftovers: objects with the operator's label, or among the related objects of an earlier operator (§5.2).
     async fn prune(&self, rendered: &Rendered, targets: &Targets<'_>) -> Vec<String> {
-        let superfluous = leftovers(rendered, &targets.cluster);
+        let (cluster, management) = (&targets.cluster, &targets.management);
+        let superfluous = cluster.leftovers(rendered);
         // An earlier operator recorded no parts, so that a failed part may still need any of its objects.
         let mut related = BTreeSet::new();
         if rendered.failed.is_empty() {
+            let staying = staying(rendered, cluster.is_management);
             related.extend(self.related());
-            related.retain(|id| !superfluous.iter().any(|other| other.same(id)));
+            related.retain(|id| !superfluous.iter().chain(&staying).any(|other| other.same(id)));
         }
-        let mut errors = self.delete(superfluous, rendered, &targets.cluster, true).await;
-        errors.extend(self.delete(related, rendered, &targets.cluster, false).await);
-        if let Some(management) = &targets.management {
-            let superfluous = leftovers(rendered, management);
-            errors.extend(self.delete(superfluous, rendered, management, true).await);
+        let mut errors = self.delete(superfluous, cluster, true).await;
+        errors.extend(self.delete(related, cluster, false).await);
+        if let Some(management) = management {
+            let superfluous = management.leftovers(rendered);
+            errors.extend(self.delete(superfluous, management, true).await);
         }
         errors
     }
@@ -130,19 +166,14 @@ impl Reconciler {
     async fn delete(
         &self,
         superfluous: BTreeSet<ObjectId>,
-        rendered: &Rendered,
         target: &Target<'_>,
         may_be_forged: bool,
     ) -> Vec<String> {
-        let belongs = |object: &&Value| is_hosted(object) == target.is_management;
-        let wanted = rendered.objects.iter().filter(belongs);
-        let wanted: BTreeSet<ObjectId> = wanted.map(ObjectId::of).collect();
         let mut errors = Vec::new();
         let mut superfluous: Vec<ObjectId> = superfluous.into_iter().collect();
         superfluous.sort_by_key(|id| !leads_to_others(id));
         for id in superfluous {
-            let stays = wanted.iter().chain(&rendered.kept).any(|other| other.same(&id));
-            if stays || id.kind == STAY.kind {
+            if id.kind == STAY.kind {
                 continue;
             }
             if let Err(error) = self.disable_console_plugin(&id).await {
@@ -301,26 +332,48 @@ async fn exists(applier: &Applier, id: &ObjectId) -> Result<bool, String> {
     }
 }
 
-/// Objects of a cluster with the operator's label whose part was rendered.
-fn leftovers(rendered: &Rendered, target: &Target<'_>) -> BTreeSet<ObjectId> {
+impl Target<'_> {
+    fn leftovers(&self, rendered: &Rendered) -> BTreeSet<ObjectId> {
+        let cache = self.applier.cache();
+        leftovers(rendered, cache, self.is_management, &self.owner["uid"])
+    }
+}
+
+/// Objects of a cluster that a plan does not render any more: they have the operator's label, and an owner with this UID.
+/// A part that cannot be rendered keeps its objects.
+pub(crate) fn leftovers(
+    rendered: &Rendered,
+    cache: &Cache,
+    is_management: bool,
+    owner: &Value,
+) -> BTreeSet<ObjectId> {
     let failed: Vec<&str> = rendered.failed.iter().map(|(part, _)| part.label()).collect();
     let mut found = BTreeSet::new();
-    for kind in watches::rendered(target.is_management) {
-        for object in target.applier.cache().list(kind) {
+    for kind in watches::rendered(is_management) {
+        for object in cache.list(kind) {
             let part = object["metadata"]["labels"][names::PART_LABEL]
                 .as_str()
                 .unwrap_or_default();
             // An invalid network keeps only its own definition.
             let is_kept = failed.contains(&part) && part != Part::AdditionalNetworks.label();
-            let is_there = is_hosted(&object) == target.is_management;
+            let is_there = is_hosted(&object) == is_management;
             // Everybody can set the label on their own objects.
-            let is_ours = has_owner(&object, &target.owner["uid"]);
+            let is_ours = has_owner(&object, owner);
             if !part.is_empty() && !is_kept && is_there && is_ours {
                 found.insert(ObjectId::of(&object));
             }
         }
     }
+    let staying = staying(rendered, is_management);
+    found.retain(|id| !staying.iter().any(|other| other.same(id)));
     found
+}
+
+/// Objects of a cluster that a plan renders, or keeps.
+fn staying(rendered: &Rendered, is_management: bool) -> Vec<ObjectId> {
+    let belongs = |object: &&Value| is_hosted(object) == is_management;
+    let wanted = rendered.objects.iter().filter(belongs).map(ObjectId::of);
+    wanted.chain(rendered.kept.iter().cloned()).collect()
 }
 
 /// True if an owner of the object has this UID.

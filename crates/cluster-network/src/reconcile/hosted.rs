@@ -53,7 +53,7 @@ impl<'a> Targets<'a> {
 }
 
 /// True for an object of a hosted control plane in the management cluster.
-pub(super) fn is_hosted(object: &Value) -> bool {
+pub(crate) fn is_hosted(object: &Value) -> bool {
     let annotations = &object["metadata"]["annotations"];
     annotations.get(names::CLUSTER_NAME).is_some()
 }

@@ -8,7 +8,11 @@ use api::cluster_network::{
     operator::{Condition, NetworkStatus},
 };
 use k8s_openapi::jiff::Timestamp;
-use kube_kit::{apply, cache::Lookup, object::ObjectId};
+use kube_kit::{
+    apply,
+    cache::Lookup,
+    object::{self, ObjectId},
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -18,7 +22,9 @@ use crate::{
     failures::{Failure, Level},
     messages, names,
     names::manager,
-    observe, watches,
+    observe,
+    ovn::machines,
+    watches,
     workloads::{self, Assessment, State},
 };
 
@@ -31,24 +37,25 @@ impl Reconciler {
             .and_then(|live| live.get("status").cloned())
             .unwrap_or_default();
         let before: ClusterOperatorStatus = serde_json::from_value(status).unwrap_or_default();
-        let annotation = live.as_ref().and_then(|live| {
-            let annotations = live.pointer("/metadata/annotations")?;
-            annotations
-                .get(names::LAST_SEEN_STATE)?
-                .as_str()
-                .map(str::to_owned)
-        });
+        let annotation = |key: &str| {
+            let annotations = live.as_ref()?.pointer("/metadata/annotations")?;
+            annotations.get(key)?.as_str().map(str::to_owned)
+        };
         let is_available = before
             .conditions
             .iter()
             .any(|condition| condition.kind == "Available" && condition.status == "True");
-        let state = State::read(annotation.as_deref(), is_available);
+        let seen = annotation(names::LAST_SEEN_STATE);
+        let state = State::read(seen.as_deref(), is_available);
         let operator = self.live(&observe::operator_config_id());
         let assessment = self.assess(&state, operator.as_deref());
         self.note_hung(&assessment).await;
         let crashes = self.note_crashes(&assessment.unavailable).await;
 
-        let conditions = self.conditions(&assessment, operator.as_deref(), &before);
+        let recorded = annotation(names::MACHINE_CONFIG_STATE);
+        let machines = self.assess_machines(recorded.as_deref());
+
+        let conditions = self.conditions(&assessment, &machines, operator.as_deref(), &before);
         if let Some(operator) = &operator {
             self.write_operator_status(operator, &conditions, &assessment)
                 .await?;
@@ -56,9 +63,11 @@ impl Reconciler {
         let observed = ObservedOperator {
             live: live.as_deref(),
             status: &before,
-            annotation,
+            seen,
+            recorded,
         };
-        self.write_cluster_operator(&observed, &conditions, &assessment, operator.as_deref())
+        let state = (&assessment, &machines);
+        self.write_cluster_operator(&observed, &conditions, state, operator.as_deref())
             .await?;
         let now = Instant::now();
         let hung = assessment.look_again.map(|pause| now + pause);
@@ -94,6 +103,21 @@ impl Reconciler {
         }
         let all: Vec<&Value> = all.values().filter(|it| counts(it)).map(Arc::as_ref).collect();
         workloads::assess(&all, before, &self.settings.version, self.is_applied(), now())
+    }
+
+    /// Compares the machine configurations with the pools of machines, and records a degraded pool.
+    fn assess_machines(&mut self, recorded: Option<&str>) -> machines::Assessment {
+        let pools = self.cache().list(object::MACHINE_CONFIG_POOL);
+        let pools: Vec<&Value> = pools.iter().map(Arc::as_ref).collect();
+        let found = machines::assess(&machines::read(recorded), self.machines.as_ref(), &pools);
+        let level = Level::MachineConfig;
+        match &found.degraded {
+            Some(message) => self
+                .failures
+                .immediate(level, "MachineConfig", message, Instant::now()),
+            None => self.failures.clear(level),
+        }
+        found
     }
 
     /// True if all workloads exist that this process rendered.
@@ -145,6 +169,7 @@ impl Reconciler {
     fn conditions(
         &self,
         assessment: &Assessment,
+        machines: &machines::Assessment,
         operator: Option<&Value>,
         cluster_operator: &ClusterOperatorStatus,
     ) -> Vec<Condition> {
@@ -154,6 +179,10 @@ impl Reconciler {
         };
         let lines = assessment.progressing.join("\n");
         let deploying = (!lines.is_empty()).then_some(("Deploying", lines.as_str()));
+        let machines = machines
+            .progressing
+            .as_deref()
+            .map(|text| ("MachineConfig", text));
         let migrating = self.migration.as_deref().map(|text| ("MTUMigration", text));
         let finding = Finding {
             failure: if operator.is_some() {
@@ -161,7 +190,7 @@ impl Reconciler {
             } else {
                 Some(&unreadable)
             },
-            progressing: deploying.or(migrating),
+            progressing: machines.or(deploying).or(migrating),
             reached: assessment.reached,
         };
         let mut before = operator.map(status_of).unwrap_or_default().conditions;
@@ -210,13 +239,18 @@ impl Reconciler {
         &self,
         observed: &ObservedOperator<'_>,
         conditions: &[Condition],
-        assessment: &Assessment,
+        (assessment, machines): (&Assessment, &machines::Assessment),
         operator: Option<&Value>,
     ) -> Result<(), apply::Error> {
-        let (live, before, annotation) = (observed.live, observed.status, &observed.annotation);
+        let (live, before) = (observed.live, observed.status);
         let state = serde_json::to_string(&assessment.state).unwrap_or_default();
         let mut annotations = json!({ names::LAST_SEEN_STATE: state });
-        let mut is_new = annotation.as_deref() != Some(&state);
+        let mut is_new = observed.seen.as_deref() != Some(&state);
+        if observed.recorded.is_some() || !machines.recorded.is_empty() {
+            let recorded = machines::written(&machines.recorded);
+            annotations[names::MACHINE_CONFIG_STATE] = json!(recorded);
+            is_new |= observed.recorded.as_ref() != Some(&recorded);
+        }
         let known = live
             .and_then(|live| live["metadata"]["annotations"][names::RELATED_CLUSTER_OBJECTS].as_str())
             .map(str::to_owned);
@@ -335,7 +369,9 @@ struct ObservedOperator<'a> {
     live: Option<&'a Value>,
     status: &'a ClusterOperatorStatus,
     /// The annotation with the last seen state of the workloads.
-    annotation: Option<String>,
+    seen: Option<String>,
+    /// The annotation with the machine configurations.
+    recorded: Option<String>,
 }
 
 /// True if the operator configuration owns the object. Everybody can set the operator's labels on their own objects.

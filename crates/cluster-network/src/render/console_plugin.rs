@@ -34,33 +34,21 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use api::cluster_network::{config::NetworkDiagnostics, operator::NetworkSpec};
+    use api::cluster_network::operator::NetworkSpec;
     use serde_json::{Value, json};
 
-    use super::super::{Context, Part, render};
-    use crate::{facts::Facts, settings::Settings, tls_profile::Profile};
+    use super::super::{
+        Part,
+        sample::{self, titles},
+    };
+    use crate::{facts::Facts, tls_profile::Profile};
 
     const IMAGE: &str = "registry.example/plugin:v1";
 
     fn rendered(facts: &Facts, image: Option<&str>) -> Vec<Value> {
-        let settings = Settings::read("openshift-network-operator", |name| match name {
-            "NETWORK_OPERATOR_IMAGE" => Some("registry.example/weft:v1".to_owned()),
-            "NETWORKING_CONSOLE_PLUGIN_IMAGE" => image.map(str::to_owned),
-            _ => None,
-        });
-        let mut rendered = render(&Context {
-            spec: &NetworkSpec::default(),
-            diagnostics: &NetworkDiagnostics::default(),
-            facts,
-            settings: &settings.expect("settings"),
-        });
-        let failed = rendered.failed.iter().map(|(part, _)| *part);
-        assert!(!failed.collect::<Vec<_>>().contains(&Part::ConsolePlugin));
-        let label = "networkoperator.openshift.io/part";
-        rendered
-            .objects
-            .retain(|it| it["metadata"]["labels"][label] == "networking-console-plugin");
-        rendered.objects
+        let image = image.map(|image| ("NETWORKING_CONSOLE_PLUGIN_IMAGE", image));
+        let settings = sample::settings(image.as_slice());
+        sample::objects(Part::ConsolePlugin, &NetworkSpec::default(), facts, &settings)
     }
 
     fn with_console() -> Facts {
@@ -74,11 +62,6 @@ mod tests {
     #[test]
     fn plugin_is_rendered_with_the_kind_and_the_image() {
         let objects = rendered(&with_console(), Some(IMAGE));
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let titles: Vec<String> = objects
-            .iter()
-            .map(|it| format!("{} {}", text(&it["kind"]), text(&it["metadata"]["name"])))
-            .collect();
         let name = "networking-console-plugin";
         let expected = [
             "Namespace openshift-network-console".to_owned(),
@@ -90,7 +73,7 @@ mod tests {
             format!("NetworkPolicy {name}"),
             format!("ConsolePlugin {name}"),
         ];
-        assert_eq!(titles, expected);
+        assert_eq!(titles(&objects), expected);
         let deployment = &objects[4];
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["image"], IMAGE);

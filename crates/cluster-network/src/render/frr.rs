@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::{
     Context, Error,
-    objects::{containers_of, find, parse, set, use_image},
+    objects::{containers_of, find, parse, set, use_image, use_secret},
     ovn,
-    parts::{complete, create_only, hash, without_monitoring},
+    parts::{complete, create_only, hash, skip_verification, without_monitoring},
 };
 use crate::{messages, names, tls_profile::Profile};
 
@@ -73,14 +73,10 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
 /// certificate authorities.
 fn certify(objects: &mut [Value], bundle: &str) -> Result<(), Error> {
     let daemon = find(objects, "DaemonSet", FRR_K8S)?;
-    use_secret(daemon, "metrics-certs");
+    use_secret(daemon, "metrics-certs", SECRET);
     let deployment = find(objects, "Deployment", WEBHOOK_DEPLOYMENT)?;
-    use_secret(deployment, "cert");
-    for monitor in objects.iter_mut().filter(|it| it["kind"] == "ServiceMonitor") {
-        for endpoint in monitor["spec"]["endpoints"].as_array_mut().into_iter().flatten() {
-            endpoint["tlsConfig"] = json!({ "insecureSkipVerify": true });
-        }
-    }
+    use_secret(deployment, "cert", SECRET);
+    skip_verification(objects);
     let configuration = find(objects, "ValidatingWebhookConfiguration", WEBHOOK)?;
     if bundle.is_empty() {
         configuration["metadata"]["annotations"] = json!({ names::CREATE_WAIT: "" });
@@ -104,15 +100,6 @@ fn serve_by(workload: &mut Value, profile: &Profile) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn use_secret(workload: &mut Value, volume: &str) {
-    let volumes = workload.pointer_mut("/spec/template/spec/volumes");
-    for found in volumes.and_then(Value::as_array_mut).into_iter().flatten() {
-        if found["name"] == volume {
-            found["secret"]["secretName"] = json!(SECRET);
-        }
-    }
 }
 
 /// The daemons of FRR and their options. zebra and staticd always run. BGP daemons that only connect to neighbors

@@ -29,6 +29,8 @@ const COMPONENT: &str = "hypershift.openshift.io/control-plane-component";
 const CLUSTER_ID: &str = "_id";
 /// Directory of the hosted cluster's token in the containers.
 const TOKEN_DIR: &str = "/var/run/secrets/hosted_cluster";
+/// Default priority class of pods that the API server needs.
+const API_CRITICAL: &str = "hypershift-api-critical";
 /// Permissions 0640 of mounted Secrets.
 const GROUP_READS: u32 = 0o640;
 
@@ -167,10 +169,16 @@ impl<'a> Place<'a> {
             .to_owned();
         workload["metadata"]["labels"][OF_CONTROL_PLANE] = json!(namespace);
         workload["metadata"]["labels"][FOR_CONTROL_PLANES] = json!("true");
-        // The cluster manager of OVN-Kubernetes needs one standby alone.
-        let most = if name == names::OVN_CONTROL_PLANE { 2 } else { 3 };
-        workload["spec"]["replicas"] = json!(control_plane.replicas.min(most));
-        if control_plane.replicas > 1 {
+        let (most, priority) = match name.as_str() {
+            // The cluster manager of OVN-Kubernetes needs one standby alone.
+            names::OVN_CONTROL_PLANE => (2, API_CRITICAL),
+            // Two pods would assign addresses at the same time. The network works without them.
+            names::CLOUD_NETWORK => (1, "hypershift-control-plane"),
+            _ => (3, API_CRITICAL),
+        };
+        let replicas = control_plane.replicas.min(most);
+        workload["spec"]["replicas"] = json!(replicas);
+        if replicas > 1 {
             workload["spec"]["strategy"] = json!({
                 "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 },
             });
@@ -190,9 +198,9 @@ impl<'a> Place<'a> {
         self.keep_requests(workload, &name)?;
         let pod = &mut workload["spec"]["template"]["spec"];
         pod["automountServiceAccountToken"] = json!(false);
-        pod["affinity"] = self.affinity(&name);
+        pod["affinity"] = self.affinity(&name, replicas);
         let class = control_plane.priority_class.as_deref();
-        pod["priorityClassName"] = json!(class.unwrap_or("hypershift-api-critical"));
+        pod["priorityClassName"] = json!(class.unwrap_or(priority));
         if !control_plane.node_selector.is_empty() {
             pod["nodeSelector"] = json!(control_plane.node_selector);
         }
@@ -237,7 +245,7 @@ impl<'a> Place<'a> {
 
     /// Prefers nodes for control planes, and nodes with pods of the same hosted cluster. Pods of one Deployment are in
     /// different zones.
-    fn affinity(&self, app: &str) -> Value {
+    fn affinity(&self, app: &str, replicas: u32) -> Value {
         let namespace = &self.settings.namespace;
         let node = |weight: u32, key: &str, value: &str| {
             json!({ "weight": weight, "preference": { "matchExpressions": [
@@ -256,7 +264,7 @@ impl<'a> Place<'a> {
                 },
             }] },
         });
-        if self.management.control_plane.replicas > 1 {
+        if replicas > 1 {
             affinity["podAntiAffinity"] = json!({ "requiredDuringSchedulingIgnoredDuringExecution": [{
                 "labelSelector": { "matchLabels": { "app": app } },
                 "topologyKey": "topology.kubernetes.io/zone",

@@ -131,6 +131,16 @@ pub(super) fn extend(list: &mut Value, more: Vec<String>) {
     }
 }
 
+/// Sets the Secret of a volume of a workload.
+pub(super) fn use_secret(workload: &mut Value, volume: &str, secret: &str) {
+    let volumes = workload.pointer_mut("/spec/template/spec/volumes");
+    for found in volumes.and_then(Value::as_array_mut).into_iter().flatten() {
+        if found["name"] == volume {
+            found["secret"]["secretName"] = json!(secret);
+        }
+    }
+}
+
 /// Sets the host path of a volume in all workloads that have the volume.
 pub(super) fn set_host_path(objects: &mut [Value], volume: &str, path: &str) {
     for object in objects {

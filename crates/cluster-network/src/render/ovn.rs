@@ -1,7 +1,7 @@
 //! Renders OVN-Kubernetes (§7): the objects, in the order of §7.3.
 
 mod hosted;
-mod node;
+pub(super) mod node;
 mod roles;
 
 use api::cluster_network::operator::NetworkSpec;
@@ -136,6 +136,7 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
         objects.push(control_plane(context, &decided)?);
     }
     objects.extend(node::nodes(context, &decided)?);
+    objects.extend(node::error_cni(context)?);
     objects.extend(encryption(&decided)?);
     if decided.order.prepull {
         objects.extend(parse("prepuller.yaml", include_str!("ovn/prepuller.yaml"))?);

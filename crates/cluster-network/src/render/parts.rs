@@ -14,7 +14,7 @@ use crate::{
 /// Placeholders of images in the files.
 const OWN: &str = "weft";
 const KUBE_PROXY: &str = "kube-proxy";
-const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
+pub(super) const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
 const WHEREABOUTS: &str = "whereabouts";
 const MULTI_NETWORK_POLICY: &str = "multus-networkpolicy";
 
@@ -322,12 +322,7 @@ pub(super) fn service_cidrs() -> Result<Vec<Value>, Error> {
 pub(super) fn operator_metrics(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("operator_metrics.yaml", include_str!("operator_metrics.yaml"))?;
     if !context.facts.openshift {
-        let monitor = find(&mut objects, "ServiceMonitor", "network-operator")?;
-        set(
-            monitor,
-            "/spec/endpoints/0/tlsConfig",
-            json!({ "insecureSkipVerify": true }),
-        )?;
+        skip_verification(&mut objects);
     }
     for object in &mut objects {
         object["metadata"]["namespace"] = json!(context.settings.namespace);
@@ -347,7 +342,7 @@ pub(super) fn control_plane_selector(facts: &Facts) -> Value {
 }
 
 /// Places a workload on the control plane nodes, if the cluster has any.
-fn place_on_control_plane(workload: &mut Value, facts: &Facts) -> Result<(), Error> {
+pub(super) fn place_on_control_plane(workload: &mut Value, facts: &Facts) -> Result<(), Error> {
     let label = if facts.labelled_master {
         names::MASTER_LABEL
     } else {
@@ -362,6 +357,15 @@ fn place_on_control_plane(workload: &mut Value, facts: &Facts) -> Result<(), Err
         .map(|key| json!({ "key": key, "operator": "Exists", "effect": "NoSchedule" }))
         .collect();
     set(workload, "/spec/template/spec/tolerations", json!(tolerations))
+}
+
+/// Makes Prometheus accept any certificate, where OpenShift's authority does not sign them.
+pub(super) fn skip_verification(objects: &mut [Value]) {
+    for monitor in objects.iter_mut().filter(|it| it["kind"] == "ServiceMonitor") {
+        for endpoint in monitor["spec"]["endpoints"].as_array_mut().into_iter().flatten() {
+            endpoint["tlsConfig"] = json!({ "insecureSkipVerify": true });
+        }
+    }
 }
 
 /// Removes the objects of Prometheus' operator from a cluster without its kinds.

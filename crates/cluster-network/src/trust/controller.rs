@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    BUNDLE, COMPONENT, Digest, INJECT, Injection, OWNING_COMPONENT, Wanting, check, digest, injection,
+    BUNDLE, COMPONENT, Digest, INJECT, Injection, Invalid, OWNING_COMPONENT, USER_BUNDLE, Wanting, check,
+    digest, injection,
 };
 use crate::objects::{self, text};
 use crate::report::{Failure, Level, Reports};
@@ -36,8 +37,19 @@ pub(crate) fn bundle(object: &Value) -> Option<String> {
     Some(object["data"][BUNDLE].as_str()?.to_owned())
 }
 
+/// The bundle to inject. An empty one is valid if the operator emptied it (§15.1).
+fn valid(object: &Value) -> Result<String, Invalid> {
+    let bundle = bundle(object).unwrap_or_default();
+    let is_emptied = bundle.is_empty() && object["metadata"]["annotations"][USER_BUNDLE] == "";
+    if !is_emptied {
+        check(&bundle)?;
+    }
+    Ok(bundle)
+}
+
 fn wanting(object: &Value) -> Wanting {
     Wanting {
+        uid: text(object, "/metadata/uid").to_owned(),
         bundle: object["data"][BUNDLE].as_str().map(digest),
         component: text(
             &object["metadata"]["annotations"],
@@ -60,7 +72,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
             Some(BUNDLE_NAMESPACE),
             &Options::all().named(BUNDLE_NAME),
             (),
-            bundle,
+            valid,
         ),
         client,
         refused: BTreeMap::new(),
@@ -96,11 +108,36 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
 struct Injector {
     client: Client,
     wanting: Store<Name, Wanting>,
-    bundle: Store<Name, Option<String>>,
+    bundle: Store<Name, Result<String, Invalid>>,
     /// Refused `ConfigMaps`, with the time of the next attempt.
     refused: BTreeMap<Name, Instant>,
     /// Recent writes, which another client may revert.
     contests: BTreeMap<Name, Contest>,
+}
+
+/// The change of a `ConfigMap`. With its UID, the API server does not create a deleted one again.
+fn injected(name: &Name, bundle: &str, injection: &Injection) -> Value {
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name.name, "namespace": name.namespace, "uid": injection.uid },
+        "data": { BUNDLE: bundle },
+    });
+    if injection.sets_component {
+        object["metadata"]["annotations"] = json!({ OWNING_COMPONENT: COMPONENT });
+    }
+    object
+}
+
+/// True if the `ConfigMap` was deleted. Another one may have its name.
+fn is_gone(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    match status.code {
+        409 => status.message.contains("uid mismatch"),
+        422 => status.message.contains("metadata.uid"),
+        _ => false,
+    }
 }
 
 /// A part of the digest, which tells bundles apart.
@@ -126,8 +163,7 @@ impl Injector {
             // The bundle does not exist yet.
             return Ok(None);
         };
-        let bundle = bundle.unwrap_or_default();
-        check(&bundle).map_err(|error| {
+        let bundle = bundle.map_err(|error| {
             Failure::at_once(
                 "InvalidInjectorConfig",
                 format!(
@@ -152,6 +188,8 @@ impl Injector {
                     self.refused.remove(&name);
                     self.contests.entry(name).or_default().wrote(now);
                 }
+                // The watch reports its end, and the next ConfigMap of this name.
+                Err(error) if is_gone(&error) => {}
                 // Anybody can label a ConfigMap that cannot take the bundle, and must not stop the others.
                 Err(error) if is_refused(&error) => {
                     let error = message(&error);
@@ -202,14 +240,7 @@ impl Injector {
     }
 
     async fn apply(&self, name: &Name, bundle: &str, injection: &Injection) -> Result<(), kube::Error> {
-        let mut object = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": name.name, "namespace": name.namespace },
-            "data": { BUNDLE: bundle },
-        });
-        if injection.sets_component {
-            object["metadata"]["annotations"] = json!({ OWNING_COMPONENT: COMPONENT });
-        }
+        let object = injected(name, bundle, injection);
         let applied = objects::apply(&self.client, &CONFIG_MAP, PART, &object).await?;
         self.wanting
             .put(name.clone(), objects::version(&applied), wanting(&applied));

@@ -32,9 +32,36 @@ fn bundle_of_the_user_comes_first() {
     assert_eq!(merge(Some("x"), &system), Err(Invalid::Empty));
 }
 
+// cluster-network#183
+#[test]
+fn bundle_is_emptied_only_if_it_was_the_users() {
+    let of = |bundle: &str, user: Option<&str>| Merged {
+        bundle: Some(digest(bundle)),
+        user: user.map(str::to_owned),
+    };
+    let (absent, foreign, users) = (Merged::default(), of("x", None), of("x", Some("ours")));
+    for (before, user, bundle, expected) in [
+        (&absent, "", "", None),
+        (&foreign, "", "", None),
+        (&users, "", "", Some(of("", Some("")))),
+        (&of("", Some("")), "", "", Some(of("", Some("")))),
+        (&users, "", "system", Some(of("system", None))),
+        (&absent, "", "system", Some(of("system", None))),
+        (&foreign, "ours", "x", Some(users.clone())),
+        (&of("", Some("")), "ours", "x", Some(users.clone())),
+    ] {
+        assert_eq!(
+            before.wanted(user, bundle),
+            expected,
+            "{before:?} {user} {bundle}"
+        );
+    }
+}
+
 #[test]
 fn nothing_is_injected_where_nothing_differs() {
     let wanting = |bundle: Option<&str>, component: &str| Wanting {
+        uid: "1".to_owned(),
         bundle: bundle.map(digest),
         component: component.to_owned(),
     };

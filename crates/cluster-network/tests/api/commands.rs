@@ -4,6 +4,7 @@ use std::{io::Write as _, time::Instant};
 
 use clap::Parser;
 use cluster_network::cli::{PlanArgs, StatusArgs, plan, status};
+use kube_kit::connection::Answer;
 use serde_json::json;
 use stage::{Admin, Server};
 
@@ -21,14 +22,20 @@ struct Status {
     args: StatusArgs,
 }
 
-/// Text and exit code of the plan for a file.
-fn planned(admin: &Admin, yaml: &str) -> (String, u8) {
+/// The answer about a file, with further arguments.
+pub(crate) fn asked(admin: &Admin, yaml: &str, more: &[&str]) -> Answer {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(yaml.as_bytes()).expect("written");
     let kubeconfig = admin.kubeconfig().display().to_string();
     let path = file.path().display().to_string();
-    let Plan { args } = Plan::parse_from(["plan", "-f", &path, "--kubeconfig", &kubeconfig]);
-    let answer = plan(&args);
+    let args = ["plan", "-f", &path, "--kubeconfig", &kubeconfig];
+    let Plan { args } = Plan::parse_from(args.iter().chain(more));
+    plan(&args)
+}
+
+/// Text and exit code of the plan for a file.
+fn planned(admin: &Admin, yaml: &str) -> (String, u8) {
+    let answer = asked(admin, yaml, &[]);
     assert!(answer.remarks.is_empty(), "{}", answer.remarks);
     (answer.text, answer.code)
 }
@@ -79,6 +86,16 @@ fn plan_lists_the_change_of_each_object() {
     stage.configure("Calico");
     stage.there(KUBE_PROXY);
     stage.at_rest();
+    // Everybody can set the label, and claim an owner of that kind.
+    stage.apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": "forged", "namespace": "default", "labels": { "networkoperator.openshift.io/part": "multus" },
+            "ownerReferences": [
+                { "apiVersion": "operator.openshift.io/v1", "kind": "Network", "name": "cluster", "uid": "another" },
+            ],
+        },
+    }));
     let operator = |spec: &str| {
         let config = "apiVersion: operator.openshift.io/v1\nkind: Network\nspec:\n  ";
         planned(&stage, &format!("{NETWORK}---\n{config}{spec}\n"))
@@ -89,7 +106,7 @@ fn plan_lists_the_change_of_each_object() {
         text.contains("- DaemonSet openshift-kube-proxy/openshift-kube-proxy\n"),
         "{text}"
     );
-    assert!(!text.contains("+ "), "{text}");
+    assert!(!text.contains("+ ") && !text.contains("forged"), "{text}");
     let (text, code) = operator("additionalNetworks: [{name: a, type: Raw, rawCNIConfig: '{}'}]");
     assert_eq!(code, 1, "{text}");
     assert!(

@@ -59,7 +59,7 @@ fn enabled(stage: &Stage, expected: &[&str]) {
 }
 
 /// Reports that one node runs the workloads.
-fn has_one_worker(stage: &Stage) {
+pub(crate) fn has_one_worker(stage: &Stage) {
     let infrastructures = "/apis/config.openshift.io/v1/infrastructures";
     stage.apply(&definition("Infrastructure", "infrastructures"));
     stage.wait_until_served(infrastructures);

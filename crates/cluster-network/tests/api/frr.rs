@@ -40,7 +40,7 @@ fn configuration(name: &str, neighbor: &Value) -> Value {
     })
 }
 
-// cluster-network#151, cluster-network#154, cluster-network#157
+// cluster-network#151, cluster-network#154, cluster-network#157, cluster-network#169
 #[test]
 fn frr_is_counted_in_the_rollout_and_pruned() {
     let stage = Stage::start();
@@ -62,6 +62,7 @@ fn frr_is_counted_in_the_rollout_and_pruned() {
     }
     // The certificate comes from the operator, and the webhook configuration trusts its authority.
     stage.there(&format!("{NAMESPACE}/secrets/frr-k8s-cert"));
+    stage.there("/api/v1/namespaces/openshift-multus/secrets/network-metrics-cert");
     let bundle = stage.there(&format!("{NAMESPACE}/configmaps/frr-k8s-ca"));
     let bundle = bundle["data"]["ca-bundle.crt"]
         .as_str()

@@ -4,8 +4,10 @@
 //! gives to the operator.
 
 use cluster_network::settings::{Hosted, Settings};
+use kube_kit::connection::Answer;
 use serde_json::{Value, json};
 
+use crate::commands::asked;
 use crate::ovn::configure;
 use crate::proxies::definition;
 use crate::stage::{ACCOUNT, CLUSTER_OPERATOR, OPERATOR, Stage, condition};
@@ -94,7 +96,10 @@ fn prepare(stage: &Stage) {
     }));
     stage.report(
         "/apis/config.openshift.io/v1/infrastructures/cluster",
-        &json!({ "controlPlaneTopology": "External", "infrastructureName": "a-x7k2p" }),
+        &json!({
+            "controlPlaneTopology": "External", "infrastructureName": "a-x7k2p",
+            "platformStatus": { "type": "GCP", "gcp": { "region": "us-central1" } },
+        }),
     );
     stage.apply(&json!({
         "apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": { "name": "cluster" },
@@ -158,6 +163,13 @@ fn control_plane_is_in_the_management_cluster_and_repaired_there() {
     );
     assert_eq!(control_plane["spec"]["replicas"], 1);
     stage.there(&workload("network-node-identity"));
+    // cluster-network#192
+    let cloud = stage.there(&workload("cloud-network-config-controller"));
+    assert!(
+        cloud.to_string().contains("-platform-region=us-central1"),
+        "{cloud:#}"
+    );
+    stage.there("/apis/rbac.authorization.k8s.io/v1/clusterroles/cloud-network-config-controller");
     let file = stage.there(&path("configmaps", "ovnkube-config"))["data"]["ovnkube.conf"].clone();
     let file = file.as_str().expect("a file").to_owned();
     assert!(
@@ -278,4 +290,108 @@ fn hosted_control_plane_is_awaited_and_leftovers_go() {
         let reported = condition(object?, "NetworkOperatorAvailable")?;
         reported.starts_with("Unknown NoNetworkOperConfig").then_some(())
     });
+}
+
+/// The Deployment of the operator, with the variables that `HyperShift` sets.
+fn deployment() -> Value {
+    let variables = [
+        ("HYPERSHIFT", "true"),
+        ("HOSTED_CLUSTER_NAME", "a"),
+        ("NETWORK_CHECK_SOURCE_IMAGE", "registry.example/weft:v1"),
+        ("KUBE_RBAC_PROXY_IMAGE", "registry.example/kube-rbac-proxy:v1"),
+        ("OVN_IMAGE", "registry.example/ovn:v1"),
+        ("OVN_CONTROL_PLANE_IMAGE", "registry.example/ovn-control-plane:v1"),
+        ("TOKEN_MINTER_IMAGE", "registry.example/token-minter:v1"),
+        ("SOCKS5_PROXY_IMAGE", "registry.example/socks:v1"),
+        ("CLI_CONTROL_PLANE_IMAGE", "registry.example/cli:v1"),
+        ("CA_CONFIG_MAP", "root-ca"),
+        ("CA_CONFIG_MAP_KEY", "ca.crt"),
+        ("RELEASE_VERSION", "1.2.3"),
+        ("APISERVER_OVERRIDE_HOST", "192.0.2.1"),
+        ("APISERVER_OVERRIDE_PORT", "6443"),
+    ];
+    let mut variables: Vec<Value> = variables
+        .iter()
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .collect();
+    let namespace = json!({ "fieldRef": { "fieldPath": "metadata.namespace" } });
+    variables.push(json!({ "name": "HOSTED_CLUSTER_NAMESPACE", "valueFrom": namespace }));
+    let labels = json!({ "name": "cluster-network-operator" });
+    let container = json!({ "name": "cluster-network-operator", "image": "a", "env": variables });
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "cluster-network-operator", "namespace": "clusters-a" },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        },
+    })
+}
+
+// cluster-network#182
+#[test]
+fn plan_of_a_hosted_cluster_covers_the_management_cluster() {
+    const NETWORK: &str = "{apiVersion: operator.openshift.io/v1, kind: Network, spec: {defaultNetwork: {type: \
+                           OVNKubernetes}, clusterNetwork: [{cidr: 10.244.0.0/16, hostPrefix: 24}], serviceNetwork: \
+                           [10.96.0.0/12]}}";
+    const CONTROL_PLANE: &str = "Deployment management/clusters-a/ovnkube-control-plane\n";
+    let stage = Stage::start();
+    prepare(&stage);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let plan = |namespace: &str| -> Answer {
+        let text = std::fs::read_to_string(stage.kubeconfig()).expect("a kubeconfig");
+        let mut kubeconfig: Value = serde_saphyr::from_str(&text).expect("YAML");
+        kubeconfig["contexts"][0]["context"]["namespace"] = json!(namespace);
+        std::fs::write(file.path(), kubeconfig.to_string()).expect("written");
+        let management = format!("management={}", file.path().display());
+        asked(&stage, NETWORK, &["--extra-clusters", &management])
+    };
+    let wrong = plan("default");
+    assert_eq!(wrong.code, 2);
+    assert!(
+        wrong
+            .remarks
+            .contains("no Deployment default/cluster-network-operator"),
+        "{}",
+        wrong.remarks
+    );
+    stage.apply(&deployment());
+    let rejected = plan("clusters-a");
+    assert!(
+        rejected
+            .text
+            .contains("failed to retrieve HostedControlPlane clusters-a/a"),
+        "{}",
+        rejected.text
+    );
+    host(&stage, "SingleReplica");
+    configure(&stage);
+    let text = plan("clusters-a").text;
+    for line in [
+        format!("+ {CONTROL_PLANE}"),
+        "+ DaemonSet openshift-ovn-kubernetes/ovnkube-node\n".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{text}");
+    }
+    assert!(!text.contains("! default-network"), "{text}");
+
+    let operator = stage.operator_of_hosted(settings(), HOST);
+    stage.there(&workload("ovnkube-control-plane"));
+    stage.at_rest();
+    drop(operator);
+    let text = plan("clusters-a").text;
+    assert!(!text.contains(CONTROL_PLANE), "{text}");
+    host(&stage, "HighlyAvailable");
+    let text = plan("clusters-a").text;
+    assert!(text.contains(&format!("~ {CONTROL_PLANE}")), "{text}");
+    stage.apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "network-node-identity", "namespace": "openshift-network-operator" },
+        "data": { "enabled": "false" },
+    }));
+    let text = plan("clusters-a").text;
+    assert!(
+        text.contains("- Deployment management/clusters-a/network-node-identity\n"),
+        "{text}"
+    );
 }

@@ -129,6 +129,7 @@ fn metrics_are_refused_without_the_right_to_read_them() {
         "configmap_ca_injector",
         "connectivity_check",
         "egress_router",
+        "infrastructureconfig",
         "ingressconfig",
         "mtu_migration",
         "pki",

@@ -2,9 +2,12 @@
 //!
 //! The server runs no pods: the tests write the statuses.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use crate::stage::{ACCOUNT, CLUSTER, OPERATOR, Stage, condition};
+use crate::proxies::definition;
+use crate::stage::{ACCOUNT, CLUSTER, CLUSTER_OPERATOR, OPERATOR, Stage, condition};
 
 const NODE: &str = "/apis/apps/v1/namespaces/openshift-ovn-kubernetes/daemonsets/ovnkube-node";
 const CONTROL_PLANE: &str =
@@ -16,6 +19,10 @@ const IDENTITY: &str =
     "/apis/apps/v1/namespaces/openshift-network-node-identity/daemonsets/network-node-identity";
 const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/\
                        network-node-identity.openshift.io";
+
+const CLOUD_NETWORK: &str = "/apis/apps/v1/namespaces/openshift-cloud-network-config-controller/deployments/\
+                             cloud-network-config-controller";
+const CLOUD_CONFIG_MAPS: &str = "/api/v1/namespaces/openshift-cloud-network-config-controller/configmaps";
 
 /// Creates the result of the MTU prober.
 fn found_out(stage: &Stage, mtu: &str) {
@@ -153,6 +160,82 @@ fn definitions_refuse_values_that_ovn_kubernetes_cannot_read() {
         "{refused}"
     );
     send("userdefinednetworks", &network("Layer2", "layer2")).accepted();
+}
+
+// cluster-network#191
+#[test]
+fn controller_of_cloud_addresses_follows_the_cloud_and_its_image() {
+    const ADDRESSES: &str = "/apis/cloud.network.openshift.io/v1/cloudprivateipconfigs";
+    let stage = Stage::start();
+    for (kind, plural) in [("Infrastructure", "infrastructures"), ("Proxy", "proxies")] {
+        stage.apply(&definition(kind, plural));
+        stage.wait_until_served(&format!("/apis/config.openshift.io/v1/{plural}"));
+        stage.apply(&json!({
+            "apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": { "name": "cluster" },
+        }));
+    }
+    stage.report(
+        "/apis/config.openshift.io/v1/infrastructures/cluster",
+        &json!({ "platformStatus": { "type": "AWS", "aws": { "region": "eu-west-1" } } }),
+    );
+    let operator = stage.operator_that_waits(Duration::ZERO);
+    configure(&stage);
+    settled(&stage);
+    let controller = |what: &str, text: &str| {
+        stage.wait_for(what, CLOUD_NETWORK, |deployment| {
+            let container = &deployment?["spec"]["template"]["spec"]["containers"][0];
+            container.to_string().contains(text).then_some(())
+        });
+    };
+    controller("the region", "-platform-region=eu-west-1");
+    // The configuration of the cloud, and the proxy, come later.
+    stage.apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "kube-cloud-config", "namespace": "openshift-config-managed" },
+        "data": { "ca-bundle.pem": "authorities" },
+    }));
+    controller(
+        "the bundle",
+        "-platform-aws-ca-override=/kube-cloud-config/ca-bundle.pem",
+    );
+    let copy = stage.there(&format!("{CLOUD_CONFIG_MAPS}/kube-cloud-config"));
+    assert_eq!(copy["data"], json!({ "ca-bundle.pem": "authorities" }));
+    stage.report(
+        "/apis/config.openshift.io/v1/proxies/cluster",
+        &json!({ "httpsProxy": "http://proxy.example.com:3128" }),
+    );
+    controller("the proxy", "http://proxy.example.com:3128");
+    // The bundle of certificate authorities is injected by another part, and stays.
+    let path = format!("{CLOUD_CONFIG_MAPS}/trusted-ca");
+    stage.change(&path, &json!({ "data": { "ca-bundle.crt": "authorities" } }));
+    stage.at_rest();
+    assert_eq!(stage.there(&path)["data"]["ca-bundle.crt"], "authorities");
+
+    stage.wait_until_served(ADDRESSES);
+    let create = |name: &str| {
+        let object = json!({
+            "apiVersion": "cloud.network.openshift.io/v1", "kind": "CloudPrivateIPConfig",
+            "metadata": { "name": name }, "spec": { "node": "a" },
+        });
+        stage.send(::stage::Method::POST, ADDRESSES, Some(&object))
+    };
+    create("192.0.2.9").accepted();
+    create("2001.0db8.0000.0000.0000.0000.0000.0001").accepted();
+    for name in ["node1", "192.0.2.256", "2001.db8.0.0.0.0.0.1"] {
+        let refused = create(name).refused();
+        assert!(refused.contains("metadata.name"), "{refused}");
+    }
+
+    drop(operator);
+    let mut settings = crate::stage::settings();
+    settings.cloud_network_image = None;
+    let _operator = stage.operator_of(settings, Duration::ZERO);
+    stage.gone(CLOUD_NETWORK);
+    stage.gone(&path);
+    settled(&stage);
+    // Credentials of the cloud are in the namespace, and the network wrote the objects.
+    stage.there("/api/v1/namespaces/openshift-cloud-network-config-controller");
+    stage.there(&format!("{ADDRESSES}/192.0.2.9"));
 }
 
 // cluster-network#44
@@ -459,4 +542,146 @@ fn mtu_migration_continues_until_it_is_finished() {
     stage.wait_for("no migration in the status", CLUSTER, |object| {
         object?["status"].get("migration").is_none().then_some(())
     });
+}
+
+/// Defines a kind of the machine config operator.
+fn define_machines(stage: &Stage, kind: &str, plural: &str) {
+    let group = "machineconfiguration.openshift.io";
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    stage.apply(&json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group, "scope": "Cluster", "names": { "kind": kind, "plural": plural },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": anything },
+            }],
+        },
+    }));
+    stage.wait_until_served(&format!("/apis/{group}/v1/{plural}"));
+}
+
+/// A condition of the machine config operator.
+fn is(kind: &str, status: &str) -> Value {
+    json!({ "type": kind, "status": status, "lastTransitionTime": "2024-01-01T00:00:00Z" })
+}
+
+/// Defines both kinds of the machine config operator, with a pool for each role, and reports the operator as available.
+fn prepare_machines(stage: &Stage) {
+    define_machines(stage, "MachineConfig", "machineconfigs");
+    define_machines(stage, "MachineConfigPool", "machineconfigpools");
+    for role in ["master", "worker"] {
+        let selector = json!({ "matchLabels": { "machineconfiguration.openshift.io/role": role } });
+        stage.apply(&json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": { "name": role }, "spec": { "machineConfigSelector": selector },
+        }));
+    }
+    stage.apply(&json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator",
+        "metadata": { "name": "machine-config" }, "spec": {},
+    }));
+    stage.report(
+        "/apis/config.openshift.io/v1/clusteroperators/machine-config",
+        &json!({
+            "conditions": [is("Available", "True"), is("Degraded", "False"), is("Progressing", "False")],
+            "versions": [{ "name": "operator", "version": "4.20.0" }],
+        }),
+    );
+}
+
+// cluster-network#176-178
+#[test]
+fn pools_that_process_machine_configurations_are_reported() {
+    const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
+    const MACHINE_CONFIG: &str =
+        "/apis/machineconfiguration.openshift.io/v1/machineconfigs/80-ipsec-worker-extensions";
+    let stage = Stage::start();
+    prepare_machines(&stage);
+    let operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    let mode = |mode: &str| {
+        let config = json!({ "ipsecConfig": { "mode": mode } });
+        stage.change(
+            OPERATOR,
+            &json!({ "spec": { "defaultNetwork": { "ovnKubernetesConfig": config } } }),
+        );
+    };
+    let carries = |role: &str, has_it: bool| {
+        let source = json!([{ "name": format!("80-ipsec-{role}-extensions") }]);
+        let source = if has_it { source } else { json!([]) };
+        stage.change(
+            &format!("{POOLS}/{role}"),
+            &json!({ "status": { "configuration": { "source": source } } }),
+        );
+    };
+    let processing = |role: &str| {
+        let text = format!(
+            "True MachineConfig: {role} machine config pool is still processing 80-ipsec-{role}-extensions \
+             machine config"
+        );
+        stage.condition("Progressing", &text);
+    };
+    let recorded = |roles: &[&str]| {
+        let configs: Vec<Value> = roles
+            .iter()
+            .map(|role| json!({ "Name": format!("80-ipsec-{role}-extensions"), "Role": role }))
+            .collect();
+        let annotation = "network.operator.openshift.io/rendered-machineconfig-state";
+        stage.wait_for(&format!("a record of {roles:?}"), CLUSTER_OPERATOR, |object| {
+            let text = object?["metadata"]["annotations"][annotation].as_str()?;
+            let record: Value = serde_json::from_str(text).ok()?;
+            (record == json!({ "RenderedMachineConfig": configs })).then_some(())
+        });
+    };
+    mode("External");
+    // The workloads are not rolled out either.
+    processing("master");
+    stage.roll_out_all();
+    recorded(&["master", "worker"]);
+    carries("master", true);
+    processing("worker");
+    // A paused pool processes nothing.
+    let paused = |paused: bool| {
+        stage.change(
+            &format!("{POOLS}/worker"),
+            &json!({ "spec": { "paused": paused } }),
+        );
+    };
+    paused(true);
+    stage.condition("Progressing", "False : ");
+    paused(false);
+    processing("worker");
+    carries("worker", true);
+    stage.condition("Progressing", "False : ");
+    let degraded = |status: &str| {
+        stage.change(
+            &format!("{POOLS}/master"),
+            &json!({ "status": { "conditions": [is("Degraded", status)] } }),
+        );
+    };
+    degraded("True");
+    stage.condition(
+        "Degraded",
+        "True MachineConfig: master machine config pool in degraded state",
+    );
+    degraded("False");
+    stage.condition("Degraded", "False : ");
+
+    mode("Disabled");
+    stage.gone(MACHINE_CONFIG);
+    processing("master");
+    carries("master", false);
+    processing("worker");
+    recorded(&["worker"]);
+    // Another operator goes on from the record.
+    stage.at_rest();
+    drop(operator);
+    let _operator = stage.operator();
+    stage.at_rest();
+    processing("worker");
+    carries("worker", false);
+    stage.condition("Progressing", "False : ");
+    recorded(&[]);
 }

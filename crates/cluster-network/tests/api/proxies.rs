@@ -10,7 +10,7 @@ use std::thread;
 use cluster_network::report::{Failure, Level, Reports};
 use cluster_network::{proxy, trust};
 use serde_json::{Value, json};
-use stage::{Admin, Server, Task, until};
+use stage::{Admin, Hold, Server, Task, until};
 
 const OPERATOR: &str = "system:serviceaccount:openshift-network-operator:cluster-network-operator";
 const ROLES: &str = r#"[
@@ -202,6 +202,92 @@ fn immutable_config_maps_of_tenants_do_not_stop_the_injection() {
         (map?["data"]["ca-bundle.crt"] == text).then_some(())
     });
     assert_eq!(failure(&reports, Level::InjectorConfig), None);
+}
+
+// cluster-network#184
+#[test]
+fn config_map_that_its_user_deletes_is_not_created_again() {
+    let server = Server::take(install);
+    let mut wants = bundle("wants", "default", "theirs");
+    wants["metadata"]["labels"] = json!({ "config.openshift.io/inject-trusted-cabundle": "true" });
+    let create = || server.create("/api/v1/namespaces/default/configmaps", &wants);
+    create();
+    let (reports, mark) = (Reports::default(), server.mark());
+    let (sink, hold) = (reports.clone(), Hold::watches_of("v1/configmaps"));
+    let held = hold.clone();
+    let _injector = server.task_as(OPERATOR, |client, shutdown| async move {
+        trust::controller::run(held.client(client), &sink, &shutdown).await;
+    });
+    let answered = |what: &str, verb: &str, uri: &str, code: u64| {
+        until(what, || {
+            let requests = server.requests_of(OPERATOR, mark);
+            let is_it = |it: &&stage::Request| it.verb == verb && it.uri.starts_with(uri) && it.code == code;
+            match requests.iter().find(is_it) {
+                Some(_) => Ok(()),
+                None => Err(format!("{requests:#?}")),
+            }
+        });
+    };
+    answered("the list", "list", "/api/v1/configmaps", 200);
+    // The injector does not know yet.
+    server.delete(WANTS);
+    let (first, second) = (certificate(), certificate());
+    server.apply(&bundle("trusted-ca-bundle", "openshift-config-managed", &first));
+    answered("a conflict", "patch", WANTS, 409);
+    assert_eq!(server.get(WANTS), None);
+    create();
+    server.apply(&bundle("trusted-ca-bundle", "openshift-config-managed", &second));
+    answered("another object", "patch", WANTS, 422);
+    assert_eq!(failure(&reports, Level::InjectorConfig), None);
+    hold.release();
+    server.wait_for("the bundle", WANTS, |map| {
+        (map?["data"]["ca-bundle.crt"] == second).then_some(())
+    });
+}
+
+// cluster-network#183
+#[test]
+fn authorities_that_the_user_withdraws_are_trusted_no_more() {
+    let server = Server::take(install);
+    let user = certificate();
+    server.apply(&bundle("ours", "openshift-config", &user));
+    let path = "/api/v1/namespaces/default/configmaps";
+    let mut wants = bundle("wants", "default", "");
+    wants["metadata"]["labels"] = json!({ "config.openshift.io/inject-trusted-cabundle": "true" });
+    server.create(path, &wants);
+    let proxy = json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": { "name": "cluster" },
+        "spec": { "trustedCA": { "name": "ours" } },
+    });
+    server.create(&format!("{CONFIG}/proxies"), &proxy);
+    let reports = Reports::default();
+    let sink = reports.clone();
+    let _proxy = server.task_as(OPERATOR, |client, shutdown| async move {
+        proxy::controller::run(client, "/nowhere".into(), None, &sink, &shutdown).await;
+    });
+    let _injector = inject(&server, &reports);
+    let injected = |what: &str, path: &str, text: &str| {
+        server.wait_for(what, path, |map| {
+            (map?["data"]["ca-bundle.crt"] == text).then_some(())
+        });
+    };
+    injected("the authorities", WANTS, &user);
+    let config = format!("{CONFIG}/proxies/cluster");
+    let trust = |name: &str| {
+        let patch = json!({ "spec": { "trustedCA": { "name": name } } });
+        server.patch(&config, &patch).accepted();
+    };
+    trust("");
+    injected("no authorities", WANTS, "");
+    wants["metadata"]["name"] = json!("later");
+    wants["data"]["ca-bundle.crt"] = json!("theirs");
+    server.create(path, &wants);
+    injected("no authorities later", &format!("{path}/later"), "");
+    assert_eq!(failure(&reports, Level::InjectorConfig), None);
+    trust("ours");
+    injected("the authorities again", WANTS, &user);
+    server.delete(&config);
+    injected("no authorities without a proxy", WANTS, "");
 }
 
 #[test]

@@ -2,6 +2,7 @@ use super::*;
 use crate::outage::tests::{failure, success};
 use crate::outage::{Outcome, record};
 use api::connectivity_check::{PodNetworkConnectivityCheckSpec, PodNetworkConnectivityCheckStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 const NOW: i64 = 1_700_000_000;
 
@@ -87,6 +88,31 @@ n2: 0 of 3 endpoints reachable
         (text.as_str(), code),
         ("node n3 has no connectivity checks\nNodes with checks: n1, n2", 2)
     );
+}
+
+#[test]
+fn labels_of_nodes_may_look_like_separators() {
+    let mut failing = check(
+        "network-check-source-n1-to-network-check-target-rack-to-1",
+        "h:1",
+        &[failure(NOW)],
+    );
+    let owner = |name: &str| OwnerReference {
+        kind: "Node".to_owned(),
+        name: name.to_owned(),
+        ..OwnerReference::default()
+    };
+    failing.metadata.owner_references = Some(vec![owner("n1.example.com")]);
+    let checks = [
+        failing,
+        check("network-check-source-n1-to-a", "h:2", &[success(NOW)]),
+    ];
+    let (text, code) = printed(&checks, &args(Some("n1"), true));
+    assert!(
+        text.starts_with("n1: 1 of 2 endpoints reachable\n  FAIL  network-check-target-rack-to-1  h:1  "),
+        "{text}"
+    );
+    assert_eq!(code, 1);
 }
 
 #[test]

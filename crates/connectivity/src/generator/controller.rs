@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use api::cluster_network::SINGLETON;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client};
 use kube_kit::client::message;
+use kube_kit::conditions::whole_seconds;
 use kube_kit::object::{
     CLUSTER_NETWORK, CLUSTER_VERSION, CONNECTIVITY_CHECK, CUSTOM_RESOURCE_DEFINITION, ENDPOINT_SLICE, Kind,
     OPENSHIFT_INFRASTRUCTURE, OPENSHIFT_NETWORK, POD, SERVICE,
@@ -29,14 +31,12 @@ const CONDITION_MANAGER: &str = "cluster-network-operator/connectivity-check-con
 const AVAILABLE: &str = "NetworkDiagnosticsAvailable";
 /// Name of the CRD of the checks.
 const DEFINITION: &str = "podnetworkconnectivitychecks.controlplane.operator.openshift.io";
-/// Name of singleton objects.
-const SINGLETON: &str = "cluster";
 /// Label of an `EndpointSlice` with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Interval between tests whether all watches have listed their objects.
 const SYNC_TEST: Duration = Duration::from_millis(200);
-/// Interval between lists of checks while their kind is not served.
+/// Interval between lists of checks while their kind is not served, and between reads of a missing node.
 const ABSENT: Duration = Duration::from_secs(5);
 /// Longest back-off.
 pub const LONGEST: Duration = Duration::from_mins(5);
@@ -208,10 +208,18 @@ impl Controller {
         if !settings.enabled {
             return self.apply_plan(plan(&BTreeMap::new(), &existing)).await;
         }
-        let sources = self.sources().await?;
         let facts = self.facts();
-        let wanted = super::checks(&sources, &super::targets(&facts));
-        let done = self.apply_plan(plan(&wanted, &existing)).await;
+        let targets = super::targets(&facts);
+        let mut sources = self.sources().await?;
+        let mut writes = plan(&super::checks(&sources, &targets), &existing);
+        if !writes.apply.is_empty() {
+            // A check is missing, maybe because its node was replaced by one of the same name: the garbage collector
+            // would delete a check of the former node again and again.
+            self.uids.clear();
+            sources = self.sources().await?;
+            writes = plan(&super::checks(&sources, &targets), &existing);
+        }
+        let done = self.apply_plan(writes).await;
         self.write_condition(availability(&sources, &facts)).await?;
         done
     }
@@ -223,7 +231,7 @@ impl Controller {
             .collect()
     }
 
-    /// Returns the source pods that have a node.
+    /// The source pods that have a node.
     async fn sources(&mut self) -> Result<Vec<Source>, Error> {
         let pods = self.sources.keys();
         self.uids
@@ -233,16 +241,17 @@ impl Controller {
             let Some(node) = self.sources.get(&pod).flatten() else {
                 continue;
             };
-            let node_uid = match self.uids.get(&pod.name) {
-                Some(uid) => uid.clone(),
-                None => match self.uid(&node).await? {
-                    Some(uid) => {
-                        self.uids.insert(pod.name.clone(), uid.clone());
-                        uid
-                    }
-                    None => continue,
-                },
+            let known = self.uids.get(&pod.name).cloned();
+            let found = match known {
+                None => self.uid(&node).await?,
+                known => known,
             };
+            let Some(node_uid) = found else {
+                // No watch reports the node once it exists.
+                self.queue.add_after((), ABSENT);
+                continue;
+            };
+            self.uids.insert(pod.name.clone(), node_uid.clone());
             let pod = pod.name;
             sources.push(Source { pod, node, node_uid });
         }
@@ -373,7 +382,10 @@ impl Controller {
         }
         let since = before
             .filter(|before| before.content.0 == status && !before.since.is_empty())
-            .map_or_else(now, |before| before.since);
+            .map_or_else(
+                || json!(whole_seconds(Timestamp::now())),
+                |before| json!(before.since),
+            );
         let object = json!({
             "apiVersion": CLUSTER_NETWORK.api_version(),
             "kind": CLUSTER_NETWORK.kind,
@@ -392,10 +404,4 @@ impl Controller {
             .put(key, &version, facts::condition(&object, AVAILABLE));
         Ok(())
     }
-}
-
-/// Returns the current time with the precision of the API.
-fn now() -> String {
-    let now = Timestamp::now();
-    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }

@@ -46,7 +46,7 @@ pub(crate) struct Condition {
     pub since: String,
 }
 
-/// Returns the cluster IPs of a `Service`. A headless service has none.
+/// The cluster IPs of a `Service`. A headless service has none.
 pub(crate) fn service(object: &Value) -> Service {
     let addresses = list(object, "/spec/clusterIPs").filter_map(Value::as_str);
     Service {
@@ -54,7 +54,7 @@ pub(crate) fn service(object: &Value) -> Service {
     }
 }
 
-/// Returns the ready endpoints of an `EndpointSlice`, with its first port.
+/// The ready endpoints of an `EndpointSlice`, with its first port.
 pub(crate) fn endpoints(object: &Value) -> Vec<Endpoint> {
     let port = list(object, "/ports").find_map(|port| u16::try_from(port["port"].as_u64()?).ok());
     let Some(port) = port else { return Vec::new() };
@@ -69,7 +69,7 @@ pub(crate) fn endpoints(object: &Value) -> Vec<Endpoint> {
     ready.filter_map(endpoint).collect()
 }
 
-/// Returns the node of a `Pod`, if the pod is scheduled.
+/// The node of a `Pod`, if the pod is scheduled.
 pub(crate) fn node(object: &Value) -> Option<String> {
     Some(text(object, "/spec/nodeName"))
         .filter(|node| !node.is_empty())
@@ -90,7 +90,7 @@ pub(crate) fn infrastructure(object: &Value) -> Infrastructure {
     }
 }
 
-/// Returns true if a `ClusterVersion` is being upgraded. The controller does not write during upgrades.
+/// True if a `ClusterVersion` is being upgraded. The controller does not write during upgrades.
 pub(crate) fn is_upgrading(object: &Value) -> bool {
     let latest = list(object, "/status/history").next();
     let is_done = latest.is_some_and(|latest| {
@@ -109,7 +109,7 @@ pub(crate) fn settings(object: &Value) -> Settings {
     }
 }
 
-/// Returns the condition of this type.
+/// The condition of this type.
 pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
     let found = list(object, "/status/conditions").find(|condition| condition["type"] == type_)?;
     let part = |pointer| text(found, pointer).to_owned();

@@ -72,7 +72,7 @@ impl Writer {
         lock(&self.pending).remove(check);
     }
 
-    /// Returns the number of pending results.
+    /// The number of pending results.
     pub(super) fn waiting(&self) -> usize {
         lock(&self.pending).values().map(Pending::len).sum()
     }
@@ -149,7 +149,7 @@ impl Writer {
         Err("repeated conflicts with other writers".to_owned())
     }
 
-    /// Returns the current check, if its source is still this pod.
+    /// The current check, if its source is still this pod.
     async fn live(&self, check: &str) -> Result<Option<Check>, String> {
         let live = self.checks.get_opt(check).await;
         let live = live.map_err(|error| message(&error))?;
@@ -194,7 +194,7 @@ impl Writer {
         }
     }
 
-    /// Returns the node that events refer to.
+    /// The node that events refer to.
     async fn node(&self) -> Option<ObjectReference> {
         if let Some(node) = lock(&self.node).clone() {
             return Some(node);

@@ -80,6 +80,7 @@ fn wait_for_reason(stage: &Stage, reason: &str) -> Value {
 
 const TARGET: &str = "network-check-source-node1-to-network-check-target-node2";
 
+// cluster-network#185
 #[test]
 fn checks_follow_sources_and_targets() {
     let stage = Stage::start();
@@ -137,6 +138,16 @@ fn checks_follow_sources_and_targets() {
     stage.wait_for(service, &format!("{}/{service}", checks()), |check| {
         check.map(|_| ())
     });
+
+    // Another node with the same name replaces the node. The garbage collector deletes the checks of the former one.
+    stage.delete(&format!("/api/v1/nodes/{NODE}"));
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
+    let node = stage.create("/api/v1/nodes", &node);
+    stage.delete(&path);
+    let owner = stage.wait_for("the check again", &path, |check| {
+        Some(check?["metadata"]["ownerReferences"][0]["uid"].clone())
+    });
+    assert_eq!(owner, node["metadata"]["uid"]);
 
     // Another pod on the same node becomes the source.
     stage.delete(&format!("/api/v1/namespaces/{NS}/pods/{POD}"));

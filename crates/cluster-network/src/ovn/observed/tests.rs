@@ -64,6 +64,33 @@ fn progress_is_read_from_the_status() {
     assert!(observed.existing.control_plane.expect("it exists").is_progressing);
 }
 
+// cluster-network#74, cluster-network#104
+#[test]
+fn hung_rollout_is_not_complete() {
+    let of = |desired: i32, updated: i32, available: i32| {
+        let mut object = daemon_set_of("1.2.3", desired, updated, available);
+        object["metadata"]["annotations"]["networkoperator.openshift.io/rollout-hung"] = json!("");
+        (is_rolled_out(&object), is_complete(&object))
+    };
+    assert_eq!(of(1, 1, 0), (false, false));
+    assert_eq!(of(3, 3, 2), (false, false));
+    assert_eq!(of(3, 2, 3), (false, false));
+    assert_eq!(of(3, 3, 3), (true, true));
+    assert_eq!(of(0, 0, 0), (false, true));
+}
+
+#[test]
+fn node_identity_is_on_unless_it_is_switched_off() {
+    let enabled = |value: Option<&str>| {
+        let mut maps = ConfigMaps::default();
+        maps.node_identity
+            .extend(value.map(|value| ("enabled".to_owned(), value.to_owned())));
+        maps.has_node_identity()
+    };
+    assert!(enabled(None) && enabled(Some("true")));
+    assert!(!enabled(Some("false")) && !enabled(Some("")) && !enabled(Some("yes")));
+}
+
 #[test]
 fn masquerade_subnets_stay_as_they_were_installed() {
     let (mut node, control_plane) = (daemon_set_of("1.2.3", 3, 3, 3), deployment_of("1.2.3"));
@@ -161,6 +188,35 @@ fn machines_are_ready_once_all_pools_have_the_configuration() {
         pool("worker", worker, 3),
         custom
     ]));
+}
+
+#[test]
+fn pool_selects_by_all_its_requirements() {
+    let expression = |key: &str, operator: &str| {
+        let expression = json!({ "key": key, "operator": operator, "values": ["master"] });
+        json!({ "matchExpressions": [expression] })
+    };
+    let role = |role: &str| json!({ "matchLabels": { ROLE: role } });
+    let mut contradiction = expression(ROLE, "In");
+    contradiction["matchLabels"] = json!({ "a": "b" });
+    for (selector, expected) in [
+        (json!(null), false),
+        (json!({}), true),
+        (role("master"), true),
+        (role("worker"), false),
+        (contradiction, false),
+        (expression(ROLE, "In"), true),
+        (expression("a", "In"), false),
+        (expression(ROLE, "NotIn"), false),
+        (expression("a", "NotIn"), true),
+        (expression(ROLE, "Exists"), true),
+        (expression("a", "Exists"), false),
+        (expression(ROLE, "DoesNotExist"), false),
+        (expression("a", "DoesNotExist"), true),
+    ] {
+        let pool = json!({ "spec": { "machineConfigSelector": selector } });
+        assert_eq!(selects(&pool, "master"), expected, "{selector}");
+    }
 }
 
 // cluster-network#46

@@ -1,8 +1,11 @@
-use api::cluster_network::{config::NetworkDiagnostics, operator::NetworkSpec};
+use api::cluster_network::operator::NetworkSpec;
 use serde_json::{Value, json};
 
-use super::super::{Context, Part, Rendered, render};
-use crate::{base::b, facts::Facts, settings::Settings, tls_profile::Profile};
+use super::super::{
+    Part, Rendered,
+    sample::{self, titles},
+};
+use crate::{base::b, facts::Facts, tls_profile::Profile};
 
 const IMAGE: &str = "registry.example/frr:v1";
 
@@ -22,37 +25,15 @@ fn facts() -> Facts {
 }
 
 fn rendered(spec: &NetworkSpec, facts: &Facts, image: Option<&str>) -> Rendered {
-    let settings = Settings::read("openshift-network-operator", |name| match name {
-        "NETWORK_OPERATOR_IMAGE" => Some("registry.example/weft:v1".to_owned()),
-        "RELEASE_VERSION" => Some("1.2.3".to_owned()),
-        "FRR_K8S_IMAGE" => image.map(str::to_owned),
-        _ => None,
-    });
-    let mut rendered = render(&Context {
-        spec,
-        diagnostics: &NetworkDiagnostics::default(),
-        facts,
-        settings: &settings.expect("settings"),
-    });
-    rendered
-        .objects
-        .retain(|it| it["metadata"]["labels"]["networkoperator.openshift.io/part"] == "frr-k8s");
-    rendered.failed.retain(|(part, _)| *part == Part::Frr);
-    rendered
+    let mut variables = vec![("RELEASE_VERSION", "1.2.3")];
+    variables.extend(image.map(|image| ("FRR_K8S_IMAGE", image)));
+    sample::rendered(Part::Frr, spec, facts, &sample::settings(&variables))
 }
 
 fn objects(spec: &NetworkSpec, facts: &Facts) -> Vec<Value> {
     let rendered = rendered(spec, facts, Some(IMAGE));
     assert_eq!(rendered.failed, []);
     rendered.objects
-}
-
-fn titles(objects: &[Value]) -> Vec<String> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    objects
-        .iter()
-        .map(|it| format!("{} {}", text(&it["kind"]), text(&it["metadata"]["name"])))
-        .collect()
 }
 
 fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {

@@ -6,6 +6,7 @@ use super::{
     super::{
         Context, Error,
         objects::{container, containers_of, find, parse, set, set_variable},
+        parts::hash,
     },
     Decided, describe, hold, push, text,
 };
@@ -26,10 +27,10 @@ const AZURE: &str = "Azure";
 /// `ovnkube-node`, and its variants for nodes with hardware offload.
 pub(super) fn nodes(context: &Context<'_>, decided: &Decided) -> Result<Vec<Value>, Error> {
     let mut all = vec![node(context, decided, None)?];
-    for (kind, name) in [
-        (Offload::SmartNic, "ovnkube-node-smart-nic"),
-        (Offload::DpuHost, "ovnkube-node-dpu-host"),
-    ] {
+    for (kind, name) in [Offload::SmartNic, Offload::DpuHost]
+        .into_iter()
+        .zip(names::OVN_OFFLOADED_NODES)
+    {
         if decided.kinds.contains(&kind) {
             let mut workload = node(context, decided, Some(kind))?;
             workload["metadata"]["name"] = json!(name);
@@ -40,6 +41,36 @@ pub(super) fn nodes(context: &Context<'_>, decided: &Decided) -> Result<Vec<Valu
         }
     }
     Ok(all)
+}
+
+/// The CNI plugin of DPUs, which refuses all pods. Another operator runs OVN-Kubernetes there (§7.3).
+pub(super) fn error_cni(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let Some(affinity) = on_dpus(context)? else {
+        return Ok(Vec::new());
+    };
+    let mut objects = parse("error_cni.yaml", include_str!("error_cni.yaml"))?;
+    let script = include_str!("error-cni.sh");
+    let map = find(&mut objects, "ConfigMap", "error-cni-script")?;
+    set(map, "/data/error-cni.sh", json!(script))?;
+    let workload = find(&mut objects, "DaemonSet", "error-cni-plugin")?;
+    let template = &mut workload["spec"]["template"];
+    // The pods copy the script at their start.
+    template["metadata"]["annotations"][names::CONFIG_HASH] = json!(hash(script));
+    template["spec"]["affinity"] = affinity;
+    Ok(objects)
+}
+
+/// Affinity to DPUs. `None` without DPUs, or with another default network.
+pub(in crate::render) fn on_dpus(context: &Context<'_>) -> Result<Option<Value>, Error> {
+    if context.spec.default_network.kind != names::OVN_KUBERNETES {
+        return Ok(None);
+    }
+    let offloads = observed::offloads(&context.facts.ovn);
+    let (hardware, kinds) = offloads.map_err(|error| Error::Refused(error.to_string()))?;
+    let terms = json!([{ "matchExpressions": placement(&hardware, Some(Offload::Dpu)) }]);
+    let required = json!({ "nodeSelectorTerms": terms });
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": required } });
+    Ok(kinds.contains(&Offload::Dpu).then_some(affinity))
 }
 
 fn node(context: &Context<'_>, decided: &Decided, mode: Option<Offload>) -> Result<Value, Error> {

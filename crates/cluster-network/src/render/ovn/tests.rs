@@ -11,7 +11,7 @@ use crate::{
     defaults,
     facts::{ApiServer, Facts, Platform},
     ovn::{ipsec, rollout::Workload},
-    render::{Context, Part, Rendered, render},
+    render::{Context, Part, Rendered, render, sample},
     settings::Settings,
     tls_profile::Profile,
 };
@@ -80,11 +80,7 @@ fn ours(rendered: &Rendered) -> Vec<&Value> {
 }
 
 fn titles(rendered: &Rendered) -> Vec<String> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    ours(rendered)
-        .iter()
-        .map(|object| format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"])))
-        .collect()
+    sample::titles(ours(rendered))
 }
 
 fn find<'a>(rendered: &'a Rendered, kind: &str, name: &str) -> Option<&'a Value> {

@@ -47,13 +47,128 @@ fn nodes_with_hardware_offload_have_workloads_of_their_own() {
     let dpu = "network.operator.openshift.io/dpu".to_owned();
     both.ovn.offload_nodes[0].1.insert(dpu, String::new());
     let failed = rendered_by(&b(), &both, &settings(&[]));
-    assert_eq!(
-        failed.failed,
-        [(
-            Part::DefaultNetwork,
-            "node a has multiple hardware offload labels".to_owned()
-        )]
+    // kube-proxy might have to run on the node.
+    let blocked = [Part::DefaultNetwork, Part::KubeProxy];
+    let error = "node a has multiple hardware offload labels";
+    assert_eq!(failed.failed, blocked.map(|part| (part, error.to_owned())));
+}
+
+/// The cluster with a node that has this label.
+fn with_node(label: &str, value: &str) -> Facts {
+    let mut facts = facts();
+    facts.ovn.offload_nodes = vec![("a".to_owned(), [(label.to_owned(), value.to_owned())].into())];
+    facts
+}
+
+fn with_kube_proxy(facts: &Facts) -> Rendered {
+    let settings = settings(&[("KUBE_PROXY_IMAGE", "registry.example/kube-proxy:v1")]);
+    rendered_by(&b(), facts, &settings)
+}
+
+/// Affinity to nodes with a label.
+fn affinity(expression: &Value) -> Value {
+    let terms = json!([{ "matchExpressions": [expression] }]);
+    json!({ "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms },
+    } })
+}
+
+const DPU: &str = "network.operator.openshift.io/dpu";
+
+// cluster-network#179
+#[test]
+fn dpus_get_a_plugin_that_refuses_pods_instead_of_ovnkube_node() {
+    let mut facts = with_node(DPU, "");
+    let on = |facts: &Facts| {
+        let rendered = with_kube_proxy(facts);
+        assert!(rendered.failed.is_empty(), "{:?}", rendered.failed);
+        let workload = workload(&rendered, "error-cni-plugin");
+        let pod = &workload["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["image"], "registry.example/ovn:v1");
+        let conf = find(&rendered, "ConfigMap", "error-cni-conf").expect("a map");
+        let conf: Value =
+            serde_json::from_str(conf["data"]["08-error-cni.conf"].as_str().expect("text")).expect("JSON");
+        assert_eq!(conf["type"], "error-cni");
+        let paths = ["cnibin", "host-cni-netd"].map(|it| volume(workload, it)["hostPath"]["path"].clone());
+        (pod["affinity"].clone(), paths)
+    };
+    let (placed, paths) = on(&facts);
+    assert_eq!(placed, affinity(&json!({ "key": DPU, "operator": "Exists" })));
+    assert_eq!(paths, ["/opt/cni/bin", "/var/run/multus/cni/net.d"]);
+    let names = ["error-cni-script", "error-cni-conf", "error-cni-plugin"];
+    let kinds = ["ConfigMap", "ConfigMap", "DaemonSet"].into_iter().zip(names);
+    for (kind, name) in kinds {
+        let other = with_kube_proxy(&with_node("network.operator.openshift.io/dpu-host", ""));
+        assert!(find(&other, kind, name).is_none(), "{name}");
+    }
+    // The label of the configuration.
+    facts.ovn.config_maps.hardware = [("dpu-mode-label".to_owned(), "a/b=c".to_owned())].into();
+    facts.ovn.offload_nodes = with_node("a/b", "c").ovn.offload_nodes;
+    let expected = json!({ "key": "a/b", "operator": "In", "values": ["c"] });
+    assert_eq!(on(&facts).0, affinity(&expected));
+}
+
+// cluster-network#180
+#[test]
+fn dpus_have_kube_proxy_and_no_other_node() {
+    const NAME: &str = "openshift-kube-proxy";
+    let facts = with_node(DPU, "");
+    let rendered = with_kube_proxy(&facts);
+    let pod = &workload(&rendered, NAME)["spec"]["template"]["spec"];
+    let expected = affinity(&json!({ "key": DPU, "operator": "Exists" }));
+    assert_eq!(pod["affinity"], expected);
+    let config = find(&rendered, "ConfigMap", "proxy-config").expect("a map");
+    let file = config["data"]["kube-proxy-config.yaml"].as_str().expect("text");
+    assert!(file.contains(r#"bindAddress: "0.0.0.0""#), "{file}");
+    // Other nodes have OVN-Kubernetes.
+    let none = with_kube_proxy(&super::facts());
+    assert!(find(&none, "DaemonSet", NAME).is_none());
+    // Another installer's kube-proxy runs on DPUs too.
+    let foreign = Facts {
+        foreign_kube_proxy: Some("kube-system/kube-proxy".to_owned()),
+        ..facts.clone()
+    };
+    let foreign = with_kube_proxy(&foreign);
+    assert!(foreign.failed.is_empty() && find(&foreign, "DaemonSet", NAME).is_none());
+    // Without an image.
+    let failed = rendered_by(&b(), &facts, &settings(&[])).failed;
+    assert!(
+        matches!(&failed[..], [(Part::KubeProxy, text)] if text.contains("DPUs")),
+        "{failed:?}"
     );
+}
+
+// cluster-network#181
+#[test]
+fn plugin_of_dpus_answers_each_command() {
+    let run = |command: &str| {
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", include_str!("../error-cni.sh")])
+            .env("CNI_COMMAND", command)
+            .output();
+        let output = output.expect("a shell");
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (output.status.code(), answer)
+    };
+    let details = "Only host backed pods supported on DPU in Infra Cluster.";
+    assert_eq!(
+        run("ADD"),
+        (
+            Some(1),
+            json!({ "cniVersion": "0.4.0", "code": 7, "msg": "Not Supported", "details": details })
+        )
+    );
+    assert_eq!(run("DEL"), (Some(0), Value::Null));
+    assert_eq!(
+        run("VERSION"),
+        (
+            Some(0),
+            json!({ "cniVersion": "0.4.0", "supportedVersions": ["0.3.0", "0.3.1", "0.4.0"] })
+        )
+    );
+    let (code, answer) = run("CHECK");
+    assert_eq!((code, &answer["code"]), (Some(1), &json!(4)));
+    assert_eq!(answer["details"], "Unknown cni command: CHECK");
 }
 
 fn existing(version: &str, ip_family: &str, is_progressing: bool) -> Workload {
