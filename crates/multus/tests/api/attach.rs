@@ -394,8 +394,12 @@ fn hanging_namespace_does_not_block_others() {
     let waits = |id: &String| node.calls_of(id).is_empty();
     let place = calls.iter().position(|(id, ..)| waits(id)).unwrap();
     let (left, _, mut shim, _sandbox) = calls.swap_remove(place);
+    let connections = node.connections();
     shim.kill().unwrap();
     shim.wait().unwrap();
+    node.wait("the daemon sees that the client is gone", || {
+        node.connections() < connections
+    });
     // The order of the queued calls is unknown: all gates open concurrently.
     let (gates, calls): (Vec<_>, Vec<_>) = calls
         .into_iter()

@@ -438,6 +438,22 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         .unwrap();
     }
 
+    /// Number of connections to the daemon that it has not closed.
+    pub(crate) fn connections(&self) -> usize {
+        const CONNECTED: &str = "03";
+        // The daemon binds the socket under another name.
+        let run = self.path("run");
+        let all = fs::read_to_string("/proc/net/unix").unwrap();
+        let ours = all.lines().filter(|line| {
+            let mut fields = line.split_whitespace();
+            fields.nth(5) == Some(CONNECTED)
+                && fields
+                    .nth(1)
+                    .is_some_and(|path| Path::new(path).parent() == Some(&run))
+        });
+        ours.count()
+    }
+
     /// The files in a directory of the node, sorted; none where there is no directory.
     pub(crate) fn files(&self, dir: &str) -> Vec<String> {
         let Ok(files) = fs::read_dir(self.path(dir)) else {
