@@ -30,7 +30,7 @@ use operator::{
     detect,
     plan::{Observed, Plan, Rejection},
     record::{self, Record},
-    resource::Resource,
+    resource::{self, Resource},
     settings::Settings,
     watches,
 };
@@ -142,9 +142,6 @@ pub(super) async fn run(args: &Args) -> Result<Answer, Error> {
         Some(input) => (proposed(input.object, live.as_ref()), input.notes),
         None => (live.ok_or(Error::NoConfiguration)?, Vec::new()),
     };
-    if cr.pointer("/metadata/deletionTimestamp").is_some() {
-        return Err(Error::Deleted);
-    }
     let uid = cr
         .pointer("/metadata/uid")
         .and_then(Value::as_str)
@@ -327,6 +324,9 @@ async fn observe<'a>(
         None => NodeState::default(),
     };
     let record = cluster.get(&record::id(&settings.operator_namespace)).await?;
+    if resource::is_given_up(&cr.object, record.as_ref()) {
+        return Err(Error::Deleted);
+    }
     let applied = match record {
         Some(record) => record::read_under(&record, &cr.uid).map_err(|error| error.to_string()),
         None => Ok(Record::default()),

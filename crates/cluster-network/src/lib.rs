@@ -78,7 +78,8 @@ NETWORK_OPERATOR_IMAGE is the image of this operator, which it deploys on the
 nodes, and KUBE_PROXY_IMAGE is the image of kube-proxy. APISERVER_OVERRIDE_HOST
 and APISERVER_OVERRIDE_PORT are the address of the API server for nodes whose
 services do not work yet. CNI_CONF_DIR and CNI_BIN_DIR are the directories of CNI
-on the nodes. RELEASE_VERSION is the version in annotations and statuses.";
+on the nodes. RELEASE_VERSION is the version in annotations and statuses. Optional
+parts have variables for their images: see `weft network manifests --help`.";
 
 /// Install and configure the network of the cluster
 #[derive(Clone, Debug, clap::Args)]

@@ -62,10 +62,10 @@ pub struct Images {
     /// Image of network-metrics-daemon, which tells Prometheus the networks of pods
     #[arg(long = "network-metrics-image", value_name = "REF")]
     pub network_metrics: Option<String>,
-    /// Image with bash and kubectl, which looks for iptables rules in pods
+    /// Image of iptables-alerter: bash and kubectl
     #[arg(long = "cli-image", value_name = "REF")]
     pub cli: Option<String>,
-    /// Image of the controller of private addresses of the cloud
+    /// Image of cloud-network-config-controller, for egress addresses in a cloud
     #[arg(long = "cloud-network-image", value_name = "REF")]
     pub cloud_network: Option<String>,
 }

@@ -149,9 +149,9 @@ pub fn no_file_name(variable: &str, text: &str) -> String {
 pub const NO_KUBE_PROXY_IMAGE: &str = "kube-proxy is to be deployed, and its image is not known: set environment variable \
                                        KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";
 
-/// DPUs need kube-proxy, without its image.
-pub const NO_KUBE_PROXY_ON_DPUS: &str = "nodes are DPUs, which need kube-proxy, and its image is not known: set \
-                                         environment variable KUBE_PROXY_IMAGE of the operator";
+/// Nodes are DPUs, and the image of kube-proxy is not set.
+pub const NO_KUBE_PROXY_ON_DPUS: &str = "DPUs need kube-proxy, and its image is not known: set environment \
+                                         variable KUBE_PROXY_IMAGE of the operator";
 
 /// Another installer runs kube-proxy (§19).
 pub fn foreign_kube_proxy(daemon_set: &str) -> String {
@@ -337,7 +337,7 @@ pub mod infrastructure {
         format!("error on validating {kind} VIPs and Machine Networks: {error}")
     }
 
-    /// Addresses cannot be taken over.
+    /// The status cannot take the addresses of the spec.
     pub fn synchronised(kind: &str, error: &str) -> String {
         format!("error on syncing {kind} VIPs: {error}")
     }

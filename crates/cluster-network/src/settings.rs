@@ -201,7 +201,7 @@ pub struct Missing {
 }
 
 impl Settings {
-    /// True if pods get the variables of the cluster-wide proxy: those of a hosted cluster, or of the cloud's controller.
+    /// True if some pods need the cluster-wide proxy: those of a hosted cluster, or the cloud's controller.
     pub fn uses_proxy(&self) -> bool {
         self.hosted.is_some() || self.cloud_network_image.is_some()
     }

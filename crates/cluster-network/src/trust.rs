@@ -20,8 +20,8 @@ pub const BUNDLE: &str = "ca-bundle.crt";
 pub const INJECT: &str = "config.openshift.io/inject-trusted-cabundle";
 /// Annotation with the owner of the content.
 pub const OWNING_COMPONENT: &str = "openshift.io/owning-component";
-/// Annotation of the bundle with the name of the user's `ConfigMap` that it contains. Empty if the operator emptied it:
-/// the user withdrew the only part.
+/// Annotation of the bundle with the name of the user's `ConfigMap` that it contains. Empty if the user's
+/// authorities were the only ones, and the user withdrew them.
 pub const USER_BUNDLE: &str = "networkoperator.openshift.io/user-bundle";
 /// Default value of [`OWNING_COMPONENT`].
 pub const COMPONENT: &str = "Networking / cluster-network-operator";

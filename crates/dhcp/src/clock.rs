@@ -1,4 +1,4 @@
-//! Time that counts while the machine sleeps.
+//! Time that counts while the machine is suspended.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Time since the boot of the machine, including its sleep.
+/// Time since the boot of the machine, including suspends.
 pub(crate) type Time = Duration;
 
 pub(crate) fn now() -> Time {
@@ -23,7 +23,7 @@ pub(crate) fn now() -> Time {
     )
 }
 
-/// Timers that end in time after a sleep of the machine. The clock of the runtime stands still meanwhile.
+/// Timers that end in time after a suspend of the machine. The clock of the runtime stands still meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     woken: Notify,
@@ -45,9 +45,9 @@ impl Timers {
         }
     }
 
-    /// Compares all timers with the clock after each sleep of the machine. Returns only with an error.
+    /// Compares all timers with the clock after each suspend of the machine. Returns only with an error.
     pub(crate) async fn watch(&self) -> io::Result<()> {
-        // The kernel cancels such a timer when the wall clock jumps, as it does after a sleep.
+        // The kernel cancels such a timer when the wall clock jumps, as it does after a suspend.
         let timer = timerfd_create(
             TimerfdClockId::Realtime,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_timer_ends_after_a_sleep_of_the_machine() {
+    async fn timer_ends_after_a_suspend_of_the_machine() {
         let (timers, clock, start) = (Timers::default(), AtomicU64::new(0), Instant::now());
         let now = || Time::from_secs(clock.load(Ordering::Relaxed)) + start.elapsed();
         let wake = async {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_jump_of_the_wall_clock_alone_ends_no_timer() {
+    async fn jump_of_the_wall_clock_alone_ends_no_timer() {
         let (timers, start) = (Timers::default(), Instant::now());
         let wake = async {
             sleep(Duration::from_mins(10)).await;

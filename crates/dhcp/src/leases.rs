@@ -47,7 +47,7 @@ impl Leases {
         })
     }
 
-    /// Keeps the timers of all leases right after a sleep of the machine.
+    /// Checks the timers of all leases after each suspend of the machine.
     pub(crate) async fn watch_clock(&self) {
         if let Err(error) = self.context.timers.watch().await {
             tracing::warn!(%error, "leases are renewed late after a sleep of the machine");

@@ -34,10 +34,10 @@ const SILENCE: Duration = Duration::from_secs(310);
 /// (`--request-timeout`). If it does not, a controller with one worker would wait for [`SILENCE`].
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Number of repetitions of a request, and the longest delay before one. All fit into [`TIMEOUT`], so that the error is
-/// the API server's.
+/// Number of repetitions of a request, and the longest delay before one. All delays fit into [`TIMEOUT`].
 const REPETITIONS: u32 = 5;
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
+const _: () = assert!(LONGEST_DELAY.as_secs() * (REPETITIONS as u64) < TIMEOUT.as_secs());
 
 /// Idle time before the kernel sends TCP keepalive probes, and the interval of these.
 const IDLE: Duration = Duration::from_secs(30);
@@ -171,9 +171,8 @@ fn counted_within(config: Config, requests: &Requests, timeout: Duration) -> Res
     Ok(builder.with_layer(&layer).build())
 }
 
-/// Repeats a request that the API server refused for now, after the time of `Retry-After`, as client-go does. Other
-/// errors, and long delays, are for the caller, who knows whether to repeat, and reports the trouble. So are all errors
-/// of watches: theirs repeat anyway.
+/// Repeats a request that the API server refused for now, after the time of `Retry-After`, as client-go does. The caller
+/// handles other errors and longer delays. Watches are never repeated here: they have their own back-off.
 #[derive(Clone)]
 struct RetryAfter {
     left: u32,
@@ -444,6 +443,5 @@ mod tests {
             assert!(policy.retry(request, &mut answer(500, "5")).is_some());
         }
         assert!(policy.retry(request, &mut answer(503, "1")).is_none());
-        assert!(LONGEST_DELAY * REPETITIONS < TIMEOUT);
     }
 }

@@ -26,6 +26,9 @@ const EXCEPTIONS: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// The field of a kubeconfig's cluster.
 const FIELD: &str = "proxy-url of the kubeconfig";
 
+/// URL that [`chosen`] replaces.
+const REPLACED: &str = "http://replaced";
+
 const HTTPS_PORT: u16 = 443;
 const SOCKS_PORT: u16 = 1080;
 
@@ -44,18 +47,21 @@ pub(crate) enum Error {
 }
 
 /// The configuration of a kubeconfig's context, or of its current one, with the right proxy.
-pub(crate) async fn configured(kubeconfig: Kubeconfig, context: Option<String>) -> Result<Config, Error> {
+pub(crate) async fn configured(mut kubeconfig: Kubeconfig, context: Option<String>) -> Result<Config, Error> {
     let named = named(&kubeconfig, context.as_deref());
+    // Otherwise the library parses the environment's proxy, even for an excepted server.
+    for cluster in kubeconfig
+        .clusters
+        .iter_mut()
+        .filter_map(|it| it.cluster.as_mut())
+    {
+        cluster.proxy_url = Some(REPLACED.to_owned());
+    }
     let options = KubeConfigOptions {
         context,
         ..KubeConfigOptions::default()
     };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.map_err(|error| match error {
-        // The library parses the environment's proxy too.
-        KubeconfigError::ParseProxyUrl(_) => Unusable(named.as_ref().map_or(PROXY[0], |_| FIELD)).into(),
-        error => Error::Kubeconfig(error),
-    })?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     config.proxy_url = chosen(&config.cluster_url, named.as_deref(), variable)?;
     Ok(config)
 }
@@ -103,8 +109,11 @@ fn chosen(
     usable(&url, name).map(Some)
 }
 
+/// Parses the URL of a proxy. Without a scheme it is that of an HTTP proxy.
 fn usable(url: &str, from: &'static str) -> Result<Uri, Unusable> {
-    let parsed = url.parse().ok().filter(|url| parsed(url).is_some());
+    let scheme = if url.contains("://") { "" } else { "http://" };
+    let url = format!("{scheme}{url}").parse();
+    let parsed = url.ok().filter(|url| parsed(url).is_some());
     parsed.ok_or(Unusable(from))
 }
 

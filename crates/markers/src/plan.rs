@@ -7,7 +7,8 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A bridge whose name is valid in the name of a resource ([`is_label_value`], not empty). The kernel and Open vSwitch allow more.
+/// A bridge whose name is valid in the name of a resource ([`is_label_value`], not empty). The kernel and Open vSwitch
+/// allow more.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BridgeName(String);
 

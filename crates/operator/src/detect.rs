@@ -67,10 +67,7 @@ pub struct Found {
 /// # Errors
 /// If a request still fails then.
 pub async fn at_start(client: &Client, settings: &Settings, patience: Duration) -> Result<Found, Error> {
-    let asker = Asker {
-        client,
-        until: Instant::now() + patience,
-    };
+    let asker = Asker { client, patience };
     let pod = asker.own_pod(settings).await?;
     let platform = Platform {
         openshift4: asker
@@ -92,10 +89,10 @@ pub async fn at_start(client: &Client, settings: &Settings, patience: Duration) 
     })
 }
 
-/// Asks the API server until it answers, or until the deadline.
+/// Asks the API server until it answers, each question for as long as `patience`.
 struct Asker<'a> {
     client: &'a Client,
-    until: Instant,
+    patience: Duration,
 }
 
 impl Asker<'_> {
@@ -104,6 +101,7 @@ impl Asker<'_> {
         question: &'static str,
         request: impl AsyncFn() -> Result<T, kube::Error>,
     ) -> Result<T, Error> {
+        let until = Instant::now() + self.patience;
         loop {
             let error = match request().await {
                 Ok(answer) => return Ok(answer),
@@ -112,10 +110,10 @@ impl Asker<'_> {
                     source: Box::new(source),
                 },
             };
-            if Instant::now() + PAUSE > self.until {
+            if Instant::now() + PAUSE > until {
                 return Err(error);
             }
-            tracing::warn!(%error, "trying again");
+            tracing::warn!(%error, "repeating the request");
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -143,7 +141,7 @@ impl Asker<'_> {
         let all = api(self.client, kind, namespace);
         match self.ask(question, async || all.get_opt(name).await).await {
             Err(error) if error.is_refusal() => {
-                tracing::warn!(name, %error, "continuing without it");
+                tracing::warn!(name, %error, "treating the object as absent");
                 Ok(None)
             }
             answer => answer,

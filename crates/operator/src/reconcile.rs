@@ -10,8 +10,8 @@
 //! An error of the configuration as a whole aborts the reconcile, and leaves the deployed objects unchanged; certificates
 //! are rotated anyway. A failure of one component is collected, and neither the other components nor later steps stop.
 //!
-//! Certificates come before the removals: the Secret of a former issuer has our owner before that issuer's objects are
-//! deleted, so that no garbage collector deletes it with them.
+//! Certificates come before the removals. A former issuer's objects stay until the certificates are in order: its Secret
+//! has our owner then, so that no garbage collector deletes it with them.
 
 mod certificates;
 mod execute;
@@ -220,7 +220,9 @@ impl Reconciler {
         }
         self.report_losses(&cr).await;
         let mut outcome = recovered(self.apply_configuration(&cr)).await;
-        if let Err(error) = self.rotate_certificates(&cr).await {
+        let rotated = self.rotate_certificates(&cr).await;
+        let in_order = rotated == Ok(true);
+        if let Err(error) = rotated {
             let component = kubevirt_ipam_controller::NAME;
             match &mut outcome {
                 Ok(outcome) => outcome.failures.add(component, reason::APPLY, error),
@@ -231,7 +233,7 @@ impl Reconciler {
             }
         }
         if let Ok(Reconciled { plan, failures }) = &mut outcome {
-            self.prune(plan, failures).await;
+            self.prune(plan, in_order, failures).await;
             self.release(&cr, plan, failures).await;
         }
         self.report_modifications(&cr).await;

@@ -22,7 +22,7 @@ pub(crate) fn is_deleted_in_foreground(object: &Value) -> bool {
 /// Whether Kubernetes itself deletes the dependents of a configuration resource, or releases them, because the resource
 /// is being deleted. A resource that waits for another finalizer still needs them, unless they were released already:
 /// then its record has no owner any more.
-pub(crate) fn is_given_up(object: &Value, record: Option<&Value>) -> bool {
+pub fn is_given_up(object: &Value, record: Option<&Value>) -> bool {
     is_deleted_in_foreground(object)
         || waits_for(object, "orphan")
         || (is_being_deleted(object) && record.is_some_and(|record| owner_uid(record).is_none()))

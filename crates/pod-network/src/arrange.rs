@@ -116,7 +116,7 @@ impl Arranged {
 }
 
 /// Returns true if the kernel refuses a next hop for its value, which another Node determines: a broadcast address of
-/// the segment, for example. Other errors tell about the links and addresses of this node.
+/// the segment, for example. Other errors concern the links and addresses of this node.
 fn is_invalid(error: &linux::Error) -> bool {
     error.errno() == Some(Errno::INVAL)
 }

@@ -158,7 +158,7 @@ impl fmt::Display for Problem {
             }
             Problem::Refused { node, range, error } => write!(
                 f,
-                "pods of node {node} in {range} are unreachable, the kernel refuses the way to them: {error}"
+                "pods of node {node} in {range} are unreachable, the kernel refuses the route: {error}"
             ),
             Problem::ForeignRoute { range } => write!(
                 f,

@@ -50,7 +50,7 @@ Environment of the monitor. Several values are separated by commas:
   DOMAIN                part of the zone's name after vm.
   NAME_SERVER_IP        addresses of the name server
   KSD_TTL               TTL of records in seconds
-  KSD_IPV6              off: no AAAA records
+  KSD_IPV6              auto, or off: no AAAA records
   KSD_EARLY_ADDRESSES   addresses before the guest reports one: claims (those
                         of IPAMClaims), network-status (those of the pod)
   KSD_REVERSE_PREFIXES  prefixes whose addresses have PTR records

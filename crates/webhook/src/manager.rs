@@ -176,8 +176,8 @@ impl<'a> Manager<'a> {
         let objects = owned(&self.objects, first, live);
         let intervals = &self.settings.intervals;
         match certificates::keep(&self.applier, &objects, &self.identity, intervals).await {
-            Ok(next_check) => {
-                self.next_check = Some(next_check);
+            Ok(kept) => {
+                self.next_check = Some(kept.next_check);
                 self.queue.succeeded(&());
             }
             Err(error) => {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{
     Context, Error,
     hosted::Place,
-    objects::{container, find, parse, set, set_variable, use_image},
-    parts::{create_only, place_on_control_plane},
+    objects::{container, find, parse, push, set, set_variable, use_image},
+    parts::{create_only, left_out, place_on_control_plane},
 };
 use crate::{
     facts::{Facts, Platform},
@@ -36,7 +36,7 @@ pub(super) fn supports(platform: &Platform) -> bool {
 pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let settings = context.settings;
     let Some(image) = &settings.cloud_network_image else {
-        tracing::warn!("{}", messages::NO_CLOUD_NETWORK_IMAGE);
+        left_out(messages::NO_CLOUD_NETWORK_IMAGE);
         return Ok(Vec::new());
     };
     let mut objects = parse("common.yaml", include_str!("cloud_network/common.yaml"))?;
@@ -75,7 +75,7 @@ fn own(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let controller = container(deployment, CONTROLLER)?;
     set(controller, "/args", json!(arguments(facts, "cloud-credentials")))?;
     for (name, value) in &facts.cloud.proxy {
-        add(&mut controller["env"], json!({ "name": name, "value": value }));
+        push(&mut controller["env"], json!({ "name": name, "value": value }));
     }
     Ok(objects)
 }
@@ -93,16 +93,16 @@ fn hosted(context: &Context<'_>, place: &Place<'_>) -> Result<Vec<Value>, Error>
     arguments.extend(["-kubeconfig".to_owned(), format!("{TOKEN_DIR}/kubeconfig")]);
     set(controller, "/args", json!(arguments))?;
     for (name, value) in variables(settings)? {
-        add(&mut controller["env"], json!({ "name": name, "value": value }));
+        push(&mut controller["env"], json!({ "name": name, "value": value }));
     }
     if let Some(azure) = &settings.azure {
         let mount = json!({ "name": AZURE_VOLUME, "mountPath": AZURE_DIR, "readOnly": true });
-        add(&mut controller["volumeMounts"], mount);
+        push(&mut controller["volumeMounts"], mount);
         let volume = json!({ "name": AZURE_VOLUME, "csi": {
             "driver": "secrets-store.csi.k8s.io", "readOnly": true,
             "volumeAttributes": { "secretProviderClass": azure.class },
         } });
-        add(&mut deployment["spec"]["template"]["spec"]["volumes"], volume);
+        push(&mut deployment["spec"]["template"]["spec"]["volumes"], volume);
     }
     place.minted(deployment, names::CLOUD_NETWORK_NAMESPACE, names::CLOUD_NETWORK)?;
     set_variable(&mut objects, "API_SERVER", Some(&place.settings.api_server));
@@ -118,7 +118,7 @@ fn variables(settings: &settings::HostedCloud) -> Result<Vec<(&'static str, Stri
         variables.push(("ARO_HCP_CLIENT_CREDENTIALS_PATH", path));
     }
     if let Some(file) = &settings.gcp_file {
-        if file.contains('/') || file.starts_with('.') {
+        if file.contains('/') || [".", ".."].contains(&file.as_str()) {
             return Err(Error::Refused(messages::no_file_name(
                 names::env::GCP_CREDENTIALS,
                 file,
@@ -156,12 +156,6 @@ fn arguments(facts: &Facts, secret: &str) -> Vec<String> {
         "-secret-name".to_owned(),
         secret.to_owned(),
     ]
-}
-
-fn add(list: &mut Value, item: Value) {
-    if let Some(list) = list.as_array_mut() {
-        list.push(item);
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     Context, Error,
     objects::{find, parse, set, use_image},
-    parts::hash,
+    parts::{hash, left_out},
 };
 use crate::{messages, names};
 
@@ -13,7 +13,7 @@ use crate::{messages, names};
 pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let Context { facts, settings, .. } = *context;
     let Some(image) = &settings.console_plugin_image else {
-        tracing::info!("{}", messages::NO_CONSOLE_PLUGIN_IMAGE);
+        left_out(messages::NO_CONSOLE_PLUGIN_IMAGE);
         return Ok(Vec::new());
     };
     let mut objects = parse("console_plugin.yaml", include_str!("console_plugin.yaml"))?;

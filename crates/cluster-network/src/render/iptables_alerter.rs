@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     Context, Error,
     objects::{find, parse, set, use_image},
-    parts::hash,
+    parts::{hash, left_out},
 };
 use crate::{messages, names};
 
@@ -17,7 +17,7 @@ const SCRIPT: &str = include_str!("iptables-alerter.sh");
 pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let settings = context.settings;
     let Some(image) = &settings.cli_image else {
-        tracing::info!("{}", messages::NO_ALERTER_IMAGE);
+        left_out(messages::NO_ALERTER_IMAGE);
         return Ok(Vec::new());
     };
     let mut objects = parse("iptables_alerter.yaml", include_str!("iptables_alerter.yaml"))?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     Context, Error,
     objects::{container, extend, find, parse, set, use_image, use_secret},
-    parts::{KUBE_RBAC_PROXY, skip_verification, without_monitoring},
+    parts::{KUBE_RBAC_PROXY, left_out, skip_verification, without_monitoring},
 };
 use crate::messages;
 
@@ -24,7 +24,9 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
         .as_ref()
         .zip(settings.kube_rbac_proxy_image.as_ref());
     let Some((image, guard)) = images else {
-        tracing::info!("{}", messages::NO_NETWORK_METRICS_IMAGE);
+        if facts.openshift {
+            left_out(messages::NO_NETWORK_METRICS_IMAGE);
+        }
         return Ok(Vec::new());
     };
     let mut objects = parse("network_metrics.yaml", include_str!("network_metrics.yaml"))?;
@@ -162,6 +164,12 @@ mod tests {
         assert_eq!(state(&plain), own);
         plain.monitoring = false;
         assert_eq!(state(&plain).3, None);
+        // Nobody else gets the rights of a Prometheus that does not exist.
+        let objects = rendered(&NetworkSpec::default(), &plain, IMAGES);
+        let prometheus = objects
+            .iter()
+            .filter(|it| it["metadata"]["name"] == "prometheus-k8s");
+        assert_eq!(prometheus.count(), 0);
     }
 
     // cluster-network#169, cluster-network#158

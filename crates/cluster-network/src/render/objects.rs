@@ -103,6 +103,13 @@ pub(super) fn set_variable(objects: &mut [Value], name: &str, value: Option<&str
     }
 }
 
+/// Appends an item to a list.
+pub(super) fn push(list: &mut Value, item: Value) {
+    if let Some(list) = list.as_array_mut() {
+        list.push(item);
+    }
+}
+
 pub(super) fn containers_of(workload: &mut Value) -> Result<&mut Vec<Value>, Error> {
     let missing = Error::Missing {
         object: format!("{} {}", workload["kind"], workload["metadata"]["name"]),

@@ -308,12 +308,6 @@ pub(super) fn has_managed_bgp(spec: &NetworkSpec) -> bool {
     managed.is_some_and(|managed| !managed.bgp_topology.is_empty())
 }
 
-fn push(list: &mut Value, one: Value) {
-    if let Some(list) = list.as_array_mut() {
-        list.push(one);
-    }
-}
-
 fn text(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }

@@ -1,5 +1,7 @@
 //! Renders the parts, with a function for each.
 
+use std::{collections::BTreeSet, sync::Mutex};
+
 use api::cluster_network::config::DiagnosticsPlacement;
 use serde_json::{Map, Value, json};
 
@@ -17,6 +19,8 @@ const KUBE_PROXY: &str = "kube-proxy";
 pub(super) const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
 const WHEREABOUTS: &str = "whereabouts";
 const MULTI_NETWORK_POLICY: &str = "multus-networkpolicy";
+/// Role and `RoleBinding` of Prometheus in the namespaces that it reads.
+const PROMETHEUS: &str = "prometheus-k8s";
 
 /// Namespaces whose networks are open to pods of all namespaces.
 const GLOBAL_NAMESPACES: &str = "default,openshift-multus,openshift-sriov-network-operator,openshift-cnv";
@@ -75,7 +79,7 @@ pub(super) fn multus(context: &Context<'_>) -> Result<Vec<Value>, Error> {
 fn whereabouts(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let settings = context.settings;
     let Some(image) = &settings.whereabouts_image else {
-        tracing::warn!("{}", messages::NO_WHEREABOUTS);
+        left_out(messages::NO_WHEREABOUTS);
         return Ok(Vec::new());
     };
     let mut objects = parse("whereabouts.yaml", include_str!("whereabouts.yaml"))?;
@@ -368,12 +372,22 @@ pub(super) fn skip_verification(objects: &mut [Value]) {
     }
 }
 
-/// Removes the objects of Prometheus' operator from a cluster without its kinds.
+/// Removes the objects of Prometheus' operator from a cluster without its kinds, and the rights of that Prometheus.
 pub(super) fn without_monitoring(mut objects: Vec<Value>, facts: &Facts) -> Vec<Value> {
     if !facts.monitoring {
-        objects.retain(|object| object["apiVersion"] != "monitoring.coreos.com/v1");
+        objects.retain(|object| {
+            object["apiVersion"] != "monitoring.coreos.com/v1" && object["metadata"]["name"] != PROMETHEUS
+        });
     }
     objects
+}
+
+/// Logs that something is left out: once, because the settings stay while the operator runs.
+pub(super) fn left_out(text: &'static str) {
+    static LOGGED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    if kube_kit::lock(&LOGGED).insert(text) {
+        tracing::warn!("{text}");
+    }
 }
 
 pub(super) fn definition(

@@ -61,8 +61,8 @@ fn proxy_of_the_kubeconfig_precedes_the_environment() {
     let of = |variables: &[_], named| of(SERVER, variables, named);
     assert_eq!(of(&[], None), Ok(None));
     // An empty variable is like none, and upper case is first.
-    let empty = [("HTTPS_PROXY", ""), ("https_proxy", "lower:1")];
-    assert_eq!(of(&empty, None), Ok(Some("lower:1".to_owned())));
+    let empty = [("HTTPS_PROXY", ""), ("https_proxy", "lower:1/")];
+    assert_eq!(of(&empty, None), Ok(Some("http://lower:1/".to_owned())));
     let both = [("HTTPS_PROXY", "socks5://upper:1"), ("https_proxy", "lower:1")];
     assert_eq!(of(&both, None), Ok(Some("socks5://upper:1/".to_owned())));
     let excepted = [

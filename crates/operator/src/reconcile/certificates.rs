@@ -17,24 +17,25 @@ use crate::{
 
 impl Reconciler {
     /// Issues and rotates the certificates of the applied components, also while the configuration is rejected: the
-    /// components still run. Only Secrets in the inventory are written, so that each is deleted one day.
-    pub(super) async fn rotate_certificates(&mut self, cr: &Resource) -> Result<(), String> {
+    /// components still run. Only Secrets in the inventory are written, so that each is deleted one day. Returns whether
+    /// all certificates are in order.
+    pub(super) async fn rotate_certificates(&mut self, cr: &Resource) -> Result<bool, String> {
         // The plan reports an unreadable record.
         let Ok(Ok(applied)) = self.applied(cr) else {
-            return Ok(());
+            return Ok(false);
         };
         let (Some(spec), Some(inventory)) = (applied.spec, applied.inventory) else {
-            return Ok(());
+            return Ok(false);
         };
         let Some(issued) = self.issued(&spec).map_err(|error| error.to_string())? else {
-            return Ok(());
+            return Ok(true);
         };
         if !issued.objects().iter().all(|id| inventory.contains(id)) {
-            return Ok(());
+            return Ok(false);
         }
         // The configuration does not exist. A watch reports its creation.
         if self.cache().lookup(&issued.configuration) == Lookup::Absent {
-            return Ok(());
+            return Ok(false);
         }
         let stamp = cr.stamp(&self.settings);
         let stamped = |mut secret: Manifest| {
@@ -50,9 +51,10 @@ impl Reconciler {
             configurations: vec![issued.configuration],
         };
         let intervals = general::intervals(&spec);
-        let due = certificates::keep(&self.applier, &objects, &issued.identity, &intervals).await;
-        self.certificates_due = Some(due.map_err(|error| error.to_string())?);
-        Ok(())
+        let kept = certificates::keep(&self.applier, &objects, &issued.identity, &intervals).await;
+        let kept = kept.map_err(|error| error.to_string())?;
+        self.certificates_due = Some(kept.next_check);
+        Ok(kept.in_order)
     }
 
     /// Time of the next check of certificates.

@@ -128,8 +128,8 @@ impl Reconciler {
         self.release_claims(None).await.map_err(Error::Failed)
     }
 
-    /// Whether the garbage collector deletes the objects of the configuration resource: the resource is gone, or waits
-    /// with foreground deletion for its objects alone. A resource with another finalizer still needs them.
+    /// Whether the garbage collector deletes the objects of the configuration resource: the resource is gone, or its
+    /// deletion deletes them first.
     fn is_removed(&self) -> bool {
         match self.cache().lookup(&resource::id()) {
             Lookup::Absent => true,
@@ -138,16 +138,38 @@ impl Reconciler {
         }
     }
 
-    /// Deletes the recorded objects that are no longer rendered.
-    pub(super) async fn prune(&mut self, plan: &Plan, failures: &mut Failures) {
-        if plan.pruned.is_empty() {
+    /// Deletes the recorded objects that are no longer rendered and [due].
+    pub(super) async fn prune(&mut self, plan: &Plan, in_order: bool, failures: &mut Failures) {
+        let pruned = due(&plan.pruned, in_order);
+        if pruned.is_empty() {
             return;
         }
         let ledger = Ledger::new(record::id(&self.settings.operator_namespace));
         let owner = api::names::NETWORK_ADDONS_KIND;
-        let pruned = inventory::prune(&self.applier, &ledger, &plan.inventory, &plan.pruned, owner).await;
+        let pruned = inventory::prune(&self.applier, &ledger, &plan.inventory, &pruned, owner).await;
         for error in pruned.failures {
             failures.add_general(reason::DELETE, error.to_string());
         }
+    }
+}
+
+/// The objects to delete now. Certificates and issuers wait until the certificates are in order.
+fn due(pruned: &[ObjectId], in_order: bool) -> Vec<ObjectId> {
+    let is_due = |id: &&ObjectId| in_order || id.group != object::CERTIFICATE.group;
+    pruned.iter().filter(is_due).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // operator#99
+    #[test]
+    fn former_issuer_stays_until_certificates_are_in_order() {
+        let [certificate, issuer, service] = [object::CERTIFICATE, object::ISSUER, object::SERVICE]
+            .map(|kind| kind.object(Some("ns"), "ipam"));
+        let all = [certificate, service.clone(), issuer];
+        assert_eq!(due(&all, true), all);
+        assert_eq!(due(&all, false), [service]);
     }
 }

@@ -119,8 +119,8 @@ fn node_with_an_address_that_the_kernel_refuses_hinders_no_other_node() {
     assert_eq!(stage.metric("weft_pod_network_problems"), 1);
     assert_eq!(stage.metric("weft_pod_network_errors_total"), 0);
     stage.wait_for_event(
-        "Warning PodNetworkPeer Node/a x1: pods of node c in 10.1.2.0/24 are unreachable, the kernel refuses the way to \
-         them: add route",
+        "Warning PodNetworkPeer Node/a x1: pods of node c in 10.1.2.0/24 are unreachable, the kernel refuses the \
+         route: add route",
     );
     // A refused next hop keeps the route that it would replace.
     stage.report_addresses("b", &["192.0.2.255", B.1[1]]);

@@ -57,8 +57,18 @@ pub enum Error {
     Issue { id: ObjectId, cause: issue::Error },
 }
 
-/// Issues, rotates and repairs certificates as necessary, and returns the time of the next check. Objects are read from
-/// the applier's cache, or from the API server if the cache does not watch them.
+/// The result of a check of certificates.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Kept {
+    /// Time of the next check.
+    pub next_check: SystemTime,
+    /// Whether the Secrets and the webhook configurations are as they should be. Not after a conflict with another
+    /// writer, nor while repairs pause.
+    pub in_order: bool,
+}
+
+/// Issues, rotates and repairs certificates as necessary. Objects are read from the applier's cache, or from the API
+/// server if the cache does not watch them.
 ///
 /// Repairs pause after another client has reverted several within a minute: the log names it.
 ///
@@ -69,7 +79,7 @@ pub async fn keep(
     objects: &Objects,
     identity: &Identity,
     intervals: &Intervals,
-) -> Result<SystemTime, Error> {
+) -> Result<Kept, Error> {
     let mut keeper = Keeper::read(applier, objects, identity, intervals).await?;
     keeper.keep(SystemTime::now()).await
 }
@@ -115,12 +125,15 @@ impl<'a> Keeper<'a> {
         })
     }
 
-    async fn keep(&mut self, now: SystemTime) -> Result<SystemTime, Error> {
+    async fn keep(&mut self, now: SystemTime) -> Result<Kept, Error> {
         let plan = self.plan(now);
         if (!plan.steps.is_empty() || self.needs_tidying())
             && let Some(until) = self.pause(&plan.steps, now).await
         {
-            return Ok(until);
+            return Ok(Kept {
+                next_check: until,
+                in_order: false,
+            });
         }
         let in_order = self.work(plan, now).await?;
         self.upkeep(|upkeep| {
@@ -131,7 +144,10 @@ impl<'a> Keeper<'a> {
                 upkeep.in_order(due);
             }
         });
-        Ok(in_order.unwrap_or(now + CONFLICT))
+        Ok(Kept {
+            next_check: in_order.unwrap_or(now + CONFLICT),
+            in_order: in_order.is_some(),
+        })
     }
 
     /// Runs the plan, and returns the time of the next check; `None` after a conflict with another writer.

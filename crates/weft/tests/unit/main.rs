@@ -714,8 +714,12 @@ fn commands_use_the_proxy_unless_the_environment_excepts_the_server() {
     assert!(text.starts_with(unanswered) && text.contains(&refused), "{text}");
     // The port of the API server is closed.
     let here = kubeconfig("https://127.0.0.1:1", "");
-    for exceptions in ["", "127.0.0.0/8"] {
-        let text = status(&here, &[("HTTPS_PROXY", &proxy), ("NO_PROXY", exceptions)]);
+    for (proxy, exceptions) in [
+        (&*proxy, ""),
+        (&*proxy, "127.0.0.0/8"),
+        ("http://a b", "127.0.0.1"),
+    ] {
+        let text = status(&here, &[("HTTPS_PROXY", proxy), ("NO_PROXY", exceptions)]);
         assert!(
             text.starts_with(unanswered) && text.contains("Connection refused"),
             "{text}"

@@ -109,6 +109,21 @@ fn controller_is_rendered_in_clouds_with_ovn_kubernetes() {
         json!({ "kubernetes.io/os": "linux", "node-role.kubernetes.io/master": "" })
     );
     assert_eq!(pod["containers"][0]["image"], IMAGE);
+    // The bundle of the cluster does not hide the authorities of the image, and the pod starts without it.
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    let bundle = volumes
+        .iter()
+        .find(|it| it["name"] == "trusted-ca")
+        .expect("a bundle");
+    assert_eq!(
+        bundle["configMap"],
+        json!({ "name": "trusted-ca", "optional": true })
+    );
+    let directories = variable(&all, "SSL_CERT_DIR").expect("directories");
+    assert!(
+        directories.split(':').any(|it| it == "/trusted-ca"),
+        "{directories}"
+    );
     assert_eq!(variable(&all, "RELEASE_VERSION").as_deref(), Some("4.20.0"));
     for platform in [Platform::Azure, Platform::Gcp, Platform::OpenStack] {
         let objects = objects("OVNKubernetes", &on(platform.clone()), &settings(&[]));
@@ -289,6 +304,7 @@ fn controller_of_a_hosted_cluster_is_in_the_management_cluster() {
     let pod = &spec["template"]["spec"];
     assert_eq!(pod["priorityClassName"], "hypershift-control-plane");
     assert!(pod["affinity"].get("podAntiAffinity").is_none());
+    assert_eq!(pod["initContainers"][0]["image"], "registry.example/cli:v1");
     assert_eq!(
         pod["initContainers"][0]["env"][0]["value"],
         "https://kube-apiserver:6443"
@@ -335,12 +351,14 @@ fn controller_of_a_hosted_cluster_is_in_the_management_cluster() {
 // cluster-network#192
 #[test]
 fn credentials_of_a_hosted_cluster_are_those_of_its_cloud() {
-    let (facts, with_gcp) = hosted(&[("GCP_CNCC_CREDENTIALS_FILE", "credentials.json")]);
-    let gcp = objects("OVNKubernetes", &facts, &with_gcp);
-    assert_eq!(
-        variable(&gcp, "GOOGLE_APPLICATION_CREDENTIALS").as_deref(),
-        Some("/etc/secret/cloudprovider/credentials.json")
-    );
+    for file in ["credentials.json", ".credentials"] {
+        let (facts, with_gcp) = hosted(&[("GCP_CNCC_CREDENTIALS_FILE", file)]);
+        let gcp = objects("OVNKubernetes", &facts, &with_gcp);
+        assert_eq!(
+            variable(&gcp, "GOOGLE_APPLICATION_CREDENTIALS"),
+            Some(format!("/etc/secret/cloudprovider/{file}"))
+        );
+    }
     let (facts, with_azure) = hosted(&[
         ("ARO_HCP_SECRET_PROVIDER_CLASS", "class"),
         ("MANAGED_AZURE_HCP_CREDENTIALS_FILE_PATH", "file.json"),
@@ -354,7 +372,7 @@ fn credentials_of_a_hosted_cluster_are_those_of_its_cloud() {
     let mut volumes = volumes.as_array().expect("volumes").iter();
     let volume = volumes.find(|it| it["name"] == "cncc-cert").expect("a volume");
     assert_eq!(volume["csi"]["volumeAttributes"]["secretProviderClass"], "class");
-    for path in ["../secret", "a/b"] {
+    for path in ["../secret", "a/b", ".."] {
         let (facts, settings) = hosted(&[("GCP_CNCC_CREDENTIALS_FILE", path)]);
         let failed = rendered("OVNKubernetes", &facts, &settings).failed;
         let message = format!("invalid GCP_CNCC_CREDENTIALS_FILE {path:?}: must be a filename");

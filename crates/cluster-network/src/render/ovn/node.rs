@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::{
     super::{
         Context, Error,
-        objects::{container, containers_of, find, parse, set, set_variable},
+        objects::{container, containers_of, find, parse, push, set, set_variable},
         parts::hash,
     },
-    Decided, describe, hold, push, text,
+    Decided, describe, hold, text,
 };
 use crate::{
     names,

@@ -180,9 +180,14 @@ impl World {
 
     /// Returns the time of the next check, and whether anything was written.
     async fn keep(&self) -> (SystemTime, bool) {
+        let (kept, has_written) = self.kept().await;
+        (kept.next_check, has_written)
+    }
+
+    async fn kept(&self) -> (Kept, bool) {
         let writes = self.server.writes();
-        let next_check = self.keeper().await.keep(self.now).await;
-        (next_check.expect("a time"), self.server.writes() > writes)
+        let kept = self.keeper().await.keep(self.now).await;
+        (kept.expect("a check"), self.server.writes() > writes)
     }
 
     /// Repairs what another client reverts, until repairs pause; returns the time of the next check.
@@ -190,10 +195,12 @@ impl World {
         let mut repairs = 0;
         loop {
             revert();
-            let (next_check, has_written) = self.keep().await;
+            let (kept, has_written) = self.kept().await;
+            // While repairs pause, nothing is in order.
+            assert_eq!(kept.in_order, has_written);
             if !has_written {
                 assert_eq!(repairs, 5);
-                return next_check;
+                return kept.next_check;
             }
             repairs += 1;
             assert!(repairs < 10, "repaired again and again");
