@@ -71,7 +71,6 @@ pub struct Operator {
     ask_again: Option<Instant>,
     /// Reports of the controllers that run beside this one.
     reports: Reports,
-    metrics: Metrics,
     /// Digests of the labels of nodes.
     nodes: BTreeMap<ObjectId, u64>,
 }
@@ -106,10 +105,9 @@ impl Operator {
             cache,
             management,
             changes,
-            queue: Queue::counted(metrics.controller().workqueue.clone()),
+            queue: metrics.controller().queue(RETRY),
             ask_again: None,
-            reports: Reports::counted(metrics.clone()),
-            metrics,
+            reports: Reports::counted(metrics),
             nodes: BTreeMap::new(),
         }
     }
@@ -239,19 +237,14 @@ impl Operator {
 
     async fn pass(&mut self, shutdown: &Shutdown) {
         let was_served = self.serves_networks();
-        let reconciles = &self.metrics.controller().reconciles;
-        reconciles.started();
-        let started = Instant::now();
         let result = tokio::select! {
             () = shutdown.wait() => return,
             result = self.reconciler.reconcile() => result,
         };
-        reconciles.ended(result.is_ok(), started.elapsed());
         match result {
             Ok(()) => self.queue.succeeded(&()),
             Err(error) => {
-                let pause = self.queue.failed(()).min(RETRY);
-                self.queue.add_after((), pause);
+                let pause = self.queue.failed(());
                 tracing::warn!(%error, ?pause, "trying again");
             }
         }

@@ -93,8 +93,6 @@ pub struct Cloud {
     pub azure_environment: String,
     /// Configuration of AWS or `OpenStack`, by file name.
     pub config: BTreeMap<String, String>,
-    /// Variables of the cluster-wide proxy.
-    pub proxy: Vec<(&'static str, String)>,
 }
 
 /// Endpoint of the API server for pods of the host's network, while there are no services.
@@ -169,7 +167,7 @@ pub struct Facts {
     pub ovn: Observed,
     /// State of the node identity components.
     pub node_identity: NodeIdentity,
-    /// Variables of the cluster-wide proxy, in a hosted cluster: its nodes may reach the API server through the proxy.
+    /// Variables of the cluster-wide proxy.
     pub proxy: Vec<(&'static str, String)>,
     /// The cluster that hosts the control plane. `None` for a cluster with its own control plane.
     pub management: Option<Management>,

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     cidr,
     messages::infrastructure as messages,
-    objects::{text, texts},
+    objects::{platform, text, texts},
 };
 
 pub mod controller;
@@ -114,10 +114,7 @@ pub fn changes(infrastructure: &Value) -> Result<Changes, String> {
     if key(text(infrastructure, "/spec/platformSpec/type")).is_none() {
         return Ok(Changes::default());
     }
-    let platform = match text(infrastructure, "/status/platformStatus/type") {
-        "" => text(infrastructure, "/status/platform"),
-        platform => platform,
-    };
+    let platform = platform(infrastructure);
     let Some(key) = key(platform) else {
         return Ok(Changes::default());
     };

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use crate::names;
+
 /// A list of errors, in the format `[one two]`.
 fn list<E: Display>(errors: &[E]) -> String {
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -80,8 +82,9 @@ pub fn no_hosted_image(variable: &str) -> String {
 /// The management cluster has no operator for a hosted cluster (§18.3).
 pub fn no_hosted_operator(namespace: &str) -> String {
     format!(
-        "the management cluster has no Deployment {namespace}/cluster-network-operator of a hosted cluster: the \
-         context of its kubeconfig has to name the namespace of the HostedControlPlane"
+        "the management cluster has no Deployment {namespace}/{} of a hosted cluster: the context of its kubeconfig has \
+         to name the namespace of the HostedControlPlane",
+        names::HOSTED_OPERATOR
     )
 }
 

@@ -39,6 +39,14 @@ pub fn texts(object: &Value, pointer: &str) -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
+/// The platform of an `Infrastructure`, which may be empty. Old clusters have the deprecated field alone.
+pub fn platform(infrastructure: &Value) -> &str {
+    match text(infrastructure, "/status/platformStatus/type") {
+        "" => text(infrastructure, "/status/platform"),
+        platform => platform,
+    }
+}
+
 /// Resource version of an object, which may be empty.
 pub fn version(object: &Value) -> &str {
     text(object, "/metadata/resourceVersion")

@@ -173,12 +173,6 @@ pub fn facts(
     let config_map = |name: &str| present(cache, &object::CONFIG_MAP.object(Some(&settings.namespace), name));
     let infrastructure = object::OPENSHIFT_INFRASTRUCTURE.object(None, SINGLETON);
     let infrastructure = present(cache, &infrastructure);
-    let platform = infrastructure.as_ref().and_then(|it| {
-        let status = &it["status"];
-        status["platformStatus"]["type"]
-            .as_str()
-            .or_else(|| status["platform"].as_str())
-    });
     let nodes = cache.list(object::NODE);
     let labelled = |label: &str| {
         let has = |node: &&Arc<Value>| node["metadata"]["labels"].get(label).is_some();
@@ -201,7 +195,12 @@ pub fn facts(
             .is_some_and(|it| it["status"][key] == value)
     };
     let is_external = topology("controlPlaneTopology", "External");
-    let platform = Platform::named(platform.unwrap_or_default());
+    let platform = Platform::named(
+        infrastructure
+            .as_deref()
+            .map(objects::platform)
+            .unwrap_or_default(),
+    );
     let cloud_config = object::CONFIG_MAP.object(Some(names::MANAGED_NAMESPACE), names::CLOUD_CONFIG);
     let cloud_config = present(cache, &cloud_config);
     Facts {
@@ -209,14 +208,11 @@ pub fn facts(
             .map(|gates| feature_gates(&gates, &settings.version))
             .unwrap_or_default(),
         host_mtu: hosted_mtu(&platform, is_external).or(host_mtu.and_then(Result::ok)),
-        cloud: Cloud {
-            proxy: proxy(cache),
-            ..cloud(
-                &platform,
-                infrastructure.as_deref().unwrap_or(&Value::Null),
-                cloud_config.as_deref().unwrap_or(&Value::Null),
-            )
-        },
+        cloud: cloud(
+            &platform,
+            infrastructure.as_deref().unwrap_or(&Value::Null),
+            cloud_config.as_deref().unwrap_or(&Value::Null),
+        ),
         platform,
         routing_via_host: via_host.is_some_and(|mode| mode == "local"),
         linux_nodes: nodes
@@ -253,12 +249,12 @@ pub fn facts(
             Some((settings, cache)) => hosted_node_identity(cache, settings),
             None => node_identity(cache, infrastructure.is_some()),
         },
-        proxy: hosted.map(|_| proxy(cache)).unwrap_or_default(),
+        proxy: proxy(cache),
         management,
     }
 }
 
-/// The cloud (§18.5): all but the proxy. `config` is the ConfigMap with its configuration.
+/// The cloud (§18.5). `config` is the ConfigMap with its configuration.
 fn cloud(platform: &Platform, infrastructure: &Value, config: &Value) -> Cloud {
     let text = |pointer: &str| {
         let status = &infrastructure["status"]["platformStatus"];

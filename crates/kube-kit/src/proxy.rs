@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt as _};
 
-/// The variables of the proxy, and of the hosts without a proxy. The first one that is not empty counts.
+/// Variables with the proxy, and with the hosts that need none. The first non-empty one is used.
 const PROXY: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
 const EXCEPTIONS: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// The field of a kubeconfig's cluster.

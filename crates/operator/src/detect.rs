@@ -50,7 +50,7 @@ impl Error {
     }
 }
 
-/// What is detected at start.
+/// The platform and the image that the operator detects at its start.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Found {
     /// The platform. Its layout is that of the operator's own node: the operator may read that node, and may not list

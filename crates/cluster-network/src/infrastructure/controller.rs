@@ -65,14 +65,14 @@ async fn synchronise(client: &Client, store: &Store<Name, Value>) -> Result<(), 
         )
     })?;
     if let Some(spec) = changes.spec {
-        let written = write(client, store, &live, &json!({ "spec": spec }), false).await;
+        let written = write(client, store, &live, json!({ "spec": spec }), false).await;
         live = written.map_err(|error| {
             let error = messages::spec_not_written(&error);
             Failure::debounced("UpdateInfrastructureSpecOrStatus", error)
         })?;
     }
     if let Some(status) = changes.status {
-        let written = write(client, store, &live, &json!({ "status": status }), true).await;
+        let written = write(client, store, &live, json!({ "status": status }), true).await;
         written.map_err(|error| {
             Failure::debounced("UpdateInfrastructureStatus", messages::status_not_written(&error))
         })?;
@@ -85,10 +85,9 @@ async fn write(
     client: &Client,
     store: &Store<Name, Value>,
     live: &Value,
-    patch: &Value,
+    mut patch: Value,
     is_status: bool,
 ) -> Result<Value, String> {
-    let mut patch = patch.clone();
     patch["metadata"] = json!({ "resourceVersion": objects::version(live) });
     let api = objects::api(client, &OPENSHIFT_INFRASTRUCTURE, "");
     let params = PatchParams {

@@ -59,12 +59,7 @@ fn live(object: &Value) -> Live {
 }
 
 fn infrastructure(object: &Value) -> Infrastructure {
-    let platform = text(object, "/status/platformStatus/type");
-    let platform = if platform.is_empty() {
-        text(object, "/status/platform")
-    } else {
-        platform
-    };
+    let platform = objects::platform(object);
     let part = |pointer: &str| text(object, pointer).to_owned();
     let of_platform = |key: &str| {
         part(&format!(

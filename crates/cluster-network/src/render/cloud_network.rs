@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     Context, Error,
-    hosted::Place,
+    hosted::{Place, TOKEN_DIR},
     objects::{container, find, parse, push, set, set_variable, use_image},
     parts::{create_only, left_out, place_on_control_plane},
 };
@@ -22,7 +22,6 @@ const CREDENTIALS_DIR: &str = "/etc/secret/cloudprovider";
 /// Directory of certificates for Azure in the management cluster, and the volume of that directory.
 const AZURE_DIR: &str = "/var/run/secrets/azure";
 const AZURE_VOLUME: &str = "cncc-cert";
-const TOKEN_DIR: &str = "/var/run/secrets/hosted_cluster";
 
 /// True if the controller supports the cloud.
 pub(super) fn supports(platform: &Platform) -> bool {
@@ -74,7 +73,7 @@ fn own(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     place_on_control_plane(deployment, facts)?;
     let controller = container(deployment, CONTROLLER)?;
     set(controller, "/args", json!(arguments(facts, "cloud-credentials")))?;
-    for (name, value) in &facts.cloud.proxy {
+    for (name, value) in &facts.proxy {
         push(&mut controller["env"], json!({ "name": name, "value": value }));
     }
     Ok(objects)

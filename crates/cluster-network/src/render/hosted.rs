@@ -28,7 +28,7 @@ const COMPONENT: &str = "hypershift.openshift.io/control-plane-component";
 /// Label of metrics with the identifier of the hosted cluster.
 const CLUSTER_ID: &str = "_id";
 /// Directory of the hosted cluster's token in the containers.
-const TOKEN_DIR: &str = "/var/run/secrets/hosted_cluster";
+pub(super) const TOKEN_DIR: &str = "/var/run/secrets/hosted_cluster";
 /// Default priority class of pods that the API server needs.
 const API_CRITICAL: &str = "hypershift-api-critical";
 /// Permissions 0640 of mounted Secrets.

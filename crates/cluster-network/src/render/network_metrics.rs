@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(state(&plain), own);
         plain.monitoring = false;
         assert_eq!(state(&plain).3, None);
-        // Nobody else gets the rights of a Prometheus that does not exist.
+        // Without Prometheus, no account gets its rights.
         let objects = rendered(&NetworkSpec::default(), &plain, IMAGES);
         let prometheus = objects
             .iter()

@@ -321,6 +321,14 @@ fn workloads_of_an_earlier_operator_are_updated_in_the_same_order() {
     assert_eq!(image(CONTROL_PLANE), "old");
 }
 
+fn set_ipsec(stage: &Stage, mode: &str) {
+    let config = json!({ "ipsecConfig": { "mode": mode } });
+    stage.change(
+        OPERATOR,
+        &json!({ "spec": { "defaultNetwork": { "ovnKubernetesConfig": config } } }),
+    );
+}
+
 // cluster-network#46
 #[test]
 fn encryption_is_switched_off_in_ovn_before_its_workload_goes() {
@@ -328,13 +336,7 @@ fn encryption_is_switched_off_in_ovn_before_its_workload_goes() {
     let _operator = stage.operator();
     configure(&stage);
     settled(&stage);
-    let mode = |mode: &str| {
-        let config = json!({ "ipsecConfig": { "mode": mode } });
-        stage.change(
-            OPERATOR,
-            &json!({ "spec": { "defaultNetwork": { "ovnKubernetesConfig": config } } }),
-        );
-    };
+    let mode = |mode: &str| set_ipsec(&stage, mode);
     mode("Full");
     stage.there(IPSEC);
     let annotation = "networkoperator.openshift.io/ipsec-enabled";
@@ -601,13 +603,7 @@ fn pools_that_process_machine_configurations_are_reported() {
     let operator = stage.operator();
     configure(&stage);
     settled(&stage);
-    let mode = |mode: &str| {
-        let config = json!({ "ipsecConfig": { "mode": mode } });
-        stage.change(
-            OPERATOR,
-            &json!({ "spec": { "defaultNetwork": { "ovnKubernetesConfig": config } } }),
-        );
-    };
+    let mode = |mode: &str| set_ipsec(&stage, mode);
     let carries = |role: &str, has_it: bool| {
         let source = json!([{ "name": format!("80-ipsec-{role}-extensions") }]);
         let source = if has_it { source } else { json!([]) };

@@ -269,7 +269,7 @@ fn of_cert_manager() -> (Value, Vec<u8>) {
     (secret, certificate.into_bytes())
 }
 
-/// Issues a certificate, and returns its Secret, which the Certificate owns, as cert-manager is told to by
+/// Issues a certificate, and returns its Secret. The Certificate owns the Secret, as with cert-manager's flag
 /// `--enable-certificate-owner-ref`.
 fn act_as_cert_manager(fixture: &Fixture) -> Value {
     let (mut secret, ca) = of_cert_manager();

@@ -152,6 +152,10 @@ fn arguments_describe_the_cloud() {
     let with = |platform: Platform, cloud: Cloud| {
         let facts = Facts {
             cloud,
+            proxy: vec![
+                ("HTTPS_PROXY", "http://proxy.example.com".to_owned()),
+                ("NO_PROXY", ".svc".to_owned()),
+            ],
             ..on(platform)
         };
         objects("OVNKubernetes", &facts, &settings(&[]))
@@ -176,10 +180,6 @@ fn arguments_describe_the_cloud() {
             region: "eu-west-1".to_owned(),
             api_url: "https://ec2.example.com".to_owned(),
             config: bundle("authorities"),
-            proxy: vec![
-                ("HTTPS_PROXY", "http://proxy.example.com".to_owned()),
-                ("NO_PROXY", ".svc".to_owned()),
-            ],
             ..Cloud::default()
         },
     );
@@ -255,11 +255,11 @@ fn hosted(more: &[(&str, &str)]) -> (Facts, Settings) {
         }),
         cloud: Cloud {
             region: "us-central1".to_owned(),
-            // The proxy of the hosted cluster.
-            proxy: vec![("HTTP_PROXY", "http://proxy.example.com".to_owned())],
             config: [("cloud.conf".to_owned(), "text".to_owned())].into(),
             ..Cloud::default()
         },
+        // The proxy of the hosted cluster.
+        proxy: vec![("HTTP_PROXY", "http://proxy.example.com".to_owned())],
         ..on(Platform::Gcp)
     };
     (facts, settings)

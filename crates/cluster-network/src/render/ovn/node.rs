@@ -154,7 +154,9 @@ fn node(context: &Context<'_>, decided: &Decided, mode: Option<Offload>) -> Resu
     let controller = container(workload, CONTROLLER)?;
     controller["args"] = json!(flags::node(spec, facts, mode, &decided.hardware));
     let variables = flags::flow_variables(spec, &facts.ovn);
-    for (name, value) in variables.iter().chain(&facts.proxy) {
+    // Nodes of a hosted cluster may reach the API server through the proxy.
+    let proxy = facts.management.iter().flat_map(|_| &facts.proxy);
+    for (name, value) in variables.iter().chain(proxy) {
         push(&mut controller["env"], json!({ "name": name, "value": value }));
     }
     if mode.is_some() && !decided.hardware.port_resource.is_empty() {
