@@ -50,7 +50,7 @@ impl Leases {
     /// Checks the timers of all leases after each suspend of the machine.
     pub(crate) async fn watch_clock(&self) {
         if let Err(error) = self.context.timers.watch().await {
-            tracing::warn!(%error, "leases are renewed late after a sleep of the machine");
+            tracing::warn!(%error, "leases are renewed late after a suspend of the machine");
         }
     }
 

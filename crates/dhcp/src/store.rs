@@ -89,7 +89,7 @@ impl Store {
                     continue;
                 }
                 Ok(_) => tracing::warn!(path = %shown, "removing a lease under another name"),
-                Err(error) => tracing::warn!(%error, path = %shown, "removing a file that is no lease"),
+                Err(error) => tracing::warn!(%error, path = %shown, "removing a file that is not a lease"),
             }
             if let Err(error) = fs::remove_file(&path) {
                 tracing::warn!(%error, path = %shown, "cannot remove the file");
