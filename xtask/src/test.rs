@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::Context;
+use cluster::Home;
 
 pub(crate) use self::guest::folder as machine_folder;
 
@@ -209,6 +210,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Space on disk that a whole run takes at most: from an empty clone, with the clusters of its tests.
+const SPACE: u64 = 20 << 30;
+
+/// Returns a warning if a whole run may fill the disk.
+fn shortage(free: u64) -> Option<String> {
+    let gib = |bytes: u64| bytes >> 30;
+    (free < SPACE).then(|| {
+        format!(
+            "warning: {} GiB of disk space are free, and a whole run takes up to {}. Tests fail when the disk is full: \
+             delete `target` directories of other clones, or old files below `target`\n",
+            gib(free),
+            gib(SPACE)
+        )
+    })
+}
+
 /// Runs the tests and prints the counts as the last line.
 fn run_here(args: &Args) -> ExitCode {
     let board = Board::new();
@@ -229,6 +246,9 @@ fn run_here(args: &Args) -> ExitCode {
             }
         }
     }
+    let free = Home::from_env().and_then(|home| home.free());
+    let warning = free.ok().filter(|_| !selection.is_part()).and_then(shortage);
+    board.print(warning.as_deref().unwrap_or_default());
     let _load = match args.load.then(Load::start).transpose() {
         Ok(load) => load,
         Err(error) => {
@@ -274,6 +294,9 @@ fn run_here(args: &Args) -> ExitCode {
         Ticks::now(),
     ));
     board.print(&report::failures(&ended.entries));
+    if let Some(warning) = warning.filter(|_| totals.failed > 0) {
+        board.print(&format!("\n{warning}"));
+    }
     board.print(&format!("\n{totals}\n"));
     // Failed tests are not an error of this program: the counts stay the last line.
     if totals.failed > 0 {
@@ -337,6 +360,13 @@ mod tests {
         assert_eq!(tier("plugins", Kind::UnitTests), Some(Tier::Unit));
         assert_eq!(tier("vm", Kind::UnitTests), Some(Tier::Unit));
         assert_eq!(tier("weft-cni", Kind::Binary), None);
+    }
+
+    #[test]
+    fn warning_of_a_full_disk_depends_on_its_free_space() {
+        assert_eq!(shortage(SPACE), None);
+        let warning = shortage(6 << 30).unwrap();
+        assert!(warning.starts_with("warning: 6 GiB "), "{warning}");
     }
 
     #[test]

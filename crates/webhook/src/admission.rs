@@ -6,8 +6,8 @@
 //!             └── malformed ─────────┴──────── 400, 413 ─ panics: 500 ──> denied
 //! ```
 //!
-//! A large review is parsed on a thread for blocking work, and its handler starts there: parsing takes tens of
-//! milliseconds, in which the daemon's only other thread answers small reviews.
+//! A large review is parsed on a thread for blocking work, its handler starts there, and its response is serialized
+//! there: each takes tens of milliseconds, in which the daemon's only other thread answers small reviews.
 //!
 //! Every response, for errors too, is an `AdmissionReview` of the request's version with status 200 and the request's
 //! UID if it can be read: then the user gets our error text instead of the API server's.
@@ -22,7 +22,7 @@ use axum::extract::Request as HttpRequest;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use futures::future::{self, BoxFuture};
+use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use kube_kit::client::chain;
 use kube_kit::places::Places;
@@ -175,7 +175,7 @@ type Memory = Places<IpAddr>;
 #[derive(Clone)]
 struct Limits {
     memory: Memory,
-    /// Permit to parse a large review.
+    /// Permit to parse a large review, or to serialize its response.
     turn: Arc<Semaphore>,
 }
 
@@ -205,7 +205,7 @@ impl Limits {
         match timeout_at(deadline, &mut working).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {
-                tracing::error!(error = chain(&error), "cannot parse an admission review");
+                tracing::error!(error = chain(&error), "cannot process a large admission review");
                 Err(Denial::of(500, messages::PANICKED))
             }
             Err(_) => {
@@ -220,16 +220,19 @@ impl Limits {
 /// A running handler.
 type Running = BoxFuture<'static, Result<Verdict, Panicked>>;
 
+/// A response as JSON.
+type Answer = Result<Vec<u8>, serde_json::Error>;
+
 async fn respond<H, F>(http: HttpRequest, limits: &Limits, handler: H) -> Response
 where
     H: Fn(Request) -> F + Send + 'static,
     F: Future<Output = Verdict> + Send + 'static,
 {
-    let (reply_to, verdict) = match review_request(http, limits, handler).await {
-        Ok(decided) => decided,
-        Err(Malformed { reply_to, denial }) => (reply_to, Verdict::refused(denial)),
+    let answer = match answered(http, limits, handler).await {
+        Ok(answer) => answer,
+        Err(Malformed { reply_to, denial }) => reply_to.answer(&Verdict::refused(denial)),
     };
-    match reply_to.answer(&verdict) {
+    match answer {
         Ok(json) => ([(header::CONTENT_TYPE, messages::JSON)], json).into_response(),
         Err(error) => {
             tracing::error!(error = chain(&error), "cannot serialize an admission response");
@@ -238,12 +241,8 @@ where
     }
 }
 
-/// Reads a review and calls the handler.
-async fn review_request<H, F>(
-    http: HttpRequest,
-    limits: &Limits,
-    handler: H,
-) -> Result<(ReplyTo, Verdict), Malformed>
+/// Reads a review, calls the handler, and serializes the response.
+async fn answered<H, F>(http: HttpRequest, limits: &Limits, handler: H) -> Result<Answer, Malformed>
 where
     H: Fn(Request) -> F + Send + 'static,
     F: Future<Output = Verdict> + Send + 'static,
@@ -259,19 +258,37 @@ where
     let arrived = timeout_at(deadline, arrived).await;
     let (body, taken) = arrived.unwrap_or_else(|_| Err(Denial::of(400, messages::TOO_SLOW)))?;
     checked(content_type.as_ref().map_or(&[][..], |value| value.as_bytes()))?;
-    // The memory is released after the decision: parts of the review are kept until then.
-    let (begun, _taken) = if body.len() > LARGE {
-        let work = move || (begin_at_once(body, client, handler), taken);
-        limits.on_blocking_thread(deadline, work).await?
-    } else {
-        (begin(body, client, handler), taken)
+    if body.len() <= LARGE {
+        let (reply_to, running) = begin(body, client, handler)?;
+        let verdict = verdict_of(&reply_to, running.await);
+        return Ok(reply_to.answer(&verdict));
+    }
+    // The memory is released after the response is serialized: it may contain parts of the review.
+    let work = move || (begin_at_once(body, client, handler), taken);
+    let (begun, taken) = limits.on_blocking_thread(deadline, work).await?;
+    let (reply_to, running) = match begun? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Running(reply_to, running) => (reply_to, running),
     };
-    let (reply_to, running) = begun?;
-    let verdict = running.await.unwrap_or_else(|panicked| {
+    let verdict = verdict_of(&reply_to, running.await);
+    let late = reply_to.clone();
+    let work = move || {
+        let answer = reply_to.answer(&verdict);
+        drop((verdict, taken));
+        answer
+    };
+    let answer = limits.on_blocking_thread(deadline, work).await;
+    answer.map_err(|denial| Malformed {
+        reply_to: late,
+        denial,
+    })
+}
+
+fn verdict_of(reply_to: &ReplyTo, decided: Result<Verdict, Panicked>) -> Verdict {
+    decided.unwrap_or_else(|panicked| {
         tracing::error!(error = %panicked, uid = reply_to.uid(), "admission webhook panicked");
         Verdict::denied(500, messages::PANICKED)
-    });
-    Ok((reply_to, verdict))
+    })
 }
 
 /// Reads a review and creates the handler's future.
@@ -286,18 +303,24 @@ where
     Ok((reply_to, running))
 }
 
-/// [`begin`], then polls the handler once: it parses the object before it first waits.
-fn begin_at_once<H, F>(body: Vec<u8>, client: IpAddr, handler: H) -> Result<(ReplyTo, Running), Malformed>
+/// A large review whose handler was polled once.
+enum Begun {
+    Answered(Answer),
+    /// A pending handler is polled again by the task of its request.
+    Running(ReplyTo, Running),
+}
+
+/// [`begin`], then polls the handler once: it parses the object before it first waits. Serializes its decision.
+fn begin_at_once<H, F>(body: Vec<u8>, client: IpAddr, handler: H) -> Result<Begun, Malformed>
 where
     H: Fn(Request) -> F + Send + 'static,
     F: Future<Output = Verdict> + Send + 'static,
 {
     let (reply_to, mut running) = begin(body, client, handler)?;
-    // A pending handler is polled again by the task of its request.
-    match running.as_mut().now_or_never() {
-        Some(decided) => Ok((reply_to, future::ready(decided).boxed())),
-        None => Ok((reply_to, running)),
-    }
+    Ok(match running.as_mut().now_or_never() {
+        Some(decided) => Begun::Answered(reply_to.answer(&verdict_of(&reply_to, decided))),
+        None => Begun::Running(reply_to, running),
+    })
 }
 
 /// Memory that a body needs; the maximum if the client does not declare a length.

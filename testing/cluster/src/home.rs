@@ -1,6 +1,7 @@
 //! The directory of caches and clusters.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{At, Error, Result};
@@ -53,6 +54,13 @@ impl Home {
         let path = self.0.join(name);
         fs::create_dir_all(&path).at("create", &path)?;
         Ok(path)
+    }
+
+    /// Returns the bytes that programs can still write to its file system.
+    pub fn free(&self) -> Result<u64> {
+        let of = rustix::fs::statvfs(&self.0).map_err(io::Error::from);
+        let of = of.at("read the file system of", &self.0)?;
+        Ok(of.f_bavail.saturating_mul(of.f_frsize))
     }
 
     /// Acquires the lock `name`, and waits for it if necessary. A drop of the file releases the lock, and so does kill

@@ -15,7 +15,7 @@ const V1: &str = "admission.k8s.io/v1";
 const V1BETA1: &str = "admission.k8s.io/v1beta1";
 
 /// Version and UID for the response.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ReplyTo {
     version: Version,
     uid: String,

@@ -8,6 +8,7 @@ use std::sync::{Mutex, mpsc};
 use axum::body::to_bytes;
 use proptest::prelude::*;
 use serde_json::json;
+use tokio::sync::Notify;
 use tower::ServiceExt as _;
 
 const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
@@ -267,6 +268,37 @@ async fn large_review_of_gone_client_keeps_memory_until_parsed() {
     open.send(()).expect("the gate");
     until(|| limits.memory.free() == MEMORY / CHUNK).await;
     assert_eq!(limits.turn.available_permits(), 1);
+}
+
+#[tokio::test]
+async fn response_to_large_review_that_was_pending_is_serialized_in_its_turn() {
+    let limits = Limits::new();
+    let (begun, decided) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let handler = {
+        let (begun, decided) = (Arc::clone(&begun), Arc::clone(&decided));
+        move |_| {
+            let (begun, decided) = (Arc::clone(&begun), Arc::clone(&decided));
+            async move {
+                begun.notify_one();
+                decided.notified().await;
+                Verdict::allowed()
+            }
+        }
+    };
+    let review = tokio::spawn({
+        let limits = limits.clone();
+        async move { respond(posted(&long_review("patched", LARGE)), &limits, handler).await }
+    });
+    begun.notified().await;
+    let turn = Arc::clone(&limits.turn).acquire_owned().await.expect("a turn");
+    decided.notify_one();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!review.is_finished());
+    drop(turn);
+    assert!(allowed(review.await.expect("no panic")).await);
+    assert_eq!(limits.memory.free(), MEMORY / CHUNK);
 }
 
 async fn until(condition: impl Fn() -> bool) {
