@@ -7,7 +7,9 @@ use kube_kit::shutdown::Shutdown;
 use crate::proxy::controller::SYSTEM_BUNDLE;
 use crate::report::Reports;
 use crate::settings::Settings;
-use crate::{egress_router, infrastructure, ingress, mtu_migration, pki, proxy, signer, trust};
+use crate::{
+    egress_router, infrastructure, ingress, mtu_migration, observability, pki, proxy, signer, trust,
+};
 
 /// Runs the controllers until the shutdown.
 pub async fn run(client: &Client, settings: &Settings, reports: &Reports, shutdown: &Shutdown) {
@@ -39,6 +41,12 @@ pub async fn run(client: &Client, settings: &Settings, reports: &Reports, shutdo
         Box::pin(mtu_migration::controller::run(
             client(),
             &settings.namespace,
+            reports,
+            shutdown
+        )),
+        Box::pin(observability::controller::run(
+            client(),
+            &settings.version,
             reports,
             shutdown
         )),

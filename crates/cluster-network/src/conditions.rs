@@ -4,7 +4,7 @@ use api::cluster_network::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube_kit::conditions::since;
 
-use crate::{failures::Failure, messages};
+use crate::{failures::Failure, messages, observability};
 
 /// The result of one reconciliation, as reported in the conditions.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,8 @@ pub struct Finding<'a> {
     pub progressing: Option<(&'a str, &'a str)>,
     /// True if all critical workloads are available, and all workloads have this version.
     pub reached: bool,
+    /// State of the installation of network observability. `None` leaves its condition unchanged.
+    pub observability: Option<&'a observability::State>,
 }
 
 /// Builds conditions with the status, the reason and the message: the transition time is that of the previous condition
@@ -53,6 +55,10 @@ pub fn next(finding: &Finding<'_>, before: &[Condition], now: Timestamp) -> Vec<
         conditions.push(condition("Available", "False", "Startup", messages::STARTING_UP));
     }
     conditions.push(condition("Upgradeable", "True", "", ""));
+    if let Some(state) = finding.observability {
+        let (status, reason, message) = state.condition();
+        conditions.push(condition(observability::CONDITION, status, reason, message));
+    }
     // Conditions of other controllers stay.
     let ours: Vec<String> = conditions
         .iter()
@@ -70,6 +76,47 @@ pub fn next(finding: &Finding<'_>, before: &[Condition], now: Timestamp) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // cluster-network#199
+    #[test]
+    fn network_observability_stays_deployed() {
+        use crate::observability::{CONDITION, State};
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let mut conditions = Vec::new();
+        for (second, state, expected) in [
+            (1, None, None),
+            (
+                2,
+                Some(State::InProgress("a".to_owned())),
+                Some(("False", "a", 2)),
+            ),
+            (3, Some(State::Failed("b".to_owned())), Some(("False", "b", 2))),
+            (
+                4,
+                Some(State::Complete),
+                Some(("True", "Network Observability has been deployed", 4)),
+            ),
+            (
+                5,
+                None,
+                Some(("True", "Network Observability has been deployed", 4)),
+            ),
+        ] {
+            let finding = Finding {
+                failure: None,
+                progressing: None,
+                reached: false,
+                observability: state.as_ref(),
+            };
+            conditions = next(&finding, &conditions, at(second));
+            let found = conditions.iter().find(|it| it.kind == CONDITION);
+            let found = found.map(|it| {
+                let since = it.last_transition_time.as_ref().map(|time| time.0.as_second());
+                (it.status.as_str(), it.message.as_str(), since.unwrap_or_default())
+            });
+            assert_eq!(found, expected);
+        }
+    }
 
     #[test]
     fn conditions_follow_rollouts_and_failures() {
@@ -139,6 +186,7 @@ mod tests {
                 failure: None,
                 progressing: (!lines.is_empty()).then_some(("Deploying", lines.as_str())),
                 reached: found.reached,
+                observability: None,
             };
             conditions = next(&finding, &conditions, at(second));
             state = found.state;

@@ -131,7 +131,7 @@ impl Operator {
         let mut check = Instant::now() + cache::WATCH_TIMEOUT;
         self.queue.add(());
         let mut reports = self.reports.follow();
-        let mut migration = self.reports.follow_migration();
+        let mut notes = self.reports.follow_notes();
         let (mut deciding, mut hosting) = tokio::select! {
             () = shutdown.wait() => return,
             kinds = self.served() => kinds,
@@ -156,9 +156,9 @@ impl Operator {
                     self.reconciler.reported(&now);
                     self.queue.add(());
                 }
-                Ok(()) = migration.changed() => {
-                    let now = migration.borrow_and_update().clone();
-                    self.reconciler.migrating(now);
+                Ok(()) = notes.changed() => {
+                    let now = notes.borrow_and_update().clone();
+                    self.reconciler.noted(now);
                     self.queue.add(());
                 }
                 () = tokio::time::sleep_until(ask_again.unwrap_or_else(Instant::now)), if ask_again.is_some() => {

@@ -35,6 +35,7 @@ pub mod metrics;
 pub mod mtu_migration;
 pub mod names;
 pub mod objects;
+pub mod observability;
 pub mod observe;
 pub mod operator_config;
 pub mod ovn;

@@ -178,6 +178,7 @@ pub fn operator(install: &Install<'_>) -> Result<Vec<Value>, Error> {
             && let Some(rules) = object["rules"].as_array_mut()
         {
             rules.extend(rules_of_rendered());
+            rules.extend(rules_of_observability());
         }
         if object["kind"] == "Deployment" {
             let container = &mut object["spec"]["template"]["spec"]["containers"][0];
@@ -338,36 +339,60 @@ fn rendered(spec: Value, facts: &Facts) -> Vec<Value> {
 /// The rights on rendered objects. Lists and watches select by label, so that their rules cannot name objects. All
 /// other rules name objects.
 fn rules_of_rendered() -> Vec<Value> {
-    let mut by_kind: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
-    for object in everything() {
-        let id = ObjectId::of(&object);
-        if let Some(kind) = object::find(&id.api_version(), &id.kind) {
-            by_kind.entry(kind).or_default().insert(id.name);
-        }
-    }
     let mut rules = Vec::new();
     for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
         rules.push(
             json!({ "apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["list", "watch"] }),
         );
     }
-    for (kind, names) in by_kind {
+    for (kind, names) in by_kind(everything()) {
         if kind == object::NETWORK_ATTACHMENT_DEFINITION {
             // Users choose the names.
             rules.push(rule(kind, None, &["get", "create", "patch", "delete"]));
         } else if kind == object::CUSTOM_RESOURCE_DEFINITION {
             rules.push(rule(kind, Some(&names), &["get", "create", "patch"]));
         } else {
-            let is_role = [object::ROLE, object::CLUSTER_ROLE].contains(&kind);
-            let mut verbs = vec!["get", "create", "patch", "delete"];
-            if is_role {
-                // The operator may grant rights that it lacks, but only with these roles, whose rules it applies.
-                verbs.extend(["escalate", "bind"]);
-            }
-            rules.push(rule(kind, Some(&names), &verbs));
+            rules.push(writing(kind, &names, &["get", "create", "patch", "delete"]));
         }
     }
     rules
+}
+
+/// The rights on the objects with which network observability is installed. The operator creates them, and no
+/// more.
+fn rules_of_observability() -> Vec<Value> {
+    // A test proves that the embedded files are valid.
+    let objects = [
+        render::observability::operator(),
+        render::observability::collector(),
+    ];
+    let objects = objects.into_iter().flat_map(Result::unwrap_or_default);
+    let by_kind = by_kind(objects).into_iter();
+    by_kind
+        .map(|(kind, names)| writing(kind, &names, &["create", "patch"]))
+        .collect()
+}
+
+/// Names of objects, by kind.
+fn by_kind(objects: impl IntoIterator<Item = Value>) -> BTreeMap<Kind, BTreeSet<String>> {
+    let mut by_kind: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
+    for object in objects {
+        let id = ObjectId::of(&object);
+        if let Some(kind) = object::find(&id.api_version(), &id.kind) {
+            by_kind.entry(kind).or_default().insert(id.name);
+        }
+    }
+    by_kind
+}
+
+/// A rule for the objects with these names.
+fn writing(kind: Kind, names: &BTreeSet<String>, verbs: &[&str]) -> Value {
+    let mut verbs = verbs.to_vec();
+    if [object::ROLE, object::CLUSTER_ROLE].contains(&kind) {
+        // The operator may grant rights that it lacks, but only with these roles, whose rules it applies.
+        verbs.extend(["escalate", "bind"]);
+    }
+    rule(kind, Some(names), &verbs)
 }
 
 fn rule(kind: Kind, names: Option<&BTreeSet<String>>, verbs: &[&str]) -> Value {

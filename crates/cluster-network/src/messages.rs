@@ -10,6 +10,17 @@ fn list<E: Display>(errors: &[E]) -> String {
     format!("[{}]", errors.join(" "))
 }
 
+/// A text of several lines as one line of at most `longest` bytes.
+fn one_line<'a>(lines: impl Iterator<Item = &'a str>, longest: usize) -> String {
+    let lines: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let line = lines.join(" ");
+    if line.len() <= longest {
+        return line;
+    }
+    let cut = line.floor_char_boundary(longest);
+    format!("{}…", line.split_at(cut).0)
+}
+
 /// The cluster configuration is invalid (§2.2).
 pub fn invalid_cluster_config(error: &str) -> String {
     format!(
@@ -386,6 +397,106 @@ pub mod infrastructure {
     }
 }
 
+/// Texts about the installation of network observability (§18.6).
+pub mod observability {
+    use crate::names;
+
+    /// The installation is complete.
+    pub const COMPLETE: &str = "Network Observability has been deployed";
+    /// The configuration requests no installation any more.
+    pub const NOT_REQUESTED: &str = "the installation of Network Observability is not requested";
+    /// The kind is defined, and nothing says by whom.
+    pub const UNKNOWN_ORIGIN: &str = "FlowCollector CRD is present but could not identify how Network \
+                                      Observability Operator was installed (neither OLMv1 \
+                                      ClusterExtension nor OLMv0 ClusterServiceVersion found)";
+    /// The API server does not serve the kind by which the operator installs.
+    pub const NO_OLM: &str = "no matches for kind \"ClusterExtension\" in version \
+                              \"olm.operatorframework.io/v1\": install OLM, or set \
+                              spec.networkObservability.installationPolicy of \
+                              network.config.openshift.io cluster to NoAction";
+    /// The extension is being deleted.
+    pub const DELETING: &str = "ClusterExtension netobserv-operator is being deleted";
+
+    /// Maximum length of a text of OLM, in bytes.
+    const LONGEST: usize = 1000;
+
+    /// The policy is unknown.
+    pub fn unknown_policy(policy: &str) -> String {
+        format!(
+            "spec.networkObservability.installationPolicy \"{policy}\" of network.config.openshift.io \
+             cluster is not InstallAndEnable or NoAction"
+        )
+    }
+
+    /// The state of the installation is unknown, or does not allow another step.
+    pub fn not_checked(error: &str) -> String {
+        format!("Failed to check Network Observability Operator status: {error}")
+    }
+
+    /// The operator of network observability cannot be installed.
+    pub fn not_installed(error: &str) -> String {
+        format!("Failed to install Network Observability Operator: {error}")
+    }
+
+    /// The request for network observability cannot be created.
+    pub fn no_collector(error: &str) -> String {
+        format!("Failed to create FlowCollector: {error}")
+    }
+
+    /// An object cannot be applied.
+    pub fn not_applied(kind: &str, name: &str, error: &str) -> String {
+        format!("failed to apply {kind} {name}: {error}")
+    }
+
+    /// Version 1 of OLM reports a failure. `progress` is what it is doing about that, and may be empty.
+    pub fn extension_failed(reason: &str, message: &str, progress: &str) -> String {
+        let cause = if progress.is_empty() {
+            message.to_owned()
+        } else {
+            format!("{message}: {progress}")
+        };
+        let cause = super::one_line(cause.lines(), LONGEST);
+        not_checked(&format!(
+            "OLMv1 installation error: ClusterExtension installation failed: {reason} - {cause}"
+        ))
+    }
+
+    /// Version 0 of OLM reports a failure.
+    pub fn version_failed(reason: &str, message: &str) -> String {
+        let message = super::one_line(message.lines(), LONGEST);
+        not_checked(&format!(
+            "OLMv0 installation error: ClusterServiceVersion installation failed: {reason} - {message}"
+        ))
+    }
+
+    /// OLM has installed the operator, whose definition is missing.
+    pub fn no_definition(olm: &str) -> String {
+        not_checked(&format!(
+            "network Observability Operator was deployed via {olm} but FlowCollector CRD is missing \
+             (manually removed)"
+        ))
+    }
+
+    /// The installation by version 1 of OLM is not complete. `progress` may be empty.
+    pub fn extension_awaited(progress: &str) -> String {
+        let waiting = format!("waiting for ClusterExtension {}", names::OBSERVABILITY);
+        if progress.is_empty() {
+            return waiting;
+        }
+        format!("{waiting}: {}", super::one_line(progress.lines(), LONGEST))
+    }
+
+    /// The installation by version 0 of OLM is not complete.
+    pub fn version_awaited(namespace: &str, name: &str) -> String {
+        format!("waiting for ClusterServiceVersion {namespace}/{name}")
+    }
+
+    /// The installation takes too long.
+    pub fn overdue(awaited: &str) -> String {
+        not_installed(&format!("not complete after 10 minutes: {awaited}"))
+    }
+}
+
 /// Value of label `is_legacy_api` for a default network without `IPsec` (§16).
 pub const IPSEC_NOT_SUPPORTED: &str = "N/A - ipsec not supported (non-OVN network)";
 
@@ -429,14 +540,9 @@ pub mod mtu_migration {
 
     /// A text in one line, without the log of nmstate: the cause of a failure is in the second line of its message.
     fn line(text: &str) -> String {
-        let lines = text.lines().map(str::trim);
-        let lines: Vec<&str> = lines.take_while(|line| !line.starts_with("log: ")).collect();
-        let line = lines.join(" ");
-        if line.len() <= LONGEST_LINE {
-            return line;
-        }
-        let cut = line.floor_char_boundary(LONGEST_LINE);
-        format!("{}…", line.split_at(cut).0)
+        let lines = text.lines();
+        let lines = lines.take_while(|line| !line.trim().starts_with("log: "));
+        super::one_line(lines, LONGEST_LINE)
     }
 
     /// The default network is not supported.

@@ -121,6 +121,17 @@ pub const CLOUD_CONFIG: &str = "kube-cloud-config";
 /// `ConfigMap` in the operator's namespace that switches iptables-alerter off, and its key (§17.3).
 pub const ALERTER_CONFIG: &str = "iptables-alerter-config";
 
+/// The operator of network observability: its `ClusterExtension` and namespace, and the beginning of the
+/// names of its `ClusterServiceVersion`s (§18.6).
+pub const OBSERVABILITY: &str = "netobserv-operator";
+/// Namespaces with the `ClusterServiceVersion` of network observability: that of upstream's operator, and the
+/// one that OpenShift's catalog suggests to users.
+pub const OBSERVABILITY_NAMESPACES: [&str; 2] = [OBSERVABILITY, "openshift-netobserv-operator"];
+/// Definition of the kind that requests network observability.
+pub const FLOW_COLLECTORS: &str = "flowcollectors.flows.netobserv.io";
+/// Feature gate of the installation of network observability.
+pub const OBSERVABILITY_GATE: &str = "NetworkObservabilityInstall";
+
 /// Field managers of server-side apply (§5.1).
 pub mod manager {
     /// Field manager of rendered objects and of the operator configuration.
@@ -131,6 +142,8 @@ pub mod manager {
     pub const EGRESS_ROUTER: &str = "cluster-network-operator/egress_router";
     /// Field manager of the addresses of the API and of the ingress.
     pub const INFRASTRUCTURE: &str = "cluster-network-operator/infrastructureconfig";
+    /// Field manager of the objects with which network observability is installed.
+    pub const OBSERVABILITY: &str = "cno-observability-controller";
     /// Field manager of statuses.
     pub const STATUS: &str = "cluster-network-operator/status-manager";
 }

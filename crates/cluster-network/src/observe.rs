@@ -17,7 +17,7 @@ use crate::{
     hosted::{self, ControlPlane, Management},
     messages, names, objects,
     ovn::{
-        knobs::Data,
+        knobs::{self, Data},
         observed::{self, ConfigMaps, Observed},
     },
     plan,
@@ -362,7 +362,7 @@ fn service_authorities(cache: &Cache, settings: &settings::Hosted) -> String {
 }
 
 /// Enabled feature gates of a version. Without an entry for the version, the gates of the newest one (§1.3).
-fn feature_gates(object: &Value, version: &str) -> BTreeSet<String> {
+pub(crate) fn feature_gates(object: &Value, version: &str) -> BTreeSet<String> {
     let details = object["status"]["featureGates"].as_array();
     let mut entries = details.into_iter().flatten();
     let entry = entries.clone().find(|entry| entry["version"] == version);
@@ -432,7 +432,7 @@ fn ovn(
         config_maps: ConfigMaps {
             flows: data(names::OVS_FLOWS),
             udp_aggregation: data(names::UDP_AGGREGATION),
-            hardware: data(names::HARDWARE_OFFLOAD),
+            hardware: knobs::hardware(&data(names::HARDWARE_OFFLOAD)),
             overrides: data(names::OVN_OVERRIDES),
             node_identity: data(names::NODE_IDENTITY),
         },

@@ -75,8 +75,8 @@ pub struct Reconciler {
     prober: Prober,
     /// The configured log level. `None` for the level at the start.
     log_level: Option<&'static str>,
-    /// Progress of a migration of the MTU.
-    migration: Option<String>,
+    /// Notes of the controllers beside the main loop.
+    notes: report::Notes,
     metrics: Metrics,
 }
 
@@ -107,7 +107,7 @@ impl Reconciler {
             blocked: Vec::new(),
             prober: Prober::default(),
             log_level: None,
-            migration: None,
+            notes: report::Notes::default(),
             metrics,
         }
     }
@@ -122,9 +122,9 @@ impl Reconciler {
         self.failures.reported(reports, Instant::now());
     }
 
-    /// Records the progress of a migration of the MTU, or `None` without one.
-    pub fn migrating(&mut self, progress: Option<String>) {
-        self.migration = progress;
+    /// Records the notes of the controllers beside the main loop.
+    pub fn noted(&mut self, notes: report::Notes) {
+        self.notes = notes;
     }
 
     /// Sets the watches that are refused, failing or stale.

@@ -11,6 +11,7 @@ mod iptables_alerter;
 mod network_metrics;
 mod node_identity;
 mod objects;
+pub(crate) mod observability;
 mod ovn;
 mod parts;
 

@@ -1,11 +1,12 @@
-//! Reports of the controllers beside the main loop: failures, for condition `Degraded` (§10.3), and metrics (§16).
+//! Reports of the controllers beside the main loop: failures, for condition `Degraded` (§10.3), notes for
+//! other conditions, and metrics (§16).
 
 use std::{collections::BTreeMap, time::Duration};
 
 use kube_kit::queue::Queue;
 use tokio::sync::watch;
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, observability};
 
 /// A controller that reports failures. The order is the precedence of the failures.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -57,11 +58,20 @@ impl Failure {
     }
 }
 
-/// Failures by controller, the progress of a migration, and metrics. Clones share them.
+/// Notes of controllers for conditions other than `Degraded`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Notes {
+    /// Progress of a migration of the MTU.
+    pub migration: Option<String>,
+    /// State of the installation of network observability. `None` leaves its condition unchanged.
+    pub observability: Option<observability::State>,
+}
+
+/// Failures by controller, notes, and metrics. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
     failures: watch::Sender<BTreeMap<Level, Failure>>,
-    migration: watch::Sender<Option<String>>,
+    notes: watch::Sender<Notes>,
     metrics: Metrics,
 }
 
@@ -97,16 +107,25 @@ impl Reports {
 
     /// Records the progress of the migration of the MTU, or `None` without one.
     pub fn set_migration(&self, progress: Option<String>) {
-        self.migration.send_if_modified(|before| {
-            let is_new = *before != progress;
-            *before = progress;
-            is_new
+        self.note(|notes| notes.migration = progress);
+    }
+
+    /// Records the state of the installation of network observability. `None` leaves its condition unchanged.
+    pub fn set_observability(&self, state: Option<observability::State>) {
+        self.note(|notes| notes.observability = state);
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Notes)) {
+        self.notes.send_if_modified(|notes| {
+            let before = notes.clone();
+            change(notes);
+            *notes != before
         });
     }
 
-    /// Receiver of the progress of the migration of the MTU.
-    pub fn follow_migration(&self) -> watch::Receiver<Option<String>> {
-        self.migration.subscribe()
+    /// Receiver of all notes and of their changes.
+    pub fn follow_notes(&self) -> watch::Receiver<Notes> {
+        self.notes.subscribe()
     }
 }
 

@@ -159,6 +159,13 @@ kinds! {
     NODE_NETWORK_STATE = "nmstate.io" "v1" "NodeNetworkState" "nodenetworkstates" cluster;
     /// The facts about the infrastructure below OpenShift.
     OPENSHIFT_INFRASTRUCTURE = "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster;
+    /// An operator that version 1 of OLM installs.
+    CLUSTER_EXTENSION = "olm.operatorframework.io" "v1" "ClusterExtension" "clusterextensions" cluster;
+    /// An operator that version 0 of OLM installs.
+    CLUSTER_SERVICE_VERSION =
+        "operators.coreos.com" "v1alpha1" "ClusterServiceVersion" "clusterserviceversions" namespaced;
+    /// The request for network observability.
+    FLOW_COLLECTOR = "flows.netobserv.io" "v1beta2" "FlowCollector" "flowcollectors" cluster;
 }
 
 /// The kind with this `apiVersion` and `kind`, if it is a known one. The version matters: an unknown version of a known

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use api::cluster_network::{config, operator};
+use api::cluster_network::{SINGLETON, config, operator};
 use kube_kit::{
     apply::Applier,
     cache::{Cache, Lookup},
@@ -16,10 +16,13 @@ use super::{Error, named, observe, observe_hosted, operator_id, settings};
 use crate::{
     cluster_config, controller,
     facts::{ApiServer, Facts},
-    messages, names, observe as observed,
+    messages::{self, observability as texts},
+    names,
+    observability::{self, Record, Step, controller as state},
+    observe as observed,
     plan::{Input, Plan},
     reconcile::{apply::leftovers, hosted::is_hosted},
-    render::Part,
+    render::{self, Part},
     settings::Settings,
 };
 
@@ -269,6 +272,7 @@ impl Given {
             let side = management.filter(|side| side.has(object)).unwrap_or(cluster);
             text += &line(side, object).await?;
         }
+        text += &self.observability(cluster, &facts).await?;
         if let Lookup::Present(operator) = cache.lookup(&observed::operator_config_id()) {
             text += &superfluous(cluster, &plan, &operator["metadata"]["uid"]);
         }
@@ -276,6 +280,51 @@ impl Given {
             text += &superfluous(side, &plan, &json!(facts.control_plane.uid));
         }
         Ok(changed(text))
+    }
+
+    /// Objects with which the operator would install network observability.
+    async fn observability(&self, side: &Side, facts: &Facts) -> Result<String, Error> {
+        let live = |id: &ObjectId| match side.cache.lookup(id) {
+            Lookup::Present(object) => Some(object),
+            Lookup::Absent | Lookup::Unknown => None,
+        };
+        let operator = live(&observed::operator_config_id());
+        let record = operator.map(|it| Record::of(&it)).unwrap_or_default();
+        let given = self.operator.as_ref();
+        let is_unmanaged = given.is_some_and(|it| it.management_state == names::UNMANAGED);
+        let Some(cluster) = self.cluster.as_ref().filter(|_| !is_unmanaged) else {
+            return Ok(String::new());
+        };
+        let policy = cluster.network_observability.as_ref();
+        let policy = policy.map_or("", |it| it.installation_policy.as_str());
+        let infrastructure = live(&object::OPENSHIFT_INFRASTRUCTURE.object(None, SINGLETON));
+        let topology = infrastructure.map(|it| observability::topology(&it));
+        let has_gate = facts.gate(names::OBSERVABILITY_GATE);
+        let failed = |error: &str| Ok(format!("! observability: {error}\n"));
+        match observability::wish(policy, has_gate, topology.as_deref(), &record) {
+            Ok(true) => {}
+            Ok(false) => return Ok(String::new()),
+            Err(error) => return failed(&error),
+        }
+        let client = side.applier.client();
+        let unreadable = |error: kube::Error| Error::Unreadable(kube_kit::client::message(&error));
+        let mut objects = Vec::new();
+        match state::observe(client).await.map_err(unreadable)?.step() {
+            Step::Install if state::is_served(client).await => {
+                objects.extend(render::observability::operator().unwrap_or_default());
+            }
+            Step::Install => return failed(&texts::not_installed(texts::NO_OLM)),
+            Step::Fail(error) => return failed(&error),
+            Step::Wait(_) | Step::Collect => {}
+        }
+        if !state::has_collector(client).await.map_err(unreadable)? {
+            objects.extend(render::observability::collector().unwrap_or_default());
+        }
+        let mut text = String::new();
+        for object in &objects {
+            text += &line(side, object).await?;
+        }
+        Ok(text)
     }
 }
 

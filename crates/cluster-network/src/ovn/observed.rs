@@ -33,18 +33,30 @@ const USERS: &str = "user-ipsec-machine-config";
 const FIRST_VERSION: &str = "4.15.0";
 
 /// `ConfigMaps` that tune OVN-Kubernetes (§7.1). A missing one counts as empty.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfigMaps {
     /// `ovs-flows-config`.
     pub flows: Data,
     /// `udp-aggregation-config`.
     pub udp_aggregation: Data,
-    /// `hardware-offload-config`.
-    pub hardware: Data,
+    /// `hardware-offload-config`, which is parsed once, because each time logs its warnings.
+    pub hardware: Result<knobs::Hardware, knobs::Error>,
     /// `ovn-kubernetes-config-overrides`.
     pub overrides: Data,
     /// `network-node-identity`.
     pub node_identity: Data,
+}
+
+impl Default for ConfigMaps {
+    fn default() -> Self {
+        Self {
+            flows: Data::new(),
+            udp_aggregation: Data::new(),
+            hardware: knobs::hardware(&Data::new()),
+            overrides: Data::new(),
+            node_identity: Data::new(),
+        }
+    }
 }
 
 impl ConfigMaps {
@@ -197,13 +209,13 @@ fn masquerade(objects: &Objects<'_>) -> Vec<String> {
 
 fn offload_nodes(objects: &Objects<'_>) -> Vec<(String, Data)> {
     // The rendering reports an invalid ConfigMap.
-    let Ok(hardware) = knobs::hardware(&objects.config_maps.hardware) else {
+    let Ok(hardware) = &objects.config_maps.hardware else {
         return Vec::new();
     };
     let nodes = objects.nodes.iter().filter_map(|node| {
         let labels: Data = serde_json::from_value(node["metadata"]["labels"].clone()).ok()?;
         let name = node["metadata"]["name"].as_str()?;
-        let kind = knobs::offload(&hardware, name, &labels);
+        let kind = knobs::offload(hardware, name, &labels);
         (!matches!(kind, Ok(None))).then(|| (name.to_owned(), labels))
     });
     nodes.collect()
@@ -214,7 +226,7 @@ fn offload_nodes(objects: &Objects<'_>) -> Vec<(String, Data)> {
 /// # Errors
 /// If `hardware-offload-config` is invalid, or a node has the labels of two kinds.
 pub fn offloads(observed: &Observed) -> Result<(knobs::Hardware, Vec<Offload>), knobs::Error> {
-    let hardware = knobs::hardware(&observed.config_maps.hardware)?;
+    let hardware = observed.config_maps.hardware.clone()?;
     let mut kinds = Vec::new();
     for (node, labels) in &observed.offload_nodes {
         if let Some(kind) = knobs::offload(&hardware, node, labels)?

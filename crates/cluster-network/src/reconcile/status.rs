@@ -183,7 +183,7 @@ impl Reconciler {
             .progressing
             .as_deref()
             .map(|text| ("MachineConfig", text));
-        let migrating = self.migration.as_deref().map(|text| ("MTUMigration", text));
+        let migrating = self.notes.migration.as_deref().map(|text| ("MTUMigration", text));
         let finding = Finding {
             failure: if operator.is_some() {
                 self.failures.current(Instant::now())
@@ -192,6 +192,7 @@ impl Reconciler {
             },
             progressing: machines.or(deploying).or(migrating),
             reached: assessment.reached,
+            observability: self.notes.observability.as_ref(),
         };
         let mut before = operator.map(status_of).unwrap_or_default().conditions;
         if !before.iter().any(|condition| condition.kind == "Available") {

@@ -29,6 +29,8 @@ mod node_settings;
 #[cfg(test)]
 mod objects;
 #[cfg(test)]
+mod observability;
+#[cfg(test)]
 mod openshift;
 #[cfg(test)]
 mod ovn;

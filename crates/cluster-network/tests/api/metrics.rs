@@ -132,6 +132,7 @@ fn metrics_are_refused_without_the_right_to_read_them() {
         "infrastructureconfig",
         "ingressconfig",
         "mtu_migration",
+        "observability",
         "pki",
         "proxyconfig",
         "signer",

@@ -1,6 +1,56 @@
 //! Workloads for kinds of nodes, workloads that wait for other workloads, and workloads that encrypt.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
 use super::*;
+use crate::ovn::knobs::{self, Hardware};
+
+/// `hardware-offload-config` with one key.
+fn hardware(key: &str, value: &str) -> Result<Hardware, knobs::Error> {
+    knobs::hardware(&[(key.to_owned(), value.to_owned())].into())
+}
+
+/// A log that counts warnings about `ConfigMaps`.
+struct Warnings(Arc<AtomicUsize>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN && metadata.target().ends_with("::knobs")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn invalid_label_of_hardware_offload_is_one_warning() {
+    let count = Arc::new(AtomicUsize::new(0));
+    tracing::subscriber::with_default(Warnings(count.clone()), || {
+        let mut facts = with_node(DPU, "");
+        facts.ovn.config_maps.hardware = hardware("dpu-mode-label", "dpu");
+        let rendered = with_kube_proxy(&facts);
+        assert!(rendered.failed.is_empty(), "{:?}", rendered.failed);
+    });
+    assert_eq!(count.load(Relaxed), 1);
+}
 
 // cluster-network#43
 #[test]
@@ -9,11 +59,7 @@ fn nodes_with_hardware_offload_have_workloads_of_their_own() {
         let mut facts = facts();
         let label = format!("network.operator.openshift.io/{key}");
         facts.ovn.offload_nodes = vec![("a".to_owned(), [(label, String::new())].into())];
-        facts.ovn.config_maps.hardware = [(
-            "mgmt-port-resource-name".to_owned(),
-            "openshift.io/mgmt".to_owned(),
-        )]
-        .into();
+        facts.ovn.config_maps.hardware = hardware("mgmt-port-resource-name", "openshift.io/mgmt");
         facts
     };
     let terms = |workload: &Value| {
@@ -102,7 +148,7 @@ fn dpus_get_a_plugin_that_refuses_pods_instead_of_ovnkube_node() {
         assert!(find(&other, kind, name).is_none(), "{name}");
     }
     // The label of the configuration.
-    facts.ovn.config_maps.hardware = [("dpu-mode-label".to_owned(), "a/b=c".to_owned())].into();
+    facts.ovn.config_maps.hardware = hardware("dpu-mode-label", "a/b=c");
     facts.ovn.offload_nodes = with_node("a/b", "c").ovn.offload_nodes;
     let expected = json!({ "key": "a/b", "operator": "In", "values": ["c"] });
     assert_eq!(on(&facts).0, affinity(&expected));
