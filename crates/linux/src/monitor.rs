@@ -24,6 +24,7 @@ use crate::{
 
 /// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, ... of `<linux/rtnetlink.h>`.
 const LINK_GROUP: u32 = 1;
+const NEIGHBOUR_GROUP: u32 = 3;
 const IPV4_ADDRESS_GROUP: u32 = 5;
 const IPV4_ROUTE_GROUP: u32 = 7;
 const IPV6_ADDRESS_GROUP: u32 = 9;
@@ -34,6 +35,8 @@ const DELETE_LINK: u16 = 17;
 /// `RTM_NEWADDR` and `RTM_DELADDR`, `RTM_NEWROUTE` and `RTM_DELROUTE`.
 const ADDRESSES: [u16; 2] = [20, 21];
 const ROUTES: [u16; 2] = [24, 25];
+/// `RTM_NEWNEIGH` and `RTM_DELNEIGH`: entries of the neighbour table, and of forwarding tables.
+const NEIGHBOURS: [u16; 2] = [28, 29];
 /// One datagram holds one event, and an event describes one object.
 const RECEIVE_BUFFER: usize = 32 * 1024;
 
@@ -213,7 +216,7 @@ fn read_links(datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<()> {
     Ok(())
 }
 
-/// A change of a link, an address or a route: creation, change or removal.
+/// A change of a link, an address, a route or a neighbour: creation, change or removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostEvent {
     /// A link.
@@ -222,6 +225,11 @@ pub enum HostEvent {
     Address(Address),
     /// A unicast route. Of several next hops, the first.
     Route(Route),
+    /// A neighbour, or an entry of a forwarding table, on the link of [`HostMonitor::add_neighbours`].
+    Neighbour {
+        /// Index of the link.
+        link: u32,
+    },
     /// Events were lost: everything may have changed.
     Lost,
 }
@@ -248,6 +256,17 @@ impl HostMonitor {
             subscription: Subscription::open(HOST_EVENTS, &groups)?,
             waiting: VecDeque::new(),
         })
+    }
+
+    /// Adds events of the neighbours of one link, in place of another link. List them afterwards, so that no change is
+    /// missed. Events of neighbours on other links, which are frequent, never wake the process.
+    pub fn add_neighbours(&mut self, link: u32) -> Result<()> {
+        let failed = |error: io::Error| Error::io("subscribe to events of neighbours", "", &error);
+        filter::attach_neighbours(self, link).map_err(failed)?;
+        self.subscription
+            .raw
+            .add_membership(NEIGHBOUR_GROUP)
+            .map_err(failed)
     }
 
     /// Returns the next pending event, without waiting. Call this until it returns `None`, and then wait for the
@@ -295,6 +314,13 @@ fn read_host(datagram: &[u8], events: &mut VecDeque<HostEvent>) -> Result<()> {
             }
             kind if ROUTES.contains(&kind) => {
                 events.extend(Route::read(request, body)?.first().copied().map(HostEvent::Route));
+            }
+            kind if NEIGHBOURS.contains(&kind) => {
+                // `ndmsg` has the index of the link behind the family and its padding.
+                let link = body.get(4..8).and_then(|bytes| bytes.try_into().ok());
+                events.extend(link.map(|bytes| HostEvent::Neighbour {
+                    link: u32::from_ne_bytes(bytes),
+                }));
             }
             _ => {}
         }

@@ -25,6 +25,8 @@ use crate::{
 pub const MAIN_TABLE: u32 = 254;
 /// The kernel's table for the host's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
+/// The origin of routes that the kernel adds together with an address.
+pub const KERNEL_PROTOCOL: u8 = 2;
 /// The scope of routes without a gateway.
 pub const LINK_SCOPE: u8 = 253;
 
@@ -54,7 +56,7 @@ pub struct Route {
     /// The gateway is treated as a neighbour on the link, even if no subnet of the link contains it.
     pub onlink: bool,
     /// Packets are refused, and there is no next hop. New routes refuse packets with an ICMP message. The kernel's
-    /// prohibit and blackhole routes are read as such routes too.
+    /// prohibit, blackhole and throw routes are read as such routes too.
     pub unreachable: bool,
 }
 
@@ -120,7 +122,7 @@ impl Route {
         let message = RouteMessage::parse(bytes).map_err(|e| request.unreadable(e))?;
         let unreachable = match message.header.kind {
             RouteType::Unicast => false,
-            RouteType::Unreachable | RouteType::Prohibit | RouteType::BlackHole => true,
+            RouteType::Unreachable | RouteType::Prohibit | RouteType::BlackHole | RouteType::Throw => true,
             _ => return Ok(Vec::new()),
         };
         let length = message.header.destination_prefix_length;
@@ -313,7 +315,12 @@ mod tests {
             unreachable: true,
             ..Route::to("10.1.1.0/24".parse().unwrap())
         };
-        for kind in [RouteType::Unreachable, RouteType::Prohibit, RouteType::BlackHole] {
+        for kind in [
+            RouteType::Unreachable,
+            RouteType::Prohibit,
+            RouteType::BlackHole,
+            RouteType::Throw,
+        ] {
             let mut message = unreachable.message();
             message.header.kind = kind;
             let mut bytes = vec![0; message.buffer_len()];

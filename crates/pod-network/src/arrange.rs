@@ -24,8 +24,13 @@ pub struct Arranged {
     pub problems: BTreeSet<String>,
     /// Nodes that have no address yet, which usually lasts for moments.
     pub waiting: BTreeSet<String>,
-    /// Pod ranges of other nodes that have a route.
+    /// Pod ranges of other nodes that need a route.
     pub ranges: BTreeSet<IpNet>,
+    /// Those of them whose route is not in place: the kernel refuses it, it needs a tunnel that cannot be created, or
+    /// another owner has a route.
+    pub missing: BTreeSet<IpNet>,
+    /// Index of the tunnel before the changes.
+    pub tunnel: Option<u32>,
     /// Links that the result depends on, by index.
     pub links: BTreeSet<u32>,
     /// Numbers of other nodes, direct and through the tunnel.
@@ -54,12 +59,19 @@ pub fn arrange(
     // The kernel removes the tunnel's routes with its last address, and reports the address alone. A tunnel that is
     // created now has an event by its name.
     let mut links = desired.links;
-    links.extend(view.observed.tunnel.map(|tunnel| tunnel.index));
+    let tunnel = view.observed.tunnel.as_ref();
+    links.extend(tunnel.map(|tunnel| tunnel.index));
     let words = |problems: Vec<&Problem>| problems.into_iter().map(ToString::to_string).collect();
+    let foreign = obstacles.iter().filter_map(|problem| match problem {
+        Problem::ForeignRoute { range } => Some(*range),
+        _ => None,
+    });
     let mut arranged = Arranged {
         problems: words(problems),
         waiting: words(waiting),
         ranges: desired.routes.keys().copied().collect(),
+        missing: foreign.collect(),
+        tunnel: tunnel.filter(|it| it.vxlan.is_some()).map(|it| it.index),
         links,
         peers: desired.peers,
         mtu: desired.mtu,
@@ -85,10 +97,17 @@ impl Arranged {
     ) {
         let mut is_tunnel_missing = false;
         for step in steps {
+            let range = match step {
+                Change::AddRoute(range, _) | Change::ReplaceRoute(range, _) => Some(*range),
+                _ => None,
+            };
             if is_tunnel_missing && step.needs_tunnel() {
+                self.missing.extend(range);
                 continue;
             }
-            match (apply(step), step) {
+            let outcome = apply(step);
+            self.missing.extend(range.filter(|_| outcome.is_err()));
+            match (outcome, step) {
                 (Ok(()), _) => self.changes.push(step.to_string()),
                 // A foreign route of a kind that is not observed. It stays, and prevents this route alone.
                 (Err(error), Change::AddRoute(range, _)) if error.is_exists() => {
@@ -171,7 +190,7 @@ mod tests {
 
     #[test]
     fn tunnel_that_cannot_be_created_or_set_up_is_one_failure() {
-        for (broken, applied) in [(0, 1), (1, 2), (2, 6)] {
+        for (broken, applied, missing) in [(0, 1, 1), (1, 2, 1), (2, 6, 0), (5, 6, 1)] {
             let steps = steps();
             let mut arranged = Arranged::default();
             let mut attempts = 0;
@@ -184,6 +203,7 @@ mod tests {
             });
             assert_eq!(arranged.failures.len(), 1, "{arranged:?}");
             assert_eq!((arranged.changes.len(), attempts), (applied, applied + 1));
+            assert_eq!(arranged.missing.len(), missing, "{arranged:?}");
             assert_eq!(
                 arranged.changes.last().map(String::as_str),
                 Some("add route 10.1.1.0/24 via 192.0.2.2")

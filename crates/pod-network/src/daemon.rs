@@ -271,6 +271,7 @@ impl Daemon {
         self.interest = Interest {
             links: arranged.links.clone(),
             ranges: arranged.ranges.clone(),
+            tunnel: arranged.tunnel,
         };
         self.enable_forwarding(own);
         let mut failures: BTreeSet<String> = arranged.failures.iter().map(ToString::to_string).collect();
@@ -279,7 +280,7 @@ impl Daemon {
 
         self.metrics.reached(
             arranged.peers,
-            arranged.ranges.len(),
+            arranged.ranges.difference(&arranged.missing).count(),
             arranged.problems.len() + arranged.waiting.len(),
             arranged.mtu,
         );

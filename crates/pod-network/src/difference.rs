@@ -149,7 +149,8 @@ pub(crate) fn difference(desired: &Desired, observed: &Observed) -> (Vec<Change>
         _ => None,
     };
 
-    // A link of another kind is not ours: the creation of the tunnel fails and reports it, and the link stays as it is.
+    // A link of another kind is not ours: the creation of the tunnel fails and reports it, the routes through it are
+    // skipped, and the link stays as it is.
     let is_obstructed = observed
         .tunnel
         .as_ref()
@@ -199,9 +200,6 @@ pub(crate) fn difference(desired: &Desired, observed: &Observed) -> (Vec<Change>
 
     let mut problems = BTreeSet::new();
     for (range, hop) in &desired.routes {
-        if is_obstructed && matches!(hop, Hop::Tunnel { .. }) {
-            continue;
-        }
         let existing = ours.get(range).map(Vec::as_slice).unwrap_or_default();
         let existing: Vec<_> = existing.iter().copied().filter(|route| !lost(route)).collect();
         let tunnel = kept.map(|tunnel| tunnel.index);

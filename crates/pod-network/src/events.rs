@@ -90,8 +90,10 @@ impl Nodes {
 pub(crate) struct Interest {
     /// Links by index, also those that are down.
     pub(crate) links: BTreeSet<u32>,
-    /// Ranges that have a route.
+    /// Ranges that need a route.
     pub(crate) ranges: BTreeSet<IpNet>,
+    /// Index of the tunnel, whose neighbours and forwarding entries count.
+    pub(crate) tunnel: Option<u32>,
 }
 
 impl Interest {
@@ -107,6 +109,7 @@ impl Interest {
             HostEvent::Route(route) => {
                 route.table.is_none_or(|table| table == MAIN_TABLE) && self.is_relevant(route)
             }
+            HostEvent::Neighbour { link } => self.tunnel == Some(*link),
             HostEvent::Lost => true,
         }
     }
@@ -121,6 +124,8 @@ impl Interest {
 /// Events of the kernel, for the async runtime.
 pub(crate) struct HostEvents {
     host: AsyncFd<HostMonitor>,
+    /// Index of the tunnel whose neighbours are reported.
+    tunnel: Option<u32>,
     rules: AsyncFd<nft::Monitor>,
 }
 
@@ -154,6 +159,7 @@ impl TryFrom<Monitors> for HostEvents {
     fn try_from(monitors: Monitors) -> io::Result<Self> {
         Ok(Self {
             host: AsyncFd::new(monitors.host)?,
+            tunnel: None,
             rules: AsyncFd::new(monitors.rules)?,
         })
     }
@@ -163,6 +169,12 @@ impl HostEvents {
     /// Waits until a part of the host changes that the daemon depends on. Cancellation loses no change: an event only
     /// causes an observation.
     pub(crate) async fn changed(&mut self, interest: &Interest) -> anyhow::Result<()> {
+        if let Some(tunnel) = interest.tunnel.filter(|tunnel| self.tunnel != Some(*tunnel)) {
+            self.host.get_mut().add_neighbours(tunnel)?;
+            self.tunnel = Some(tunnel);
+            // An entry may have changed since the observation.
+            return Ok(());
+        }
         loop {
             let touched = tokio::select! {
                 ready = self.host.readable_mut() => {
@@ -251,6 +263,7 @@ mod tests {
         let interest = Interest {
             links: [2].into(),
             ranges: ["10.1.1.0/24".parse().unwrap()].into(),
+            tunnel: Some(9),
         };
         for (event, touches) in [
             (link(2, "eth0"), true),
@@ -267,6 +280,8 @@ mod tests {
             (route("10.9.9.0/24", ROUTE_PROTOCOL, MAIN_TABLE), true),
             (route("10.9.9.0/24", ROUTE_PROTOCOL, 1000), false),
             (route("0.0.0.0/0", 16, MAIN_TABLE), true),
+            (HostEvent::Neighbour { link: 9 }, true),
+            (HostEvent::Neighbour { link: 2 }, false),
             (HostEvent::Lost, true),
         ] {
             assert_eq!(interest.is_touched_by(&event), touches, "{event:?}");

@@ -35,7 +35,7 @@ impl Metrics {
         );
         registry.register(
             "weft_pod_network_routes",
-            "Routes to pod ranges of other nodes",
+            "Pod ranges of other nodes whose route is in place",
             self.routes.clone(),
         );
         registry.register(

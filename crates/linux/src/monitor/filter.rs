@@ -1,10 +1,14 @@
-//! A filter in the kernel that passes events about some links, so that no other event wakes the process.
+//! Filters in the kernel that pass events about some links, so that no other event wakes the process.
 
 use std::{io, os::fd::AsRawFd};
 
 use libc::{sock_filter, sock_fprog};
 
-/// Where `ifinfomsg`, which follows `nlmsghdr`, has the family and the index.
+use super::NEIGHBOURS;
+
+/// Where `nlmsghdr` has the type of the message.
+const TYPE: u32 = 4;
+/// Where `ifinfomsg` and `ndmsg`, which follow it, have the family and the index of the link.
 const FAMILY: u32 = 16;
 const INDEX: u32 = 20;
 /// Length of the headers before the attributes.
@@ -27,6 +31,7 @@ const FIND_NESTED: u32 = 0_u32.wrapping_sub(0x1000).wrapping_add(16);
 const SET_A: u16 = 0x00;
 const SET_X: u16 = 0x01;
 const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
 const LOAD_WORD_AT_X: u16 = 0x40;
 const COPY_A_TO_X: u16 = 0x07;
@@ -50,7 +55,16 @@ pub struct LinkFilter<'a> {
 /// Passes the messages about links of `filter` to the socket, and no others. Replaces an earlier filter. A filter that is too
 /// long for the kernel passes all messages.
 pub(super) fn attach(socket: &impl AsRawFd, filter: &LinkFilter<'_>) -> io::Result<()> {
-    let mut program = program(filter);
+    attach_program(socket, program(filter))
+}
+
+/// Passes the messages about neighbours of this link to the socket, and no other messages about neighbours. Replaces an
+/// earlier filter.
+pub(super) fn attach_neighbours(socket: &impl AsRawFd, link: u32) -> io::Result<()> {
+    attach_program(socket, neighbours(link))
+}
+
+fn attach_program(socket: &impl AsRawFd, mut program: Vec<sock_filter>) -> io::Result<()> {
     let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let length = libc::socklen_t::try_from(size_of::<sock_fprog>()).map_err(too_long)?;
     let program = sock_fprog {
@@ -100,6 +114,25 @@ fn program(filter: &LinkFilter<'_>) -> Vec<sock_filter> {
         return vec![PASS];
     }
     program
+}
+
+fn neighbours(link: u32) -> Vec<sock_filter> {
+    let equal = |k, jt, jf| sock_filter {
+        jt,
+        jf,
+        ..step(SKIP_UNLESS_EQUAL, k)
+    };
+    // The kernel loads numbers as if they were in network order.
+    let [new, removed] = NEIGHBOURS.map(|kind| u32::from(u16::from_be_bytes(kind.to_ne_bytes())));
+    vec![
+        step(LOAD_HALF, TYPE),
+        equal(new, 1, 0),
+        equal(removed, 0, 2),
+        step(LOAD_WORD, INDEX),
+        equal(u32::from_be_bytes(link.to_ne_bytes()), 0, 1),
+        PASS,
+        DROP,
+    ]
 }
 
 const PASS: sock_filter = step(RETURN, u32::MAX);

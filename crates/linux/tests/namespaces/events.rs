@@ -8,8 +8,9 @@ use std::{
 
 use linux::{
     arp,
-    link::{Link, LinkChange, OperState},
+    link::{Link, LinkChange, LinkKind, LinkSpec, Mac, OperState, Vxlan},
     monitor::{self, HostEvent, HostMonitor, LinkEvent, LinkFilter, LinkMonitor, Settled},
+    neighbour::Forwarding,
     netns::NetNs,
     nft,
     route::Socket,
@@ -362,6 +363,60 @@ fn changes_of_links_addresses_and_routes_are_reported() {
             here.delete_route(&route).unwrap();
             wait_for(&is_it);
         }
+    });
+}
+
+#[test]
+fn neighbours_of_one_link_are_reported_and_no_others() {
+    alone("events of neighbours", || {
+        let mut here = Socket::open().unwrap();
+        let first = neighbourhood(&mut here, "vethfirst").outer;
+        let vxlan = Vxlan {
+            id: 7,
+            port: 4789,
+            local: None,
+            learning: false,
+        };
+        here.create_link(&LinkSpec::new("vxlan7", LinkKind::Vxlan(vxlan)))
+            .unwrap();
+        let tunnel = here.link_by_name("vxlan7").unwrap();
+        for link in [&first, &tunnel] {
+            here.set_up(link).unwrap();
+        }
+        let mut monitor = HostMonitor::open().unwrap();
+        let (mac, ip) = (Mac([2, 0, 0, 0, 0, 9]), "192.0.2.9".parse().unwrap());
+        let entry = Forwarding { mac, host: ip };
+        let mut seen = |monitor: &mut HostMonitor| {
+            here.set_neighbour(&first, ip, mac).unwrap();
+            here.delete_neighbour(&first, ip).unwrap();
+            here.set_neighbour(&tunnel, ip, mac).unwrap();
+            here.delete_neighbour(&tunnel, ip).unwrap();
+            here.set_forwarding(&tunnel, entry).unwrap();
+            here.delete_forwarding(&tunnel, entry).unwrap();
+            // The kernel answers after it has sent the events.
+            let mut links = Vec::new();
+            while let Some(event) = monitor.pending().unwrap() {
+                if let HostEvent::Neighbour { link } = event {
+                    links.push(link);
+                }
+            }
+            links
+        };
+        assert!(seen(&mut monitor).is_empty());
+        for link in [&first, &tunnel] {
+            monitor.add_neighbours(link.index).unwrap();
+            let links = seen(&mut monitor);
+            assert!(links.iter().all(|found| *found == link.index), "{links:?}");
+            let number = if link.index == tunnel.index { 4 } else { 2 };
+            assert!(links.len() >= number, "{links:?}");
+        }
+        // Events of other kinds pass the filter.
+        here.set_down(&first).unwrap();
+        let mut passed = false;
+        while let Some(event) = monitor.pending().unwrap() {
+            passed |= matches!(event, HostEvent::Link(link) if link.index == first.index);
+        }
+        assert!(passed);
     });
 }
 

@@ -354,7 +354,8 @@ fn link_of_another_kind_with_the_tunnels_name_stays() {
             changes[..],
             [
                 Change::CreateTunnel { .. },
-                Change::AddRoute(_, Hop::Direct { .. })
+                Change::AddRoute(_, Hop::Direct { .. }),
+                Change::AddRoute(_, Hop::Tunnel { .. })
             ]
         ),
         "{changes:?}"

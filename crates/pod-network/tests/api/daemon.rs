@@ -2,7 +2,7 @@
 
 use std::{fs, time::Instant};
 
-use linux::nft;
+use linux::{address::Family, nft};
 use pod_network::names::{TABLE, TUNNEL};
 use serde_json::json;
 use stage::until;
@@ -117,6 +117,7 @@ fn node_with_an_address_that_the_kernel_refuses_hinders_no_other_node() {
     assert_eq!(stage.routes(), TO_B);
     assert!(stage.configuration().is_some());
     assert_eq!(stage.metric("weft_pod_network_problems"), 1);
+    assert_eq!(stage.metric("weft_pod_network_routes"), 2);
     assert_eq!(stage.metric("weft_pod_network_errors_total"), 0);
     stage.wait_for_event(
         "Warning PodNetworkPeer Node/a x1: pods of node c in 10.1.2.0/24 are unreachable, the kernel refuses the \
@@ -235,7 +236,7 @@ fn drift_of_the_host_is_repaired_by_its_event() {
     let address = "10.1.0.0/32".parse().unwrap();
     stage.socket.delete_address(&tunnel, address).unwrap();
     stage.wait_for_routes(&all);
-    let routes = stage.socket.routes(linux::address::Family::V4).unwrap();
+    let routes = stage.socket.routes(Family::V4).unwrap();
     let ours = routes
         .iter()
         .find(|route| route.dst.to_string() == "10.1.1.0/24")
@@ -270,6 +271,32 @@ fn drift_of_the_host_is_repaired_by_its_event() {
     });
     let requests = stage.requests_of(ACCOUNT, mark);
     assert!(requests.is_empty(), "{requests:#?}");
+}
+
+// cluster-network#81
+#[test]
+fn deleted_entry_of_the_tunnel_comes_back_by_its_event() {
+    let Some(mut stage) = Stage::take("entries of the tunnel") else {
+        return;
+    };
+    stage.register("a", &A.0[..1], &A.1[..1]);
+    stage.register("c", &["10.1.2.0/24"], &["198.51.100.3"]);
+    let _daemon = stage.daemon();
+    stage.wait_until_ready(true);
+    let tunnel = stage.socket.link_by_name(TUNNEL).unwrap();
+    let gateway = "10.1.2.0".parse().unwrap();
+    stage.socket.delete_neighbour(&tunnel, gateway).unwrap();
+    until("the neighbour", || {
+        let neighbours = stage.socket.neighbours(&tunnel, Family::V4).unwrap();
+        let is_there = neighbours.iter().any(|it| it.ip == gateway && it.permanent);
+        is_there.then_some(()).ok_or(format!("{neighbours:?}"))
+    });
+    let entry = stage.socket.forwardings(&tunnel).unwrap()[0];
+    stage.socket.delete_forwarding(&tunnel, entry).unwrap();
+    until("the forwarding entry", || {
+        let entries = stage.socket.forwardings(&tunnel).unwrap();
+        (entries == [entry]).then_some(()).ok_or(format!("{entries:?}"))
+    });
 }
 
 // cluster-network#80
