@@ -282,10 +282,12 @@ impl Keeper {
         if old.as_ref().is_some_and(|old| old.lease.dns != lease.dns) {
             warn!(attachment = ?self.allocation.attachment, "name servers changed: a running container keeps the old ones");
         }
-        let before = old.and_then(|old| {
-            let differs = !changes::between(&old.lease, &lease).is_empty();
-            // A repeated lease leaves the changes that the link still lacks.
-            if differs { Some(old.lease) } else { old.before }
+        let lacking = old.map_or_else(Vec::new, |old| {
+            let fresh = changes::between(&old.lease, &lease);
+            if !fresh.is_empty() {
+                info!(attachment = ?self.allocation.attachment, changes = ?fresh, "the renewed lease differs");
+            }
+            changes::merged(old.lacking, fresh, &lease)
         });
         let identity = exchange.identity();
         self.place.identity = Some(identity);
@@ -294,7 +296,7 @@ impl Keeper {
             identity,
             station: station.map_or([0xff; 6], |station| station.0),
             lease,
-            before,
+            lacking,
             since: now(),
         };
         if let Err(error) = self.context.store.write(&record) {
@@ -324,19 +326,34 @@ impl Keeper {
         Next::Go
     }
 
-    /// Makes the changes that the link lacks. If some fail, or the daemon is killed meanwhile, they are all made again
+    /// Makes the changes that the link lacks. Those that fail, or all if the daemon is killed meanwhile, are made again
     /// after the next answer of a server, or by the next daemon.
     async fn change(&mut self) {
         let Some(record) = &mut self.record else { return };
-        let Some(before) = &record.before else { return };
-        let changes = changes::between(before, &record.lease);
-        info!(attachment = ?self.allocation.attachment, ?changes, "the renewed lease differs");
-        let (place, priority) = (self.place.clone(), self.allocation.priority);
-        if let Err(error) = blocking(move || place.change(&changes, priority)).await {
-            warn!(attachment = ?self.allocation.attachment, %error, "cannot change the link");
+        if record.lacking.is_empty() {
             return;
         }
-        record.before = None;
+        let (place, priority, changes) = (
+            self.place.clone(),
+            self.allocation.priority,
+            record.lacking.clone(),
+        );
+        let lacking = match blocking(move || place.change(&changes, priority)).await {
+            Err(error) => {
+                warn!(attachment = ?self.allocation.attachment, %error, "cannot change the link");
+                return;
+            }
+            Ok((lacking, error)) => {
+                if let Some(error) = error {
+                    warn!(attachment = ?self.allocation.attachment, %error, ?lacking, "cannot change the link");
+                }
+                lacking
+            }
+        };
+        if lacking == record.lacking {
+            return;
+        }
+        record.lacking = lacking;
         if let Err(error) = self.context.store.write(record) {
             warn!(attachment = ?self.allocation.attachment, %error, "cannot record the change of the link");
         }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Net};
+use linux::address::Family;
 use linux::link::{Link, Mac};
 use linux::netns::NetNs;
 use linux::packet::PacketSocket;
@@ -14,7 +15,7 @@ use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::changes::Change;
+use crate::changes::{self, Change};
 use crate::frame::CLIENT_PORT;
 use crate::lease::LeasedRoute;
 
@@ -90,19 +91,28 @@ impl Place {
         self.visit(|socket, link, _| socket.set_down(link))
     }
 
-    /// Applies all changes. A change that was already applied is no error, and a failed change does not stop the
-    /// others.
-    pub(crate) fn change(&self, changes: &[Change], priority: u32) -> Result<(), Trouble> {
+    /// Applies all changes, and returns those that the link still lacks, and the first error. A change that was already
+    /// applied is no error. Routes of others that the kernel removes together with the address are added again.
+    pub(crate) fn change(
+        &self,
+        changes: &[Change],
+        priority: u32,
+    ) -> Result<(Vec<Change>, Option<linux::Error>), Trouble> {
         self.visit(|socket, link, _| {
-            let mut outcome = Ok(());
-            for change in changes {
-                match make(socket, link, *change, priority) {
-                    Err(error) if error.is_exists() || error.is_not_found() => {}
-                    Err(error) => outcome = outcome.and(Err(error)),
-                    Ok(()) => {}
-                }
+            let before = if changes.iter().any(|it| matches!(it, Change::RemoveAddress(_))) {
+                socket.all_routes(Family::V4)?
+            } else {
+                Vec::new()
+            };
+            let outcome = changes::apply(changes, |change| match make(socket, link, change, priority) {
+                Err(error) if error.is_exists() || error.is_not_found() => Ok(()),
+                done => done,
+            });
+            for route in changes::foreign(&before, link.index, changes) {
+                // It exists if the kernel kept it, and is refused if it needs the former address.
+                let _ = socket.add_route(&route);
             }
-            outcome
+            Ok(outcome)
         })
     }
 

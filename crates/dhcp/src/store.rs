@@ -10,6 +10,7 @@ use plugins::dhcp::wire::{Allocation, Attachment};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::changes::Change;
 use crate::clock::Time;
 use crate::lease::Lease;
 use crate::machine::Held;
@@ -30,9 +31,9 @@ pub(crate) struct Record {
     /// MAC address of the sender of the server's answers: the server itself, or its relay.
     pub(crate) station: [u8; 6],
     pub(crate) lease: Lease,
-    /// The earlier lease, while the link may lack changes to this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) before: Option<Lease>,
+    /// Changes to this lease that the link may lack.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lacking: Vec<Change>,
     /// Start of the lease: time since the boot of the machine.
     pub(crate) since: Time,
 }
@@ -132,7 +133,7 @@ mod tests {
             identity: Identity::default(),
             station: [2, 0, 0, 0, 0, 1],
             lease: Lease::read(&ack([DhcpOption::SubnetMask([255, 255, 255, 0].into())])).unwrap(),
-            before: None,
+            lacking: Vec::new(),
             since: Time::from_secs(7),
         }
     }

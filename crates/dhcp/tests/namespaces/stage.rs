@@ -4,8 +4,8 @@ use std::{
     collections::BTreeMap,
     fs,
     os::{
-        fd::{AsFd as _, AsRawFd as _},
-        unix::net::UnixStream,
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -18,8 +18,10 @@ use cni::plugin::{Outcome, dispatch};
 use linux::{
     address::Family,
     link::BridgeSpec,
+    monitor::HostMonitor,
     netns::{NetNs, unshare_network},
     route::Socket,
+    routes::Route,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use serde_json::{Value, json};
@@ -27,6 +29,8 @@ use serde_json::{Value, json};
 /// The daemon's socket and the directory of its leases.
 pub(crate) const SOCKET: &str = "/run/cni/dhcp.sock";
 pub(crate) const RECORDS: &str = "/run/cni/weft/dhcp";
+/// The socket of a service manager.
+pub(crate) const ACTIVATED: &str = "/run/activated.sock";
 /// The server's leases and log.
 const SERVER_LEASES: &str = "/run/dnsmasq.leases";
 const SERVER_LOG: &str = "/run/dnsmasq.log";
@@ -138,6 +142,27 @@ impl Host {
         let daemon = Process(command.spawn().unwrap());
         wait_for("the start of the daemon", || UnixStream::connect(SOCKET).ok());
         daemon
+    }
+
+    /// Starts a daemon with the socket [`ACTIVATED`], as a service manager does.
+    #[allow(
+        clippy::unused_self,
+        reason = "a host stands for the namespaces that its thread is in"
+    )]
+    pub(crate) fn activated_daemon(&self) -> Process {
+        let listener = UnixListener::bind(ACTIVATED).unwrap();
+        // The shell keeps its process id, and passes the socket as the first descriptor after the standard ones.
+        let script = "export LISTEN_PID=$$ LISTEN_FDS=1; \
+                      exec \"$0\" stage::a_daemon_runs_in_this_program --exact 3<&0 0</dev/null";
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .env(IS_DAEMON, "")
+            .stdin(OwnedFd::from(listener))
+            .stdout(Stdio::null());
+        // The socket queues connections until the daemon answers.
+        Process(command.spawn().unwrap())
     }
 
     /// A new container.
@@ -258,11 +283,30 @@ impl Pod {
         socket.add_address(&link, net.parse().unwrap()).unwrap();
     }
 
-    /// IPv4 routes through a gateway.
+    /// Adds a route over `net1`.
+    pub(crate) fn add_route(&self, to: &str, gateway: &str) {
+        let mut socket = self.socket();
+        let link = socket.link_by_name("net1").unwrap();
+        let route = Route {
+            gateway: Some(gateway.parse().unwrap()),
+            link: Some(link.index),
+            ..Route::to(to.parse().unwrap())
+        };
+        socket.add_route(&route).unwrap();
+    }
+
+    /// IPv4 routes through a gateway, sorted.
     pub(crate) fn routes(&self) -> Vec<String> {
         let routes = self.socket().routes(Family::V4).unwrap();
         let by_gateway = routes.iter().filter(|route| route.gateway.is_some());
-        by_gateway.map(ToString::to_string).collect()
+        let mut routes: Vec<_> = by_gateway.map(ToString::to_string).collect();
+        routes.sort();
+        routes
+    }
+
+    /// Changes of links, addresses and routes from now on.
+    pub(crate) fn events(&self) -> HostMonitor {
+        self.ns.as_ref().unwrap().run(HostMonitor::open).unwrap().unwrap()
     }
 
     /// Ends the container without a DEL.
