@@ -20,8 +20,8 @@ use tower::timeout::{TimeoutLayer, error::Elapsed};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use crate::metrics::Requests;
-use crate::proxy;
 pub use crate::proxy::Unusable as UnusableProxy;
+use crate::{kubeconfig, proxy};
 
 /// First part of every component's user agent. API servers use it as the field manager of updates.
 pub const PRODUCT: &str = "weft";
@@ -51,10 +51,10 @@ const LOST: Duration = Duration::from_secs(40);
 /// A client that cannot be created.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The file of a flag, or a file of `KUBECONFIG`, is missing or malformed.
+    /// The file of a flag is missing, or all files of `KUBECONFIG` are, or a file is malformed.
     #[error("cannot use the kubeconfig {}", path.display())]
     Kubeconfig {
-        /// The file, or the value of `KUBECONFIG`.
+        /// The file, or the value of `KUBECONFIG` if its files together are invalid.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -80,8 +80,17 @@ pub enum Error {
     UserAgent(#[source] axum::http::header::InvalidHeaderValue),
 }
 
-/// A client with the user agent `weft/<component>`, configured by `KUBECONFIG` if it is set, else by the pod's service
-/// account, else by `~/.kube/config`. It sends nothing before the first request.
+impl From<kubeconfig::Unusable> for Error {
+    fn from(error: kubeconfig::Unusable) -> Self {
+        Self::Kubeconfig {
+            path: error.path,
+            source: Box::new(error.source),
+        }
+    }
+}
+
+/// A client with the user agent `weft/<component>`, configured by `KUBECONFIG` if it names a file that exists, else by the
+/// pod's service account, else, without `KUBECONFIG`, by `~/.kube/config`. It sends nothing before the first request.
 ///
 /// # Errors
 /// If there is no configuration, or it is invalid.
@@ -226,32 +235,34 @@ pub fn following(current: watch::Receiver<Client>) -> Client {
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
-    let (path, read) = match kubeconfig {
-        Some(path) => (path.to_owned(), Kubeconfig::read_from(path).map(Some)),
-        // One file, or several to be merged.
-        None => (
-            std::env::var_os("KUBECONFIG").unwrap_or_default().into(),
-            Kubeconfig::from_env(),
-        ),
+    let read = match kubeconfig {
+        Some(path) => kubeconfig::read(path).map(Some),
+        None => kubeconfig::of_environment(),
     };
-    let unusable = |source| Error::Kubeconfig {
-        path,
-        source: Box::new(source),
+    let missing = match read {
+        Ok(Some(read)) => {
+            return proxy::configured(read, None).await.map_err(|error| match error {
+                proxy::Error::Kubeconfig(source) => {
+                    let list = || std::env::var_os(kubeconfig::VARIABLE).unwrap_or_default().into();
+                    Error::from(kubeconfig::Unusable {
+                        path: kubeconfig.map_or_else(list, Path::to_owned),
+                        source,
+                    })
+                }
+                proxy::Error::Proxy(error) => Error::Proxy(error),
+            });
+        }
+        Ok(None) => None,
+        Err(error) if kubeconfig.is_none() && error.is_missing() => Some(error),
+        Err(error) => return Err(error.into()),
     };
-    let read = match read {
-        Err(error) => return Err(unusable(error)),
-        Ok(read) => read,
-    };
-    if let Some(read) = read {
-        return proxy::configured(read, None).await.map_err(|error| match error {
-            proxy::Error::Kubeconfig(error) => unusable(error),
-            proxy::Error::Proxy(error) => Error::Proxy(error),
-        });
-    }
     let in_cluster = match Config::incluster() {
         Ok(config) => return Ok(proxy::in_cluster(config)?),
         Err(error) => Box::new(error),
     };
+    if let Some(missing) = missing {
+        return Err(missing.into());
+    }
     let of_home = async { proxy::configured(Kubeconfig::read()?, None).await };
     of_home.await.map_err(|error| match error {
         proxy::Error::Kubeconfig(error) => Error::Infer {

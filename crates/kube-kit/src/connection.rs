@@ -11,7 +11,7 @@ pub use program::answer::Answer;
 use thiserror::Error;
 
 use crate::metrics::Requests;
-use crate::{client, process, proxy};
+use crate::{client, kubeconfig, process, proxy};
 
 /// Deadline of a connection, and of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -121,21 +121,28 @@ pub async fn connect_for_exec(flags: &Flags) -> Result<Client, Error> {
 async fn prepared(flags: &Flags, timeout: Option<Duration>) -> Result<Client, Error> {
     // The library quotes paths twice.
     let unquoted = |text: String| text.replace("'\"", "").replace("\"'", "");
+    let unusable = |text: String| Error::Kubeconfig(unquoted(text));
+    let of_home = || Kubeconfig::read().map_err(|error| unusable(client::chain(&error)));
     let configured = async {
-        let read = match &flags.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path)?,
-            None => Kubeconfig::read()?,
+        let named = match &flags.kubeconfig {
+            Some(path) => kubeconfig::read(path).map(Some),
+            None => kubeconfig::of_environment(),
         };
-        proxy::configured(read, flags.context.clone()).await
+        let named = named.map_err(|error| unusable(error.to_string()))?;
+        let read = named.map_or_else(of_home, Ok)?;
+        let configured = proxy::configured(read, flags.context.clone()).await;
+        configured.map_err(|error| match error {
+            proxy::Error::Proxy(error) => Error::Proxy(error),
+            proxy::Error::Kubeconfig(error) => unusable(client::chain(&error)),
+        })
     };
     let mut config = match configured.await {
-        Ok(config) => config,
-        Err(proxy::Error::Proxy(error)) => return Err(Error::Proxy(error)),
-        Err(proxy::Error::Kubeconfig(error)) => match Config::incluster() {
+        Err(Error::Kubeconfig(text)) => match Config::incluster() {
             // In a pod, for debugging there.
             Ok(config) if flags.kubeconfig.is_none() => proxy::in_cluster(config)?,
-            _ => return Err(Error::Kubeconfig(unquoted(client::chain(&error)))),
+            _ => return Err(Error::Kubeconfig(text)),
         },
+        configured => configured?,
     };
     config.connect_timeout = Some(TIMEOUT);
     config.read_timeout = timeout;

@@ -31,6 +31,7 @@ pub mod finalizers;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 pub mod inventory;
+mod kubeconfig;
 pub mod lease;
 pub mod merge;
 pub mod metrics;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -748,7 +749,8 @@ fn components_merge_the_files_of_kubeconfig() {
     std::fs::write(&second, kubeconfig("http://127.0.0.1:1", "")).expect("a file");
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.expect("a free port").port().to_string();
-    let files = std::env::join_paths([&first, &second]).expect("a list");
+    let missing = root.path().join("missing");
+    let files = std::env::join_paths([&missing, &first, &second]).expect("a list");
     let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
         .args(["bridge-marker", "-node-name", "n", "-health-probe-port", &port])
         .env("KUBECONFIG", &files)
@@ -763,6 +765,24 @@ fn components_merge_the_files_of_kubeconfig() {
     let text = first_line.unwrap_or_default();
     assert!(text.contains("cannot read the node"), "{text}");
     child.kill().and_then(|()| child.wait()).expect("ended");
+    // Commands merge them too.
+    let run = |files: &OsStr| {
+        let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+            .arg("status")
+            .env("KUBECONFIG", files)
+            .output();
+        error(&output.expect("the program runs"))
+    };
+    let text = run(&files);
+    assert!(
+        text.starts_with("error: the API server does not answer: "),
+        "{text}"
+    );
+    let text = run(missing.as_os_str());
+    assert!(
+        text.starts_with("error: no usable kubeconfig: ") && text.contains(&*missing.to_string_lossy()),
+        "{text}"
+    );
 }
 
 #[test]
