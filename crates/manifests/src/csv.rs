@@ -59,7 +59,7 @@ fn short_name(reference: &str) -> &str {
     last.split(':').next().unwrap_or_default()
 }
 
-/// Makes the `ClusterServiceVersion` of `version`, which may replace another.
+/// Makes the `ClusterServiceVersion` of `version`, which may replace another with another name.
 pub(super) fn cluster_service_version(
     install: &Install<'_>,
     choice: &Choice,
@@ -91,7 +91,15 @@ pub(super) fn cluster_service_version(
     csv.annotate("alm-examples", &examples()?)?;
     csv.set_spec("version", json!(version))?;
     if let Some(replaced) = replaces.filter(|version| !version.is_empty()) {
-        csv.set_spec("replaces", json!(name(replaced)))?;
+        let name_of_replaced = name(replaced);
+        if name_of_replaced == name(version) {
+            return Err(Error::Replaces {
+                version: version.to_owned(),
+                replaces: replaced.to_owned(),
+                name: name_of_replaced,
+            });
+        }
+        csv.set_spec("replaces", json!(name_of_replaced))?;
     }
     csv.set_spec(
         "install",

@@ -79,6 +79,16 @@ pub enum Error {
     /// The version is not a semantic version.
     #[error("version {0:?} is not like 1.2.3 or 1.2.3-rc.1")]
     Version(String),
+    /// The version and the one that it replaces are one version for OLM.
+    #[error("version {version:?} cannot replace {replaces:?}: both have the name {name}")]
+    Replaces {
+        /// The version.
+        version: String,
+        /// The version that it replaces.
+        replaces: String,
+        /// The name of both.
+        name: String,
+    },
     /// An object cannot be written as YAML.
     #[error("cannot write {file}: {cause}")]
     Yaml {

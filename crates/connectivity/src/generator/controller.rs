@@ -1,6 +1,6 @@
 //! Applies the desired checks, and writes the condition `NetworkDiagnosticsAvailable` (cluster-network §13.2).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use api::cluster_network::SINGLETON;
@@ -210,12 +210,17 @@ impl Controller {
         }
         let facts = self.facts();
         let targets = super::targets(&facts);
+        let remembered: BTreeSet<String> = self.uids.keys().cloned().collect();
         let mut sources = self.sources().await?;
         let mut writes = plan(&super::checks(&sources, &targets), &existing);
-        if !writes.apply.is_empty() {
-            // A check is missing, maybe because its node was replaced by one of the same name: the garbage collector
-            // would delete a check of the former node again and again.
-            self.uids.clear();
+        // A check is missing, maybe because its node was replaced by one of the same name: the garbage collector would
+        // delete a check of the former node again and again.
+        let mut doubtful: Vec<&String> = writes.apply.iter().map(|check| &check.source_pod).collect();
+        doubtful.retain(|pod| remembered.contains(*pod));
+        if !doubtful.is_empty() {
+            for pod in doubtful {
+                self.uids.remove(pod);
+            }
             sources = self.sources().await?;
             writes = plan(&super::checks(&sources, &targets), &existing);
         }

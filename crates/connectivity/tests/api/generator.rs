@@ -171,6 +171,35 @@ fn checks_follow_sources_and_targets() {
 }
 
 #[test]
+fn node_of_a_missing_check_is_read_once_and_no_other() {
+    const OTHER: &str = "node3.example.com";
+    let stage = Stage::start();
+    stage.source();
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": OTHER } });
+    stage.create("/api/v1/nodes", &node);
+    let pods = format!("/api/v1/namespaces/{NS}/pods");
+    stage.create(&pods, &pod("source-2", "network-check-source", OTHER));
+    target(&stage, "10.244.1.7", "node2.example.com");
+    let mut mark = stage.mark();
+    let mut read = || {
+        let requests = stage.requests_of(ACCOUNT, mark).into_iter();
+        mark = stage.mark();
+        let nodes = requests.filter_map(|it| Some(it.uri.strip_prefix("/api/v1/nodes/")?.to_owned()));
+        let mut nodes: Vec<_> = nodes.collect();
+        nodes.sort();
+        nodes
+    };
+    let _task = start(&stage);
+    wait_for_reason(&stage, "AsExpected");
+    assert_eq!(read(), [NODE, OTHER]);
+    let check = "network-check-source-node3-to-network-check-target-node2";
+    let path = format!("{}/{check}", checks());
+    stage.delete(&path);
+    stage.wait_for("the check again", &path, |check| check.map(|_| ()));
+    assert_eq!(read(), [OTHER]);
+}
+
+#[test]
 fn controller_at_rest_writes_nothing_and_deletes_all_checks_when_disabled() {
     let stage = Stage::start();
     stage.source();

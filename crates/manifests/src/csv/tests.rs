@@ -24,6 +24,16 @@ fn name_of_each_version_is_name_of_an_object() {
     let csv = csv.expect("a version");
     assert_eq!(csv["metadata"]["name"], name("1.2.4+Build"));
     assert_eq!(csv["spec"]["replaces"], name("1.2.3+Build"));
+    for replaced in ["1.2.4-Build", "1.2.4-build", "1.2.4+Build"] {
+        let refused = cluster_service_version(&install(), &Choice::default(), "1.2.4+Build", Some(replaced));
+        assert_eq!(
+            refused.expect_err("one name").to_string(),
+            format!(
+                "version \"1.2.4+Build\" cannot replace {replaced:?}: both have the name {}",
+                name("1.2.4+Build")
+            )
+        );
+    }
     // Not a name: OLM compares it.
     assert_eq!(csv["spec"]["version"], "1.2.4+Build");
 }
